@@ -28,7 +28,6 @@ from trainwiz.core.run.folder import (
     read_json,
     write_json_atomic,
 )
-from trainwiz.core.training.answers import AnswersCallback
 from trainwiz.core.training.best import choose_final
 from trainwiz.core.training.callbacks import (
     EngineCallback,
@@ -40,16 +39,17 @@ from trainwiz.core.training.callbacks import (
     TraceCallback,
     take_reporters,
 )
-from trainwiz.core.training.disk_guard import DiskGuard
 from trainwiz.core.training.engine import (
     begin_process,
     compare_weights,
     name_blocks,
 )
+from trainwiz.core.training.generation import AnswersCallback
 from trainwiz.core.training.identity_check import IdentityCheck
 from trainwiz.core.training.metrics import MemoryCallback, MetricsCallback, StepMeter, json_number
 from trainwiz.core.training.model import may_skip_weights, save_final_model
 from trainwiz.core.training.process import StopRequest, phases
+from trainwiz.core.training.saving import CheckpointSaver, DiskGuard
 from trainwiz.core.training.tasks import TaskParts, build_task
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import TrainingArguments
@@ -102,15 +102,12 @@ class TrainingSession:
         guard = LossGuard(config.recovery.on_nan, accelerator, self.folder)
         place = PlaceCallback(self.place)
         trainer.metrics_callback, trainer.stopping, trainer.loss_guard = metrics, stopping, guard
-        trainer.saves, trainer.identity, trainer.check_place = config.mode.saves, identity, place.check
+        trainer.identity, trainer.check_place = identity, place.check
         trainer.stop_requested = lambda: self.stop.requested
-        trainer.disk_guard = DiskGuard(
-            self.folder,
-            accelerator,
-            trainer.retention,
-            wait_s=config.recovery.disk_wait_s,
-            stop_requested=trainer.stop_requested,
-        )
+        if config.mode.saves:
+            wait_s, stops = config.recovery.disk_wait_s, trainer.stop_requested
+            disk = DiskGuard(self.folder, accelerator, trainer.retention, wait_s=wait_s, stop_requested=stops)
+            trainer.saver = CheckpointSaver(disk)
         for callback in (
             *reporters,
             place,
@@ -194,7 +191,7 @@ class TrainingSession:
             **results,
         }
         write_json_atomic(self.folder.file(OUTCOME_JSON), {key: json_number(value) for key, value in document.items()})
-        later = "" if outcome == "finished" or step == 0 or not trainer.saves else "; it can be resumed"
+        later = "" if outcome == "finished" or step == 0 or trainer.saver is None else "; it can be resumed"
         print(f"{outcome} at step {step} of {max_steps}{later}", flush=True)
 
 

@@ -21,12 +21,13 @@ from trainwiz.core.supervise.ties import hold_to
 wait_briefly(os.environ)
 with heavy_imports():
     import torch
+    from trainwiz.core.training.generation import Stopped
     from trainwiz.core.training.merge import merge
     from trainwiz.core.training.model_loading import Json, Speaker, config_of, load, load_tokenizer
     from trainwiz.core.training.template_parts import as_the_template_takes, template_parts
     from trainwiz.core.training.tokenizer import forced_first_token
     from trainwiz.core.training.tokens import CausalEncoder
-    from transformers import StoppingCriteria, TextStreamer
+    from transformers import TextStreamer
 
 SHOWN_FILLS = 5
 
@@ -72,14 +73,6 @@ class Pieces(TextStreamer):
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
         if text:
             self._parent.say(piece=text)
-
-
-class Stopped(StoppingCriteria):
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
-        return torch.full((input_ids.shape[0],), self._stop.is_set(), device=input_ids.device, dtype=torch.bool)
 
 
 # Answers.
@@ -140,7 +133,7 @@ def answer(speaker: Speaker, asked: Json, parent: Parent) -> None:
             attention_mask=torch.ones_like(tokens),
             generation_config=chosen,
             streamer=Pieces(tokenizer, parent, skip_prompt=follows),
-            stopping_criteria=[Stopped(parent.stop)],
+            stopping_criteria=[Stopped(parent.stop.is_set)],
         )[0].tolist()
     new = written[len(ids) :] if follows else written[1:]
     ended = "end" if new and new[-1] in speaker.stops() else "stopped" if parent.stop.is_set() else "length"

@@ -21,14 +21,13 @@ from trainwiz.core.training.batches import (
 )
 from trainwiz.core.training.callbacks import LossGuard, StopCallback
 from trainwiz.core.training.chunked_logits import let_logits_be_read
-from trainwiz.core.training.disk_guard import DiskGuard, NewestCheckpoints
 from trainwiz.core.training.evaluation import SUMS, ScheduleCallback, batch_sums, token_metrics
 from trainwiz.core.training.generation import GenerationRequest
 from trainwiz.core.training.identity_check import IdentityCheck
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter
-from trainwiz.core.training.model import batch_alone
+from trainwiz.core.training.model import batch_alone, encoder_decoder
 from trainwiz.core.training.process import phases
-from trainwiz.core.training.saving import CheckpointSaver, planned_checkpoint_bytes
+from trainwiz.core.training.saving import CheckpointSaver, NewestCheckpoints, planned_checkpoint_bytes
 from trainwiz.core.training.tasks import TaskParts
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainingArguments
 from transformers.integrations.liger import apply_liger_kernel
@@ -66,8 +65,8 @@ class RunTrainer(Trainer):
             processing_class=parts.tokenizer,
             compute_loss_func=parts.loss,
         )
-        self.saves = True
-        """Whether checkpoints are written: a benchmark leaves none, a stop included."""
+        self.saver: CheckpointSaver | None = None
+        """None writes no checkpoint: a benchmark leaves none, a stop included."""
         self.check_place: Callable[[], None] = lambda: None
         """Ends the process where its run folder was replaced."""
         self.saved_steps: set[int] = set()
@@ -80,7 +79,7 @@ class RunTrainer(Trainer):
         self._parts = parts
         self._meter = meter
         self._weights_from = weights_from
-        meter.counts_targets = parts.counts_targets
+        meter.counts_targets = parts.inputs is encoder_decoder
         for printing in (PrinterCallback, ProgressCallback):
             self.remove_callback(printing)
         self.add_callback(ScheduleCallback(parts.schedule if parts.evaluation is not None else None))
@@ -93,7 +92,6 @@ class RunTrainer(Trainer):
         self.retention = parts.retention or NewestCheckpoints(folder, args.save_total_limit or 1)
         # The Trainer goes by names and deletes without looking whether the newest is whole.
         args.save_total_limit = None
-        self.disk_guard: DiskGuard | None = None
         self.identity: IdentityCheck | None = None
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
@@ -248,17 +246,15 @@ class RunTrainer(Trainer):
         """One save; left out, and the training ended, when there is no room and a stop was asked for."""
         self.check_place()
         step = self.state.global_step
-        if not self.saves or (self.loss_guard is not None and not self.loss_guard.may_save(model, step)):
+        if self.saver is None or (self.loss_guard is not None and not self.loss_guard.may_save(model, step)):
             return
         folder = Path(self.args.output_dir or ".")
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
-        saver = CheckpointSaver(folder, self.accelerator, self.retention, self.disk_guard)
         planned = planned_checkpoint_bytes(self.model, self.optimizer, sharded=sharded)
         with self._meter.paused(), phases.during("saving", step):
             started = time.perf_counter()
-            if not saver.save(
-                step, planned, lambda: self._write_checkpoint(folder / f"checkpoint-{step}", model, trial)
-            ):
+            checkpoint = folder / f"checkpoint-{step}"
+            if not self.saver.save(step, planned, lambda: self._write_checkpoint(checkpoint, model, trial)):
                 self.control.should_training_stop = True
                 if self.stopping is not None:
                     self.stopping.stopped = True

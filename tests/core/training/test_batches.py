@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,12 @@ from trainwiz.core.training.batches import (
     EpochSampler,
     EvaluationSampler,
     PaddedBatch,
-    RowKey,
     mask_sequence,
     out_of_shared_memory,
     sample_generator,
 )
 from trainwiz.core.training.metrics import StepMeter
-from trainwiz.core.training.tasks import Chosen, MaskedProteins, TextDataset
+from trainwiz.core.training.tasks import Rows, masked_protein, text_row
 from trainwiz.core.training.weights import esm_tokenizer
 from transformers import Trainer, TrainingArguments
 
@@ -79,18 +79,20 @@ def test_the_order_is_that_of_the_trainer_of_transformers(tmp_path: Path) -> Non
         assert [row for _, row in sampler] == stock
 
 
-def _proteins() -> Dataset[RowKey]:
+def _proteins() -> Rows:
     texts = ProteinStore(store(["MKTAYIAKQR" * 3, "GAVLIMFWP", "STC", "QDEKRH", "MKT"]), 100)
-    return MaskedProteins(texts, np.arange(5), 0.15, 1)
+    return Rows(np.arange(5), partial(masked_protein, texts, 0.15, 1))
 
 
-def _texts() -> Dataset[RowKey]:
+def _texts() -> Rows:
     rows = TextRows(["a", "bbb", "cc", "dddd", "eeeee"], None, np.arange(5), np.arange(0))
-    return TextDataset(rows, np.arange(5), lambda text, _: (np.arange(len(text)) + 1, np.arange(len(text)) + 1))
+    return Rows(
+        np.arange(5), partial(text_row, rows, lambda text, _: (np.arange(len(text)) + 1, np.arange(len(text)) + 1))
+    )
 
 
-@each(("rows", "workers"), [(_proteins(), 1), (_texts(), 0), (Chosen(_texts(), np.arange(5)), 1)])
-def test_rows_that_fill_up_are_computed_and_are_no_real_tokens(rows: Dataset[RowKey], workers: int) -> None:
+@each(("rows", "workers"), [(_proteins(), 1), (_texts(), 0), (Rows(np.arange(5), _texts().item), 1)])
+def test_rows_that_fill_up_are_computed_and_are_no_real_tokens(rows: Rows, workers: int) -> None:
     sampler = EpochSampler(5, seed=1)
     lengths = [len(rows[(0, row)][0]) for row in range(5)]
     sampler.fill_up(4)
@@ -171,7 +173,9 @@ def test_no_row_is_lost_or_doubled_over_ranks_workers_and_a_resume(tmp_path: Pat
                 windows = rows.windows_of_training()
                 assert windows is not None and len(list(windows.orders(5, epoch))) > 2
                 sampler = EpochSampler(len(rows.train), 5, windows=windows)
-                batches = _batches(sampler, TextDataset(rows, rows.train, _number), epoch, rank, skip)[:most]
+                batches = _batches(sampler, Rows(rows.train, partial(text_row, rows, _number)), epoch, rank, skip)[
+                    :most
+                ]
                 numbers += [labels[0] for batch in batches for _, labels, _ in batch if labels[0] >= 0]
         assert sorted(numbers) == rows.train.tolist()
         seen.append(numbers)
@@ -186,7 +190,14 @@ def test_masks_of_a_resumed_epoch_are_those_of_an_undisturbed_one(tmp_path: Path
         rows = load_text_rows(_config("masked-lm", "sequence", "a.parquet"), tmp_path)
         sampler = EpochSampler(len(rows.train), 5, windows=rows.windows_of_training())
         found.append(
-            _batches(sampler, MaskedProteins(ProteinStore(rows.texts, 1022), rows.train, 0.15, 5), 2, 1, skip, workers)
+            _batches(
+                sampler,
+                Rows(rows.train, partial(masked_protein, ProteinStore(rows.texts, 1022), 0.15, 5)),
+                2,
+                1,
+                skip,
+                workers,
+            )
         )
     assert found[0] == found[1] and found[0][9:] == found[2] and len(found[2]) > 20
 

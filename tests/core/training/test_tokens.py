@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tokenizers.processors import TemplateProcessing
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.training.batches import IGNORED, PaddedBatch
-from trainwiz.core.training.tasks import BlockDataset, TextDataset
+from trainwiz.core.training.tasks import Rows, blocks, text_row
 from trainwiz.core.training.tokenizer import build_tokenizer
 from trainwiz.core.training.tokens import CausalEncoder, PairEncoder, TokenStore, cut, join_tokens, row_lengths
 from transformers import PreTrainedTokenizerFast
@@ -150,16 +151,16 @@ def rows_and_encoder(model: str, folder: Path, source: int = 24, target: int = 1
 def test_they_are_those_of_the_rows(model: str, sizes: tuple[int, int], tmp_path: Path) -> None:
     """After the tokenizer cut other texts: it must not remember that."""
     rows, encoder, task = rows_and_encoder(model, tmp_path, *sizes)
-    made = TextDataset(rows, rows.train, encoder.row)
+    made = Rows(rows.train, partial(text_row, rows, encoder.row))
     expected = [max(map(len, made[(0, row)])) for row in range(len(made))]
-    assert row_lengths(rows, rows.train, task, encoder).tolist() == expected
+    assert row_lengths(rows, rows.train, task, encoder.lengths).tolist() == expected
     assert len(set(expected)) >= 4
 
 
 def test_of_streamed_rows_those_of_one_window_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a run that streams little data is the run that holds it in memory, bit for bit."""
     rows, encoder, task = rows_and_encoder("t5-chat-tiny", tmp_path / "memory")
-    in_memory = row_lengths(rows, rows.train, task, encoder)
+    in_memory = row_lengths(rows, rows.train, task, encoder.lengths)
     streamed, *_ = rows_and_encoder("t5-chat-tiny", tmp_path / "streamed", data__streaming=True)
     monkeypatch.setattr(streamed.windows, "_sizes", np.full_like(streamed.windows._sizes, 900))
     for budget in (10**9, 1000):
@@ -167,7 +168,7 @@ def test_of_streamed_rows_those_of_one_window_are_counted(tmp_path: Path, monkey
         several = streamed.windows.several
         assert several is (budget < 900 * len(streamed.windows._sizes))
         expected = streamed.lengths_of(task, streamed.train) if several else in_memory
-        assert np.array_equal(row_lengths(streamed, streamed.train, task, encoder), expected)
+        assert np.array_equal(row_lengths(streamed, streamed.train, task, encoder.lengths), expected)
 
 
 def test_texts_follow_each_other_with_their_ends(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -239,12 +240,12 @@ def test_prompts_stay_unlabelled_when_they_are_joined(tokenizer: PreTrainedToken
 
 
 def test_blocks_are_full_and_the_rest_is_dropped() -> None:
-    blocks = BlockDataset(TokenStore(np.arange(10, 33, dtype=np.int32)), 5)
-    assert len(blocks) == 4
-    tokens, labels = blocks[(0, 3)]
+    made = blocks(TokenStore(np.arange(10, 33, dtype=np.int32)), 5)
+    assert len(made) == 4
+    tokens, labels = made[(0, 3)]
     assert tokens.tolist() == [25, 26, 27, 28, 29] and labels.tolist() == [26, 27, 28, 29, IGNORED]
-    assert blocks[(7, 3)][0].tolist() == tokens.tolist()
-    assert (blocks[(0, -1)][1] == IGNORED).all()
+    assert made[(7, 3)][0].tolist() == tokens.tolist()
+    assert (made[(0, -1)][1] == IGNORED).all()
     # Token 0 is a token with or without a label.
     tokens, labelled = TokenStore(np.array([0, -1, 5, -6], np.int32)).read(0, 4)
     assert tokens.tolist() == [0, 0, 5, 5] and labelled.tolist() == [True, False, True, False]
