@@ -43,8 +43,8 @@ LOG_LINES = (
     ("core/training/saving.py", "without a new checkpoint"),
     ("core/training/saving.py", "could not be written"),
     ("core/training/process.py", "cannot write the failure file"),
-    ("core/training/identity_check.py", "was modified since the run started"),
-    ("core/training/identity_check.py", "could not be written"), ("core/training/model.py", "model saved in"), ("core/training/model.py", "the best by"), ("core/training/generation.py", "answered"),
+    ("core/training/session.py", "was modified since the run started"),
+    ("core/training/session.py", "could not be written"), ("core/training/model.py", "model saved in"), ("core/training/model.py", "the best by"), ("core/training/generation.py", "answered"),
     ("core/training/generation.py", "could not be written"),
     ("core/training/generation.py", "BLEU of"), ("core/training/callbacks.py", "is disabled"),
     ("core/training/callbacks.py", "its server is unavailable"), ("core/training/saving.py", "the incomplete folder was removed"),
@@ -84,7 +84,7 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/training/probe_trainer.py", "out of memory"): "a pattern of torch's messages",
     ("tui/commands/completion.py", "schema WHAT"): "a command and its argument",
     ("tui/commands/mcp_server.py", "Plans, starts and watches"): "read by an agent, with the English keys of the JSON",
-    ("core/training/identity_check.py", "The Quick brown fox"): "a text that shows how a tokenizer cuts",
+    ("core/training/session.py", "The Quick brown fox"): "a text that shows how a tokenizer cuts",
     **dict.fromkeys(LOG_LINES, LOG),
 }
 """(file, a part of the text) -> why this one stays English."""

@@ -25,7 +25,7 @@ from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoi
 from trainwiz.core.run.folder import RunFolder, name_for_commands
 from trainwiz.core.training.engine import numbers_in
 from trainwiz.core.training.events import any_process
-from trainwiz.core.training.process import LastingLines, phases
+from trainwiz.core.training.process import LastingLines, first_line, phases
 
 # Which checkpoints stay: the newest ones; core/training/best.py knows those with the best scores.
 
@@ -33,9 +33,8 @@ from trainwiz.core.training.process import LastingLines, phases
 class NewestCheckpoints:
     """The `keep` newest checkpoints.
 
-    Nothing is deleted before the newest one has proved to be whole by its content: there is always
-    one that the training can go on from. One process of the run calls it. A folder is renamed before
-    it is deleted, so that a checkpoint is whole or not there; broken ones are left alone.
+    Nothing is deleted before the newest one has proved to be whole by its content. One process of the run calls it. A folder
+    is renamed before it is deleted, so that a checkpoint is whole or not there; broken ones are left alone.
     """
 
     def __init__(self, folder: Path, keep: int) -> None:
@@ -43,10 +42,7 @@ class NewestCheckpoints:
         self._keep = keep
 
     def prune(self, newest: int) -> list[Path]:
-        """Delete all complete checkpoints but those to keep and `checkpoint-<newest>`; the deleted folders.
-
-        None is deleted while `checkpoint-<newest>` is not whole.
-        """
+        """Delete all complete checkpoints but those to keep and `checkpoint-<newest>`, once that is whole; what went."""
         complete = self._complete()
         if newest not in map(step_of, complete):
             return []
@@ -54,11 +50,8 @@ class NewestCheckpoints:
         return [path for path in unwanted if _delete(path)]
 
     def tighten(self, enough: Callable[[], bool], at_least: int = 0) -> list[Path]:
-        """Delete complete checkpoints, the least wanted first, until it is `enough`; the newest always stays, and what
-        `_spared` names.
-
-        `at_least` so many go whatever `enough` says, if there are as many.
-        """
+        """Delete complete checkpoints, the least wanted first, until it is `enough` and `at_least` so many went; the newest
+        always stays, and what `_spared` names."""
         complete = self._complete()
         stay = {*complete[-1:], *self._spared(complete)}
         deleted: list[Path] = []
@@ -100,11 +93,25 @@ def _delete(checkpoint: Path) -> bool:
     return True
 
 
-# DiskGuard: room for a checkpoint before it is written; without it fewer are kept, then the training waits.
+# CheckpointSaver: room for a checkpoint before it is written, without which fewer are kept, then the training waits; and how
+# it is written.
 
 HEADROOM_BYTES = 4 << 20
 """For logs and state while the checkpoint is written."""
 FEWEST_FILES = 64
+FILE_SIZE_LIMIT = mark(
+    "{name} would exceed the file size limit of this process (ulimit -f); the disk is not full. Raise the limit, "
+    "then resume."
+)
+SAYS_NO_ROOM = re.compile(
+    r"no space left on device|disk quota exceeded|file too large|os error (28|122|27)\b"
+    r"|PytorchStreamWriter failed|inline_container",
+    re.IGNORECASE,
+)
+"""safetensors and torch hand on what the system said as text, torch not even that."""
+MARGIN = 1.02
+MOMENTS = 12
+"""Bytes that a sharded optimizer keeps for each trained parameter: a float32 copy and two moments."""
 
 
 class _Verdict(IntEnum):
@@ -132,11 +139,13 @@ class Room:
 
 
 @dataclass
-class DiskGuard:
-    """Of one training process; every process of the run calls `make_room` at the same place.
+class CheckpointSaver:
+    """Of one training process; every process of the run calls `save` at the same place.
 
-    Rank 0 looks at the disk and decides, and the others learn it in a short collective every
-    `poll_s`, so that no timeout of the process group runs out while the training waits.
+    Before: is there room? Rank 0 looks and decides, and the others learn it in a short collective every `poll_s`, so that
+    no timeout of the process group runs out while the training waits. After: the files are brought to the disk and noted in
+    files.json, the new checkpoint is looked into as a resume would, and only then may older ones go. A save that ends for
+    lack of room leaves nothing of itself and is tried again; the checkpoint before it is not touched.
     """
 
     folder: RunFolder
@@ -155,11 +164,74 @@ class DiskGuard:
     def __post_init__(self) -> None:
         self._lines = LastingLines(self.folder.file(ADVICE_JSONL))
 
-    def make_room(self, needed_bytes: int, step: int) -> bool:
-        """Whether `needed_bytes` can be written now; False when a stop was asked for while it could not.
+    def save(self, step: int, planned_bytes: int, write: Callable[[], None]) -> bool:
+        """Let `write` write `checkpoint-<step>`. False when it was left out: no room, and a stop was asked for.
 
-        Waits until there is room. Raises CannotRunError on every process when the wait is over.
+        `planned_bytes`: what it will take where there is none before it. Raises CannotRunError when
+        there is no room for too long, and whatever `write` raises that is no lack of room.
         """
+        checkpoint = self.folder.path / f"checkpoint-{step}"
+        needed_bytes = self._needed_bytes(planned_bytes)
+        while self.make_room(needed_bytes, step):
+            if self._written(checkpoint, step, write):
+                if self._waits_since is not None:
+                    self._clear("disk space is available again: the training continues")
+                self._waits_since, self._not_before = None, 0.0
+                self._settle(checkpoint, step)
+                return True
+        return False
+
+    def _needed_bytes(self, planned_bytes: int) -> int:
+        if not self.accelerator.is_main_process:
+            return 0
+        complete = complete_checkpoints(self.folder)
+        return int(MARGIN * (bytes_below(complete[-1].path) if complete else planned_bytes))
+
+    def _written(self, checkpoint: Path, step: int, write: Callable[[], None]) -> bool:
+        """Whether every process has written its part; what is left of a failed save is removed."""
+        failed = False
+        try:
+            write()
+        except Exception as error:
+            if not is_no_room(error):
+                if isinstance(error, OSError) and error.errno == errno.EFBIG:
+                    shutil.rmtree(checkpoint, ignore_errors=True)
+                    raise usage_error(
+                        "file_size_limit", str(checkpoint), tr(FILE_SIZE_LIMIT, name=checkpoint.name)
+                    ) from error
+                raise
+            failed = True
+            if self.accelerator.distributed_type.value not in ("NO", "MULTI_GPU", "MULTI_CPU"):
+                # The others wait in a collective of the save itself: this one can only end, and they with it.
+                shutil.rmtree(checkpoint, ignore_errors=True)
+                reason = os_reason(error) if isinstance(error, OSError) else first_line(error)
+                raise disk_full(self.folder, step, reason) from error
+        if not any_process(self.accelerator, failed):
+            return True
+        if self.accelerator.is_main_process:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            print(f"not enough disk space for checkpoint-{step}; the incomplete folder was removed", flush=True)
+            # `make_room` saw enough (a quota, another writer): an older one goes, or it is tried again later.
+            if not self._tighten(lambda: True, at_least=1):
+                self._not_before = time.monotonic() + self.retry_after_s
+        return False
+
+    def _settle(self, checkpoint: Path, step: int) -> None:
+        """After the last file of the last process (`any_process` has waited for all)."""
+        if not self.accelerator.is_main_process:
+            return
+        try:
+            seal(checkpoint)
+        except OSError as error:
+            print(f"checkpoint-{step} could not be synced to disk: {os_reason(error)}", flush=True)
+        problem = inspect_checkpoint(checkpoint).problem
+        if problem is not None:
+            print(f"checkpoint-{step} is incomplete ({problem}): older checkpoints are kept", flush=True)
+        self.retention.prune(step)
+
+    def make_room(self, needed_bytes: int, step: int) -> bool:
+        """Waits until `needed_bytes` can be written; False when a stop was asked for while they could not. Raises
+        CannotRunError on every process when the wait is over."""
         verdict, stops = self._agree(needed_bytes, step)
         if verdict == _Verdict.GO:
             return True
@@ -178,20 +250,6 @@ class DiskGuard:
                 time.sleep(self.poll_s)
                 verdict, stops = self._agree(needed_bytes, step)
         return True
-
-    def failed(self) -> None:
-        """A write ended for lack of room although `make_room` saw enough (a quota, another writer).
-
-        An older checkpoint goes before it is tried again; where there is none, it is tried again later.
-        """
-        if self.accelerator.is_main_process and not self._tighten(lambda: True, at_least=1):
-            self._not_before = time.monotonic() + self.retry_after_s
-
-    def saved(self) -> None:
-        """The save is over: a wait, if there was one, too."""
-        if self._waits_since is not None:
-            self._clear("disk space is available again: the training continues")
-        self._waits_since, self._not_before = None, 0.0
 
     def _agree(self, needed_bytes: int, step: int) -> tuple[_Verdict, bool]:
         """What rank 0 decides, and whether any process was asked to stop."""
@@ -294,97 +352,6 @@ def _size(count: int) -> str:
     return f"{count / 2**30:,.1f} GiB" if count >= 2**29 else f"{count / 2**20:,.1f} MiB"
 
 
-# CheckpointSaver: how one is written.
-
-FILE_SIZE_LIMIT = mark(
-    "{name} would exceed the file size limit of this process (ulimit -f); the disk is not full. Raise the limit, "
-    "then resume."
-)
-SAYS_NO_ROOM = re.compile(
-    r"no space left on device|disk quota exceeded|file too large|os error (28|122|27)\b"
-    r"|PytorchStreamWriter failed|inline_container",
-    re.IGNORECASE,
-)
-"""safetensors and torch hand on what the system said as text, torch not even that."""
-MARGIN = 1.02
-MOMENTS = 12
-"""Bytes that a sharded optimizer keeps for each trained parameter: a float32 copy and two moments."""
-
-
-class CheckpointSaver:
-    """Of one training process; every process of the run calls `save` at the same place.
-
-    Before: is there room? After: the files are brought to the disk and noted in files.json, the new
-    checkpoint is looked into as a resume would, and only then may older ones go. A save that ends for
-    lack of room leaves nothing of itself and is tried again; the checkpoint before it is not touched.
-    """
-
-    def __init__(self, guard: DiskGuard) -> None:
-        self._folder = guard.folder
-        self._accelerator = guard.accelerator
-        self._guard = guard
-
-    def save(self, step: int, planned_bytes: int, write: Callable[[], None]) -> bool:
-        """Let `write` write `checkpoint-<step>`. False when it was left out: no room, and a stop was asked for.
-
-        `planned_bytes`: what it will take where there is none before it. Raises CannotRunError when
-        there is no room for too long, and whatever `write` raises that is no lack of room.
-        """
-        checkpoint = self._folder.path / f"checkpoint-{step}"
-        needed_bytes = self._needed_bytes(planned_bytes)
-        while self._guard.make_room(needed_bytes, step):
-            if self._written(checkpoint, step, write):
-                self._guard.saved()
-                self._settle(checkpoint, step)
-                return True
-        return False
-
-    def _needed_bytes(self, planned_bytes: int) -> int:
-        if not self._accelerator.is_main_process:
-            return 0
-        complete = complete_checkpoints(self._folder)
-        return int(MARGIN * (bytes_below(complete[-1].path) if complete else planned_bytes))
-
-    def _written(self, checkpoint: Path, step: int, write: Callable[[], None]) -> bool:
-        """Whether every process has written its part; what is left of a failed save is removed."""
-        failed = False
-        try:
-            write()
-        except Exception as error:
-            if not is_no_room(error):
-                if isinstance(error, OSError) and error.errno == errno.EFBIG:
-                    shutil.rmtree(checkpoint, ignore_errors=True)
-                    raise usage_error(
-                        "file_size_limit", str(checkpoint), tr(FILE_SIZE_LIMIT, name=checkpoint.name)
-                    ) from error
-                raise
-            failed = True
-            if self._accelerator.distributed_type.value not in ("NO", "MULTI_GPU", "MULTI_CPU"):
-                # The others wait in a collective of the save itself: this one can only end, and they with it.
-                shutil.rmtree(checkpoint, ignore_errors=True)
-                raise disk_full(self._folder, step, _reason(error)) from error
-        if not any_process(self._accelerator, failed):
-            return True
-        if self._accelerator.is_main_process:
-            shutil.rmtree(checkpoint, ignore_errors=True)
-            print(f"not enough disk space for checkpoint-{step}; the incomplete folder was removed", flush=True)
-        self._guard.failed()
-        return False
-
-    def _settle(self, checkpoint: Path, step: int) -> None:
-        """After the last file of the last process (`any_process` has waited for all)."""
-        if not self._accelerator.is_main_process:
-            return
-        try:
-            seal(checkpoint)
-        except OSError as error:
-            print(f"checkpoint-{step} could not be synced to disk: {os_reason(error)}", flush=True)
-        problem = inspect_checkpoint(checkpoint).problem
-        if problem is not None:
-            print(f"checkpoint-{step} is incomplete ({problem}): older checkpoints are kept", flush=True)
-        self._guard.retention.prune(step)
-
-
 def is_no_room(error: BaseException | None) -> bool:
     """Whether a write ended because the disk or a quota had no room for it."""
     while error is not None:
@@ -406,9 +373,3 @@ def planned_checkpoint_bytes(model: Any, optimizer: Any, *, sharded: bool) -> in
     states = getattr(optimizer, "state", None) or {}
     kept = (value for state in states.values() for value in state.values() if isinstance(value, torch.Tensor))
     return weights + sum(int(value.nbytes) for value in kept)
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, OSError):
-        return os_reason(error)
-    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

@@ -23,7 +23,6 @@ from trainwiz.core.training.callbacks import LossGuard, StopCallback
 from trainwiz.core.training.chunked_logits import let_logits_be_read
 from trainwiz.core.training.evaluation import SUMS, ScheduleCallback, batch_sums, token_metrics
 from trainwiz.core.training.generation import GenerationRequest
-from trainwiz.core.training.identity_check import IdentityCheck
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter
 from trainwiz.core.training.model import batch_alone, encoder_decoder
 from trainwiz.core.training.process import phases
@@ -69,6 +68,8 @@ class RunTrainer(Trainer):
         """None writes no checkpoint: a benchmark leaves none, a stop included."""
         self.check_place: Callable[[], None] = lambda: None
         """Ends the process where its run folder was replaced."""
+        self.copy_identity: Callable[[Path], None] = lambda checkpoint: None
+        """Lets a checkpoint say what it was trained on."""
         self.saved_steps: set[int] = set()
         self.metrics_callback: MetricsCallback | None = None
         self.loss_guard: LossGuard | None = None
@@ -82,7 +83,8 @@ class RunTrainer(Trainer):
         meter.counts_targets = parts.inputs is encoder_decoder
         for printing in (PrinterCallback, ProgressCallback):
             self.remove_callback(printing)
-        self.add_callback(ScheduleCallback(parts.schedule if parts.evaluation is not None else None))
+        schedule = parts.schedule if parts.evaluation is not None else None
+        self.add_callback(ScheduleCallback(schedule, parts.sampler.start_epoch))
         if parts.inputs is not batch_alone:
             # Switched off by the Trainer for good, and saved with the model; we leave it out call by call.
             parts.model.config.use_cache = uses_cache
@@ -92,7 +94,6 @@ class RunTrainer(Trainer):
         self.retention = parts.retention or NewestCheckpoints(folder, args.save_total_limit or 1)
         # The Trainer goes by names and deletes without looking whether the newest is whole.
         args.save_total_limit = None
-        self.identity: IdentityCheck | None = None
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Schedules that end above 0 read the peak from the optimizer's defaults, which ZeRO's wrapper hides."""
@@ -267,9 +268,9 @@ class RunTrainer(Trainer):
         """Our counts go in first: trainer_state.json stays the last file of the Trainer's own save."""
         if self.metrics_callback is not None:
             self.metrics_callback.save_progress(checkpoint)
-        if self.identity is not None and self.is_world_process_zero():
+        if self.is_world_process_zero():
             checkpoint.mkdir(parents=True, exist_ok=True)
-            self.identity.copy_to(checkpoint)
+            self.copy_identity(checkpoint)
         super()._save_checkpoint(model, trial)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
