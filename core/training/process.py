@@ -137,7 +137,7 @@ class StopRequest:
             os._exit(128 + number)
 
 
-# What a training says while its disk is full: never a reason to end. Room for checkpoints is another matter (DiskGuard).
+# What a training says while its disk is full: never a reason to end. Room for checkpoints is another matter (CheckpointSaver).
 
 MOST_KEPT_LINES = 100_000
 
