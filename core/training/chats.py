@@ -176,7 +176,7 @@ class ChatEncoder:
         """Tokens of each row as `row` gives it."""
         return [min(count, self.length) for count in self.whole_lengths(chats)]
 
-    def whole_lengths(self, chats: list[str]) -> list[int]:
+    def whole_lengths(self, chats: list[str], targets: None = None) -> list[int]:
         """Tokens of each chat uncut; 1 of one that the template does not take."""
         texts: dict[int, str] = {}
         for number, chat in enumerate(chats):

@@ -268,7 +268,7 @@ class IdentityCheck:
         loaded: dict[str, dict[str, Any]] = {
             "data": {
                 ROWS_THAT_TRAIN: len(parts.sampler),
-                ROWS_HELD_OUT: 0 if parts.evaluation is None else len(parts.evaluation),  # type: ignore[arg-type]
+                ROWS_HELD_OUT: 0 if parts.evaluation is None else len(parts.evaluation),
                 ORDER: parts.sampler.order,
             },
             "tokenizer": {VOCABULARY: tokenizer_digest(parts.tokenizer)},

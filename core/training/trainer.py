@@ -195,7 +195,7 @@ class RunTrainer(Trainer):
             if not generated and self.state.global_step >= self.state.max_steps:
                 raise EvaluationLeft
             metrics |= generated
-        rows = len(self._parts.evaluation) if self._parts.evaluation is not None else 0  # type: ignore[arg-type]
+        rows = len(self._parts.evaluation) if self._parts.evaluation is not None else 0
         return EvalLoopOutput(predictions=np.empty(0), label_ids=None, metrics=metrics, num_samples=rows)
 
     def generation_request(self) -> GenerationRequest:
