@@ -175,7 +175,7 @@ def test_a_stop_ends_the_wait_and_a_write_that_failed_is_not_tried_at_once(tmp_p
     assert not guard(tmp_path, 0, stop=lambda: next(asked)).make_room(NEEDED, 2)
     assert advice(tmp_path)[-1]["severity"] == "cleared"
     again = iter([False, True])
-    waiting = guard(tmp_path, NEEDED, retry_after_s=60.0, stop=lambda: next(again))
+    waiting = guard(tmp_path, ENOUGH, retry_after_s=60.0, stop=lambda: next(again))
     save = Save(tmp_path, 2, failures=99, error=NO_ROOM_ERRORS[0])
     assert not waiting.save(2, NEEDED, save) and save.times == 1
 
