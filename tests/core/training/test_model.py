@@ -356,7 +356,8 @@ def test_a_run_in_4_bits_learns_resumes_bit_for_bit_and_is_merged_into_16_bits(t
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("kind", ["nf4", pytest.param("int8", marks=pytest.mark.all)])
+@pytest.mark.all
+@pytest.mark.parametrize("kind", ["nf4", "int8"])
 def test_two_processes_train_one_base_each(kind: str, tmp_path: Path) -> None:
     config = text_config(
         "llama-tiny", peft__method="lora", engine__base_precision=kind, engine__strategy="ddp", engine__processes=2
