@@ -139,6 +139,7 @@ class Writer:
     ) -> list[Written]:
         """A text for each source, whose tokens are given. `most_s`: cut after so many seconds, or where the run is asked to
         stop meanwhile."""
+        self._search.max_time = most_s
         padding = self._tokenizer.pad_token_id
         longest = max(map(len, sources))
         ids = torch.full((len(sources), longest), padding, dtype=torch.int64)
@@ -153,7 +154,6 @@ class Writer:
                 input_ids=ids.to(device),
                 attention_mask=mask.to(device),
                 generation_config=self._search,
-                max_time=most_s,
                 stopping_criteria=StoppingCriteriaList([] if most_s is None else [Stopped(request.stopped)]),
             )
         answers = (written[:, longest:] if self._follows else written[:, 1:]).tolist()
