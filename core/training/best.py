@@ -23,8 +23,8 @@ from trainwiz.core.errors import Finding
 from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, complete_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
-from trainwiz.core.training.disk_guard import NewestCheckpoints, step_of
 from trainwiz.core.training.events import Moment, RunCallback
+from trainwiz.core.training.saving import NewestCheckpoints, step_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ import torch
 from accelerate import Accelerator
 from torch.profiler import ProfilerActivity, profile
 from trainwiz.core.catalog.hub import is_offline
+from trainwiz.core.config import RunConfig
+from trainwiz.core.config.keys import checkpoints_kept
 from trainwiz.core.errors import EXIT_TRAINING_FAILED, Finding, TrainwizError, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import FolderPlace, RunFolder, write_json_atomic
-from trainwiz.core.training.batches import EpochSampler
 from trainwiz.core.training.engine import read_engine, refuse_unshared
 from trainwiz.core.training.events import Moment, RunCallback, any_process
 from trainwiz.core.training.metrics import StepMeter
@@ -50,30 +51,25 @@ class GuardedReporter(RunCallback):
         self._attempt(call, first=event == "on_train_begin")
 
     def _create(self) -> None:
-        self._inner = self._make()
-
-    def _create_anew(self) -> None:
         # A package that has read its environment reads it again only after this.
         tear_down = getattr(sys.modules.get(self._name), "teardown", None)
-        if tear_down is not None:
+        if self._inner is not None and tear_down is not None:
             tear_down()
-        self._create()
+        self._inner = self._make()
 
     def _attempt(self, call: Callable[[], None], first: bool = False) -> None:
         try:
             call()
-            return
-        except Exception as error:  # noqa: BLE001 - whatever a reporter does, the training goes on
-            problem = error
-        offline = {key: value for key, value in OFFLINE.get(self._name, {}).items() if key not in os.environ}
-        if first and offline:
-            print(f"{self._name} writes to the run folder because its server is unavailable: {problem}", flush=True)
-            os.environ.update(offline)
-            self._attempt(self._create_anew)
-            self._attempt(call)
-            return
-        self._inner = None
-        print(f"{self._name} failed and is disabled: {type(problem).__name__}: {problem}", flush=True)
+        except Exception as problem:  # noqa: BLE001 - whatever a reporter does, the training goes on
+            offline = {key: value for key, value in OFFLINE.get(self._name, {}).items() if key not in os.environ}
+            if first and offline:
+                print(f"{self._name} writes to the run folder because its server is unavailable: {problem}", flush=True)
+                os.environ.update(offline)
+                self._attempt(self._create)
+                self._attempt(call)
+                return
+            self._inner = None
+            print(f"{self._name} failed and is disabled: {type(problem).__name__}: {problem}", flush=True)
 
 
 def take_reporters(args: TrainingArguments) -> list[GuardedReporter]:
@@ -100,32 +96,7 @@ def take_reporters(args: TrainingArguments) -> list[GuardedReporter]:
     return [kind(name, INTEGRATION_TO_CALLBACK[name]) for name, kind in kinds.items()]
 
 
-# Small callbacks: the epoch of the sampler, the phase, the place of the run folder, the engine file.
-
-
-class EpochCallback(RunCallback):
-    """Tells the sampler which epoch begins, in the first run and in a resumed one."""
-
-    def __init__(self, sampler: EpochSampler) -> None:
-        self._sampler = sampler
-
-    def epoch_begin(self, now: Moment) -> None:
-        self._sampler.start_epoch(int(now.state.epoch or 0))
-
-
-class PhaseCallback(RunCallback):
-    """Training begins, and with torch.compile its first step compiles."""
-
-    def __init__(self, compiles: bool) -> None:
-        self._compiles = compiles
-
-    def train_begin(self, now: Moment) -> None:
-        phases.enter("compiling" if self._compiles else "training", now.state.global_step)
-
-    def step_end(self, now: Moment) -> None:
-        phases.step = now.state.global_step
-        if phases.now == "compiling":
-            phases.enter("training")
+# Small callbacks: the place of the run folder, the engine file and the phase.
 
 
 class PlaceCallback(RunCallback):
@@ -144,37 +115,39 @@ class PlaceCallback(RunCallback):
 
 
 class EngineCallback(RunCallback):
-    """Writes engine.json once the model is wrapped; a run that would train with another engine ends there."""
+    """Writes engine.json once the model is wrapped; a run that would train with another engine ends there. Training begins,
+    and with torch.compile its first step compiles."""
 
-    def __init__(
-        self, folder: RunFolder, strategy: str | None, trainer: Trainer, checkpoints_kept: int | None = None
-    ) -> None:
+    def __init__(self, folder: RunFolder, config: RunConfig, trainer: Trainer) -> None:
         self._folder = folder
-        self._strategy = strategy
+        self._config = config
         self._trainer = trainer
-        self._checkpoints_kept = checkpoints_kept
 
     def train_begin(self, now: Moment) -> None:
+        phases.enter("compiling" if self._config.engine.compile else "training", now.state.global_step)
         engine = read_engine(self._trainer)
         if now.state.is_world_process_zero:
-            write_json_atomic(self._folder.engine_json, {**engine, "checkpoints_kept": self._checkpoints_kept})
-        refuse_unshared(self._strategy, engine)
+            document = {**engine, "checkpoints_kept": checkpoints_kept(self._config)}
+            write_json_atomic(self._folder.engine_json, document)
+        refuse_unshared(self._config.engine.strategy, engine)
+
+    def step_end(self, now: Moment) -> None:
+        phases.step = now.state.global_step
+        if phases.now == "compiling":
+            phases.enter("training")
 
 
 # A stop that all processes agree on.
 
-ASK_EVERY_S = 2.0
-"""Several processes leave an evaluation together: they ask each other as often."""
-MOST_BATCHES = 64
-"""And at least after so many batches."""
+ASK_EVERY = 16
+"""Several processes leave an evaluation together: they ask each other after so many batches of it."""
 
 
 class StopCallback(RunCallback):
     """Ends the training with a checkpoint when any process was asked to stop.
 
-    With several processes the flag is shared at the end of each optimizer step, within evaluations and
-    after saves, so that all of them stop at the same place. A single process does not wait for the rest
-    of a long accumulation window: the window is dropped, and the resumed run computes it again. An
+    Several processes share the flag at the end of each optimizer step, within evaluations and after saves, so that all stop
+    at the same place. A single one drops the accumulation window under way, which the resumed run computes again. An
     evaluation under way is left without a result; after the last step the run is finished all the same.
     """
 
@@ -183,10 +156,6 @@ class StopCallback(RunCallback):
         self._request = request
         self._accelerator = accelerator
         self._saved = saved
-        self._ask_at = 0
-        """Batch of the evaluation at which the processes ask each other next."""
-        self._asked = (0, 0.0)
-        """Batch and time (monotonic, seconds) of the last time."""
 
     def agreed(self) -> bool:
         """Whether any process was asked; every process must call it at the same place."""
@@ -196,18 +165,7 @@ class StopCallback(RunCallback):
         """Whether all processes leave the evaluation now, after `batches` of it."""
         if self._accelerator.num_processes == 1:
             return self._request.requested
-        if batches and batches < self._ask_at:
-            return False
-        now = time.monotonic()
-        asked_at, asked_s = self._asked
-        batch_s = (now - asked_s) / max(1, batches - asked_at)
-        # The time is shared too: the processes must come to the same next batch.
-        mine = torch.tensor([float(self._request.requested), batch_s], device=self._accelerator.device)
-        requested, batches_s = self._accelerator.reduce(mine, reduction="sum").tolist()
-        each_s = max(batches_s / self._accelerator.num_processes, 1e-6)
-        self._ask_at = batches + (max(1, min(MOST_BATCHES, int(ASK_EVERY_S / each_s))) if batches else 1)
-        self._asked = (batches, now)
-        return bool(requested > 0)
+        return batches % ASK_EVERY == 0 and self.agreed()
 
     def drops_window(self) -> bool:
         """Whether no more micro-batches of the window under way are wanted."""
@@ -256,11 +214,10 @@ class NonFiniteLoss(TrainwizError):
 
 
 class LossGuard(RunCallback):
-    """Watches the loss of every micro-batch of every process; all processes come to the same verdict at the same step.
+    """Watches the loss of every micro-batch; all processes come to the same verdict at the same step.
 
-    A window with a bad loss ends the run (`on_nan` "stop"), unless its optimizer step was left out,
-    as fp16 does after an overflow: the weights are then what they were. With "continue" the run goes
-    on, and only saving weights that are no numbers is refused.
+    A window with a bad loss ends the run (`on_nan` "stop"), unless its optimizer step was left out, as fp16 does after an
+    overflow. With "continue" the run goes on, and only saving weights that are no numbers is refused.
     """
 
     def __init__(self, on_nan: Literal["stop", "continue"], accelerator: Accelerator, folder: RunFolder) -> None:

@@ -21,6 +21,7 @@ from trainwiz.core.files import at_home, read_small
 from trainwiz.core.hardware.install import find_installer, install_line
 from trainwiz.core.language import tr
 from trainwiz.core.training.batches import IGNORED
+from trainwiz.core.training.process import first_line
 from trainwiz.core.training.tokens import TokenRow, next_tokens
 from transformers import PreTrainedTokenizerBase
 
@@ -175,7 +176,7 @@ class ChatEncoder:
         """Tokens of each row as `row` gives it."""
         return [min(count, self.length) for count in self.whole_lengths(chats)]
 
-    def whole_lengths(self, chats: list[str]) -> list[int]:
+    def whole_lengths(self, chats: list[str], targets: None = None) -> list[int]:
         """Tokens of each chat uncut; 1 of one that the template does not take."""
         texts: dict[int, str] = {}
         for number, chat in enumerate(chats):
@@ -236,10 +237,9 @@ class ChatEncoder:
         none where the template writes turns otherwise one by one. Raises ChatError."""
         turns, tools = messages_of(chat)
         text = self._text(turns, tools)
-        cut = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        starts = np.array([start for start, _ in cut["offset_mapping"]], np.int64)
+        _, offsets = self._cut(text)
         pieces, done = [], 0
-        for start, end in cut["offset_mapping"]:
+        for start, end in offsets.tolist():
             pieces.append(text[max(start, done) : end])
             done = max(done, end)
         ends: list[tuple[str, int]] = []
@@ -251,7 +251,7 @@ class ChatEncoder:
                 continue
             if not text.startswith(through):
                 return pieces, []
-            ends.append((turn["role"], int(np.searchsorted(starts, len(through)))))
+            ends.append((turn["role"], int(np.searchsorted(offsets[:, 0], len(through)))))
         return pieces, ends
 
     def _by_marks(self, turns: list[Any], tools: Any) -> tuple[np.ndarray, list[tuple[int, int]]]:
@@ -279,10 +279,14 @@ class ChatEncoder:
                     message += f" ({tr('TRL, which marks the answers for many model families, is not installed: {command}', command=command)})"
                 raise ChatError("template_changes", message)
             spans.append((len(before), len(through)))
+        tokens, offsets = self._cut(text)
+        edges = np.searchsorted(offsets[:, 0], np.array(spans, np.int64).reshape(-1, 2))
+        return tokens, [(int(start), int(end)) for start, end in edges]
+
+    def _cut(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """(tokens (n,), beginning and end of each in the text (n, 2)), int64."""
         cut = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        starts = np.array([start for start, _ in cut["offset_mapping"]], np.int64)
-        answers = [(int(np.searchsorted(starts, first)), int(np.searchsorted(starts, end))) for first, end in spans]
-        return np.array(cut["input_ids"], np.int64), answers
+        return np.array(cut["input_ids"], np.int64), np.array(cut["offset_mapping"], np.int64).reshape(-1, 2)
 
     def _text(self, turns: list[Any], tools: Any, *, asks: bool = False) -> str:
         """`asks`: with the words after which the assistant answers."""
@@ -296,5 +300,5 @@ class ChatEncoder:
                 plain, tools=tools, chat_template=self.template.text, date_string=day, **how
             )
         except (TemplateError, TypeError, ValueError, KeyError, IndexError) as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:LONGEST_REASON].rstrip(".")
-            raise ChatError("template_refuses", tr("the template reports: {reason}", reason=reason)) from error
+            reason = tr("the template reports: {reason}", reason=first_line(error)[:LONGEST_REASON])
+            raise ChatError("template_refuses", reason) from error

@@ -20,20 +20,15 @@ from trainwiz.core.language import tr
 
 # Logits that never exist whole: the product with the vocabulary, kept apart to be computed in slices.
 #
-# The last layer of a language model multiplies each position by the whole vocabulary, which for a
-# large vocabulary is the fullest point of a step. `let_logits_be_read(model, chunk)` changes the
-# bare model, once, after it is built and before accelerate, DDP or DeepSpeed wrap it:
+# For a large vocabulary they are the fullest point of a step. `let_logits_be_read(model, chunk)` changes the bare model,
+# once, before accelerate, DDP or DeepSpeed wrap it:
 #
-#     let_logits_be_read(model, chunk)
 #     outputs = model(**inputs, logits_reader=reader)
 #     outputs.loss                              # what reader(logits) returned; outputs.logits is None
 #
-# The reader runs inside the model's own forward pass: under its autocast, before accelerate makes a
-# float32 copy of what comes out, and where DDP and DeepSpeed still count the last layer as the
-# model's. It gets the logits themselves without `chunk`, else a VocabularyProduct. Without a reader
-# the model is as it was, so `generate`, `state_dict` and tied weights are untouched.
-#
-# `core.training.evaluation.StepLoss` and `core.training.evaluation.batch_sums` are the readers of a run.
+# The reader (StepLoss and batch_sums of core.training.evaluation) runs inside the forward pass: under its autocast, before
+# accelerate makes a float32 copy of what comes out, and where DDP and DeepSpeed still count the last layer as the model's.
+# Without one the model is as it was, so `generate`, `state_dict` and tied weights are untouched.
 
 READER = "logits_reader"
 """Keyword of the model's forward pass."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.training.batches import IGNORED
-from trainwiz.core.training.tokens import LONGEST_TOKEN, TokenRow, uncut_tokens
+from trainwiz.core.training.tokens import CutTexts, TokenRow
 from transformers import PreTrainedTokenizerBase
 
 # The classes of all rows. A plan may have seen a sample of them.
@@ -60,27 +58,19 @@ def class_weights(labels: Labels, config: RunConfig) -> torch.Tensor | None:
 # Rows as tokens.
 
 
-class ClassEncoder:
+class ClassEncoder(CutTexts):
     """A text cut to `length` tokens, and the number of its class."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int, labels: Labels) -> None:
-        # A copy: a fast tokenizer remembers the cut that it was last asked for, and would be saved with it.
-        self._tokenizer: Any = copy.deepcopy(tokenizer)
-        self._length = length
+        super().__init__(tokenizer, length)
         self._numbers = number_of_target(labels)
 
     def row(self, text: str, target: str) -> TokenRow:
         """(n,) tokens and one label."""
-        within = text[: self._length * LONGEST_TOKEN]
-        tokens = self._tokenizer(within, truncation=True, max_length=self._length)["input_ids"]
-        return np.array(tokens, np.int64), np.array([self._numbers[target]], np.int64)
-
-    def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
-        within = [text[: self._length * LONGEST_TOKEN] for text in texts]
-        return [min(len(tokens), self._length) for tokens in uncut_tokens(self._tokenizer, within)]
+        return np.array(self.encoded(text)["input_ids"], np.int64), np.array([self._numbers[target]], np.int64)
 
 
-class TagEncoder:
+class TagEncoder(ClassEncoder):
     """Words and their tags: the first token of each word has its tag, the others have none (Devlin et al. 2019)."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int, labels: Labels) -> None:
@@ -92,9 +82,7 @@ class TagEncoder:
                 name=tokenizer.name_or_path,
             )
             raise usage_error("slow_tokenizer", "model.tokenizer", message)
-        self._tokenizer: Any = copy.deepcopy(tokenizer)
-        self._length = length
-        self._numbers = number_of_target(labels)
+        super().__init__(tokenizer, length, labels)
 
     def row(self, text: str, target: str) -> TokenRow:
         """(tokens, labels), (n,) both."""
@@ -102,8 +90,9 @@ class TagEncoder:
         encoded = self._tokenizer(words, is_split_into_words=True, truncation=True, max_length=self._length)
         tokens = np.array(encoded["input_ids"], np.int64)
         labels = np.full(len(tokens), IGNORED, np.int64)
-        for place, word in first_tokens(encoded.word_ids()):
-            labels[place] = self._numbers[tags[word]]
+        for place, (before, word) in enumerate(pairwise([None, *encoded.word_ids()])):
+            if word is not None and word != before:
+                labels[place] = self._numbers[tags[word]]
         return tokens, labels
 
     def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
@@ -111,31 +100,8 @@ class TagEncoder:
         return [min(len(tokens), self._length) for tokens in encoded["input_ids"]]
 
 
-def first_tokens(words: Sequence[int | None]) -> Iterator[tuple[int, int]]:
-    """(place, word) of the first token of each word; `words`: of which word each token is, None for special ones."""
-    place = 0
-    for word, tokens in groupby(words):
-        if word is not None:
-            yield place, word
-        place += len(list(tokens))
-
-
-# Scores: sums over the batches of all processes, and the metrics that follow from them.
-
-
-class Scores(ABC):
-    """What an evaluation measures."""
-
-    size: int
-    """Numbers that are summed."""
-
-    @abstractmethod
-    def sums(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """(size,) of a batch: `logits` (rows, classes) or (rows, length, classes), labels as they come in batches."""
-
-    @abstractmethod
-    def metrics(self, sums: torch.Tensor, prefix: str) -> dict[str, Any]:
-        """From the sums of all batches."""
+# What an evaluation measures: `size` sums over the batches of all processes, and the metrics that follow from them. `logits`
+# are (rows, classes) or (rows, length, classes), labels as they come in batches.
 
 
 def _labelled(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -145,7 +111,7 @@ def _labelled(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor,
     return cross_entropy(rows, targets, reduction="sum"), rows.argmax(dim=-1), targets
 
 
-class ClassScores(Scores):
+class ClassScores:
     """Loss, accuracy, and F1 as the mean over the classes (macro): scikit-learn's f1_score(average="macro")."""
 
     def __init__(self, classes: int) -> None:
@@ -173,7 +139,7 @@ class ClassScores(Scores):
         }
 
 
-class EntityScores(Scores):
+class EntityScores:
     """Loss, accuracy of the tags, and precision, recall and F1 of whole entities, all of them together: seqeval's."""
 
     size = 6
@@ -205,6 +171,9 @@ class EntityScores(Scores):
             f"{prefix}_f1": 2 * precision * recall / (precision + recall) if precision + recall else 0.0,
             f"{prefix}_labelled_tokens": int(count),
         }
+
+
+Scores = ClassScores | EntityScores
 
 
 def scores_of(config: RunConfig, labels: Labels) -> Scores:

@@ -6,12 +6,10 @@ import fcntl
 import hashlib
 import math
 import os
-import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,65 +33,36 @@ from transformers.utils.logging import disable_progress_bar
 # others from the same folder by a file that a killed process leaves behind: every later run would
 # wait for it for ever, without a word (torch 2.13, torch/utils/file_baton.py).
 
-MARK = b"flock"
-"""Content of a lock that is also locked by the kernel; others leave theirs empty."""
-LONGEST_BUILD_S = 1800.0
-"""A lock of another program is left behind when it is older."""
-
 
 class KernelBaton(FileBaton):
-    """The same file, with a kernel's lock on it that no dead process has."""
+    """A kernel's lock on a file beside that one, which no dead process has."""
 
     fd: int | None  # type: ignore[assignment]
+
+    def _locked(self, how: int) -> int:
+        descriptor = os.open(f"{self.lock_file_path}.held", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, how)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def try_acquire(self) -> bool:
         """Whether this process builds; False while another one does."""
         try:
-            descriptor = os.open(self.lock_file_path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
-        except FileExistsError:
-            return self._take_over()
-        return self._lock(descriptor)
+            self.fd = self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
     def wait(self) -> None:
-        """Until the other one is done. Raises RuntimeError where it ended before."""
-        while Path(self.lock_file_path).exists():
-            time.sleep(self.wait_seconds)
-            if self._take_over():
-                self.release()
-                folder = Path(self.lock_file_path).parent
-                raise RuntimeError(
-                    tr("The build of {path} was interrupted by the end of another run; start again.", path=folder)
-                )
+        """Until the other one is done, or dead: then what it built cannot be loaded, and this process says so."""
+        os.close(self._locked(fcntl.LOCK_SH))
 
     def release(self) -> None:
-        """Removed before another can take it over."""
-        Path(self.lock_file_path).unlink(missing_ok=True)
         if self.fd is not None:
             os.close(self.fd)
-
-    def _take_over(self) -> bool:
-        try:
-            descriptor = os.open(self.lock_file_path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return False
-        if os.read(descriptor, len(MARK)) != MARK and time.time() - os.fstat(descriptor).st_mtime < LONGEST_BUILD_S:
-            os.close(descriptor)
-            return False
-        return self._lock(descriptor)
-
-    def _lock(self, descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            mine = os.path.samestat(os.fstat(descriptor), Path(self.lock_file_path).stat())
-        except OSError:
-            mine = False
-        if not mine:
-            # Held by a living process, or released in between.
-            os.close(descriptor)
-            return False
-        os.pwrite(descriptor, MARK, 0)
-        self.fd = descriptor
-        return True
 
 
 def use_kernel_locks() -> None:
@@ -150,9 +119,8 @@ def join_processes(config: RunConfig) -> dict[str, Any]:
 def block_classes(model: torch.nn.Module) -> list[str]:
     """Class names of the blocks that transformers recomputes one by one, else those that the model itself calls whole."""
     found = {type(module).__name__ for module in model.modules() if isinstance(module, GradientCheckpointingLayer)}
-    own = set(getattr(model, "_no_split_modules", None) or ())
-    present = {type(module).__name__ for module in model.modules()}
-    return sorted(found or own & present)
+    own = getattr(model, "_no_split_modules", None) or ()
+    return sorted(found or {type(module).__name__ for module in model.modules()}.intersection(own))
 
 
 def name_blocks(trainer: Trainer) -> None:
@@ -229,8 +197,8 @@ def weights_digest(model: torch.nn.Module) -> str:
 def compare_weights(model: torch.nn.Module, accelerator: Accelerator) -> bool:
     """Say in the log whether the weights of all processes are the same, bit for bit; every process must call it.
 
-    Nothing is compared where the processes share the weights out. Cards of different kinds may round the optimizer's
-    arithmetic differently: then the model that is saved is that of process 0, and its user should know.
+    Nothing is compared where they share the weights out. Cards of different kinds may round differently: then the model that
+    is saved is that of process 0.
     """
     if forward_needs_all(model):
         return True
@@ -261,7 +229,9 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
     `actual` names it in one word as plans do: single, ddp, fsdp[+offload], zero<stage>[+offload].
     """
     args = trainer.args
-    wrapped, compiled = _without_compiler(trainer.model_wrapped)
+    outer = trainer.model_wrapped
+    wrapped: Any = getattr(outer, "_orig_mod", outer)
+    compiled = wrapped is not outer or bool(getattr(outer, "_compiled_call_impl", None))
     inner = trainer.accelerator.unwrap_model(wrapped, keep_torch_compile=False)
     base = inner.get_base_model() if isinstance(inner, PeftModel) else inner
     stage, offload = _zero(wrapped)
@@ -321,25 +291,14 @@ def refuse_unshared(strategy: str | None, engine: dict[str, Any]) -> None:
     raise CannotRunError(Finding("engine_not_as_planned", "error", "engine.strategy", message))
 
 
-def _without_compiler(wrapped: Any) -> tuple[Any, bool]:
-    """What torch.compile wraps, and whether it does."""
-    inner = getattr(wrapped, "_orig_mod", None)
-    return (wrapped, bool(getattr(wrapped, "_compiled_call_impl", None))) if inner is None else (inner, True)
-
-
 def _zero(wrapped: Any) -> tuple[int | None, str | None]:
     """ZeRO stage and what it keeps in host RAM, as the DeepSpeed engine answers."""
     if not hasattr(wrapped, "zero_optimization_stage"):
         return None, None
-    stage = int(wrapped.zero_optimization_stage())
-    optimizer, parameters = wrapped.zero_offload_optimizer(), wrapped.zero_offload_param()
-    kept = [name for name, place in (("optimizer", optimizer), ("parameters", parameters)) if _is_offloaded(place)]
-    return stage, "+".join(kept) or "none"
-
-
-def _is_offloaded(place: Any) -> bool:
-    device = getattr(place, "device", None)
-    return device is not None and str(getattr(device, "value", device)) in ("cpu", "nvme")
+    places = {"optimizer": wrapped.zero_offload_optimizer(), "parameters": wrapped.zero_offload_param()}
+    devices = {name: getattr(place, "device", None) for name, place in places.items()}
+    kept = [name for name, device in devices.items() if str(getattr(device, "value", device)) in ("cpu", "nvme")]
+    return int(wrapped.zero_optimization_stage()), "+".join(kept) or "none"
 
 
 def _of_fsdp(wrapped: Any) -> str:

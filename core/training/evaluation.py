@@ -38,10 +38,9 @@ class StepLoss:
         outputs = model(**inputs, **loss.keywords(labels))
         loss(outputs, labels, num_items_in_batch)
 
-    With `chunk` the loss is computed inside the model's forward pass in slices of that many
-    positions (see core.training.chunked_logits, whose let_logits_be_read the model needs first);
-    without, from the logits that come out. `positions` is the one step that depends on the values
-    of the labels: a trace, whose tensors have none, brings its own.
+    With `chunk` it is computed inside the model's forward pass in slices of that many positions (the model needs
+    let_logits_be_read of core.training.chunked_logits first). `positions` is the one step that depends on the values of the
+    labels: a trace, whose tensors have none, brings its own.
     """
 
     def __init__(
@@ -137,12 +136,16 @@ class ScheduleCallback(RunCallback):
     """Evaluates by the schedule in place of the Trainer's own rule, which knows steps or epochs but not both.
 
     Always at the end of a step and before its save, so that the checkpoint holds the score, and
-    never twice at one step.
+    never twice at one step. It also tells the sampler which epoch begins, in the first run and in a resumed one.
     """
 
-    def __init__(self, schedule: EvaluationSchedule | None) -> None:
+    def __init__(self, schedule: EvaluationSchedule | None, start_epoch: Callable[[int], None]) -> None:
         """None: nothing is held out, and nothing is evaluated."""
         self._schedule = schedule
+        self._start_epoch = start_epoch
+
+    def epoch_begin(self, now: Moment) -> None:
+        self._start_epoch(int(now.state.epoch or 0))
 
     def step_end(self, now: Moment) -> None:
         schedule, control = self._schedule, now.control
@@ -185,10 +188,8 @@ def token_sums(
 ) -> torch.Tensor:
     """(5,): summed loss in nats, right tokens, labelled tokens; loss and number of the hidden ones.
 
-    `logits` (rows, length, vocabulary) belong to `labels` (rows, length), which a causal task has
-    already moved to the place that predicts them. Without label smoothing. Hidden are those whose
-    input is `mask_token`; a task that hides none has -1. Beside `logits` no more than one slice
-    (core.estimate.logit_slices) exists at a time.
+    `logits` (rows, length, vocabulary) belong to `labels` (rows, length) at the place that predicts them. Hidden are those
+    whose input is `mask_token`; a task that hides none has -1. Beside `logits` no more than one slice exists at a time.
     """
     where = positions(labels)
     targets = labels.flatten()[where]
@@ -225,10 +226,8 @@ def _sums(
 def token_metrics(sums: torch.Tensor, prefix: str) -> dict[str, Any]:
     """Means over all labelled tokens of all processes, from the sums of `token_sums`.
 
-    `loss` is the mean in nats, `perplexity` exp(loss) (Jelinek et al. 1977), `accuracy` the share
-    of tokens whose largest logit is right. `hidden_loss` counts only the tokens that the input
-    hides: a kept or swapped token gives its answer half away, so that plain copying lowers the
-    loss below the entropy of the data.
+    `loss` is in nats, `perplexity` exp(loss) (Jelinek et al. 1977). `hidden_loss` counts only the tokens that the input hides:
+    a kept or swapped one gives its answer half away, so that plain copying lowers the loss below the entropy of the data.
     """
     loss, right, count, hidden_loss, hidden = (float(value) for value in sums)
     mean = loss / count if count else math.nan

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +17,10 @@ from trainwiz.core.data.lengths import trains_on_chats
 from trainwiz.core.data.rows import SourceTally, read_rows
 from trainwiz.core.data.sources import all_sources, find_files
 from trainwiz.core.errors import TrainwizError
-from trainwiz.core.language import chosen_language, tr, use_language
-from trainwiz.core.processes import heavy_imports, private_stdout
-from trainwiz.core.supervise.ties import hold_to
+from trainwiz.core.language import tr
+from trainwiz.core.processes import heavy_imports
 from trainwiz.core.tracing.chats import ChatLook, Doubt, ShownChat
+from trainwiz.core.training.process import begin_answering
 
 if TYPE_CHECKING:
     from trainwiz.core.training.chats import ChatEncoder, WholeChat
@@ -35,135 +33,101 @@ READ, ENCODED = 20_000, 2_000
 THOUGHT = "<think>"
 
 
-@dataclass
-class Doubts:
-    found: dict[str, Doubt] = field(default_factory=dict)
-
-    def add(self, code: str, place: str, detail: str = "") -> None:
-        before = self.found.get(code)
-        if before is None:
-            self.found[code] = Doubt(code, 1, place, detail)
-        else:
-            self.found[code] = Doubt(code, before.rows + 1, before.place, before.detail)
-
-
-@dataclass
-class Looked:
-    """One source."""
-
-    lengths: list[int] = field(default_factory=list)
-    learnt: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-
-    def add(self, tokens: np.ndarray, learnt: np.ndarray) -> None:
-        places = learnt.nonzero()[0]
-        self.lengths.append(len(tokens))
-        self.learnt.append(len(places))
-        self.ends.append(int(places[-1]) + 1 if len(places) else 0)
-
-
-def look_at_texts(config: RunConfig, folder: Path, encoder: CausalEncoder, tokenizer: Any, show: list[int]) -> ChatLook:
-    """Of rows that are texts, or prompts with their responses. Raises TrainwizError."""
-    doubts, looked, shown = Doubts(), Looked(), []
-    number, begin = 0, tokenizer.bos_token_id
-    for key, source in all_sources(config)[0]:
-        for kept in read_rows(
-            find_files(source, key, folder, task=config.task, ask=False), SourceTally(), config.task, limit=ENCODED
-        ):
-            texts, targets = kept.texts.to_pylist(), None if kept.targets is None else kept.targets.to_pylist()
-            for row, (tokens, unlabelled) in enumerate(encoder.whole(texts, targets)):
-                learnt = np.arange(len(tokens)) >= (0 if encoder.learns_all else unlabelled)
-                looked.add(tokens, learnt)
-                if begin is not None and tokens[:2].tolist() == [begin, begin]:
-                    doubts.add("bos_twice", kept.place(row))
-                if number in show:
-                    pieces = tuple(tokenizer.decode([token]) for token in tokens)
-                    turns = (
-                        (("text", len(tokens)),)
-                        if targets is None
-                        else (("prompt", unlabelled), ("response", len(tokens)))
-                    )
-                    shown.append(ShownChat(kept.place(row), pieces, tuple(learnt.tolist()), turns))
-                number += 1
-    return looked_at("", "", [looked], doubts, shown)
-
-
-def looked_at(marks: str, family: str, looked: list[Looked], doubts: Doubts, shown: list[ShownChat]) -> ChatLook:
-    lengths, learnt, ends = (
-        tuple(tuple(getattr(one, name)) for one in looked) for name in ("lengths", "learnt", "ends")
-    )
-    return ChatLook(marks, family, lengths, learnt, ends, tuple(doubts.found.values()), tuple(shown))
-
-
 class Look:
-    """Reads the chats of a run and notes what is to be said of them."""
+    """Reads the rows of a run and notes what is to be said of them."""
 
-    def __init__(self, config: RunConfig, folder: Path, encoder: ChatEncoder, tokenizer: Any) -> None:
-        self._config, self._folder, self._encoder, self._tokenizer = config, folder, encoder, tokenizer
-        self._doubts = Doubts()
-        self._seen: set[int] = set()
-        known = [token for token in tokenizer.all_special_tokens if len(token) > 3]
-        self._marks = tuple(
-            {*known, *(str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)}
-        )
-        self._ends = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    def __init__(self, config: RunConfig, folder: Path, tokenizer: Any, show: list[int]) -> None:
+        self._config, self._folder, self._tokenizer, self._show = config, folder, tokenizer, show
+        self._doubts: dict[str, Doubt] = {}
+        self._looked: list[list[tuple[int, int, int]]] = []
+        """Of each source: tokens of each row, how many are learnt, the end of the last of them."""
+        self._shown: list[ShownChat] = []
+        added = tokenizer.added_tokens_decoder
+        self._marks = {token for token in tokenizer.all_special_tokens if len(token) > 3}
+        self._marks |= {str(token) for token in added.values() if token.special}
+        self._ends = {*tokenizer.all_special_ids, *added}
 
-    def run(self, show: list[int]) -> ChatLook:
+    def _result(self, marks: str, family: str) -> ChatLook:
+        lengths, learnt, ends = (tuple(tuple(row[n] for row in source) for source in self._looked) for n in range(3))
+        return ChatLook(marks, family, lengths, learnt, ends, tuple(self._doubts.values()), tuple(self._shown))
+
+    def _doubt(self, code: str, place: str, detail: str = "") -> None:
+        before = self._doubts.get(code, Doubt(code, 0, place, detail))
+        self._doubts[code] = replace(before, rows=before.rows + 1)
+
+    def _note(self, place: str, tokens: np.ndarray, learnt: np.ndarray) -> None:
+        places, begin = learnt.nonzero()[0], self._tokenizer.bos_token_id
+        self._looked[-1].append((len(tokens), len(places), int(places[-1]) + 1 if len(places) else 0))
+        if begin is not None and tokens[:2].tolist() == [begin, begin]:
+            self._doubt("bos_twice", place)
+
+    def _rows(self, key: str, source: Any, limit: int) -> Iterator[tuple[str, str, str | None]]:
+        """(place, text, target) of rows from all over a source. Raises TrainwizError."""
+        task = self._config.task
+        files = find_files(source, key, self._folder, task=task, ask=False)
+        for kept in read_rows(files, SourceTally(), task, limit=limit):
+            texts = kept.texts.to_pylist()
+            targets = [None] * len(texts) if kept.targets is None else kept.targets.to_pylist()
+            for row, (text, target) in enumerate(zip(texts, targets, strict=True)):
+                yield kept.place(row), text, target
+
+    def at_texts(self, encoder: CausalEncoder) -> ChatLook:
+        """Of rows that are texts, or prompts with their responses. Raises TrainwizError."""
+        self._looked.append([])
+        rows = (row for key, source in all_sources(self._config)[0] for row in self._rows(key, source, ENCODED))
+        for number, (place, text, target) in enumerate(rows):
+            ((tokens, unlabelled),) = encoder.whole([text], None if target is None else [target])
+            learnt = np.arange(len(tokens)) >= (0 if encoder.learns_all else unlabelled)
+            self._note(place, tokens, learnt)
+            if number in self._show:
+                pieces = tuple(self._tokenizer.decode([token]) for token in tokens)
+                end = ("text" if target is None else "response", len(tokens))
+                turns = (end,) if target is None else (("prompt", unlabelled), end)
+                self._shown.append(ShownChat(place, pieces, tuple(learnt.tolist()), turns))
+        return self._result("", "")
+
+    def at_chats(self, encoder: ChatEncoder) -> ChatLook:
         train, held = all_sources(self._config)
-        looked, shown = [], []
+        seen: set[int] = set()
         number = 0
         for key, source in train:
-            each = Looked()
-            rows = list(self._rows(key, source))
-            step = max(1, len(rows) // ENCODED)
-            for place, chat in rows[::step]:
-                self._note(chat, place, each)
-            shown += [self._shown(*rows[row - number]) for row in show if number <= row < number + len(rows)]
+            self._looked.append([])
+            rows = [(place, chat) for place, chat, _ in self._rows(key, source, READ)]
+            for place, chat in rows[:: max(1, len(rows) // ENCODED)]:
+                self._note_chat(encoder, chat, place)
+            chosen = [row - number for row in self._show if number <= row < number + len(rows)]
+            self._shown += [_shown(encoder, *rows[row]) for row in chosen]
             for place, chat in rows:
-                self._note_again(chat, place)
+                if hash(chat) in seen:
+                    self._doubt("duplicates", place)
+                seen.add(hash(chat))
             number += len(rows)
-            looked.append(each)
         for key, source in held:
-            for place, chat in self._rows(key, source):
-                if hash(chat) in self._seen:
-                    self._doubts.add("held_out_is_trained", place)
-        return looked_at(self._encoder.template.marks, self._encoder.template.family, looked, self._doubts, shown)
+            for place, chat, _ in self._rows(key, source, READ):
+                if hash(chat) in seen:
+                    self._doubt("held_out_is_trained", place)
+        return self._result(encoder.template.marks, encoder.template.family)
 
-    def _rows(self, key: str, source: Any) -> Iterator[tuple[str, str]]:
-        """(place, chat) of rows from all over a source. Raises TrainwizError."""
-        files = find_files(source, key, self._folder, task=self._config.task, ask=False)
-        for kept in read_rows(files, SourceTally(), self._config.task, limit=READ):
-            for row, chat in enumerate(kept.texts.to_pylist()):
-                yield kept.place(row), chat
-
-    def _note_again(self, chat: str, place: str) -> None:
-        if hash(chat) in self._seen:
-            self._doubts.add("duplicates", place)
-        self._seen.add(hash(chat))
-
-    def _note(self, chat: str, place: str, looked: Looked) -> None:
+    def _note_chat(self, encoder: ChatEncoder, chat: str, place: str) -> None:
         from trainwiz.core.training.chats import ChatError
 
         turns, _ = messages_of(chat)
         try:
-            whole = self._encoder.whole(chat)
+            whole = encoder.whole(chat)
         except ChatError as error:
-            self._doubts.add(error.code, place, str(error))
-            looked.add(np.zeros(1, np.int64), np.zeros(1, bool))
+            self._doubt(error.code, place, str(error))
+            self._note(place, np.zeros(1, np.int64), np.zeros(1, bool))
             return
-        looked.add(whole.tokens, whole.learnt)
-        for code in self._doubtful(chat, turns, whole):
-            self._doubts.add(code, place)
+        self._note(place, whole.tokens, whole.learnt)
+        for code in self._doubtful(turns, whole, everything=encoder.train_on == "everything"):
+            self._doubt(code, place)
 
-    def _doubtful(self, chat: str, turns: list[dict[str, Any]], whole: WholeChat) -> Iterator[str]:
-        begin = self._tokenizer.bos_token_id
+    def _doubtful(self, turns: list[dict[str, Any]], whole: WholeChat, *, everything: bool) -> Iterator[str]:
         text = self._tokenizer.decode(whole.tokens)
         if not whole.learnt.any():
             yield "no_label"
-        elif self._encoder.train_on != "everything" and not self._learns_to_end(whole):
+        elif not everything and not self._learns_to_end(whole):
             yield "end_not_learnt"
-        if begin is not None and whole.tokens[:2].tolist() == [begin, begin]:
-            yield "bos_twice"
         roles = [turn["role"] for turn in turns if turn["role"] in ("user", "assistant") and not turn.get("tool_calls")]
         uses_tools = any(turn["role"] == "tool" for turn in turns)
         if not uses_tools and any(role == after for role, after in pairwise(roles)):
@@ -178,23 +142,25 @@ class Look:
 
     def _learns_to_end(self, whole: WholeChat) -> bool:
         """Whether each answer that is learnt ends in a token that ends a turn; blanks may follow it."""
+        ends = self._ends
         for start, end in whole.answers:
             tokens = whole.tokens[start:end][whole.learnt[start:end]].tolist()
-            while tokens and tokens[-1] not in self._ends and not self._tokenizer.decode([tokens[-1]]).strip():
+            while tokens and tokens[-1] not in ends and not self._tokenizer.decode([tokens[-1]]).strip():
                 tokens.pop()
-            if tokens and tokens[-1] not in self._ends:
+            if tokens and tokens[-1] not in ends:
                 return False
         return True
 
-    def _shown(self, place: str, chat: str) -> ShownChat:
-        from trainwiz.core.training.chats import ChatError
 
-        try:
-            whole = self._encoder.whole(chat)
-            pieces, turns = self._encoder.pieces(chat)
-        except ChatError as error:
-            return ShownChat(place, (str(error),), (False,), ())
-        return ShownChat(place, tuple(pieces), tuple(whole.learnt.tolist()), tuple(turns))
+def _shown(encoder: ChatEncoder, place: str, chat: str) -> ShownChat:
+    from trainwiz.core.training.chats import ChatError
+
+    try:
+        whole = encoder.whole(chat)
+        pieces, turns = encoder.pieces(chat)
+    except ChatError as error:
+        return ShownChat(place, (str(error),), (False,), ())
+    return ShownChat(place, tuple(pieces), tuple(whole.learnt.tolist()), tuple(turns))
 
 
 def _thought_in(content: str) -> str:
@@ -216,27 +182,18 @@ def answer(asked: dict[str, Any]) -> ChatLook:
         tokenizer = named_tokenizer(config, folder)
         if tokenizer is None:
             return ChatLook.nothing(tr("the tokenizer is not on this machine yet"))
+        look, length = Look(config, folder, tokenizer, asked["show"]), config.batch.sequence_length
         if not trains_on_chats(config):
-            everything = config.training.train_on == "everything"
-            plain = CausalEncoder(tokenizer, config.batch.sequence_length, learns_all=everything)
-            return look_at_texts(config, folder, plain, tokenizer, asked["show"])
+            return look.at_texts(CausalEncoder(tokenizer, length, learns_all=config.training.train_on == "everything"))
         template = set_template(tokenizer, config, folder)
-        encoder = ChatEncoder(tokenizer, template, config.batch.sequence_length, config.training.train_on)
-        return Look(config, folder, encoder, tokenizer).run(asked["show"])
+        return look.at_chats(ChatEncoder(tokenizer, template, length, config.training.train_on))
     except TrainwizError as error:
         return ChatLook.nothing(" ".join(finding.message for finding in error.findings))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="trainwiz.core.training.look")
-    parser.add_argument("--parent", type=int, required=True)
-    hold_to(parser.parse_args().parent)
-    use_language(chosen_language(None, os.environ))
-    asked = json.load(sys.stdin)
-    answers = private_stdout()
-    said = json.dumps(answer(asked).to_json()).encode()
-    with os.fdopen(answers, "wb") as out:
-        out.write(said)
+    with begin_answering("look") as out:
+        out.write(json.dumps(answer(json.load(sys.stdin)).to_json()).encode())
 
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import torch
 from accelerate import Accelerator
@@ -52,16 +52,15 @@ class StepMeter:
         """Counts of the window under way; summed on the device and read when its step is done: no synchronisation here."""
         self._steps = 0
         self._wait_s = 0.0
-        self._paused_s = self._own_paused_s = 0.0
-        self._since: float | None = None
-        self._own_since = 0.0
+        self._since: np.ndarray | None = None
+        self._paused = np.zeros(2)
 
     def timed(self, batches: Iterator[Any]) -> Iterator[Any]:
         """The same batches, with the time that each is waited for and the tokens that it holds."""
         while True:
             start = time.perf_counter()
             if self._since is None:
-                self._since, self._own_since = start, time.thread_time()
+                self._since = _clocks()
             try:
                 batch = next(batches)
             except StopIteration:
@@ -94,81 +93,56 @@ class StepMeter:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Time in here (evaluation, saving) is no step time."""
-        start, own = time.perf_counter(), time.thread_time()
+        start = _clocks()
         try:
             yield
         finally:
             # Before the first batch no time of a step has begun.
             if self._since is not None:
-                self._paused_s += time.perf_counter() - start
-                self._own_paused_s += time.thread_time() - own
+                self._paused += _clocks() - start
 
     def read_pace(self) -> Pace:
         """The pace since the last call; the device's queue should be empty."""
-        now, own = time.perf_counter(), time.thread_time()
-        steps = max(self._steps, 1)
-        elapsed = now - (self._since if self._since is not None else now) - self._paused_s
-        computed = own - (self._own_since if self._since is not None else own) - self._own_paused_s
-        pace = Pace(self._steps, max(elapsed, 0.0) / steps, self._wait_s / steps, max(computed, 0.0) / steps)
-        self._since, self._steps, self._wait_s, self._paused_s = now, 0, 0.0, 0.0
-        self._own_since, self._own_paused_s = own, 0.0
+        now, steps = _clocks(), max(self._steps, 1)
+        spent = np.maximum(now - (now if self._since is None else self._since) - self._paused, 0.0) / steps
+        pace = Pace(self._steps, float(spent[0]), self._wait_s / steps, float(spent[1]))
+        self._since, self._steps, self._wait_s, self._paused = now, 0, 0.0, np.zeros(2)
         return pace
 
 
-# The memory log: what devices and host hold, every N steps, in metrics.jsonl.
+def _clocks() -> np.ndarray:
+    """Seconds by the wall, and those in which this thread had a core."""
+    return np.array([time.perf_counter(), time.thread_time()])
+
 
 DEVICE_KEYS = ("memory_allocated_bytes", "memory_reserved_bytes", "memory_device_used_bytes")
 
 
-def _head(now: Moment) -> dict[str, Any]:
-    return {"time_s": time.time(), "step": now.state.global_step, "epoch": now.state.epoch}
-
-
-class MemoryCallback(RunCallback):
-    """One line every `every` steps: time_s, step, epoch and bytes at the end of the step.
-
-    memory_allocated_bytes and memory_reserved_bytes (torch's allocator) and memory_device_used_bytes
-    (all programs) are of the fullest device; null without CUDA. memory_host_rss_bytes is the sum over
-    the training processes and their loader workers, memory_host_available_bytes what the host has left.
-    """
-
-    def __init__(self, folder: RunFolder, every: int, accelerator: Accelerator) -> None:
-        self._lines = LastingLines(folder.metrics_jsonl)
-        self._every = every
-        self._accelerator = accelerator
-
-    def step_end(self, now: Moment) -> None:
-        if now.state.global_step % self._every == 0:
-            figures = self._figures()
-            if self._accelerator.is_main_process:
-                line = {**_head(now), **figures}
-                self._lines.write(json.dumps(line, allow_nan=False))
-
-    def _figures(self) -> dict[str, int | None]:
-        """Every process must call it."""
-        cuda = self._accelerator.device.type == "cuda"
-        device = [0, 0, 0]
-        if cuda:
-            free, total = torch.cuda.mem_get_info()
-            device = [torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), total - free]
-        mine = torch.tensor([*device, resident_bytes()], dtype=torch.int64, device=self._accelerator.device)
-        every = self._accelerator.gather(mine).reshape(-1, 4).cpu()
-        fullest = [int(value) for value in every[:, :3].max(dim=0).values]
-        figures: dict[str, int | None] = dict(zip(DEVICE_KEYS, fullest if cuda else [None] * 3, strict=True))
-        figures["memory_host_rss_bytes"] = int(every[:, 3].sum())
-        figures["memory_host_available_bytes"] = psutil.virtual_memory().available
-        return figures
+def memory_figures(accelerator: Accelerator) -> dict[str, int | None]:
+    """memory_allocated_bytes and memory_reserved_bytes (torch's allocator) and memory_device_used_bytes (all programs) of the
+    fullest device, None without CUDA; memory_host_rss_bytes, the sum over the training processes and their loader workers,
+    and memory_host_available_bytes. Every process must call it."""
+    cuda = accelerator.device.type == "cuda"
+    device = [0, 0, 0]
+    if cuda:
+        free, total = torch.cuda.mem_get_info()
+        device = [torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), total - free]
+    mine = torch.tensor([*device, resident_bytes()], dtype=torch.int64, device=accelerator.device)
+    every = accelerator.gather(mine).reshape(-1, 4).cpu()
+    fullest = every[:, :3].max(dim=0).values.tolist() if cuda else [None] * 3
+    return {
+        **dict(zip(DEVICE_KEYS, fullest, strict=True)),
+        "memory_host_rss_bytes": int(every[:, 3].sum()),
+        "memory_host_available_bytes": psutil.virtual_memory().available,
+    }
 
 
 def resident_bytes() -> int:
     """Resident bytes of this process and its children (loader workers)."""
-    total = 0
-    me = psutil.Process(os.getpid())
+    total, me = 0, psutil.Process()
     for process in (me, *me.children(recursive=True)):
-        try:
+        with suppress(psutil.Error):
             total += process.memory_info().rss
-        except psutil.Error:
-            continue
     return total
 
 
@@ -184,6 +158,10 @@ def json_number(value: Any) -> Any:
     return value
 
 
+def _head(now: Moment) -> dict[str, Any]:
+    return {"time_s": time.time(), "step": now.state.global_step, "epoch": now.state.epoch}
+
+
 class MetricsCallback(RunCallback):
     """Writes the lines and remembers the first and the last loss.
 
@@ -193,14 +171,19 @@ class MetricsCallback(RunCallback):
     and real_target_tokens), tokens_per_s, real_tokens_per_s, step_s,
     data_wait_s, on a CPU own_s (means since the line before, this process), peak_allocated_bytes and
     peak_reserved_bytes (the fullest device; null without CUDA). An evaluation line: time_s, step,
-    epoch and names that begin with eval_. A line {"resumed_from": step} takes back the lines
+    epoch and names that begin with eval_; of memory: these and `memory_figures`. A line {"resumed_from": step} takes back the lines
     before it with a higher step.
     """
 
     def __init__(
-        self, folder: RunFolder, meter: StepMeter, accelerator: Accelerator, patience: Patience | None = None
+        self,
+        folder: RunFolder,
+        meter: StepMeter,
+        accelerator: Accelerator,
+        patience: Patience | None = None,
+        memory_every: int | None = None,
     ) -> None:
-        """`patience` goes into every checkpoint with the counts."""
+        """`patience` goes into every checkpoint with the counts. `memory_every`: steps after which there is a line of memory."""
         self.first_loss: float | None = None
         self.last_loss: float | None = None
         self.last_evaluation: dict[str, Any] = {}
@@ -209,6 +192,7 @@ class MetricsCallback(RunCallback):
         self._meter = meter
         self._accelerator = accelerator
         self._patience = patience
+        self._memory_every = memory_every
         self.evaluated_step: int | None = None
         """Step of the last evaluation that has a result."""
         self._before: dict[str, int] = {}
@@ -253,6 +237,10 @@ class MetricsCallback(RunCallback):
 
     def step_end(self, now: Moment) -> None:
         self._meter.step_done()
+        if self._memory_every is not None and now.state.global_step % self._memory_every == 0:
+            figures = memory_figures(self._accelerator)
+            if self._accelerator.is_main_process:
+                self._write({**_head(now), **figures})
         if now.state.global_step >= now.state.max_steps:
             now.control.should_log = True
 
@@ -317,13 +305,6 @@ def _shown(line: dict[str, Any], max_steps: int) -> str:
         rate = line["real_tokens_per_s"]
         speed = f"  {rate:,.0f} non-padding tokens/s" if rate else ""
         return f"{place}  loss {line['loss']:.4f}  learning rate {line['learning_rate']:.3g}{speed}"
-    shown = {
-        "loss": "eval_loss",
-        "perplexity": "eval_perplexity",
-        "accuracy": "eval_accuracy",
-        "F1": "eval_f1",
-        "BLEU": "eval_bleu",
-    }
-    values = ((word, line.get(name)) for word, name in shown.items())
+    values = ((word, line.get(f"eval_{word.lower()}")) for word in ("loss", "perplexity", "accuracy", "F1", "BLEU"))
     measured = ", ".join(f"{word} {value:.4f}" for word, value in values if isinstance(value, float))
     return f"{place}  evaluation" + (f": {measured}" if measured else "")

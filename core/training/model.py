@@ -20,6 +20,7 @@ from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.best import FinalChoice, copy_model
 from trainwiz.core.training.engine import forward_needs_all
+from trainwiz.core.training.process import first_line
 from trainwiz.core.training.quantized import is_quantized, quantize
 from trainwiz.core.training.tokens import check_vocabulary, with_token_ids
 from trainwiz.core.training.weights import (
@@ -56,12 +57,11 @@ def encoder_decoder(batch: dict[str, Any], model: Any) -> dict[str, Any]:
     """For an encoder-decoder: the decoder reads the labels one place to the right, as the model itself shifts them."""
     own = getattr(model, "prepare_decoder_input_ids_from_labels", None)
     if own is not None:
-        shifted = own(labels=batch["labels"])
-    else:
-        # M2M100 and NLLB have no such method (transformers 5.23) and shift in `forward`, where labels are not given here.
-        shifted = batch["labels"].roll(1, dims=1)
-        shifted[:, 0] = model.config.decoder_start_token_id
-        shifted.masked_fill_(shifted == IGNORED, model.config.pad_token_id)
+        return {**batch, "decoder_input_ids": own(labels=batch["labels"]), "use_cache": False}
+    # M2M100 and NLLB have no such method (transformers 5.23) and shift in `forward`, where labels are not given here.
+    shifted = batch["labels"].roll(1, dims=1)
+    shifted[:, 0] = model.config.decoder_start_token_id
+    shifted.masked_fill_(shifted == IGNORED, model.config.pad_token_id)
     return {**batch, "decoder_input_ids": shifted, "use_cache": False}
 
 
@@ -77,10 +77,10 @@ def build_model(
 ) -> PreTrainedModel:
     """The model of any task, ready for the Trainer: a PreTrainedModel, or peft's wrapper around one.
 
-    `folder` is the run folder; relative paths are from it. A model from scratch takes its special
-    tokens from `tokenizer`. `head`: keys of the model's config that its data decide. A resumed run builds all of it from the checkpoint, for the Trainer's
-    own loading loses tensors in silence: `save_pretrained` renames ESM's LayerNorms to gamma and
-    beta, which `from_pretrained` alone renames back (transformers 5.23).
+    `folder` is the run folder; relative paths are from it. A model from scratch takes its special tokens from `tokenizer`.
+    `head`: keys of the model's config that its data decide. A resumed run builds all of it from the checkpoint, for the
+    Trainer's own loading loses tensors in silence: `save_pretrained` renames ESM's LayerNorms to gamma and beta, which
+    `from_pretrained` alone renames back (transformers 5.23).
 
     Weights are float32 except with bf16-true and under adapters. Raises UsageError.
     """
@@ -158,7 +158,7 @@ def _from_scratch(
                 "a model of type {kind} cannot be built for {task}: {reason}.",
                 kind=repr(kind),
                 task=config.task,
-                reason=str(error).splitlines()[0].rstrip("."),
+                reason=first_line(error),
             ),
         ) from error
     assert isinstance(model, PreTrainedModel)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,14 @@ import numpy as np
 import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import CLASSIFIES
-from trainwiz.core.data.lengths import StepShape, packs_rows
+from trainwiz.core.data.lengths import StepShape
 from trainwiz.core.data.proteins import FIRST_RESIDUE, LAST_RESIDUE
+from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.export.training_arguments import processes, uses_deepspeed
 from trainwiz.core.launch.probe_order import ProbeOrder
 from trainwiz.core.training.batches import (
     EpochSampler,
-    PackedBatch,
-    PaddedBatch,
     RowKey,
     length_order,
     mask_sequence,
@@ -28,7 +28,7 @@ from trainwiz.core.training.batches import (
 )
 from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
 from trainwiz.core.training.model import ModelInputs, batch_alone, decoder_only, encoder_decoder, random_model
-from trainwiz.core.training.tasks import RowDataset, TaskParts, head_of, load_task_rows
+from trainwiz.core.training.tasks import Rows, TaskParts, TaskRows, load_task_rows, parts_of
 from trainwiz.core.training.tokens import TokenRow
 
 # SpreadSampler: of each step of the plan, a few micro-batches that stand for all of it.
@@ -86,25 +86,24 @@ MASKED = 0.15
 Collate = Callable[[Sequence[TokenRow]], dict[str, Any]]
 
 
-class GeneratedRows(RowDataset):
+class GeneratedRows(Rows):
     """Random tokens in rows of given lengths; item (epoch, row) is always the same."""
 
     def __init__(self, task: str, vocabulary: int, lengths: np.ndarray, targets: np.ndarray | None, seed: int) -> None:
         """`lengths`, `targets` (n,) int64 in tokens; targets of an encoder-decoder alone."""
+        super().__init__(np.arange(len(lengths)), self._made)
         self._task = task
         self._vocabulary = vocabulary
         self._lengths = lengths
         self._targets = targets
         self._seed = seed
 
-    def __len__(self) -> int:
-        return len(self._lengths)
+    def lengths(self, numbers: np.ndarray) -> np.ndarray:
+        longer = self._lengths if self._targets is None else np.maximum(self._lengths, self._targets)
+        of_rows: np.ndarray = longer[numbers]
+        return of_rows
 
-    @property
-    def lengths(self) -> np.ndarray:
-        return self._lengths if self._targets is None else np.maximum(self._lengths, self._targets)
-
-    def item(self, epoch: int, index: int) -> TokenRow:
+    def _made(self, epoch: int, index: int) -> TokenRow:
         generator = sample_generator(self._seed, epoch, index)
         length = int(self._lengths[index])
         if self._task == "proteins":
@@ -164,43 +163,39 @@ def probe_parts(
     config: RunConfig, folder: Path, order: ProbeOrder, device: torch.device, say: Callable[..., None]
 ) -> TaskParts:
     """Rows that cannot be read here are generated; `say` is told so. Raises UsageError for a model that cannot be built."""
-    # ZeRO-3 shares a model out while it is made.
-    on_device = device.type == "cuda" and not uses_deepspeed(config)
-    rows: RowDataset | None = None
-    inputs: ModelInputs | None = None
-    padding, head = 0, dict[str, Any]()
+    task: TaskRows | None = None
     if order.rows == "data":
         try:
             task = load_task_rows(config, folder)
-            rows, padding, lengths, inputs, head = (
-                task.train,
-                task.padding,
-                task.train_lengths,
-                task.inputs,
-                head_of(task),
-            )
         except UsageError as error:
             say("rows", rows="lengths" if order.lengths else "longest", why=error.findings[0].message)
-    model = random_model(config, device if on_device else torch.device("cpu"), head)
-    if rows is None:
-        generated = generated_rows(order, config.row_kind, vocabulary_of(model), config.training.seed)
-        rows, lengths = generated, lambda: generated.lengths
+    # ZeRO-3 shares a model out while it is made.
+    on_device = device.type == "cuda" and not uses_deepspeed(config)
+    model = random_model(config, device if on_device else torch.device("cpu"), {} if task is None else task.head())
+    nothing: Any = None
+    if task is None:
+        rows = generated_rows(order, config.row_kind, vocabulary_of(model), config.training.seed)
+        task = TaskRows(
+            rows=TextRows(nothing, None, rows.numbers, np.arange(0)),
+            tokenizer=nothing,
+            padding=0,
+            train=rows,
+            evaluation=None,
+            inputs=INPUTS.get(config.task, batch_alone),
+            lengths=rows.lengths,
+        )
     # Arranged as in a step of the plan, which may have more micro-batches than one of the probe.
     planned = config.with_values({"batch.gradient_accumulation_steps": order.accumulation}, "solved")
     count, micro = processes(config), config.batch.micro_batch_size or 1
-    sampler = EpochSampler(len(rows), config.training.seed, lengths=length_order(planned, lengths, count))
+    sampler = EpochSampler(
+        len(task.train), config.training.seed, lengths=length_order(planned, task.train_lengths, count)
+    )
     shape = StepShape(micro * count * order.accumulation, micro, count)
-    nothing_saved: Any = None
-    return TaskParts(
-        model=model,
-        tokenizer=nothing_saved,
-        train=rows,
-        evaluation=None,
-        collate=PaddedBatch.of(config, padding),
-        sampler=SpreadSampler(sampler, shape, config.batch.gradient_accumulation_steps or 1),
+    return parts_of(
+        replace(task, tokenizer=nothing, evaluation=None),
+        config,
+        model,
+        SpreadSampler(sampler, shape, config.batch.gradient_accumulation_steps or 1),
         loss=StepLoss.of(config),
         schedule=EvaluationSchedule.of(config, with_saves=False),
-        inputs=inputs or INPUTS.get(config.task, batch_alone),
-        counts_targets=config.task == "seq2seq",
-        train_collate=PackedBatch() if packs_rows(config) else None,
     )

@@ -21,7 +21,6 @@ from trainwiz.core.language import tr
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ON_THE_LONGEST, TURN, ProbeOrder
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.batches import ROW_LENGTHS, PaddedBatch, first_rows
-from trainwiz.core.training.callbacks import EpochCallback
 from trainwiz.core.training.engine import begin_process
 from trainwiz.core.training.events import Moment, RunCallback, any_process
 from trainwiz.core.training.metrics import StepMeter
@@ -134,27 +133,21 @@ class ProbeTrainer(RunTrainer):
     def training_step(
         self, model: Any, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
-        while True:
-            fits = False
+        loss: torch.Tensor | None = None
+        while loss is None:
             try:
                 loss = super().training_step(model, self._cut(inputs), num_items_in_batch)
-                fits = True
             except RuntimeError as error:
-                if (
-                    not self.halves
-                    or not is_out_of_memory(error)
-                    or self.state.global_step
-                    or self.micro_batch == 1
-                    or self.accelerator.num_processes > 1
-                ):
+                alone = self.accelerator.num_processes == 1 and self.micro_batch > 1
+                if not (self.halves and alone and is_out_of_memory(error)) or self.state.global_step:
                     raise
-            if fits:
-                self.step_loss = self.step_loss + loss.detach()
-                return loss
-            # Beyond the handler: the exception's frames hold the tensors.
-            self.out_of_memory_at, self.micro_batch = self.micro_batch, self.micro_batch // 2
-            model.zero_grad(set_to_none=True)
-            torch.cuda.empty_cache()
+            if loss is None:
+                # Beyond the handler: the exception's frames hold the tensors.
+                self.out_of_memory_at, self.micro_batch = self.micro_batch, self.micro_batch // 2
+                model.zero_grad(set_to_none=True)
+                torch.cuda.empty_cache()
+        self.step_loss = self.step_loss + loss.detach()
+        return loss
 
     def _cut(self, batch: dict[str, Any]) -> dict[str, Any]:
         if ROW_LENGTHS in batch:
@@ -338,28 +331,19 @@ class MicroBatchSearch:
         """Says `largest` with the micro-batch and what ended the search."""
         fits = self._trainer.micro_batch
         fails = self._trainer.out_of_memory_at
-        why = tr("it does not fit") if fails is not None else ""
-        while fails is None and not why:
-            wanted = 2 * fits
-            why = self._reason_against(wanted, fits)
-            if why:
+        why, halved = tr("it does not fit") if fails is not None else "", 0
+        # An engine that shards is left in the middle of its communication.
+        alone = self._trainer.accelerator.num_processes == 1 and not self._trainer.is_deepspeed_enabled
+        while fails is None or (alone and halved < BISECTIONS and fails - fits > max(1, fits // 8)):
+            wanted = 2 * fits if fails is None else (fits + fails) // 2
+            halved += fails is not None
+            if against := self._reason_against(wanted, fits):
+                why = why or against
                 break
             if self._fits(wanted):
                 fits = wanted
             else:
                 fails, why = wanted, tr("{n} does not fit", n=wanted)
-        # An engine that shards is left in the middle of its communication.
-        alone = self._trainer.accelerator.num_processes == 1 and not self._trainer.is_deepspeed_enabled
-        for _ in range(BISECTIONS):
-            if fails is None or fails - fits <= max(1, fits // 8) or not alone:
-                break
-            middle = (fits + fails) // 2
-            if self._reason_against(middle, fits):
-                break
-            if self._fits(middle):
-                fits = middle
-            else:
-                fails, why = middle, tr("{n} does not fit", n=middle)
         self._answers.say("largest", micro_batch=fits, why=why, fails=fails)
 
     def _reason_against(self, micro_batch: int, before: int) -> str:
@@ -456,8 +440,7 @@ def run_probe(folder: Path) -> None:
         answers.say("memory", **fullest)
 
     clock = ProbeClock(trainer, order, answers, say_memory)
-    for callback in (EpochCallback(parts.sampler), clock):
-        trainer.add_callback(callback)
+    trainer.add_callback(clock)
     if args.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import signal
@@ -13,11 +14,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 from trainwiz.core.errors import NO_ROOM, TrainwizError
+from trainwiz.core.language import chosen_language, use_language
+from trainwiz.core.processes import private_stdout
 from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.run.folder import RunFolder, write_json_atomic
+from trainwiz.core.supervise.ties import hold_to
 
 
 def rank_of_this_process() -> int:
@@ -26,12 +30,25 @@ def rank_of_this_process() -> int:
     return int(rank) if rank.isdigit() else 0
 
 
+def first_line(error: BaseException) -> str:
+    """What an exception says that was not meant for users, without its full stop."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def begin_answering(program: str) -> BinaryIO:
+    """Begin a process that answers another one, `--parent PID`: it ends with that one, speaks the user's language, and gets
+    a pipe for its answers that no library knows."""
+    parser = argparse.ArgumentParser(prog=f"trainwiz.core.training.{program}")
+    parser.add_argument("--parent", type=int, required=True)
+    hold_to(parser.parse_args().parent)
+    use_language(chosen_language(None, os.environ))
+    return os.fdopen(private_stdout(), "wb")
+
+
 # Phases: phase.json as the training goes from one kind of work to the next.
 #
-# One for each process, so that code deep inside (a tokenizer that is being made) can say what it does
-# without being handed a folder: `begin` it once, then `enter`, `during` and `tell`. Rank 0 writes; how
-# far work has come that only one process does, whichever comes first, is told by that one
-# (`whoever=True`). Outside a run, as in a probe, nothing is written.
+# One for each process, so that code deep inside can say what it does without being handed a folder. Rank 0 writes; how far
+# work has come that whichever process comes first does is told by that one (`whoever=True`). Outside a run nothing is written.
 
 DETAIL_EVERY_S = 2.0
 """How far a long work has come is written at most this often."""
@@ -120,7 +137,7 @@ class StopRequest:
             os._exit(128 + number)
 
 
-# What a training says while its disk is full: never a reason to end. Room for checkpoints is another matter (DiskGuard).
+# What a training says while its disk is full: never a reason to end. Room for checkpoints is another matter (CheckpointSaver).
 
 MOST_KEPT_LINES = 100_000
 

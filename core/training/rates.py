@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -19,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.hardware.nvml import NvmlSession, Unreadable, call
 from trainwiz.core.hardware.rates import ProductRate
-from trainwiz.core.language import chosen_language, tr
-from trainwiz.core.language import use_language as speak
-from trainwiz.core.processes import heavy_imports, private_stdout, wait_briefly
-from trainwiz.core.supervise.ties import hold_to
+from trainwiz.core.language import tr
+from trainwiz.core.processes import heavy_imports, wait_briefly
 from trainwiz.core.text import plain_text
+from trainwiz.core.training.process import begin_answering
 
 if TYPE_CHECKING:
     import torch
@@ -194,9 +192,12 @@ def adam(device: torch.device, parameters: int) -> Callable[[], None]:
 
 # All of it, in its order: what everything rests on first, for time may run out.
 
-SHARES = {"launch": 0.04, "memory": 0.04, "fresh": 0.04, "adam": 0.06, "product": 0.04, "attention": 0.04}
+SHARE, ADAM_SHARE = 0.04, 0.06
+"""Of the time, for each kind of work."""
 ROUNDS = 2
 """Of everything, apart in time: what disturbs one of them is seldom there in the other too."""
+Shape = tuple[str, str, int, int]
+"""(what, format, rows, width)."""
 
 
 class Measuring:
@@ -206,53 +207,50 @@ class Measuring:
         self._device, self._folder = device, folder
         self._kind = "cuda" if device.type == "mps" else device.type
         self._watch = Stopwatch(device, limit_s)
-        self._timed: dict[str, Timing] = {}
-        self._products: dict[tuple[str, str, int, int], tuple[Timing, float]] = {}
-        """(what, format, rows, width) -> its time, and its FLOP."""
+        self._timed: dict[Shape, tuple[Timing, float]] = {}
+        """The time of each shape, and its FLOP."""
 
     def rates(self) -> dict[str, Any]:
         begun = cores_busy_s()
-        elements = self._elements()
-        scalars: dict[str, Callable[[float], Timing]] = {
+        device, elements, scalars = self._device, self._elements(), dict[str, Timing]()
+        works: dict[str, Callable[[], Timing]] = {
             "launch": self._launch,
-            "memory": lambda share: self._watch.time(addition(self._device, elements), share),
-            "fresh": lambda share: self._watch.time(addition(self._device, elements, fresh=True), share),
-            "adam": lambda share: self._watch.time(adam(self._device, elements // 2), share),
+            "memory": lambda: self._watch.time(addition(device, elements), SHARE / ROUNDS),
+            "fresh": lambda: self._watch.time(addition(device, elements, fresh=True), SHARE / ROUNDS),
+            "adam": lambda: self._watch.time(adam(device, elements // 2), ADAM_SHARE / ROUNDS),
         }
         for turn in range(ROUNDS):
-            for name, timed in scalars.items():
-                self._timed[name] = self._timed.get(name, Timing()).quicker(timed(SHARES[name] / ROUNDS))
+            for name, work in works.items():
+                scalars[name] = scalars.get(name, Timing()).quicker(work())
             for name, kind in self._formats():
-                if self._kind == "cpu" and name != "fp32" and turn < ROUNDS - 1:
-                    # Mostly emulated and slow: it must not take the time of what trains there.
-                    continue
-                self._measure_attention(name, kind)
-                self._measure_products(name, kind)
+                # On a CPU mostly emulated and slow: they must not take the time of what trains there.
+                if self._kind != "cpu" or name == "fp32" or turn == ROUNDS - 1:
+                    self._measure_shapes(name, kind)
         load = others_share(begun, cores_busy_s())
 
         def seconds(timing: Timing) -> float:
             return timing.wall_s if load <= QUIET_LOAD else timing.own_s
 
         found: dict[str, list[dict[str, Any]]] = {"product": [], "attention": []}
-        for (what, name, rows, width), (timing, flops) in self._products.items():
+        for (what, name, rows, width), (timing, flops) in self._timed.items():
             found[what].append(asdict(ProductRate(name, rows, width, flops / seconds(timing))))
         return {
             "products": found["product"],
             "attention": found["attention"],
-            "bytes_per_s": 12 * elements / seconds(self._timed["memory"]),
-            "fresh_bytes_per_s": 12 * elements / seconds(self._timed["fresh"]),
-            "launch_s": seconds(self._timed["launch"]) / (2 * CHAIN + 2),
-            "adam_parameters_per_s": (elements // 16) * 8 / seconds(self._timed["adam"]),
+            "bytes_per_s": 12 * elements / seconds(scalars["memory"]),
+            "fresh_bytes_per_s": 12 * elements / seconds(scalars["fresh"]),
+            "launch_s": seconds(scalars["launch"]) / (2 * CHAIN + 2),
+            "adam_parameters_per_s": (elements // 16) * 8 / seconds(scalars["adam"]),
             "disk_bytes_per_s": disk_bytes_per_s(self._folder),
             "load": round(load, 3),
         }
 
-    def _launch(self, share: float) -> Timing:
+    def _launch(self) -> Timing:
         """By the clock: on a GPU what is wanted is the time in which Python queues, which the GPU waits for."""
         run = chain(self._device)
         if self._device.type != "cuda":
-            return self._watch.time(run, share)
-        best, ends_s = Timing(), time.perf_counter() + share * self._watch.limit_s
+            return self._watch.time(run, SHARE / ROUNDS)
+        best, ends_s = Timing(), time.perf_counter() + SHARE / ROUNDS * self._watch.limit_s
         while time.perf_counter() < ends_s:
             began = time.perf_counter()
             run()
@@ -282,38 +280,28 @@ class Measuring:
         if self._device.type != "cpu":
             yield "fp16", torch.float16
 
-    def _measure_products(self, name: str, kind: torch.dtype) -> None:
+    def _measure_shapes(self, name: str, kind: torch.dtype) -> None:
+        for length in LENGTHS[self._kind] if name != "tf32" else ():
+            rows, width = max(1, ROWS[self._kind][1] // length), HEADS * HEAD_WIDTH
+            flops = 12.0 * rows * length * length * width
+            self._measure(
+                ("attention", name, length, width), flops, partial(attention, self._device, kind, rows, length)
+            )
         for width in WIDTHS[self._kind]:
             for rows in ROWS[self._kind]:
                 flops = 6.0 * rows * width * width
-                make = partial(product, self._device, kind, rows, width)
-                self._measure("product", name, rows, width, flops, make)
+                self._measure(("product", name, rows, width), flops, partial(product, self._device, kind, rows, width))
 
-    def _measure_attention(self, name: str, kind: torch.dtype) -> None:
-        if name == "tf32":
-            return
-        for length in LENGTHS[self._kind]:
-            rows = max(1, ROWS[self._kind][1] // length)
-            flops = 12.0 * rows * length * length * HEADS * HEAD_WIDTH
-            make = partial(attention, self._device, kind, rows, length)
-            self._measure("attention", name, length, HEADS * HEAD_WIDTH, flops, make)
-
-    def _measure(
-        self, what: str, name: str, rows: int, width: int, flops: float, make: Callable[[], Callable[[], None]]
-    ) -> None:
+    def _measure(self, shape: Shape, flops: float, make: Callable[[], Callable[[], None]]) -> None:
         """Nothing where it would take much longer than its share, by the slowest of its kind so far."""
-        share = SHARES[what] / ROUNDS * (1.0 if name == "fp32" else 0.6)
-        known = [
-            timed.own_s / other
-            for (kind, form, *_), (timed, other) in self._products.items()
-            if (kind, form) == (what, name)
-        ]
-        likely_s = flops * sorted(known)[len(known) // 2] if known else 0.0
+        share = SHARE / ROUNDS * (1.0 if shape[1] == "fp32" else 0.6)
+        known = sorted(timed.own_s / other for one, (timed, other) in self._timed.items() if one[:2] == shape[:2])
+        likely_s = flops * known[len(known) // 2] if known else 0.0
         if self._watch.is_late or likely_s > MOST_OF_A_SHARE * share * self._watch.limit_s:
             return
-        calls = 8 if self._device.type == "cuda" else 1
-        best, _ = self._products.get((what, name, rows, width), (Timing(), flops))
-        self._products[what, name, rows, width] = best.quicker(self._watch.time(make(), share, calls)), flops
+        best, _ = self._timed.get(shape, (Timing(), flops))
+        timing = self._watch.time(make(), share, 8 if self._device.type == "cuda" else 1)
+        self._timed[shape] = best.quicker(timing), flops
 
 
 # Who else computes here meanwhile.
@@ -410,18 +398,12 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="trainwiz.core.training.rates")
-    parser.add_argument("--parent", type=int, required=True)
-    hold_to(parser.parse_args().parent)
-    speak(chosen_language(None, os.environ))
-    order = json.load(sys.stdin)
-    answers = private_stdout()
-    os.nice(int(order.get("nice", 0)))
-    # Before torch loads its OpenMP, which reads it.
-    wait_briefly(os.environ)
-    said = json.dumps(answer(order)).encode()
-    with os.fdopen(answers, "wb") as out:
-        out.write(said)
+    with begin_answering("rates") as out:
+        order = json.load(sys.stdin)
+        os.nice(int(order.get("nice", 0)))
+        # Before torch loads its OpenMP, which reads it.
+        wait_briefly(os.environ)
+        out.write(json.dumps(answer(order)).encode())
 
 
 if __name__ == "__main__":

@@ -1,25 +1,104 @@
-"""Checkpoints as they are written."""
+"""Checkpoints: which are kept, room on the disk for the next one, and how it is written."""
 
 from __future__ import annotations
 
 import errno
+import json
+import os
 import re
 import shutil
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from trainwiz.core.errors import NO_ROOM, os_reason, usage_error
+from trainwiz.core.errors import NO_ROOM, CannotRunError, Finding, os_reason, usage_error
 from trainwiz.core.files import bytes_below
 from trainwiz.core.language import mark, tr
-from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoint, seal
-from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.disk_guard import DiskGuard, NewestCheckpoints, disk_full
+from trainwiz.core.run.attempts import ADVICE_JSONL
+from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoint, newest_complete, seal
+from trainwiz.core.run.folder import RunFolder, name_for_commands
 from trainwiz.core.training.engine import numbers_in
 from trainwiz.core.training.events import any_process
+from trainwiz.core.training.process import LastingLines, first_line, phases
 
+# Which checkpoints stay: the newest ones; core/training/best.py knows those with the best scores.
+
+
+class NewestCheckpoints:
+    """The `keep` newest checkpoints.
+
+    Nothing is deleted before the newest one has proved to be whole by its content. One process of the run calls it. A folder
+    is renamed before it is deleted, so that a checkpoint is whole or not there; broken ones are left alone.
+    """
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self._folder = RunFolder(folder)
+        self._keep = keep
+
+    def prune(self, newest: int) -> list[Path]:
+        """Delete all complete checkpoints but those to keep and `checkpoint-<newest>`, once that is whole; what went."""
+        complete = self._complete()
+        if newest not in map(step_of, complete):
+            return []
+        unwanted = (path for path in self._best_first(complete)[self._keep :] if step_of(path) != newest)
+        return [path for path in unwanted if _delete(path)]
+
+    def tighten(self, enough: Callable[[], bool], at_least: int = 0) -> list[Path]:
+        """Delete complete checkpoints, the least wanted first, until it is `enough` and `at_least` so many went; the newest
+        always stays, and what `_spared` names."""
+        complete = self._complete()
+        stay = {*complete[-1:], *self._spared(complete)}
+        deleted: list[Path] = []
+        for path in reversed(self._best_first(complete)):
+            if len(deleted) >= at_least and enough():
+                break
+            if path not in stay and _delete(path):
+                deleted.append(path)
+        return deleted
+
+    def _spared(self, complete: list[Path]) -> list[Path]:
+        """What no lack of room removes, beside the newest."""
+        return []
+
+    def _best_first(self, complete: list[Path]) -> list[Path]:
+        """`complete` is ordered by step, the oldest first."""
+        return complete[::-1]
+
+    def _complete(self) -> list[Path]:
+        """By step, the oldest first; what is half deleted goes."""
+        for left in self._folder.path.glob(".checkpoint-*.deleting"):
+            shutil.rmtree(left, ignore_errors=True)
+        return [found.path for found in complete_checkpoints(self._folder)]
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def _delete(checkpoint: Path) -> bool:
+    """False where the system does not let it go: no reason to end a training that has just been saved."""
+    going = checkpoint.with_name(f".{checkpoint.name}.deleting")
+    try:
+        checkpoint.rename(going)
+    except OSError as error:
+        print(f"{checkpoint.name} could not be removed: {os_reason(error)}", flush=True)
+        return False
+    shutil.rmtree(going, ignore_errors=True)
+    return True
+
+
+# CheckpointSaver: room for a checkpoint before it is written, without which fewer are kept, then the training waits; and how
+# it is written.
+
+HEADROOM_BYTES = 4 << 20
+"""For logs and state while the checkpoint is written."""
+FEWEST_FILES = 64
 FILE_SIZE_LIMIT = mark(
     "{name} would exceed the file size limit of this process (ulimit -f); the disk is not full. Raise the limit, "
     "then resume."
@@ -35,21 +114,55 @@ MOMENTS = 12
 """Bytes that a sharded optimizer keeps for each trained parameter: a float32 copy and two moments."""
 
 
+class _Verdict(IntEnum):
+    WAIT = 0
+    GO = 1
+    GIVE_UP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a file system has left for this user."""
+
+    free_bytes: int
+    has_files: bool
+    """False when it can take no more files, however small."""
+
+    @classmethod
+    def of(cls, folder: Path) -> Room:
+        found = os.statvfs(folder)
+        has_files = found.f_files == 0 or found.f_favail >= FEWEST_FILES
+        return cls(found.f_bavail * found.f_frsize, has_files)
+
+    def fits(self, needed_bytes: int) -> bool:
+        return self.has_files and self.free_bytes >= needed_bytes + HEADROOM_BYTES
+
+
+@dataclass
 class CheckpointSaver:
     """Of one training process; every process of the run calls `save` at the same place.
 
-    Before: is there room? After: the files are brought to the disk and noted in files.json, the new
-    checkpoint is looked into as a resume would, and only then may older ones go. A save that ends for
+    Before: is there room? Rank 0 looks and decides, and the others learn it in a short collective every `poll_s`, so that
+    no timeout of the process group runs out while the training waits. After: the files are brought to the disk and noted in
+    files.json, the new checkpoint is looked into as a resume would, and only then may older ones go. A save that ends for
     lack of room leaves nothing of itself and is tried again; the checkpoint before it is not touched.
     """
 
-    def __init__(
-        self, folder: Path, accelerator: Accelerator, retention: NewestCheckpoints, guard: DiskGuard | None
-    ) -> None:
-        self._folder = RunFolder(folder)
-        self._accelerator = accelerator
-        self._retention = retention
-        self._guard = guard
+    folder: RunFolder
+    accelerator: Accelerator
+    retention: NewestCheckpoints
+    _: KW_ONLY
+    wait_s: float
+    stop_requested: Callable[[], bool]
+    room: Callable[[Path], Room] = Room.of
+    poll_s: float = 2.0
+    retry_after_s: float = 30.0
+    """After a write that failed although there seemed to be room (a quota, another writer) it is tried again this late."""
+    _waits_since: float | None = None
+    _not_before: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._lines = LastingLines(self.folder.file(ADVICE_JSONL))
 
     def save(self, step: int, planned_bytes: int, write: Callable[[], None]) -> bool:
         """Let `write` write `checkpoint-<step>`. False when it was left out: no room, and a stop was asked for.
@@ -57,20 +170,21 @@ class CheckpointSaver:
         `planned_bytes`: what it will take where there is none before it. Raises CannotRunError when
         there is no room for too long, and whatever `write` raises that is no lack of room.
         """
-        checkpoint = self._folder.path / f"checkpoint-{step}"
+        checkpoint = self.folder.path / f"checkpoint-{step}"
         needed_bytes = self._needed_bytes(planned_bytes)
-        while self._guard is None or self._guard.make_room(needed_bytes, step):
+        while self.make_room(needed_bytes, step):
             if self._written(checkpoint, step, write):
-                if self._guard is not None:
-                    self._guard.saved()
+                if self._waits_since is not None:
+                    self._clear("disk space is available again: the training continues")
+                self._waits_since, self._not_before = None, 0.0
                 self._settle(checkpoint, step)
                 return True
         return False
 
     def _needed_bytes(self, planned_bytes: int) -> int:
-        if not self._accelerator.is_main_process:
+        if not self.accelerator.is_main_process:
             return 0
-        complete = complete_checkpoints(self._folder)
+        complete = complete_checkpoints(self.folder)
         return int(MARGIN * (bytes_below(complete[-1].path) if complete else planned_bytes))
 
     def _written(self, checkpoint: Path, step: int, write: Callable[[], None]) -> bool:
@@ -87,22 +201,24 @@ class CheckpointSaver:
                     ) from error
                 raise
             failed = True
-            if self._guard is None or self._accelerator.distributed_type.value not in ("NO", "MULTI_GPU", "MULTI_CPU"):
+            if self.accelerator.distributed_type.value not in ("NO", "MULTI_GPU", "MULTI_CPU"):
                 # The others wait in a collective of the save itself: this one can only end, and they with it.
                 shutil.rmtree(checkpoint, ignore_errors=True)
-                raise disk_full(self._folder, step, _reason(error)) from error
-        if not any_process(self._accelerator, failed):
+                reason = os_reason(error) if isinstance(error, OSError) else first_line(error)
+                raise disk_full(self.folder, step, reason) from error
+        if not any_process(self.accelerator, failed):
             return True
-        if self._accelerator.is_main_process:
+        if self.accelerator.is_main_process:
             shutil.rmtree(checkpoint, ignore_errors=True)
             print(f"not enough disk space for checkpoint-{step}; the incomplete folder was removed", flush=True)
-        assert self._guard is not None
-        self._guard.failed()
+            # `make_room` saw enough (a quota, another writer): an older one goes, or it is tried again later.
+            if not self._tighten(lambda: True, at_least=1):
+                self._not_before = time.monotonic() + self.retry_after_s
         return False
 
     def _settle(self, checkpoint: Path, step: int) -> None:
         """After the last file of the last process (`any_process` has waited for all)."""
-        if not self._accelerator.is_main_process:
+        if not self.accelerator.is_main_process:
             return
         try:
             seal(checkpoint)
@@ -111,7 +227,129 @@ class CheckpointSaver:
         problem = inspect_checkpoint(checkpoint).problem
         if problem is not None:
             print(f"checkpoint-{step} is incomplete ({problem}): older checkpoints are kept", flush=True)
-        self._retention.prune(step)
+        self.retention.prune(step)
+
+    def make_room(self, needed_bytes: int, step: int) -> bool:
+        """Waits until `needed_bytes` can be written; False when a stop was asked for while they could not. Raises
+        CannotRunError on every process when the wait is over."""
+        verdict, stops = self._agree(needed_bytes, step)
+        if verdict == _Verdict.GO:
+            return True
+        with phases.during("paused", step, tr("waiting for disk space")):
+            while verdict != _Verdict.GO:
+                if verdict == _Verdict.GIVE_UP:
+                    self._clear()
+                    raise disk_full(self.folder, step, self._shortage(needed_bytes))
+                if stops:
+                    self._clear(f"stop at step {step} without a new checkpoint: there is not enough disk space for it")
+                    return False
+                # Whoever filled the disk may have left no room to say that the run waits.
+                phases.tell(tr("waiting for disk space"))
+                with suppress(OSError):
+                    self._lines.flush()
+                time.sleep(self.poll_s)
+                verdict, stops = self._agree(needed_bytes, step)
+        return True
+
+    def _agree(self, needed_bytes: int, step: int) -> tuple[_Verdict, bool]:
+        """What rank 0 decides, and whether any process was asked to stop."""
+        mine = self._decide(needed_bytes, step) if self.accelerator.is_main_process else _Verdict.WAIT
+        stop = self.stop_requested()
+        if self.accelerator.num_processes == 1:
+            return mine, stop
+        votes = torch.tensor([int(mine), int(stop)], device=self.accelerator.device)
+        verdict, stops = self.accelerator.reduce(votes, reduction="sum").tolist()
+        return _Verdict(verdict), stops > 0
+
+    def _decide(self, needed_bytes: int, step: int) -> _Verdict:
+        """The first time that it is to wait, that is said."""
+
+        def fits() -> bool:
+            return self.room(self.folder.path).fits(needed_bytes)
+
+        if time.monotonic() >= self._not_before:
+            if not fits():
+                self._tighten(fits)
+            if fits():
+                return _Verdict.GO
+        if self._waits_since is None:
+            self._waits_since = time.monotonic()
+            self._say_waiting(needed_bytes, step)
+        return _Verdict.GIVE_UP if time.monotonic() - self._waits_since >= self.wait_s else _Verdict.WAIT
+
+    def _tighten(self, enough: Callable[[], bool], at_least: int = 0) -> bool:
+        """Whether older checkpoints went."""
+        deleted = self.retention.tighten(enough, at_least)
+        if deleted:
+            names = ", ".join(path.name for path in deleted)
+            print(f"the disk is nearly full: removed {names} to free space for the next checkpoint", flush=True)
+        return bool(deleted)
+
+    def _say_waiting(self, needed_bytes: int, step: int) -> None:
+        advice = {
+            "severity": "error",
+            "text": tr(
+                "The run is waiting at step {step}: {shortage}.",
+                step=f"{step:,}",
+                shortage=self._shortage(needed_bytes),
+            ),
+            "remedy": tr(
+                "Free space on the disk of {path}: the run then continues automatically. It waits at most {minutes} "
+                "minutes.",
+                path=self.folder.path,
+                minutes=f"{self.wait_s / 60:,.0f}",
+            ),
+        }
+        print(f"{advice['text']} {advice['remedy']}", flush=True)
+        self._advise(advice)
+
+    def _clear(self, why: str = "") -> None:
+        """The advice stands no more."""
+        if self.accelerator.is_main_process:
+            if why:
+                print(why, flush=True)
+            self._advise({"severity": "cleared"})
+
+    def _shortage(self, needed_bytes: int) -> str:
+        room = self.room(self.folder.path)
+        if not room.has_files:
+            return tr("the disk cannot hold any more files")
+        if room.fits(needed_bytes):
+            return tr("the disk refused the checkpoint: no space left or quota exceeded")
+        return tr(
+            "the disk has {free} free and the checkpoint needs {needed}",
+            free=_size(room.free_bytes),
+            needed=_size(needed_bytes + HEADROOM_BYTES),
+        )
+
+    def _advise(self, advice: dict[str, Any]) -> None:
+        line = {"time_s": time.time(), "code": "waiting_for_disk", "where": "disk", **advice}
+        try:
+            self._lines.write(json.dumps(line, ensure_ascii=False))
+        except OSError as error:
+            print(f"{ADVICE_JSONL} could not be written: {os_reason(error)}", flush=True)
+
+
+def disk_full(folder: RunFolder, step: int, reason: str) -> CannotRunError:
+    """The sentence with which a run ends that could not save at `step`."""
+    newest = newest_complete(folder)
+    kept = tr("There is no checkpoint yet.")
+    if newest is not None:
+        kept = tr("{name} is the newest complete checkpoint.", name=newest.name)
+    message = tr(
+        "No checkpoint could be saved at step {step}: {reason}. {kept} Free space on the disk of {path}, then run: "
+        "trainwiz runs resume {run}",
+        step=f"{step:,}",
+        reason=reason,
+        kept=kept,
+        path=folder.path,
+        run=name_for_commands(folder.path),
+    )
+    return CannotRunError(Finding("disk_full", "error", str(folder.path), message))
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:,.1f} GiB" if count >= 2**29 else f"{count / 2**20:,.1f} MiB"
 
 
 def is_no_room(error: BaseException | None) -> bool:
@@ -135,9 +373,3 @@ def planned_checkpoint_bytes(model: Any, optimizer: Any, *, sharded: bool) -> in
     states = getattr(optimizer, "state", None) or {}
     kept = (value for state in states.values() for value in state.values() if isinstance(value, torch.Tensor))
     return weights + sum(int(value.nbytes) for value in kept)
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, OSError):
-        return os_reason(error)
-    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

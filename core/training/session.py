@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import pickle
 import shlex
@@ -14,12 +16,12 @@ import yaml
 from pydantic import ValidationError
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import with_recovery
-from trainwiz.core.config.keys import checkpoints_kept
 from trainwiz.core.config.yaml_text import load_yaml, problems_of
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.files import read_small
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.run.attempts import RECOVERY_JSON
+from trainwiz.core.run.checkpoints import saved_by
 from trainwiz.core.run.folder import (
     OUTCOME_JSON,
     TENSORBOARD_LOGS,
@@ -28,31 +30,41 @@ from trainwiz.core.run.folder import (
     read_json,
     write_json_atomic,
 )
-from trainwiz.core.training.answers import AnswersCallback
+from trainwiz.core.run.identity import (
+    IDENTITY_JSON,
+    SEQUENCES,
+    Difference,
+    Identity,
+    Values,
+    compare,
+    position_difference,
+    recorded_identity,
+    refuse,
+    settings_now,
+    touched,
+)
 from trainwiz.core.training.best import choose_final
 from trainwiz.core.training.callbacks import (
     EngineCallback,
-    EpochCallback,
     LossGuard,
-    PhaseCallback,
     PlaceCallback,
     StopCallback,
     TraceCallback,
     take_reporters,
 )
-from trainwiz.core.training.disk_guard import DiskGuard
 from trainwiz.core.training.engine import (
     begin_process,
     compare_weights,
     name_blocks,
 )
-from trainwiz.core.training.identity_check import IdentityCheck
-from trainwiz.core.training.metrics import MemoryCallback, MetricsCallback, StepMeter, json_number
+from trainwiz.core.training.generation import AnswersCallback
+from trainwiz.core.training.metrics import MetricsCallback, StepMeter, json_number
 from trainwiz.core.training.model import may_skip_weights, save_final_model
-from trainwiz.core.training.process import StopRequest, phases
+from trainwiz.core.training.process import StopRequest, first_line, phases, rank_of_this_process
+from trainwiz.core.training.saving import CheckpointSaver
 from trainwiz.core.training.tasks import TaskParts, build_task
 from trainwiz.core.training.trainer import RunTrainer
-from transformers import TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
 
@@ -97,34 +109,28 @@ class TrainingSession:
         accelerator = trainer.accelerator
         name_blocks(trainer)
         patience = parts.patience
-        metrics = MetricsCallback(self.folder, meter, accelerator, patience)
+        metrics = MetricsCallback(self.folder, meter, accelerator, patience, config.logging.memory_every_steps)
         stopping = StopCallback(self.stop, accelerator, trainer.saved_steps)
         guard = LossGuard(config.recovery.on_nan, accelerator, self.folder)
         place = PlaceCallback(self.place)
         trainer.metrics_callback, trainer.stopping, trainer.loss_guard = metrics, stopping, guard
-        trainer.saves, trainer.identity, trainer.check_place = config.mode.saves, identity, place.check
+        trainer.copy_identity, trainer.check_place = identity.copy_to, place.check
         trainer.stop_requested = lambda: self.stop.requested
-        trainer.disk_guard = DiskGuard(
-            self.folder,
-            accelerator,
-            trainer.retention,
-            wait_s=config.recovery.disk_wait_s,
-            stop_requested=trainer.stop_requested,
-        )
+        if config.mode.saves:
+            wait_s, stops = config.recovery.disk_wait_s, trainer.stop_requested
+            trainer.saver = CheckpointSaver(
+                self.folder, accelerator, trainer.retention, wait_s=wait_s, stop_requested=stops
+            )
         for callback in (
             *reporters,
             place,
-            EpochCallback(parts.sampler),
-            PhaseCallback(config.engine.compile),
             guard,
-            EngineCallback(self.folder, config.engine.strategy, trainer, checkpoints_kept(config)),
+            EngineCallback(self.folder, config, trainer),
             metrics,
             *([patience] if patience is not None else ()),
             stopping,
         ):
             trainer.add_callback(callback)
-        if config.logging.memory_every_steps is not None:
-            trainer.add_callback(MemoryCallback(self.folder, config.logging.memory_every_steps, accelerator))
         if config.mode.trace_steps is not None:
             trainer.add_callback(TraceCallback(self.folder, config.mode.trace_steps, meter))
         if self.checkpoint is not None:
@@ -170,7 +176,7 @@ class TrainingSession:
             "{name} is not resumed: it contains more than tensors and values, which could run code ({reason}). "
             "Resume from another checkpoint, or train from its weights only: --model {path}.",
             name=self.checkpoint.name if self.checkpoint else "",
-            reason=str(error).splitlines()[0][:200].rstrip("."),
+            reason=first_line(error)[:200],
             path=shlex.quote(str(self.checkpoint)),
         )
         return usage_error("unsafe_checkpoint", str(self.checkpoint), message)
@@ -194,7 +200,7 @@ class TrainingSession:
             **results,
         }
         write_json_atomic(self.folder.file(OUTCOME_JSON), {key: json_number(value) for key, value in document.items()})
-        later = "" if outcome == "finished" or step == 0 or not trainer.saves else "; it can be resumed"
+        later = "" if outcome == "finished" or step == 0 or trainer.saver is None else "; it can be resumed"
         print(f"{outcome} at step {step} of {max_steps}{later}", flush=True)
 
 
@@ -216,3 +222,105 @@ def read_config(folder: RunFolder) -> RunConfig:
         wrong = "; ".join(sentence.rstrip(".。") for _, sentence in problems_of(error))
         message = tr("{path} is not a run configuration: {reason}.", path=folder.run_yaml, reason=wrong)
     raise usage_error("bad_run", str(folder.run_yaml), message)
+
+
+# IdentityCheck: refuses to resume a training with other inputs than it began with.
+
+ROWS_THAT_TRAIN, ROWS_HELD_OUT = mark("rows that train"), mark("rows held out")
+ORDER = mark("how the rows are shuffled")
+CLASSES = mark("classes in the order of their numbers")
+VOCABULARY = mark("vocabulary and rules of the tokenizer")
+TEMPLATE = mark("chat template")
+PROBE_TEXT = "The Quick brown fox (42%) naïve ﬁ café 你好，世界 МИР \t MKTAYIAKQRQISFVK\n"
+"""Shows another normaliser, other merges or other rules of splitting where the vocabulary is the same."""
+
+
+class IdentityCheck:
+    """Every process of a run checks alike, and rank 0 keeps the record: see core.run.identity."""
+
+    def __init__(self, folder: RunFolder, config: RunConfig, checkpoint: Path | None, accept: Collection[str]) -> None:
+        self._folder = folder
+        self._config = config
+        self._checkpoint = checkpoint
+        self._accept = accept
+        self._recorded = recorded_identity(folder, checkpoint)
+        self._settings: dict[str, dict[str, Any]] = {}
+        self._accepted: list[Difference] = []
+        self.identity: Identity | None = None
+
+    def before_loading(self, world_size: int) -> None:
+        """Compare settings and files. Raises UsageError with all that differs and is not accepted."""
+        self._settings = settings_now(self._config, self._folder.path, world_size)
+        recorded: Values = self._recorded.settings if self._recorded else {}
+        if self._recorded is None and self._checkpoint is not None and (count := saved_by(self._checkpoint)):
+            # All that a checkpoint without a record says.
+            recorded = {"processes": {"processes": count}}
+        self._accepted = refuse(self._folder, compare(recorded, self._settings), self._accept)
+        if rank_of_this_process() == 0:
+            for what in touched(recorded, self._settings):
+                print(
+                    f"{what} was modified since the run started, but its size and samples of its content are the same",
+                    flush=True,
+                )
+
+    def after_loading(self, parts: TaskParts) -> None:
+        """Compare rows, tokenizer and the place in the data, then write the record. Raises UsageError."""
+        loaded: dict[str, dict[str, Any]] = {
+            "data": {
+                ROWS_THAT_TRAIN: len(parts.sampler),
+                ROWS_HELD_OUT: 0 if parts.evaluation is None else len(parts.evaluation),
+                ORDER: parts.sampler.order,
+            },
+            "tokenizer": {VOCABULARY: tokenizer_digest(parts.tokenizer)},
+        }
+        if parts.labels is not None:
+            loaded["data"][CLASSES] = ", ".join(parts.labels.names)
+        if parts.template:
+            # Of the text itself: a file may be changed under its name, and TRL's marks come and go with TRL.
+            loaded["tokenizer"][TEMPLATE] = hashlib.blake2b(parts.template.encode(), digest_size=16).hexdigest()
+        found = compare(self._recorded.loaded, loaded) if self._recorded else []
+        position = self._position_difference(len(parts.sampler))
+        accepted = refuse(self._folder, [*found, *([position] if position else [])], self._accept)
+        self._keep_record(loaded, [*self._accepted, *accepted])
+
+    def copy_to(self, checkpoint: Path) -> None:
+        """Let a checkpoint say what it was trained on. Raises OSError."""
+        if self.identity is not None:
+            self.identity.write(checkpoint / IDENTITY_JSON)
+
+    def _position_difference(self, rows: int) -> Difference | None:
+        state = read_json(self._checkpoint / "trainer_state.json") if self._checkpoint is not None else None
+        step, epoch = (state or {}).get("global_step"), (state or {}).get("epoch")
+        if not isinstance(step, int):
+            return None
+        sequences = self._settings["batch"][SEQUENCES]
+        before = self._recorded.settings.get("batch", {}).get(SEQUENCES) if self._recorded else None
+        known_epoch = float(epoch) if isinstance(epoch, int | float) else None
+        return position_difference(step, known_epoch, sequences, rows, before)
+
+    def _keep_record(self, loaded: dict[str, dict[str, Any]], accepted: list[Difference]) -> None:
+        identity = self._recorded or Identity(self._settings, loaded)
+        identity.accept(accepted)
+        if accepted:
+            identity.settings, identity.loaded = self._settings, loaded
+        self.identity = identity
+        path = self._folder.file(IDENTITY_JSON)
+        if rank_of_this_process() == 0 and (accepted or not path.exists()):
+            for difference in accepted:
+                print(f"accepted: {difference.text}", flush=True)
+            try:
+                identity.write(path)
+            except OSError as error:
+                print(f"{IDENTITY_JSON} could not be written: {os_reason(error)}", flush=True)
+
+
+def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Hash of vocabulary, special tokens and how a text is cut; the same for every version of the library."""
+    special = {name: str(value) for name, value in tokenizer.special_tokens_map.items()}
+    try:
+        cut = tokenizer(PROBE_TEXT)["input_ids"]
+    except (ValueError, KeyError, NotImplementedError):  # A tokenizer without a token for what it does not know.
+        cut = None
+    document = [sorted(tokenizer.get_vocab().items(), key=lambda entry: (entry[1], entry[0])), special, cut]
+    text = json.dumps(document, ensure_ascii=True, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import os
@@ -14,20 +13,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainwiz.core.errors import Finding, TrainwizError, usage_error
-from trainwiz.core.language import chosen_language, tr, use_language
-from trainwiz.core.processes import heavy_imports, private_stdout, wait_briefly
-from trainwiz.core.supervise.ties import hold_to
+from trainwiz.core.language import tr
+from trainwiz.core.processes import heavy_imports, wait_briefly
+from trainwiz.core.training.process import begin_answering, first_line
 
 wait_briefly(os.environ)
 with heavy_imports():
     import torch
+    from trainwiz.core.training.generation import Stopped
     from trainwiz.core.training.gguf_file import write_gguf
-    from trainwiz.core.training.merge import merge
-    from trainwiz.core.training.model_loading import Json, Speaker, config_of, load, load_tokenizer
+    from trainwiz.core.training.model_loading import Json, Speaker, config_of, load, load_tokenizer, merge
     from trainwiz.core.training.template_parts import as_the_template_takes, template_parts
     from trainwiz.core.training.tokenizer import forced_first_token
     from trainwiz.core.training.tokens import CausalEncoder
-    from transformers import StoppingCriteria, TextStreamer
+    from transformers import TextStreamer
 
 SHOWN_FILLS = 5
 
@@ -75,14 +74,6 @@ class Pieces(TextStreamer):
             self._parent.say(piece=text)
 
 
-class Stopped(StoppingCriteria):
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
-        return torch.full((input_ids.shape[0],), self._stop.is_set(), device=input_ids.device, dtype=torch.bool)
-
-
 # Answers.
 
 
@@ -97,8 +88,7 @@ def prompt_tokens(speaker: Speaker, asked: Json, limit: int) -> list[int]:
         )
     # A template raises whatever it likes.
     except Exception as error:  # noqa: BLE001
-        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        message = tr("The chat template rejects this chat: {reason}.", reason=reason)
+        message = tr("The chat template rejects this chat: {reason}.", reason=first_line(error))
         raise usage_error("template_refuses", "chat", message) from None
     return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
@@ -141,7 +131,7 @@ def answer(speaker: Speaker, asked: Json, parent: Parent) -> None:
             attention_mask=torch.ones_like(tokens),
             generation_config=chosen,
             streamer=Pieces(tokenizer, parent, skip_prompt=follows),
-            stopping_criteria=[Stopped(parent.stop)],
+            stopping_criteria=[Stopped(parent.stop.is_set)],
         )[0].tolist()
     new = written[len(ids) :] if follows else written[1:]
     ended = "end" if new and new[-1] in speaker.stops() else "stopped" if parent.stop.is_set() else "length"
@@ -224,12 +214,7 @@ def serve(parent: Parent) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="trainwiz.core.training.speak")
-    parser.add_argument("--parent", type=int, required=True)
-    hold_to(parser.parse_args().parent)
-    use_language(chosen_language(None, os.environ))
-    answers = private_stdout()
-    with os.fdopen(answers, "wb") as out:
+    with begin_answering("speak") as out:
         serve(Parent(out))
 
 

@@ -24,7 +24,7 @@ from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.files import at_home
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.process import phases
+from trainwiz.core.training.process import first_line, phases
 from trainwiz.core.training.weights import esm_tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -158,9 +158,8 @@ def _trained(rows: TextRows, vocabulary: int, task: Task, model_type: str | None
 def _cut_as_loaded(tokenizer: Tokenizer, model_type: str) -> None:
     """Take over how AutoTokenizer will cut texts beside a model of this type.
 
-    For qwen2 it keeps the entries of a saved tokenizer and puts its own cutting and normalizing in
-    the place of the saved ones (transformers 5.23): a model trained otherwise would be given other
-    tokens by whoever loads it.
+    For qwen2 it puts its own cutting and normalizing in the place of the saved ones (transformers 5.23): a model trained
+    otherwise would be given other tokens by whoever loads it.
     """
     entries = [EOS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     probe = Tokenizer(models.BPE(vocab={entry: number for number, entry in enumerate(entries)}, merges=[]))
@@ -288,7 +287,7 @@ def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
             name, local_files_only=offline, trust_remote_code=config.model.trust_remote_code
         )
     except ImportError as error:
-        needs = str(error).strip().split(" but it was not found")[0].splitlines()[0].rstrip(".")
+        needs = first_line(error).split(" but it was not found")[0]
         raise usage_error(
             "missing_package",
             key,
@@ -301,7 +300,6 @@ def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
         ) from error
     # Tokenizer files are read by many libraries, each with errors of its own.
     except Exception as error:
-        detail = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise usage_error(
             "missing_tokenizer",
             key,
@@ -309,7 +307,7 @@ def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
                 "the tokenizer of {name} cannot be loaded: {reason}; set an available one with model.tokenizer (a "
                 "folder, a Hub ID, or `train` to train one for a model from scratch).",
                 name=name,
-                reason=detail,
+                reason=first_line(error),
             ),
         ) from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase)

@@ -6,10 +6,10 @@ import copy
 import errno
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -71,54 +71,50 @@ def check_vocabulary(vocabulary: int, tokenizer: PreTrainedTokenizerBase) -> Non
         )
 
 
-# How long rows of text are, for arranging them: in tokens where counting them all is quick, else in bytes.
+# How long rows of text are.
 
 MOST_ROWS, MOST_BYTES = 200_000, 64 * 1024**2
 """Of more rows, or longer texts with their targets, the bytes count: each process counts, each time that it starts."""
-
+LONGEST_TOKEN = 100
+"""Characters that a token of a real text may have on average: what lies beyond cannot be reached and is not read."""
 
 TokenRow = tuple[np.ndarray, np.ndarray]
 """(input tokens, labels), int64; for a causal model of one length, for an encoder-decoder each of its own."""
+Count = Callable[[list[str], Any], list[int]]
+"""(texts, targets or None) -> tokens of each row."""
 
 
-class RowEncoder(Protocol):
-    """Rows as tokens."""
+def _counted(rows: TextRows, numbers: np.ndarray, count: Count) -> np.ndarray:
+    stores = [store for store in (rows.texts, rows.targets) if store is not None]
+    counted: list[int] = []
+    with parallel_tokenizing():
+        for texts, *targets in zip(*(store.batches(numbers) for store in stores), strict=True):
+            counted += count(texts, targets[0] if targets else None)
+            tell_rows(len(counted), len(numbers))
+    return np.array(counted, np.int64)
 
-    def row(self, text: Any, target: Any) -> TokenRow:
-        """(tokens, labels)."""
 
-    def lengths(self, texts: list[str], targets: Any) -> list[int]:
-        """Tokens of each row as `row` gives it."""
+def tell_rows(done: int, count: int) -> None:
+    phases.tell(tr("{done} of {count} rows", done=f"{done:,}", count=f"{count:,}"), whoever=True)
 
 
-def without_long_rows(rows: TextRows, encoder: Any, length: int) -> TextRows:
+def without_long_rows(rows: TextRows, count: Count, length: int) -> TextRows:
     """`rows` less those of more than `length` tokens. All processes of a run drop the same."""
-
-    def short(numbers: np.ndarray) -> np.ndarray:
-        stores = [store for store in (rows.texts, rows.targets) if store is not None]
-        counted: list[int] = []
-        with parallel_tokenizing():
-            for texts, *targets in zip(*(store.batches(numbers) for store in stores), strict=True):
-                counted += encoder.whole_lengths(texts, *targets)
-                phases.tell(
-                    tr("{done} of {count} rows", done=f"{len(counted):,}", count=f"{len(numbers):,}"), whoever=True
-                )
-        return numbers[np.array(counted, np.int64) <= length]
-
     with phases.during("tokenising"):
-        kept = replace(rows, train=short(rows.train), held_out=short(rows.held_out))
-    left_out = len(rows.train) + len(rows.held_out) - len(kept.train) - len(kept.held_out)
+        train, held_out = (part[_counted(rows, part, count) <= length] for part in (rows.train, rows.held_out))
+    left_out = len(rows.train) + len(rows.held_out) - len(train) - len(held_out)
     words = tr(
         "{rows} rows of more than {length} tokens are skipped (data.too_long).",
         rows=f"{left_out:,}",
         length=f"{length:,}",
     )
     print(words, flush=True)
-    return kept
+    return replace(rows, train=train, held_out=held_out)
 
 
-def row_lengths(rows: TextRows, numbers: np.ndarray, task: RowKind, encoder: RowEncoder) -> np.ndarray:
-    """(n,) int64 of the rows `numbers` (n,) int64: the same on every process, which must draw the same order.
+def row_lengths(rows: TextRows, numbers: np.ndarray, task: RowKind, count: Count) -> np.ndarray:
+    """(n,) int64 of the rows `numbers` (n,) int64, in tokens where counting them is quick, else in bytes: the same on every
+    process, which must draw the same order.
 
     Bytes stand for tokens badly where a script has three bytes a letter: on Chinese and English pairs rows arranged by bytes
     compute 1.53 tokens for each real one, by tokens 1.27 (docs/arrangement.md).
@@ -127,17 +123,10 @@ def row_lengths(rows: TextRows, numbers: np.ndarray, task: RowKind, encoder: Row
     all_bytes = sum(int(store.lengths[numbers].sum()) for store in stores)
     if rows.in_pieces or len(numbers) > MOST_ROWS or all_bytes > MOST_BYTES:
         return rows.lengths_of(task, numbers)
-    counted: list[int] = []
-    with parallel_tokenizing():
-        for texts, *targets in zip(*(store.batches(numbers) for store in stores), strict=True):
-            counted += encoder.lengths(texts, targets[0] if targets else None)
-    return np.array(counted, np.int64)
+    return _counted(rows, numbers, count)
 
 
 # Texts as token numbers: a prompt with its response in one sequence, or a source and its target.
-
-LONGEST_TOKEN = 100
-"""Characters that a token of a real text may have on average: what lies beyond cannot be reached and is not read."""
 
 
 class CausalEncoder:
@@ -211,13 +200,31 @@ class CausalEncoder:
         return [len(tokens) - bool(tokens and tokens[-1] == self._end) for tokens in every]
 
 
-class PairEncoder:
+class CutTexts:
+    """Texts with all that their tokenizer puts around them, cut to a number of tokens."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int) -> None:
+        # A copy: a fast tokenizer remembers the cut that it was last asked for, and would be saved with it.
+        self._tokenizer: Any = copy.deepcopy(tokenizer)
+        self._length = length
+
+    def encoded(self, text: str) -> Any:
+        return self._tokenizer(text[: self._length * LONGEST_TOKEN], truncation=True, max_length=self._length)
+
+    def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
+        """Tokens of each row as `row` gives it."""
+        return self._counts(texts, self._length)
+
+    def _counts(self, texts: list[str], most: int) -> list[int]:
+        every = uncut_tokens(self._tokenizer, [text[: most * LONGEST_TOKEN] for text in texts])
+        return [min(len(tokens), most) for tokens in every]
+
+
+class PairEncoder(CutTexts):
     """Rows of an encoder-decoder: source and target, each cut to its own length and closed by the tokenizer's end."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, source_length: int, target_length: int) -> None:
-        # A copy: a fast tokenizer remembers the cut that it was last asked for, and would be saved with it.
-        self._tokenizer: Any = copy.deepcopy(tokenizer)
-        self._source_length = source_length
+        super().__init__(tokenizer, source_length)
         self._target_length = target_length
         self._end = int(tokenizer.eos_token_id)
 
@@ -231,24 +238,16 @@ class PairEncoder:
     def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
         """Tokens of each row's longer side, as `row` gives it, or one fewer where a token that ends it is missing."""
         assert targets is not None
-        sides = (
-            [
-                min(len(tokens), most)
-                for tokens in uncut_tokens(self._tokenizer, [text[: most * LONGEST_TOKEN] for text in side])
-            ]
-            for side, most in ((texts, self._source_length), (targets, self._target_length))
-        )
+        sides = self._counts(texts, self._length), self._counts(targets, self._target_length)
         return [max(pair) for pair in zip(*sides, strict=True)]
 
     def source(self, text: str) -> list[int]:
         """The tokens that the encoder reads."""
-        within = text[: self._source_length * LONGEST_TOKEN]
-        tokens: list[int] = self._tokenizer(within, truncation=True, max_length=self._source_length)["input_ids"]
-        return tokens or [self._end]
+        return self.encoded(text)["input_ids"] or [self._end]
 
 
-class MaskEncoder:
-    """Texts of a masked language model: with all that its tokenizer puts around them, cut to `length` tokens."""
+class MaskEncoder(CutTexts):
+    """Texts of a masked language model."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int, *, whole_words: bool = False) -> None:
         """Raises UsageError for a tokenizer without a mask, or without words where they are hidden whole."""
@@ -261,15 +260,13 @@ class MaskEncoder:
                 name=tokenizer.name_or_path, problem=problem,
             )  # fmt: skip
             raise usage_error("tokenizer_cannot_mask", "model.tokenizer", message)
-        self._tokenizer: Any = copy.deepcopy(tokenizer)
-        self._length = length
+        super().__init__(tokenizer, length)
         self._whole_words = whole_words
         self._special = np.array(tokenizer.all_special_ids, np.int64)
 
     def places(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(tokens (n,), places that may be hidden (m,), for each the place that its word begins at (m,)), int64."""
-        within = text[: self._length * LONGEST_TOKEN]
-        encoded = self._tokenizer(within, truncation=True, max_length=self._length)
+        encoded = self.encoded(text)
         tokens = np.array(encoded["input_ids"], np.int64)
         places = np.flatnonzero(~np.isin(tokens, self._special))
         if not self._whole_words or not len(places):
@@ -277,14 +274,6 @@ class MaskEncoder:
         words = np.array([-1 if word is None else word for word in encoded.word_ids()], np.int64)[places]
         begins = np.concatenate([[True], (words[1:] != words[:-1]) | (np.diff(places) > 1)])
         return tokens, places, places[begins][np.cumsum(begins) - 1]
-
-    def row(self, text: str, target: Any = None) -> TokenRow:
-        tokens, _, _ = self.places(text)
-        return tokens, tokens
-
-    def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
-        within = [text[: self._length * LONGEST_TOKEN] for text in texts]
-        return [min(len(tokens), self._length) for tokens in uncut_tokens(self._tokenizer, within)]
 
 
 def uncut_tokens(tokenizer: Any, texts: list[str], *, special: bool = True) -> list[list[int]]:
@@ -394,11 +383,11 @@ def _in_file(
 
 
 def _encoded(rows: TextRows, numbers: np.ndarray, encoder: CausalEncoder) -> Iterator[np.ndarray]:
-    done, count = 0, f"{len(numbers):,}"
+    done = 0
     with parallel_tokenizing():
         for texts, targets in _batches(rows, numbers):
             done += len(texts)
-            phases.tell(tr("{done} of {count} rows", done=f"{done:,}", count=count), whoever=True)
+            tell_rows(done, len(numbers))
             whole = encoder.whole(texts, targets)
             yield np.concatenate([_stored(tokens, unlabelled) for tokens, unlabelled in whole])
 

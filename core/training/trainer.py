@@ -21,14 +21,12 @@ from trainwiz.core.training.batches import (
 )
 from trainwiz.core.training.callbacks import LossGuard, StopCallback
 from trainwiz.core.training.chunked_logits import let_logits_be_read
-from trainwiz.core.training.disk_guard import DiskGuard, NewestCheckpoints
 from trainwiz.core.training.evaluation import SUMS, ScheduleCallback, batch_sums, token_metrics
 from trainwiz.core.training.generation import GenerationRequest
-from trainwiz.core.training.identity_check import IdentityCheck
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter
-from trainwiz.core.training.model import batch_alone
+from trainwiz.core.training.model import batch_alone, encoder_decoder
 from trainwiz.core.training.process import phases
-from trainwiz.core.training.saving import CheckpointSaver, planned_checkpoint_bytes
+from trainwiz.core.training.saving import CheckpointSaver, NewestCheckpoints, planned_checkpoint_bytes
 from trainwiz.core.training.tasks import TaskParts
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainingArguments
 from transformers.integrations.liger import apply_liger_kernel
@@ -66,10 +64,12 @@ class RunTrainer(Trainer):
             processing_class=parts.tokenizer,
             compute_loss_func=parts.loss,
         )
-        self.saves = True
-        """Whether checkpoints are written: a benchmark leaves none, a stop included."""
+        self.saver: CheckpointSaver | None = None
+        """None writes no checkpoint: a benchmark leaves none, a stop included."""
         self.check_place: Callable[[], None] = lambda: None
         """Ends the process where its run folder was replaced."""
+        self.copy_identity: Callable[[Path], None] = lambda checkpoint: None
+        """Lets a checkpoint say what it was trained on."""
         self.saved_steps: set[int] = set()
         self.metrics_callback: MetricsCallback | None = None
         self.loss_guard: LossGuard | None = None
@@ -80,10 +80,11 @@ class RunTrainer(Trainer):
         self._parts = parts
         self._meter = meter
         self._weights_from = weights_from
-        meter.counts_targets = parts.counts_targets
+        meter.counts_targets = parts.inputs is encoder_decoder
         for printing in (PrinterCallback, ProgressCallback):
             self.remove_callback(printing)
-        self.add_callback(ScheduleCallback(parts.schedule if parts.evaluation is not None else None))
+        schedule = parts.schedule if parts.evaluation is not None else None
+        self.add_callback(ScheduleCallback(schedule, parts.sampler.start_epoch))
         if parts.inputs is not batch_alone:
             # Switched off by the Trainer for good, and saved with the model; we leave it out call by call.
             parts.model.config.use_cache = uses_cache
@@ -93,8 +94,6 @@ class RunTrainer(Trainer):
         self.retention = parts.retention or NewestCheckpoints(folder, args.save_total_limit or 1)
         # The Trainer goes by names and deletes without looking whether the newest is whole.
         args.save_total_limit = None
-        self.disk_guard: DiskGuard | None = None
-        self.identity: IdentityCheck | None = None
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Schedules that end above 0 read the peak from the optimizer's defaults, which ZeRO's wrapper hides."""
@@ -196,7 +195,7 @@ class RunTrainer(Trainer):
             if not generated and self.state.global_step >= self.state.max_steps:
                 raise EvaluationLeft
             metrics |= generated
-        rows = len(self._parts.evaluation) if self._parts.evaluation is not None else 0  # type: ignore[arg-type]
+        rows = len(self._parts.evaluation) if self._parts.evaluation is not None else 0
         return EvalLoopOutput(predictions=np.empty(0), label_ids=None, metrics=metrics, num_samples=rows)
 
     def generation_request(self) -> GenerationRequest:
@@ -248,17 +247,15 @@ class RunTrainer(Trainer):
         """One save; left out, and the training ended, when there is no room and a stop was asked for."""
         self.check_place()
         step = self.state.global_step
-        if not self.saves or (self.loss_guard is not None and not self.loss_guard.may_save(model, step)):
+        if self.saver is None or (self.loss_guard is not None and not self.loss_guard.may_save(model, step)):
             return
         folder = Path(self.args.output_dir or ".")
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
-        saver = CheckpointSaver(folder, self.accelerator, self.retention, self.disk_guard)
         planned = planned_checkpoint_bytes(self.model, self.optimizer, sharded=sharded)
         with self._meter.paused(), phases.during("saving", step):
             started = time.perf_counter()
-            if not saver.save(
-                step, planned, lambda: self._write_checkpoint(folder / f"checkpoint-{step}", model, trial)
-            ):
+            checkpoint = folder / f"checkpoint-{step}"
+            if not self.saver.save(step, planned, lambda: self._write_checkpoint(checkpoint, model, trial)):
                 self.control.should_training_stop = True
                 if self.stopping is not None:
                     self.stopping.stopped = True
@@ -271,9 +268,9 @@ class RunTrainer(Trainer):
         """Our counts go in first: trainer_state.json stays the last file of the Trainer's own save."""
         if self.metrics_callback is not None:
             self.metrics_callback.save_progress(checkpoint)
-        if self.identity is not None and self.is_world_process_zero():
+        if self.is_world_process_zero():
             checkpoint.mkdir(parents=True, exist_ok=True)
-            self.identity.copy_to(checkpoint)
+            self.copy_identity(checkpoint)
         super()._save_checkpoint(model, trial)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:

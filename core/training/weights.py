@@ -5,9 +5,11 @@ from __future__ import annotations
 import filecmp
 import pickle
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,10 +28,10 @@ from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.estimate.architecture import ALL_LINEAR, lora_targets
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.files import at_home
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.training.engine import gathered
-from trainwiz.core.training.process import rank_of_this_process
+from trainwiz.core.training.process import first_line, rank_of_this_process
 from trainwiz.core.training.quantized import is_quantized, norms_in_single, quantization
 from transformers import (
     AutoConfig,
@@ -207,8 +209,7 @@ def _cannot_load(name: str, what: str, error: Exception) -> UsageError:
             name=name,
         )
         return usage_error("unsafe_weights", "model.name", message)
-    detail = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-    message = tr("{what} {name} cannot be loaded: {reason}.", what=what, name=name, reason=detail)
+    message = tr("{what} {name} cannot be loaded: {reason}.", what=what, name=name, reason=first_line(error))
     return usage_error("missing_model", "model.name", message)
 
 
@@ -284,12 +285,8 @@ def with_adapters(base: PreTrainedModel, config: RunConfig, checkpoint: Path | N
             model = in_single(get_peft_model(base, adapters), config)
             set_peft_model_state_dict(model, load_peft_weights(str(checkpoint), device="cpu"))
         except (OSError, ValueError, RuntimeError) as error:
-            detail = str(error).splitlines()[0].rstrip(".")
-            raise usage_error(
-                "broken_checkpoint",
-                str(checkpoint),
-                tr("The adapter of {path} cannot be loaded: {reason}.", path=checkpoint, reason=detail),
-            ) from error
+            message = tr("The adapter of {path} cannot be loaded: {reason}.", path=checkpoint, reason=first_line(error))
+            raise usage_error("broken_checkpoint", str(checkpoint), message) from error
     # On "auto" each save asks the hub whether the vocabulary was changed.
     object.__setattr__(model, "save_pretrained", partial(model.save_pretrained, save_embedding_layers=False))
     return model  # type: ignore[no-any-return]
@@ -311,22 +308,14 @@ def lora_config(base: PreTrainedModel, config: RunConfig) -> LoraConfig:
     linear = {name for name, module in base.named_modules() if isinstance(module, torch.nn.Linear | Conv1D)}
     unknown = [target for target in targets if not any(f".{name}".endswith(f".{target}") for name in linear)]
     if unknown or not targets:
-        names = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in linear}))
-        message = tr(
-            "The linear layers of the model are unknown; modules that can get an adapter are {names} (peft.targets).",
-            names=names,
-        )
-        if unknown:
-            message = tr(
-                "The model has no module {unknown}; modules that can get an adapter are {names} (peft.targets).",
-                unknown=", ".join(map(repr, unknown)),
-                names=names,
+        form = mark("The model has no module {unknown}; modules that can get an adapter are {names} (peft.targets).")
+        if not unknown:
+            form = mark(
+                "The linear layers of the model are unknown; modules that can get an adapter are {names} (peft.targets)."
             )
-        raise usage_error(
-            "unknown_lora_target",
-            "peft.targets",
-            message,
-        )
+        names = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in linear}))
+        message = tr(form, unknown=", ".join(map(repr, unknown)), names=names)
+        raise usage_error("unknown_lora_target", "peft.targets", message)
     return LoraConfig(
         task_type=TASK_TYPES.get(config.task),
         r=peft.rank,
@@ -376,9 +365,7 @@ def _save_once(base: PreTrainedModel, place: Path) -> None:
     base.save_pretrained(str(partial_copy))
     if place.exists():
         if _same_files(partial_copy, place):
-            for path in partial_copy.iterdir():
-                path.unlink()
-            partial_copy.rmdir()
+            shutil.rmtree(partial_copy)
             return
         place.rename(free_name(place))
     partial_copy.rename(place)
@@ -391,7 +378,5 @@ def _same_files(first: Path, second: Path) -> bool:
 
 def free_name(path: Path) -> Path:
     """`<name>.old-1`, or the next number that nothing has."""
-    number = 1
-    while path.with_name(f"{path.name}.old-{number}").exists():
-        number += 1
-    return path.with_name(f"{path.name}.old-{number}")
+    names = (path.with_name(f"{path.name}.old-{number}") for number in count(1))
+    return next(name for name in names if not name.exists())

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data.texts import TextRows, load_text_rows
 from trainwiz.core.training import trainer as whole_trainer
 from trainwiz.core.training.batches import EpochSampler, PaddedBatch
-from trainwiz.core.training.tasks import TextDataset
+from trainwiz.core.training.tasks import Rows, text_row
 from trainwiz.core.training.tokens import PairEncoder, TokenRow
 from transformers import PreTrainedTokenizerFast
 
@@ -101,7 +102,7 @@ def ours(given: dict[str, Any]) -> dict[str, Any]:
     prepared_s = time.perf_counter() - started
     encoder, collate = tokens_of(given)
     sampler = EpochSampler(len(rows.train), 0, windows=rows.windows_of_training())
-    data = TextDataset(rows, rows.train, encoder.row)
+    data = Rows(rows.train, partial(text_row, rows, encoder.row))
     loader = DataLoader(data, MICRO_BATCH, sampler=sampler, num_workers=given["workers"], collate_fn=collate)
     return {**paced(loader, given, memory), "prepared_s": prepared_s}
 
@@ -134,7 +135,7 @@ def rank(given: dict[str, Any]) -> dict[str, Any]:
     batches: Any = BatchSampler(sampler, NOTED_BATCH, drop_last=False)
     batches = BatchSamplerShard(batches, num_processes=given["ranks"], process_index=given["rank"])
     batches = SkipBatchSampler(batches, skip_batches=given["skip"])
-    data: Any = TextDataset(rows, rows.train, number_of)
+    data: Any = Rows(rows.train, partial(text_row, rows, number_of))
     loader = DataLoader(data, batch_sampler=batches, num_workers=given["workers"], collate_fn=numbers_of)
     seen, started, taken = [], time.perf_counter(), 0
     for batch in loader:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from trainwiz.core.errors import UsageError
 from trainwiz.core.model.found import find_model
 from trainwiz.core.model.worker import order_of
-from trainwiz.core.training.merge import merge
+from trainwiz.core.training.model_loading import merge
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.core.model.models import adapter_on, adapter_run, base_model

@@ -71,7 +71,6 @@ def gradients_of(config: RunConfig, folder: Path) -> tuple[torch.Tensor, int]:
     parts = build_task(config, folder, None, args.world_size)
     meter, kept = StepMeter(), Gradients()
     trainer = RunTrainer(args, parts, meter)
-    trainer.saves = False
     trainer.add_callback(kept)
     trainer.train()
     meter.step_done()

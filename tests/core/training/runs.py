@@ -10,6 +10,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -208,6 +209,29 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
     path = folder / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     return [json.loads(line, parse_constant=_refuse) for line in lines]
+
+
+def steps_of(folder: Path) -> dict[int, dict[str, Any]]:
+    """Step -> its last line of training."""
+    return {line["step"]: line for line in metrics(folder) if "loss" in line}
+
+
+def losses(folder: Path, after: int = 0) -> dict[int, float]:
+    return {step: line["loss"] for step, line in steps_of(folder).items() if step > after}
+
+
+def evaluations(folder: Path) -> list[dict[str, Any]]:
+    return [line for line in metrics(folder) if "eval_loss" in line]
+
+
+def resumed(whole: Path, folder: Path, config: RunConfig, step: int, *, recording: bool = False) -> Path:
+    """A new run of `config` that goes on from the checkpoint of `step` of another one, to its end."""
+    write_run(folder, config)
+    for name in ("tokenizer", "base_model", f"checkpoint-{step}"):
+        if (whole / name).exists():
+            shutil.copytree(whole / name, folder / name)
+    assert train(folder, config, "--resume", f"checkpoint-{step}", recording=recording)["outcome"] == "finished"
+    return folder
 
 
 def _refuse(constant: str) -> None:

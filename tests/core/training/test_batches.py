@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,42 +17,26 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.proteins import CLS, EOS, ESM_VOCABULARY, MASK, ProteinStore, encode_proteins
 from trainwiz.core.data.texts import TextRows, load_text_rows
+from trainwiz.core.errors import UsageError
 from trainwiz.core.training.batches import (
+    EVALUATION_EPOCH,
     FILLER,
     IGNORED,
     EpochSampler,
     EvaluationSampler,
     PaddedBatch,
-    RowKey,
     mask_sequence,
     out_of_shared_memory,
     sample_generator,
 )
 from trainwiz.core.training.metrics import StepMeter
-from trainwiz.core.training.tasks import Chosen, MaskedProteins, TextDataset
+from trainwiz.core.training.tasks import Rows, build_task, masked_protein, text_row
 from trainwiz.core.training.weights import esm_tokenizer
 from transformers import Trainer, TrainingArguments
 
+from tests.core.training.runs import text_config
 from tests.core.training.tokenizers_for_tests import store
 from tests.each import each
-
-
-def test_every_epoch_sees_every_row_in_its_own_order() -> None:
-    sampler = EpochSampler(50, seed=1)
-    orders = []
-    for epoch in (0, 1):
-        sampler.start_epoch(epoch)
-        keys = list(sampler)
-        assert {key[0] for key in keys} == {epoch}
-        orders.append([key[1] for key in keys])
-        assert sorted(orders[-1]) == list(range(50))
-    assert orders[0] != orders[1]
-    sampler.start_epoch(0)
-    assert [row for _, row in sampler] == orders[0]
-    # An epoch ends with rows that count for nothing.
-    sampler.fill_up(8)
-    keys = list(sampler)
-    assert len(keys) == len(sampler) == 56 and keys[50:] == [(0, FILLER)] * 6
 
 
 class Numbers(Dataset[dict[str, torch.Tensor]]):
@@ -79,18 +64,20 @@ def test_the_order_is_that_of_the_trainer_of_transformers(tmp_path: Path) -> Non
         assert [row for _, row in sampler] == stock
 
 
-def _proteins() -> Dataset[RowKey]:
+def _proteins() -> Rows:
     texts = ProteinStore(store(["MKTAYIAKQR" * 3, "GAVLIMFWP", "STC", "QDEKRH", "MKT"]), 100)
-    return MaskedProteins(texts, np.arange(5), 0.15, 1)
+    return Rows(np.arange(5), partial(masked_protein, texts, 0.15, 1))
 
 
-def _texts() -> Dataset[RowKey]:
+def _texts() -> Rows:
     rows = TextRows(["a", "bbb", "cc", "dddd", "eeeee"], None, np.arange(5), np.arange(0))
-    return TextDataset(rows, np.arange(5), lambda text, _: (np.arange(len(text)) + 1, np.arange(len(text)) + 1))
+    return Rows(
+        np.arange(5), partial(text_row, rows, lambda text, _: (np.arange(len(text)) + 1, np.arange(len(text)) + 1))
+    )
 
 
-@each(("rows", "workers"), [(_proteins(), 1), (_texts(), 0), (Chosen(_texts(), np.arange(5)), 1)])
-def test_rows_that_fill_up_are_computed_and_are_no_real_tokens(rows: Dataset[RowKey], workers: int) -> None:
+@each(("rows", "workers"), [(_proteins(), 1), (_texts(), 0), (Rows(np.arange(5), _texts().item), 1)])
+def test_rows_that_fill_up_are_computed_and_are_no_real_tokens(rows: Rows, workers: int) -> None:
     sampler = EpochSampler(5, seed=1)
     lengths = [len(rows[(0, row)][0]) for row in range(5)]
     sampler.fill_up(4)
@@ -171,7 +158,9 @@ def test_no_row_is_lost_or_doubled_over_ranks_workers_and_a_resume(tmp_path: Pat
                 windows = rows.windows_of_training()
                 assert windows is not None and len(list(windows.orders(5, epoch))) > 2
                 sampler = EpochSampler(len(rows.train), 5, windows=windows)
-                batches = _batches(sampler, TextDataset(rows, rows.train, _number), epoch, rank, skip)[:most]
+                batches = _batches(sampler, Rows(rows.train, partial(text_row, rows, _number)), epoch, rank, skip)[
+                    :most
+                ]
                 numbers += [labels[0] for batch in batches for _, labels, _ in batch if labels[0] >= 0]
         assert sorted(numbers) == rows.train.tolist()
         seen.append(numbers)
@@ -186,7 +175,14 @@ def test_masks_of_a_resumed_epoch_are_those_of_an_undisturbed_one(tmp_path: Path
         rows = load_text_rows(_config("masked-lm", "sequence", "a.parquet"), tmp_path)
         sampler = EpochSampler(len(rows.train), 5, windows=rows.windows_of_training())
         found.append(
-            _batches(sampler, MaskedProteins(ProteinStore(rows.texts, 1022), rows.train, 0.15, 5), 2, 1, skip, workers)
+            _batches(
+                sampler,
+                Rows(rows.train, partial(masked_protein, ProteinStore(rows.texts, 1022), 0.15, 5)),
+                2,
+                1,
+                skip,
+                workers,
+            )
         )
     assert found[0] == found[1] and found[0][9:] == found[2] and len(found[2]) > 20
 
@@ -194,14 +190,6 @@ def test_masks_of_a_resumed_epoch_are_those_of_an_undisturbed_one(tmp_path: Path
 def _masked(length: int = 200, seed: int = 1, epoch: int = 0, sample: int = 0) -> tuple[np.ndarray, np.ndarray]:
     letters = (np.arange(length) % 20 + 4).astype(np.uint8)
     return mask_sequence(letters, 0.15, sample_generator(seed, epoch, sample))
-
-
-def test_the_same_numbers_give_the_same_mask_and_others_another() -> None:
-    tokens, labels = _masked()
-    again = _masked()
-    assert (tokens == again[0]).all() and (labels == again[1]).all()
-    for change in ({"seed": 2}, {"epoch": 1}, {"sample": 1}):
-        assert (_masked(**change)[1] != labels).any()
 
 
 def test_shares_of_masked_swapped_and_kept() -> None:
@@ -232,3 +220,82 @@ def test_ends_are_special_tokens_and_never_labelled() -> None:
     assert (labels[0], labels[-1]) == (IGNORED, IGNORED)
     # Even a single letter is labelled: a batch without labels has no loss.
     assert labels[1] == 4
+
+
+# Each task's parts, without a run: what they hold, and what is said when they cannot be made.
+
+TEXT = [{"name": "sample-text", "max_rows": 300}]
+
+
+@each(
+    ("model", "changes"),
+    [
+        ("t5-chat-tiny", {}),
+        ("gpt2-tiny", {"data__sources": TEXT}),
+        ("gpt2-tiny", {"data__concatenate": True}),
+    ],
+)
+def test_streamed_and_held_rows_give_the_same_batches(model: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    seen = []
+    for streaming, workers in ((False, 0), (True, 2)):
+        folder = tmp_path / str(streaming)
+        folder.mkdir()
+        parts = build_task(text_config(model, data__streaming=streaming, **changes), folder, None, 1)
+        parts.sampler.start_epoch(1)
+        loader = DataLoader(
+            parts.train, batch_size=4, sampler=parts.sampler, collate_fn=parts.collate, num_workers=workers
+        )
+        held = [parts.evaluation[(EVALUATION_EPOCH, index)] for index in range(len(parts.evaluation))]  # type: ignore[index, arg-type]
+        batches = [{name: values.tolist() for name, values in batch.items()} for batch in loader]
+        seen.append((batches, [(tokens.tolist(), labels.tolist()) for tokens, labels in held]))
+    assert len(seen[0][0]) > 10 and len(seen[0][1]) > 1
+    assert seen[0] == seen[1]
+
+
+def test_plain_text_is_joined_to_full_sequences_and_an_adapters_rows_are_not(tmp_path: Path) -> None:
+    joined = build_task(text_config("gpt2-tiny", data__sources=TEXT), tmp_path, None, 1)
+    lengths = {len(joined.train[(0, index)][0]) for index in range(len(joined.train))}  # type: ignore[index, arg-type]
+    assert lengths == {48}
+    long = text_config("gpt2-tiny", data__sources=TEXT, data__concatenate=False, batch__sequence_length=512)
+    alone = build_task(long, tmp_path, None, 1)
+    assert len(alone.train) + len(alone.evaluation) == 300  # type: ignore[arg-type]
+    rows = [alone.train[(0, index)] for index in range(50)]  # type: ignore[index]
+    assert len({len(tokens) for tokens, _ in rows}) > 1
+    assert all((labels != IGNORED).sum() == len(tokens) - 1 for tokens, labels in rows)
+
+
+@each("changes", [{}, {"data__sources": TEXT}])
+def test_overfitting_repeats_a_few_rows(changes: dict[str, Any], tmp_path: Path) -> None:
+    config = text_config("gpt2-tiny", mode__kind="overfit", mode__overfit_batches=3, data__validation_rows=0, **changes)
+    parts = build_task(config, tmp_path, None, 2)
+    assert len(parts.train) == 3 * 4 * 2  # type: ignore[arg-type]
+    assert parts.evaluation is None
+    first = list(parts.sampler)
+    parts.sampler.start_epoch(4)
+    assert list(parts.sampler) == first
+    different = {tuple(parts.train[key][0].tolist()) for key in first}  # type: ignore[index]
+    assert len(different) > 12
+
+
+def test_text_too_short_to_predict_anything_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x\n")
+    config = text_config("gpt2-tiny", data__sources=[{"name": "a.txt"}], data__validation_rows=0)
+    # One letter and its end: one token to predict.
+    assert len(build_task(config, tmp_path, None, 1).train) == 1  # type: ignore[arg-type]
+    config = text_config("gpt2-tiny", data__sources=[{"name": "a.txt"}], data__validation_sources=[{"name": "a.txt"}])
+    parts = build_task(config, tmp_path, None, 1)
+    assert len(parts.train) == len(parts.evaluation) == 1  # type: ignore[arg-type]
+    assert np.array_equal(parts.train[(0, 0)][0], parts.evaluation[(0, 0)][0])  # type: ignore[index]
+
+
+def test_all_that_is_wrong_with_the_evaluation_is_said_at_once(tmp_path: Path) -> None:
+    config = text_config(
+        "gpt2-tiny",
+        data__sources=TEXT,
+        evaluation__generate=True,
+        checkpoint__keep_best=True,
+        evaluation__metric="rouge",
+    )
+    with pytest.raises(UsageError) as error:
+        build_task(config, tmp_path, None, 1)
+    assert [finding.code for finding in error.value.findings] == ["nothing_to_compare", "unknown_metric"]

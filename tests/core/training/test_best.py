@@ -11,7 +11,7 @@ import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.run.state import result_sentences
 
-from tests.core.training.runs import metrics, text_config, train, write_run
+from tests.core.training.runs import evaluations, text_config, train, write_run
 
 
 def spoilt() -> RunConfig:
@@ -48,7 +48,7 @@ def weights(folder: Path) -> bytes:
 
 
 def test_it_ends_early_and_leaves_the_best_weights(ended: Path) -> None:
-    scores = {line["step"]: line["eval_loss"] for line in metrics(ended) if "eval_loss" in line}
+    scores = {line["step"]: line["eval_loss"] for line in evaluations(ended)}
     best = min((step for step in scores if step), key=lambda step: scores[step])
     outcome = outcome_of(ended)
     assert outcome["outcome"] == "finished" and min(scores) == 0
@@ -63,7 +63,7 @@ def test_it_ends_early_and_leaves_the_best_weights(ended: Path) -> None:
 
 def test_the_model_answers_before_the_first_step_and_at_every_evaluation(ended: Path) -> None:
     lines = [json.loads(line) for line in (ended / "generations.jsonl").read_text().splitlines()]
-    evaluated = [line["step"] for line in metrics(ended) if "eval_loss" in line]
+    evaluated = [line["step"] for line in evaluations(ended)]
     assert [line["step"] for line in lines if line["prompt"] == 0] == evaluated
     assert {line["prompt"] for line in lines} == {0, 1, 2} and len({line["source"] for line in lines}) == 3
     assert all(line["tokens"] <= 8 and line["reference"] for line in lines)

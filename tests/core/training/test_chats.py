@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from trainwiz.core.training.chats import (
 )
 from transformers import PreTrainedTokenizerFast
 
-from tests.core.training.runs import different_tensors, metrics, text_config, train, write_run
+from tests.core.training.runs import different_tensors, losses, resumed, text_config, train, write_run
 from tests.core.training.tokenizers_for_tests import SENTENCES, small_tokenizer
 
 MARK = re.compile(r"<[|｜][^<>{}]*?[|｜]>|<\w+_of_\w+>")
@@ -191,41 +190,19 @@ def chats_file(folder: Path) -> Path:
     return path
 
 
-def chat_run(folder: Path, data: Path, **changes: Any) -> Path:
-    source = {"name": str(data), "layout": "chat", "text_column": "messages"}
-    config = text_config(
-        "qwen2-tiny",
-        **{
-            "data__sources": [source], "model__chat_template": "chatml", "training__max_steps": 12,
-            "checkpoint__every_steps": 6, "training__learning_rate": 5e-3, "batch__sequence_length": 96, **changes,
-        },
-    )  # fmt: skip
-    write_run(folder, config)
-    shutil.copytree(data.parent / "tokenizer", folder / "tokenizer") if (data.parent / "tokenizer").is_dir() else None
-    resume = (
-        ("--resume", "checkpoint-6")
-        if (data.parent / "checkpoint-6").is_dir() and changes.get("data__streaming")
-        else ()
-    )
-    if resume:
-        shutil.copytree(data.parent / "checkpoint-6", folder / "checkpoint-6")
-    assert train(folder, config, *resume)["outcome"] == "finished"
-    return folder
-
-
 @pytest.mark.real
 def test_answers_alone_are_learnt_and_a_streamed_resume_is_the_same_run(tmp_path: Path) -> None:
-    data = chats_file(tmp_path)
-    whole = chat_run(tmp_path / "whole", data)
-    lines = [line for line in metrics(whole) if "loss" in line]
-    assert lines[-1]["loss"] < lines[0]["loss"] / 2
-    for name in ("tokenizer", "checkpoint-6"):
-        shutil.copytree(whole / name, tmp_path / name)
-    resumed = chat_run(tmp_path / "resumed", data, data__streaming=True, data__workers=2)
-    assert different_tensors(whole / "checkpoint-12", resumed / "checkpoint-12") == []
-    again = {line["step"]: line["loss"] for line in metrics(resumed) if "loss" in line}
-    assert {step: loss for step, loss in again.items() if step > 6} == {
-        line["step"]: line["loss"] for line in lines if line["step"] > 6
-    }
+    source = {"name": str(chats_file(tmp_path)), "layout": "chat", "text_column": "messages"}
+    config = text_config(
+        "qwen2-tiny", data__sources=[source], model__chat_template="chatml", training__max_steps=12,
+        checkpoint__every_steps=6, training__learning_rate=5e-3, batch__sequence_length=96,
+    )  # fmt: skip
+    whole = write_run(tmp_path / "whole", config)
+    train(whole, config)
+    assert losses(whole)[12] < losses(whole)[1] / 2
+    streamed = config.with_values({"data.streaming": True, "data.workers": 2}, "you")
+    again = resumed(whole, tmp_path / "resumed", streamed, 6)
+    assert different_tensors(whole / "checkpoint-12", again / "checkpoint-12") == []
+    assert losses(again) == losses(whole, after=6)
     assert "<|im_start|>" in (whole / "final_model" / "chat_template.jinja").read_text()
     assert json.loads((whole / "identity.json").read_text())["loaded"]["tokenizer"].keys() >= {"chat template"}

@@ -20,14 +20,16 @@ from trainwiz.core.run.checkpoints import inspect_checkpoint
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.best import BestCheckpoints, Ranking, best_checkpoints
 from trainwiz.core.training.callbacks import LossGuard, NonFiniteLoss
-from trainwiz.core.training.disk_guard import (
+from trainwiz.core.training.process import LastingLines, LastingOutput
+from trainwiz.core.training.saving import (
     HEADROOM_BYTES,
-    DiskGuard,
+    MARGIN,
+    CheckpointSaver,
     NewestCheckpoints,
     Room,
+    is_no_room,
+    planned_checkpoint_bytes,
 )
-from trainwiz.core.training.process import LastingLines, LastingOutput
-from trainwiz.core.training.saving import MARGIN, CheckpointSaver, is_no_room, planned_checkpoint_bytes
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from tests.core.run.checkpoint_files import cut, write_checkpoint
@@ -136,16 +138,17 @@ def guard(
     folder: Path,
     *free: int,
     accelerator: Any = None,
+    keep: int = 5,
     wait_s: float = 30.0,
     retry_after_s: float = 0.0,
     stop: Callable[[], bool] = lambda: False,
-) -> DiskGuard:
+) -> CheckpointSaver:
     """`free` bytes at each look: the last one holds for all that follow."""
     looks = iter(free)
-    return DiskGuard(
+    return CheckpointSaver(
         RunFolder(folder),
         accelerator or Accelerator(cpu=True),
-        NewestCheckpoints(folder, 5),
+        NewestCheckpoints(folder, keep),
         wait_s=wait_s,
         stop_requested=stop,
         room=lambda _: Room(HEADROOM_BYTES + next(looks, free[-1]), True),
@@ -172,9 +175,9 @@ def test_a_stop_ends_the_wait_and_a_write_that_failed_is_not_tried_at_once(tmp_p
     assert not guard(tmp_path, 0, stop=lambda: next(asked)).make_room(NEEDED, 2)
     assert advice(tmp_path)[-1]["severity"] == "cleared"
     again = iter([False, True])
-    waiting = guard(tmp_path, NEEDED, retry_after_s=60.0, stop=lambda: next(again))
-    waiting.failed()
-    assert not waiting.make_room(NEEDED, 2)
+    waiting = guard(tmp_path, ENOUGH, retry_after_s=60.0, stop=lambda: next(again))
+    save = Save(tmp_path, 2, failures=99, error=NO_ROOM_ERRORS[0])
+    assert not waiting.save(2, NEEDED, save) and save.times == 1
 
 
 def test_the_wait_ends_in_a_sentence_that_names_the_last_good_one(tmp_path: Path) -> None:
@@ -192,7 +195,7 @@ def test_the_wait_ends_in_a_sentence_that_names_the_last_good_one(tmp_path: Path
 def test_a_wait_is_told_once_each_time_and_taken_back_by_the_save(tmp_path: Path) -> None:
     waiting = guard(tmp_path, 0, 0, 0, 0, ENOUGH, 0, 0, 0, 0, ENOUGH)
     for step in (1, 2):
-        assert saver(tmp_path, waiting).save(step, NEEDED, lambda step=step: write_checkpoint(tmp_path, step))
+        assert waiting.save(step, NEEDED, lambda step=step: write_checkpoint(tmp_path, step))
     said = advice(tmp_path)
     assert [line["severity"] for line in said] == ["error", "cleared", "error", "cleared"]
     assert {line["code"] for line in said} == {"waiting_for_disk"}
@@ -219,10 +222,6 @@ class Save:
         write_checkpoint(self.folder, self.step)
 
 
-def saver(folder: Path, guard: Any, accelerator: Any = None, keep: int = 5) -> CheckpointSaver:
-    return CheckpointSaver(folder, accelerator or Accelerator(cpu=True), NewestCheckpoints(folder, keep), guard)
-
-
 NO_ROOM_ERRORS = [
     OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
     OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)),
@@ -236,7 +235,7 @@ def test_a_save_that_ends_for_lack_of_room_is_tried_again(tmp_path: Path, error:
     for step in (1, 2, 3):
         write_checkpoint(tmp_path, step)
     save = Save(tmp_path, 4, failures=1, error=error)
-    assert saver(tmp_path, guard(tmp_path, 1 << 20)).save(4, NEEDED, save)
+    assert guard(tmp_path, 1 << 20).save(4, NEEDED, save)
     # One older made room for the second try; the good ones before it are whole.
     assert save.times == 2 and steps(tmp_path) == [2, 3, 4]
     assert all(inspect_checkpoint(tmp_path / f"checkpoint-{step}").problem is None for step in (2, 3, 4))
@@ -249,22 +248,22 @@ def test_a_save_that_never_finds_room_leaves_the_one_before_it_and_another_failu
     write_checkpoint(tmp_path, 1)
     save = Save(tmp_path, 2, failures=99, error=NO_ROOM_ERRORS[0])
     with pytest.raises(CannotRunError, match="refused the checkpoint"):
-        saver(tmp_path, guard(tmp_path, 1 << 20, wait_s=0.0)).save(2, 1, save)
+        guard(tmp_path, 1 << 20, wait_s=0.0, retry_after_s=30.0).save(2, 1, save)
     assert steps(tmp_path) == [1] and save.times == 1
     with pytest.raises(ValueError, match="a defect"):
-        saver(tmp_path, None).save(2, 1, Save(tmp_path, 2, failures=1, error=ValueError("a defect")))
+        guard(tmp_path, 1 << 20).save(2, 1, Save(tmp_path, 2, failures=1, error=ValueError("a defect")))
     assert not is_no_room(ValueError("full of space")) and not is_no_room(OSError(errno.EIO, "I/O error"))
 
 
 def test_room_is_asked_for_by_the_newest_checkpoint_and_the_older_go_after_the_save(tmp_path: Path) -> None:
-    asked, done, sizes = [], [], []
-    seen = SimpleNamespace(make_room=lambda needed, step: asked.append(needed) or True, saved=lambda: done.append(1))
+    asked, sizes = [], []
+    seen: Any = guard(tmp_path, ENOUGH, keep=1)
+    seen.make_room = lambda needed, step: asked.append(needed) or True
     for step in (1, 2):
-        assert saver(tmp_path, seen, keep=1).save(step, NEEDED, lambda step=step: write_checkpoint(tmp_path, step))
+        assert seen.save(step, NEEDED, lambda step=step: write_checkpoint(tmp_path, step))
         assert steps(tmp_path) == [step]
         sizes.append(bytes_below(tmp_path / f"checkpoint-{step}"))
     assert asked == [int(MARGIN * NEEDED), int(MARGIN * sizes[0])]
-    assert len(done) == 2
 
 
 def test_a_first_checkpoint_is_reckoned_from_what_is_in_memory() -> None:
@@ -318,7 +317,7 @@ def test_a_part_that_another_process_could_not_write_is_written_again_by_all(tmp
     write_checkpoint(tmp_path, 1)
     times = []
     both = Partner([0, 0], [1], [0, 0], [0])
-    assert saver(tmp_path, guard(tmp_path, ENOUGH, accelerator=both), both).save(
+    assert guard(tmp_path, ENOUGH, accelerator=both).save(
         2, NEEDED, lambda: times.append(write_checkpoint(tmp_path, 2))
     )
     assert len(times) == 2 and both.says == [] and steps(tmp_path) == [1, 2]
@@ -333,7 +332,7 @@ def test_a_process_that_could_not_write_joins_the_others_and_deletes_nothing(tmp
             raise refusals.pop()
 
     both = Partner([GO, 0], [0], [GO, 0], [0], main=False)
-    assert saver(tmp_path, guard(tmp_path, 0, accelerator=both), both, keep=1).save(2, NEEDED, write)
+    assert guard(tmp_path, 0, accelerator=both, keep=1).save(2, NEEDED, write)
     assert both.says == [] and steps(tmp_path) == [1]
 
 

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import multiprocessing
 import os
-import shutil
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.export.launch_script import TRAINING_MODULE, launch_command
 from trainwiz.core.training.engine import (
-    LONGEST_BUILD_S,
     KernelBaton,
     block_classes,
     join_processes,
@@ -37,7 +36,8 @@ from tests.core.training.runs import (
     BUILD_AND_TRAIN_S,
     TRAIN_S,
     different_tensors,
-    metrics,
+    losses,
+    resumed,
     start,
     text_config,
     tiny_config,
@@ -66,21 +66,8 @@ def fsdp_shares_out_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(REPOSITORY)])))
 
 
-def losses(folder: Path, after: int = 0) -> list[float]:
-    return [line["loss"] for line in metrics(folder) if "loss" in line and line["step"] > after]
-
-
 def engine_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "engine.json").read_text())
-
-
-def resumed_copy(folder: Path, copy: Path, config: RunConfig, step: int) -> Path:
-    """The run again from its checkpoint of `step`, as if nothing later had been written."""
-    later = [path.name for path in folder.glob("checkpoint-*") if int(path.name.split("-")[1]) > step]
-    gone = [*later, "final_model", "adapter", "outcome.json", "engine.json", "state.json", "metrics.jsonl", ".lock"]
-    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(*gone))
-    train(copy, config, "--resume", f"checkpoint-{step}")
-    return copy
 
 
 @pytest.mark.real
@@ -113,8 +100,8 @@ def test_adapters_are_merged_into_the_whole_base_and_resumed(engine: dict[str, A
         merged = AutoModelForCausalLM.from_pretrained(folder / "final_model")(input_ids=tokens).logits
     assert torch.allclose(alone, merged, atol=1e-4) and (merged - before).abs().max() > 0.01
 
-    again = resumed_copy(folder, tmp_path / "resumed", config, 4)
-    assert losses(again, after=4) == losses(folder, after=4)
+    again = resumed(folder, tmp_path / "resumed", config, 4)
+    assert losses(again) == losses(folder, after=4)
     for name in ("checkpoint-8", "final_model", "adapter"):
         assert different_tensors(folder / name, again / name) == []
 
@@ -180,9 +167,9 @@ def test_fsdp_shares_out_a_protein_model(tmp_path: Path) -> None:
     alone = tiny_config(**changes)
     train(write_run(tmp_path / "alone", alone), alone)
     assert losses(folder) == pytest.approx(losses(tmp_path / "alone"), abs=1e-3)
-    again = resumed_copy(folder, tmp_path / "resumed", config, 4)
+    again = resumed(folder, tmp_path / "resumed", config, 4)
     assert different_tensors(folder / "final_model", again / "final_model") == []
-    assert [line["step"] for line in metrics(again) if "loss" in line] == [5, 6, 7, 8]
+    assert list(losses(again)) == [5, 6, 7, 8]
 
 
 @pytest.mark.real
@@ -198,8 +185,7 @@ def test_fsdp_without_a_gpu_ends_before_the_first_step(tmp_path: Path) -> None:
     assert "DistributedDataParallel would train on the device cpu" in failure["message"]
     engine = json.loads((folder / "engine.json").read_text())
     assert (engine["actual"], engine["wrapper"], engine["backend"]) == ("ddp", "DistributedDataParallel", "gloo")
-    assert not any("loss" in line for line in metrics(folder))
-    assert not list(folder.glob("checkpoint-*")) and not (folder / "final_model").exists()
+    assert not losses(folder) and not list(folder.glob("checkpoint-*")) and not (folder / "final_model").exists()
 
 
 @each(
@@ -267,31 +253,21 @@ def killed(process: multiprocessing.process.BaseProcess) -> None:
     process.join()
 
 
-def test_the_lock_of_a_killed_process_is_taken_over_and_waiting_ends_with_it(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_process_is_free_and_waiting_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lock = tmp_path / "lock"
+    # What torch's own lock of a killed process leaves behind.
+    lock.touch()
     other, mine = holder(lock), KernelBaton(str(lock))
     assert not mine.try_acquire()
     killed(other)
-    assert lock.exists() and mine.try_acquire()
-    assert not KernelBaton(str(lock)).try_acquire()
+    assert mine.try_acquire() and not KernelBaton(str(lock)).try_acquire()
     mine.release()
-    assert not lock.exists()
-    killed(holder(lock))
-    with pytest.raises(RuntimeError, match="start again"):
-        KernelBaton(str(lock)).wait()
-    assert not lock.exists()
-
-
-def test_a_lock_of_another_program_counts_until_it_is_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = tmp_path / "lock"
-    assert FileBaton(str(lock)).try_acquire()
-    assert not KernelBaton(str(lock)).try_acquire()
-    old = time.time() - LONGEST_BUILD_S - 1
-    os.utime(lock, (old, old))
-    mine = KernelBaton(str(lock))
-    assert mine.try_acquire() and not FileBaton(str(lock)).try_acquire()
-    mine.release()
+    other = holder(lock)
+    threading.Timer(0.2, other.kill).start()
     KernelBaton(str(lock)).wait()
+    killed(other)
     monkeypatch.setattr(cpp_extension, "FileBaton", FileBaton)
     use_kernel_locks()
     assert cpp_extension.FileBaton is KernelBaton  # type: ignore[attr-defined]

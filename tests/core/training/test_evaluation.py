@@ -37,7 +37,7 @@ from tests.each import each
 
 def evaluated_steps(schedule: EvaluationSchedule | None) -> list[int]:
     last, per_epoch, saves = 10, 4, 5
-    callback, arguments = ScheduleCallback(schedule), SimpleNamespace()
+    callback, arguments = ScheduleCallback(schedule, int), SimpleNamespace()
     found = []
     for step in range(1, last + 1):
         state = TrainerState(global_step=step, max_steps=last, epoch=step / per_epoch)

@@ -99,14 +99,28 @@ def difference(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
 
 
 @each("name", MODELS)
-def test_loss_and_gradients_are_those_of_the_whole_logits(name: str) -> None:
-    model = tiny_model(name)
+def test_loss_gradients_and_evaluation_are_those_of_the_whole_logits_and_no_more_than_a_slice_is_made(
+    name: str,
+) -> None:
+    model: Any = tiny_model(name)
     for smoothing, chunks in ((0.0, (4,)), (0.1, (1, 1000))):
         plain, gradients = step(copy.deepcopy(model), None, smoothing)
         for chunk in chunks:
             sliced, ours = step(copy.deepcopy(model), chunk, smoothing)
             assert sliced == pytest.approx(plain, rel=1e-6)
             assert difference(ours, gradients) < 1e-6
+    inputs, labels = batch_of(model)
+    sums = []
+    for whole_or_slice, rows in ((None, 33), (4, 4)):
+        let_logits_be_read(model, whole_or_slice)
+        loss = StepLoss(0.1, whole_or_slice)
+        with Largest(model) as training:
+            loss(model(**inputs, **loss.keywords(labels)), labels).backward()
+        with Largest(model) as evaluation, torch.no_grad():
+            sums.append(batch_sums(model, inputs, labels, 5))
+        assert training.elements == evaluation.elements == rows * VOCABULARY
+    assert torch.allclose(*sums, rtol=1e-5)
+    assert sums[0][4] > 0, "some labels are hidden"
 
 
 @each("targets", [["q_proj", "v_proj"], ["q_proj", "lm_head"]])
@@ -120,19 +134,6 @@ def test_adapters_also_on_the_last_layer_itself(targets: list[str]) -> None:
     assert all(grad is None for name, grad in ours.items() if "lora_" not in name)
     assert sliced == pytest.approx(plain, rel=1e-6)
     assert difference(ours, gradients) < 1e-6
-
-
-@each("name", MODELS)
-def test_evaluation_measures_the_same_in_slices(name: str) -> None:
-    model: Any = tiny_model(name)
-    inputs, labels = batch_of(model)
-    sums = []
-    for chunk in (None, 4):
-        let_logits_be_read(model, chunk)
-        with torch.no_grad():
-            sums.append(batch_sums(model, inputs, labels, 5))
-    assert torch.allclose(*sums, rtol=1e-5)
-    assert sums[0][4] > 0, "some labels are hidden"
 
 
 class Largest(TorchDispatchMode):
@@ -154,20 +155,6 @@ class Largest(TorchDispatchMode):
         return made
 
 
-@each("name", MODELS)
-def test_no_tensor_of_more_than_one_slice_of_logits_is_made(name: str) -> None:
-    model: Any = tiny_model(name)
-    inputs, labels = batch_of(model)
-    for chunk, rows in ((None, 33), (4, 4)):
-        let_logits_be_read(model, chunk)
-        loss = StepLoss(0.1, chunk)
-        with Largest(model) as training:
-            loss(model(**inputs, **loss.keywords(labels)), labels).backward()
-        with Largest(model) as evaluation, torch.no_grad():
-            batch_sums(model, inputs, labels, 5)
-        assert training.elements == evaluation.elements == rows * VOCABULARY
-
-
 def test_a_batch_without_labels_has_a_loss_of_zero_and_gradients() -> None:
     model: Any = tiny_model("esm, bias after the head")
     inputs, labels = batch_of(model)
@@ -177,6 +164,9 @@ def test_a_batch_without_labels_has_a_loss_of_zero_and_gradients() -> None:
     value = loss(model(**inputs, **loss.keywords(labels)), labels)
     value.backward()
     assert value.item() == 0.0
+    # Nor has a window of them.
+    outputs: Any = type("Outputs", (), {"logits": torch.randn(3, 11, 9)})
+    assert [StepLoss(0.1, None)(outputs, labels, count).item() for count in (None, 0, torch.tensor(0))] == [0.0] * 3
     assert not model.lm_head.bias.grad.any() and not model.lm_head.decoder.weight.grad.any()
 
 
@@ -302,15 +292,6 @@ def test_the_loss_of_a_causal_model_is_its_own(name: str, tmp_path: Path) -> Non
         outputs = model(**inputs)
     assert outputs.past_key_values is None
     assert StepLoss(0.0, None)(outputs, labels).item() == pytest.approx(own.item(), rel=1e-5)
-
-
-def test_a_window_without_a_label_has_no_loss() -> None:
-    class Outputs:
-        logits = torch.randn(1, 4, 9)
-
-    labels = torch.full((1, 4), IGNORED)
-    for count in (None, 0, torch.tensor(0)):
-        assert StepLoss(0.1, None)(Outputs(), labels, count).item() == 0.0
 
 
 @each(("unlabelled", "smoothing"), [(0.0, 0.1), (0.2, 0.0), (0.8, 0.1), (1.0, 0.0)])

@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 from trainwiz.core.catalog.models import load_models, resolve_model
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.model import build_model, may_skip_weights
-from trainwiz.core.training.tokens import check_vocabulary, with_token_ids
+from trainwiz.core.training.tokens import with_token_ids
 from trainwiz.core.training.weights import merged
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
-from tests.core.training.runs import text_config, tiny_config
+from tests.core.training.runs import different_tensors, losses, resumed, text_config, tiny_config, train, write_run
 from tests.core.training.tokenizers_for_tests import small_tokenizer
 from tests.each import each
 
@@ -72,21 +72,6 @@ def test_a_tokenizer_larger_than_the_vocabulary_is_one_sentence(
     )
     with pytest.raises(UsageError, match=rf"has {entries:,} entries but the model has 9 embeddings;"):
         build_model(config, None, tmp_path, tokenizer)
-    check_vocabulary(entries, tokenizer)
-    with pytest.raises(UsageError):
-        check_vocabulary(entries - 1, tokenizer)
-
-
-def test_weights_of_a_folder_named_from_the_run_folder(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
-    model = build_model(text_config("gpt2-tiny"), None, tmp_path, tokenizer)
-    model.save_pretrained(tmp_path / "weights")
-    run = tmp_path / "run"
-    run.mkdir()
-    config = text_config("gpt2-tiny", model__name="../weights", model__init="pretrained", model__architecture=None)
-    assert same_tensors(build_model(config, None, run, tokenizer), model)
-    config = text_config("gpt2-tiny", model__name="../elsewhere", model__init="pretrained", model__architecture=None)
-    with pytest.raises(UsageError, match="elsewhere"):
-        build_model(config, None, run, tokenizer)
 
 
 def test_a_checkpoint_that_lacks_a_tensor_is_refused(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
@@ -156,9 +141,13 @@ class Opens:
 def test_pretrained_weights_from_a_folder_and_from_a_pickle_that_runs_nothing(tmp_path: Path) -> None:
     model = build_model(tiny_config(), None, Path(), None)
     model.save_pretrained(tmp_path)
-    config = tiny_config(model__name=str(tmp_path), model__init="pretrained", model__architecture_overrides={})
-    loaded = build_model(config, None, Path(), None)
-    assert torch.equal(loaded.lm_head.bias, model.lm_head.bias)
+    own = {"model__init": "pretrained", "model__architecture_overrides": {}}
+    # A relative path is from the run folder.
+    near = build_model(tiny_config(model__name=f"../{tmp_path.name}", **own), None, tmp_path.parent / "run", None)
+    assert same_tensors(near, model)
+    with pytest.raises(UsageError, match="elsewhere"):
+        build_model(tiny_config(model__name="../elsewhere", **own), None, tmp_path, None)
+    config = tiny_config(model__name=str(tmp_path), **own)
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     (tmp_path / "model.safetensors").unlink()
     assert torch.equal(build_model(config, None, Path(), None).lm_head.bias, model.lm_head.bias)
@@ -203,6 +192,8 @@ def test_other_models_and_alphabets_are_refused(tmp_path: Path) -> None:
     config.model.architecture = {**tiny_config().model.architecture, "vocab_size": 40}  # type: ignore[dict-item]
     with pytest.raises(UsageError, match="vocab_size is 40, not 33"):
         build_model(config, None, Path(), None)
+    with pytest.raises(UsageError, match="ESM-2 training does not support LoRA"):
+        build_model(tiny_config(peft__method="lora"), None, tmp_path, None)
 
 
 def lora(name: str, folder: Path, tokenizer: PreTrainedTokenizerBase, **changes: Any) -> Any:
@@ -220,26 +211,6 @@ def train_a_little(model: Any, steps: int = 3) -> None:
         optimizer.zero_grad()
 
 
-def base_tensors(model: Any) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in model.state_dict().items() if "lora_" not in name}
-
-
-@each("name", ["gpt2-tiny", "qwen2-tiny", "t5-chat-tiny"])
-def test_training_moves_the_adapters_and_nothing_else(
-    name: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    model = lora(name, tmp_path, tokenizer)
-    before = base_tensors(model)
-    adapters = {key: weight.clone() for key, weight in model.named_parameters() if weight.requires_grad}
-    train_a_little(model)
-    after = base_tensors(model)
-    assert len(before) > 15 and [key for key in before if not torch.equal(before[key], after[key])] == []
-    moved = [
-        key for key, weight in model.named_parameters() if key in adapters and not torch.equal(weight, adapters[key])
-    ]
-    assert sorted(moved) == sorted(adapters)
-
-
 @each(("name", "its_own"), [("qwen2-tiny", "q_proj"), ("gpt2-tiny", "c_attn")])
 def test_a_target_that_the_model_lacks_is_told_with_the_names_that_it_has(
     name: str, its_own: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
@@ -249,24 +220,12 @@ def test_a_target_that_the_model_lacks_is_told_with_the_names_that_it_has(
     assert caught.value.findings[0].code == "unknown_lora_target"
 
 
-def test_a_checkpoint_holds_the_adapter_alone_and_resumes_on_the_saved_base_or_is_refused(
-    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    model = lora("qwen2-tiny", tmp_path, tokenizer)
-    train_a_little(model)
-    checkpoint = tmp_path / "checkpoint-3"
-    model.save_pretrained(checkpoint)
-    weights = [path.name for path in checkpoint.iterdir() if path.suffix in (".safetensors", ".bin")]
-    assert weights == ["adapter_model.safetensors"]
-    config = text_config("qwen2-tiny", peft__method="lora", training__seed=99)
-    torch.manual_seed(4)
-    again: Any = build_model(config, checkpoint, tmp_path, tokenizer)
-    assert same_tensors(again, model)
-    trained = [[n for n, w in one.named_parameters() if w.requires_grad] for one in (again, model)]
-    assert trained[0] == trained[1]
+def test_an_adapter_without_its_base_is_refused(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    config = text_config("qwen2-tiny", peft__method="lora")
+    build_model(config, None, tmp_path, tokenizer).save_pretrained(tmp_path / "checkpoint-3")
     shutil.rmtree(tmp_path / "base_model")
     with pytest.raises(UsageError, match=r"base_model is missing: the adapter of checkpoint-3"):
-        build_model(config, checkpoint, tmp_path, tokenizer)
+        build_model(config, tmp_path / "checkpoint-3", tmp_path, tokenizer)
 
 
 def test_a_run_continues_from_an_adapter(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
@@ -331,14 +290,6 @@ def test_a_cached_hub_model_is_named_by_its_hub_id(
     assert model.peft_config["default"].base_model_name_or_path == "some/model"
 
 
-def test_alpha_is_twice_the_rank_where_nothing_is_said(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
-    settings = lora("qwen2-tiny", tmp_path, tokenizer, peft__rank=6).peft_config["default"]
-    assert (settings.r, settings.lora_alpha, settings.lora_dropout) == (6, 12, 0.0)
-    changes = {"peft__rank": 6, "peft__alpha": 3.5, "peft__dropout": 0.1}
-    settings = lora("qwen2-tiny", tmp_path, tokenizer, **changes).peft_config["default"]
-    assert (settings.r, settings.lora_alpha, settings.lora_dropout) == (6, 3.5, 0.1)
-
-
 @each(
     ("precision", "trained", "held_in"),
     [
@@ -360,6 +311,72 @@ def test_weights_that_train_are_float32_under_mixed_precision_and_a_frozen_base_
     assert {weight.dtype for weight in saved.parameters()} == {held_in}
 
 
-def test_masked_lm_has_no_adapters(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="ESM-2 training does not support LoRA"):
-        build_model(tiny_config(peft__method="lora"), None, tmp_path, None)
+# Adapters on a base in 4 or 8 bits: what is held how, trained, resumed and merged. bitsandbytes computes on the CPU.
+
+PACKED: dict[str, Any] = {"peft__method": "lora", "engine__base_precision": "nf4"}
+
+
+@each("precision", ["bf16", "bf16-true", "fp32"])
+def test_linear_layers_of_the_blocks_are_packed_and_norms_follow_the_precision(
+    precision: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    model: Any = build_model(
+        text_config("qwen2-tiny", **PACKED, engine__precision=precision), None, tmp_path, tokenizer
+    )
+    half = torch.float32 if precision == "fp32" else torch.bfloat16
+    kinds = {name.replace("base_layer.", "").rsplit(".", 2)[-2]: kind.dtype for name, kind in model.named_parameters()}
+    packed = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    base = {name: value for name, value in model.get_base_model().named_parameters() if "lora_" not in name}
+    assert {name.split(".")[-3] for name, value in base.items() if value.dtype == torch.uint8} == packed
+    assert kinds["embed_tokens"] == half and model.get_output_embeddings().weight.dtype == half
+    assert kinds["input_layernorm"] == kinds["norm"] == (half if precision == "bf16-true" else torch.float32)
+    assert {value.dtype for value in model.parameters() if value.requires_grad} == {torch.float32}
+    # The base is saved whole before it is packed: adapters are added to that one at the end.
+    saved = load_file(tmp_path / "base_model" / "model.safetensors")
+    assert {tensor.dtype for tensor in saved.values()} == {half}
+
+
+@pytest.mark.real
+def test_a_run_in_4_bits_learns_resumes_bit_for_bit_and_is_merged_into_16_bits(tmp_path: Path) -> None:
+    settings = {**PACKED, "engine__precision": "bf16", "peft__merge": True, "data__validation_rows": 10}
+    config = text_config("qwen2-tiny", **settings, evaluation__every_steps=4, training__learning_rate=0.02)
+    whole = write_run(tmp_path / "whole", config)
+    train(whole, config)
+    # Evaluated in between: bitsandbytes packs weights anew for that on some CPUs, after which nothing would be learnt.
+    assert losses(whole)[8] < losses(whole)[4] < losses(whole)[1]
+    again = resumed(whole, tmp_path / "resumed", config, 4)
+    assert different_tensors(whole / "checkpoint-8", again / "checkpoint-8") == []
+    adapters = load_file(whole / "checkpoint-8" / "adapter_model.safetensors")
+    assert all("lora_" in name for name in adapters)
+    name = "model.layers.0.self_attn.q_proj"
+    a, b = (adapters[f"base_model.model.{name}.lora_{part}.weight"] for part in "AB")
+    base = load_file(whole / "base_model" / "model.safetensors")[f"{name}.weight"]
+    merged = load_file(whole / "final_model" / "model.safetensors")[f"{name}.weight"]
+    assert merged.dtype == torch.bfloat16 and torch.equal(merged, (base + 2 * (b @ a)).to(torch.bfloat16))
+
+
+@pytest.mark.real
+@pytest.mark.all
+@pytest.mark.parametrize("kind", ["nf4", "int8"])
+def test_two_processes_train_one_base_each(kind: str, tmp_path: Path) -> None:
+    config = text_config(
+        "llama-tiny", peft__method="lora", engine__base_precision=kind, engine__strategy="ddp", engine__processes=2
+    )
+    folder = write_run(tmp_path / kind, config)
+    assert train(folder, config)["outcome"] == "finished"
+
+
+@pytest.mark.real
+def test_dora_and_a_head_trained_whole_on_4_bits_resume_bit_for_bit(tmp_path: Path) -> None:
+    settings = {**PACKED, "engine__precision": "bf16", "peft__dora": True, "peft__rslora": True, "peft__rank": 4}
+    few = {"training__max_steps": 4, "checkpoint__every_steps": 2, "evaluation__every_steps": 4}
+    config = text_config("llama-tiny", **settings, peft__modules_to_save=["lm_head"], training__loss_chunk=32, **few)
+    whole = write_run(tmp_path / "whole", config)
+    train(whole, config)
+    again = resumed(whole, tmp_path / "resumed", config, 2)
+    assert different_tensors(whole / "checkpoint-4", again / "checkpoint-4") == []
+    adapters = load_file(whole / "checkpoint-4" / "adapter_model.safetensors")
+    base = load_file(whole / "base_model" / "model.safetensors")
+    trained = next(value for name, value in adapters.items() if name.endswith("lm_head.weight"))
+    assert not torch.equal(trained, base["lm_head.weight"].float())
+    assert any("lora_magnitude_vector" in name for name in adapters)

@@ -37,7 +37,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import flash_attention_mask
 
 from tests.core.training.recording import samples
-from tests.core.training.runs import CHAT, metrics, text_config, train, write_run
+from tests.core.training.runs import CHAT, losses, resumed, steps_of, text_config, train, write_run
 
 VOCABULARY = 40
 SMALL = {
@@ -191,18 +191,13 @@ def test_a_packed_run_keeps_the_rows_of_each_step_and_counts_what_is_real(tmp_pa
     train(folder, config, recording=True)
     assert json.loads((folder / "engine.json").read_text())["attention"] == "sdpa"
     whole = samples(folder)
-    losses = {line["step"]: line["loss"] for line in metrics(folder) if "loss" in line}
     assert sorted(whole) == list(range(1, steps + 1)) and max(len(one["rows"]) for one in whole.values()) == 8
     half = {"batch.micro_batch_size": 4, "batch.gradient_accumulation_steps": 2}
     smaller = config.with_values(half, "you")
-    again = write_run(tmp_path / "again", smaller)
-    (folder / "checkpoint-5").rename(again / "checkpoint-5")
-    train(again, smaller, "--resume", "checkpoint-5", recording=True)
-    resumed = samples(again)
-    assert resumed == {step: whole[step] for step in range(6, steps + 1)}
-    lines = [line for line in metrics(again) if "loss" in line]
-    assert [line["loss"] for line in lines] == pytest.approx([losses[line["step"]] for line in lines], rel=1e-4)
-    assert all(line["tokens"] == line["real_tokens"] for line in lines)
+    again = resumed(folder, tmp_path / "again", smaller, 5, recording=True)
+    assert samples(again) == {step: whole[step] for step in range(6, steps + 1)}
+    assert losses(again) == pytest.approx(losses(folder, after=5), rel=1e-4)
+    assert all(line["tokens"] == line["real_tokens"] for line in steps_of(again).values())
 
 
 def test_a_batch_end_to_end() -> None:

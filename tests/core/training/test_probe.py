@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from trainwiz.core.training.probe_rows import (
     generated_rows,
     longest_batch,
     probe_parts,
-    vocabulary_of,
 )
 from trainwiz.core.training.probe_trainer import Answers, MicroBatchSearch, ProbeClock, ProbeTrainer
 from transformers import PrinterCallback, ProgressCallback, TrainingArguments
@@ -195,12 +193,6 @@ def test_generated_rows_have_the_lengths_of_the_data(task: str, targets: tuple[i
     assert (again[(0, 3)][0] == made[3][0]).all()
 
 
-def test_the_vocabulary_of_a_sharded_model_is_its_own() -> None:
-    weight = SimpleNamespace(shape=torch.Size([0]), ds_shape=torch.Size([321, 8]))
-    model = SimpleNamespace(get_input_embeddings=lambda: SimpleNamespace(weight=weight))
-    assert vocabulary_of(model) == 321
-
-
 LENGTHS = np.random.default_rng(3).lognormal(5, 0.6, 8_000).astype(np.uint32)
 
 
@@ -221,10 +213,3 @@ def test_a_few_micro_batches_are_as_long_as_all_of_them(accumulation: int, round
     steps = len(LENGTHS) // step.rows
     all_rows = [row for _, row in whole]
     assert padded(found[: steps * rounds * 8 * processes], 8) == pytest.approx(padded(all_rows, 8), rel=0.05)
-
-
-def test_rows_that_are_no_whole_step_are_all_there_is() -> None:
-    step = StepShape(640, 8, 1)
-    some = SpreadSampler(EpochSampler(100, 1, lengths=LengthOrder(LENGTHS[:100], step)), step, 4)
-    some.fill_up(8)
-    assert len(some) == 104 == len(list(some))

@@ -18,7 +18,7 @@ from trainwiz.core.run.attempts import PhaseNow, read_phase
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.callbacks import GuardedReporter, take_reporters
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter, json_number
-from trainwiz.core.training.process import Phases, write_failure
+from trainwiz.core.training.process import Phases
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 
@@ -68,28 +68,6 @@ def test_signals_are_heard_and_threads_told_to_wait_before_torch_is_loaded() -> 
     names = ["trainwiz.core.training.__main__", "trainwiz.core.training.probe"]
     done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-def test_failure_file_names_what_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "3")
-    try:
-        raise MemoryError("no room for 7 GiB")
-    except MemoryError as error:
-        write_failure(tmp_path, error)
-    failure = json.loads((tmp_path / "failure-rank3.json").read_text())
-    assert (failure["type"], failure["message"], failure["rank"]) == ("MemoryError", "no room for 7 GiB", 3)
-    assert "raise MemoryError" in failure["traceback"] and failure["time_s"] > 1e9
-
-
-def test_a_window_counts_when_its_step_is_done() -> None:
-    meter = StepMeter()
-    batch = {"input_ids": torch.zeros(2, 5), "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])}
-    list(meter.timed(iter([batch, batch])))
-    assert meter.counts() == {"tokens": 0, "real_tokens": 0}
-    meter.step_done()
-    assert meter.counts() == {"tokens": 20, "real_tokens": 14}
-    pace = meter.read_pace()
-    assert pace.steps == 1 and 0 <= pace.data_wait_s <= pace.step_s
 
 
 def test_numbers_that_json_does_not_have() -> None:

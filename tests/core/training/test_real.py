@@ -16,13 +16,15 @@ from trainwiz.core.data.streamed import SHUFFLED_AS_ONE
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.identity import IDENTITY_JSON, Identity
 from trainwiz.core.run.state import read_state
-from trainwiz.core.training.identity_check import tokenizer_digest
+from trainwiz.core.training.session import tokenizer_digest
 from transformers import AutoModelForMaskedLM, AutoTokenizer, EsmTokenizer
 
 from tests.core.training.runs import (
     different_tensors,
+    evaluations,
     metrics,
     start,
+    steps_of,
     stop_at,
     text_config,
     tiny_config,
@@ -49,16 +51,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_writes_its_files(whole: Path) -> None:
-    lines = metrics(whole)
-    training = [line for line in lines if "loss" in line]
-    assert [line["step"] for line in training] == list(range(1, 19))
-    assert all(set(line) == TRAINING_KEYS for line in training)
-    last = training[-1]
+    training = steps_of(whole)
+    assert list(training) == list(range(1, 19))
+    assert all(set(line) == TRAINING_KEYS for line in training.values())
+    last = training[18]
     assert last["peak_allocated_bytes"] is None
     assert 0 < last["real_tokens"] < last["tokens"]
     assert 0 <= last["data_wait_s"] < last["step_s"] and 0 < last["own_s"] <= 1.1 * last["step_s"]
-    evaluations = [line for line in lines if "eval_loss" in line]
-    assert [line["step"] for line in evaluations] == [6, 12, 18]
+    assert [line["step"] for line in evaluations(whole)] == [6, 12, 18]
     engine = json.loads((whole / "engine.json").read_text())
     found = {key: engine[key] for key in ("actual", "precision", "device", "world_size", "optimizer", "attention")}
     assert found == {
@@ -68,7 +68,7 @@ def test_a_run_writes_its_files(whole: Path) -> None:
     assert state.status == "finished" and state.exit is not None and state.exit.code == 0
     outcome = json.loads((whole / "outcome.json").read_text())
     assert (outcome["step"], outcome["max_steps"]) == (18, 18)
-    assert outcome["first_loss"] == training[0]["loss"] and outcome["last_loss"] == last["loss"] < outcome["first_loss"]
+    assert outcome["first_loss"] == training[1]["loss"] and outcome["last_loss"] == last["loss"] < outcome["first_loss"]
 
 
 def test_the_final_model_loads_back_with_its_tokenizer(whole: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_trace_of_two_steps_and_the_memory_every_six(whole: Path) -> None:
     assert all(line["memory_allocated_bytes"] is None for line in memory)
     assert all(50e6 < line["memory_host_rss_bytes"] < 20e9 for line in memory)
     # Writing the trace takes seconds; a step of this model takes hundredths of one.
-    assert np.median([line["step_s"] for line in metrics(whole) if "loss" in line and line["step"] > 4]) < 0.5
+    assert np.median([line["step_s"] for step, line in steps_of(whole).items() if step > 4]) < 0.5
 
 
 def test_stopped_and_resumed_equals_uninterrupted(whole: Path, tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ def test_stopped_and_resumed_equals_uninterrupted(whole: Path, tmp_path: Path) -
     assert different_tensors(whole / "final_model", folder / "final_model") == []
     lines = metrics(folder)
     assert [line["resumed_from"] for line in lines if "resumed_from" in line] == [stopped]
-    (before, after) = ([line for line in metrics(path) if "loss" in line] for path in (whole, folder))
     keys = ("step", "loss", "tokens", "real_tokens")
-    assert [[line[key] for key in keys] for line in after] == [[line[key] for key in keys] for line in before]
+    (before, after) = ([[line[key] for key in keys] for line in steps_of(path).values()] for path in (whole, folder))
+    assert after == before and len([line for line in lines if "loss" in line]) == 18
 
 
 def test_resumed_from_its_last_step_it_only_writes_the_model_and_with_something_else_it_does_not_train_until_it_is_accepted(

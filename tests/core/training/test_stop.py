@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shlex
 import signal
@@ -12,24 +13,35 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file
 from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.start import start_run, stop_run
 from trainwiz.core.run.attempts import read_phase
-from trainwiz.core.run.checkpoints import newest_complete
+from trainwiz.core.run.checkpoints import complete_checkpoints, newest_complete
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import recorded_runs, remove_run
 from trainwiz.core.run.state import read_state
-from trainwiz.core.training import callbacks
 from trainwiz.core.training import process as processes
-from trainwiz.core.training.callbacks import StopCallback
+from trainwiz.core.training.callbacks import ASK_EVERY, MOST_SKIPPED, LossGuard, NonFiniteLoss, StopCallback
 from trainwiz.core.training.process import StopRequest
-from transformers import TrainerControl, TrainerState
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from tests.core.training.runs import Training, log_of, metrics, start, stop_when, tiny_config, train, write_run
+from tests.core.training.runs import (
+    Training,
+    evaluations,
+    log_of,
+    metrics,
+    start,
+    stop_when,
+    tiny_config,
+    train,
+    write_run,
+)
 from tests.each import each
 from tests.site import FAULTS_VARIABLE
 
@@ -57,10 +69,6 @@ def evaluates(folder: Path, step: int) -> Callable[[], bool]:
     return due
 
 
-def evaluated(folder: Path) -> list[int]:
-    return [line["step"] for line in metrics(folder) if "eval_loss" in line]
-
-
 @pytest.mark.real
 @pytest.mark.parametrize(
     "engine", ["single", *(pytest.param(name, marks=pytest.mark.all) for name in ("ddp", "zero2, two processes"))]
@@ -79,7 +87,7 @@ def test_an_evaluation_under_way_is_left_and_a_single_process_drops_a_long_windo
     outcome = stop_when(folder, start(folder, config), evaluates(folder, 4))
     assert (outcome["outcome"], outcome["step"], newest_of(folder)) == ("stopped", 4, "checkpoint-4")
     # One that came to its end would have logged its result.
-    assert evaluated(folder) == []
+    assert evaluations(folder) == []
     monkeypatch.setenv(FAULTS_VARIABLE, "slow@6:seconds=3" if engine == "single" else "slow@6:seconds=0.3:rank=1")
     process = start(folder, config, "--resume", "checkpoint-4")
     outcome = stop_when(folder, process, lambda: "slow at step 6" in log_of(folder))
@@ -88,7 +96,7 @@ def test_an_evaluation_under_way_is_left_and_a_single_process_drops_a_long_windo
     assert (outcome["outcome"], outcome["step"], newest_of(folder)) == ("stopped", last, f"checkpoint-{last}")
     monkeypatch.delenv(FAULTS_VARIABLE)
     train(folder, config, "--resume", newest_of(folder))
-    assert evaluated(folder) == [8]
+    assert [line["step"] for line in evaluations(folder)] == [8]
 
 
 @pytest.mark.real
@@ -182,24 +190,15 @@ class Several:
         return values * self.num_processes
 
 
-def test_several_processes_ask_each_other_by_the_clock_in_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(callbacks.time, "monotonic", lambda: now)
+def test_several_processes_ask_each_other_now_and_then_in_an_evaluation() -> None:
     several: Any = Several()
     callback = StopCallback(StopRequest(), several, set())
     asked = []
-    for batch in range(200):
+    for batch in [*range(40), 0]:
         before = several.asked
         assert not callback.leaves_evaluation(batch)
         asked += [batch] if several.asked > before else []
-        now += 0.5 if batch < 20 else 0.001
-    # 2 s are four batches of half a second, and of short ones never more than 64.
-    assert asked == [0, 1, 5, 9, 13, 17, 21, 26, 90, 154]
-    before = several.asked
-    assert not callback.leaves_evaluation(0)
-    assert several.asked == before + 1, (
-        "the next evaluation does not wait for the batch at which the last one would have asked"
-    )
+    assert asked == [0, ASK_EVERY, 2 * ASK_EVERY, 0]
 
 
 def test_a_signal_that_comes_twice_is_one_request_and_a_later_one_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,3 +250,115 @@ def test_one_process_asks_nobody_and_several_finish_their_window_together() -> N
     assert callback.leaves_evaluation(1) and callback.drops_window() and callback.agreed()
     several: Any = Several()
     assert not StopCallback(request, several, set()).drops_window()
+
+
+# A loss that is no number: the run ends before it can be saved, in all processes at the same step.
+
+NAN = torch.tensor(float("nan"))
+FINE = torch.tensor(2.5)
+
+
+class Guarded:
+    """A guard and the optimizer steps that it is shown; `skips` stands for what the scaler of fp16 decides."""
+
+    def __init__(self, folder: Path, on_nan: Any = "stop") -> None:
+        self.accelerator = SimpleNamespace(
+            num_processes=1, optimizer_step_was_skipped=False, device=torch.device("cpu"), is_main_process=True
+        )
+        self.guard = LossGuard(on_nan, cast(Accelerator, self.accelerator), RunFolder(folder))
+        self.state = TrainerState()
+
+    def step(self, *losses: torch.Tensor, skips: bool = False) -> None:
+        for loss in losses:
+            self.guard.see(loss)
+        self.accelerator.optimizer_step_was_skipped = skips
+        self.guard.on_optimizer_step(cast(TrainingArguments, None), self.state, TrainerControl())
+        self.state.global_step += 1
+
+
+@each("bad", [float("nan"), -float("inf")])
+def test_one_bad_micro_batch_of_a_window_ends_it(tmp_path: Path, bad: float) -> None:
+    guarded = Guarded(tmp_path)
+    guarded.step(FINE, FINE)
+    with pytest.raises(NonFiniteLoss, match=r"NaN or infinite at step 2\. There is no earlier checkpoint"):
+        guarded.step(FINE, torch.tensor(bad), FINE)
+
+
+def test_overflows_that_the_scaler_leaves_out_are_no_end(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path)
+    for _ in range(5):
+        for _ in range(MOST_SKIPPED - 1):
+            guarded.step(NAN, skips=True)
+        guarded.step(FINE)
+    for _ in range(200):
+        guarded.step(FINE, skips=True)
+    with pytest.raises(NonFiniteLoss, match=f"{MOST_SKIPPED} steps in a row"):
+        for _ in range(MOST_SKIPPED):
+            guarded.step(NAN, skips=True)
+
+
+def test_weights_that_are_no_numbers_are_never_saved(tmp_path: Path) -> None:
+    model = torch.nn.Linear(3, 3)
+    guarded = Guarded(tmp_path)
+    assert guarded.guard.may_save(model, 4)
+    with torch.no_grad():
+        model.bias[1] = float("inf")
+    with pytest.raises(NonFiniteLoss, match="step 4: they are not saved"):
+        guarded.guard.may_save(model, 4)
+    goes_on = Guarded(tmp_path, "continue")
+    goes_on.step(NAN)
+    assert not goes_on.guard.may_save(model, 4)
+    with pytest.raises(NonFiniteLoss, match="no final_model"):
+        goes_on.guard.refuse_final(model, 9)
+    model.bias.requires_grad_(False)
+    assert goes_on.guard.may_save(model, 4), "frozen weights are not of this training"
+
+
+def test_weights_that_are_shared_out_are_looked_at_where_they_are(tmp_path: Path) -> None:
+    model = torch.nn.Linear(3, 3)
+    cast(Any, model.weight).ds_tensor = torch.tensor([1.0, float("nan")])
+    model.weight.data = torch.empty(0)
+    with pytest.raises(NonFiniteLoss, match="they are not saved"):
+        Guarded(tmp_path).guard.may_save(model, 4)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("processes", "fault"), [(1, "nan@8"), pytest.param(2, "nan@8:rank=1", marks=pytest.mark.all)])
+def test_a_real_run_ends_at_its_last_good_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, fault: str
+) -> None:
+    monkeypatch.setenv("TRAINWIZ_FAULTS", fault)
+    config = tiny_config(
+        training__max_steps=12,
+        checkpoint__every_steps=3,
+        checkpoint__keep=2,
+        checkpoint__keep_best=True,
+        evaluation__every_steps=3,
+        engine__processes=processes,
+        engine__strategy="single" if processes == 1 else "ddp",
+        logging__every_steps=4,
+    )
+    folder = write_run(tmp_path / "run", config)
+    assert start(folder, config).wait(240) != 0
+    assert {found.step for found in complete_checkpoints(RunFolder(folder))} == {3, 6}
+    assert not (folder / "final_model").exists() and not list(folder.glob("*partial*"))
+    failures = [json.loads(path.read_text()) for path in sorted(folder.glob("failure-rank*.json"))]
+    assert len(failures) == processes, "all ranks end by themselves, none hangs in a collective"
+    for failure in failures:
+        assert failure["type"] == "NonFiniteLoss" and failure["findings"][0]["code"] == "nan_loss"
+        assert failure["message"] == "The loss is NaN or infinite at step 8. The last good checkpoint is checkpoint-6."
+    for checkpoint in (folder / "checkpoint-3", folder / "checkpoint-6"):
+        assert all(tensor.isfinite().all() for tensor in load_file(checkpoint / "model.safetensors").values())
+
+
+@pytest.mark.real
+@pytest.mark.all
+def test_a_real_run_that_goes_on_saves_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWIZ_FAULTS", "nan@5")
+    config = tiny_config(training__max_steps=8, checkpoint__every_steps=3, recovery__on_nan="continue")
+    folder = write_run(tmp_path / "run", config)
+    assert start(folder, config).wait(240) != 0
+    assert [row["step"] for row in metrics(folder) if row.get("loss") == "NaN"] == [5, 6, 7, 8]
+    assert sorted(path.name for path in folder.glob("checkpoint-*")) == ["checkpoint-3"]
+    assert not (folder / "final_model").exists()
+    assert "no final_model" in json.loads((folder / "failure-rank0.json").read_text())["message"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.texts import load_text_rows
 
-from tests.core.training.runs import different_tensors, metrics, text_config, train, write_run
+from tests.core.training.runs import different_tensors, evaluations, resumed, steps_of, text_config, train, write_run
 
 pytestmark = pytest.mark.real
 
@@ -53,24 +52,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def losses(folder: Path) -> dict[int, tuple[float, int]]:
-    return {line["step"]: (line["loss"], line["tokens"]) for line in metrics(folder) if "loss" in line}
-
-
 def test_evaluations_at_steps_epochs_saves_and_the_end_with_bleu_at_epochs(whole: Path) -> None:
-    evaluations = [line for line in metrics(whole) if "eval_loss" in line]
-    assert [line["step"] for line in evaluations] == [4, 7, 8, 9, 12, 14, 16, 18]
-    assert [line["step"] for line in evaluations if "eval_bleu" in line] == [9, 18]
+    scores = {line["step"]: line["eval_loss"] for line in evaluations(whole)}
+    assert list(scores) == [4, 7, 8, 9, 12, 14, 16, 18]
+    assert [line["step"] for line in evaluations(whole) if "eval_bleu" in line] == [9, 18]
     outcome = json.loads((whole / "outcome.json").read_text())
-    assert outcome["eval_loss"] < evaluations[0]["eval_loss"] and "eval_bleu" in outcome
-    training = [line for line in metrics(whole) if "loss" in line]
-    assert training[-1]["loss"] < training[0]["loss"]
-    assert 0 < training[-1]["real_target_tokens"] < training[-1]["target_tokens"]
-    assert training[-1]["real_tokens"] < training[-1]["tokens"]
-
-
-def test_the_best_checkpoints_and_the_newest_stay(whole: Path) -> None:
-    scores = {line["step"]: line["eval_loss"] for line in metrics(whole) if "eval_loss" in line}
+    assert outcome["eval_loss"] < scores[4] and "eval_bleu" in outcome
+    last = steps_of(whole)[18]
+    assert last["loss"] < steps_of(whole)[1]["loss"]
+    assert 0 < last["real_target_tokens"] < last["target_tokens"] and last["real_tokens"] < last["tokens"]
+    # The best checkpoints and the newest stay.
     saved = [4, 8, 12, 16, 18]
     best = sorted(saved, key=lambda step: scores[step])[:2]
     assert {int(path.name[11:]) for path in whole.glob("checkpoint-*")} == {*best, 18}
@@ -99,7 +90,7 @@ def test_the_final_model_gives_the_loss_and_the_bleu_that_were_logged(whole: Pat
         count += labels.numel()
         generated.append(tokenizer.decode(written[0], skip_special_tokens=True).strip())
         references.append(rows.targets[number])
-    last = [line for line in metrics(whole) if "eval_loss" in line][-1]
+    last = evaluations(whole)[-1]
     assert last["eval_labelled_tokens"] == count
     assert last["eval_loss"] == pytest.approx(loss / count, abs=1e-4)
     assert last["eval_bleu"] == pytest.approx(sacrebleu.corpus_bleu(generated, [references]).score, abs=1e-6)
@@ -110,12 +101,10 @@ def test_the_final_model_gives_the_loss_and_the_bleu_that_were_logged(whole: Pat
 def test_a_resumed_seq2seq_run_is_the_uninterrupted_one(whole: Path, tmp_path: Path) -> None:
     """From the middle of an epoch, with dropout, streamed rows and loader workers where the first run had none."""
     config = seq2seq_config(data__streaming=True, data__workers=2)
-    folder = write_run(tmp_path / "resumed", config)
-    shutil.copytree(whole / "tokenizer", folder / "tokenizer")
-    kept = min(whole.glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
-    shutil.copytree(kept, folder / kept.name)
-    assert train(folder, config, "--resume", kept.name)["outcome"] == "finished"
-    assert different_tensors(whole / "checkpoint-18", folder / "checkpoint-18") == []
-    step = int(kept.name[11:])
-    assert step < 18
-    assert losses(folder) == {key: value for key, value in losses(whole).items() if key > step}
+    step = min(int(path.name[11:]) for path in whole.glob("checkpoint-*"))
+    folder = resumed(whole, tmp_path / "resumed", config, step)
+    assert step < 18 and different_tensors(whole / "checkpoint-18", folder / "checkpoint-18") == []
+    (before, after) = (
+        {key: (line["loss"], line["tokens"]) for key, line in steps_of(run).items()} for run in (whole, folder)
+    )
+    assert after == {key: value for key, value in before.items() if key > step}

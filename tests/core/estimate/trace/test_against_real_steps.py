@@ -128,7 +128,10 @@ def trained_peak(asked: TraceRequest, folder: Path) -> int:
     steps, rows = 3, 3 * asked.micro_batch * asked.accumulation
     parts = TaskParts(
         model=build_traced_model(asked),
+        rows=None,
         tokenizer=None,
+        padding=0,
+        lengths=None,
         train=FullRows(asked, rows),
         evaluation=None,
         collate=collated,
