@@ -57,7 +57,7 @@ def test_a_fork_and_a_new_process_say_the_same(worker: TraceWorker) -> None:
         spawned = alone.ask(asked, "layers", WAIT_S)
     forked = worker.ask(asked, "layers", WAIT_S)
     assert isinstance(spawned, TraceResult) and isinstance(forked, TraceResult)
-    assert len(forked.evaluation) == 4 and "extended" in forked.note
+    assert len(forked.evaluation) == 4 and "extrapolated" in forked.note
     assert replace(forked, seconds=spawned.seconds) == spawned
 
 
