@@ -14,8 +14,6 @@ from typing import Any
 from trainwiz.core.hardware.machine import Gpu
 from trainwiz.core.language import mark, tr
 
-# GpuSpec: what a kind of GPU can do, from the catalogue in profiles/gpus.yaml.
-
 
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
@@ -45,8 +43,6 @@ class GpuSpec:
     unified: bool = False
     """Its memory is the machine's RAM."""
 
-
-# The GPU catalogue: load it, and find a card by what people type or by what the driver calls it.
 
 GIB = 1024**3
 

@@ -16,8 +16,6 @@ from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.text import parse_json
 
-# ModelSpec: one model, as its architecture config, so that planning needs no network and no weights.
-
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
@@ -63,8 +61,6 @@ def text_part(document: dict[str, Any]) -> dict[str, Any]:
         return document
     return {**inner, "model_type": kind, "architectures": [TEXT_CLASSES[kind]]}
 
-
-# From a Hugging Face config.json to a ModelSpec.
 
 Source = Literal["hub", "folder", "config"]
 Answer = tuple[ModelSpec | None, tuple[Finding, ...]]
@@ -276,8 +272,6 @@ def has_attention(model_type: str | None, attention: str) -> bool:
 def has_checkpointing(model_type: str | None) -> bool:
     return model_type not in NO_CHECKPOINTING
 
-
-# Which modules of a model LoRA can adapt, and which of the names that were asked for it does not have.
 
 BESIDE_THE_BLOCKS: Mapping[str, tuple[str, ...]] = {
     "bert": ("word_embeddings", "position_embeddings", "token_type_embeddings", "transform.dense", "decoder"),

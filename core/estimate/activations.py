@@ -37,8 +37,6 @@ def slicing_problem(model_type: str) -> str | None:
     )
 
 
-# What LoRA adapters keep for the backward pass beside the frozen block that they sit on.
-
 _SHARED_INPUTS: dict[str, str] = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj", "query", "key", "value", "q", "k", "v"), "attention"),
     **dict.fromkeys(("gate_proj", "up_proj", "wi_0", "wi_1"), "feed-forward"),

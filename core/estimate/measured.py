@@ -18,8 +18,6 @@ from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.history.measurement import Measurement, same_kind, same_model, same_step
 from trainwiz.core.language import tr, trn
 
-# Pace from measurements: what this machine did with the very same work, or with the same model in another batch.
-
 BETWEEN_RUNS = {"cuda": 1.06, "mps": 1.10, "cpu": 1.15}
 """Factor by which a run may differ from the one before it on the same machine: clocks, heat, other programs."""
 EACH_DOUBLING = 1.15

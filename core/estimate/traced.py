@@ -14,8 +14,6 @@ from trainwiz.core.history.measurement import Measurement, same_work
 from trainwiz.core.language import mark, tr
 from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult
 
-# Evidence: what is known of a workload beyond the formulas.
-
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -46,8 +44,6 @@ class Evidence:
 
 NO_EVIDENCE = Evidence()
 
-
-# The peak that was measured on this machine with the very same settings.
 
 LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES = 128 << 20, 4 << 30
 """What no CUDA version needs less or more of: other differences are of cached blocks given back, or of other programs."""
@@ -131,8 +127,6 @@ def _met_the_longest(measurement: Measurement) -> bool:
     return measurement.source == "probe" or usual == (measurement.length, measurement.target_length)
 
 
-# The peak that a trace gives: its moments, with the states shared out as the strategy does.
-
 STEP = mark("the optimizer step")
 """Name of the step's moment in a trace."""
 
@@ -190,8 +184,6 @@ def _shared(work: Workload, states: States, moment: Moment) -> Moment:
         parts["temporary"] -= weight_copies(work)
     return Moment(moment.name, {kind: max(0, size) for kind, size in parts.items()})
 
-
-# Formulas put right by a trace of the same work in another batch.
 
 STANDING = ("weights", "gradients", "optimizer")
 """Kinds that no batch changes."""

@@ -17,8 +17,6 @@ from trainwiz.core.estimate.architecture import (
 )
 from trainwiz.core.language import mark, tr
 
-# Moment: what is allocated at one point of a run. Both the formulas and the traces speak in moments.
-
 KINDS = ("weights", "gradients", "optimizer", "activations", "logits", "temporary")
 
 LAYER = mark("the backward pass of layer {number}")
@@ -48,8 +46,6 @@ class Moment:
         return sum(self.parts.values())
 
 
-# What an estimate says of memory and time, and how far it goes.
-
 MemoryVerdict = Literal["fits", "tight", "does_not_fit"]
 
 
@@ -58,8 +54,6 @@ TimeVerdict = Literal["plausible", "implausible", "impossible", "idle"]
 
 Tier = Literal["analytic", "traced", "measured"]
 
-
-# Workload: what one training process computes, as the memory and time formulas need it.
 
 HALF = 2
 SINGLE = 4

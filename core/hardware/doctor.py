@@ -15,8 +15,6 @@ from trainwiz.core.hardware.read import Tools
 from trainwiz.core.hardware.visible import AMPERE, choose_attention, choose_precision, choose_tf32, weakest_gpu
 from trainwiz.core.language import mark, tr, trn
 
-# Check: one thing that a training may need, whether it is here, and what cures it if it is not.
-
 CheckStatus = Literal["ok", "warning", "missing"]
 
 
@@ -45,8 +43,6 @@ def can_train(checks: tuple[Check, ...]) -> bool:
 
 Answer = tuple[CheckStatus, str] | tuple[CheckStatus, str, str | None] | tuple[CheckStatus, str, str | None, str | None]
 """Status, reason, remedy and command of a Check."""
-
-# The checks that concern the GPU: driver, cards, torch's build, bf16, TF32, FlashAttention.
 
 ONLY_WITH_CARD = mark("Only needed with an NVIDIA GPU; this machine can train without it.")
 
@@ -177,8 +173,6 @@ def _numbers(version: str) -> tuple[int, int]:
     major, minor, *_ = [*(int(part) for part in re.findall(r"\d+", version)), 0, 0]
     return major, minor
 
-
-# What a computer has and lacks beside its GPU.
 
 SMALL_SHARED_BYTES = 1 * GIB
 """Docker's default is 64 MiB, which a single worker's batches can overflow; the run then dies with a bus error."""

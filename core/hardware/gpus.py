@@ -22,8 +22,6 @@ from trainwiz.core.hardware.nvml import (
 )
 from trainwiz.core.language import mark, tr
 
-# How the cards of one computer are joined: NVLink, a PCIe switch, or the long way round.
-
 _LEVELS: dict[int, str] = {
     pynvml.NVML_TOPOLOGY_INTERNAL: mark("same board"),
     pynvml.NVML_TOPOLOGY_SINGLE: mark("one PCIe switch"),
@@ -95,9 +93,6 @@ def _nvlink_peers(handle: Any) -> tuple[list[Bus], int]:
             # The first link that the card does not have: there are none behind it.
             break
     return cards, switches
-
-
-# Every NVIDIA GPU of this computer, read by NVML. One card that fails leaves the others as they are.
 
 
 @dataclass(frozen=True, slots=True)

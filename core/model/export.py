@@ -41,9 +41,6 @@ class Exported:
         return "".join(f"# {plain_text(note)}\n" for note in self.notes) + self.body
 
 
-# Ollama: the parts of a chat template in Go's template language.
-
-
 def go_template(parts: dict[str, Any]) -> str:
     """The template in the language of Ollama: the text before the answer to the last turn.
 
@@ -141,9 +138,6 @@ def _sampling(model: FoundModel) -> dict[str, float]:
     values = generation_settings(model)
     known = {name: number(values.get(name)) for name in OLLAMA_PARAMETERS if values.get("do_sample")}
     return {name: value for name, value in known.items() if value is not None}
-
-
-# vLLM, llama.cpp, MLX: commands.
 
 
 def command_for(target: Target, model: FoundModel, merged: Path | None, known: dict[str, Any]) -> Exported:

@@ -20,8 +20,6 @@ from trainwiz.core.language import mark
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
 from transformers import AutoConfig
 
-# Depths: which shallow versions of a model stand for all of it, read from its config.
-
 COUNTS = {
     "encoder": ("encoder_layers", "num_encoder_layers", "num_layers"),
     "decoder": ("decoder_layers", "num_decoder_layers"),
@@ -203,8 +201,6 @@ def _kinds(values: Mapping[str, Any], layers: int) -> list[str]:
 def _is_used(values: Mapping[str, Any], name: str) -> bool:
     return name != "max_window_layers" or bool(values.get("use_sliding_window"))
 
-
-# trace_layers: two shallow versions of the model traced, and extended to all its layers.
 
 ALL_TRACED = mark("all layers traced")
 

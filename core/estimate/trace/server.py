@@ -40,8 +40,6 @@ def answer(tier: str, values: dict[str, Any], *, forks: bool = False) -> dict[st
         return problem(error.code, error.message)
     except MemoryError:
         return problem("worker_died", tr("the trace needs more RAM than this machine has free"))
-    except RecursionError:
-        return problem("invalid_config", tr("the model config is nested too deeply to be traced"))
     except ModuleNotFoundError as error:
         code: ProblemCode = "worker_missing" if error.name in NEEDED else "unsupported"
         return problem(code, tr("cannot trace on this machine: {name} is not installed", name=error.name))
@@ -61,8 +59,6 @@ def _trace(tier: str, request: TraceRequest, forks: bool) -> Any:
 
     return trace_layers(request, forks=forks) if tier == "layers" else trace_full(request)
 
-
-# A process of its own, so that it can be killed and cannot harm this one.
 
 FULL_NICENESS = 10
 """A full trace computes for seconds beside the front end and perhaps a training."""
@@ -166,8 +162,6 @@ def import_more(names: Iterable[str]) -> None:
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
 
-
-# Server: answers requests one line at a time, each traced in a child of its own that can be killed.
 
 MOST_AT_ONCE = 2
 MOST_IN_FULL = 1

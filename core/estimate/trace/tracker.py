@@ -119,8 +119,6 @@ def _choices(func: Any, args: Any, kwargs: Any) -> int:
     return int(args[0].shape[-1 if dim is None else dim]) if args[0].dim() else 1
 
 
-# Tracker: watches every operation of torch, and answers for numbers that fake tensors do not have.
-
 VIEWS = {
     aten.view, aten.t, aten.transpose, aten.permute, aten.expand, aten.slice, aten.select, aten.unsqueeze,
     aten.squeeze, aten.detach, aten._unsafe_view, aten.alias, aten.split, aten.split_with_sizes, aten.empty,
