@@ -192,14 +192,11 @@ def micro_batch_flops(work: Workload) -> float:
 
 def _adapter_flops(work: Workload) -> float:
     """Of the two products of each adapter, forward."""
-    if not work.lora:
-        return 0.0
-    blocks = ((block, work.micro_batch * work.queries_of(block)) for block in work.architecture.blocks)
     weights = (
-        tokens * block.layers * block_lora_parameters(block, work.lora_rank, work.lora_targets)
-        for block, tokens in blocks
+        work.queries_of(block) * block.layers * block_lora_parameters(block, work.lora_rank, work.lora_targets)
+        for block in work.architecture.blocks
     )
-    return float(FORWARD * sum(weights))
+    return float(FORWARD * work.micro_batch * sum(weights)) if work.lora else 0.0
 
 
 def attention_flops(work: Workload) -> float:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from trainwiz.core.errors import after
-from trainwiz.core.hardware.install import NEEDED, install_line, python_command, torch_line, training_line
+from trainwiz.core.hardware.install import NEEDED, install_line, torch_line, training_line
 from trainwiz.core.hardware.machine import GIB, Machine, describe_gpus
 from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
 from trainwiz.core.hardware.read import Tools
@@ -257,13 +257,6 @@ def _ram(machine: Machine, tools: Tools) -> Answer:
     return "ok", found
 
 
-def _nvml_package(machine: Machine, tools: Tools) -> Answer:
-    version, pip = tools.superseded_pynvml, f"{python_command()} -m pip"
-    reason = tr("pynvml {version} is installed, and torch warns about it on every start", version=version)
-    command = f"{pip} uninstall -y pynvml && {pip} install --force-reinstall nvidia-ml-py"
-    return "warning", reason, tr("nvidia-ml-py provides the same module."), command
-
-
 def _gib(size_bytes: int) -> str:
     return f"{size_bytes / GIB:.1f} GiB" if size_bytes >= GIB / 10 else f"{size_bytes / 1024**2:.0f} MiB"
 
@@ -282,7 +275,6 @@ CHECKS: dict[str, tuple[str, Callable[[Machine, Tools], Answer]]] = {
     "shared_memory": (mark("Shared memory"), _shared_memory),
     "disk": (mark("Disk"), _disk),
     "ram": (mark("RAM"), _ram),
-    "nvml_package": (mark("NVML package"), _nvml_package),
 }
 """Feature -> its title and what looks at it, in the order in which they matter."""
 
@@ -292,7 +284,6 @@ def check_machine(machine: Machine, tools: Tools) -> tuple[Check, ...]:
     apple, checks = machine.platform == "darwin", list[Check]()
     left_out = {"driver", "gpus", "torch_cuda", "tf32", "flash_attention"} if apple else {"mps"}
     left_out |= set() if machine.gpus else {"gpus"}
-    left_out |= {"nvml_package"} if tools.superseded_pynvml is None else set()
     for feature, (title, look) in CHECKS.items():
         if feature in left_out:
             continue

@@ -67,10 +67,9 @@ class Rates:
             found.disk_bytes_per_s,
         ]
         parts = [size for one in (*found.products, *found.attention) for size in (one.rows, one.width, one.flops_per_s)]
-        if not all(0 < number < inf for number in (*numbers, found.fresh_bytes_per_s, *parts) if number is not None):
-            raise ValueError("a rate is not above 0")
-        if not 0 <= found.load <= 1:
-            raise ValueError("a load is not a share")
+        known = (number for number in (*numbers, found.fresh_bytes_per_s, *parts) if number is not None)
+        if not (all(0 < number < inf for number in known) and 0 <= found.load <= 1):
+            raise ValueError(found)
         date.fromisoformat(found.day)
         return found
 

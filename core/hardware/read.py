@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import re
@@ -42,8 +41,6 @@ class Tools:
     distribution: str = ""
     """ID of /etc/os-release: "ubuntu", "debian", "fedora", ..."""
     container: bool = False
-    superseded_pynvml: str | None = None
-    """Version of the PyPI package that is called pynvml, which torch warns about."""
 
     def install(self, apt: str, dnf: str | None = None, pacman: str | None = None) -> str:
         """The command that installs a system package here."""
@@ -56,23 +53,21 @@ class Tools:
 
 def find_tools(root: Path = Path("/")) -> Tools:
     """Look around on this computer; starts no process."""
+    # A venv's own programs count also where the venv is not activated.
+    beside_python = Path(sys.executable).parent / "ninja"
+    release = host.text_of(root / "etc/os-release").splitlines()
     return Tools(
-        nvidia_cards=_nvidia_cards(root),
+        nvidia_cards=sum(
+            host.text_of(device / "vendor").strip() == NVIDIA_VENDOR
+            and host.text_of(device / "class").startswith(DISPLAY_CLASS)
+            for device in (root / "sys/bus/pci/devices").glob("*")
+        ),
         cpp_compiler=shutil.which(os.environ.get("CXX") or "g++") or shutil.which("c++"),
-        ninja=shutil.which("ninja") or _beside_python("ninja"),
+        ninja=shutil.which("ninja") or (str(beside_python) if beside_python.exists() else None),
         nvcc=_nvcc(root),
         python_headers=(Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
-        distribution=_distribution(root),
+        distribution=next((line.partition("=")[2].strip('"') for line in release if line.startswith("ID=")), ""),
         container=any((root / mark).exists() for mark in (".dockerenv", "run/.containerenv")),
-        superseded_pynvml=_superseded_pynvml(),
-    )
-
-
-def _nvidia_cards(root: Path) -> int:
-    return sum(
-        host.text_of(device / "vendor").strip() == NVIDIA_VENDOR
-        and host.text_of(device / "class").startswith(DISPLAY_CLASS)
-        for device in (root / "sys/bus/pci/devices").glob("*")
     )
 
 
@@ -83,24 +78,6 @@ def _nvcc(root: Path) -> str | None:
         if candidate.exists():
             return str(candidate)
     return shutil.which("nvcc")
-
-
-def _beside_python(name: str) -> str | None:
-    """A venv's own programs count also where the venv is not activated."""
-    candidate = Path(sys.executable).parent / name
-    return str(candidate) if candidate.exists() else None
-
-
-def _distribution(root: Path) -> str:
-    lines = host.text_of(root / "etc/os-release").splitlines()
-    return next((line.partition("=")[2].strip('"') for line in lines if line.startswith("ID=")), "")
-
-
-def _superseded_pynvml() -> str | None:
-    try:
-        return importlib.metadata.version("pynvml")
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 T = TypeVar("T")

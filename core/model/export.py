@@ -142,7 +142,25 @@ def _sampling(model: FoundModel) -> dict[str, float]:
 
 def command_for(target: Target, model: FoundModel, merged: Path | None, known: dict[str, Any]) -> Exported:
     """`merged`: where the merged model will lie, for an adapter."""
-    return {"vllm": _vllm, "gguf": _gguf, "mlx": _mlx}[target](model, merged or model.path, merged, known)
+    source, name = merged or model.path, _slug(model)
+    if target == "vllm":
+        return _vllm(model, source, merged, known)
+    if target == "gguf":
+        outtype = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}.get(model.dtype, "auto")
+        command = f"python llama.cpp/convert_hf_to_gguf.py {_quoted(source)} --outfile {name}.gguf --outtype {outtype}"
+        notes = [
+            tr("Needs a version of llama.cpp that supports {type} models, and the packages in its requirements.txt.",
+               type=model.architecture.get("model_type")),
+            tr("The converter reads the template, stop token and token types from the tokenizer in the folder."),
+            tr("To make it smaller afterwards: llama-quantize FILE.gguf FILE-q4.gguf Q4_K_M"),
+        ]  # fmt: skip
+    else:
+        command = f"mlx_lm.convert --hf-path {_quoted(source)} --mlx-path {name}-mlx -q"
+        notes = [
+            tr("Needs a Mac with Apple silicon and mlx-lm: pip install mlx-lm"),
+            tr("-q quantizes it to 4 bits; omit it for 16 bits."),
+        ]
+    return Exported((*_merge_first(model, merged), *notes), command + "\n")
 
 
 def _vllm(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
@@ -172,31 +190,6 @@ def _vllm(model: FoundModel, source: Path, merged: Path | None, known: dict[str,
     if model.bits < 16:
         notes.append(tr("The base model was loaded in {bits} bits for training; vLLM loads it in 16.", bits=model.bits))
     return Exported(tuple(notes), shlex.join(map(str, words)) + "\n")
-
-
-def _gguf(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
-    notes = [
-        *_merge_first(model, merged),
-        tr("Needs a version of llama.cpp that supports {type} models, and the packages in its requirements.txt.",
-           type=model.architecture.get("model_type")),
-        tr("The converter reads the template, stop token and token types from the tokenizer in the folder."),
-        tr("To make it smaller afterwards: llama-quantize FILE.gguf FILE-q4.gguf Q4_K_M"),
-    ]  # fmt: skip
-    outtype = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}.get(model.dtype, "auto")
-    command = (
-        f"python llama.cpp/convert_hf_to_gguf.py {_quoted(source)} --outfile {_slug(model)}.gguf --outtype {outtype}"
-    )
-    return Exported(tuple(notes), command + "\n")
-
-
-def _mlx(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
-    notes = [
-        *_merge_first(model, merged),
-        tr("Needs a Mac with Apple silicon and mlx-lm: pip install mlx-lm"),
-        tr("-q quantizes it to 4 bits; omit it for 16 bits."),
-    ]
-    command = f"mlx_lm.convert --hf-path {_quoted(source)} --mlx-path {_slug(model)}-mlx -q"
-    return Exported(tuple(notes), command + "\n")
 
 
 def _merge_first(model: FoundModel, merged: Path | None) -> list[str]:

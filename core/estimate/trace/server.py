@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, Literal, TypeVar
@@ -132,27 +132,16 @@ SMALL = TraceRequest(
     lora_dropout=False, loss_chunk=None, label_smoothing=False, clipping=True, eval_micro_batch=2, beams=1,
     generation_length=4, device="cuda",
 )  # fmt: skip
-SMALL_PAIR = replace(
-    SMALL,
-    model_config='{"model_type": "m2m_100", "vocab_size": 64, "d_model": 32, "encoder_ffn_dim": 64, '
-    '"decoder_ffn_dim": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, '
-    '"decoder_attention_heads": 2, "max_position_embeddings": 64}',
-    task="seq2seq", target_length=12, checkpointing=True, beams=2,
-)  # fmt: skip
 
 
 def first_traces() -> list[IdleWork]:
-    """Of models that nobody waits for, a decoder and an encoder-decoder: torch and transformers fill their caches.
+    """Of a model that nobody waits for: torch and transformers fill their caches.
 
     None where torch sees a device: its autograd would start threads, after which no fork may compute gradients.
     """
     import torch
 
-    return (
-        []
-        if torch.accelerator.is_available()
-        else [partial(answer, "layers", one.to_json()) for one in (SMALL, SMALL_PAIR)]
-    )
+    return [] if torch.accelerator.is_available() else [partial(answer, "layers", SMALL.to_json())]
 
 
 def import_more(names: Iterable[str]) -> None:

@@ -175,20 +175,6 @@ def test_fsdp_gathers_weights_in_the_format_that_autocast_would_cast_them_to() -
     assert peak.moment.parts["activations"] == GIB
 
 
-def test_half_gradients_of_stage_1_come_with_the_layers() -> None:
-    work = replace(WORK, strategy="zero1", world_size=4, accumulation=2)
-    request = TraceRequest.of(work)
-    assert request is not None
-    states = {"weights": GIB, "gradients": GIB, "optimizer": 2 * GIB}
-    names = ("the forward pass", "the start of the backward pass", "the end of the backward pass")
-    full = replace(trace(WORK), training=tuple(Moment(name, states) for name in names))
-    peak = estimate_memory(work, Evidence(traces={request: full})).peak
-    assert peak is not None
-    forward, start, end = (moment.parts["gradients"] for moment in peak.moments)
-    assert forward < start < end
-    assert end - start == peak.states.half_gradients > 0
-
-
 def test_a_card_never_shows_more_than_it_has() -> None:
     request = TraceRequest.of(WORK)
     assert request is not None
