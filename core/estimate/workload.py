@@ -86,21 +86,15 @@ class Formats:
 
 @cache
 def _formats(precision: str, deepspeed: bool, lora: bool, post_norm: bool, quantized: bool) -> Formats:
-    plain = _plain_formats(precision, deepspeed, lora, post_norm)
-    if quantized and plain.autocast:
-        return replace(plain, residual=SINGLE, products=SINGLE)
-    return replace(plain, products=plain.compute)
-
-
-def _plain_formats(precision: str, deepspeed: bool, lora: bool, post_norm: bool) -> Formats:
     if precision in ("fp32", "tf32"):
-        return Formats(SINGLE, SINGLE, autocast=False, residual=SINGLE)
-    if precision == "bf16-true" or deepspeed:
-        return Formats(HALF, HALF, autocast=False, residual=HALF, adapters=HALF if deepspeed else SINGLE)
-    if lora:
-        # The frozen base is held in half precision; a norm after the sum makes the stream fp32 again.
-        return Formats(HALF, HALF, autocast=True, residual=SINGLE if post_norm else HALF)
-    return Formats(SINGLE, HALF, autocast=True, residual=SINGLE)
+        plain = Formats(SINGLE, SINGLE, autocast=False, residual=SINGLE)
+    elif precision == "bf16-true" or deepspeed:
+        plain = Formats(HALF, HALF, autocast=False, residual=HALF, adapters=HALF if deepspeed else SINGLE)
+    else:
+        # LoRA's frozen base is held in half precision; a norm after the sum makes the stream fp32 again.
+        residual = HALF if lora and not post_norm and not quantized else SINGLE
+        plain = Formats(HALF if lora else SINGLE, HALF, autocast=True, residual=residual)
+    return replace(plain, products=SINGLE if quantized and plain.autocast else plain.compute)
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,11 +188,13 @@ class Server:
 
     def run(self) -> None:
         self._say(ready=True)
-        while self._listen():
-            self._kill_late_ones()
-            self._start_what_may_run()
-        for _, trace in self._running():
-            trace.kill()
+        try:
+            while self._listen():
+                self._kill_late_ones()
+                self._start_what_may_run()
+        finally:
+            for _, trace in self._running():
+                trace.kill()
 
     def _running(self) -> list[tuple[Request, Child[dict[str, Any]]]]:
         return [(request, request.trace) for request in self._requests if request.trace is not None]

@@ -1,8 +1,10 @@
-"""Host RAM by purpose, and the size of checkpoints."""
+"""Host RAM by purpose, the size of checkpoints, and energy by hand."""
 
 from dataclasses import replace
 
-from trainwiz.core.estimate.host import GIB, HostNeeds, disk_needs, host_ram
+import pytest
+from trainwiz.core.estimate.host import GIB, HostNeeds, disk_needs, host_ram, power_of
+from trainwiz.core.estimate.time import Range
 
 from tests.core.estimate.test_peak import esm650
 
@@ -70,3 +72,15 @@ def test_on_a_cpu_the_device_memory_is_the_process() -> None:
     found = host_ram(needs)
     assert found.parts["training"] == 2 * GIB and "saving" not in found.parts and "loading" not in found.parts
     assert (found.total_bytes - found.low_bytes, found.high_bytes - found.total_bytes) == (GIB, 2 * GIB)
+
+
+def test_power_and_energy_by_hand() -> None:
+    power, idle = (power_of([320.0, 320.0], 1, idle=idle) for idle in (False, True))
+    three = power_of([320.0, 320.0], 3, idle=False)
+    assert power is not None and idle is not None and three is not None
+    assert power.low_w == pytest.approx((320 + 50) / 0.95)
+    assert power.high_w == pytest.approx((640 + 200) / 0.85)
+    assert power.energy_kwh(Range(3600.0, 7200.0)) == pytest.approx((power.low_w / 1000, 2 * power.high_w / 1000))
+    assert idle.low_w < power.low_w and idle.high_w < power.high_w, "waiting cards draw less"
+    assert (three.low_w, three.high_w) == pytest.approx((3 * power.low_w, 3 * power.high_w))
+    assert [power_of(limits, 1, idle=False) for limits in ([], [None], [300.0, None])] == [None] * 3

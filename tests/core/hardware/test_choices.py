@@ -1,9 +1,10 @@
-"""Precision, attention and TF32 by capability, each with a reason."""
+"""Precision, attention and TF32 by capability, and Apple's GPUs, each with a reason."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from trainwiz.core.hardware.host import apple_gpu
 from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
 from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32
 
@@ -60,3 +61,21 @@ def test_a_cpu_trains_in_fp32_with_sdpa() -> None:
     machine = Machine(libraries=WITH_FLASH)
     assert (choose_precision(machine)[0], choose_attention(machine)[0]) == ("fp32", "sdpa")
     assert choose_tf32(machine) == (False, "TF32 needs an NVIDIA GPU; training is on the CPU")
+
+
+GIB = 1024**3
+
+
+def test_an_m2_max() -> None:
+    gpu, reason = apple_gpu("arm64", "14.5", "Apple M2 Max", 64 * GIB, 40 * GIB)
+    assert reason is None and gpu is not None
+    assert (gpu.name, gpu.catalogue_name, gpu.capability) == ("Apple M2 Max", "Apple M2 Max", None)
+    assert (gpu.memory_total_bytes, gpu.memory_free_bytes) == (48 * GIB, 40 * GIB)
+
+
+@each(
+    ("machine", "macos", "why"), [("x86_64", "14.5", "for Intel"), ("arm64", "12.2", "needs macOS 12.3, this is 12.2")]
+)
+def test_what_has_no_mps_says_why(machine: str, macos: str, why: str) -> None:
+    gpu, reason = apple_gpu(machine, macos, "Apple M1", 16 * GIB, 8 * GIB)
+    assert gpu is None and why in str(reason)
