@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from trainwiz.core.errors import after
 from trainwiz.core.hardware.install import NEEDED, install_line, torch_line, training_line
@@ -41,17 +41,23 @@ def can_train(checks: tuple[Check, ...]) -> bool:
     return not any(check.required and check.status == "missing" for check in checks)
 
 
-Answer = tuple[CheckStatus, str] | tuple[CheckStatus, str, str | None] | tuple[CheckStatus, str, str | None, str | None]
-"""Status, reason, remedy and command of a Check."""
+class Answer(NamedTuple):
+    """Of one look, as a Check has it."""
+
+    status: CheckStatus
+    reason: str
+    remedy: str | None = None
+    command: str | None = None
+
 
 ONLY_WITH_CARD = mark("Only needed with an NVIDIA GPU; this machine can train without it.")
 
 
 def _mps(machine: Machine, tools: Tools) -> Answer:
     if machine.accelerator == "mps":
-        return "ok", describe_gpus(machine.visible_gpus)
+        return Answer("ok", describe_gpus(machine.visible_gpus))
     reason = machine.unavailable.get("gpus", tr("no Apple GPU"))
-    return "missing", reason, tr("Install a Python build for arm64, or update macOS.")
+    return Answer("missing", reason, tr("Install a Python build for arm64, or update macOS."))
 
 
 def _driver(machine: Machine, tools: Tools) -> Answer:
@@ -59,22 +65,22 @@ def _driver(machine: Machine, tools: Tools) -> Answer:
     problem = machine.unavailable.get("gpus")
     if drivers and problem is None:
         cuda = machine.cuda_driver_version
-        return "ok", tr("version {driver}, CUDA up to {cuda}", driver=drivers[0], cuda=cuda)
+        return Answer("ok", tr("version {driver}, CUDA up to {cuda}", driver=drivers[0], cuda=cuda))
     reason = problem or tr("the driver does not report its version")
     if problem == tr(NO_LIBRARY) and not tools.nvidia_cards and not machine.wsl:
-        return "missing", tr("{reason}; no NVIDIA GPU on the PCI bus", reason=reason), tr(ONLY_WITH_CARD)
+        return Answer("missing", tr("{reason}; no NVIDIA GPU on the PCI bus", reason=reason), tr(ONLY_WITH_CARD))
     if machine.wsl:
         remedy = tr("Install the NVIDIA driver in Windows (not inside WSL), then restart WSL.")
-        return "missing", reason, remedy, "wsl.exe --shutdown"
+        return Answer("missing", reason, remedy, "wsl.exe --shutdown")
     if problem == tr(DRIVER_UPDATED):
-        return "missing", reason, tr("Reboot."), "sudo reboot"
+        return Answer("missing", reason, tr("Reboot."), "sudo reboot")
     if problem == tr(NOT_LOADED):
-        return "missing", reason, tr("Load it; if that fails, reinstall it."), "sudo modprobe nvidia"
+        return Answer("missing", reason, tr("Load it; if that fails, reinstall it."), "sudo modprobe nvidia")
     if tools.container:
         remedy = tr("Start the container with GPU access (NVIDIA Container Toolkit).")
-        return "missing", reason, remedy, "docker run --gpus all ..."
+        return Answer("missing", reason, remedy, "docker run --gpus all ...")
     if problem != tr(NO_LIBRARY):
-        return "missing", reason, tr("Check what the driver sees."), "nvidia-smi"
+        return Answer("missing", reason, tr("Check what the driver sees."), "nvidia-smi")
     command = "sudo ubuntu-drivers install"
     if tools.distribution != "ubuntu":
         command = tools.install("nvidia-driver", "akmod-nvidia", "nvidia")
@@ -84,17 +90,17 @@ def _driver(machine: Machine, tools: Tools) -> Answer:
         tools.nvidia_cards,
         reason=reason,
     )
-    return "missing", found, tr("Install it, then reboot."), command
+    return Answer("missing", found, tr("Install it, then reboot."), command)
 
 
 def _gpus(machine: Machine, tools: Tools) -> Answer:
     notes = " ".join(machine.notes)
     if machine.visible_gpus:
-        return "ok", describe_gpus(machine.visible_gpus)
+        return Answer("ok", describe_gpus(machine.visible_gpus))
     if machine.cuda_visible_devices is not None:
         reason = notes or tr("CUDA_VISIBLE_DEVICES hides every GPU")
-        return "missing", reason, tr("Make the GPUs visible to programs."), "unset CUDA_VISIBLE_DEVICES"
-    return "missing", notes or tr("no usable GPU"), tr("See the lines below.")
+        return Answer("missing", reason, tr("Make the GPUs visible to programs."), "unset CUDA_VISIBLE_DEVICES")
+    return Answer("missing", notes or tr("no usable GPU"), tr("See the lines below."))
 
 
 def _lost_gpus(machine: Machine) -> list[Check]:
@@ -112,21 +118,21 @@ def _torch_cuda(machine: Machine, tools: Tools) -> Answer:
         # WSL and some containers list no PCI devices, though there is a driver.
         driver = machine.unavailable.get("gpus") in {tr(NOT_LOADED), tr(DRIVER_UPDATED)}
         if not (machine.gpus or tools.nvidia_cards or driver):
-            return "missing", reason, tr(ONLY_WITH_CARD)
+            return Answer("missing", reason, tr(ONLY_WITH_CARD))
         remedy = tr("Until then, training runs on the CPU: install the CUDA build (several GB).")
-        return "missing", reason, remedy, command
+        return Answer("missing", reason, remedy, command)
     reason = tr("built for CUDA {version}", version=machine.torch_cuda)
     gpu = weakest_gpu(machine)
     if gpu is not None and gpu.capability is not None:
         problem = _not_built_for(gpu.capability, machine.torch_cuda, machine.libraries.versions.get("torch"))
         if problem is not None:
             reason = tr("{built}: {problem}", built=reason, problem=problem)
-            return "missing", reason, tr("Install a build that supports this GPU."), command
+            return Answer("missing", reason, tr("Install a build that supports this GPU."), command)
     driver_cuda = machine.cuda_driver_version
     if driver_cuda is not None and _numbers(machine.torch_cuda)[0] > _numbers(driver_cuda)[0]:
         reason = tr("{built}, but the driver supports CUDA {version} at most", built=reason, version=driver_cuda)
-        return "missing", reason, tr("Install a build for the driver's CUDA, or update the driver."), command
-    return "ok", reason
+        return Answer("missing", reason, tr("Install a build for the driver's CUDA, or update the driver."), command)
+    return Answer("ok", reason)
 
 
 def _not_built_for(capability: tuple[int, int], cuda: str, torch: str | None) -> str | None:
@@ -147,25 +153,29 @@ def _not_built_for(capability: tuple[int, int], cuda: str, torch: str | None) ->
 
 def _bf16(machine: Machine, tools: Tools) -> Answer:
     value, reason = choose_precision(machine)
-    return ("ok", reason) if value == "bf16" else ("missing", reason, tr("Training uses {value}.", value=value))
+    if value == "bf16":
+        return Answer("ok", reason)
+    return Answer("missing", reason, tr("Training uses {value}.", value=value))
 
 
 def _tf32(machine: Machine, tools: Tools) -> Answer:
     value, reason = choose_tf32(machine)
-    return ("ok", reason) if value else ("missing", reason, tr("fp32 computations use full precision."))
+    return Answer("ok", reason) if value else Answer("missing", reason, tr("fp32 computations use full precision."))
 
 
 def _flash_attention(machine: Machine, tools: Tools) -> Answer:
     value, reason = choose_attention(machine)
     if value == "flash_attention_2":
-        return "ok", reason
+        return Answer("ok", reason)
     gpu = weakest_gpu(machine)
     if gpu is None or gpu.capability is None or gpu.capability < AMPERE:
-        return "missing", reason, tr("Attention uses sdpa.")
+        return Answer("missing", reason, tr("Attention uses sdpa."))
     remedy = tr("Attention uses sdpa until flash-attn is installed (building it needs nvcc and half an hour).")
     if machine.torch_cuda is None:
         remedy += after(tr("Install the CUDA build of torch first."))
-    return "missing", reason, remedy, install_line(machine.installer, "flash-attn", options="--no-build-isolation")
+    return Answer(
+        "missing", reason, remedy, install_line(machine.installer, "flash-attn", options="--no-build-isolation")
+    )
 
 
 def _numbers(version: str) -> tuple[int, int]:
@@ -188,15 +198,15 @@ def _libraries(machine: Machine, tools: Tools) -> Answer:
     missing = [name for name in NEEDED if not machine.libraries.has(name)]
     if missing:
         reason = tr("{missing} cannot be imported", missing=", ".join(missing))
-        return "missing", reason, tr("Install the missing libraries."), training_line(machine)
-    return "ok", ", ".join(f"{name} {machine.libraries.versions[name]}" for name in NEEDED[:4])
+        return Answer("missing", reason, tr("Install the missing libraries."), training_line(machine))
+    return Answer("ok", ", ".join(f"{name} {machine.libraries.versions[name]}" for name in NEEDED[:4]))
 
 
 def _deepspeed(machine: Machine, tools: Tools) -> Answer:
     if machine.libraries.has("deepspeed"):
-        return "ok", tr("version {version}", version=machine.libraries.versions["deepspeed"])
+        return Answer("ok", tr("version {version}", version=machine.libraries.versions["deepspeed"]))
     reason = tr("deepspeed cannot be imported: ZeRO and offload are unavailable")
-    return "missing", reason, tr("Build it against the installed torch."), training_line(machine, "[deepspeed]")
+    return Answer("missing", reason, tr("Build it against the installed torch."), training_line(machine, "[deepspeed]"))
 
 
 def _compiler(machine: Machine, tools: Tools) -> Answer:
@@ -210,10 +220,10 @@ def _compiler(machine: Machine, tools: Tools) -> Answer:
     )
     lacking = [(name, command) for missing, name, command in parts if missing]
     if not lacking:
-        return "ok", f"{tools.cpp_compiler}, {tools.ninja}"
+        return Answer("ok", f"{tools.cpp_compiler}, {tools.ninja}")
     names = ", ".join(name for name, _ in lacking)
     reason = tr("{lacking} not found: AdamW for offload cannot be built", lacking=names)
-    return "missing", reason, tr("Install them."), " && ".join(command for _, command in lacking)
+    return Answer("missing", reason, tr("Install them."), " && ".join(command for _, command in lacking))
 
 
 def _shared_memory(machine: Machine, tools: Tools) -> Answer:
@@ -221,40 +231,40 @@ def _shared_memory(machine: Machine, tools: Tools) -> Answer:
     if size is None:
         reason = machine.unavailable.get("shared_memory_bytes", tr("unknown"))
         if machine.platform != "linux":
-            return "ok", tr("not needed on this machine ({reason})", reason=reason)
-        return "warning", reason, tr("Run without data loader workers.")
+            return Answer("ok", tr("not needed on this machine ({reason})", reason=reason))
+        return Answer("warning", reason, tr("Run without data loader workers."))
     if size >= SMALL_SHARED_BYTES:
-        return "ok", tr("/dev/shm has {size}", size=_gib(size))
+        return Answer("ok", tr("/dev/shm has {size}", size=_gib(size)))
     reason = tr("/dev/shm has {size}: data loader workers die with a bus error when it is full", size=_gib(size))
     if tools.container:
         remedy = tr("Start the container with more shared memory. Or run without data loader workers.")
-        return "warning", reason, remedy, "docker run --shm-size=8g ..."
+        return Answer("warning", reason, remedy, "docker run --shm-size=8g ...")
     remedy = tr("Enlarge it. Or run without data loader workers.")
-    return "warning", reason, remedy, "sudo mount -o remount,size=8G /dev/shm"
+    return Answer("warning", reason, remedy, "sudo mount -o remount,size=8G /dev/shm")
 
 
 def _disk(machine: Machine, tools: Tools) -> Answer:
     free = machine.disk_free_bytes
     if free is None:
         reason = machine.unavailable.get("disk_free_bytes", tr("unknown"))
-        return "warning", reason, tr("Choose another output folder (--output-dir).")
+        return Answer("warning", reason, tr("Choose another output folder (--output-dir)."))
     found = tr("{free} free at {path}", free=_gib(free), path=machine.disk_path)
     if free < NO_DISK_BYTES:
-        return "missing", found, tr("Free some space, or choose another output folder (--output-dir).")
+        return Answer("missing", found, tr("Free some space, or choose another output folder (--output-dir)."))
     if free < SMALL_DISK_BYTES:
         remedy = tr("Checkpoints of large models will not fit: choose another output folder (--output-dir) for them.")
-        return "warning", found, remedy
-    return "ok", found
+        return Answer("warning", found, remedy)
+    return Answer("ok", found)
 
 
 def _ram(machine: Machine, tools: Tools) -> Answer:
     available, total = machine.ram_available_bytes, machine.ram_total_bytes
     found = tr("{ram_available} of {ram_total} available", ram_available=_gib(available), ram_total=_gib(total))
     if available < SCARCE_RAM_BYTES:
-        return "warning", found, tr("Close other programs, or train a small model.")
+        return Answer("warning", found, tr("Close other programs, or train a small model."))
     if total < LOW_RAM_BYTES:
-        return "warning", found, tr("Rows are streamed and no data loader workers are started.")
-    return "ok", found
+        return Answer("warning", found, tr("Rows are streamed and no data loader workers are started."))
+    return Answer("ok", found)
 
 
 def _gib(size_bytes: int) -> str:
@@ -287,9 +297,9 @@ def check_machine(machine: Machine, tools: Tools) -> tuple[Check, ...]:
     for feature, (title, look) in CHECKS.items():
         if feature in left_out:
             continue
-        status, *more = look(machine, tools)
-        required = feature == "libraries" or (feature == "disk" and status == "missing")
-        checks.append(Check(feature, tr(title), status, *more, required=required))
+        found = look(machine, tools)
+        required = feature == "libraries" or (feature == "disk" and found.status == "missing")
+        checks.append(Check(feature, tr(title), *found, required=required))
         if feature == "gpus":
             checks += _lost_gpus(machine)
     return tuple(checks)
