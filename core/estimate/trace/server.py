@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from typing import Any, Generic, Literal, TypeVar
 
 from trainwiz.core.errors import os_reason
@@ -71,13 +72,17 @@ class Child(Generic[T]):
     it imported, or "spawn", a new interpreter for systems where a fork is not safe. Raises OSError."""
 
     def __init__(self, kind: Literal["fork", "spawn"], work: Callable[..., T], *values: Any) -> None:
-        context = multiprocessing.get_context(kind)
-        self.output, writer = context.Pipe(duplex=False)
+        # Of either kind: typeshed gives a Process to each of them and not to their base.
+        context: Any = multiprocessing.get_context(kind)
+        pipe: tuple[Connection, Connection] = context.Pipe(duplex=False)
+        self.output, writer = pipe
         """Becomes readable when there is a result, or none any more."""
         # What is imported is never collected: forks go on sharing its pages.
         gc.freeze()
         inner = multiprocessing.parent_process() is not None
-        self._process = context.Process(target=_compute, args=(os.getpid(), writer, work, values), daemon=inner)
+        self._process: BaseProcess = context.Process(
+            target=_compute, args=(os.getpid(), writer, work, values), daemon=inner
+        )
         with writer:
             self._process.start()
 
