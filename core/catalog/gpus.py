@@ -14,8 +14,6 @@ from typing import Any
 from trainwiz.core.hardware.machine import Gpu
 from trainwiz.core.language import mark, tr
 
-# GpuSpec: what a kind of GPU can do, from the catalogue in profiles/gpus.yaml.
-
 
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
@@ -45,8 +43,6 @@ class GpuSpec:
     unified: bool = False
     """Its memory is the machine's RAM."""
 
-
-# The GPU catalogue: load it, and find a card by what people type or by what the driver calls it.
 
 GIB = 1024**3
 
@@ -88,7 +84,7 @@ def load_gpus() -> Mapping[str, GpuSpec]:
 
     text = resources.files("trainwiz.profiles").joinpath("gpus.yaml").read_text(encoding="utf-8")
     rows = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    specs = [spec for row in rows for spec in (_group(row) if "cards" in row else [_spec(row)])]
+    specs = [spec for row in rows for spec in _specs(row)]
     return MappingProxyType({spec.name: spec for spec in specs})
 
 
@@ -174,13 +170,16 @@ def is_rate_uncertain(spec: GpuSpec, precision: str) -> bool:
     return f"{precision.removesuffix('-true')}_flops" in spec.uncertain
 
 
-def _spec(row: Mapping[str, Any]) -> GpuSpec:
+def _specs(row: Mapping[str, Any]) -> list[GpuSpec]:
+    """One card, or those of one kind, each in one line; see the head of the file."""
+    if "cards" in row:
+        return [_of_group(row, name, *figures) for name, figures in row["cards"].items()]
     values: dict[str, Any] = {
         name: None if row[key] is None else float(row[key]) * unit for key, (name, unit) in _FIELDS.items()
     }
     for name in ("memory_bytes", "usable_bytes"):
         values[name] = None if values[name] is None else int(values[name])
-    return GpuSpec(
+    spec = GpuSpec(
         **values,
         name=row["name"],
         compute_capability=row["compute_capability"],
@@ -190,11 +189,7 @@ def _spec(row: Mapping[str, Any]) -> GpuSpec:
         source=row["source"],
         note=row.get("note"),
     )
-
-
-def _group(row: Mapping[str, Any]) -> list[GpuSpec]:
-    """Cards of one kind, each in one line; see the head of the file."""
-    return [_of_group(row, name, *figures) for name, figures in row["cards"].items()]
+    return [spec]
 
 
 def _of_group(

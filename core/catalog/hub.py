@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 from trainwiz.core.files import read_small
 from trainwiz.core.text import parse_json
@@ -93,26 +93,16 @@ REFUSED = (401, 403, 404)
 
 HubReply = tuple[int, dict[str, Any] | None]
 """(HTTP status, JSON object); status 0 where there was no answer, None for anything but an object."""
-_remembered: dict[tuple[str, str, str], tuple[float, HubReply]] = {}
+_remembered: dict[tuple[str, str, str], tuple[float, Any]] = {}
+T = TypeVar("T")
 
 
 def ask(path: str, environment: Mapping[str, str] | None = None) -> HubReply:
     """What the hub answers to GET `path`; at most one question of some seconds, none when HF_HUB_OFFLINE is set."""
     if is_offline(environment):
         return 0, None
-    endpoint, token = hub_endpoint(environment), hub_token(environment) or ""
-    key = (endpoint, path, token)
-    known = _remembered.get(key)
-    if known is not None and time.monotonic() - known[0] <= REMEMBERED_S:
-        return known[1]
-    replies: list[HubReply] = []
-    _in_time(lambda: replies.append(_ask(f"{endpoint}{path}", token)))
-    reply = replies[0] if replies else (0, None)
-    _remembered[key] = (time.monotonic(), reply)
-    return reply
-
-
-_pieces: dict[tuple[str, str, str], tuple[float, tuple[bytes, bool]]] = {}
+    nothing: HubReply = (0, None)
+    return _in_time(f"{hub_endpoint(environment)}{path}", hub_token(environment) or "", "", _document, nothing)
 
 
 def ask_for_piece(path: str, size: int, *, at_the_end: bool) -> tuple[bytes, bool]:
@@ -120,58 +110,55 @@ def ask_for_piece(path: str, size: int, *, at_the_end: bool) -> tuple[bytes, boo
     there is no answer."""
     if is_offline():
         return b"", False
-    endpoint, token = hub_endpoint(), hub_token() or ""
     span = f"bytes=-{size}" if at_the_end else f"bytes=0-{size - 1}"
-    key = (f"{endpoint}{path}", token, span)
-    known = _pieces.get(key)
+    url = f"{hub_endpoint()}{urllib.parse.quote(path)}"
+    return _in_time(url, hub_token() or "", span, lambda response: _piece(response, size), (b"", False))
+
+
+def _in_time(url: str, token: str, span: str, read: Callable[[Any], T], nothing: T) -> T:
+    """What `read` makes of the answer, remembered; `nothing` without one, or where it takes longer than LONGEST_S: each wait
+    has its own end, and a slow line makes any number of them."""
+    known = _remembered.get((url, token, span))
     if known is not None and time.monotonic() - known[0] <= REMEMBERED_S:
-        return known[1]
-    url = f"{endpoint}{urllib.parse.quote(path)}"
-    found: list[tuple[bytes, bool]] = []
-    _in_time(lambda: found.append(_piece(_request(url, token, span), size)))
-    reply = found[0] if found else (b"", False)
-    _pieces[key] = (time.monotonic(), reply)
-    return reply
+        return cast(T, known[1])
+    found: list[T] = []
 
+    def question() -> None:
+        try:
+            with urllib.request.urlopen(_request(url, token, span), timeout=TIMEOUT_S) as response:
+                found.append(read(response))
+        except urllib.error.HTTPError as error:
+            found.append(cast(T, (error.code, None)) if not span else nothing)
+        except (OSError, ValueError, http.client.HTTPException):
+            # HTTPException: an answer that is no HTTP, or an address that is none.
+            found.append(nothing)
 
-def _piece(request: urllib.request.Request, size: int) -> tuple[bytes, bool]:
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-            data = response.read(size)
-            # "bytes 0-99/100"; a server that knows no ranges sends the file from its beginning.
-            whole = response.headers.get("Content-Range", "").rpartition("/")[2] or response.headers.get(
-                "Content-Length"
-            )
-            return data, whole == str(len(data))
-    except (OSError, ValueError, http.client.HTTPException):
-        return b"", False
-
-
-def _in_time(question: Callable[[], None]) -> None:
-    """Waits for an answer no longer than LONGEST_S: each wait has its own end, and a slow line makes any number of them."""
     thread = threading.Thread(target=question, daemon=True)
     thread.start()
     thread.join(LONGEST_S)
+    reply = found[0] if found else nothing
+    _remembered[url, token, span] = (time.monotonic(), reply)
+    return reply
 
 
-def _request(url: str, token: str, span: str = "") -> urllib.request.Request:
+def _document(response: Any) -> HubReply:
+    document = parse_json(response.read(LONGEST_ANSWER))
+    return response.status, document if isinstance(document, dict) else None
+
+
+def _piece(response: Any, size: int) -> tuple[bytes, bool]:
+    data, headers = response.read(size), response.headers
+    # "bytes 0-99/100"; a server that knows no ranges sends the file from its beginning.
+    whole = headers.get("Content-Range", "").rpartition("/")[2] or headers.get("Content-Length")
+    return data, whole == str(len(data))
+
+
+def _request(url: str, token: str, span: str) -> urllib.request.Request:
     request = urllib.request.Request(url, headers={"Range": span} if span else {})
     if token:
         # Not sent along when the hub redirects to a store of files elsewhere.
         request.add_unredirected_header("Authorization", f"Bearer {token}")
     return request
-
-
-def _ask(url: str, token: str) -> HubReply:
-    try:
-        with urllib.request.urlopen(_request(url, token), timeout=TIMEOUT_S) as response:
-            document = parse_json(response.read(LONGEST_ANSWER))
-            return response.status, document if isinstance(document, dict) else None
-    except urllib.error.HTTPError as error:
-        return error.code, None
-    except (OSError, ValueError, http.client.HTTPException):
-        # HTTPException: an answer that is no HTTP, or an address that is none.
-        return 0, None
 
 
 def sizes_of(document: Mapping[str, Any]) -> dict[str, int]:
@@ -192,8 +179,6 @@ def license_of(document: Mapping[str, Any]) -> str | None:
     names = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
     return next((tag.removeprefix("license:") for tag in names if tag.startswith("license:")), None)
 
-
-# What the hub says about a model that is not on this machine: its files, its config, whether it is gated.
 
 SAFETENSORS = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
 PICKLES = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin")

@@ -16,8 +16,6 @@ from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.text import parse_json
 
-# ModelSpec: one model, as its architecture config, so that planning needs no network and no weights.
-
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
@@ -63,8 +61,6 @@ def text_part(document: dict[str, Any]) -> dict[str, Any]:
         return document
     return {**inner, "model_type": kind, "architectures": [TEXT_CLASSES[kind]]}
 
-
-# From a Hugging Face config.json to a ModelSpec.
 
 Source = Literal["hub", "folder", "config"]
 Answer = tuple[ModelSpec | None, tuple[Finding, ...]]
@@ -218,17 +214,21 @@ def _by_blocks(document: dict[str, Any]) -> Task | None:
 # Read from the classes of transformers 5.23 for the tasks of this product; a test compares it with the installed ones.
 # A type that stands nowhere here can do all of it, or is not known to transformers.
 
-_NO_SDPA = """
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+NO_SDPA = _words("""
     big_bird bigbird_pegasus bloom canine codegen convbert cpmant deberta deberta-v2 deepseek_v4 falcon_mamba
     flaubert flint fnet fsmt funnel gemma2 git got_ocr2 gpt_neo gpt_neox_japanese gpt_oss gptj granite_swa
     granitemoe_swa hy_v4 ibert inkling2_text layoutlmv2 layoutlmv3 led lilt longformer longt5 luke mamba mamba2
     markuplm megatron-bert mimo_v2_flash mpnet mpt mra mvp nllb-moe nystromformer openai-gpt pegasus_x perceiver
     prophetnet reformer rembert roformer rwkv squeezebert switch_transformers t5gemma tapas trocr vaultgemma xglm
     xlm xlnet xlstm yoso
-"""
-NO_SDPA = frozenset(_NO_SDPA.split())
+""")
 """No class of theirs says `_supports_sdpa`: asked for it, transformers refuses to build the model."""
-_NO_FLASH = """
+NO_FLASH = _words("""
     axk2 big_bird bigbird_pegasus bloom blt canine codegen convbert cpmant deberta deberta-v2 deepseek_v32
     deepseek_v4 doge dots3_note dots3_note_text falcon_mamba flaubert flint fnet fsmt funnel git glm_moe_dsa
     got_ocr2 gpt_neox_japanese gpt_oss granite_speech granite_speech_plus granite_swa granitemoe_swa hy_v4 ibert
@@ -237,30 +237,26 @@ _NO_FLASH = """
     nystromformer openai-gpt perceiver prophetnet qwen4_exp qwen4_exp_text reformer rembert roformer rwkv
     seamless_m4t seamless_m4t_v2 squeezebert switch_transformers t5 t5gemma2 tapas trocr umt5 xglm xlm xlnet xlstm
     yoso
-"""
-NO_FLASH = frozenset(_NO_FLASH.split())
+""")
 """No class of theirs says `_supports_flash_attn`, or only with kernels other than flash-attn's (`_compatible_flash_implementations`)."""
-_NO_CHECKPOINTING = """
+NO_CHECKPOINTING = _words("""
     albert cpmant ctrl flaubert fsmt funnel gpt_neox_japanese granite_speech granite_speech_plus ibert jetmoe
     layoutlmv2 layoutlmv3 markuplm mpnet openai-gpt perceiver reformer squeezebert xlm xlnet
-"""
-NO_CHECKPOINTING = frozenset(_NO_CHECKPOINTING.split())
+""")
 """No class of theirs says `supports_gradient_checkpointing`."""
 
-_TRIED = """
+TRIED = _words("""
     apertus arcee cohere ernie4_5 exaone4 gemma gemma3_text glm glm4 gpt2 gpt_bigcode gpt_neox granite helium
     llama ministral mistral olmo olmo2 olmo3 persimmon phi phi3 qwen2 qwen3 seed_oss smollm3 starcoder2
-"""
-TRIED = frozenset(_TRIED.split())
+""")
 """Types of decoders whose losses in slices gave the numbers of whole logits, and whose packed rows gave the logits and gradients of the same rows apart, with eager attention, sdpa and
 by the ends of rows (transformers 5.23, tests go through them). Others make their masks without positions (opt,
 biogpt), carry a state from row to row (mamba), or round a row by what its neighbours choose (mixtures of experts)."""
 
-_LIGER = """
+LIGER = _words("""
     exaone4 gemma gemma2 gemma3_text gemma4_text glm4 gpt_oss granite llama ministral mistral mixtral nemotron olmo2 olmo3
     phi3 qwen2 qwen3 qwen3_5_text qwen3_moe qwen3_next smollm3
-"""
-LIGER = frozenset(_LIGER.split())
+""")
 """Types whose norms, rotary positions and gated layers Liger replaces (liger_kernel 0.8.5, MODEL_TYPE_TO_APPLY_LIGER_FN)."""
 
 NO_LABEL_COUNT = frozenset({"esm", "gemma3n", "gemma4", "gemma4_unified"})
@@ -276,8 +272,6 @@ def has_attention(model_type: str | None, attention: str) -> bool:
 def has_checkpointing(model_type: str | None) -> bool:
     return model_type not in NO_CHECKPOINTING
 
-
-# Which modules of a model LoRA can adapt, and which of the names that were asked for it does not have.
 
 BESIDE_THE_BLOCKS: Mapping[str, tuple[str, ...]] = {
     "bert": ("word_embeddings", "position_embeddings", "token_type_embeddings", "transform.dense", "decoder"),

@@ -31,8 +31,6 @@ from trainwiz.core.files import at_home, open_file, read_small
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import parse_json
 
-# Whether the weights and the tokenizer of a model are here, and what the hub can give where they are not.
-
 AskHub = Callable[[str], HubModel]
 _no_model = partial(Finding, "missing_model", "error", "model.name")
 _no_tokenizer = partial(Finding, "missing_tokenizer", "error", "model.tokenizer")
@@ -63,36 +61,34 @@ def weights_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tup
 
 def _from_hub(spec: ModelSpec, answer: HubModel) -> Finding:
     hub_id = str(spec.hub_id)
-    fetch = Remedy(tr("download them on a machine with network access"), f"hf download {hub_id}")
+    if answer.closed:
+        return Finding("gated_model", "error", "model.name", _licence(hub_id), (_from_scratch(),))
+    if answer.state == "there" and answer.weights:
+        message = tr(
+            "The weights of {hub_id} are not on this machine; {files} will be downloaded when the run starts.",
+            hub_id=hub_id,
+            files=_amount(answer.weights),
+        )
+        now = Remedy(tr("download them now"), f"hf download {hub_id}")
+        return Finding("model_to_download", "warning", "model.name", message, (now,))
+    remedies = [_from_scratch()]
     if answer.state == "unknown":
         message = tr(
             "The weights of {hub_id} are not on this machine, and the Hub has no public model with that name (a "
             "private one needs HF_TOKEN).",
             hub_id=hub_id,
         )
-        return _no_model(message, (_from_scratch(),))
-    if answer.state == "offline":
-        message = tr("The weights of {hub_id} are not on this machine.", hub_id=hub_id)
-        if spec.gated:
-            message += after(tr("Accept its license on its page first."))
-        return _no_model(message, (fetch, _from_scratch()))
-    if answer.closed:
-        return Finding("gated_model", "error", "model.name", _licence(hub_id), (_from_scratch(),))
-    weights = answer.weights
-    if not weights:
+    elif answer.state == "there":
         message = tr(
             "The weights of {hub_id} are not on this machine, and {hub_id} on the Hub has no weights that "
             "transformers can load (model.safetensors).",
             hub_id=hub_id,
         )
-        return _no_model(message, (_from_scratch(),))
-    message = tr(
-        "The weights of {hub_id} are not on this machine; {files} will be downloaded when the run starts.",
-        hub_id=hub_id,
-        files=_amount(weights),
-    )
-    now = Remedy(tr("download them now"), f"hf download {hub_id}")
-    return Finding("model_to_download", "warning", "model.name", message, (now,))
+    else:
+        message = tr("The weights of {hub_id} are not on this machine.", hub_id=hub_id)
+        message += after(tr("Accept its license on its page first.")) if spec.gated else ""
+        remedies.insert(0, Remedy(tr("download them on a machine with network access"), f"hf download {hub_id}"))
+    return _no_model(message, tuple(remedies))
 
 
 def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:
@@ -115,7 +111,8 @@ def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> t
         return ()
     if section.init == "scratch":
         return (_made(spec),)
-    return _on_hub(spec.hub_id, "model.name", ask(spec.hub_id), weights_too=not spec.has_weights)
+    # One download brings both, and what is said of the weights holds for the tokenizer.
+    return (_on_hub(spec.hub_id, "model.name", ask(spec.hub_id)),) if spec.has_weights else ()
 
 
 SAYS_INSTRUCT = re.compile(r"(?i)(^|[-_./])(instruct|chat|it|thinking)([-_.]|$)")
@@ -164,28 +161,25 @@ def _named(name: str, ask: AskHub) -> tuple[Finding, ...]:
             "Unknown tokenizer {name}: not a folder on this machine, and not a Hub ID (owner/name).", name=repr(name)
         )
         return (_no_tokenizer(message),)
-    return _on_hub(name, "model.tokenizer", ask(name), weights_too=False)
+    return (_on_hub(name, "model.tokenizer", ask(name)),)
 
 
-def _on_hub(hub_id: str, where: str, answer: HubModel, *, weights_too: bool) -> tuple[Finding, ...]:
-    if weights_too:
-        # One download brings both, and what is said of the weights holds for the tokenizer.
-        return ()
-    fetch = Remedy(tr("download it on a machine with network access"), f"hf download {hub_id}")
+def _on_hub(hub_id: str, where: str, answer: HubModel) -> Finding:
     if answer.closed:
-        return (Finding("gated_model", "error", where, _licence(hub_id)),)
+        return Finding("gated_model", "error", where, _licence(hub_id))
     if answer.state == "there" and answer.has_tokenizer:
         message = tr(
             "The tokenizer of {hub_id} is not on this machine; it will be downloaded when the run starts.",
             hub_id=hub_id,
         )
-        return (Finding("model_to_download", "warning", where, message),)
+        return Finding("model_to_download", "warning", where, message)
     message = tr(
         "The tokenizer of {hub_id} is not on this machine, and the Hub has no tokenizer with that name.", hub_id=hub_id
     )
     if answer.state == "offline":
         message = tr("The tokenizer of {hub_id} is not on this machine.", hub_id=hub_id)
-    return (Finding("missing_tokenizer", "error", where, message, (fetch,)),)
+    fetch = Remedy(tr("download it on a machine with network access"), f"hf download {hub_id}")
+    return Finding("missing_tokenizer", "error", where, message, (fetch,))
 
 
 def _made(spec: ModelSpec) -> Finding:
@@ -223,8 +217,6 @@ def _amount(files: Mapping[str, int]) -> str:
     size = f"{total / 1e9:.1f} GB" if total >= 1e8 else f"{total / 1e6:.0f} MB"
     return trn("{n} file ({size})", "{n} files ({size})", len(files), size=size)
 
-
-# The model catalogue, and what a model name stands for: catalogue name, hub id, folder, or config.json.
 
 TASKS: tuple[Task, ...] = ("masked-lm", "causal-lm", "seq2seq")
 
@@ -284,7 +276,7 @@ def _find(name: str, online: bool = False) -> Answer:
             return (_with_cache(replace(spec, hub_id=name)) if spec else None), findings
         if online and "/" in name:
             return _models_on_hub(name)
-    return None, (_missing(name),)
+    return None, (_missing(name, HubModel("offline")),)
 
 
 def _models_on_hub(name: str) -> Answer:
@@ -351,7 +343,7 @@ def _remote_code(spec: ModelSpec, section: ModelSection) -> tuple[Finding, ...]:
     return (Finding("remote_code", "warning", "model.trust_remote_code", message),)
 
 
-def _missing(name: str, answer: HubModel | None = None) -> Finding:
+def _missing(name: str, answer: HubModel) -> Finding:
     models = load_models()
     near = difflib.get_close_matches(name.lower(), models, n=2, cutoff=0.5)
     # A model is of one task: only a name that is near enough to be meant is offered as a command.
@@ -359,31 +351,27 @@ def _missing(name: str, answer: HubModel | None = None) -> Finding:
     offline = Remedy(tr("models known offline: {models}", models=", ".join(models)))
     if is_hub_id(name) and "/" in name:
         fetch = Remedy(tr("download it on a machine with network access"), f"hf download {name}")
-        message = tr(_not_cached(answer), name=name)
+        message = tr(_NOT_CACHED["closed" if answer.closed else answer.state], name=name)
         return _no_model(message, (fetch, *meant, offline))
     message = tr("Unknown model {name}: not in the catalog, and not a file or folder on this machine.", name=repr(name))
     message += did_you_mean(near)
     return _no_model(message, (*meant, offline))
 
 
-def _not_cached(answer: HubModel | None) -> str:
-    """The sentence for a model that is on neither side, with a place for its name."""
-    if answer is None or answer.state == "offline":
-        return mark("The model {name} is not in the local Hugging Face cache, and the Hub is disabled or unreachable.")
-    if answer.state == "unknown":
-        return mark(
-            "The model {name} is not in the local Hugging Face cache, and the Hub has no public model with that "
-            "name (a private one needs HF_TOKEN)."
-        )
-    if answer.closed:
-        return mark(
-            "The model {name} is not in the local Hugging Face cache, and it is gated on the Hub: accept its "
-            "license there, then run hf auth login."
-        )
-    return mark("The model {name} is not in the local Hugging Face cache, and it has no config.json on the Hub.")
+_NOT_CACHED = {
+    "offline": mark("The model {name} is not in the local Hugging Face cache, and the Hub is disabled or unreachable."),
+    "unknown": mark(
+        "The model {name} is not in the local Hugging Face cache, and the Hub has no public model with that "
+        "name (a private one needs HF_TOKEN)."
+    ),
+    "closed": mark(
+        "The model {name} is not in the local Hugging Face cache, and it is gated on the Hub: accept its "
+        "license there, then run hf auth login."
+    ),
+    "there": mark("The model {name} is not in the local Hugging Face cache, and it has no config.json on the Hub."),
+}
+"""State of the hub's answer -> the sentence for a model that is on neither side."""
 
-
-# ModelFacts: what a person wants to know of a model beside its architecture: bytes on disk, where its weights are, its licence.
 
 LONGEST_HEAD = 65_536
 """Bytes of a README.md that are searched: the block in front of it is far shorter."""

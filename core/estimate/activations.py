@@ -37,8 +37,6 @@ def slicing_problem(model_type: str) -> str | None:
     )
 
 
-# What LoRA adapters keep for the backward pass beside the frozen block that they sit on.
-
 _SHARED_INPUTS: dict[str, str] = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj", "query", "key", "value", "q", "k", "v"), "attention"),
     **dict.fromkeys(("gate_proj", "up_proj", "wi_0", "wi_1"), "feed-forward"),
@@ -270,32 +268,31 @@ def sliced(work: Workload) -> bool:
     return work.loss_chunk is not None and not work.architecture.pooled
 
 
+def _logits_at_once(work: Workload) -> int:
+    positions = positions_of(work, work.micro_batch)
+    return (min(work.loss_chunk or 0, positions) if sliced(work) else positions) * work.architecture.vocabulary
+
+
 def handed_out_bytes(work: Workload) -> int:
     """At the end of the forward pass: the logits, and accelerate's fp32 copy of them under autocast."""
-    if sliced(work):
-        return 0
     each = work.formats.compute + (SINGLE if work.formats.autocast else 0)
-    return _all(work) * (each + kept_bytes(work))
+    return 0 if sliced(work) else _logits_at_once(work) * (each + _capped_bytes(work))
 
 
 def loss_forward_bytes(work: Workload) -> int:
     """The logits, an fp32 copy where they are not in fp32, and their log-softmax; of one slice where it is sliced."""
-    compute = work.formats.compute
-    if sliced(work):
-        return _slice(work) * (compute + (SINGLE if compute != SINGLE else 0) + SINGLE + kept_bytes(work))
-    out = SINGLE if work.formats.autocast else compute
-    return _all(work) * (out + (SINGLE if out != SINGLE else 0) + SINGLE + kept_bytes(work))
+    out = SINGLE if work.formats.autocast and not sliced(work) else work.formats.compute
+    return _logits_at_once(work) * (_read_bytes(out) + _capped_bytes(work))
 
 
 def loss_backward_bytes(work: Workload) -> int:
     """The kept log-softmax and two gradients of the same size; a slice has its logits beside them."""
-    if sliced(work):
-        compute = work.formats.compute
-        return _slice(work) * (3 * SINGLE + compute + (compute if compute != SINGLE else 0) + kept_bytes(work))
-    return _all(work) * (3 * SINGLE + kept_bytes(work))
+    compute = work.formats.compute
+    beside = compute * (1 if compute == SINGLE else 2) if sliced(work) else 0
+    return _logits_at_once(work) * (3 * SINGLE + beside + _capped_bytes(work))
 
 
-def kept_bytes(work: Workload) -> int:
+def _capped_bytes(work: Workload) -> int:
     """For each logit: what a cap on the logits keeps for its gradient (Gemma 2)."""
     return work.formats.compute if work.architecture.capped_logits else 0
 
@@ -330,11 +327,3 @@ def evaluation_bytes(work: Workload) -> int:
 def _read_bytes(element: int) -> int:
     """For each logit that is read: itself, in fp32, and its log-softmax."""
     return element + (SINGLE if element != SINGLE else 0) + SINGLE
-
-
-def _all(work: Workload) -> int:
-    return positions_of(work, work.micro_batch) * work.architecture.vocabulary
-
-
-def _slice(work: Workload) -> int:
-    return min(work.loss_chunk or 0, positions_of(work, work.micro_batch)) * work.architecture.vocabulary

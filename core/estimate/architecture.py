@@ -307,8 +307,6 @@ def dropout_of(config: Mapping[str, Any], *names: str, default: float = 0.1) -> 
     return default > 0
 
 
-# Blocks of a mixture of experts: many feed-forward parts, of which each token takes a few.
-
 COUNT = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 ACTIVE = ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk")
 WIDTH = ("moe_intermediate_size", "expert_ffn_size", "moe_ffn_hidden_size")
@@ -355,9 +353,6 @@ def _plain_layers(config: Mapping[str, Any], layers: int) -> int:
     named = config.get("mlp_only_layers") or ()
     plain = max(min(first, layers), layers - layers // max(1, step)) + len(named)
     return min(plain, layers - 1)
-
-
-# The classifier that sequence classification puts in place of the vocabulary projection.
 
 
 def classifying(architecture: Architecture, config: Mapping[str, Any], *, pooled: bool) -> Architecture:

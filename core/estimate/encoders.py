@@ -20,8 +20,6 @@ from trainwiz.core.estimate.architecture import (
 )
 from trainwiz.core.estimate.decoders import Traits, read_decoder
 
-# Readers of encoder configs: BERT and its kin, ESM, DistilBERT, ELECTRA, ALBERT, MPNet, DeBERTa, ModernBERT.
-
 Config = Mapping[str, Any]
 _BERT_LIKE = """
     bert roberta xlm-roberta xlm-roberta-xl camembert data2vec-text electra albert mpnet distilbert deberta deberta-v2 esm
@@ -144,9 +142,6 @@ def as_encoder(architecture: Architecture) -> Architecture:
         head_other_parameters=3 * hidden + architecture.vocabulary,
         transform_head=True,
     )
-
-
-# Readers of encoder-decoder configs: T5 and its kin, and BART's (M2M100, Marian, mBART, Pegasus, Blenderbot).
 
 
 def read_t5(config: Config) -> Architecture:

@@ -22,8 +22,6 @@ from trainwiz.core.language import tr
 
 Config = Mapping[str, Any]
 
-# The reader for model types without one of their own: sizes by the names that configs commonly have.
-
 _INNER = ("text_config", "language_config", "llm_config", "decoder")
 """Where a model of several parts keeps the config of its text part."""
 
@@ -229,9 +227,6 @@ def _kinds(config: Config, layers: int, interval: int, *names: str) -> list[str]
 def _with(block: Block, linears: tuple[tuple[str, int, int], ...], other: int, layers: int) -> Block:
     sizes = sum(inputs * outputs for _, inputs, outputs in linears)
     return replace(block, layers=layers, linears=linears, linear_parameters=sizes, other_parameters=other)
-
-
-# From a Hugging Face architecture config (a plain dict) to an Architecture, one reader for each family.
 
 
 def read_architecture(config: Config, task: str = "") -> tuple[Architecture | None, str]:

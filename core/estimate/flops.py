@@ -136,8 +136,6 @@ def _spread(groups: int) -> list[int]:
     return [round((part + 0.5) * groups / MOST_GROUPS + 0.5) for part in range(MOST_GROUPS)]
 
 
-# Floating-point operations and bytes of one optimizer step.
-
 FORWARD = 2
 """A multiplication and an addition for each weight and token."""
 FUSED_BACKWARD = 0.5
@@ -194,14 +192,11 @@ def micro_batch_flops(work: Workload) -> float:
 
 def _adapter_flops(work: Workload) -> float:
     """Of the two products of each adapter, forward."""
-    if not work.lora:
-        return 0.0
-    blocks = ((block, work.micro_batch * work.queries_of(block)) for block in work.architecture.blocks)
     weights = (
-        tokens * block.layers * block_lora_parameters(block, work.lora_rank, work.lora_targets)
-        for block, tokens in blocks
+        work.queries_of(block) * block.layers * block_lora_parameters(block, work.lora_rank, work.lora_targets)
+        for block in work.architecture.blocks
     )
-    return float(FORWARD * sum(weights))
+    return float(FORWARD * work.micro_batch * sum(weights)) if work.lora else 0.0
 
 
 def attention_flops(work: Workload) -> float:
@@ -346,9 +341,6 @@ def _score_flops(work: Workload, block: Block) -> float:
     return 2 * FORWARD * work.micro_batch * queries * (attended + encoded) * block.attention_width
 
 
-# What the processes of a run move between each other in a step.
-
-
 def exchanged_bytes(work: Workload) -> float:
     """Bytes of gradients and sharded weights that a step takes round; a ring moves (N - 1) / N of them over each link.
 
@@ -365,8 +357,6 @@ def exchanged_bytes(work: Workload) -> float:
     stepped = gradients if work.strategy in ("zero1", "zero2") else 0.0
     return sums * 2 * gradients + stepped
 
-
-# The network between the machines of a run: how fast it is, and what a step moves over it.
 
 ASSUMED_GBIT_S = 10.0
 """Where nobody says more: the slower of what servers are sold with. Nothing in a machine tells what its switch does."""

@@ -12,8 +12,6 @@ from trainwiz.core.estimate.workload import SINGLE, Workload
 if TYPE_CHECKING:
     from trainwiz.core.estimate.time import Range
 
-# What a loader worker takes of host RAM. Apart from host.py: the keeper and the monitor need it, and no config.
-
 MIB = 2**20
 
 WORKER_BYTES = 160 * MIB
@@ -224,8 +222,6 @@ def _throughout(needs: HostNeeds) -> dict[str, int]:
     }
 
 
-# Disk: checkpoints x retention, the final model, and logs.
-
 LOG_BYTES = 20 * 2**20
 """Metrics, samples of the machine, TensorBoard files and the log of an ordinary run."""
 TOKENIZER_BYTES = 5 * 2**20
@@ -263,8 +259,6 @@ def disk_needs(
     final = weights + TOKENIZER_BYTES + (whole * (merged + own_base) if work.lora else 0)
     return DiskNeeds(checkpoint, final, (keep + 1) * checkpoint + final + rows_bytes + LOG_BYTES)
 
-
-# Energy of a run: the power of its cards and of the rest of the machine, over its time.
 
 BUSY_LOW, BUSY_HIGH = 0.5, 1.0
 """Share of a card's power limit while it trains. Large matrix products run into the limit; attention, optimizer and

@@ -18,8 +18,6 @@ from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.history.measurement import Measurement, same_kind, same_model, same_step
 from trainwiz.core.language import tr, trn
 
-# Pace from measurements: what this machine did with the very same work, or with the same model in another batch.
-
 BETWEEN_RUNS = {"cuda": 1.06, "mps": 1.10, "cpu": 1.15}
 """Factor by which a run may differ from the one before it on the same machine: clocks, heat, other programs."""
 EACH_DOUBLING = 1.15
@@ -62,7 +60,8 @@ def measured_step(
     if not near or (rate is None and not exact):
         return None
     found = exact[0] if exact else min(near, key=lambda one: (_other_settings(one, work), abs(_doublings(one, usual))))
-    like, formula = bool(exact) and _same_lengths(found, usual), None if rate is None else _then(found, usual, rate)
+    like = bool(exact) and _same_lengths(found, usual)
+    formula = None if rate is None else step_time(_measured_work(found, usual), rate).step.likely
     scale = 1.0
     if not like:
         # A card of no catalogue has no formula: then a step takes as its tokens.
@@ -157,11 +156,6 @@ def measured_start(work: Workload, measurements: Sequence[Measurement]) -> tuple
 def _spread(measurement: Measurement) -> float:
     """Of the steps: the larger of 90 % over median and median over 10 %."""
     return max(measurement.step_high_s / measurement.step_s, measurement.step_s / measurement.step_low_s)
-
-
-def _then(measurement: Measurement, usual: Workload, rate: Rate) -> float:
-    """The formula's seconds for what was measured."""
-    return step_time(_measured_work(measurement, usual), rate).step.likely
 
 
 def _measured_work(measurement: Measurement, usual: Workload) -> Workload:

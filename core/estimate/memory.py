@@ -10,9 +10,9 @@ from trainwiz.core.estimate.traced import (
     NO_EVIDENCE,
     Evidence,
     Kin,
-    MeasuredPeak,
     corrected,
     measured_peak,
+    measured_text,
     nearest_kin,
     replayed,
     traced_evaluation_peak,
@@ -20,6 +20,7 @@ from trainwiz.core.estimate.traced import (
     with_measured_context,
 )
 from trainwiz.core.estimate.workload import KINDS, MemoryVerdict, Tier, Workload, moment_text
+from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.language import tr
 from trainwiz.core.tracing.request import Replay, TraceResult
 
@@ -205,21 +206,20 @@ def _estimate(
     )
 
 
-def _measured(work: Workload, estimate: MemoryEstimate, measured: MeasuredPeak) -> MemoryEstimate:
+def _measured(work: Workload, estimate: MemoryEstimate, measured: Measurement) -> MemoryEstimate:
     """`estimate` with the figures that were measured; its parts are scaled so that they add up to them."""
     beside = overheads(work)
-    used = measured.used
-    if measured.allocated is None:
+    if work.device == "cpu" or measured.peak_allocated_bytes is None:
         # Of a process on a CPU only its resident memory is known: what it holds beside its tensors may be so much
         # more or less than usual before the tensors are.
-        used = used or estimate.device_used_bytes
+        used = (measured.host_rss_bytes if work.device == "cpu" else None) or estimate.device_used_bytes
         least, most = beside.context - beside.spread, beside.context + beside.spread
         reserved = max(0, used - min(most, max(least, used - estimate.reserved_bytes)))
         allocated = int(reserved / beside.reserved.likely)
     else:
-        allocated = measured.allocated
-        reserved = measured.reserved or int(allocated * beside.reserved.likely)
-        used = used or reserved + beside.context
+        allocated = measured.peak_allocated_bytes
+        reserved = measured.peak_reserved_bytes or int(allocated * beside.reserved.likely)
+        used = measured.device_used_bytes or reserved + beside.context
     context = max(0, used - reserved)
     low, high = int(used * (1 - MEASURED_SPREAD)), int(used * (1 + MEASURED_SPREAD))
     return replace(
@@ -233,7 +233,7 @@ def _measured(work: Workload, estimate: MemoryEstimate, measured: MeasuredPeak) 
         safe_bytes=min(high, int(allocated * (1 + MEASURED_SPREAD) * beside.reserved.high) + context),
         breakdown={**_rescaled(estimate.breakdown, allocated), "context": context},
         tier="measured",
-        basis=measured.basis,
+        basis=measured_text(measured.measured_at[:10], "probe" if measured.source == "probe" else "run"),
     )
 
 

@@ -117,8 +117,6 @@ def beyond(work: Workload, *, replayed: bool) -> float:
     return max(shared, BEYOND_VARIED) if lengths_guessed(work, replayed=replayed) else shared
 
 
-# The peak of evaluating and generating: no gradients and no kept activations, but logits, and keys and values.
-
 SCORE_COPIES = 4
 """fp32 tensors of one score for each beam and word: logits, log-softmax, the processed and the summed scores."""
 
@@ -198,9 +196,6 @@ def _inside(work: Workload, block: Block, rows: int) -> int:
     if work.attention == "eager":
         inside = max(inside, 2 * SINGLE * rows * block.heads * queries * max(queries, work.length))
     return inside + position_bias_bytes(work, block, rows, queries)
-
-
-# The peak of one training step: the maximum over its moments, each with what is alive then.
 
 
 @dataclass(frozen=True, slots=True)

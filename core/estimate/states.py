@@ -9,8 +9,6 @@ from trainwiz.core.estimate.quantized import base_bytes
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 from trainwiz.core.export.deepspeed import BUCKET_ELEMENTS
 
-# Sizes of weights, gradients and optimizer states: by when they are there, and for each parameter.
-
 EIGHT_BIT_ADAM = "adamw_bnb_8bit"
 
 

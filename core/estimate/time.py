@@ -378,8 +378,6 @@ COMPILING_HOST_BYTES = 6 * 2**30 // 10
 """More host RAM while it compiles, of all processes of one training process: 0.2 and 0.6 GiB in the same two runs."""
 
 
-# Time of generating text: token by token, each a pass over all weights.
-
 KERNELS_A_LAYER = 45
 """Launches of one layer for one new position, the upkeep of its cache included."""
 SEARCH_S = 0.005

@@ -14,8 +14,6 @@ from trainwiz.core.history.measurement import Measurement, same_work
 from trainwiz.core.language import mark, tr
 from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult
 
-# Evidence: what is known of a workload beyond the formulas.
-
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -47,21 +45,8 @@ class Evidence:
 NO_EVIDENCE = Evidence()
 
 
-# The peak that was measured on this machine with the very same settings.
-
 LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES = 128 << 20, 4 << 30
 """What no CUDA version needs less or more of: other differences are of cached blocks given back, or of other programs."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredPeak:
-    """Bytes of one process; None is what could not be read."""
-
-    allocated: int | None
-    reserved: int | None
-    used: int | None
-    """On a GPU by nvidia-smi's count; on a CPU resident memory."""
-    basis: str
 
 
 def measured_text(day: str, source: str) -> str:
@@ -78,26 +63,19 @@ def rates_text(rates: Rates) -> str:
     return tr("from the speed of this machine, measured {day}; slower while other programs run", day=rates.day)
 
 
-def measured_peak(work: Workload, measurements: Sequence[Measurement], expected: int = 0) -> MeasuredPeak | None:
+def measured_peak(work: Workload, measurements: Sequence[Measurement], expected: int = 0) -> Measurement | None:
     """The fullest of the measurements of the very same settings; None where none says how full it was.
 
     A run whose batches are usually shorter than the longest may never have met that one: its peak counts only where
     it is beyond what was `expected` (bytes allocated; on a CPU resident).
     """
-    same = [
+    same = (
         measurement
         for measurement in measurements
         if _size(measurement, work) > (0 if _met_the_longest(measurement) else expected)
         and same_work(measurement, work)
-    ]
-    if not same:
-        return None
-    fullest = max(same, key=lambda peak: (peak.peak_allocated_bytes or 0, peak.host_rss_bytes or 0))
-    kind = "probe" if fullest.source == "probe" else "run"
-    basis = measured_text(fullest.measured_at[:10], kind)
-    if work.device == "cpu":
-        return MeasuredPeak(None, None, fullest.host_rss_bytes, basis)
-    return MeasuredPeak(fullest.peak_allocated_bytes, fullest.peak_reserved_bytes, fullest.device_used_bytes, basis)
+    )
+    return max(same, key=lambda peak: (peak.peak_allocated_bytes or 0, peak.host_rss_bytes or 0), default=None)
 
 
 def with_measured_context(work: Workload, measurements: Sequence[Measurement]) -> Workload:
@@ -130,8 +108,6 @@ def _met_the_longest(measurement: Measurement) -> bool:
     )
     return measurement.source == "probe" or usual == (measurement.length, measurement.target_length)
 
-
-# The peak that a trace gives: its moments, with the states shared out as the strategy does.
 
 STEP = mark("the optimizer step")
 """Name of the step's moment in a trace."""
@@ -191,8 +167,6 @@ def _shared(work: Workload, states: States, moment: Moment) -> Moment:
     return Moment(moment.name, {kind: max(0, size) for kind, size in parts.items()})
 
 
-# Formulas put right by a trace of the same work in another batch.
-
 STANDING = ("weights", "gradients", "optimizer")
 """Kinds that no batch changes."""
 
@@ -205,31 +179,28 @@ class Kin:
     trace: TraceResult
 
 
+OF_A_BATCH = ("micro_batch", "accumulation", "eval_micro_batch", "strategy", "world_size", "lengths")
+
+
 def nearest_kin(work: Workload, evidence: Evidence) -> Kin | None:
     """The traced workload that differs from `work` in the sizes of its batches alone, the nearest micro-batch first."""
-    if not evidence.traces:
-        return None
-    request = TraceRequest.of(work)
+    request = TraceRequest.of(work) if evidence.traces else None
     if request is None:
         return None
 
-    def batch_of(other: TraceRequest) -> dict[str, Any]:
-        names = ("micro_batch", "accumulation", "eval_micro_batch", "strategy", "world_size", "lengths")
-        return {name: getattr(other, name) for name in names}
-
-    def distance(other: TraceRequest) -> tuple[float, int, int]:
+    def distance(pair: tuple[TraceRequest, TraceResult]) -> tuple[float, int, int, bool]:
+        other, trace = pair
         sizes = other.micro_batch, request.micro_batch
         steps, rows = other.accumulation - request.accumulation, other.eval_micro_batch - request.eval_micro_batch
-        return max(sizes) / min(sizes), abs(steps), abs(rows)
+        return max(sizes) / min(sizes), abs(steps), abs(rows), trace.tier != "full"
 
-    same = [
-        (other, trace) for other, trace in evidence.traces.items() if replace(other, **batch_of(request)) == request
-    ]
-    if not same:
+    batch: dict[str, Any] = {name: getattr(request, name) for name in OF_A_BATCH}
+    same = (pair for pair in evidence.traces.items() if replace(pair[0], **batch) == request)
+    found = min(same, key=distance, default=None)
+    if found is None:
         return None
-    other, trace = min(same, key=lambda pair: (*distance(pair[0]), pair[1].tier != "full"))
-    sizes = {name: getattr(other, name) for name in ("micro_batch", "accumulation", "eval_micro_batch")}
-    return Kin(replace(work, **sizes), trace)
+    sizes: dict[str, Any] = {name: getattr(found[0], name) for name in OF_A_BATCH[:3]}
+    return Kin(replace(work, **sizes), found[1])
 
 
 def corrected(peak: Peak, of_kin: Peak, traced: Peak) -> Peak:

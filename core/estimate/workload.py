@@ -17,8 +17,6 @@ from trainwiz.core.estimate.architecture import (
 )
 from trainwiz.core.language import mark, tr
 
-# Moment: what is allocated at one point of a run. Both the formulas and the traces speak in moments.
-
 KINDS = ("weights", "gradients", "optimizer", "activations", "logits", "temporary")
 
 LAYER = mark("the backward pass of layer {number}")
@@ -48,8 +46,6 @@ class Moment:
         return sum(self.parts.values())
 
 
-# What an estimate says of memory and time, and how far it goes.
-
 MemoryVerdict = Literal["fits", "tight", "does_not_fit"]
 
 
@@ -58,8 +54,6 @@ TimeVerdict = Literal["plausible", "implausible", "impossible", "idle"]
 
 Tier = Literal["analytic", "traced", "measured"]
 
-
-# Workload: what one training process computes, as the memory and time formulas need it.
 
 HALF = 2
 SINGLE = 4
@@ -92,21 +86,15 @@ class Formats:
 
 @cache
 def _formats(precision: str, deepspeed: bool, lora: bool, post_norm: bool, quantized: bool) -> Formats:
-    plain = _plain_formats(precision, deepspeed, lora, post_norm)
-    if quantized and plain.autocast:
-        return replace(plain, residual=SINGLE, products=SINGLE)
-    return replace(plain, products=plain.compute)
-
-
-def _plain_formats(precision: str, deepspeed: bool, lora: bool, post_norm: bool) -> Formats:
     if precision in ("fp32", "tf32"):
-        return Formats(SINGLE, SINGLE, autocast=False, residual=SINGLE)
-    if precision == "bf16-true" or deepspeed:
-        return Formats(HALF, HALF, autocast=False, residual=HALF, adapters=HALF if deepspeed else SINGLE)
-    if lora:
-        # The frozen base is held in half precision; a norm after the sum makes the stream fp32 again.
-        return Formats(HALF, HALF, autocast=True, residual=SINGLE if post_norm else HALF)
-    return Formats(SINGLE, HALF, autocast=True, residual=SINGLE)
+        plain = Formats(SINGLE, SINGLE, autocast=False, residual=SINGLE)
+    elif precision == "bf16-true" or deepspeed:
+        plain = Formats(HALF, HALF, autocast=False, residual=HALF, adapters=HALF if deepspeed else SINGLE)
+    else:
+        # LoRA's frozen base is held in half precision; a norm after the sum makes the stream fp32 again.
+        residual = HALF if lora and not post_norm and not quantized else SINGLE
+        plain = Formats(HALF if lora else SINGLE, HALF, autocast=True, residual=residual)
+    return replace(plain, products=SINGLE if quantized and plain.autocast else plain.compute)
 
 
 @dataclass(frozen=True, slots=True)

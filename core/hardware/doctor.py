@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from trainwiz.core.errors import after
-from trainwiz.core.hardware.install import NEEDED, install_line, python_command, torch_line, training_line
+from trainwiz.core.hardware.install import NEEDED, install_line, torch_line, training_line
 from trainwiz.core.hardware.machine import GIB, Machine, describe_gpus
 from trainwiz.core.hardware.nvml import DRIVER_UPDATED, NO_LIBRARY, NOT_LOADED
 from trainwiz.core.hardware.read import Tools
 from trainwiz.core.hardware.visible import AMPERE, choose_attention, choose_precision, choose_tf32, weakest_gpu
 from trainwiz.core.language import mark, tr, trn
-
-# Check: one thing that a training may need, whether it is here, and what cures it if it is not.
 
 CheckStatus = Literal["ok", "warning", "missing"]
 
@@ -43,55 +41,46 @@ def can_train(checks: tuple[Check, ...]) -> bool:
     return not any(check.required and check.status == "missing" for check in checks)
 
 
-# The checks that concern the GPU: driver, cards, torch's build, bf16, TF32, FlashAttention.
+class Answer(NamedTuple):
+    """Of one look, as a Check has it."""
+
+    status: CheckStatus
+    reason: str
+    remedy: str | None = None
+    command: str | None = None
+
 
 ONLY_WITH_CARD = mark("Only needed with an NVIDIA GPU; this machine can train without it.")
 
 
-def check_gpu_features(machine: Machine, tools: Tools) -> tuple[Check, ...]:
-    if machine.platform == "darwin":
-        return (_mps(machine), _bf16(machine))
-    return (
-        _driver(machine, tools),
-        *_gpus(machine),
-        _torch_cuda(machine, tools),
-        _bf16(machine),
-        _tf32(machine),
-        _flash_attention(machine, tools),
-    )
-
-
-def _mps(machine: Machine) -> Check:
-    check = partial(Check, "mps", tr("Apple GPU (MPS)"))
+def _mps(machine: Machine, tools: Tools) -> Answer:
     if machine.accelerator == "mps":
-        return check("ok", describe_gpus(machine.visible_gpus))
+        return Answer("ok", describe_gpus(machine.visible_gpus))
     reason = machine.unavailable.get("gpus", tr("no Apple GPU"))
-    return check("missing", reason, tr("Install a Python build for arm64, or update macOS."))
+    return Answer("missing", reason, tr("Install a Python build for arm64, or update macOS."))
 
 
-def _driver(machine: Machine, tools: Tools) -> Check:
-    check = partial(Check, "driver", tr("NVIDIA driver"))
+def _driver(machine: Machine, tools: Tools) -> Answer:
     drivers = [gpu.driver for gpu in machine.gpus if gpu.driver is not None]
     problem = machine.unavailable.get("gpus")
     if drivers and problem is None:
         cuda = machine.cuda_driver_version
-        return check("ok", tr("version {driver}, CUDA up to {cuda}", driver=drivers[0], cuda=cuda))
-    missing = partial(check, "missing")
+        return Answer("ok", tr("version {driver}, CUDA up to {cuda}", driver=drivers[0], cuda=cuda))
     reason = problem or tr("the driver does not report its version")
     if problem == tr(NO_LIBRARY) and not tools.nvidia_cards and not machine.wsl:
-        return missing(tr("{reason}; no NVIDIA GPU on the PCI bus", reason=reason), tr(ONLY_WITH_CARD))
+        return Answer("missing", tr("{reason}; no NVIDIA GPU on the PCI bus", reason=reason), tr(ONLY_WITH_CARD))
     if machine.wsl:
         remedy = tr("Install the NVIDIA driver in Windows (not inside WSL), then restart WSL.")
-        return missing(reason, remedy, "wsl.exe --shutdown")
+        return Answer("missing", reason, remedy, "wsl.exe --shutdown")
     if problem == tr(DRIVER_UPDATED):
-        return missing(reason, tr("Reboot."), "sudo reboot")
+        return Answer("missing", reason, tr("Reboot."), "sudo reboot")
     if problem == tr(NOT_LOADED):
-        return missing(reason, tr("Load it; if that fails, reinstall it."), "sudo modprobe nvidia")
+        return Answer("missing", reason, tr("Load it; if that fails, reinstall it."), "sudo modprobe nvidia")
     if tools.container:
         remedy = tr("Start the container with GPU access (NVIDIA Container Toolkit).")
-        return missing(reason, remedy, "docker run --gpus all ...")
+        return Answer("missing", reason, remedy, "docker run --gpus all ...")
     if problem != tr(NO_LIBRARY):
-        return missing(reason, tr("Check what the driver sees."), "nvidia-smi")
+        return Answer("missing", reason, tr("Check what the driver sees."), "nvidia-smi")
     command = "sudo ubuntu-drivers install"
     if tools.distribution != "ubuntu":
         command = tools.install("nvidia-driver", "akmod-nvidia", "nvidia")
@@ -101,65 +90,49 @@ def _driver(machine: Machine, tools: Tools) -> Check:
         tools.nvidia_cards,
         reason=reason,
     )
-    return missing(found, tr("Install it, then reboot."), command)
+    return Answer("missing", found, tr("Install it, then reboot."), command)
 
 
-def _gpus(machine: Machine) -> tuple[Check, ...]:
-    """One check for what is visible, and one for each card that does not answer."""
-    if not machine.gpus:
-        return ()
-    remedy = tr("Reset it while no program is using it; if that fails, reboot.")
-    lost = tuple(
-        Check(
-            f"gpu_{gpu.index}",
-            f"GPU {gpu.index}",
-            "missing",
-            gpu.unavailable["gpu"],
-            remedy,
-            f"sudo nvidia-smi --gpu-reset -i {gpu.index}",
-        )
-        for gpu in machine.gpus
-        if "gpu" in gpu.unavailable
-    )
-    check = partial(Check, "gpus", "GPUs")
+def _gpus(machine: Machine, tools: Tools) -> Answer:
     notes = " ".join(machine.notes)
     if machine.visible_gpus:
-        visible = check("ok", describe_gpus(machine.visible_gpus))
-    elif machine.cuda_visible_devices is not None:
+        return Answer("ok", describe_gpus(machine.visible_gpus))
+    if machine.cuda_visible_devices is not None:
         reason = notes or tr("CUDA_VISIBLE_DEVICES hides every GPU")
-        visible = check("missing", reason, tr("Make the GPUs visible to programs."), "unset CUDA_VISIBLE_DEVICES")
-    else:
-        visible = check("missing", notes or tr("no usable GPU"), tr("See the lines below."))
-    return (visible, *lost)
+        return Answer("missing", reason, tr("Make the GPUs visible to programs."), "unset CUDA_VISIBLE_DEVICES")
+    return Answer("missing", notes or tr("no usable GPU"), tr("See the lines below."))
 
 
-def _torch_cuda(machine: Machine, tools: Tools) -> Check:
-    check = partial(Check, "torch_cuda", tr("CUDA build of torch"))
+def _lost_gpus(machine: Machine) -> list[Check]:
+    remedy = tr("Reset it while no program is using it; if that fails, reboot.")
+    return [
+        Check(f"gpu_{one}", f"GPU {one}", "missing", lost, remedy, f"sudo nvidia-smi --gpu-reset -i {one}")
+        for one, lost in ((gpu.index, gpu.unavailable["gpu"]) for gpu in machine.gpus if "gpu" in gpu.unavailable)
+    ]
+
+
+def _torch_cuda(machine: Machine, tools: Tools) -> Answer:
     command = torch_line(machine) if machine.libraries.has("torch") else training_line(machine)
     if machine.torch_cuda is None:
         reason = machine.unavailable.get("torch_cuda", tr("torch is not installed"))
-        if not _may_have_card(machine, tools):
-            return check("missing", reason, tr(ONLY_WITH_CARD))
+        # WSL and some containers list no PCI devices, though there is a driver.
+        driver = machine.unavailable.get("gpus") in {tr(NOT_LOADED), tr(DRIVER_UPDATED)}
+        if not (machine.gpus or tools.nvidia_cards or driver):
+            return Answer("missing", reason, tr(ONLY_WITH_CARD))
         remedy = tr("Until then, training runs on the CPU: install the CUDA build (several GB).")
-        return check("missing", reason, remedy, command)
+        return Answer("missing", reason, remedy, command)
     reason = tr("built for CUDA {version}", version=machine.torch_cuda)
     gpu = weakest_gpu(machine)
     if gpu is not None and gpu.capability is not None:
         problem = _not_built_for(gpu.capability, machine.torch_cuda, machine.libraries.versions.get("torch"))
         if problem is not None:
             reason = tr("{built}: {problem}", built=reason, problem=problem)
-            return check("missing", reason, tr("Install a build that supports this GPU."), command)
-    driver = machine.cuda_driver_version
-    if driver is not None and _numbers(machine.torch_cuda)[0] > _numbers(driver)[0]:
-        reason = tr("{built}, but the driver supports CUDA {version} at most", built=reason, version=driver)
-        return check("missing", reason, tr("Install a build for the driver's CUDA, or update the driver."), command)
-    return check("ok", reason)
-
-
-def _may_have_card(machine: Machine, tools: Tools) -> bool:
-    """A card is seen, or a driver that cannot show it: WSL and some containers list no PCI devices."""
-    driver = machine.unavailable.get("gpus") in {tr(NOT_LOADED), tr(DRIVER_UPDATED)}
-    return bool(machine.gpus) or bool(tools.nvidia_cards) or driver
+            return Answer("missing", reason, tr("Install a build that supports this GPU."), command)
+    driver_cuda = machine.cuda_driver_version
+    if driver_cuda is not None and _numbers(machine.torch_cuda)[0] > _numbers(driver_cuda)[0]:
+        reason = tr("{built}, but the driver supports CUDA {version} at most", built=reason, version=driver_cuda)
+        return Answer("missing", reason, tr("Install a build for the driver's CUDA, or update the driver."), command)
+    return Answer("ok", reason)
 
 
 def _not_built_for(capability: tuple[int, int], cuda: str, torch: str | None) -> str | None:
@@ -178,31 +151,29 @@ def _not_built_for(capability: tuple[int, int], cuda: str, torch: str | None) ->
     return None
 
 
-def _bf16(machine: Machine) -> Check:
+def _bf16(machine: Machine, tools: Tools) -> Answer:
     value, reason = choose_precision(machine)
-    lacking = value != "bf16"
-    remedy = tr("Training uses {value}.", value=value) if lacking else None
-    return Check("bf16", "bf16", "missing" if lacking else "ok", reason, remedy)
+    if value == "bf16":
+        return Answer("ok", reason)
+    return Answer("missing", reason, tr("Training uses {value}.", value=value))
 
 
-def _tf32(machine: Machine) -> Check:
+def _tf32(machine: Machine, tools: Tools) -> Answer:
     value, reason = choose_tf32(machine)
-    remedy = None if value else tr("fp32 computations use full precision.")
-    return Check("tf32", "TF32", "ok" if value else "missing", reason, remedy)
+    return Answer("ok", reason) if value else Answer("missing", reason, tr("fp32 computations use full precision."))
 
 
-def _flash_attention(machine: Machine, tools: Tools) -> Check:
-    check = partial(Check, "flash_attention", "FlashAttention-2")
+def _flash_attention(machine: Machine, tools: Tools) -> Answer:
     value, reason = choose_attention(machine)
     if value == "flash_attention_2":
-        return check("ok", reason)
+        return Answer("ok", reason)
     gpu = weakest_gpu(machine)
     if gpu is None or gpu.capability is None or gpu.capability < AMPERE:
-        return check("missing", reason, tr("Attention uses sdpa."))
+        return Answer("missing", reason, tr("Attention uses sdpa."))
     remedy = tr("Attention uses sdpa until flash-attn is installed (building it needs nvcc and half an hour).")
     if machine.torch_cuda is None:
         remedy += after(tr("Install the CUDA build of torch first."))
-    return check(
+    return Answer(
         "missing", reason, remedy, install_line(machine.installer, "flash-attn", options="--no-build-isolation")
     )
 
@@ -212,8 +183,6 @@ def _numbers(version: str) -> tuple[int, int]:
     major, minor, *_ = [*(int(part) for part in re.findall(r"\d+", version)), 0, 0]
     return major, minor
 
-
-# What a computer has and lacks, feature by feature. Pure: from a Machine and its Tools.
 
 SMALL_SHARED_BYTES = 1 * GIB
 """Docker's default is 64 MiB, which a single worker's batches can overflow; the run then dies with a bus error."""
@@ -225,119 +194,112 @@ LOW_RAM_BYTES = 15 * GIB
 SCARCE_RAM_BYTES = 4 * GIB
 
 
-def check_machine(machine: Machine, tools: Tools) -> tuple[Check, ...]:
-    """All checks, in the order in which they matter."""
-    return (
-        _libraries(machine, tools),
-        *check_gpu_features(machine, tools),
-        *_deepspeed(machine, tools),
-        _shared_memory(machine, tools),
-        _disk(machine),
-        _ram(machine),
-        *_nvml_package(tools),
-    )
-
-
-def _libraries(machine: Machine, tools: Tools) -> Check:
-    check = partial(Check, "libraries", tr("Training libraries"), required=True)
+def _libraries(machine: Machine, tools: Tools) -> Answer:
     missing = [name for name in NEEDED if not machine.libraries.has(name)]
     if missing:
         reason = tr("{missing} cannot be imported", missing=", ".join(missing))
-        return check("missing", reason, tr("Install the missing libraries."), training_line(machine))
-    return check("ok", ", ".join(f"{name} {machine.libraries.versions[name]}" for name in NEEDED[:4]))
+        return Answer("missing", reason, tr("Install the missing libraries."), training_line(machine))
+    return Answer("ok", ", ".join(f"{name} {machine.libraries.versions[name]}" for name in NEEDED[:4]))
 
 
-def _deepspeed(machine: Machine, tools: Tools) -> tuple[Check, Check]:
-    check = partial(Check, "deepspeed", "DeepSpeed")
+def _deepspeed(machine: Machine, tools: Tools) -> Answer:
     if machine.libraries.has("deepspeed"):
-        library = check("ok", tr("version {version}", version=machine.libraries.versions["deepspeed"]))
-    else:
-        library = check(
-            "missing",
-            tr("deepspeed cannot be imported: ZeRO and offload are unavailable"),
-            tr("Build it against the installed torch."),
-            training_line(machine, "[deepspeed]"),
-        )
-    return library, _compiler(machine, tools)
+        return Answer("ok", tr("version {version}", version=machine.libraries.versions["deepspeed"]))
+    reason = tr("deepspeed cannot be imported: ZeRO and offload are unavailable")
+    return Answer("missing", reason, tr("Build it against the installed torch."), training_line(machine, "[deepspeed]"))
 
 
-def _compiler(machine: Machine, tools: Tools) -> Check:
+def _compiler(machine: Machine, tools: Tools) -> Answer:
     """DeepSpeed builds its CPU Adam at the first run; with a CUDA build of torch that needs CUDA's headers too."""
-    cuda = machine.torch_cuda
+    nvcc = tr("nvcc (CUDA {version} toolkit)", version=machine.torch_cuda)
     parts = (
         (tools.cpp_compiler is None, "g++", tools.install("g++", "gcc-c++", "gcc")),
         (not tools.python_headers, "Python.h", tools.install("python3-dev", "python3-devel", "python")),
         (tools.ninja is None, "ninja", training_line(machine, "[deepspeed]")),
-        (
-            cuda is not None and tools.nvcc is None,
-            tr("nvcc (CUDA {version} toolkit)", version=cuda),
-            tools.install("nvidia-cuda-toolkit", "cuda-toolkit", "cuda"),
-        ),
+        (machine.torch_cuda and not tools.nvcc, nvcc, tools.install("nvidia-cuda-toolkit", "cuda-toolkit", "cuda")),
     )
     lacking = [(name, command) for missing, name, command in parts if missing]
-    check = partial(Check, "deepspeed_compiler", tr("Compiler for DeepSpeed"))
     if not lacking:
-        return check("ok", f"{tools.cpp_compiler}, {tools.ninja}")
+        return Answer("ok", f"{tools.cpp_compiler}, {tools.ninja}")
     names = ", ".join(name for name, _ in lacking)
     reason = tr("{lacking} not found: AdamW for offload cannot be built", lacking=names)
-    return check("missing", reason, tr("Install them."), " && ".join(command for _, command in lacking))
+    return Answer("missing", reason, tr("Install them."), " && ".join(command for _, command in lacking))
 
 
-def _shared_memory(machine: Machine, tools: Tools) -> Check:
-    check = partial(Check, "shared_memory", tr("Shared memory"))
+def _shared_memory(machine: Machine, tools: Tools) -> Answer:
     size = machine.shared_memory_bytes
     if size is None:
         reason = machine.unavailable.get("shared_memory_bytes", tr("unknown"))
         if machine.platform != "linux":
-            return check("ok", tr("not needed on this machine ({reason})", reason=reason))
-        return check("warning", reason, tr("Run without data loader workers."))
+            return Answer("ok", tr("not needed on this machine ({reason})", reason=reason))
+        return Answer("warning", reason, tr("Run without data loader workers."))
     if size >= SMALL_SHARED_BYTES:
-        return check("ok", tr("/dev/shm has {size}", size=_gib(size)))
+        return Answer("ok", tr("/dev/shm has {size}", size=_gib(size)))
     reason = tr("/dev/shm has {size}: data loader workers die with a bus error when it is full", size=_gib(size))
     if tools.container:
         remedy = tr("Start the container with more shared memory. Or run without data loader workers.")
-        return check("warning", reason, remedy, "docker run --shm-size=8g ...")
+        return Answer("warning", reason, remedy, "docker run --shm-size=8g ...")
     remedy = tr("Enlarge it. Or run without data loader workers.")
-    return check("warning", reason, remedy, "sudo mount -o remount,size=8G /dev/shm")
+    return Answer("warning", reason, remedy, "sudo mount -o remount,size=8G /dev/shm")
 
 
-def _disk(machine: Machine) -> Check:
-    check = partial(Check, "disk", tr("Disk"))
+def _disk(machine: Machine, tools: Tools) -> Answer:
     free = machine.disk_free_bytes
     if free is None:
         reason = machine.unavailable.get("disk_free_bytes", tr("unknown"))
-        return check("warning", reason, tr("Choose another output folder (--output-dir)."))
+        return Answer("warning", reason, tr("Choose another output folder (--output-dir)."))
     found = tr("{free} free at {path}", free=_gib(free), path=machine.disk_path)
     if free < NO_DISK_BYTES:
-        remedy = tr("Free some space, or choose another output folder (--output-dir).")
-        return check("missing", found, remedy, required=True)
+        return Answer("missing", found, tr("Free some space, or choose another output folder (--output-dir)."))
     if free < SMALL_DISK_BYTES:
         remedy = tr("Checkpoints of large models will not fit: choose another output folder (--output-dir) for them.")
-        return check("warning", found, remedy)
-    return check("ok", found)
+        return Answer("warning", found, remedy)
+    return Answer("ok", found)
 
 
-def _ram(machine: Machine) -> Check:
-    check = partial(Check, "ram", tr("RAM"))
+def _ram(machine: Machine, tools: Tools) -> Answer:
     available, total = machine.ram_available_bytes, machine.ram_total_bytes
     found = tr("{ram_available} of {ram_total} available", ram_available=_gib(available), ram_total=_gib(total))
     if available < SCARCE_RAM_BYTES:
-        return check("warning", found, tr("Close other programs, or train a small model."))
+        return Answer("warning", found, tr("Close other programs, or train a small model."))
     if total < LOW_RAM_BYTES:
-        return check("warning", found, tr("Rows are streamed and no data loader workers are started."))
-    return check("ok", found)
-
-
-def _nvml_package(tools: Tools) -> tuple[Check, ...]:
-    version = tools.superseded_pynvml
-    if version is None:
-        return ()
-    reason = tr("pynvml {version} is installed, and torch warns about it on every start", version=version)
-    pip = f"{python_command()} -m pip"
-    command = f"{pip} uninstall -y pynvml && {pip} install --force-reinstall nvidia-ml-py"
-    remedy = tr("nvidia-ml-py provides the same module.")
-    return (Check("nvml_package", tr("NVML package"), "warning", reason, remedy, command),)
+        return Answer("warning", found, tr("Rows are streamed and no data loader workers are started."))
+    return Answer("ok", found)
 
 
 def _gib(size_bytes: int) -> str:
     return f"{size_bytes / GIB:.1f} GiB" if size_bytes >= GIB / 10 else f"{size_bytes / 1024**2:.0f} MiB"
+
+
+CHECKS: dict[str, tuple[str, Callable[[Machine, Tools], Answer]]] = {
+    "libraries": (mark("Training libraries"), _libraries),
+    "mps": (mark("Apple GPU (MPS)"), _mps),
+    "driver": (mark("NVIDIA driver"), _driver),
+    "gpus": ("GPUs", _gpus),
+    "torch_cuda": (mark("CUDA build of torch"), _torch_cuda),
+    "bf16": ("bf16", _bf16),
+    "tf32": ("TF32", _tf32),
+    "flash_attention": ("FlashAttention-2", _flash_attention),
+    "deepspeed": ("DeepSpeed", _deepspeed),
+    "deepspeed_compiler": (mark("Compiler for DeepSpeed"), _compiler),
+    "shared_memory": (mark("Shared memory"), _shared_memory),
+    "disk": (mark("Disk"), _disk),
+    "ram": (mark("RAM"), _ram),
+}
+"""Feature -> its title and what looks at it, in the order in which they matter."""
+
+
+def check_machine(machine: Machine, tools: Tools) -> tuple[Check, ...]:
+    """All checks that concern this machine."""
+    apple, checks = machine.platform == "darwin", list[Check]()
+    left_out = {"driver", "gpus", "torch_cuda", "tf32", "flash_attention"} if apple else {"mps"}
+    left_out |= set() if machine.gpus else {"gpus"}
+    for feature, (title, look) in CHECKS.items():
+        if feature in left_out:
+            continue
+        found = look(machine, tools)
+        required = feature == "libraries" or (feature == "disk" and found.status == "missing")
+        checks.append(Check(feature, tr(title), *found, required=required))
+        if feature == "gpus":
+            checks += _lost_gpus(machine)
+    return tuple(checks)

@@ -22,8 +22,6 @@ from trainwiz.core.hardware.nvml import (
 )
 from trainwiz.core.language import mark, tr
 
-# How the cards of one computer are joined: NVLink, a PCIe switch, or the long way round.
-
 _LEVELS: dict[int, str] = {
     pynvml.NVML_TOPOLOGY_INTERNAL: mark("same board"),
     pynvml.NVML_TOPOLOGY_SINGLE: mark("one PCIe switch"),
@@ -45,29 +43,20 @@ def read_links(handles: Mapping[int, Any]) -> dict[int, tuple[str, ...]]:
         return {}
     buses = {index: _bus(handle) for index, handle in handles.items()}
     peers = {index: _nvlink_peers(handle) for index, handle in handles.items()}
-    return {
-        one: tuple(
-            f"GPU{other}: {_link(handles[one], handles[other], peers[one], peers[other], buses[other])}"
-            for other in handles
-            if other != one
-        )
-        for one in handles
-    }
 
+    def link(one: int, other: int) -> str:
+        direct = sum(bus == buses[other] for bus in peers[one][0])
+        if direct:
+            return f"NVLink x{direct}"
+        if peers[one][1] and peers[other][1]:
+            return tr("NVLink x{count} through NVSwitch", count=min(peers[one][1], peers[other][1]))
+        try:
+            level = int(call("nvmlDeviceGetTopologyCommonAncestor", handles[one], handles[other]))
+        except Unreadable as error:
+            return f"{tr(UNKNOWN_LINK)} ({error.reason})"
+        return tr(_LEVELS[level]) if level in _LEVELS else tr("PCIe (topology level {level})", level=level)
 
-def _link(
-    one: Any, other: Any, peers: tuple[list[Bus], int], other_peers: tuple[list[Bus], int], other_bus: Bus | None
-) -> str:
-    direct = sum(bus == other_bus for bus in peers[0]) if other_bus is not None else 0
-    if direct:
-        return f"NVLink x{direct}"
-    if peers[1] and other_peers[1]:
-        return tr("NVLink x{count} through NVSwitch", count=min(peers[1], other_peers[1]))
-    try:
-        level = int(call("nvmlDeviceGetTopologyCommonAncestor", one, other))
-    except Unreadable as error:
-        return f"{tr(UNKNOWN_LINK)} ({error.reason})"
-    return tr(_LEVELS[level]) if level in _LEVELS else tr("PCIe (topology level {level})", level=level)
+    return {one: tuple(f"GPU{other}: {link(one, other)}" for other in handles if other != one) for one in handles}
 
 
 def _bus(handle: Any) -> Bus | None:
@@ -95,9 +84,6 @@ def _nvlink_peers(handle: Any) -> tuple[list[Bus], int]:
             # The first link that the card does not have: there are none behind it.
             break
     return cards, switches
-
-
-# Every NVIDIA GPU of this computer, read by NVML. One card that fails leaves the others as they are.
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,8 +142,6 @@ def text_of(path: Path) -> str:
         return ""
 
 
-# The computer around the GPUs: cores, memory, disk, shared memory, and what kind of system it is.
-
 SHARED_MEMORY = Path("/dev/shm")
 
 

@@ -62,8 +62,6 @@ def _is_ours(name: str) -> bool:
     return found is not None and Path(found).absolute() == Path(sys.executable).absolute().with_name(name)
 
 
-# Lines to type.
-
 TORCH_INDEX = "https://download.pytorch.org/whl/"
 OLD_CARDS = "cu126"
 """PyTorch's builds for CUDA 12.6: the only ones of 2.11 to 2.14 that still hold Pascal and Volta."""
@@ -135,9 +133,6 @@ def _as_installed(extra: str) -> str:
         told = {}
     url = f"{told['vcs_info']['vcs']}+{told['url']}" if "vcs_info" in told else told.get("url")
     return f"trainwiz{extra} @ {url}" if url else f"trainwiz{extra}"
-
-
-# What is not here.
 
 
 def missing(needed: Sequence[str] = NEEDED) -> list[str]:

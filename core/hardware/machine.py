@@ -14,8 +14,6 @@ from typing import Any, Literal
 from trainwiz.core.errors import os_reason
 from trainwiz.core.language import mark, tr, trn
 
-# Machine and Gpu: what a computer is, as values. How they are read is in the modules beside this one.
-
 UNKNOWN_LINK = mark("unknown")
 """How a link between two cards is called that cannot be read."""
 
@@ -143,8 +141,6 @@ class Machine:
         return asdict(self)
 
 
-# A machine in one line.
-
 GIB = 1024**3
 
 
@@ -171,8 +167,6 @@ def gpu_label(gpu: Gpu) -> str:
         return f"{name} MIG {gpu.mig}"
     return name
 
-
-# Which libraries can be imported here, found without importing any of them.
 
 _REPORTERS = "tensorboard wandb mlflow comet_ml clearml trackio swanlab codecarbon dvclive"
 REPORTERS: dict[str, str] = {name: name.replace("_", "-") for name in _REPORTERS.split()}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -13,9 +11,6 @@ import pynvml
 from trainwiz.core.language import mark, tr
 
 T = TypeVar("T")
-
-WSL_LIBRARY = Path("/usr/lib/wsl/lib/libnvidia-ml.so.1")
-"""Where Windows puts the driver's library; not every WSL distribution searches there."""
 
 NO_LIBRARY = mark("no NVIDIA driver is installed: libnvidia-ml.so.1 was not found")
 NOT_LOADED = mark("the NVIDIA driver is installed but not loaded")
@@ -138,8 +133,6 @@ class NvmlSession:
         try:
             call("nvmlInit")
         except Unreadable as error:
-            if error.code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND and _load_wsl_library():
-                return self.open()
             self.error = error.reason
             return False
         self.error = None
@@ -162,22 +155,6 @@ class NvmlSession:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-_wsl_library_loaded = False
-
-
-def _load_wsl_library() -> bool:
-    """Load the library that the search path missed; a later load by its plain name then finds it."""
-    global _wsl_library_loaded
-    if _wsl_library_loaded or not WSL_LIBRARY.exists():
-        return False
-    try:
-        ctypes.CDLL(str(WSL_LIBRARY), mode=ctypes.RTLD_GLOBAL)
-    except OSError:
-        return False
-    _wsl_library_loaded = True
-    return True
 
 
 def device_memory(handle: Any) -> tuple[int, int, int]:

@@ -55,36 +55,23 @@ class Rates:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Rates:
-        """KeyError, TypeError or ValueError for what is not rates."""
-        threads, disk, load = values["threads"], values["disk_bytes_per_s"], float(values["load"])
-        if not 0 <= load <= 1:
-            raise ValueError(load)
-        return cls(
-            device=str(values["device"]),
-            threads=None if threads is None else int(_positive(threads)),
-            products=tuple(map(_product, values["products"])),
-            attention=tuple(map(_product, values["attention"])),
-            bytes_per_s=_positive(values["bytes_per_s"]),
-            launch_s=_positive(values["launch_s"]),
-            adam_parameters_per_s=_positive(values["adam_parameters_per_s"]),
-            disk_bytes_per_s=None if disk is None else _positive(disk),
-            load=load,
-            day=date.fromisoformat(values["day"]).isoformat(),
-            versions={str(name): str(version) for name, version in values["versions"].items()},
-            fresh_bytes_per_s=None if (fresh := values.get("fresh_bytes_per_s")) is None else _positive(fresh),
-        )
+        """ValueError for what is not rates."""
+        from pydantic import TypeAdapter  # takes a tenth of a second
 
-
-def _product(values: Mapping[str, Any]) -> ProductRate:
-    rows, width = (int(_positive(values[name])) for name in ("rows", "width"))
-    return ProductRate(str(values["format"]), rows, width, _positive(values["flops_per_s"]))
-
-
-def _positive(value: Any) -> float:
-    """`value`; raises ValueError unless it is a number above 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
-        raise ValueError(value)
-    return value
+        found = TypeAdapter(cls).validate_python(dict(values))
+        numbers = [
+            found.bytes_per_s,
+            found.launch_s,
+            found.adam_parameters_per_s,
+            found.threads,
+            found.disk_bytes_per_s,
+        ]
+        parts = [size for one in (*found.products, *found.attention) for size in (one.rows, one.width, one.flops_per_s)]
+        known = (number for number in (*numbers, found.fresh_bytes_per_s, *parts) if number is not None)
+        if not (all(0 < number < inf for number in known) and 0 <= found.load <= 1):
+            raise ValueError(found)
+        date.fromisoformat(found.day)
+        return found
 
 
 def product_rate(rates: Sequence[ProductRate], format: str, rows: float, width: float) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import re
@@ -24,8 +23,6 @@ from trainwiz.core.hardware.machine import Accelerator, Gpu, Machine, describe, 
 from trainwiz.core.hardware.visible import VARIABLE, mark_visible
 from trainwiz.core.language import mark, tr
 
-# What stands around a training: compilers, headers, package managers, and cards that no driver serves.
-
 NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASS = "0x03"
 """PCI class of graphics cards; server cards are "3D controllers" of the same class."""
@@ -44,8 +41,6 @@ class Tools:
     distribution: str = ""
     """ID of /etc/os-release: "ubuntu", "debian", "fedora", ..."""
     container: bool = False
-    superseded_pynvml: str | None = None
-    """Version of the PyPI package that is called pynvml, which torch warns about."""
 
     def install(self, apt: str, dnf: str | None = None, pacman: str | None = None) -> str:
         """The command that installs a system package here."""
@@ -58,23 +53,21 @@ class Tools:
 
 def find_tools(root: Path = Path("/")) -> Tools:
     """Look around on this computer; starts no process."""
+    # A venv's own programs count also where the venv is not activated.
+    beside_python = Path(sys.executable).parent / "ninja"
+    release = host.text_of(root / "etc/os-release").splitlines()
     return Tools(
-        nvidia_cards=_nvidia_cards(root),
+        nvidia_cards=sum(
+            host.text_of(device / "vendor").strip() == NVIDIA_VENDOR
+            and host.text_of(device / "class").startswith(DISPLAY_CLASS)
+            for device in (root / "sys/bus/pci/devices").glob("*")
+        ),
         cpp_compiler=shutil.which(os.environ.get("CXX") or "g++") or shutil.which("c++"),
-        ninja=shutil.which("ninja") or _beside_python("ninja"),
+        ninja=shutil.which("ninja") or (str(beside_python) if beside_python.exists() else None),
         nvcc=_nvcc(root),
         python_headers=(Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
-        distribution=_distribution(root),
+        distribution=next((line.partition("=")[2].strip('"') for line in release if line.startswith("ID=")), ""),
         container=any((root / mark).exists() for mark in (".dockerenv", "run/.containerenv")),
-        superseded_pynvml=_superseded_pynvml(),
-    )
-
-
-def _nvidia_cards(root: Path) -> int:
-    return sum(
-        host.text_of(device / "vendor").strip() == NVIDIA_VENDOR
-        and host.text_of(device / "class").startswith(DISPLAY_CLASS)
-        for device in (root / "sys/bus/pci/devices").glob("*")
     )
 
 
@@ -86,26 +79,6 @@ def _nvcc(root: Path) -> str | None:
             return str(candidate)
     return shutil.which("nvcc")
 
-
-def _beside_python(name: str) -> str | None:
-    """A venv's own programs count also where the venv is not activated."""
-    candidate = Path(sys.executable).parent / name
-    return str(candidate) if candidate.exists() else None
-
-
-def _distribution(root: Path) -> str:
-    lines = host.text_of(root / "etc/os-release").splitlines()
-    return next((line.partition("=")[2].strip('"') for line in lines if line.startswith("ID=")), "")
-
-
-def _superseded_pynvml() -> str | None:
-    try:
-        return importlib.metadata.version("pynvml")
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-# Read this computer: one Machine, every value that cannot be read with its reason.
 
 T = TypeVar("T")
 
@@ -208,8 +181,6 @@ def _read(name: str, read: Callable[[], T], unavailable: dict[str, str]) -> T | 
         return None
 
 
-# A machine that is not here, for planning: from the GPU catalogue, or with figures given by hand.
-
 DEFAULT_RAM_BYTES = 64 * GIB
 DEFAULT_CORES_PER_GPU = 8
 DEFAULT_CORES = 8
@@ -245,7 +216,8 @@ def catalogue_machine(
     """
     figures = {"--gpu-memory": gpu_memory_bytes, "--tflops": tflops, "--capability": capability}
     rates = {"tflops": tflops, "fp32_tflops": fp32_tflops, "bandwidth": bandwidth}
-    findings = _check_figures(num_gpus, ram_bytes, cpu_cores, gpu_memory_bytes, rates, capability)
+    sizes = {"ram": ram_bytes, "cpu_cores": cpu_cores, "gpu_memory": gpu_memory_bytes}
+    findings = [*_bad_figures(num_gpus, capability, {**sizes, **rates})]
     spec = find_gpu(gpu, gpu_memory_bytes) or find_gpu(gpu) if gpu is not None else None
     if spec is None:
         findings += _check_named(gpu, num_gpus, figures)
@@ -278,6 +250,25 @@ def catalogue_machine(
         notes=tuple(notes),
     )
     return replace(machine, description=describe(machine))
+
+
+EXAMPLES = {
+    "ram": "--ram 64G", "cpu_cores": mark("a whole number"), "gpu_memory": "--gpu-memory 24G", "tflops": "--tflops 71",
+    "fp32_tflops": "--fp32-tflops 35.6", "bandwidth": "--bandwidth 936",
+}  # fmt: skip
+
+
+def _bad_figures(num_gpus: int, capability: str | None, figures: Mapping[str, float | None]) -> Iterator[Finding]:
+    if not 0 <= num_gpus <= 1024:
+        message = tr("The number of GPUs is {num_gpus}; set 0 to 1024 (--num-gpus N).", num_gpus=num_gpus)
+        yield _finding("num_gpus", message)
+    for where, value in figures.items():
+        if value is not None and not 0 < value < float("inf"):
+            said = {"where": where, "value": value, "option": tr(EXAMPLES[where])}
+            yield _finding(where, tr("{where} is {value}; set a value above 0 ({option}).", **said))
+    if capability is not None and not re.fullmatch(r"\d{1,2}\.\d", capability):
+        message = tr('"{capability}" is not a compute capability. Example: 8.6.', capability=capability)
+        yield _finding("capability", message)
 
 
 def _check_named(gpu: str | None, num_gpus: int, figures: Mapping[str, Any]) -> Iterator[Finding]:
@@ -326,35 +317,6 @@ def _card(
         given_tflops=tflops,
         unavailable=dict.fromkeys(("uuid", "driver", "mig", "links"), tr(PLANNED)),
     )
-
-
-def _check_figures(
-    num_gpus: int,
-    ram_bytes: int | None,
-    cpu_cores: int | None,
-    memory_bytes: int | None,
-    rates: Mapping[str, float | None],
-    capability: str | None,
-) -> list[Finding]:
-    findings = []
-    if not 0 <= num_gpus <= 1024:
-        message = tr("The number of GPUs is {num_gpus}; set 0 to 1024 (--num-gpus N).", num_gpus=num_gpus)
-        findings.append(_finding("num_gpus", message))
-    for where, value, option in (
-        ("ram", ram_bytes, "--ram 64G"),
-        ("cpu_cores", cpu_cores, tr("a whole number")),
-        ("gpu_memory", memory_bytes, "--gpu-memory 24G"),
-        ("tflops", rates["tflops"], "--tflops 71"),
-        ("fp32_tflops", rates["fp32_tflops"], "--fp32-tflops 35.6"),
-        ("bandwidth", rates["bandwidth"], "--bandwidth 936"),
-    ):
-        if value is not None and not 0 < value < float("inf"):
-            message = tr("{where} is {value}; set a value above 0 ({option}).", where=where, value=value, option=option)
-            findings.append(_finding(where, message))
-    if capability is not None and not re.fullmatch(r"\d{1,2}\.\d", capability):
-        message = tr('"{capability}" is not a compute capability. Example: 8.6.', capability=capability)
-        findings.append(_finding("capability", message))
-    return findings
 
 
 def _unknown_gpu(name: str) -> Finding:

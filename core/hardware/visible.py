@@ -5,22 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.hardware.host import BF16_MACOS, version_tuple
 from trainwiz.core.hardware.machine import Gpu, Machine, gpu_label
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 
 # Which GPUs a program started here would see, by CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER.
 #
 # The rules are CUDA's, as torch mirrors them in `torch.cuda._parse_visible_devices`: indexes are read
 # like strtoul ("1gpu" is 1); the first entry that names no device ends the list; a device named twice
-# hides them all; UUIDs may be shortened as long as they stay unique. With MIG, one process sees one slice
+# before that hides them all; UUIDs may be shortened as long as they stay unique. With MIG, one process sees one slice
 # and no whole card beside it (MIG user guide, "CUDA device enumeration").
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
-K = TypeVar("K", int, str)
 
 
 def mark_visible(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
@@ -34,12 +32,10 @@ def mark_visible(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> tuple[t
     slices = [gpu for gpu in gpus if gpu.parent_uuid is not None]
     if text is None:
         chosen = list(cards)
-    elif text.startswith("MIG-"):
-        chosen = _chosen(text, _named("MIG-"), lambda name: _unique(name, slices), notes)
-    elif text.startswith("GPU-"):
-        chosen = _chosen(text, _named("GPU-"), lambda name: _unique(name, cards), notes)
+    elif text.startswith(("MIG-", "GPU-")):
+        chosen = _chosen(text, lambda name: _unique(name, slices if text.startswith("MIG-") else cards), notes)
     elif text.strip():
-        chosen = _chosen(text, _leading_number, lambda number: cards[number] if number < len(cards) else None, notes)
+        chosen = _chosen(text, lambda entry: _by_number(entry, cards), notes)
     else:
         chosen = []
         notes.append(tr("{variable} is empty: no GPU is visible.", variable=VARIABLE))
@@ -80,41 +76,34 @@ def _slowness(card: Gpu) -> tuple[float, float]:
     return (-(spec.fp32_flops if spec is not None else 0.0), -(capability[0] + capability[1] / 10))
 
 
-def _chosen(text: str, read: Callable[[str], K | None], find: Callable[[K], Gpu | None], notes: list[str]) -> list[Gpu]:
-    """The cards of all entries up to the first that `read` or `find` knows nothing of; none where one comes twice."""
-    wanted: list[K] = []
-    for entry in text.split(","):
-        key = read(entry)
-        if key is None:
-            _ignored(text, entry, notes)
-            break
-        if key in wanted:
-            return _twice(text, entry, notes)
-        wanted.append(key)
+def _chosen(text: str, find: Callable[[str], Gpu | None], notes: list[str]) -> list[Gpu]:
+    """The cards of all entries up to the first that `find` knows nothing of; none where one comes twice."""
     chosen: list[Gpu] = []
-    for key in wanted:
-        gpu = find(key)
+    for entry in text.split(","):
+        gpu, said = find(entry), {"variable": VARIABLE, "text": text, "entry": entry.strip()}
         if gpu is None:
-            _ignored(text, str(key), notes)
+            notes.append(
+                tr(
+                    '{variable}="{text}": this machine has no GPU "{entry}"; CUDA ignores it and everything after it.',
+                    **said,
+                )
+            )
             break
         if gpu in chosen:
-            return _twice(text, str(key), notes)
+            notes.append(tr('{variable}="{text}": "{entry}" lists a GPU twice; CUDA then shows no GPU.', **said))
+            return []
         chosen.append(gpu)
     return chosen
 
 
-def _leading_number(entry: str) -> int | None:
+def _by_number(entry: str, cards: Sequence[Gpu]) -> Gpu | None:
     """As strtoul reads it: "2" and "2ampere" are 2; None for what starts with no number."""
     match = re.match(r"\+?\d+", entry.strip())
-    return int(match.group()) if match else None
-
-
-def _named(prefix: str) -> Callable[[str], str | None]:
-    return lambda name: name if name.startswith(prefix) else None
+    return cards[int(match.group())] if match and int(match.group()) < len(cards) else None
 
 
 def _unique(name: str, gpus: Sequence[Gpu]) -> Gpu | None:
-    found = [gpu for gpu in gpus if gpu.uuid is not None and gpu.uuid.startswith(name)]
+    found = [gpu for gpu in gpus if name and gpu.uuid is not None and gpu.uuid.startswith(name)]
     return found[0] if len(found) == 1 else None
 
 
@@ -144,29 +133,6 @@ def _with_mig(chosen: list[Gpu], slices: Sequence[Gpu], notes: list[str]) -> lis
             )
         )
     return offered[:1]
-
-
-def _ignored(text: str, entry: str, notes: list[str]) -> None:
-    notes.append(
-        tr(
-            '{variable}="{text}": this machine has no GPU "{entry}"; CUDA ignores it and everything after it.',
-            variable=VARIABLE,
-            text=text,
-            entry=entry,
-        )
-    )
-
-
-def _twice(text: str, entry: str, notes: list[str]) -> list[Gpu]:
-    notes.append(
-        tr(
-            '{variable}="{text}": "{entry}" lists a GPU twice; CUDA then shows no GPU.',
-            variable=VARIABLE,
-            text=text,
-            entry=entry.strip(),
-        )
-    )
-    return []
 
 
 # What this hardware should run with: precision, attention and TF32, each with its reason.
@@ -211,21 +177,20 @@ def _on_a_cpu(has_bf16: bool | None) -> str:
 
 def choose_attention(machine: Machine) -> tuple[str, str]:
     """("flash_attention_2" | "sdpa", reason). FlashAttention-2 also wants half precision, which such cards get."""
-    if machine.accelerator == "mps":
-        return "sdpa", tr("FlashAttention-2 needs an NVIDIA GPU; training is on an Apple GPU")
-    if machine.accelerator == "cpu":
-        return "sdpa", tr("FlashAttention-2 needs an NVIDIA GPU; training is on the CPU")
-    gpu = weakest_gpu(machine)
-    if gpu is None or gpu.capability is None:
-        return "sdpa", _capability_unknown(gpu)
-    if gpu.capability < AMPERE:
+    gpu, why = _card(
+        machine,
+        mark("FlashAttention-2 needs an NVIDIA GPU; training is on an Apple GPU"),
+        mark("FlashAttention-2 needs an NVIDIA GPU; training is on the CPU"),
+    )
+    if gpu is None:
+        return "sdpa", why
+    if (gpu.capability or (0, 0)) < AMPERE:
         return "sdpa", tr("{card} has compute capability {capability}; FlashAttention-2 needs 8.0", **_facts(gpu))
     if machine.libraries.has("flash_attn"):
-        version, capability = machine.libraries.versions["flash_attn"], gpu.compute_capability
         text = tr(
             "flash-attn {version} is installed, compute capability is {capability}",
-            version=version,
-            capability=capability,
+            version=machine.libraries.versions["flash_attn"],
+            capability=gpu.compute_capability,
         )
         return "flash_attention_2", text
     if machine.hypothetical:
@@ -235,14 +200,24 @@ def choose_attention(machine: Machine) -> tuple[str, str]:
 
 def choose_tf32(machine: Machine) -> tuple[bool, str]:
     """(use TF32 for what stays in fp32, reason)."""
-    if machine.accelerator == "mps":
-        return False, tr("TF32 needs an NVIDIA GPU; training is on an Apple GPU")
-    if machine.accelerator == "cpu":
-        return False, tr("TF32 needs an NVIDIA GPU; training is on the CPU")
+    gpu, why = _card(
+        machine,
+        mark("TF32 needs an NVIDIA GPU; training is on an Apple GPU"),
+        mark("TF32 needs an NVIDIA GPU; training is on the CPU"),
+    )
+    if gpu is None:
+        return False, why
+    return (gpu.capability or (0, 0)) >= AMPERE, tr(
+        "{card} has compute capability {capability}; TF32 needs 8.0", **_facts(gpu)
+    )
+
+
+def _card(machine: Machine, apple: str, cpu: str) -> tuple[Gpu | None, str]:
+    """(the weakest card, ""), or (None, why none of a known capability computes: `apple` and `cpu` are those sentences)."""
+    if machine.accelerator in ("mps", "cpu"):
+        return None, tr(apple if machine.accelerator == "mps" else cpu)
     gpu = weakest_gpu(machine)
-    if gpu is None or gpu.capability is None:
-        return False, _capability_unknown(gpu)
-    return gpu.capability >= AMPERE, tr("{card} has compute capability {capability}; TF32 needs 8.0", **_facts(gpu))
+    return (None, _capability_unknown(gpu)) if gpu is None or gpu.capability is None else (gpu, "")
 
 
 def weakest_gpu(machine: Machine) -> Gpu | None:

@@ -43,9 +43,6 @@ class Exported:
         return "".join(f"# {plain_text(note)}\n" for note in self.notes) + self.body
 
 
-# Ollama: the parts of a chat template in Go's template language.
-
-
 def go_template(parts: dict[str, Any]) -> str:
     """The template in the language of Ollama: the text before the answer to the last turn.
 
@@ -147,12 +144,29 @@ def _sampling(model: FoundModel) -> dict[str, float]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-# vLLM, llama.cpp, MLX: commands.
-
-
 def command_for(target: Target, model: FoundModel, merged: Path | None, known: dict[str, Any]) -> Exported:
     """`merged`: where the merged model will lie, for an adapter."""
-    return {"vllm": _vllm, "gguf": _gguf, "mlx": _mlx}[target](model, merged or model.path, merged, known)
+    source, name = merged or model.path, _slug(model)
+    if target == "vllm":
+        return _vllm(model, source, merged, known)
+    if target == "gguf":
+        outtype = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}.get(model.dtype, "auto")
+        command = f"python llama.cpp/convert_hf_to_gguf.py {_quoted(source)} --outfile {name}.gguf --outtype {outtype}"
+        own = tr("trainwiz can write the file itself: add --to {name}.gguf", name=name)
+        notes = [
+            *([own] if _own_gguf(model) else ()),
+            tr("Needs a version of llama.cpp that supports {type} models, and the packages in its requirements.txt.",
+               type=model.architecture.get("model_type")),
+            tr("The converter reads the template, stop token and token types from the tokenizer in the folder."),
+            tr("To make it smaller afterwards: llama-quantize FILE.gguf FILE-q4.gguf Q4_K_M"),
+        ]  # fmt: skip
+    else:
+        command = f"mlx_lm.convert --hf-path {_quoted(source)} --mlx-path {name}-mlx -q"
+        notes = [
+            tr("Needs a Mac with Apple silicon and mlx-lm: pip install mlx-lm"),
+            tr("-q quantizes it to 4 bits; omit it for 16 bits."),
+        ]
+    return Exported((*_merge_first(model, merged), *notes), command + "\n")
 
 
 def _vllm(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
@@ -184,35 +198,8 @@ def _vllm(model: FoundModel, source: Path, merged: Path | None, known: dict[str,
     return Exported(tuple(notes), shlex.join(map(str, words)) + "\n")
 
 
-def _gguf(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
-    own = [tr("trainwiz can write the file itself: add --to {name}.gguf", name=_slug(model))] * _own_gguf(model)
-    notes = [
-        *_merge_first(model, merged),
-        *own,
-        tr("Needs a version of llama.cpp that supports {type} models, and the packages in its requirements.txt.",
-           type=model.architecture.get("model_type")),
-        tr("The converter reads the template, stop token and token types from the tokenizer in the folder."),
-        tr("To make it smaller afterwards: llama-quantize FILE.gguf FILE-q4.gguf Q4_K_M"),
-    ]  # fmt: skip
-    outtype = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}.get(model.dtype, "auto")
-    command = (
-        f"python llama.cpp/convert_hf_to_gguf.py {_quoted(source)} --outfile {_slug(model)}.gguf --outtype {outtype}"
-    )
-    return Exported(tuple(notes), command + "\n")
-
-
 def _own_gguf(model: FoundModel) -> bool:
     return model.architecture.get("model_type") in GGUF_FAMILIES
-
-
-def _mlx(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
-    notes = [
-        *_merge_first(model, merged),
-        tr("Needs a Mac with Apple silicon and mlx-lm: pip install mlx-lm"),
-        tr("-q quantizes it to 4 bits; omit it for 16 bits."),
-    ]
-    command = f"mlx_lm.convert --hf-path {_quoted(source)} --mlx-path {_slug(model)}-mlx -q"
-    return Exported(tuple(notes), command + "\n")
 
 
 def whole_model(model: FoundModel, merged: Path | None) -> FoundModel:

@@ -24,4 +24,4 @@ def fixed(tier: str, values: dict[str, Any], **_: Any) -> dict[str, Any]:
 if __name__ == "__main__":
     hold_to(int(sys.argv[1]))
     children.answer = fixed  # type: ignore[attr-defined]
-    Server(private_stdout(), children.forked_trace).run()
+    Server(private_stdout()).run()

@@ -17,7 +17,6 @@ def main() -> None:
         prog="trainwiz.core.estimate.trace", description="Trace training steps: JSON lines in, JSON lines out."
     )
     parser.add_argument("--parent", type=int, default=None, help="process to end with")
-    parser.add_argument("--one", action="store_true", help="one trace in this process: a request in, an answer out")
     parser.add_argument("--no-fork", action="store_true", help="a new process for each trace")
     choices = parser.parse_args()
     use_language(chosen_language(None, os.environ))
@@ -27,13 +26,11 @@ def main() -> None:
     die_first()
     from trainwiz.core.estimate.trace import server
 
-    if choices.one:
-        server.trace_of_stdin(answers)
-    elif sys.platform != "linux" or choices.no_fork:
-        server.Server(answers, server.spawned_trace).run()
+    if sys.platform != "linux" or choices.no_fork:
+        server.Server(answers, forks=False).run()
     else:
         server.import_all(answers)
-        server.Server(answers, server.forked_trace, server.first_traces(), server.imports_of).run()
+        server.Server(answers, idle=server.first_traces()).run()
 
 
 def die_first() -> None:

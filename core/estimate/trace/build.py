@@ -26,8 +26,6 @@ class CannotTrace(Exception):
         self.message = message
 
 
-# The model of a request as training builds it, without weights.
-
 SCALED, NF4_VALUES = 64, 16
 """Weights that share a scale in NF4, and the values that 4 bits stand for."""
 BLOCK = 256
@@ -38,7 +36,7 @@ HALF_FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16, "bf16-true": torc
 def build_traced_model(request: TraceRequest) -> Any:
     """The bare model, in training mode; to be called under a FakeTensorMode. Raises CannotTrace."""
     config = run_config(request)
-    architecture = _architecture(_values(request.model_config))
+    architecture = _architecture(json.loads(request.model_config))
     try:
         with no_init_weights():
             base = MODEL_CLASSES[request.task].from_config(architecture, **loading_options(config))
@@ -63,7 +61,12 @@ def build_traced_model(request: TraceRequest) -> Any:
     except UsageError as error:
         raise CannotTrace("unsupported", error.findings[0].message) from error
     except Exception as error:
-        raise _cannot_build(request, architecture, error) from error
+        kind, said = repr(architecture.model_type), said_by(error)
+        if "Unrecognized configuration class" in said:
+            message = tr("transformers has no {task} head for {kind} models.", kind=kind, task=request.task)
+            raise CannotTrace("unsupported", message) from error
+        message = tr("A {kind} model cannot be built from this config: {reason}.", kind=kind, reason=said)
+        raise CannotTrace("invalid_config", message) from error
     return model
 
 
@@ -113,27 +116,6 @@ def statistics_of(parameter: torch.nn.Parameter) -> list[torch.Tensor]:
     return [] if scales is None else [scales]
 
 
-def _cannot_build(request: TraceRequest, architecture: Any, error: Exception) -> CannotTrace:
-    kind, said = repr(architecture.model_type), said_by(error)
-    if "does not support an attention implementation" in said or "does not support Flash" in said:
-        message = tr(
-            "transformers has no {attention} attention for {kind} models; choose another (engine.attention).",
-            kind=kind,
-            attention=request.attention,
-        )
-    elif "does not support activation checkpointing" in said:
-        message = tr(
-            "transformers has no gradient checkpointing for {kind} models; turn it off (engine.checkpointing).",
-            kind=kind,
-        )
-    elif "Unrecognized configuration class" in said:
-        message = tr("transformers has no {task} head for {kind} models.", kind=kind, task=request.task)
-    else:
-        message = tr("A {kind} model cannot be built from this config: {reason}.", kind=kind, reason=said)
-        return CannotTrace("invalid_config", message)
-    return CannotTrace("unsupported", message)
-
-
 def is_all_half(request: TraceRequest) -> bool:
     """Whether the half format holds and computes everything without autocast, as DeepSpeed has it."""
     if request.precision not in ("bf16", "fp16"):
@@ -173,23 +155,8 @@ def said_by(error: Exception) -> str:
     return (telling or type(error).__name__).rstrip(".:")
 
 
-def _values(text: str) -> dict[str, Any]:
-    try:
-        values = json.loads(text)
-    except ValueError as error:
-        message = tr("The model config is not complete JSON: {reason}.", reason=said_by(error))
-        raise CannotTrace("invalid_config", message) from error
-    if not isinstance(values, dict):
-        raise CannotTrace(
-            "invalid_config", tr("The model config is not a JSON object, so no model can be built from it.")
-        )
-    return values
-
-
 def _architecture(values: dict[str, Any]) -> Any:
-    kind = values.pop("model_type", None)
-    if not isinstance(kind, str) or not kind:
-        raise CannotTrace("invalid_config", tr("The model config has no model_type, so no model can be built from it."))
+    kind = values.pop("model_type")
     if kind not in CONFIG_MAPPING:
         if values.get("auto_map"):
             text = tr("Models of type {kind} include custom code, which is not run for a preview.", kind=repr(kind))
@@ -205,8 +172,6 @@ def _architecture(values: dict[str, Any]) -> Any:
         message = tr("The {kind} config is not valid: {reason}.", kind=repr(kind), reason=said_by(error))
         raise CannotTrace("invalid_config", message) from error
 
-
-# A batch of the request's lengths, as the collators make it, and what the model is called with.
 
 INPUTS: dict[str, ModelInputs] = {"causal-lm": decoder_only, "seq2seq": encoder_decoder}
 
@@ -253,8 +218,6 @@ def every_position(labels: torch.Tensor) -> torch.Tensor:
     """(n,) int64: all are taken to be labelled, for no batch has more."""
     return torch.arange(labels.numel(), device=labels.device)
 
-
-# The optimizer of a request, with the states and temporaries that it has on a GPU.
 
 SMALLEST_8BIT = 4096
 PAGED_FROM = 100_000

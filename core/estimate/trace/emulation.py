@@ -250,9 +250,6 @@ def _summed_in_single(operation: Any) -> Callable[..., Any]:
     return run
 
 
-# What is changed in torch and transformers while a step is traced, and put back afterwards.
-
-
 @contextmanager
 def emulated(device: str, recorder: Recorder) -> Iterator[None]:
     """Operations on CPU tensors do as they would on `device` ("cuda", "mps" or "cpu")."""

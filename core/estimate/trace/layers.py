@@ -14,13 +14,11 @@ from typing import Any
 from trainwiz.core.estimate.trace.build import CannotTrace
 from trainwiz.core.estimate.trace.growth import Growth, Parts, PeaksLedger
 from trainwiz.core.estimate.trace.ledger import Ledger
+from trainwiz.core.estimate.trace.server import Child
 from trainwiz.core.estimate.trace.step import rounding_of, trace_into
-from trainwiz.core.estimate.trace.tracker import Aside
 from trainwiz.core.language import mark
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
 from transformers import AutoConfig
-
-# Depths: which shallow versions of a model stand for all of it, read from its config.
 
 COUNTS = {
     "encoder": ("encoder_layers", "num_encoder_layers", "num_layers"),
@@ -204,8 +202,6 @@ def _is_used(values: Mapping[str, Any], name: str) -> bool:
     return name != "max_window_layers" or bool(values.get("use_sliding_window"))
 
 
-# trace_layers: two shallow versions of the model traced, and extended to all its layers.
-
 ALL_TRACED = mark("all layers traced")
 
 
@@ -213,7 +209,7 @@ def trace_layers(request: TraceRequest, *, forks: bool = False) -> TraceResult:
     """Each peak of each part of the step grows by as much with every further layer (core/estimate/trace/growth.py).
 
     Where the depth cannot be changed, or little would be saved, all layers are traced. With `forks` the
-    two versions are traced at once (core/estimate/trace/tracker.py). Raises CannotTrace.
+    two versions are traced at once. Raises CannotTrace.
     """
     started = time.perf_counter()
     shallow = shallow_requests(request)
@@ -282,12 +278,13 @@ def _traced(request: TraceRequest) -> _Shallow | None:
 
 
 def _both(first: TraceRequest, second: TraceRequest) -> tuple[_Shallow | None, _Shallow | None]:
+    """The first in a fork of this process, which has one thread and runs on Linux, while it goes on with the second."""
     try:
-        aside = Aside(lambda: _traced(first))
+        aside = Child("fork", _traced, first)
     except OSError:
         return _traced(first), _traced(second)
     deeper = _traced(second)
-    return aside.result(), deeper
+    return aside.result()[0], deeper
 
 
 def _periods(versions: Versions, first: dict[str, int], second: dict[str, int]) -> dict[str, int]:

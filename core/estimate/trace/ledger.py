@@ -14,8 +14,6 @@ from trainwiz.core.estimate.workload import KINDS, Moment
 from trainwiz.core.language import mark
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-# Marks: which part of the model a step is at, told to the ledger as phases.
-
 FORWARD = mark("the forward pass")
 FORWARD_END = mark("the end of the forward pass")
 LOSS = mark("the loss")
@@ -113,9 +111,6 @@ Event = tuple[int, int]
 that the next layer begins, with the bytes of its weights, or another part of the step, with 0 or OPTIMIZER."""
 OPTIMIZER = -1
 """All that comes is of gradients and optimizer states."""
-
-
-# Ledger: which storages are alive, what they are, and how full each phase was.
 
 
 @dataclass(slots=True)

@@ -6,19 +6,20 @@ import contextlib
 import gc
 import importlib
 import json
+import multiprocessing
 import os
-import selectors
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Generic, Literal, TypeVar
 
 from trainwiz.core.errors import os_reason
-from trainwiz.core.language import tr
+from trainwiz.core.language import chosen_language, tr, use_language
 from trainwiz.core.processes import heavy_imports
 from trainwiz.core.supervise.ties import hold_to
 from trainwiz.core.text import plain_text
@@ -40,8 +41,6 @@ def answer(tier: str, values: dict[str, Any], *, forks: bool = False) -> dict[st
         return problem(error.code, error.message)
     except MemoryError:
         return problem("worker_died", tr("the trace needs more RAM than this machine has free"))
-    except RecursionError:
-        return problem("invalid_config", tr("the model config is nested too deeply to be traced"))
     except ModuleNotFoundError as error:
         code: ProblemCode = "worker_missing" if error.name in NEEDED else "unsupported"
         return problem(code, tr("cannot trace on this machine: {name} is not installed", name=error.name))
@@ -62,108 +61,69 @@ def _trace(tier: str, request: TraceRequest, forks: bool) -> Any:
     return trace_layers(request, forks=forks) if tier == "layers" else trace_full(request)
 
 
-# One trace in a process of its own, so that it can be killed and cannot harm the tracer.
-
 FULL_NICENESS = 10
 """A full trace computes for seconds beside the front end and perhaps a training."""
 READ_BYTES = 1 << 16
+T = TypeVar("T")
 
 
-class RunningTrace:
-    """A child that traces. `output` becomes readable when it has something to say, or ended."""
+class Child(Generic[T]):
+    """A process that computes `work(*values)`, and ends with this one. `kind`: "fork", a copy of this process with all that
+    it imported, or "spawn", a new interpreter for systems where a fork is not safe. Raises OSError."""
 
-    def __init__(self, pid: int, output: int, reap: Callable[[], int]) -> None:
-        self.pid = pid
-        self.output = output
-        self._reap = reap
-        self._text = b""
+    def __init__(self, kind: Literal["fork", "spawn"], work: Callable[..., T], *values: Any) -> None:
+        # Of either kind: typeshed gives a Process to each of them and not to their base.
+        context: Any = multiprocessing.get_context(kind)
+        pipe: tuple[Connection, Connection] = context.Pipe(duplex=False)
+        self.output, writer = pipe
+        """Becomes readable when there is a result, or none any more."""
+        # What is imported is never collected: forks go on sharing its pages.
+        gc.freeze()
+        inner = multiprocessing.parent_process() is not None
+        self._process: BaseProcess = context.Process(
+            target=_compute, args=(os.getpid(), writer, work, values), daemon=inner
+        )
+        with writer:
+            self._process.start()
 
-    def read(self) -> dict[str, Any] | None:
-        """The answer, once the child has ended; None before."""
-        chunk = os.read(self.output, READ_BYTES)
-        if chunk:
-            self._text += chunk
-            return None
-        os.close(self.output)
-        status = self._reap()
+    def result(self) -> tuple[T | None, int]:
+        """Waits for (the result, None without one; the exit code as subprocess counts it)."""
         try:
-            document: dict[str, Any] = json.loads(self._text)
-        except ValueError:
-            return problem("worker_died", _end(status))
-        return document
+            found = self.output.recv()
+        except (EOFError, OSError):
+            found = None
+        self._end()
+        return found, self._process.exitcode or 0
 
     def kill(self) -> None:
-        with contextlib.suppress(OSError):
-            os.kill(self.pid, signal.SIGKILL)
-        os.close(self.output)
-        self._reap()
+        self._process.kill()
+        self._end()
+
+    def _end(self) -> None:
+        self._process.join()
+        self.output.close()
 
 
-def _end(status: int) -> str:
-    """`status` as subprocess counts: below 0 the signal that ended it."""
+def _compute(parent: int, writer: Connection, work: Callable[..., T], values: tuple[Any, ...]) -> None:
+    hold_to(parent)
+    use_language(chosen_language(None, os.environ))
+    writer.send(work(*values))
+
+
+def traced_here(tier: str, values: dict[str, Any], forks: bool) -> dict[str, Any]:
+    """What `answer` says, and what it `imported`."""
+    if tier == "full":
+        os.nice(FULL_NICENESS)
+    before = set(sys.modules)
+    said = answer(tier, values, forks=forks)
+    return {**said, "imported": [name for name in sys.modules if name not in before]}
+
+
+def _how_it_ended(status: int) -> str:
     if status == -signal.SIGKILL:
         return tr("the trace was killed, possibly out of memory")
     how = tr("signal {number}", number=-status) if status < 0 else tr("exit code {number}", number=status)
     return tr("the trace ended without a result ({reason})", reason=how)
-
-
-def forked_trace(tier: str, values: dict[str, Any], closed: tuple[int, ...]) -> RunningTrace:
-    """A copy of this process, with all that it imported; says what it `imported` besides.
-
-    `closed`: descriptors that are not the child's. Raises OSError.
-    """
-    server = os.getpid()
-    output, writer = os.pipe()
-    # What is imported is never collected: the copies go on sharing its pages.
-    gc.freeze()
-    pid = os.fork()
-    if pid == 0:
-        _trace_and_end(server, tier, values, writer, (*closed, output))
-    os.close(writer)
-    return RunningTrace(pid, output, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-
-
-def _trace_and_end(server: int, tier: str, values: dict[str, Any], writer: int, closed: tuple[int, ...]) -> None:
-    try:
-        hold_to(server)
-        for descriptor in closed:
-            os.close(descriptor)
-        if tier == "full":
-            os.nice(FULL_NICENESS)
-        before = set(sys.modules)
-        said = answer(tier, values, forks=True)
-        write_all(
-            writer, json.dumps({**said, "imported": [name for name in sys.modules if name not in before]}).encode()
-        )
-    finally:
-        # Never back into the server's code.
-        os._exit(0)
-
-
-def spawned_trace(tier: str, values: dict[str, Any], closed: tuple[int, ...]) -> RunningTrace:
-    """A new interpreter that imports everything again: for systems where a fork is not safe. Raises OSError."""
-    command = [sys.executable, "-P", "-m", "trainwiz.core.estimate.trace", "--one", "--parent", str(os.getpid())]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    assert process.stdin is not None and process.stdout is not None
-    # It reads before it imports anything; one that dies meanwhile shows at its output.
-    with contextlib.suppress(OSError), process.stdin:
-        process.stdin.write(json.dumps({"tier": tier, "request": values}).encode())
-    output = os.dup(process.stdout.fileno())
-    process.stdout.close()
-    return RunningTrace(process.pid, output, process.wait)
-
-
-def trace_of_stdin(answers: int) -> None:
-    """The other end of `spawned_trace`."""
-    asked = json.load(sys.stdin)
-    if asked["tier"] == "full":
-        os.nice(FULL_NICENESS)
-    write_all(answers, json.dumps(answer(asked["tier"], asked["request"])).encode())
-
-
-def write_all(descriptor: int, text: bytes) -> None:
-    while text:
-        text = text[os.write(descriptor, text) :]
 
 
 # What the tracer does while nobody asks: first traces, so that those that are forked off later need not begin cold.
@@ -177,49 +137,30 @@ SMALL = TraceRequest(
     lora_dropout=False, loss_chunk=None, label_smoothing=False, clipping=True, eval_micro_batch=2, beams=1,
     generation_length=4, device="cuda",
 )  # fmt: skip
-SMALL_PAIR = replace(
-    SMALL,
-    model_config='{"model_type": "m2m_100", "vocab_size": 64, "d_model": 32, "encoder_ffn_dim": 64, '
-    '"decoder_ffn_dim": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, '
-    '"decoder_attention_heads": 2, "max_position_embeddings": 64}',
-    task="seq2seq", target_length=12, checkpointing=True, beams=2,
-)  # fmt: skip
 
 
 def first_traces() -> list[IdleWork]:
-    """Of models that nobody waits for, a decoder and an encoder-decoder: torch and transformers fill their caches.
+    """Of a model that nobody waits for: torch and transformers fill their caches.
 
     None where torch sees a device: its autograd would start threads, after which no fork may compute gradients.
     """
     import torch
 
-    return (
-        []
-        if torch.accelerator.is_available()
-        else [partial(answer, "layers", one.to_json()) for one in (SMALL, SMALL_PAIR)]
-    )
+    return [] if torch.accelerator.is_available() else [partial(answer, "layers", SMALL.to_json())]
 
 
-def imports_of(names: Iterable[str]) -> IdleWork:
-    """Import the modules that a trace had to import; only parts of the libraries, whose imports are known to work."""
-    known = [name for name in names if name.partition(".")[0] in NEEDED]
-
-    def run() -> None:
-        for name in known:
+def import_more(names: Iterable[str]) -> None:
+    """Modules that a trace had to import; only parts of the libraries, whose imports are known to work."""
+    for name in names:
+        if name.partition(".")[0] in NEEDED:
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
 
-    return run
-
-
-# Server: answers requests one line at a time, each traced in a child of its own that can be killed.
 
 MOST_AT_ONCE = 2
 MOST_IN_FULL = 1
 """So that a trace by layers never waits for a full one."""
 STDIN = 0
-
-StartTrace = Callable[[str, dict[str, Any], tuple[int, ...]], RunningTrace]
 
 
 @dataclass
@@ -230,7 +171,7 @@ class Request:
     tier: str
     values: dict[str, Any]
     limit_s: float
-    trace: RunningTrace | None = None
+    trace: Child[dict[str, Any]] | None = None
     deadline_s: float = 0.0
 
 
@@ -242,53 +183,46 @@ class Server:
     `{"answer": number, "result" | "problem": ...}`, `{"pong": 1}`.
     """
 
-    def __init__(
-        self,
-        answers: int,
-        start: StartTrace,
-        idle: Iterable[IdleWork] = (),
-        learn: Callable[[list[str]], IdleWork] | None = None,
-    ) -> None:
-        """`idle` is done, one by one, while there is nothing else to do. `learn` makes more of it from the names of
-        modules that a trace had to import."""
+    def __init__(self, answers: int, *, forks: bool = True, idle: Iterable[IdleWork] = ()) -> None:
+        """`idle` is done, one by one, while there is nothing else to do."""
         self._answers = answers
-        self._start = start
+        self._forks = forks
         self._idle = list(idle)
-        self._learn = learn
         self._requests: list[Request] = []
         self._unread = b""
 
     def run(self) -> None:
         self._say(ready=True)
-        while self._listen():
-            self._kill_late_ones()
-            self._start_what_may_run()
-        for _, trace in self._running():
-            trace.kill()
+        try:
+            while self._listen():
+                self._kill_late_ones()
+                self._start_what_may_run()
+        finally:
+            for _, trace in self._running():
+                trace.kill()
 
-    def _running(self) -> list[tuple[Request, RunningTrace]]:
+    def _running(self) -> list[tuple[Request, Child[dict[str, Any]]]]:
         return [(request, request.trace) for request in self._requests if request.trace is not None]
 
     def _listen(self) -> bool:
         """Waits for something to happen; False at the end of stdin."""
-        with selectors.PollSelector() as selector:
-            selector.register(STDIN, selectors.EVENT_READ)
-            for request, trace in self._running():
-                selector.register(trace.output, selectors.EVENT_READ, (request, trace))
-            ready = [key.data for key, _ in selector.select(self._patience_s())]
+        running = self._running()
+        ready = wait([STDIN, *(trace.output for _, trace in running)], self._patience_s())
         if not ready and not self._requests and self._idle:
             self._idle.pop(0)()
             return True
-        if None in ready and not self._read():
+        if STDIN in ready and not self._read():
             return False
-        for request, trace in filter(None, ready):
+        for request, trace in running:
             # A cancelled one is gone by now.
-            if request in self._requests and (said := trace.read()) is not None:
+            if trace.output in ready and request in self._requests:
                 self._requests.remove(request)
+                said, status = trace.result()
+                said = said or problem("worker_died", _how_it_ended(status))
                 imported = said.pop("imported", [])
                 self._say(answer=request.number, **said)
-                if imported and self._learn is not None:
-                    self._idle.append(self._learn(imported))
+                if imported and self._forks:
+                    self._idle.append(partial(import_more, imported))
         return True
 
     def _patience_s(self) -> float | None:
@@ -337,8 +271,9 @@ class Server:
             if len(running) >= MOST_AT_ONCE or (request.tier == "full" and full >= MOST_IN_FULL):
                 continue
             try:
-                own = (STDIN, self._answers, *(trace.output for _, trace in running))
-                request.trace = self._start(request.tier, request.values, own)
+                request.trace = Child(
+                    "fork" if self._forks else "spawn", traced_here, request.tier, request.values, self._forks
+                )
             except OSError as error:
                 self._requests.remove(request)
                 text = tr("cannot start a trace: {reason}", reason=os_reason(error))
@@ -349,6 +284,11 @@ class Server:
 
     def _say(self, **message: Any) -> None:
         write_all(self._answers, json.dumps(message).encode() + b"\n")
+
+
+def write_all(descriptor: int, text: bytes) -> None:
+    while text:
+        text = text[os.write(descriptor, text) :]
 
 
 def import_all(answers: int) -> None:

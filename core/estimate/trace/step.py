@@ -46,8 +46,6 @@ from trainwiz.core.training.engine import numbers_in
 from trainwiz.core.training.evaluation import StepLoss, batch_sums
 from transformers import GenerationConfig
 
-# One optimizer step as RunTrainer does it, watched.
-
 SMOOTHING = 0.1
 """Any value above 0 costs the same memory."""
 
@@ -117,8 +115,6 @@ def give_gradients(model: Any, tracker: Tracker) -> None:
         if parameter.requires_grad:
             parameter.grad = torch.zeros_like(parameter)
 
-
-# Evaluating and generating as RunTrainer and Generator do it, watched.
 
 EVALUATION = mark("an evaluation")
 EVALUATION_END = mark("the logits of an evaluation")
@@ -202,8 +198,6 @@ def _search(model: Any, request: TraceRequest, tracker: Tracker, prompt: int, wr
     hook.remove()
     ledger.enter("")
 
-
-# trace_into: one process of a request, traced from its first weight to its evaluation.
 
 TRACED_LIBRARIES = ("torch", "transformers", "accelerate", "peft")
 

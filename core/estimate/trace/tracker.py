@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import pickle
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
@@ -14,46 +12,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from trainwiz.core.estimate.flops import beyond_products
 from trainwiz.core.estimate.trace.ledger import Ledger
 from trainwiz.core.language import tr
-from trainwiz.core.supervise.ties import hold_to
-
-# Aside: something computed in a fork of this process while it goes on by itself.
-
-T = TypeVar("T")
-READ_BYTES = 1 << 16
-
-
-class Aside(Generic[T]):
-    """Only for a process of one thread that runs on Linux: the children of the tracer. The fork ends with this process.
-
-    Raises OSError where there is no process to be had.
-    """
-
-    def __init__(self, compute: Callable[[], T]) -> None:
-        parent = os.getpid()
-        self._output, writer = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            try:
-                hold_to(parent)
-                text = pickle.dumps(compute())
-                while text:
-                    text = text[os.write(writer, text) :]
-            finally:
-                os._exit(0)
-        os.close(writer)
-
-    def result(self) -> T | None:
-        """Waits for it; None where the fork ended without one."""
-        text = b""
-        while chunk := os.read(self._output, READ_BYTES):
-            text += chunk
-        os.close(self._output)
-        os.waitpid(self._pid, 0)
-        try:
-            return pickle.loads(text)  # type: ignore[no-any-return]
-        except (EOFError, pickle.UnpicklingError):
-            return None
-
 
 # Shadows: the numbers of small tensors, which fake tensors do not have.
 #
@@ -160,8 +118,6 @@ def _choices(func: Any, args: Any, kwargs: Any) -> int:
         return int(args[0].numel())
     return int(args[0].shape[-1 if dim is None else dim]) if args[0].dim() else 1
 
-
-# Tracker: watches every operation of torch, and answers for numbers that fake tensors do not have.
 
 VIEWS = {
     aten.view, aten.t, aten.transpose, aten.permute, aten.expand, aten.slice, aten.select, aten.unsqueeze,

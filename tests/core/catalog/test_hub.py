@@ -21,8 +21,6 @@ from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.data.hub import HubSplit, hub_files
 from trainwiz.core.errors import Finding, UsageError
 
-from tests.each import each
-
 
 @dataclass
 class Hub:
@@ -219,14 +217,11 @@ def test_a_model_that_only_the_hub_has_can_be_planned(hub: Hub) -> None:
     assert again is not None and again.hub_id == "someone/new-model"
 
 
-@each("config", [None, "{", "[1]", "<html>"])
-def test_a_config_on_the_hub_that_cannot_be_used(hub: Hub, config: object) -> None:
-    hub.add("someone/odd", WEIGHTS, config)
-    finding = one("someone/odd")
-    assert finding.code == "missing_model" and "config.json" in finding.message
-
-
-def test_a_name_that_the_hub_does_not_know(hub: Hub) -> None:
+def test_what_the_hub_does_not_know_or_has_no_config_of(hub: Hub) -> None:
+    for number, config in enumerate((None, "{", "[1]", "<html>")):
+        hub.add(f"someone/odd{number}", WEIGHTS, config)
+        finding = one(f"someone/odd{number}")
+        assert finding.code == "missing_model" and "config.json" in finding.message
     finding = one("nobody/nothing")
     assert finding.code == "missing_model" and "has no public model with that name" in finding.message
     # A word without an owner is a typing mistake more often than a model: it is not sent anywhere.

@@ -29,6 +29,7 @@ from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.errors import Finding
 from trainwiz.core.estimate.families import read_architecture
 
+from tests.core.estimate.test_families import built
 from tests.each import each
 
 PARAMETERS = {
@@ -66,20 +67,11 @@ PUBLISHED = {
 
 def meta_model(name: str) -> Any:
     """The model as transformers builds it, on the meta device: no memory, every parameter."""
-    import torch
     import transformers
 
-    spec = load_models()[name]
     # transformers writes into nested values (rope_scaling).
-    values = copy.deepcopy(spec.architecture)
-    config = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
-    loaders = {
-        "masked-lm": transformers.AutoModelForMaskedLM,
-        "causal-lm": transformers.AutoModelForCausalLM,
-        "seq2seq": transformers.AutoModelForSeq2SeqLM,
-    }
-    with torch.device("meta"):
-        return loaders[spec.task].from_config(config)
+    values = copy.deepcopy(load_models()[name].architecture)
+    return built(transformers.AutoConfig.for_model(values.pop("model_type"), **values), load_models()[name].task)
 
 
 def findings_of(name: str, **section: object) -> tuple[Finding, ...]:

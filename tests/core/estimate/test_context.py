@@ -63,7 +63,6 @@ def test_what_another_run_measured_on_the_card_is_taken() -> None:
     estimate = estimate_memory(WORK, Evidence(measurements=(newest, older)))
     assert estimate.breakdown["context"] == 700 * MIB
     assert estimate.basis == "formulas; CUDA context measured on this machine, 2026-11-21"
-    assert estimate.high_bytes - estimate.low_bytes < estimate_memory(WORK).high_bytes - estimate_memory(WORK).low_bytes
 
 
 @each(

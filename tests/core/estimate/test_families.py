@@ -41,17 +41,13 @@ DEPTHS = (
 )  # fmt: skip
 
 
-def counted(family: str, task: str) -> tuple[int, int, dict[str, Any]]:
-    """(parameters, frozen ones, the config as transformers writes it) of a shallow model."""
+def built(config: Any, task: str = "") -> Any:
+    """The model of transformers, without numbers; of a config that names no task as its family is pretrained."""
     import torch
     import transformers
 
-    config = transformers.AutoConfig.for_model(family)
-    for name in DEPTHS:
-        if hasattr(config, name):
-            setattr(config, name, 2)
-    if getattr(config, "layer_types", None):
-        config.layer_types = config.layer_types[:2]
+    if not task:
+        task = "masked-lm" if config.model_type == "esm" else "seq2seq" if config.is_encoder_decoder else "causal-lm"
     makers = {
         "causal-lm": transformers.AutoModelForCausalLM,
         "masked-lm": transformers.AutoModelForMaskedLM,
@@ -60,31 +56,49 @@ def counted(family: str, task: str) -> tuple[int, int, dict[str, Any]]:
         "token-classification": transformers.AutoModelForTokenClassification,
     }
     with torch.device("meta"):
-        model = makers[task].from_config(config)
-    parameters = list(model.parameters())
-    frozen = sum(one.numel() for one in parameters if not one.requires_grad)
-    return sum(one.numel() for one in parameters), frozen, json.loads(config.to_json_string(use_diff=False))
+        return makers[task].from_config(config)
+
+
+def counted(model: Any) -> tuple[int, int]:
+    """(parameters, frozen ones)."""
+    sizes = [(one.numel(), one.requires_grad) for one in model.parameters()]
+    return sum(size for size, _ in sizes), sum(size for size, trains in sizes if not trains)
+
+
+def shallow(family: str) -> Any:
+    """The config of two layers that transformers makes by itself."""
+    import transformers
+
+    config = transformers.AutoConfig.for_model(family)
+    for name in DEPTHS:
+        if hasattr(config, name):
+            setattr(config, name, 2)
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:2]
+    return config
+
+
+def read(config: dict[str, Any], task: str = "") -> Architecture:
+    architecture, reason = read_architecture(config, task)
+    assert architecture is not None, reason
+    return architecture
 
 
 @each(("task", "family"), [(task, family) for task, names in EXACT.items() for family in names])
 def test_parameters_are_exact(task: str, family: str) -> None:
-    parameters, frozen, config = counted(family, task)
-    architecture, reason = read_architecture(config, task)
-    assert architecture is not None, reason
-    assert (architecture.parameters, architecture.frozen_parameters) == (parameters, frozen)
+    config = shallow(family)
+    architecture = read(json.loads(config.to_json_string(use_diff=False)), task)
+    assert (architecture.parameters, architecture.frozen_parameters) == counted(built(config, task))
     assert not architecture.approximate or family in ("mpnet", "modernbert", "gpt_oss")
 
 
 @each("family", GUESSED)
 def test_other_families_are_read_by_common_keys(family: str) -> None:
-    task = "masked-lm" if family == "big_bird" else "causal-lm"
-    parameters, _, config = counted(family, task)
-    architecture, reason = read_architecture(
-        {**config, "architectures": ["ForMaskedLM" if task == "masked-lm" else "X"]}
-    )
-    assert architecture is not None, reason
+    task, classes = ("masked-lm", ["ForMaskedLM"]) if family == "big_bird" else ("causal-lm", ["X"])
+    config = shallow(family)
+    architecture = read({**json.loads(config.to_json_string(use_diff=False)), "architectures": classes})
     assert architecture.approximate
-    assert architecture.parameters == pytest.approx(parameters, rel=GUESSED[family])
+    assert architecture.parameters == pytest.approx(counted(built(config, task))[0], rel=GUESSED[family])
 
 
 LLAMA_LIKE = {"vocab_size": 1000, "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
@@ -99,30 +113,6 @@ def test_bad_values_never_raise(model_type: str, key: str, value: Any) -> None:
     if value == -1 and architecture is not None:
         # A key that this family does not have.
         assert key == "num_experts"
-
-
-def test_experts_are_whole_in_memory_and_a_few_in_work() -> None:
-    config = {
-        **LLAMA_LIKE,
-        "model_type": "mixtral",
-        "intermediate_size": 128,
-        "num_local_experts": 8,
-        "num_experts_per_tok": 2,
-    }
-    architecture, _ = read_architecture(config)
-    assert architecture is not None
-    block = architecture.blocks[0]
-    assert block.expert_parameters == 8 * 3 * 64 * 128
-    assert block.linear_parameters - block.active_linear_parameters == 6 * 3 * 64 * 128
-    assert "gate_proj" not in architecture.linear_names() and "q_proj" in architecture.linear_names()
-
-
-def test_an_unknown_decoder_is_read_as_one_of_llamas_kin() -> None:
-    config = {**LLAMA_LIKE, "intermediate_size": 176}
-    guessed, llama = (read_architecture({**config, "model_type": kind})[0] for kind in ("made_up", "llama"))
-    assert guessed is not None and llama is not None
-    assert guessed.parameters == llama.parameters and guessed.linear_names() == llama.linear_names()
-    assert guessed.approximate and not llama.approximate
 
 
 @each(
@@ -159,32 +149,15 @@ CONFIGS = {
 }  # fmt: skip
 
 
-def meta_model(config: dict):
+@each("name", CONFIGS)
+def test_counts_equal_the_real_model_and_peft(name: str) -> None:
+    import peft
     import torch
     import transformers
 
-    loaded = transformers.AutoConfig.for_model(**config)
-    masked = config["model_type"] in {"esm", "bert"}
-    kind = (
-        transformers.AutoModelForMaskedLM
-        if masked
-        else transformers.AutoModelForSeq2SeqLM
-        if loaded.is_encoder_decoder
-        else transformers.AutoModelForCausalLM
-    )
-    with torch.device("meta"):
-        return kind.from_config(loaded)
-
-
-@each("name", CONFIGS)
-def test_counts_equal_the_real_model(name: str) -> None:
-    architecture, reason = read_architecture(CONFIGS[name])
-    assert architecture is not None, reason
-    model = meta_model(CONFIGS[name])
-    assert architecture.parameters == sum(p.numel() for p in model.parameters())
-    assert architecture.trainable_parameters == sum(p.numel() for p in model.parameters() if p.requires_grad)
-    import torch
-
+    architecture = read(CONFIGS[name])
+    model = built(transformers.AutoConfig.for_model(**CONFIGS[name]))
+    assert (architecture.parameters, architecture.frozen_parameters) == counted(model)
     linear = sum(
         module.weight.numel()
         for module in model.modules()
@@ -192,18 +165,10 @@ def test_counts_equal_the_real_model(name: str) -> None:
     )
     contact_head = sum(p.numel() for n, p in model.named_parameters() if n.endswith("regression.weight"))
     assert architecture.linear_parameters == linear - contact_head
-
-
-@each("name", ["llama-biased-tied", "gpt2", "t5-gated", "m2m_100", "esm-absolute"])
-def test_lora_counts_equal_peft(name: str) -> None:
-    import peft
-
-    architecture, _ = read_architecture(CONFIGS[name])
-    assert architecture is not None
     targets = attention_projections(architecture)
-    model = peft.get_peft_model(meta_model(CONFIGS[name]), peft.LoraConfig(r=8, target_modules=list(targets)))
-    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    assert lora_parameters(architecture, 8, targets) == trainable
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules=list(targets)))
+    parameters, frozen = counted(adapted)
+    assert lora_parameters(architecture, 8, targets) == parameters - frozen
 
 
 QWEN: dict[str, Any] = {
@@ -217,6 +182,9 @@ CHATGLM3: dict[str, Any] = {
 }  # fmt: skip
 
 
+NO_SIZES: tuple[Any, ...] = (float("inf"), 10**300, float("nan"), [3])
+
+
 @each(
     ("config", "words"),
     [
@@ -227,24 +195,16 @@ CHATGLM3: dict[str, Any] = {
         ({"model_type": "bert", "hidden_size": "wide"}, "has inconsistent values"),
         ({"model_type": "bert", "num_attention_heads": 0}, "has inconsistent values"),
         ({"model_type": "bert", "num_hidden_layers": 0}, "below 1"),
+        *(
+            ({"model_type": "esm", "vocab_size": 33, "hidden_size": size}, "has inconsistent values")
+            for size in NO_SIZES
+        ),
     ],
 )
 def test_what_cannot_be_read_says_why(config: dict, words: str) -> None:
     architecture, reason = read_architecture(config)
     assert architecture is None
     assert words in reason
-
-
-@each("size", [float("inf"), 10**300, float("nan"), [3]])
-def test_a_size_that_is_none_is_a_reason(size: object) -> None:
-    config = {"model_type": "esm", "vocab_size": 33, "hidden_size": size}
-    assert read_architecture(config) == (None, "the esm config has inconsistent values")
-
-
-def read(config: dict[str, Any]) -> Architecture:
-    architecture, reason = read_architecture(config)
-    assert architecture is not None, reason
-    return architecture
 
 
 def test_gate_and_value_of_the_first_qwen_share_its_intermediate_size() -> None:

@@ -1,8 +1,10 @@
-"""Host RAM by purpose, and the size of checkpoints."""
+"""Host RAM by purpose, the size of checkpoints, and energy by hand."""
 
 from dataclasses import replace
 
-from trainwiz.core.estimate.host import GIB, HostNeeds, disk_needs, host_ram
+import pytest
+from trainwiz.core.estimate.host import GIB, HostNeeds, disk_needs, host_ram, power_of
+from trainwiz.core.estimate.time import Range
 
 from tests.core.estimate.test_peak import esm650
 
@@ -13,13 +15,12 @@ NEEDS = HostNeeds(
 
 
 def test_host_memory_follows_workers_and_data_not_the_batch() -> None:
-    before = sum(host_ram(NEEDS).parts.values())
-    smaller_batch = before - sum(host_ram(replace(NEEDS, micro_batch=6)).parts.values())
-    no_workers = before - sum(host_ram(replace(NEEDS, workers=0)).parts.values())
-    streamed = before - sum(host_ram(replace(NEEDS, data_bytes=0)).parts.values())
-    assert smaller_batch < 0.01 * before
-    assert no_workers > GIB / 2
-    assert streamed == GIB
+    before = host_ram(NEEDS).total_bytes
+    smaller_batch, no_workers, streamed = (
+        before - host_ram(replace(NEEDS, **change)).total_bytes
+        for change in ({"micro_batch": 6}, {"workers": 0}, {"data_bytes": 0})
+    )
+    assert smaller_batch < 0.01 * before and no_workers > GIB / 2 and streamed == GIB
 
 
 def test_one_more_than_is_kept_exists_while_it_is_written() -> None:
@@ -71,3 +72,15 @@ def test_on_a_cpu_the_device_memory_is_the_process() -> None:
     found = host_ram(needs)
     assert found.parts["training"] == 2 * GIB and "saving" not in found.parts and "loading" not in found.parts
     assert (found.total_bytes - found.low_bytes, found.high_bytes - found.total_bytes) == (GIB, 2 * GIB)
+
+
+def test_power_and_energy_by_hand() -> None:
+    power, idle = (power_of([320.0, 320.0], 1, idle=idle) for idle in (False, True))
+    three = power_of([320.0, 320.0], 3, idle=False)
+    assert power is not None and idle is not None and three is not None
+    assert power.low_w == pytest.approx((320 + 50) / 0.95)
+    assert power.high_w == pytest.approx((640 + 200) / 0.85)
+    assert power.energy_kwh(Range(3600.0, 7200.0)) == pytest.approx((power.low_w / 1000, 2 * power.high_w / 1000))
+    assert idle.low_w < power.low_w and idle.high_w < power.high_w, "waiting cards draw less"
+    assert (three.low_w, three.high_w) == pytest.approx((3 * power.low_w, 3 * power.high_w))
+    assert [power_of(limits, 1, idle=False) for limits in ([], [None], [300.0, None])] == [None] * 3

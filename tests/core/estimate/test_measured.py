@@ -58,13 +58,6 @@ def test_uneven_steps_and_other_measurements_widen_the_range(
     assert measured_step(work, work, (steady(work, model="other"),), RATE) is None
 
 
-def test_a_card_of_no_catalogue_has_a_pace_once_it_was_measured(work: Workload) -> None:
-    found = measured_step(work, work, (steady(work, step_s=2.0, step_high_s=2.1),), None)
-    assert found is not None and found.calibration is None
-    assert found.step.likely == pytest.approx(2.0)
-    assert measured_step(work, work, (steady(work, micro_batch=9),), None) is None
-
-
 def test_another_batch_is_scaled_by_the_formula_and_wider(work: Workload) -> None:
     one = steady(work, step_s=2.0, step_low_s=1.9, step_high_s=2.1)
     same = measured_step(work, work, (one,), RATE)
@@ -88,7 +81,8 @@ def test_other_lengths_of_the_same_settings_are_scaled(work: Workload) -> None:
     assert found.step.likely > 3.0
     assert found.step.high / found.step.likely > BETWEEN_RUNS["cpu"]
     unknown_card = measured_step(work, work, (one,), None)
-    assert unknown_card is not None
+    assert unknown_card is not None and unknown_card.calibration is None
+    assert measured_step(work, work, (steady(work, micro_batch=9),), None) is None
     assert unknown_card.step.likely == pytest.approx(2.0 * work.length / (work.length // 2))
 
 

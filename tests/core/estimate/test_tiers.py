@@ -58,9 +58,14 @@ def trace(work: Workload, more: float = 1.0, tier: TraceTier = "full", reserved:
     )
 
 
-def knowing(*works: Workload, more: float = 1.0, tier: TraceTier = "full") -> Evidence:
-    requests = ((TraceRequest.of(work), work) for work in works)
-    return Evidence(traces={request: trace(work, more, tier) for request, work in requests if request is not None})
+def with_trace(work: Workload, found: TraceResult) -> Evidence:
+    request = TraceRequest.of(work)
+    assert request is not None
+    return Evidence(traces={request: found})
+
+
+def knowing(work: Workload, more: float = 1.0, tier: TraceTier = "full") -> Evidence:
+    return with_trace(work, trace(work, more, tier))
 
 
 def width(estimate: MemoryEstimate) -> float:
@@ -154,10 +159,8 @@ def test_a_trace_is_shared_out_like_the_formulas(strategy: str) -> None:
     """A trace that says what the formulas say gives what they give, once its states are shared out."""
     work = replace(WORK, strategy=strategy, world_size=4, accumulation=2)
     alone = replace(work, strategy="single", world_size=1)
-    request = TraceRequest.of(work)
-    assert request is not None
     held = replace(alone, precision="bf16-true") if strategy.startswith("zero") else alone
-    evidence = Evidence(traces={request: trace(held)})
+    evidence = with_trace(work, trace(held))
     assert estimate_memory(work, evidence).allocated_bytes == pytest.approx(
         estimate_memory(work).allocated_bytes, rel=0.1
     )
@@ -165,34 +168,16 @@ def test_a_trace_is_shared_out_like_the_formulas(strategy: str) -> None:
 
 def test_fsdp_gathers_weights_in_the_format_that_autocast_would_cast_them_to() -> None:
     work = replace(WORK, strategy="fsdp", world_size=8)
-    request = TraceRequest.of(work)
-    assert request is not None
     moment = Moment("the forward pass", {"weights": 4 * GIB, "activations": GIB, "temporary": 2 * GIB})
     full = replace(trace(replace(work, strategy="single", world_size=1)), training=(moment,))
-    peak = estimate_memory(work, Evidence(traces={request: full})).peak
+    peak = estimate_memory(work, with_trace(work, full)).peak
     assert peak is not None
     assert peak.moment.parts["temporary"] < GIB
     assert peak.moment.parts["activations"] == GIB
 
 
-def test_half_gradients_of_stage_1_come_with_the_layers() -> None:
-    work = replace(WORK, strategy="zero1", world_size=4, accumulation=2)
-    request = TraceRequest.of(work)
-    assert request is not None
-    states = {"weights": GIB, "gradients": GIB, "optimizer": 2 * GIB}
-    names = ("the forward pass", "the start of the backward pass", "the end of the backward pass")
-    full = replace(trace(WORK), training=tuple(Moment(name, states) for name in names))
-    peak = estimate_memory(work, Evidence(traces={request: full})).peak
-    assert peak is not None
-    forward, start, end = (moment.parts["gradients"] for moment in peak.moments)
-    assert forward < start < end
-    assert end - start == peak.states.half_gradients > 0
-
-
 def test_a_card_never_shows_more_than_it_has() -> None:
-    request = TraceRequest.of(WORK)
-    assert request is not None
-    estimate = estimate_memory(WORK, Evidence(traces={request: trace(WORK, reserved=3.0)}))
+    estimate = estimate_memory(WORK, with_trace(WORK, trace(WORK, reserved=3.0)))
     roomy = estimate.safe_bytes + GIB
     assert estimate.device_used_bytes > roomy
     shown = estimate.on_card(roomy)

@@ -26,62 +26,52 @@ def machine(root: Path, cgroup: str, mounts: str, files: dict[str, object]) -> P
     return root
 
 
-def v2(root: Path, files: dict[str, object]) -> Path:
-    return machine(
-        root, "0::/user.slice/job\n", V2_MOUNT, {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    )
+JOB, CPU = "sys/fs/cgroup/user.slice/job", "sys/fs/cgroup/cpu,cpuacct"
+V1_MOUNTS = (
+    "33 32 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+    "34 32 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+)
 
 
 @each(
-    ("job", "above", "limits"),
+    ("cgroup", "mounts", "files", "limits"),
     [
         (
-            {"memory.max": 8 * GIB, "memory.current": 3 * GIB, "cpu.max": "250000 100000",
-             "memory.stat": f"anon 100\ninactive_file {1 * GIB}\nactive_file 5"},
-            {}, Limits(8 * GIB, 6 * GIB, 2.5),
+            "0::/user.slice/job\n", V2_MOUNT,
+            {f"{JOB}/memory.max": 8 * GIB, f"{JOB}/memory.current": 3 * GIB, f"{JOB}/cpu.max": "250000 100000",
+             f"{JOB}/memory.stat": f"anon 100\ninactive_file {1 * GIB}\nactive_file 5"},
+            Limits(8 * GIB, 6 * GIB, 2.5),
         ),
+        # The tightest level counts.
         (
-            {"memory.max": "max", "cpu.max": "max 100000"},
-            {"memory.max": 4 * GIB, "memory.current": 1 * GIB, "cpu.max": "100000 100000"},
+            "0::/user.slice/job\n", V2_MOUNT,
+            {f"{JOB}/memory.max": "max", f"{JOB}/cpu.max": "max 100000", "sys/fs/cgroup/user.slice/memory.max": 4 * GIB,
+             "sys/fs/cgroup/user.slice/memory.current": 1 * GIB, "sys/fs/cgroup/user.slice/cpu.max": "100000 100000"},
             Limits(4 * GIB, 3 * GIB, 1.0),
         ),
-        ({"memory.max": "max", "cpu.max": "max 100000"}, {}, Limits()),
+        ("0::/user.slice/job\n", V2_MOUNT, {f"{JOB}/memory.max": "max", f"{JOB}/cpu.max": "max 100000"}, Limits()),
+        # Docker without a cgroup namespace: the path is the host's, the mount shows the container's group as its root.
+        (
+            "0::/docker/abc\n", V2_MOUNT.replace(" / /sys", " /docker/abc /sys"),
+            {"sys/fs/cgroup/memory.max": 2 * GIB, "sys/fs/cgroup/memory.current": 1 * GIB},
+            Limits(2 * GIB, 1 * GIB, None),
+        ),
+        (
+            "4:memory:/job\n2:cpu,cpuacct:/job\n0::/\n", V1_MOUNTS,
+            {"sys/fs/cgroup/memory/job/memory.limit_in_bytes": 6 * GIB,
+             "sys/fs/cgroup/memory/job/memory.usage_in_bytes": 2 * GIB,
+             "sys/fs/cgroup/memory/job/memory.stat": f"inactive_file 1\ntotal_inactive_file {512 * MIB}",
+             "sys/fs/cgroup/memory/memory.limit_in_bytes": 9223372036854771712,
+             f"{CPU}/job/cpu.cfs_quota_us": 350000, f"{CPU}/job/cpu.cfs_period_us": 100000,
+             f"{CPU}/cpu.cfs_quota_us": -1, f"{CPU}/cpu.cfs_period_us": 100000},
+            Limits(6 * GIB, 4 * GIB + 512 * MIB, 3.5),
+        ),
     ],
 )  # fmt: skip
-def test_version_2_where_the_tightest_level_counts(
-    tmp_path: Path, job: dict[str, object], above: dict[str, object], limits: Limits
+def test_limits_of_both_versions(
+    tmp_path: Path, cgroup: str, mounts: str, files: dict[str, object], limits: Limits
 ) -> None:
-    files = {f"user.slice/job/{name}": value for name, value in job.items()}
-    assert (
-        read_limits(v2(tmp_path, {**files, **{f"user.slice/{name}": value for name, value in above.items()}})) == limits
-    )
-
-
-def test_a_container_sees_its_group_at_the_mount(tmp_path: Path) -> None:
-    """Docker without a cgroup namespace: the path is the host's, the mount shows the container's group as its root."""
-    mount = V2_MOUNT.replace(" / /sys", " /docker/abc /sys")
-    files = {"sys/fs/cgroup/memory.max": 2 * GIB, "sys/fs/cgroup/memory.current": 1 * GIB}
-    root = machine(tmp_path, "0::/docker/abc\n", mount, files)
-    assert read_limits(root) == Limits(2 * GIB, 1 * GIB, None)
-
-
-def test_version_1(tmp_path: Path) -> None:
-    mounts = (
-        "33 32 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-        "34 32 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
-    )
-    files: dict[str, object] = {
-        "sys/fs/cgroup/memory/job/memory.limit_in_bytes": 6 * GIB,
-        "sys/fs/cgroup/memory/job/memory.usage_in_bytes": 2 * GIB,
-        "sys/fs/cgroup/memory/job/memory.stat": f"inactive_file 1\ntotal_inactive_file {512 * MIB}",
-        "sys/fs/cgroup/memory/memory.limit_in_bytes": 9223372036854771712,
-        "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us": 350000,
-        "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us": 100000,
-        "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": -1,
-        "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": 100000,
-    }
-    root = machine(tmp_path, "4:memory:/job\n2:cpu,cpuacct:/job\n0::/\n", mounts, files)
-    assert read_limits(root) == Limits(6 * GIB, 4 * GIB + 512 * MIB, 3.5)
+    assert read_limits(machine(tmp_path, cgroup, mounts, files)) == limits
 
 
 @each("content", ["", "rubbish", "0::", "\x00\xff"])
@@ -91,14 +81,7 @@ def test_unreadable_files_are_no_limit(tmp_path: Path, content: str) -> None:
 
 
 def test_ram_and_cores_respect_the_limits(tmp_path: Path) -> None:
-    limit = 64 * MIB
-    root = v2(
-        tmp_path,
-        {
-            "user.slice/job/memory.max": limit,
-            "user.slice/job/memory.current": 24 * MIB,
-            "user.slice/job/cpu.max": "50000 100000",
-        },
-    )
-    assert host.read_memory(root) == host.Memory(limit, 40 * MIB, limited=True)
+    files = {"memory.max": 64 * MIB, "memory.current": 24 * MIB, "cpu.max": "50000 100000"}
+    root = machine(tmp_path, "0::/user.slice/job\n", V2_MOUNT, {f"{JOB}/{name}": text for name, text in files.items()})
+    assert host.read_memory(root) == host.Memory(64 * MIB, 40 * MIB, limited=True)
     assert host.count_cores(root) == 1

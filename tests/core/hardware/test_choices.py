@@ -1,9 +1,10 @@
-"""Precision, attention and TF32 by capability, each with a reason."""
+"""Precision, attention and TF32 by capability, and Apple's GPUs, each with a reason."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from trainwiz.core.hardware.host import apple_gpu
 from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
 from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32
 
@@ -29,11 +30,9 @@ def test_precision_follows_the_capability(capability: str | None, precision: str
 
 
 def test_the_weakest_visible_card_decides() -> None:
-    assert choose_precision(cuda("8.6", "7.5"))[0] == "fp16"
-    assert choose_precision(cuda("8.6", None))[0] == "fp32"
     mixed = cuda("8.6", "7.5")
     hidden = replace(mixed, gpus=(mixed.gpus[0], replace(mixed.gpus[1], visible=False)))
-    assert choose_precision(hidden)[0] == "bf16"
+    assert [choose_precision(one)[0] for one in (mixed, cuda("8.6", None), hidden)] == ["fp16", "fp32", "bf16"]
 
 
 @each(("version", "precision"), [("14.0", "bf16"), ("15.2.1", "bf16"), ("13.6", "fp32"), (None, "fp32"), ("x", "fp32")])
@@ -55,11 +54,28 @@ def test_precision_on_apple_follows_macos(version: str | None, precision: str) -
 )
 def test_attention_needs_capability_and_library(capability: str | None, libraries: Libraries, attention: str) -> None:
     value, reason = choose_attention(cuda(capability, libraries=libraries))
-    assert value == attention
-    assert reason
+    assert value == attention and reason
 
 
 def test_a_cpu_trains_in_fp32_with_sdpa() -> None:
     machine = Machine(libraries=WITH_FLASH)
     assert (choose_precision(machine)[0], choose_attention(machine)[0]) == ("fp32", "sdpa")
     assert choose_tf32(machine) == (False, "TF32 needs an NVIDIA GPU; training is on the CPU")
+
+
+GIB = 1024**3
+
+
+def test_an_m2_max() -> None:
+    gpu, reason = apple_gpu("arm64", "14.5", "Apple M2 Max", 64 * GIB, 40 * GIB)
+    assert reason is None and gpu is not None
+    assert (gpu.name, gpu.catalogue_name, gpu.capability) == ("Apple M2 Max", "Apple M2 Max", None)
+    assert (gpu.memory_total_bytes, gpu.memory_free_bytes) == (48 * GIB, 40 * GIB)
+
+
+@each(
+    ("machine", "macos", "why"), [("x86_64", "14.5", "for Intel"), ("arm64", "12.2", "needs macOS 12.3, this is 12.2")]
+)
+def test_what_has_no_mps_says_why(machine: str, macos: str, why: str) -> None:
+    gpu, reason = apple_gpu(machine, macos, "Apple M1", 16 * GIB, 8 * GIB)
+    assert gpu is None and why in str(reason)

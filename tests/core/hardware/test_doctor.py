@@ -114,7 +114,6 @@ SMALL_SHM = replace(GOOD, shared_memory_bytes=64 * 1024**2)
           for free, status in ((500 * GIB, "ok"), (5 * GIB, "warning"), (100 * 1024**2, "missing"))),
         *((replace(GOOD, ram_total_bytes=total * GIB, ram_available_bytes=available * GIB), TOOLS, "ram", status, "GiB")
           for total, available, status in ((64, 60, "ok"), (12, 11, "warning"), (64, 2, "warning"))),
-        (GOOD, replace(TOOLS, superseded_pynvml="12.0.0"), "nvml_package", "warning", "12.0.0"),
     ],
 )  # fmt: skip
 def test_each_finding(machine: Machine, tools: Tools, feature: str, status: str, said: str) -> None:

@@ -26,6 +26,10 @@ def test_cards_of_the_catalogue() -> None:
     assert card.memory_total_bytes == 20 * GIB
     assert 19 * GIB < card.memory_free_bytes < 20 * GIB
     assert spec_of(card) is load_gpus()["RTX 3080 20GB"]
+    apple = machine(gpu="M2 Max", ram_bytes=64 * GIB)
+    assert (apple.accelerator, apple.gpus[0].memory_total_bytes, apple.gpus[0].capability) == ("mps", 48 * GIB, None)
+    (by_hand,) = machine(gpu="RTX 9999", gpu_memory_bytes=24 * GIB, tflops=71.0, capability="8.6").gpus
+    assert (by_hand.name, by_hand.capability, by_hand.given_tflops) == ("RTX 9999", (8, 6), 71.0)
 
 
 def test_every_card_can_be_planned_for() -> None:
@@ -33,23 +37,6 @@ def test_every_card_can_be_planned_for() -> None:
         planned = machine(gpu=name)
         assert planned.gpus[0].catalogue_name == name
         assert 0 < planned.gpus[0].memory_free_bytes <= planned.gpus[0].memory_total_bytes
-
-
-def test_a_card_by_hand() -> None:
-    (card,) = machine(gpu_memory_bytes=24 * GIB, tflops=71.0, capability="8.6").gpus
-    spec = spec_of(card)
-    assert card.capability == (8, 6)
-    assert spec is not None
-    assert spec.fp16_flops == 71e12
-    named = machine(gpu="RTX 9999", gpu_memory_bytes=24 * GIB, tflops=71.0, capability="8.6").gpus[0]
-    assert named.name == "RTX 9999"
-
-
-def test_apple_shares_its_ram() -> None:
-    planned = machine(gpu="M2 Max", ram_bytes=64 * GIB)
-    assert planned.accelerator == "mps"
-    assert planned.gpus[0].memory_total_bytes == 48 * GIB
-    assert planned.gpus[0].capability is None
 
 
 @each(

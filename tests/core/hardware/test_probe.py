@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from trainwiz.core.hardware import nvml
+from trainwiz.core.hardware.gpus import read_gpus
 from trainwiz.core.hardware.read import probe_machine
 
 from tests.each import each
@@ -129,3 +133,23 @@ def test_disk_is_that_of_the_nearest_existing_folder(tmp_path: Path) -> None:
     assert machine.disk_free_bytes == pytest.approx(stat.f_bavail * stat.f_frsize, rel=0.05)
     assert machine.disk_path == str(tmp_path / "runs" / "not-yet" / "made")
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_driver_that_hangs_is_left_alone_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, asked = threading.Event(), []
+
+    def hang() -> None:
+        asked.append("nvmlInit")
+        over.wait(30)
+
+    monkeypatch.setattr(nvml.pynvml, "nvmlInit", hang)
+    monkeypatch.setattr(nvml, "ANSWER_S", 0.2)
+    monkeypatch.setattr(nvml, "_hangs", False)
+    began = time.monotonic()
+    assert read_gpus().unavailable == {"gpus": "the driver did not respond in time"}
+    # The look at the loads would wait for ever too.
+    with nvml.NvmlSession() as session:
+        assert session.error == "the driver did not respond in time"
+    assert time.monotonic() - began < 5
+    assert asked == ["nvmlInit"]
+    over.set()

@@ -16,7 +16,7 @@ UUIDS = ("GPU-aaaa1111", "GPU-aabb2222", "GPU-cccc3333")
 CARDS = tuple(Gpu(index, uuid=uuid, name="NVIDIA GeForce RTX 3090") for index, uuid in enumerate(UUIDS))
 
 FORMS = (
-    "2,0", "", " ", "-1", "0,-1,1", "0,5,1", "1gpu2,2ampere", "NoDevFiles", "0,0", "0,9,0", " 1 , 2 ", "+1", "1,,2",
+    "2,0", "", " ", "-1", "0,-1,1", "0,5,1", "1gpu2,2ampere", "NoDevFiles", "0,0", " 1 , 2 ", "+1", "1,,2",
     "1.5", "0,x,1", "2,1,0,", "GPU-aaaa1111", "GPU-c", "GPU-aa", "GPU-", "GPU-cccc,GPU-aaaa", "GPU-cccc,0", "0,GPU-cccc",
     "GPU-cccc,GPU-cccc3", "GPU-cccc,GPU-zzzz,GPU-aaaa", "gpu-aaaa1111", "GPU-aaaa, GPU-cccc",
 )  # fmt: skip

@@ -38,4 +38,4 @@ def echo(tier: str, values: dict[str, Any], *, forks: bool = False) -> dict[str,
 if __name__ == "__main__":
     hold_to(int(sys.argv[1]))
     children.answer = echo  # type: ignore[attr-defined]
-    Server(private_stdout(), children.forked_trace).run()
+    Server(private_stdout()).run()
