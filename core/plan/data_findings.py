@@ -36,10 +36,11 @@ def packing_findings(plan: Plan) -> Iterator[Finding]:
         )
         yield plan.note("nothing_to_pack", KEY, message, off)
         return
-    problems = list(_problems(plan))
+    problems = [
+        plan.error("packing_not_possible", KEY, message, off, *ways) for due, message, *ways in _problems(plan) if due
+    ]
     if problems:
-        others = problems[0][1] if len(problems) == 1 else ()
-        yield plan.error("packing_not_possible", KEY, " ".join(message for message, _ in problems), off, *others)
+        yield from problems
         return
     batch = plan.batch
     apart = (
@@ -62,34 +63,29 @@ def packing_findings(plan: Plan) -> Iterator[Finding]:
     yield plan.note("packed", KEY, message)
 
 
-def _problems(plan: Plan) -> Iterator[tuple[str, tuple[WayOut, ...]]]:
-    """A sentence and ways out for each thing in the way."""
-    engine, kind = plan.config.engine, plan.model_type
-    if plan.config.task != "causal-lm":
-        # Masks of models that look both ways do not follow positions (create_bidirectional_mask, transformers 5.23).
-        yield tr("Only causal models can pack rows end to end: others would see each other's rows."), ()
-    elif kind is not None and kind not in TRIED:
-        yield tr("Packed rows were not tested with models of type {kind}.", kind=kind), ()
-    if engine.attention == "eager":
-        message = tr(
-            "Eager attention stores the scores of every token with all tokens of its micro-batch: packed rows need "
-            "sdpa or flash_attention_2."
-        )
-        yield message, ((tr("sdpa attention"), {ATTENTION: "sdpa"}),)
-    if engine.compile:
-        message = tr("With packed rows, torch.compile would recompile at every step.")
-        yield message, ((tr("without torch.compile"), {COMPILE: False}),)
-    if engine.strategy in SHARED:
-        # They hold a part of the weights.
-        yield tr("Packed rows were not tested with {strategy}.", strategy=engine.strategy), ()
+def _problems(plan: Plan) -> Iterator[tuple[Any, ...]]:
+    """Whether something is in the way, a sentence, and ways out."""
+    engine, kind, causal = plan.config.engine, plan.model_type, plan.config.task == "causal-lm"
+    # Masks of models that look both ways do not follow positions (create_bidirectional_mask, transformers 5.23).
+    yield not causal, tr("Only causal models can pack rows end to end: others would see each other's rows.")
+    untried = causal and kind is not None and kind not in TRIED
+    yield untried, tr("Packed rows were not tested with models of type {kind}.", kind=kind)
+    message = tr(
+        "Eager attention stores the scores of every token with all tokens of its micro-batch: packed rows need "
+        "sdpa or flash_attention_2."
+    )
+    yield engine.attention == "eager", message, (tr("sdpa attention"), {ATTENTION: "sdpa"})
+    message = tr("With packed rows, torch.compile would recompile at every step.")
+    yield engine.compile, message, (tr("without torch.compile"), {COMPILE: False})
+    # They hold a part of the weights.
+    message = tr("Packed rows were not tested with {strategy}.", strategy=engine.strategy)
+    yield engine.strategy in SHARED, message
 
 
 # What the rows mean for the run: how many, how long, and who loads them.
 
 MOSTLY_CUT = 0.5
 """Of the rows: more than so many cut is hardly meant, and a longer input is offered."""
-WORKERS_SHARE = 0.25
-"""Of host RAM: loader workers that take more are worth a word."""
 
 
 def data_findings(plan: Plan) -> Iterator[Finding]:
@@ -239,16 +235,6 @@ def _workers(plan: Plan) -> Iterator[Finding]:
             total=total,
         )
         yield plan.warning("workers", key, message, instead(max(0, spare)))
-    used, capacity = memory.host_ram_parts.get("workers", 0), memory.host_ram_capacity_bytes
-    if capacity and used > WORKERS_SHARE * capacity:
-        message = tr(
-            "{total} data loader workers use {used} of {capacity} RAM.",
-            total=total,
-            used=gib(used),
-            capacity=gib(capacity),
-        )
-        fewer = max(0, min(int(workers * WORKERS_SHARE * capacity / used), spare))
-        yield plan.warning("workers_ram", key, message, instead(fewer))
     budget, likely = budget_bytes(plan.machine), memory.host_ram_high_bytes or memory.host_ram_bytes
     fitting = MOST_WORKERS if budget is None else max(0, budget - likely) // (processes * WORKER_BYTES)
     more = min(max(1, min(4, spare)), fitting)

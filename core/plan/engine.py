@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainwiz.core.catalog.gpus import GpuSpec, spec_of
-from trainwiz.core.catalog.model_config import NO_LABEL_COUNT, has_attention, has_checkpointing
+from trainwiz.core.catalog.model_config import has_attention, has_checkpointing
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.memory import estimate_memory
@@ -306,41 +306,20 @@ LOSS_MEAN, ARRANGED = "training.loss_mean", "data.arrange_by_length"
 
 def resolve_loss_mean(plan: Plan) -> None:
     """Token means: the one that does not depend on how a step is cut into micro-batches."""
-    kind = plan.model_type
-    reason = mark("every label in a step has the same weight, however the step is split")
-    if kind in NO_LABEL_COUNT:
-        reason = mark(
-            "every label in a step has the same weight, however the step is split; for {kind} models, the "
-            "transformers Trainer averages the micro-batch means"
-        )
-    elif kind is not None:
-        reason = mark(
-            "every label in a step has the same weight, however the step is split; the transformers Trainer does "
-            "the same for {kind} models"
-        )
-    plan.resolve(LOSS_MEAN, "tokens", tr(reason, kind=kind))
+    reason = tr("every label in a step has the same weight, however the step is split")
+    plan.resolve(LOSS_MEAN, "tokens", reason)
 
 
 def loss_mean_findings(plan: Plan) -> Iterator[Finding]:
-    """What a mean of means meets: rows in another order, and models for which no Trainer of today takes it."""
-    kind = plan.model_type
-    if plan.config.training.loss_mean != "micro_batches":
+    """A mean of means, and rows in another order."""
+    if plan.config.training.loss_mean != "micro_batches" or not plan.config.data.arrange_by_length:
         return
-    tokens = plan.remedy(tr("use the token mean"), {LOSS_MEAN: "tokens"})
-    if plan.config.data.arrange_by_length:
-        message = tr(
-            "With {mean} micro_batches, a label has more weight if its micro-batch has few, and {key} decides which "
-            "rows share a micro-batch: the gradient of a step differs from that of the rows in the order drawn.",
-            mean=LOSS_MEAN,
-            key=ARRANGED,
-        )
-        off = tr("keep the rows in the order drawn"), {ARRANGED: False}
-        yield plan.warning("weights_by_arrangement", LOSS_MEAN, message, tokens, off)
-    if kind is not None and kind not in NO_LABEL_COUNT:
-        message = tr(
-            "For {kind} models, the transformers Trainer uses the token mean; {mean} micro_batches is the behavior "
-            "of versions before 4.46.",
-            kind=kind,
-            mean=LOSS_MEAN,
-        )
-        yield plan.note("not_the_stock_mean", LOSS_MEAN, message, tokens)
+    message = tr(
+        "With {mean} micro_batches, a label has more weight if its micro-batch has few, and {key} decides which "
+        "rows share a micro-batch: the gradient of a step differs from that of the rows in the order drawn.",
+        mean=LOSS_MEAN,
+        key=ARRANGED,
+    )
+    tokens = tr("use the token mean"), {LOSS_MEAN: "tokens"}
+    off = tr("keep the rows in the order drawn"), {ARRANGED: False}
+    yield plan.warning("weights_by_arrangement", LOSS_MEAN, message, tokens, off)

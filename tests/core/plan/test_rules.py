@@ -25,7 +25,6 @@ FSDP, OFFLOAD = {"engine__strategy": "fsdp"}, {"engine__offload": "optimizer"}
 FLASH, BEST = {"engine__attention": "flash_attention_2"}, {"checkpoint__keep_best": True}
 BLEU = {**BEST, "evaluation__metric": "eval_bleu"}
 PACKED = {"model": "gpt2-tiny", "data__packing": True, "data__concatenate": False, "batch__micro_batch_size": 16}
-OVERFIT: dict[str, Any] = {"mode__kind": "overfit", "training__max_steps": 400, "batch__micro_batch_size": 8}
 REAL = {"batch__target_real_tokens": 100_000, "batch__sequence_length": 512}
 LENGTHS = DataSummary(rows=1_000_000, rows_exact=True, lengths=(100,) * 75 + (500,) * 25)
 LONG = {**CAUSAL, "model": "gpt2-medium", "data__sources": CSV, "data__concatenate": False}
@@ -98,16 +97,12 @@ ROWS = [
         "unknown_lora_target", "error", "no module c_attn", ONE, **CAUSAL, peft__method="lora",
         peft__targets=["q_proj", "c_attn"], quiet={"peft__method": "none"},
     ),
-    due("overfit_too_seldom", "warning", "times: too few", ONE, **OVERFIT, mode__overfit_batches=80,
-        batch__gradient_accumulation_steps=1, quiet={"mode__overfit_batches": 40}),
     due("too_long", "error", "512 positions", ONE, **{**PAIRS, "model": "opus-mt-zh-en"}, batch__target_length=1000),
     # Packing.
     due("packing_not_possible", "error", "Eager attention", ONE, **PACKED, engine__attention="eager"),
     due("packing_not_possible", "error", "torch.compile", ONE, **PACKED, engine__compile=True),
     due("packing_not_possible", "error", "fsdp", TWO, **PACKED, **FSDP),
     due("packing_not_possible", "error", "rows end to end", ONE, data__packing=True),
-    due("packing_not_possible", "error", "mamba", ONE, **PACKED,
-        model__architecture_overrides={"model_type": "mamba"}),
     due("nothing_to_pack", "note", "has no effect", ONE, **{**PACKED, "data__concatenate": True}, quiet=PACKED),
     due("nothing_to_group", "note", "one row", ONE, data=of(90), data__group_by_length=True, batch__micro_batch_size=1),
     due("nothing_to_group", "note", "concatenated", ONE, model="gpt2-tiny", data__sources=TEXT, data__group_by_length=True),
@@ -148,7 +143,6 @@ ROWS = [
         batch__target_samples=96, batch__eval_micro_batch_size=192, batch__sequence_length=256,
         quiet={"batch__eval_micro_batch_size": None},
     ),
-    due("context_not_used", "note", "on a CPU", CPU, planning__context_bytes=10**9, quiet=ONE),
 ]  # fmt: skip
 KEPT = {"rows_cut", "disk", "host_ram", "batch_deviation"}
 """Several remedies may be needed, or one that brings it nearer and does not end it."""
