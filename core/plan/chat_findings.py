@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.data.lengths import trains_on_chats
@@ -15,90 +14,69 @@ from trainwiz.core.plan.words import counted, percent
 if TYPE_CHECKING:
     from trainwiz.core.tracing.chats import ChatLook
 
-TEMPLATE, TRAIN_ON, TOO_LONG, LENGTH = (
-    "model.chat_template",
-    "training.train_on",
-    "data.too_long",
-    "batch.sequence_length",
-)
+TEMPLATE, TRAIN_ON, LENGTH = "model.chat_template", "training.train_on", "batch.sequence_length"
 SOURCE = "data.sources.0"
 NOTABLE_CUT = 0.02
 ROUND_LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    severity: Severity
-    where: str
-    text: str
-    ways: tuple[tuple[str, dict[str, Any]], ...] = ()
-
-
-CHATML = mark("format them as ChatML"), {TEMPLATE: "chatml"}
-DOUBTS: dict[str, Sentence] = {
-    "template_refuses": Sentence(
-        "error",
-        TEMPLATE,
-        mark("{count} of {rows} chats do not fit the template and are skipped. {place}: {detail}."),
-        (CHATML,),
+Row = tuple[Severity, str, str]
+"""Severity, key, sentence."""
+DOUBTS: dict[str, Row] = {
+    "template_refuses": (
+        "error", TEMPLATE, mark("{count} of {rows} chats do not fit the template and are skipped. {place}: {detail}."),
     ),
-    "template_changes": Sentence(
-        "error",
-        TRAIN_ON,
+    "template_changes": (
+        "error", TRAIN_ON,
         mark("In {count} of {rows} chats the answers cannot be found; these chats are skipped. {place}: {detail}."),
-        (
-            (mark("train on the last answer of each chat"), {TRAIN_ON: "last_answer"}),
-            (mark("train on every token"), {TRAIN_ON: "everything"}),
-        ),
     ),
-    "no_label": Sentence(
-        "warning", TRAIN_ON, mark("{count} of {rows} chats have no tokens to train on (first: {place}).")
-    ),
-    "end_not_learnt": Sentence(
-        "warning",
-        TEMPLATE,
+    "no_label": ("warning", TRAIN_ON, mark("{count} of {rows} chats have no tokens to train on (first: {place}).")),
+    "end_not_learnt": (
+        "warning", TEMPLATE,
         mark(
             "In {count} of {rows} chats the token that ends an answer is not trained on (first: {place}): the model "
             "would not learn where to stop."
         ),
-        (CHATML,),
     ),
-    "bos_twice": Sentence(
-        "warning", TEMPLATE, mark("{count} of {rows} chats begin with the BOS token twice (first: {place}).")
+    "bos_twice": (
+        "warning", TEMPLATE, mark("{count} of {rows} chats begin with the BOS token twice (first: {place})."),
     ),
-    "roles_repeat": Sentence(
-        "note", SOURCE, mark("In {count} of {rows} chats the same role has two turns in a row (first: {place}).")
+    "roles_repeat": (
+        "note", SOURCE, mark("In {count} of {rows} chats the same role has two turns in a row (first: {place})."),
     ),
-    "system_dropped": Sentence(
-        "warning",
-        TEMPLATE,
-        mark("The template drops the system turn of {count} of {rows} chats (first: {place})."),
+    "system_dropped": (
+        "warning", TEMPLATE, mark("The template drops the system turn of {count} of {rows} chats (first: {place})."),
     ),
-    "thoughts_dropped": Sentence(
-        "warning",
-        TEMPLATE,
+    "thoughts_dropped": (
+        "warning", TEMPLATE,
         mark("The template drops reasoning in {count} of {rows} chats (first: {place}): it is not trained on."),
     ),
-    "marks_in_text": Sentence(
-        "warning",
-        SOURCE,
+    "marks_in_text": (
+        "warning", SOURCE,
         mark(
             "{count} of {rows} chats contain special tokens in their text (first: {place}): the model reads them as "
             "real ones."
         ),
     ),
-    "duplicates": Sentence(
-        "note",
-        SOURCE,
+    "duplicates": (
+        "note", SOURCE,
         mark("{count} chats are duplicates (first: {place}); the same chat may be both trained on and held out."),
     ),
-    "held_out_is_trained": Sentence(
-        "warning",
-        "data.validation_sources",
+    "held_out_is_trained": (
+        "warning", "data.validation_sources",
         mark("{count} held-out chats are also trained on (first: {place}): their loss is meaningless."),
     ),
-}
+}  # fmt: skip
 """Code of a doubt (core/training/look.py) -> what is said of it."""
+CHATML = mark("format them as ChatML"), {TEMPLATE: "chatml"}
+WAYS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
+    "template_refuses": (CHATML,),
+    "end_not_learnt": (CHATML,),
+    "template_changes": (
+        (mark("train on the last answer of each chat"), {TRAIN_ON: "last_answer"}),
+        (mark("train on every token"), {TRAIN_ON: "everything"}),
+    ),
+}
 
 
 def chat_findings(plan: Plan) -> Iterator[Finding]:
@@ -115,24 +93,18 @@ def chat_findings(plan: Plan) -> Iterator[Finding]:
         return
     yield plan.note("what_is_learnt", TRAIN_ON, learnt_words(plan, look))
     for doubt in look.doubts:
-        sentence = DOUBTS.get(doubt.code)
-        if sentence is None:
+        if doubt.code not in DOUBTS:
             continue
-        message = tr(
-            sentence.text,
-            count=f"{doubt.rows:,}",
-            rows=f"{look.rows:,}",
-            place=doubt.place,
-            detail=doubt.detail,
-        )
+        severity, where, text = DOUBTS[doubt.code]
+        message = tr(text, count=f"{doubt.rows:,}", rows=f"{look.rows:,}", place=doubt.place, detail=doubt.detail)
         ways: list[WayOut] = [
             (tr(words), changes)
-            for words, changes in sentence.ways
-            if plan.config.value(next(iter(changes))) != next(iter(changes.values()))
+            for words, changes in WAYS.get(doubt.code, ())
+            if any(plan.config.value(key) != value for key, value in changes.items())
         ]
         # Some that are left out are a loss, all of them an end.
-        some = sentence.severity == "error" and doubt.rows < look.rows
-        yield plan.finding(doubt.code, "warning" if some else sentence.severity, sentence.where, message, *ways)
+        some = severity == "error" and doubt.rows < look.rows
+        yield plan.finding(doubt.code, "warning" if some else severity, where, message, *ways)
     yield from _cut(plan, look)
 
 
@@ -187,7 +159,7 @@ def _cut(plan: Plan, look: ChatLook) -> Iterator[Finding]:
             cut=percent(cut),
             **counted(length=length),
         )
-        drop = tr("skip them"), {TOO_LONG: "drop"}
+        drop = tr("skip them"), {"data.too_long": "drop"}
         yield plan.finding(
             "answers_cut", "note" if cut <= NOTABLE_CUT else "warning", LENGTH, message, *longer_ones, drop
         )

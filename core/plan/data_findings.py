@@ -14,8 +14,9 @@ from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, WORKER_BYTES
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.chat_findings import NOTABLE_CUT, chat_findings, length_that_holds
+from trainwiz.core.plan.engine import COMPILE
 from trainwiz.core.plan.loading import MOST_WORKERS, budget_bytes
-from trainwiz.core.plan.refusals import ATTENTION, COMPILE, can_compile
+from trainwiz.core.plan.refusals import ATTENTION, can_compile
 from trainwiz.core.plan.replan import LENGTH, TARGET, changed, remedy_of, smaller_than
 from trainwiz.core.plan.result import Plan, WayOut
 from trainwiz.core.plan.rows import SHARED, lengths_of

@@ -16,8 +16,7 @@ from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.visible import choose_precision
 from trainwiz.core.language import tr
-from trainwiz.core.plan.engine import OFFLOAD, OPTIMIZER, STRATEGY, as_seen
-from trainwiz.core.plan.quantized import ALONE, BASE
+from trainwiz.core.plan.engine import ALONE, BASE, OFFLOAD, OPTIMIZER, STRATEGY, as_seen
 from trainwiz.core.plan.replan import LENGTH, TARGET, changed, smaller_than, try_fix
 from trainwiz.core.plan.result import Fix, Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, CHECKPOINTING, CHUNK, GPU_CEILING, LOSS_CHUNK, MICRO

@@ -18,13 +18,21 @@ from trainwiz.core.hardware.install import install_line, torch_line, training_li
 from trainwiz.core.hardware.machine import REPORTERS, gpu_label
 from trainwiz.core.hardware.visible import AMPERE, weakest_gpu
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plan.engine import BITSANDBYTES_OPTIMIZERS, OFFLOAD, OPTIMIZER, STRATEGY, torch_misses_gpu
-from trainwiz.core.plan.quantized import base_findings, base_refusals
+from trainwiz.core.plan.engine import (
+    BITSANDBYTES_OPTIMIZERS,
+    COMPILE,
+    OFFLOAD,
+    OPTIMIZER,
+    STRATEGY,
+    base_findings,
+    base_refusals,
+    torch_misses_gpu,
+)
 from trainwiz.core.plan.result import Plan, Refusal, WayOut
 from trainwiz.core.plan.words import aside, counted, gib
 from trainwiz.core.text import plain_text
 
-PRECISION, ATTENTION, GPUS, COMPILE = "engine.precision", "engine.attention", "engine.gpus", "engine.compile"
+PRECISION, ATTENTION, GPUS = "engine.precision", "engine.attention", "engine.gpus"
 
 
 def refusals(plan: Plan) -> Iterator[Finding]:

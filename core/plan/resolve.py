@@ -14,7 +14,7 @@ from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import of_devices, rates_for
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plan import engine, loading, quantized, rows, sizes, tasks, times, workload
+from trainwiz.core.plan import engine, loading, rows, sizes, tasks, times, workload
 from trainwiz.core.plan.engine import SMOKE_PROCESSES, STRATEGY, choose_devices
 from trainwiz.core.plan.environment import resolve_communication
 from trainwiz.core.plan.result import Plan
@@ -218,7 +218,7 @@ STEPS: tuple[Callable[[Plan], None], ...] = (
     read_rows,
     engine.resolve_engine,
     choose_rates,
-    quantized.resolve_method,
+    engine.resolve_method,
     tasks.resolve_rates,
     reopen_for_processes,
     tasks.resolve_task,
@@ -226,7 +226,7 @@ STEPS: tuple[Callable[[Plan], None], ...] = (
     sizes.resolve_rounding,
     tasks.resolve_target,
     engine.resolve_strategy,
-    quantized.resolve_base,
+    engine.resolve_base,
     sizes.resolve_sizes,
     engine.resolve_loss_mean,
     rows.resolve_arrangement,

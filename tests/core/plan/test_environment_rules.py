@@ -30,7 +30,7 @@ def with_links(here: Machine, link: str) -> Machine:
     return replace(here, gpus=tuple(replace(gpu, links=(link,)) for gpu in here.gpus))
 
 
-@each("rule", [*RULES.choices, *RULES.conflicts, *RULES.formats])
+@each("rule", [rule for rules in RULES.values() for rule in rules])
 def test_every_rule_can_be_judged_explained_and_set(rule: Any) -> None:
     assert set(rule.when) <= conditions_of(ALONE).keys() and all(
         isinstance(wanted, bool) for wanted in rule.when.values()
