@@ -12,11 +12,12 @@ from trainwiz.core.estimate.time import COMPILED_START, HIDDEN_TRIPS, PCIE
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.words import duration_of, size_of
 from trainwiz.core.plan.workload import host_needs
 from trainwiz.core.profile import list_profiles, load_as_written, load_profile
 from trainwiz.core.profile.profile import CARD, CAUSES, Profile, ProfileHardware
 
-from tests.core.plan.machines import codes, config, finding, machine, plan, real
+from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real
 from tests.each import each
 
 GPU_PROFILES = [
@@ -108,6 +109,21 @@ def test_a_guide_hears_what_does_not_hold_and_nothing_else(name: str) -> None:
             length = changes.get("batch.sequence_length", made.batch.sequence_length)
             off = abs(samples * made.batch.world_size * length / made.batch.effective_tokens - 1)
             assert off < 0.01 or "comes closest to the batch size" in one.remedies[0].text
+
+
+@each(
+    ("read", "text", "ends"),
+    [
+        (duration_of, "3,5 to 4 hours", (12600, 14400)),
+        (duration_of, "about 2 days", (172800, 172800)),
+        (duration_of, "half a day", None),
+        (duration_of, "4-3 h", None),
+        (size_of, "14-15 GB", (14 * GIB, 15 * GIB)),
+        (size_of, "much", None),
+    ],
+)
+def test_ranges_as_guides_write_them(read: Any, text: str, ends: tuple[float, float] | None) -> None:
+    assert read(text) == ends
 
 
 def on(cards: int, name: str, ram_gib: int = 256, gpu: str | None = None, **changes: Any) -> Plan:

@@ -10,16 +10,9 @@ from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 
-from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real, rows
+from tests.core.plan.machines import CAUSAL, CHAT, GIB, PAIRS, TEXT, codes, config, finding, machine, plan, real, rows
 from tests.each import each
 
-CAUSAL: dict[str, Any] = {"model": "qwen2.5-0.5b", "task": "causal-lm"}
-PAIRS: dict[str, Any] = {
-    "model": "nllb-600m", "task": "seq2seq",
-    "data__sources": [{"name": "pairs.tsv", "text_column": "source", "target_column": "target"}],
-}  # fmt: skip
-CHAT = [{"name": "chat.jsonl", "text_column": "prompt", "target_column": "response"}]
-TEXT = [{"name": "text.txt"}]
 CSV = [{"name": "rows.csv", "text_column": "text"}]
 FSDP, OFFLOAD = {"engine__strategy": "fsdp"}, {"engine__offload": "optimizer"}
 FLASH, BEST = {"engine__attention": "flash_attention_2"}, {"checkpoint__keep_best": True}
