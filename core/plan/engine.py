@@ -266,24 +266,17 @@ def _smoke_optimizer(plan: Plan) -> Iterator[Finding]:
     there = plan.machine.hypothetical or (on_gpu and plan.machine.may_have("bitsandbytes"))
     if optimizer not in BITSANDBYTES_OPTIMIZERS or there:
         return
-    reason, message = (
-        mark("smoke run: 8-bit optimizers need an NVIDIA GPU"),
-        mark("8-bit optimizers need an NVIDIA GPU, so this smoke run does not test the optimizer {optimizer}."),
-    )
+    reason = mark("smoke run: 8-bit optimizers need an NVIDIA GPU")
+    message = mark("8-bit optimizers need an NVIDIA GPU, so this smoke run does not test the optimizer {optimizer}.")
     if on_gpu:
-        reason, message = (
-            mark("smoke run: bitsandbytes is not installed on this machine"),
-            mark(
-                "bitsandbytes is not installed, so this smoke run does not test the optimizer {optimizer}; "
-                "install it with: {command}"
-            ),
+        reason = mark("smoke run: bitsandbytes is not installed on this machine")
+        message = mark(
+            "bitsandbytes is not installed, so this smoke run does not test the optimizer {optimizer}; "
+            "install it with: {command}"
         )
     plan.put(OPTIMIZER, "adamw_torch", tr(reason))
-    yield plan.warning(
-        "engine_not_exercised",
-        OPTIMIZER,
-        tr(message, optimizer=optimizer, command=training_line(plan.machine, "[qlora]")),
-    )
+    message = tr(message, optimizer=optimizer, command=training_line(plan.machine, "[qlora]"))
+    yield plan.warning("engine_not_exercised", OPTIMIZER, message)
 
 
 def _resolve_sharding(plan: Plan) -> None:

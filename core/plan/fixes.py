@@ -189,14 +189,12 @@ def _kinds(plan: Plan, work: Workload) -> list[list[Idea]]:
             tr("gradient checkpointing"),
             {CHECKPOINTING: True},
         ),
-    ]
-    settings.append(
         (
             work.lora and not work.quantized and work.device == "cuda" and plan.config.model.init == "pretrained",
             tr("frozen base in 4 bits (QLoRA)"),
             {BASE: "nf4"},
-        )
-    )
+        ),
+    ]
     kinds = [[Idea(words, changes)] for usable, words, changes in settings if usable]
     states = _of_the_states(plan, work)
     return [*kinds, states] if states else kinds

@@ -260,16 +260,16 @@ def _evaluation(plan: Plan) -> Iterator[Finding]:
     }
     fewer = tr("evaluate {smaller} at a time: same results", smaller=smaller), {EVALUATED: smaller}
     remedies = [fewer] if smaller else [remedy_of(fix, plan) for fix in plan.fixes]
-    if verdict == "tight":
-        message = mark(
-            "Evaluating {size} sequences at a time may not fit: needs {used}, {capacity} is available ({moment})."
-        )
-        yield plan.warning("evaluation_tight", EVALUATED, tr(message, **values), *remedies)
-    else:
+    code, severity = "evaluation_tight", "warning"
+    message = mark(
+        "Evaluating {size} sequences at a time may not fit: needs {used}, {capacity} is available ({moment})."
+    )
+    if verdict == "does_not_fit":
+        code, severity = "evaluation_does_not_fit", "error"
         message = mark(
             "Evaluating {size} sequences at a time doesn't fit: needs {used}, {capacity} is available ({moment})."
         )
-        yield plan.error("evaluation_does_not_fit", EVALUATED, tr(message, **values), *remedies)
+    yield plan.finding(code, severity, EVALUATED, tr(message, **values), *remedies)
 
 
 def _headroom(plan: Plan) -> Iterator[Finding]:

@@ -17,11 +17,14 @@ CSV = [{"name": "rows.csv", "text_column": "text"}]
 FSDP, OFFLOAD = {"engine__strategy": "fsdp"}, {"engine__offload": "optimizer"}
 FLASH, BEST = {"engine__attention": "flash_attention_2"}, {"checkpoint__keep_best": True}
 BLEU = {**BEST, "evaluation__metric": "eval_bleu"}
+GPT2 = {"model": "gpt2-medium", "task": "causal-lm"}
+QLORA = {"model": "qwen2.5-1.5b", "peft__method": "lora", "engine__base_precision": "nf4"}
 PACKED = {"model": "gpt2-tiny", "data__packing": True, "data__concatenate": False, "batch__micro_batch_size": 16}
 REAL = {"batch__target_real_tokens": 100_000, "batch__sequence_length": 512}
 LENGTHS = DataSummary(rows=1_000_000, rows_exact=True, lengths=(100,) * 75 + (500,) * 25)
 LONG = {**CAUSAL, "model": "gpt2-medium", "data__sources": CSV, "data__concatenate": False}
 HERE, ONE, TWO, CPU = real(machine()), machine(), machine(count=2), machine(None)
+THREE_60 = machine("RTX 3060 12GB", 2)
 TURING, SMALL = machine("RTX 2080 Super"), machine(ram_gib=12)
 NO_CUDA = replace(HERE, torch_cuda=None, unavailable={"torch_cuda": "torch 2.13.0+cpu is a CPU build"})
 FULL_DISK = replace(real(machine(), deepspeed="0"), disk_free_bytes=5 * GIB, disk_path="/data/runs")
@@ -70,6 +73,16 @@ ROWS = [
         "gpus_of_one_machine", "error", "by UUID (GPU-0a, GPU-1a); a UUID is valid on one machine only", NAMED, engine__gpus=["GPU-0a", "GPU-1a"],
         engine__nodes=2, quiet={"engine__nodes": 1},
     ),
+    due("liger_missing", "error", "not installed", HERE, **CAUSAL, engine__liger=True, quiet=real(ONE, liger_kernel="0.8.5")),
+    due("liger_unsupported", "error", "need an NVIDIA GPU", CPU, **CAUSAL, engine__liger=True, quiet=ONE),
+    due("liger_unsupported", "error", "no kernels for gpt2", ONE, **GPT2, engine__liger=True),
+    due("liger_untried", "error", "zero3", ONE, **CAUSAL, engine__liger=True, engine__strategy="zero3"),
+    due("liger", "note", "Its savings are not", ONE, **CAUSAL, engine__liger=True, quiet={"engine__liger": False}),
+    # A base in 4 bits.
+    due("quantized_without_adapters", "error", "cannot be trained", THREE_60, **{**QLORA, "peft__method": "none"}),
+    due("quantized_not_sharded", "error", "does not shard", THREE_60, **QLORA, engine__strategy="zero3"),
+    due("quantized_not_compiled", "error", "torch.compile", THREE_60, **QLORA, engine__compile=True),
+    due("quantized_unsupported", "error", "Apple GPUs", machine("Apple M2 Max"), **QLORA, quiet=THREE_60),
     # Engines that share out.
     due("shared_table", "error", "share one token", TWO, **FSDP, model="opus-mt-tiny", task="seq2seq"),
     due("fsdp_needs_gpus", "error", "silently", CPU, **FSDP, engine__processes=2, quiet=TWO),
