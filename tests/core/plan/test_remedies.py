@@ -25,16 +25,12 @@ from tests.core.plan.machines import GIB, codes, config, finding, machine, plan,
 from tests.each import each
 
 FULL: dict[str, Any] = {"engine__checkpointing": False}
+LORA: dict[str, Any] = {"peft__method": "lora", "task": "causal-lm", "model__init": "pretrained"}
 CASES: dict[str, tuple[str, int, str, dict[str, Any]]] = {
     "given micro-batch": ("RTX 3080 10GB", 1, "esm2-650m", {"micro": 20, "target": 3900, **FULL}),
     "open micro-batch, no target": ("RTX 3090", 1, "qwen2.5-1.5b", {"task": "causal-lm"}),
     "token target": ("RTX 3090", 1, "qwen2.5-1.5b", {"tokens": 65536, "task": "causal-lm", "micro": 8}),
-    "pretrained": (
-        "RTX 4090",
-        1,
-        "mistral-7b",
-        {"target": 32, "task": "causal-lm", "model__init": "pretrained", "peft__method": "none"},
-    ),
+    "pretrained": ("RTX 4090", 1, "mistral-7b", {**LORA, "peft__method": "none", "target": 32}),
     "two cards": ("RTX 2080 Super", 2, "esm2-650m", {"micro": 8, "target": 256, **FULL}),
     "given evaluation": ("RTX 4080 Super", 1, "nllb-600m", {"micro": 32, "target": 96, "task": "seq2seq", "eval": 256}),
     "adapters": ("RTX 3090", 1, "qwen2.5-3b", {"micro": 96, "task": "causal-lm", "peft__method": "lora"}),
@@ -162,7 +158,6 @@ def test_room() -> None:
     assert dict(remedy.changes) == {"engine.checkpointing": False} and "less time" in remedy.text
 
 
-LORA: dict[str, Any] = {"peft__method": "lora", "task": "causal-lm", "model__init": "pretrained"}
 WIDE: dict[str, dict[str, Any]] = {
     "llama-2-13b": {"of": "llama-3.1-8b", "hidden_size": 5120, "num_hidden_layers": 40, "num_attention_heads": 40,
                     "num_key_value_heads": 40, "intermediate_size": 13824, "vocab_size": 32000},
