@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.batch import accumulation_for
-from trainwiz.core.errors import Finding, Remedy, after
+from trainwiz.core.errors import Finding, Remedy, Severity, after
 from trainwiz.core.estimate.memory import estimate_evaluation
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.loading import low_memory
@@ -260,14 +260,18 @@ def _evaluation(plan: Plan) -> Iterator[Finding]:
     }
     fewer = tr("evaluate {smaller} at a time: same results", smaller=smaller), {EVALUATED: smaller}
     remedies = [fewer] if smaller else [remedy_of(fix, plan) for fix in plan.fixes]
-    code, severity = "evaluation_tight", "warning"
-    message = mark(
-        "Evaluating {size} sequences at a time may not fit: needs {used}, {capacity} is available ({moment})."
+    severity: Severity = "warning"
+    code, message = (
+        "evaluation_tight",
+        mark("Evaluating {size} sequences at a time may not fit: needs {used}, {capacity} is available ({moment})."),
     )
     if verdict == "does_not_fit":
-        code, severity = "evaluation_does_not_fit", "error"
-        message = mark(
-            "Evaluating {size} sequences at a time doesn't fit: needs {used}, {capacity} is available ({moment})."
+        severity = "error"
+        code, message = (
+            "evaluation_does_not_fit",
+            mark(
+                "Evaluating {size} sequences at a time doesn't fit: needs {used}, {capacity} is available ({moment})."
+            ),
         )
     yield plan.finding(code, severity, EVALUATED, tr(message, **values), *remedies)
 
