@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.batch import accumulation_for, largest_exact
-from trainwiz.core.errors import Finding, after
+from trainwiz.core.errors import Finding
 from trainwiz.core.estimate.memory import estimate_memory
-from trainwiz.core.estimate.time import IMPLAUSIBLE_SHARE, share_of_peak, verdict_of
+from trainwiz.core.estimate.time import share_of_peak, verdict_of
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.replan import LENGTH, changed
 from trainwiz.core.plan.result import Plan
@@ -217,26 +217,7 @@ def _total(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
         spent=spent,
     )
 
-    def reachable(length: int) -> bool:
-        """Whether this pace would still be within what cards reach at such a mean length."""
-        shorter = replace(work, length=length, target_length=max(1, work.target_length * length // work.length))
-        return share_of_peak(shorter, rate, slowest * length) <= IMPLAUSIBLE_SHARE
-
-    mean = _largest(work.length, reachable) if share > IMPLAUSIBLE_SHARE else 0
-    if mean:
-        message += after(
-            tr("That would need rows averaging under {mean} tokens, and no padding.", **counted(mean=mean))
-        )
     yield plan.warning("claim_time", "claims.total_time", message)
-
-
-def _largest(most: int, holds: Callable[[int], bool]) -> int:
-    """The largest whole number from 1 to `most` that `holds`, which ends at some number; 0 where it never begins."""
-    low, high = 0, most + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
 
 
 def _peak(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
@@ -252,26 +233,18 @@ def _peak(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
         peak_moment=plan.memory.peak_moment,
         allocated=gib(plan.estimate.allocated_bytes),
         states=states_text(plan),
-        targets=_shorter_targets(plan, claimed[1]),
+        targets=_logits_of_targets(plan),
     )
     yield plan.warning("claim_memory", "claims.peak_memory", message)
 
 
-def _shorter_targets(plan: Plan, claimed: int) -> str:
-    """For an encoder-decoder: the targets with which the claim would hold, since they make the logits."""
-    work, logits, words = plan.work, plan.memory.breakdown.get("logits", 0), ""
-    if work is None or work.architecture.kind != "encoder-decoder":
+def _logits_of_targets(plan: Plan) -> str:
+    """For an encoder-decoder: the targets make the logits."""
+    work, logits = plan.work, plan.memory.breakdown.get("logits", 0)
+    if work is None or work.architecture.kind != "encoder-decoder" or not logits:
         return ""
-    if logits:
-        length = counted(length=work.target_length)
-        words = tr(", and the logits of {length}-token targets take {logits}", logits=gib(logits), **length)
-
-    def holds(target: int) -> bool:
-        return estimate_memory(replace(work, target_length=target), plan.evidence).needed_bytes <= claimed
-
-    longest = _largest(work.target_length, holds)
-    held = mark("{words}; the claimed size is enough for targets of up to {longest} tokens")
-    return tr(held, words=words, longest=longest) if longest else words
+    length = counted(length=work.target_length)
+    return tr(", and the logits of {length}-token targets take {logits}", logits=gib(logits), **length)
 
 
 def _launch(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:

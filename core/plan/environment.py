@@ -35,9 +35,8 @@ class VariableRule:
     sources: tuple[str, ...]
     value: str = ""
     """That the run gets where nobody set another one; may hold {interface} and other words of the situation."""
-    contradicted: Severity = "note"
-    """Of the finding where somebody set another value."""
     severity: Severity = "note"
+    """Of the finding where somebody set another value."""
     values: tuple[str, ...] = ()
     """Those of somebody's that are meant, in lower case; () for any."""
     instead: str | None = None
@@ -57,17 +56,9 @@ class VariableRule:
         return all(conditions[name] is wanted for name, wanted in self.when.items())
 
 
-@dataclass(frozen=True, slots=True)
-class VariableRules:
-    choices: tuple[VariableRule, ...]
-    conflicts: tuple[VariableRule, ...]
-    formats: tuple[VariableRule, ...]
-    """Values that the library does not understand."""
-
-
 @cache
-def load_variable_rules() -> VariableRules:
-    """All rules, in the order of the file; one for each of `variables` that are read alike."""
+def load_variable_rules() -> dict[str, tuple[VariableRule, ...]]:
+    """Choices, conflicts and formats, in the order of the file; one for each of `variables` that are read alike."""
     import yaml  # plans need it, and what only reads a run does not
 
     text = resources.files("trainwiz.profiles").joinpath(RULES_FILE).read_text(encoding="utf-8")
@@ -81,7 +72,7 @@ def load_variable_rules() -> VariableRules:
             for variable in values.pop("variables", None) or (values.pop("variable"),):
                 yield VariableRule(variable, **values)
 
-    return VariableRules(*(tuple(rules(kind)) for kind in ("choices", "conflicts", "formats")))
+    return {kind: tuple(rules(kind)) for kind in ("choices", "conflicts", "formats")}
 
 
 # Conditions: what the rules of profiles/environment.yaml ask about a run. Values only; nothing is read here.
@@ -189,7 +180,7 @@ def resolve_communication(plan: Plan) -> None:
             why = tr("three times the longest expected step ({step_high_s} s)", step_high_s=f"{step_high_s:,.0f}")
         plan.resolve("engine.process_timeout_s", timeout, why)
     done = set(plan.config.engine.environment)
-    for rule in load_variable_rules().choices:
+    for rule in load_variable_rules()["choices"]:
         if rule.variable not in done and rule.holds(conditions):
             done.add(rule.variable)
             plan.put(f"{ENVIRONMENT}.{rule.variable}", rule.value.format(**words), tr(rule.text, **words))
@@ -229,7 +220,6 @@ def environment_findings(plan: Plan) -> Iterator[Finding]:
 
 def _own(plan: Plan, conditions: dict[str, bool | None], name: str, value: str) -> Iterator[Finding]:
     """What somebody set, against the rules."""
-    rules, words = load_variable_rules(), condition_words(plan)
     if name.startswith("NCCL_") and plan.devices.world_size == 1 and name != "NCCL_DEBUG":
         message = tr("{name} has no effect: NCCL connects several processes, and this run has one.", name=name)
         yield _finding(plan, "environment_unused", "note", name, message)
@@ -240,20 +230,21 @@ def _own(plan: Plan, conditions: dict[str, bool | None], name: str, value: str) 
         yield _finding(plan, "environment_empty", "warning", name, message, _left_out(plan, name))
         return
 
-    def holding(kind: tuple[VariableRule, ...]) -> list[VariableRule]:
-        return [rule for rule in kind if rule.variable == name and rule.holds(conditions)]
-
-    unreadable = holding(rules.formats)
+    words = condition_words(plan)
+    choices, conflicts, unreadable = (
+        [rule for rule in rules if rule.variable == name and rule.holds(conditions)]
+        for rules in load_variable_rules().values()
+    )
     if any(rule.means(value) for rule in unreadable):
         yield _conflict(plan, unreadable[0], value)
         return
-    for rule in holding(rules.choices)[:1]:
+    for rule in choices[:1]:
         wanted = rule.value.format(**words)
         said = {"name": name, "value": _shown(value), "wanted": wanted, "reason": tr(rule.text, **words)}
         message = tr("{name} is {value}, but {wanted} is recommended for this machine: {reason}.", **said)
         if wanted != value:
-            yield _finding(plan, "environment_contradicted", rule.contradicted, name, message, _set(name, wanted))
-    yield from (_conflict(plan, rule, value) for rule in holding(rules.conflicts) if rule.means(value))
+            yield _finding(plan, "environment_contradicted", rule.severity, name, message, _set(name, wanted))
+    yield from (_conflict(plan, rule, value) for rule in conflicts if rule.means(value))
 
 
 def own_variables(plan: Plan) -> dict[str, str]:

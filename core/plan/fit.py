@@ -12,8 +12,8 @@ from trainwiz.core.data.detect import RowsKind, RowsTold
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import mark, trn
+from trainwiz.core.plan.engine import BASE, METHOD
 from trainwiz.core.plan.gather import Gathered
-from trainwiz.core.plan.quantized import BASE, METHOD
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import plan_command
 

@@ -26,6 +26,7 @@ from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr, trn
+from trainwiz.core.plan.engine import BASE, METHOD
 from trainwiz.core.plan.fit import (
     EPOCHS,
     METHOD_NAMES,
@@ -43,7 +44,6 @@ from trainwiz.core.plan.fit import (
     sort_key,
 )
 from trainwiz.core.plan.gather import Gathered, choose_target, gather_data, gather_known, with_data
-from trainwiz.core.plan.quantized import BASE, METHOD
 from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.refusals import refusals
 from trainwiz.core.plan.replan import LENGTH, TARGET, TO_INSTALL

@@ -16,8 +16,7 @@ from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.visible import choose_precision
 from trainwiz.core.language import tr
-from trainwiz.core.plan.engine import OFFLOAD, OPTIMIZER, STRATEGY, as_seen
-from trainwiz.core.plan.quantized import ALONE, BASE
+from trainwiz.core.plan.engine import ALONE, BASE, OFFLOAD, OPTIMIZER, STRATEGY, as_seen
 from trainwiz.core.plan.replan import LENGTH, TARGET, changed, smaller_than, try_fix
 from trainwiz.core.plan.result import Fix, Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, CHECKPOINTING, CHUNK, GPU_CEILING, LOSS_CHUNK, MICRO
@@ -190,14 +189,12 @@ def _kinds(plan: Plan, work: Workload) -> list[list[Idea]]:
             tr("gradient checkpointing"),
             {CHECKPOINTING: True},
         ),
-    ]
-    settings.append(
         (
             work.lora and not work.quantized and work.device == "cuda" and plan.config.model.init == "pretrained",
             tr("frozen base in 4 bits (QLoRA)"),
             {BASE: "nf4"},
-        )
-    )
+        ),
+    ]
     kinds = [[Idea(words, changes)] for usable, words, changes in settings if usable]
     states = _of_the_states(plan, work)
     return [*kinds, states] if states else kinds

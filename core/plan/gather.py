@@ -27,7 +27,7 @@ from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.tasks import (
     NO_TASK_READS,
-    TemplateChoice,
+    has_template,
     names_no_data,
     subject_findings,
     task_is_known,
@@ -36,6 +36,7 @@ from trainwiz.core.plan.tasks import (
     with_init,
     with_run_name,
     with_task_of,
+    with_template,
 )
 from trainwiz.core.plan.words import aside, mode_words, number_of_mode, plan_command, set_words
 from trainwiz.core.profile.profile import Profile, ProfileHardware
@@ -297,8 +298,7 @@ def gather_config(
     from trainwiz.core.data.prompts import prompt_findings
 
     moded = settled_by_file(moded)
-    template = TemplateChoice(moded, model)
-    moded = template.chosen(detect_columns(moded, has_template=template.is_there))
+    moded = with_template(detect_columns(moded, has_template=partial(has_template, moded, model)), model)
     findings += prompt_findings(moded)
     if request.force:
         moded = moded.model_copy(update={"forced": True})

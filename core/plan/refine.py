@@ -112,14 +112,6 @@ class Tracer(Protocol):
     def close(self) -> None: ...
 
 
-def nothing_measured(machine: Machine) -> tuple[Measurement, ...]:
-    return ()
-
-
-def no_rates(machine: Machine) -> tuple[Rates, ...]:
-    return ()
-
-
 class Refiner:
     """Plans what was gathered with all that is known, and finds out more. Thread-safe; outlives single plans.
 
@@ -130,8 +122,8 @@ class Refiner:
     def __init__(
         self,
         worker: Tracer | None = None,
-        measurements: Callable[[Machine], tuple[Measurement, ...]] = nothing_measured,
-        rates: Callable[[Machine], tuple[Rates, ...]] = no_rates,
+        measurements: Callable[[Machine], tuple[Measurement, ...]] = lambda machine: (),
+        rates: Callable[[Machine], tuple[Rates, ...]] = lambda machine: (),
     ) -> None:
         self._worker = worker
         self._measurements = measurements

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
 
 from trainwiz.core.catalog.gpus import BY_HAND, is_rate_uncertain
 from trainwiz.core.catalog.model_config import LIGER, has_attention, has_checkpointing, known_targets, unknown_targets
@@ -19,13 +18,21 @@ from trainwiz.core.hardware.install import install_line, torch_line, training_li
 from trainwiz.core.hardware.machine import REPORTERS, gpu_label
 from trainwiz.core.hardware.visible import AMPERE, weakest_gpu
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plan.engine import BITSANDBYTES_OPTIMIZERS, OFFLOAD, OPTIMIZER, STRATEGY, torch_misses_gpu
-from trainwiz.core.plan.quantized import base_findings, base_refusals
+from trainwiz.core.plan.engine import (
+    BITSANDBYTES_OPTIMIZERS,
+    COMPILE,
+    OFFLOAD,
+    OPTIMIZER,
+    STRATEGY,
+    base_findings,
+    base_refusals,
+    torch_misses_gpu,
+)
 from trainwiz.core.plan.result import Plan, Refusal, WayOut
 from trainwiz.core.plan.words import aside, counted, gib
 from trainwiz.core.text import plain_text
 
-PRECISION, ATTENTION, GPUS, COMPILE = "engine.precision", "engine.attention", "engine.gpus", "engine.compile"
+PRECISION, ATTENTION, GPUS = "engine.precision", "engine.attention", "engine.gpus"
 
 
 def refusals(plan: Plan) -> Iterator[Finding]:
@@ -121,13 +128,11 @@ def _sharing(plan: Plan) -> Iterator[Refusal]:
     """FSDP as accelerate starts it: on several GPUs, whole or not at all in host RAM, with an optimizer of torch."""
     engine, device = plan.config.engine, plan.devices.device
     fsdp, cuda = engine.strategy == "fsdp", engine.strategy == "fsdp" and device == "cuda"
-    one_gpu, zero3 = tr("train on one GPU"), (tr("shard with ZeRO-3"), {STRATEGY: "zero3"})
+    zero3 = tr("shard with ZeRO-3"), {STRATEGY: "zero3"}
     message = tr("DeepSpeed does not train on an Apple GPU (engine.strategy).")
-    single = one_gpu, {STRATEGY: "single", OFFLOAD: "none"}
+    single = tr("train on one GPU"), {STRATEGY: "single", OFFLOAD: "none"}
     on_apple = str(engine.strategy).startswith("zero") and device == "mps"
     yield on_apple, "deepspeed_needs_cuda", STRATEGY, message, (single,)
-    message = tr("FSDP needs several NVIDIA GPUs, but an Apple computer has one GPU (engine.strategy).")
-    yield fsdp and device == "mps", "fsdp_needs_gpus", STRATEGY, message, ((one_gpu, {STRATEGY: "single"}),)
     message = tr(
         "FSDP needs GPUs: on a CPU, accelerate silently trains with DistributedDataParallel instead "
         "(engine.strategy). ZeRO-3 also shards a model on a CPU."
@@ -136,7 +141,8 @@ def _sharing(plan: Plan) -> Iterator[Refusal]:
     message = tr("FSDP shards a model across several GPUs, but this run has one (engine.strategy).")
     offloaded = {STRATEGY: "zero2", OFFLOAD: "optimizer"}
     without = tr("train without it"), {STRATEGY: "single"} if engine.offload == "none" else offloaded
-    yield cuda and plan.devices.world_size == 1, "fsdp_needs_gpus", STRATEGY, message, (without,)
+    alone = fsdp and device != "cpu" and plan.devices.world_size == 1
+    yield alone, "fsdp_needs_gpus", STRATEGY, message, (without,)
     # accelerate 1.15 puts the table into the group of the head alone; torch 2.13 finds it in the root's as well.
     message = tr(
         "FSDP as started by accelerate cannot shard a model whose encoder and decoder share one token embedding, as "
@@ -156,9 +162,6 @@ def _sharing(plan: Plan) -> Iterator[Refusal]:
 
 
 # What contradicts the model and its task.
-
-LEAST_PASSES = 10
-"""Of an overfit run over its batches."""
 
 
 def _task(plan: Plan) -> Iterator[Refusal]:
@@ -201,7 +204,6 @@ def _warnings(plan: Plan) -> Iterator[Finding]:
         )
         whole = tr("fit the whole answer"), {"batch.sequence_length": 2 * asked}
         yield plan.warning("generation_cut", "evaluation.generation_length", message, whole)
-    yield from _overfit(plan)
     of_steps = config.training.max_steps is not None and plan.chosen_by_hand("training.max_steps")
     if plan.data is None and plan.counted is not None and config.mode.kind == "train" and not of_steps:
         message = tr(
@@ -264,37 +266,8 @@ def _has_targets(config: RunConfig) -> bool:
     return config.task == "seq2seq" or trains_on_chats(config) or (config.task == "causal-lm" and named)
 
 
-def _overfit(plan: Plan) -> Iterator[Finding]:
-    """Batches that come too seldom to be known by heart: the loss would say nothing about the model."""
-    mode, batch, steps = plan.config.mode, plan.batch, plan.steps
-    if mode.kind != "overfit" or not mode.overfit_batches or steps is None:
-        return
-    batches = float(mode.overfit_batches)
-    if plan.data is not None:
-        batches = min(batches, max(1.0, plan.data.rows / (batch.micro_batch * batch.world_size)))
-    passes, enough = steps * batch.accumulation / batches, ceil(LEAST_PASSES * batches / batch.accumulation)
-    if passes < LEAST_PASSES:
-        message = tr(
-            "In {steps} steps, each of the {count} batches is seen {passes} times: too few to memorize them.",
-            **counted(steps=steps, count=batches),
-            passes=f"{passes:.2g}",
-        )
-        longer = tr("train {steps} steps", **counted(steps=enough)), {"training.max_steps": enough}
-        yield plan.warning("overfit_too_seldom", "mode.overfit_batches", message, longer)
-
-
 # What the card, the processor and the installed libraries cannot do, for any model and for this type of it.
 
-COMPILE_WORDS = {
-    "cuda": mark("torch.compile builds kernels in the first steps, which take minutes; later steps take less"),
-    "cpu": mark(
-        "torch.compile builds kernels with a C++ compiler in the first steps, which take minutes; later steps take less"
-    ),
-    "mps": mark(
-        "torch.compile builds kernels in the first steps, which take minutes; later steps take less; support for "
-        "Apple GPUs is new"
-    ),
-}
 TRITON = (7, 0)
 """First capability that Triton, the compiler behind torch.compile, makes kernels for."""
 
@@ -326,7 +299,7 @@ def can_compile(plan: Plan) -> bool:
 def _compile(plan: Plan) -> Iterator[Finding]:
     if not plan.config.engine.compile:
         return
-    off, device = (tr("turn it off"), {COMPILE: False}), plan.devices.device
+    off = tr("turn it off"), {COMPILE: False}
     if _is_before(plan, TRITON):
         card, _ = _card(plan)
         message = _sentence(
@@ -334,12 +307,12 @@ def _compile(plan: Plan) -> Iterator[Finding]:
         )
         yield plan.error("compile_unsupported", COMPILE, message, off)
         return
-    if device == "cuda" and not can_compile(plan):
+    if plan.devices.device == "cuda" and not can_compile(plan):
         message = tr("torch.compile builds its kernels with Triton, which is not installed on this machine.")
         triton = Remedy(tr("install it"), install_line(plan.machine.installer, "triton"))
         yield plan.error("triton_missing", COMPILE, message, triton, off)
         return
-    message = tr(COMPILE_WORDS.get(device, COMPILE_WORDS["cuda"]))
+    message = tr("torch.compile builds kernels in the first steps, which take minutes; later steps take less")
     if not plan.config.data.concatenate:
         message = tr("{compiling}; other row lengths are compiled again", compiling=message)
     planned = tr(

@@ -17,7 +17,7 @@ from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.refusals import refusals
 from trainwiz.core.plan.resolve import resolve
 from trainwiz.core.plan.result import BatchPlan, Fix, Plan
@@ -35,17 +35,15 @@ def remedy_of(fix: Fix, plan: Plan) -> Remedy:
     """ "checkpointing: 5.4 GiB, about 33 % more time"."""
     values = {"fix": fix.words, "size": gib(fix.after.memory.judged_bytes)}
     more = round((fix.time - 1) * 100)
+    words = mark("{fix}: {size}, the same time")
     if fix.time_factor is None:
-        words = tr("{fix}: {size}", **values)
-    elif more > 1:
-        words = tr("{fix}: {size}, about {more}% more time", **values, more=more)
-    elif more < -1:
-        words = tr("{fix}: {size}, about {less}% less time", **values, less=-more)
+        words = mark("{fix}: {size}")
+    elif abs(more) > 1:
+        longer, shorter = mark("{fix}: {size}, about {more}% more time"), mark("{fix}: {size}, about {less}% less time")
+        words = longer if more > 0 else shorter
     elif fix.after.batch.micro_batch < plan.batch.micro_batch:
-        words = tr("{fix}: {size}, the same work in smaller pieces", **values)
-    else:
-        words = tr("{fix}: {size}, the same time", **values)
-    return plan.remedy(words, fix.changes)
+        words = mark("{fix}: {size}, the same work in smaller pieces")
+    return plan.remedy(tr(words, **values, more=more, less=-more), fix.changes)
 
 
 def changed(plan: Plan, changes: Mapping[str, Any], model: ModelSpec | None = None) -> Plan | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from trainwiz.core.batch import accumulation_for, deviation, largest_exact, nearest_large
 from trainwiz.core.config import Origin, RunConfig
@@ -15,7 +14,7 @@ from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import of_devices, rates_for
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plan import engine, loading, quantized, rows, sizes, tasks, times, workload
+from trainwiz.core.plan import engine, loading, rows, sizes, tasks, times, workload
 from trainwiz.core.plan.engine import SMOKE_PROCESSES, STRATEGY, choose_devices
 from trainwiz.core.plan.environment import resolve_communication
 from trainwiz.core.plan.result import Plan
@@ -47,6 +46,14 @@ def _limit(sources: Sequence[DataSource]) -> int | None:
 # What a profile says of a value holds for the profile's own model, data, sizes and card. Beside others it would be wrong.
 
 
+ELSEWHERE = {
+    CARD: mark("from the profile, which is for {gpu}"),
+    "model.name": mark("from the profile, which trains {model}"),
+    "data.sources": mark("from the profile, which uses other data"),
+    "model.architecture_overrides": mark("from the profile, whose model has a different shape"),
+}
+
+
 def with_fitting_reasons(config: RunConfig, profile: Profile | None, machine: Machine) -> RunConfig:
     """`config`, complete, where the reason of a profile's value says so when its cause is not the profile's any more."""
     if profile is None:
@@ -62,19 +69,10 @@ def with_fitting_reasons(config: RunConfig, profile: Profile | None, machine: Ma
         origin = config.origin(key)
         cause = next((cause for cause in causes if cause in changed and cause != key), None)
         if origin.origin == "profile" and origin.reason and cause is not None:
-            origins[key] = Origin(origin="profile", reason=_reason(cause, changed[cause]))
+            theirs, sentence = changed[cause], ELSEWHERE.get(cause, mark("from the profile, where {key} is {value}"))
+            reason = tr(sentence, key=cause, value=theirs, gpu=theirs, model=theirs)
+            origins[key] = Origin(origin="profile", reason=reason)
     return config.model_copy(update={"origins": origins})
-
-
-def _reason(cause: str, theirs: Any) -> str:
-    sentences = {
-        CARD: mark("from the profile, which is for {gpu}"),
-        "model.name": mark("from the profile, which trains {model}"),
-        "data.sources": mark("from the profile, which uses other data"),
-        "model.architecture_overrides": mark("from the profile, whose model has a different shape"),
-    }
-    sentence = sentences.get(cause, mark("from the profile, where {key} is {value}"))
-    return tr(sentence, key=cause, value=theirs, gpu=theirs, model=theirs)
 
 
 # What a profile says of its own number of GPUs, solved again where there are others.
@@ -214,75 +212,40 @@ def complete(plan: Plan) -> None:
     plan.config = with_fitting_reasons(plan.config, plan.based_on, plan.machine)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """`reads` and `writes` are parts of the Plan, keys of settings, and in `reads` names of steps for all that they write.
-
-    `again` is what this step may open or set anew although another one writes it.
-    """
-
-    name: str
-    run: Callable[[Plan], None]
-    reads: str
-    writes: str
-    again: str = ""
-
-
-_WORKLOAD = "architecture data devices evidence engine method adapters rounding strategy base batch"
-"""What a Workload is made of."""
-
-STEPS: tuple[Step, ...] = (
-    Step("start", choose_task, "asked spec based_on machine found data",
-         "model.architecture architecture unknown_architecture findings", again="config"),
-    Step("hardware", choose_hardware, "based_on machine known", "devices evidence", again="findings"),
-    Step("rows", read_rows, "data", "mean_length counted"),
-    Step("engine", engine.resolve_engine, "machine devices model.architecture",
-         "engine.device engine.precision engine.tf32 engine.attention engine.processes engine.cpu_threads",
-         again="engine.checkpointing"),
-    Step("measured_rates", choose_rates, "known machine devices engine", "", again="evidence"),
-    Step("method", quantized.resolve_method, "architecture based_on devices engine", "peft.method"),
-    Step("rates", tasks.resolve_rates, "architecture method model.architecture",
-         "training.learning_rate training.final_learning_rate training.schedule training.warmup"),
-    Step("reopen", reopen_for_processes, "based_on devices mean_length", "",
-         again="batch.target_samples batch.micro_batch_size batch.gradient_accumulation_steps data.workers"),
-    Step("adapters", tasks.resolve_task, "method",
-         "batch.target_length data.concatenate peft.targets peft.rank peft.alpha evaluation.generation_length"),
-    Step("measuring", tasks.resolve_measuring, "counted", "evaluation.prompts evaluation.at_start checkpoint.final evaluation.metric"),
-    Step("rounding", sizes.resolve_rounding, "data devices engine adapters", "data.pad_to_multiple_of"),
-    Step("target", tasks.resolve_target, "counted reopen", "batch.target_samples"),
-    Step("strategy", engine.resolve_strategy,
-         "architecture data devices evidence machine engine method adapters rounding reopen model.architecture",
-         "engine.strategy engine.offload engine.optimizer model_config", again="findings"),
-    Step("base", quantized.resolve_base,
-         "architecture data devices evidence machine engine adapters method rounding strategy model.architecture",
-         "engine.base_precision"),
-    Step("batch", sizes.resolve_sizes,
-         "architecture data devices evidence engine method adapters rounding strategy base target reopen counted mean_length "
-         "model.architecture based_on",
-         "solution batch.micro_batch_size batch.gradient_accumulation_steps engine.checkpointing training.loss_chunk"),
-    Step("mean", engine.resolve_loss_mean, "model.architecture", "training.loss_mean"),
-    Step("order", rows.resolve_arrangement, "data devices adapters rounding batch mean", "data.arrange_by_length"),
-    Step("loading", loading.resolve_loading, f"{_WORKLOAD} counted machine reopen order",
-         "data.streaming data.pin_memory data.workers data.prefetch data.persistent_workers data.validation_rows"),
-    Step("length", loading.resolve_length, "counted batch data found",
-         "steps epochs training.max_steps training.epochs"),
-    Step("evaluation_size", sizes.resolve_evaluation, f"{_WORKLOAD} order", "batch.eval_micro_batch_size"),
-    Step("work", measure_work, f"{_WORKLOAD} machine counted order loading evaluation_size",
-         "work usual padded rate pace"),
-    Step("intervals", loading.resolve_intervals, "steps pace",
-         "checkpoint.every_steps evaluation.every_steps logging.every_steps"),
-    Step("communication", resolve_communication, "machine devices pace adapters batch loading",
-         "engine.process_timeout_s engine.environment"),
-    Step("config", complete, "based_on machine", "", again="config"),
-    Step("shown_batch", sizes.batch_plan, "data devices solution padded target adapters rounding order batch", "batch"),
-    Step("shown_memory", workload.plan_memory, "data devices machine counted evidence work",
-         "estimate evaluation memory"),
-    Step("shown_time", times.plan_time, "batch counted devices length work", "time"),
-)  # fmt: skip
+STEPS: tuple[Callable[[Plan], None], ...] = (
+    choose_task,
+    choose_hardware,
+    read_rows,
+    engine.resolve_engine,
+    choose_rates,
+    engine.resolve_method,
+    tasks.resolve_rates,
+    reopen_for_processes,
+    tasks.resolve_task,
+    tasks.resolve_measuring,
+    sizes.resolve_rounding,
+    tasks.resolve_target,
+    engine.resolve_strategy,
+    engine.resolve_base,
+    sizes.resolve_sizes,
+    engine.resolve_loss_mean,
+    rows.resolve_arrangement,
+    loading.resolve_loading,
+    loading.resolve_length,
+    sizes.resolve_evaluation,
+    measure_work,
+    loading.resolve_intervals,
+    resolve_communication,
+    complete,
+    sizes.batch_plan,
+    workload.plan_memory,
+    times.plan_time,
+)
+"""Each reads what those before it wrote."""
 
 
 def resolve(plan: Plan) -> Plan:
     """The plan with every open value of its config resolved, each with its reason. Reads nothing."""
     for step in STEPS:
-        step.run(plan)
+        step(plan)
     return plan

@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
 from statistics import fmean
 from typing import Literal
 
@@ -38,8 +37,6 @@ class Lengths:
     """Tokens of rows, shortest first; never empty."""
 
     ordered: tuple[int, ...]
-    sums: tuple[int, ...]
-    """sums[i] is that of the first i + 1."""
     counts: LengthCounts
 
     @property
@@ -52,12 +49,6 @@ class Lengths:
 
     def share_above(self, limit: int) -> float:
         return 1 - bisect_right(self.ordered, limit) / len(self.ordered)
-
-    def mean_up_to(self, limit: int) -> float:
-        """The mean of rows that are cut at `limit`."""
-        whole = bisect_right(self.ordered, limit)
-        total = (self.sums[whole - 1] if whole else 0) + (len(self.ordered) - whole) * limit
-        return total / len(self.ordered)
 
 
 @lru_cache(maxsize=32)
@@ -74,7 +65,7 @@ def length_quantiles(rows: tuple[int, ...]) -> tuple[int, ...]:
 def lengths_of(rows: tuple[int, ...]) -> Lengths | None:
     """None for no rows."""
     ordered = tuple(sorted(rows))
-    return Lengths(ordered, tuple(accumulate(ordered)), LengthCounts.of(ordered)) if ordered else None
+    return Lengths(ordered, LengthCounts.of(ordered)) if ordered else None
 
 
 def mean_length(data: DataSummary | None, limit: int, *, joined: bool) -> float | None:
@@ -85,7 +76,7 @@ def mean_length(data: DataSummary | None, limit: int, *, joined: bool) -> float 
     lengths = lengths_of(data.lengths) if data is not None else None
     if lengths is None:
         return None
-    return float(limit) if joined else lengths.mean_up_to(limit)
+    return float(limit) if joined else lengths.counts.mean(limit)
 
 
 # How the rows of a step are arranged (data.arrange_by_length, data.group_by_length), and what is computed then.
@@ -171,7 +162,7 @@ def _arranged_padding(
     """Of a step of `groups` micro-batches that are not as drawn."""
     step_rows = micro_batch * groups
     if arrangement == "packed":
-        real = step_rows * lengths.mean_up_to(limits[0])
+        real = step_rows * lengths.counts.mean(limits[0])
         return Padding(real, real, real)
     pool = pool_steps(step_rows, data.rows or UNKNOWN_ROWS) if arrangement == "grouped" else 1
     of_pool = padding_of(lengths.counts, limits[0], micro_batch, groups * pool, multiple)

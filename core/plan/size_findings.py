@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.batch import accumulation_for
-from trainwiz.core.errors import Finding, Remedy, after
+from trainwiz.core.errors import Finding, Remedy, Severity, after
 from trainwiz.core.estimate.memory import estimate_evaluation
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.loading import low_memory
 from trainwiz.core.plan.replan import remedy_of
 from trainwiz.core.plan.resolve import NOTABLE_DEVIATION
-from trainwiz.core.plan.result import BatchAlternative, Plan
+from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, MICRO
 from trainwiz.core.plan.words import counted, fit_command, gib, listed, part_word, percent
 
@@ -31,7 +31,7 @@ TARGET_KEYS = ("batch.target_samples", "batch.target_tokens", "batch.target_real
 
 
 def batch_findings(plan: Plan) -> Iterator[Finding]:
-    for judge in (_targets, _deviation, _slow_exact, _length, _half_precision_sum):
+    for judge in (_targets, _deviation, _length, _half_precision_sum):
         yield from judge(plan)
 
 
@@ -104,37 +104,10 @@ def _deviation(plan: Plan) -> Iterator[Finding]:
             words = mark("micro-batch {micro_batch} × accumulation {accumulation}")
             if abs(other.deviation) < FAR:
                 words = mark("micro-batch {micro_batch} × accumulation {accumulation}: {deviation}")
-            remedies.append(_other_batch(words, other))
+            sizes = {"micro_batch": other.micro_batch, "accumulation": other.accumulation}
+            words = tr(words, **sizes, deviation=percent(other.deviation, 2, signed=True))
+            remedies.append((words, {MICRO: other.micro_batch, ACCUMULATION: other.accumulation}))
     yield plan.warning("batch_deviation", ACCUMULATION, message, *remedies)
-
-
-def _other_batch(words: str, other: BatchAlternative) -> tuple[str, Mapping[str, Any]]:
-    values = {"micro_batch": other.micro_batch, "accumulation": other.accumulation}
-    deviation = percent(other.deviation, 2, signed=True)
-    text = tr(words, **values, **counted(sequences=other.effective_samples), deviation=deviation)
-    return text, {MICRO: other.micro_batch, ACCUMULATION: other.accumulation}
-
-
-def _slow_exact(plan: Plan) -> Iterator[Finding]:
-    """A target that only a small micro-batch hits: kept, because it was asked for, and said, because it is slow."""
-    batch = plan.batch
-    faster = next((other for other in batch.alternatives if other.micro_batch >= 2 * batch.micro_batch), None)
-    if (
-        faster is None
-        or batch.deviation != 0
-        or plan.chosen_by_hand(MICRO)
-        or abs(faster.deviation) > NOTABLE_DEVIATION
-    ):
-        return
-    message = tr(
-        "Only micro-batch {micro_batch} results in exactly {effective_samples} sequences per step; "
-        "{faster_micro_batch} would use the device better.",
-        micro_batch=batch.micro_batch,
-        **counted(effective_samples=batch.effective_samples),
-        faster_micro_batch=faster.micro_batch,
-    )
-    words = mark("micro-batch {micro_batch} × accumulation {accumulation}: {sequences} sequences, {deviation}")
-    yield plan.note("small_micro_batch", MICRO, message, _other_batch(words, faster))
 
 
 def _length(plan: Plan) -> Iterator[Finding]:
@@ -249,16 +222,6 @@ def _device(plan: Plan) -> Iterator[Finding]:
             if all(fix.trains_otherwise for fix in plan.fixes):
                 message += after(tr("No engine setting makes it fit."))
             yield plan.error("does_not_fit", "memory", message, *fixes)
-    elsewhere = {
-        "mps": mark(
-            "planning.context_bytes is not used: it only applies to NVIDIA GPUs, and this run computes on an Apple GPU."
-        ),
-        "cpu": mark(
-            "planning.context_bytes is not used: it only applies to NVIDIA GPUs, and this run computes on a CPU."
-        ),
-    }.get(plan.devices.device)
-    if plan.config.planning.context_bytes is not None and elsewhere:
-        yield plan.note("context_not_used", "planning.context_bytes", tr(elsewhere))
 
 
 def _others_that_fit(plan: Plan) -> Iterator[Finding]:
@@ -297,16 +260,20 @@ def _evaluation(plan: Plan) -> Iterator[Finding]:
     }
     fewer = tr("evaluate {smaller} at a time: same results", smaller=smaller), {EVALUATED: smaller}
     remedies = [fewer] if smaller else [remedy_of(fix, plan) for fix in plan.fixes]
-    if verdict == "tight":
-        message = mark(
-            "Evaluating {size} sequences at a time may not fit: needs {used}, {capacity} is available ({moment})."
+    severity: Severity = "warning"
+    code, message = (
+        "evaluation_tight",
+        mark("Evaluating {size} sequences at a time may not fit: needs {used}, {capacity} is available ({moment})."),
+    )
+    if verdict == "does_not_fit":
+        severity = "error"
+        code, message = (
+            "evaluation_does_not_fit",
+            mark(
+                "Evaluating {size} sequences at a time doesn't fit: needs {used}, {capacity} is available ({moment})."
+            ),
         )
-        yield plan.warning("evaluation_tight", EVALUATED, tr(message, **values), *remedies)
-    else:
-        message = mark(
-            "Evaluating {size} sequences at a time doesn't fit: needs {used}, {capacity} is available ({moment})."
-        )
-        yield plan.error("evaluation_does_not_fit", EVALUATED, tr(message, **values), *remedies)
+    yield plan.finding(code, severity, EVALUATED, tr(message, **values), *remedies)
 
 
 def _headroom(plan: Plan) -> Iterator[Finding]:
@@ -347,18 +314,17 @@ def _host(plan: Plan) -> Iterator[Finding]:
         parts=large_parts(held),
     )
 
-    def less(saved: int) -> str:
-        if saved < missing:
-            return tr("{saved} less, still {over} too much", saved=gib(saved), over=gib(missing - saved))
-        return tr("{saved} less", saved=gib(saved))
-
     remedies: list[tuple[str, Mapping[str, Any]]] = []
     workers = held.get("workers", 0) if data.workers else 0
     rows = held.get("data", 0) if not data.streaming and held.get("data", 0) > 2**28 else 0
     if data.workers:
-        remedies.append((tr("no data loader workers: {less}", less=less(workers)), {"data.workers": 0}))
+        remedies.append(
+            (tr("no data loader workers: {less}", less=tr("{saved} less", saved=gib(workers))), {"data.workers": 0})
+        )
     if rows:
-        remedies.append((tr("stream the rows: {less}", less=less(rows)), {"data.streaming": True}))
+        remedies.append(
+            (tr("stream the rows: {less}", less=tr("{saved} less", saved=gib(rows))), {"data.streaming": True})
+        )
     fewer = _processes_that_fit(plan)
     if fewer and max(workers, rows) < missing:
         words = trn("{n} process instead of {all}", "{n} processes instead of {all}", fewer, all=plan.devices.processes)

@@ -163,38 +163,29 @@ def data_is_refused(plan: Plan) -> bool:
 TEMPLATE = "model.chat_template"
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateChoice:
-    """Whether a model has a template for chats, and the template of a run whose user named none."""
+def has_template(config: RunConfig, model: ModelSpec | None) -> bool:
+    """Whether one was asked for, or the tokenizer that is here has one. Of a tokenizer that is not here its name tells."""
+    from trainwiz.core.catalog.models import has_chat_template, is_instruct
 
-    config: RunConfig
-    model: ModelSpec | None
+    if config.model.chat_template is not None:
+        return True
+    folder = tokenizer_folder(config, Path.cwd())
+    if folder is not None or model is None or config.model.init != "pretrained":
+        return has_chat_template(folder)
+    return is_instruct(model, config.model.tokenizer)
 
-    def is_there(self) -> bool:
-        """One was asked for, or the tokenizer that is here has one. Of a tokenizer that is not here its name tells."""
-        from trainwiz.core.catalog.models import has_chat_template, is_instruct
 
-        if self.config.model.chat_template is not None:
-            return True
-        folder = self._folder()
-        if folder is not None or self.model is None or self.config.model.init != "pretrained":
-            return has_chat_template(folder)
-        return is_instruct(self.model, self.config.model.tokenizer)
-
-    def _folder(self) -> Path | None:
-        return tokenizer_folder(self.config, Path.cwd())
-
-    def chosen(self, config: RunConfig) -> RunConfig:
-        """`config` with a template where it trains on chats."""
-        if not trains_on_chats(config) or config.model.chat_template is not None:
-            return config
-        if self._folder() is None and config.model.init == "pretrained" and self.model is not None:
-            why = tr("the model's own, if its tokenizer has one; the tokenizer is not on this machine yet")
-            return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: why})
-        if self.is_there():
-            return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: tr("the model's own")})
-        why = tr("the tokenizer has no chat template; this one is saved with the trained model")
-        return config.with_values({TEMPLATE: "chatml"}, "solved", {TEMPLATE: why})
+def with_template(config: RunConfig, model: ModelSpec | None) -> RunConfig:
+    """`config` with a template where it trains on chats and nobody named one."""
+    if not trains_on_chats(config) or config.model.chat_template is not None:
+        return config
+    if config.model.init == "pretrained" and model is not None and tokenizer_folder(config, Path.cwd()) is None:
+        why = tr("the model's own, if its tokenizer has one; the tokenizer is not on this machine yet")
+        return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: why})
+    if has_template(config, model):
+        return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: tr("the model's own")})
+    why = tr("the tokenizer has no chat template; this one is saved with the trained model")
+    return config.with_values({TEMPLATE: "chatml"}, "solved", {TEMPLATE: why})
 
 
 # What belongs to one task alone.
@@ -245,17 +236,13 @@ def resolve_measuring(plan: Plan) -> None:
         plan.resolve("checkpoint.final", "last", said)
         return
     writes = plan.get("task") in ANSWERS and plan.config.mode.kind != "benchmark"
-    words = (
-        mark("three held-out rows, answered before step 1 and at every evaluation"),
-        mark("this run generates no text"),
+    said = tr("three held-out rows, answered before step 1 and at every evaluation")
+    plan.resolve(
+        "evaluation.prompts", *((HELD_OUT, said) if writes else (NO_PROMPTS, tr("this run generates no text")))
     )
-    plan.resolve("evaluation.prompts", HELD_OUT if writes else NO_PROMPTS, tr(words[not writes]))
-    trained = plan.get("model.init") == "pretrained"
-    words = (
-        mark("gives a baseline before training"),
-        mark("with random weights there is nothing to measure"),
-    )
-    plan.resolve("evaluation.at_start", trained, tr(words[not trained]))
+    trained, said = plan.get("model.init") == "pretrained", tr("gives a baseline before training")
+    said = said if trained else tr("with random weights there is nothing to measure")
+    plan.resolve("evaluation.at_start", trained, said)
     late = plan.get("evaluation.metric") in ("bleu", BLEU_METRIC) and plan.get("evaluation.generate_at") != "evaluation"
     words = mark("keeps the best; every checkpoint is evaluated"), mark("BLEU is not measured at every checkpoint")
     plan.resolve("checkpoint.final", "last" if late else "best", tr(words[late]))

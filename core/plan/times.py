@@ -56,10 +56,10 @@ def count_events(config: RunConfig, steps: int, epochs: float | None) -> Counts:
     """`epochs` is None where the rows are not known; an evaluation at each epoch then counts as the last one."""
     evaluation, scored = config.evaluation, ranks_checkpoints(config)
     save_every = config.checkpoint.every_steps or steps
-    at_epochs, at_saves = _ends_of_epochs(steps, epochs), _Every(save_every)
+    at_epochs, at_saves = _ends_of_epochs(steps, epochs), (save_every, None)
     every = evaluation.every_steps or (0 if evaluation.every_epoch else save_every)
-    asked = ((bool(every), _Every(every)), (evaluation.every_epoch, at_epochs), (scored, at_saves))
-    evaluates = [rule for holds, rule in asked if holds]
+    asked = ((bool(every), (every, None)), (evaluation.every_epoch, at_epochs), (scored, at_saves))
+    evaluates: list[Rule] = [rule for holds, rule in asked if holds]
     generates = {"evaluation": evaluates, "epoch": [at_epochs], "end": []}[evaluation.generate_at]
     if generates_at_saves(config):
         generates = [*generates, at_saves]
@@ -73,31 +73,22 @@ def count_events(config: RunConfig, steps: int, epochs: float | None) -> Counts:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Every:
-    """Each multiple of `steps`; or, with `times`, so many moments before the end that fall together with no others."""
-
-    steps: int
-    times: int | None = None
+Rule = tuple[int, int | None]
+"""Each multiple of so many steps; or, with a second number, so many moments before the end that fall together with no
+others."""
 
 
-def _ends_of_epochs(steps: int, epochs: float | None) -> _Every:
-    if not epochs:
-        return _Every(steps)
-    each = steps / epochs
-    return _Every(int(each)) if each >= 1 and each.is_integer() else _Every(steps, math.ceil(epochs) - 1)
+def _ends_of_epochs(steps: int, epochs: float | None) -> Rule:
+    each = steps / epochs if epochs else float(steps)
+    return (int(each), None) if each >= 1 and each.is_integer() else (steps, math.ceil(epochs or 1) - 1)
 
 
-def _moments(steps: int, rules: Sequence[_Every]) -> int:
+def _moments(steps: int, rules: Sequence[Rule]) -> int:
     """Steps of a run that one rule or several name, and its last step. Multiples of several count once."""
-    inside = steps - 1
-    apart = sum(rule.times for rule in rules if rule.times is not None)
-    intervals = {rule.steps for rule in rules if rule.times is None}
-    together = 0
-    for size in range(1, len(intervals) + 1):
-        for some in combinations(intervals, size):
-            together += (-1) ** (size + 1) * (inside // math.lcm(*some))
-    return 1 + apart + together
+    inside, intervals = steps - 1, {every for every, times in rules if times is None}
+    apart = sum(times for _, times in rules if times is not None)
+    groups = [some for size in range(1, len(intervals) + 1) for some in combinations(intervals, size)]
+    return 1 + apart + sum((-1) ** (len(some) + 1) * (inside // math.lcm(*some)) for some in groups)
 
 
 # The pace of a resolved run: one optimizer step, by what this machine measured or by formula.

@@ -112,15 +112,7 @@ def part_word(key: str) -> str:
 
 _NUMBER = r"(\d+(?:[.,]\d+)?)"
 _RANGE = re.compile(rf"\s*(?:about|around|~)?\s*{_NUMBER}(?:\s*(?:-|–|to|bis)\s*{_NUMBER})?\s*([a-zA-Z]*)\s*")
-_SECONDS = {
-    ("s", "sec", "second"): 1.0,
-    ("min", "minute"): 60.0,
-    ("h", "hour"): 3600.0,
-    ("d", "day"): 86400.0,
-    ("week",): 7 * 86400.0,
-    ("month",): 30 * 86400.0,
-    ("year",): 365.25 * 86400.0,
-}
+_SECONDS = {"s": 1.0, "min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0, "days": 86400.0}
 
 
 def duration_of(text: str) -> tuple[float, float] | None:
@@ -129,8 +121,7 @@ def duration_of(text: str) -> tuple[float, float] | None:
     if found is None:
         return None
     low, high, unit = found
-    names = {unit.lower(), unit.lower().removesuffix("s")}
-    seconds = next((seconds for units, seconds in _SECONDS.items() if names & {*units}), None)
+    seconds = _SECONDS.get(unit.lower())
     return None if seconds is None else (low * seconds, high * seconds)
 
 
@@ -195,12 +186,8 @@ def _yaml(value: Any) -> str:
 
 # The command that shows a plan again with some values changed: what a remedy offers to paste.
 
-MODE_WORDS: Mapping[str, str] = {
-    "smoke": "--smoke",
-    "dev-run": "--dev-run",
-    "overfit": "--overfit",
-    "benchmark": "--benchmark",
-}
+MODES = ("smoke", "dev-run", "overfit", "benchmark")
+"""Those with an option of their own."""
 
 
 def plan_command(config: RunConfig, machine: Machine, profile: Profile | None, changes: Mapping[str, Any]) -> str:
@@ -233,11 +220,8 @@ def mode_words(mode: str, number: int | None) -> list[str]:
     """The option of a mode; `number` as number_of_mode gives it."""
     from trainwiz.core.config.modes import BENCHMARK_STEPS
 
-    word = MODE_WORDS.get(mode)
-    if word is None:
-        return []
     usual = {"overfit": 1, "benchmark": BENCHMARK_STEPS}.get(mode)
-    return [word] if usual is None else [word, str(number or usual)]
+    return [f"--{mode}"] * (mode in MODES) + ([] if usual is None else [str(number or usual)])
 
 
 def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:

@@ -30,7 +30,7 @@ from trainwiz.core.hardware.read import probe_machine
 from trainwiz.core.history.rates import measure_rates
 from trainwiz.core.launch.probe import Probe
 from trainwiz.core.plan.gather import Gathered, gather
-from trainwiz.core.plan.refine import Refiner, nothing_measured
+from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.result import Plan
 
 from tools.benchmarks.grid_cells import Cell
@@ -198,7 +198,7 @@ def planned(cell: Cell, folder: Path, rates: Rates | None = None) -> Plan:
         name = str(path)
     found = gather(PlanRequest(overrides=cell.overrides(name, "cpu")))
     without_data = Gathered(found.profile, found.config, found.machine, found.model, None, found.findings)
-    return Refiner(None, nothing_measured, lambda machine: () if rates is None else (rates,)).plan(without_data)
+    return Refiner(rates=lambda machine: () if rates is None else (rates,)).plan(without_data)
 
 
 def table(rows: list[Row], rates: Rates, folder: Path) -> list[str]:

@@ -24,7 +24,7 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.launch.probe import Probe
 from trainwiz.core.plan.gather import Gathered, gather
-from trainwiz.core.plan.refine import Refiner, nothing_measured
+from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
 from trainwiz.core.tracing.worker import TraceWorker
@@ -82,7 +82,7 @@ def _measured(cell: Cell, folder: Path, worker: TraceWorker, seconds: float, dev
     """One probe and what the plan said. Raises TrainwizError for what does not run here."""
     gathered = gather(PlanRequest(overrides=cell.overrides(_model_name(cell.model, folder), device)))
     gathered = Gathered(gathered.profile, gathered.config, gathered.machine, gathered.model, None, gathered.findings)
-    plan = Refiner(worker, nothing_measured).improve(gathered, lambda better: None, tier="full")
+    plan = Refiner(worker).improve(gathered, lambda better: None, tier="full")
     row = planned_figures(plan) | traced_figures(plan, worker)
     with Probe(plan, None, limit_s=seconds, search=False) as probe:
         result = probe.run()

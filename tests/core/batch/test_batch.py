@@ -15,22 +15,13 @@ def test_two_million_tokens_with_micro_6() -> None:
 
 def test_what_is_given_stays() -> None:
     solved = solve_batch(target_samples=192, world_size=3, largest_micro_batch=99, micro_batch=24, accumulation=2)
-    assert solved.chosen.samples == 144
-    assert solved.deviation == pytest.approx(-0.25)
-    assert (24, 3) not in [(one.micro_batch, one.accumulation) for one, _ in solved.alternatives[:1]]
+    assert solved.chosen.samples == 144 and solved.deviation == pytest.approx(-0.25)
     assert any(one.samples == 192 for one, _ in solved.alternatives)
-
-
-def test_a_given_accumulation_solves_the_micro_batch() -> None:
-    assert solve_batch(target_samples=96, world_size=1, largest_micro_batch=64, accumulation=4).chosen.micro_batch == 24
-    assert solve_batch(target_samples=96, world_size=1, largest_micro_batch=16, accumulation=4).chosen.micro_batch == 16
-
-
-def test_without_a_target() -> None:
+    for largest, micro in ((64, 24), (16, 16)):
+        chosen = solve_batch(target_samples=96, world_size=1, largest_micro_batch=largest, accumulation=4).chosen
+        assert chosen.micro_batch == micro
     solved = solve_batch(target_samples=None, world_size=2, largest_micro_batch=12)
-    assert solved.chosen == Factorisation(12, 1, 2)
-    assert solved.deviation is None
-    assert solved.alternatives == ()
+    assert (solved.chosen, solved.deviation, solved.alternatives) == (Factorisation(12, 1, 2), None, ())
 
 
 def test_random_batches_are_nearest_and_their_alternatives_honest() -> None:
@@ -56,13 +47,8 @@ def test_random_batches_are_nearest_and_their_alternatives_honest() -> None:
             assert 2 * solved.alternatives[0][0].micro_batch >= min(largest, int(target / world))
 
 
-def test_an_exact_batch_wins_over_a_faster_one() -> None:
+def test_an_exact_batch_wins_over_a_faster_one_and_accumulation_has_a_bound() -> None:
     solved = solve_batch(target_samples=3907, world_size=1, largest_micro_batch=6)
-    assert solved.chosen == Factorisation(1, 3907, 1)
-    assert solved.alternatives[0][0] == Factorisation(6, 651, 1)
-
-
-def test_the_accumulation_stays_in_its_bound() -> None:
+    assert (solved.chosen, solved.alternatives[0][0]) == (Factorisation(1, 3907, 1), Factorisation(6, 651, 1))
     solved = solve_batch(target_samples=1e12, world_size=1, largest_micro_batch=4)
-    assert solved.chosen == Factorisation(4, 1_048_576, 1)
-    assert solved.deviation is not None and solved.deviation < -0.99
+    assert solved.chosen == Factorisation(4, 1_048_576, 1) and (solved.deviation or 0) < -0.99

@@ -21,7 +21,7 @@ from trainwiz.core.plan.result import Plan
 
 from tests.core.estimate.test_peak import GIB, esm650
 from tests.core.history.measurements import measurement_of
-from tests.core.plan.machines import codes, config, finding, machine, plan
+from tests.core.plan.machines import config, machine, plan
 from tests.each import each
 
 MIB = 2**20
@@ -85,13 +85,6 @@ def test_a_plan_follows_the_setting() -> None:
     request = build_config(None, {"planning.context_bytes": "700MiB"})
     again = RunConfig.model_validate(request.model_dump(mode="python"))
     assert again.planning.context_bytes == request.planning.context_bytes == 700 * MIB
-
-
-def test_on_a_cpu_it_is_said_that_it_is_not_used() -> None:
-    request = config("esm2-8m", batch__micro_batch_size=2, training__max_steps=10, planning__context_bytes="700M")
-    note = finding(plan(machine(None), request), "context_not_used")
-    assert note.severity == "note" and "computes on a CPU" in note.message
-    assert "context_not_used" not in codes(made(planning__context_bytes="700M"))
 
 
 @each("value", ["lots", "0", "90G", "[1]", "nan"])

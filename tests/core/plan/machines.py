@@ -13,6 +13,13 @@ from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 
 GIB = 2**30
+CAUSAL: dict[str, Any] = {"model": "qwen2.5-0.5b", "task": "causal-lm"}
+PAIRS: dict[str, Any] = {
+    "model": "nllb-600m", "task": "seq2seq",
+    "data__sources": [{"name": "pairs.tsv", "text_column": "source", "target_column": "target"}],
+}  # fmt: skip
+CHAT = [{"name": "chat.jsonl", "text_column": "prompt", "target_column": "response"}]
+TEXT = [{"name": "text.txt"}]
 
 
 def machine(gpu: str | None = "RTX 3090", count: int = 1, ram_gib: int = 64, cores: int = 12) -> Machine:

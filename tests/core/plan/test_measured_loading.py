@@ -41,28 +41,13 @@ def workers(made: Plan) -> tuple[int | None, str]:
     ("here", "measured", "expected", "why"),
     [
         # 2 workers load for 2 s what is computed in 1.5: 2.7 of them, and a tenth more.
-        (
-            ON_GPU,
-            {"workers": 2, "data_wait_s": 0.5},
-            3,
-            f"the run of {DAY} waited 25% of its time (workers: 2); 3 would",
-        ),
+        (ON_GPU, {"workers": 2, "data_wait_s": 0.5}, 3, f"run of {DAY} waited 25% of its time (workers: 2); 3 would"),
         # Of 4 micro-batches it keeps 2 ready and makes 2 in the 0.5 s of waiting: all are ready next time.
         (ON_GPU, {"workers": 1, "data_wait_s": 0.5, "prefetch": 2}, 1, "25% of its time (workers: 1); 1 would"),
         (ON_GPU, {"workers": 4, "data_wait_s": 1.8}, 5, "the cores allow 5"),
-        (
-            ON_GPU,
-            {"workers": 2, "data_wait_s": 0.02},
-            2,
-            f"with as many workers, the run of {DAY} waited 1% of its time",
-        ),
+        (ON_GPU, {"workers": 2, "data_wait_s": 0.02}, 2, f"with as many workers, the run of {DAY} waited 1%"),
         (ON_GPU, {"workers": 0, "data_wait_s": 0.02}, 5, "6 cores"),
-        (
-            ON_GPU,
-            {"workers": 3, "loading_s": 0.002},
-            1,
-            "2 ms to load and 500 ms to compute (measured on 2026-11-21): 1 worker hides",
-        ),
+        (ON_GPU, {"workers": 3, "loading_s": 0.002}, 1, f"and 500 ms to compute (measured on {DAY}): 1 worker hides"),
         # Of the 0.5 s of a micro-batch the process itself spent 0.2 on making it.
         (ON_CPU, {"workers": 0, "loading_s": 0.2}, 1, "200 ms to load and 300 ms to compute"),
         (ON_CPU, {"workers": 0, "loading_s": 0.01}, 0, "10 ms to load"),

@@ -8,7 +8,7 @@ from typing import Any
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.plan.make import make_plan
 
-from tests.core.plan.machines import codes, config, finding, machine, plan, real, rows
+from tests.core.plan.machines import config, finding, machine, plan, real, rows
 from tests.each import each
 
 BASE = "engine.base_precision"
@@ -54,25 +54,6 @@ def test_without_bitsandbytes_it_is_a_way_out_that_names_the_extra() -> None:
     assert "once bitsandbytes is installed" in way.text and "not installed" in reasons(made)[BASE]
     made = plan(here, made.asked.with_values(dict(way.changes), "you"), rows())
     assert finding(made, "bitsandbytes_missing").remedies[0].command == "pip install 'trainwiz[qlora]'"
-
-
-REFUSED: dict[str, dict[str, Any]] = {
-    "quantized_without_adapters": {"peft__method": "none"},
-    "quantized_not_sharded": {"engine__strategy": "zero3"},
-    "quantized_not_compiled": {"engine__compile": True},
-    "quantized_unsupported": {"engine__device": "mps"},
-}
-
-
-@each("code", REFUSED)
-def test_what_does_not_work_is_refused_with_ways_that_do(code: str) -> None:
-    here = machine(SMALL, 2)
-    if code == "quantized_unsupported":
-        here = replace(machine(None), accelerator="mps", gpus=(replace(machine(SMALL).gpus[0], name="Apple M3"),))
-    request = config("qwen2.5-1.5b", **{"peft__method": "lora", "engine__base_precision": "nf4", **REFUSED[code]})
-    found = finding(plan(here, request, rows()), code)
-    for remedy in found.remedies:
-        assert code not in codes(plan(here, request.with_values(dict(remedy.changes), "you"), rows())), remedy.text
 
 
 def test_experts_stay_in_16_bits_and_it_is_said() -> None:

@@ -10,16 +10,15 @@ from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.estimate.peak import BLAS_HANDLES, BLAS_WORKSPACE_BYTES
 from trainwiz.core.plan.gather import Gathered
-from trainwiz.core.plan.refine import MOST_ROUNDS, Refiner
+from trainwiz.core.plan.refine import MOST_ROUNDS, Refiner, RefineTier
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.tracing.request import TraceAnswer, TraceProblem, TraceRequest, TraceTier
 
 from tests.core.plan.machines import GIB, codes, config, finding, machine
-from tests.core.plan.scripted_tracer import ScriptedTracer, traced
+from tests.core.plan.scripted_tracer import Answering, ScriptedTracer, traced
 
 WORKSPACES = BLAS_HANDLES * BLAS_WORKSPACE_BYTES
 """A part of what torch counts as allocated that no trace sees."""
-SMALL: dict[str, Any] = {"batch__target_samples": 64, "engine__checkpointing": False}
 
 
 def gathered(request: RunConfig, gpu: str = "RTX 3090") -> Gathered:
@@ -31,18 +30,22 @@ def by_formula(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
     return traced(tier, 1.0 + 0.5 * request.micro_batch)
 
 
+def improved(answering: Answering, request: RunConfig, tier: RefineTier = "full", **more: Any) -> tuple[Plan, Any]:
+    """The plan that a tracer with these answers makes of it, and the tracer."""
+    tracer = ScriptedTracer(answering)
+    return Refiner(tracer).improve(gathered(request), lambda _: None, tier, **more), tracer
+
+
 def test_each_better_tier_is_shown_and_kept() -> None:
-    tracer, seen = ScriptedTracer(by_formula), []
-    refiner, what = Refiner(tracer), gathered(config("esm2-150m", batch__micro_batch_size=8))
+    tracer, seen, request = ScriptedTracer(by_formula), list[Plan](), config("esm2-150m", batch__micro_batch_size=8)
+    refiner, what = Refiner(tracer), gathered(request)
     before = refiner.plan(what)
     plan = refiner.improve(what, seen.append)
     assert [one.memory.waiting for one in seen[:1]] == ["tracing layer by layer…"]
-    assert tracer.tiers[:2] == ["layers", "full"]
-    assert before.memory.tier == "analytic"
-    quick = ScriptedTracer(by_formula)
-    assert Refiner(quick).improve(what, seen.append, "analytic").memory == before.memory and not quick.asked
-    Refiner(quick).improve(what, lambda _: None, "layers")
-    assert set(quick.tiers) == {"layers"}
+    assert tracer.tiers[:2] == ["layers", "full"] and before.memory.tier == "analytic"
+    formulas, quick = improved(by_formula, request, "analytic")
+    assert formulas.memory == before.memory and not quick.asked
+    assert set(improved(by_formula, request, "layers")[1].tiers) == {"layers"}
     assert plan.memory.tier == "traced" and "full trace" in plan.memory.basis and not plan.memory.waiting
     assert plan.memory.allocated_bytes == pytest.approx(5 * GIB + WORKSPACES, rel=1e-6)
     assert [one.memory.tier for one in seen].index("traced") > 0
@@ -55,15 +58,9 @@ def test_each_better_tier_is_shown_and_kept() -> None:
 def test_the_micro_batch_moves_where_a_trace_says_no() -> None:
     """The formulas let more fit than the tracer says: 3 GiB a sequence leave room for seven."""
 
-    def hungry(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
-        return traced(tier, 1.0 + 3.0 * request.micro_batch)
-
-    tracer = ScriptedTracer(hungry)
-    refiner, what = Refiner(tracer), gathered(config("esm2-150m", **SMALL))
-    first = refiner.plan(what)
-    plan = refiner.improve(what, lambda _: None)
-    assert first.batch.micro_batch > 7
-    assert plan.batch.micro_batch < first.batch.micro_batch
+    request = config("esm2-150m", batch__target_samples=64, engine__checkpointing=False)
+    plan, tracer = improved(lambda asked, tier: traced(tier, 1.0 + 3.0 * asked.micro_batch), request)
+    assert plan.batch.micro_batch <= 7 < Refiner().plan(gathered(request)).batch.micro_batch
     assert plan.memory.verdict == "fits" and plan.batch.effective_samples == 64
     assert "full trace" in plan.memory.basis
     assert len(tracer.asked) <= 2 * MOST_ROUNDS + 16
@@ -89,24 +86,22 @@ def test_a_trace_that_fails_beside_one_that_does_not(works: str) -> None:
     def one_alone(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
         return by_formula(request, tier) if tier == works else TraceProblem("unsupported", "Not so.")
 
-    what = gathered(config("esm2-8m", batch__micro_batch_size=8))
-    memory = Refiner(ScriptedTracer(one_alone)).improve(what, lambda _: None).memory
+    memory = improved(one_alone, config("esm2-8m", batch__micro_batch_size=8))[0].memory
     assert ("layer by layer" in memory.basis, memory.waiting) == (
         (True, "Not so.") if works == "layers" else (False, "")
     )
 
 
 def test_a_remedy_that_cannot_be_traced_says_nothing_of_the_plan() -> None:
-    what = gathered(config("esm2-150m", batch__micro_batch_size=8))
-    work = Refiner().plan(what).work
+    request = config("esm2-150m", batch__micro_batch_size=8)
+    work = Refiner().plan(gathered(request)).work
     assert work is not None
     own = TraceRequest.of(work)
 
     def own_alone(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
         return by_formula(request, tier) if request == own else TraceProblem("invalid_config", "It cannot be built.")
 
-    tracer = ScriptedTracer(own_alone)
-    plan = Refiner(tracer).improve(what, lambda _: None)
+    plan, tracer = improved(own_alone, request)
     assert [request == own for request, _ in tracer.asked] == [True, True, False]
     assert plan.memory.tier == "traced" and not plan.memory.waiting and "model_not_built" not in codes(plan)
 
@@ -124,11 +119,9 @@ def test_a_worker_that_died_is_asked_again() -> None:
 
 def test_a_model_that_cannot_be_built_is_a_finding() -> None:
     problem = TraceProblem("invalid_config", "The config of the model does not go together: 7 heads of 256.")
-    tracer = ScriptedTracer(lambda request, tier: problem)
+    planned, tracer = improved(lambda request, tier: problem, config("esm2-8m"))
+    assert finding(planned, "model_not_built").severity == "warning" and tracer.tiers == ["layers"]
     what = gathered(config("esm2-8m"))
-    planned = Refiner(tracer).improve(what, lambda _: None)
-    assert finding(planned, "model_not_built").severity == "warning"
-    assert tracer.tiers == ["layers"]
     here = replace(what, machine=replace(what.machine, hypothetical=False))
     assert "model_not_built" in {one.code for one in Refiner(tracer).improve(here, lambda _: None).errors}
 
@@ -136,23 +129,13 @@ def test_a_model_that_cannot_be_built_is_a_finding() -> None:
 def test_a_worker_that_hangs_is_left_when_the_user_leaves() -> None:
     tracer = ScriptedTracer(lambda request, tier: None)
     refiner, what = Refiner(tracer), gathered(config("esm2-8m"))
-    left: list[bool] = []
-    results: list[Plan] = []
-    search = Thread(
-        target=lambda: results.append(refiner.improve(what, lambda _: None, is_cancelled=lambda: bool(left)))
-    )
-    search.start()
-    while not tracer.asked:
-        time.sleep(0.01)
-    left.append(True)
-    search.join(timeout=5)
-    assert not search.is_alive()
-    assert results[0].memory.tier == "analytic" and tracer.cancelled == [0]
+    began = time.monotonic()
+    plan = refiner.improve(what, lambda _: None, is_cancelled=lambda: bool(tracer.asked))
+    assert plan.memory.tier == "analytic" and tracer.cancelled == [0] and time.monotonic() - began < 5
 
 
 def test_a_limit_ends_it() -> None:
-    tracer = ScriptedTracer(lambda request, tier: None)
-    plan = Refiner(tracer).improve(gathered(config("esm2-8m")), lambda _: None, limit_s=0.1)
+    plan, _ = improved(lambda request, tier: None, config("esm2-8m"), limit_s=0.1)
     assert plan.memory.tier == "analytic" and "not ready in time" in plan.memory.waiting
 
 
@@ -180,8 +163,7 @@ def test_an_evaluation_that_a_trace_finds_too_large_is_cut() -> None:
     def sizes(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
         return traced(tier, 2.0, evaluation_gib=1.5 * request.eval_micro_batch)
 
-    what = gathered(config("esm2-8m", batch__micro_batch_size=32))
-    plan = Refiner(ScriptedTracer(sizes)).improve(what, lambda _: None)
+    plan, _ = improved(sizes, config("esm2-8m", batch__micro_batch_size=32))
     assert plan.config.batch.eval_micro_batch_size == 8
     assert not codes(plan) & {"evaluation_does_not_fit", "evaluation_tight"}
 

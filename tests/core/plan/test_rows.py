@@ -95,22 +95,13 @@ def test_processes_wait_for_the_longest_micro_batch_where_each_step_has_one() ->
 
 
 def test_the_mean_of_the_loss() -> None:
-    for kind, said in (
-        ("esm2-tiny", "Trainer averages the micro-batch"),
-        ("gpt2-tiny", "is split; the transformers Trainer"),
-    ):
-        made = planned(kind, data__concatenate=False)
-        choice = next(one for one in made.choices if one.key == "training.loss_mean")
-        assert choice.value == "tokens" and choice.origin == "solved" and said in choice.reason
+    choice = next(one for one in planned().choices if one.key == "training.loss_mean")
+    assert (choice.value, choice.origin) == ("tokens", "solved")
     means = planned(training__loss_mean="micro_batches")
-    assert means.config.data.arrange_by_length is False
-    # It is what the Trainer of transformers does for ESM.
-    assert not {"weights_by_arrangement", "not_the_stock_mean"} & codes(means)
+    assert means.config.data.arrange_by_length is False and "weights_by_arrangement" not in codes(means)
     both = planned(training__loss_mean="micro_batches", data__arrange_by_length=True)
     tokens, as_drawn = finding(both, "weights_by_arrangement").remedies
     assert tokens.changes == {"training.loss_mean": "tokens"} and as_drawn.changes["data.arrange_by_length"] is False
-    causal = planned("gpt2-tiny", data__concatenate=False, training__loss_mean="micro_batches")
-    assert "gpt2" in finding(causal, "not_the_stock_mean").message
 
 
 LENGTHS = np.maximum(5, np.random.default_rng(4).lognormal(5.5, 0.8, 9000)).astype(int)

@@ -10,26 +10,21 @@ from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 
-from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real, rows
+from tests.core.plan.machines import CAUSAL, CHAT, GIB, PAIRS, TEXT, codes, config, finding, machine, plan, real, rows
 from tests.each import each
 
-CAUSAL: dict[str, Any] = {"model": "qwen2.5-0.5b", "task": "causal-lm"}
-PAIRS: dict[str, Any] = {
-    "model": "nllb-600m", "task": "seq2seq",
-    "data__sources": [{"name": "pairs.tsv", "text_column": "source", "target_column": "target"}],
-}  # fmt: skip
-CHAT = [{"name": "chat.jsonl", "text_column": "prompt", "target_column": "response"}]
-TEXT = [{"name": "text.txt"}]
 CSV = [{"name": "rows.csv", "text_column": "text"}]
 FSDP, OFFLOAD = {"engine__strategy": "fsdp"}, {"engine__offload": "optimizer"}
 FLASH, BEST = {"engine__attention": "flash_attention_2"}, {"checkpoint__keep_best": True}
 BLEU = {**BEST, "evaluation__metric": "eval_bleu"}
+GPT2 = {"model": "gpt2-medium", "task": "causal-lm"}
+QLORA = {"model": "qwen2.5-1.5b", "peft__method": "lora", "engine__base_precision": "nf4"}
 PACKED = {"model": "gpt2-tiny", "data__packing": True, "data__concatenate": False, "batch__micro_batch_size": 16}
-OVERFIT: dict[str, Any] = {"mode__kind": "overfit", "training__max_steps": 400, "batch__micro_batch_size": 8}
 REAL = {"batch__target_real_tokens": 100_000, "batch__sequence_length": 512}
 LENGTHS = DataSummary(rows=1_000_000, rows_exact=True, lengths=(100,) * 75 + (500,) * 25)
 LONG = {**CAUSAL, "model": "gpt2-medium", "data__sources": CSV, "data__concatenate": False}
 HERE, ONE, TWO, CPU = real(machine()), machine(), machine(count=2), machine(None)
+THREE_60 = machine("RTX 3060 12GB", 2)
 TURING, SMALL = machine("RTX 2080 Super"), machine(ram_gib=12)
 NO_CUDA = replace(HERE, torch_cuda=None, unavailable={"torch_cuda": "torch 2.13.0+cpu is a CPU build"})
 FULL_DISK = replace(real(machine(), deepspeed="0"), disk_free_bytes=5 * GIB, disk_path="/data/runs")
@@ -78,6 +73,16 @@ ROWS = [
         "gpus_of_one_machine", "error", "by UUID (GPU-0a, GPU-1a); a UUID is valid on one machine only", NAMED, engine__gpus=["GPU-0a", "GPU-1a"],
         engine__nodes=2, quiet={"engine__nodes": 1},
     ),
+    due("liger_missing", "error", "not installed", HERE, **CAUSAL, engine__liger=True, quiet=real(ONE, liger_kernel="0.8.5")),
+    due("liger_unsupported", "error", "need an NVIDIA GPU", CPU, **CAUSAL, engine__liger=True, quiet=ONE),
+    due("liger_unsupported", "error", "no kernels for gpt2", ONE, **GPT2, engine__liger=True),
+    due("liger_untried", "error", "zero3", ONE, **CAUSAL, engine__liger=True, engine__strategy="zero3"),
+    due("liger", "note", "Its savings are not", ONE, **CAUSAL, engine__liger=True, quiet={"engine__liger": False}),
+    # A base in 4 bits.
+    due("quantized_without_adapters", "error", "cannot be trained", THREE_60, **{**QLORA, "peft__method": "none"}),
+    due("quantized_not_sharded", "error", "does not shard", THREE_60, **QLORA, engine__strategy="zero3"),
+    due("quantized_not_compiled", "error", "torch.compile", THREE_60, **QLORA, engine__compile=True),
+    due("quantized_unsupported", "error", "Apple GPUs", machine("Apple M2 Max"), **QLORA, quiet=THREE_60),
     # Engines that share out.
     due("shared_table", "error", "share one token", TWO, **FSDP, model="opus-mt-tiny", task="seq2seq"),
     due("fsdp_needs_gpus", "error", "silently", CPU, **FSDP, engine__processes=2, quiet=TWO),
@@ -98,16 +103,12 @@ ROWS = [
         "unknown_lora_target", "error", "no module c_attn", ONE, **CAUSAL, peft__method="lora",
         peft__targets=["q_proj", "c_attn"], quiet={"peft__method": "none"},
     ),
-    due("overfit_too_seldom", "warning", "times: too few", ONE, **OVERFIT, mode__overfit_batches=80,
-        batch__gradient_accumulation_steps=1, quiet={"mode__overfit_batches": 40}),
     due("too_long", "error", "512 positions", ONE, **{**PAIRS, "model": "opus-mt-zh-en"}, batch__target_length=1000),
     # Packing.
     due("packing_not_possible", "error", "Eager attention", ONE, **PACKED, engine__attention="eager"),
     due("packing_not_possible", "error", "torch.compile", ONE, **PACKED, engine__compile=True),
     due("packing_not_possible", "error", "fsdp", TWO, **PACKED, **FSDP),
     due("packing_not_possible", "error", "rows end to end", ONE, data__packing=True),
-    due("packing_not_possible", "error", "mamba", ONE, **PACKED,
-        model__architecture_overrides={"model_type": "mamba"}),
     due("nothing_to_pack", "note", "has no effect", ONE, **{**PACKED, "data__concatenate": True}, quiet=PACKED),
     due("nothing_to_group", "note", "one row", ONE, data=of(90), data__group_by_length=True, batch__micro_batch_size=1),
     due("nothing_to_group", "note", "concatenated", ONE, model="gpt2-tiny", data__sources=TEXT, data__group_by_length=True),
@@ -148,7 +149,6 @@ ROWS = [
         batch__target_samples=96, batch__eval_micro_batch_size=192, batch__sequence_length=256,
         quiet={"batch__eval_micro_batch_size": None},
     ),
-    due("context_not_used", "note", "on a CPU", CPU, planning__context_bytes=10**9, quiet=ONE),
 ]  # fmt: skip
 KEPT = {"rows_cut", "disk", "host_ram", "batch_deviation"}
 """Several remedies may be needed, or one that brings it nearer and does not end it."""

@@ -14,16 +14,11 @@ from trainwiz.core.plan.loading import MOST_WORKERS, RESERVE_SHARE, SMALL_ROWS
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 
-from tests.core.plan.machines import GIB, codes, config, machine, plan, real, rows
+from tests.core.plan.machines import CAUSAL, CHAT, GIB, TEXT, codes, config, machine, plan, real, rows
+from tests.core.plan.machines import PAIRS as PAIRS_AT_512
 from tests.each import each
 
-CAUSAL: dict[str, Any] = {"model": "qwen2.5-0.5b", "task": "causal-lm"}
-PAIRS: dict[str, Any] = {
-    "model": "nllb-600m", "task": "seq2seq", "batch__sequence_length": 128,
-    "data__sources": [{"name": "pairs.tsv", "text_column": "source", "target_column": "target"}],
-}  # fmt: skip
-CHAT = [{"name": "chat.jsonl", "text_column": "prompt", "target_column": "response"}]
-TEXT = [{"name": "text.txt"}]
+PAIRS = {**PAIRS_AT_512, "batch__sequence_length": 128}
 SMOKE, ZERO2, OFFLOAD = {"mode__kind": "smoke"}, {"engine__strategy": "zero2"}, {"engine__offload": "optimizer"}
 HALF = {"engine__precision": "bf16", "engine__device": "cpu"}
 ONE, TWO, THREE, FOUR, CPU = (machine(count=1), machine(count=2), machine(count=3), machine(count=4), machine(None))

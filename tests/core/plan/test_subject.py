@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
+from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.gather import choose_target, gather, gather_config, plan_run, probe_here
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile import load_as_written, load_profile
@@ -21,7 +22,7 @@ from trainwiz.tui.plan_words import method_words
 from tests.core.plan.machines import GIB, codes, finding, machine, real
 from tests.each import each
 
-CPU, CARD = real(machine(None, cores=4), deepspeed="0.18"), machine()
+CPU, CARD, NO_CARD = real(machine(None, cores=4), deepspeed="0.18"), machine(), machine(None)
 PROFILE = load_as_written("2080super")
 
 
@@ -42,9 +43,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def planned(profile: str | None = None, **values: Any) -> Plan:
+def planned(profile: str | None = None, here: Machine = NO_CARD, mode: Any = "train", **values: Any) -> Plan:
     overrides = {key.replace("__", "."): value for key, value in values.items()}
-    return plan_run(PlanRequest(profile=profile, overrides=overrides), machine(None))
+    return plan_run(PlanRequest(profile=profile, mode=mode, overrides=overrides), here)
 
 
 def severe(plan: Plan, severity: str = "error") -> set[str]:
@@ -65,10 +66,10 @@ def test_a_profile_without_its_card_is_planned_for_that_card() -> None:
     assert any("--smoke" in (one.command or "") for one in found.remedies)
     for own in (PlanRequest(mode="smoke"), PlanRequest(overrides={"engine.device": "cpu"})):
         assert choose_target(own, PROFILE, CPU) == (CPU, ())
-    made = plan_run(PlanRequest(profile="2080super"), CPU)
+    made = planned("2080super", CPU)
     assert {"missing_hardware", "missing_data", "takes_years"} <= codes(made)
     assert made.memory.verdict == "fits" and made.batch.effective_tokens == 1_999_872
-    smoke = plan_run(PlanRequest(profile="2080super", mode="smoke"), CPU)
+    smoke = planned("2080super", CPU, "smoke")
     engine = smoke.config.engine
     assert (engine.strategy, engine.offload, engine.precision) == ("zero2", "optimizer", "fp32")
     assert not smoke.errors and smoke.config.model.name == "esm2-tiny"
@@ -109,7 +110,7 @@ def test_apple_gpus() -> None:
 
 
 def test_the_demo_runs_here() -> None:
-    made = plan_run(PlanRequest(profile="cpu-demo"), CPU)
+    made = planned("cpu-demo", CPU)
     assert not made.errors and made.memory.verdict == "fits" and made.config.training.max_steps == 120
     assert (made.time.total_low_s or 0) < 60 < (made.time.total_high_s or 0)
     assert made.to_json()["data"]["rows"] > 100
@@ -124,15 +125,14 @@ def test_the_demo_runs_here() -> None:
 
 def test_a_folder_that_the_catalogue_hides_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    request = PlanRequest(overrides={"model.name": "qwen2-tiny"})
-    assert "folder_of_same_name" not in codes(plan_run(request, CPU))
+    assert "folder_of_same_name" not in codes(planned(here=CPU, model__name="qwen2-tiny"))
     Path("qwen2-tiny").mkdir()
     document = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], **SIZES}
     Path("qwen2-tiny/config.json").write_text(json.dumps(document))
-    hidden = plan_run(request, CPU)
+    hidden = planned(here=CPU, model__name="qwen2-tiny")
     found = finding(hidden, "folder_of_same_name")
     assert found.severity == "warning" and "for the folder, use ./qwen2-tiny" in found.message
-    meant = plan_run(PlanRequest(overrides=dict(found.remedies[0].changes)), CPU)
+    meant = planned(here=CPU, **found.remedies[0].changes)
     assert "folder_of_same_name" not in codes(meant) and meant.model.parameters != hidden.model.parameters
 
 
@@ -140,11 +140,11 @@ def test_without_its_model_nothing_is_said_that_hangs_on_the_task(tmp_path: Path
     rows = tmp_path / "chat.jsonl"
     rows.write_text('{"prompt": "who?", "response": "me."}\n')
     chosen = {"model.name": "nosuch", "peft.method": "lora", "data.sources": [{"name": str(rows)}]}
-    plan = plan_run(PlanRequest(overrides=chosen), CARD)
+    plan = planned(here=CARD, **chosen)
     assert method_words(plan) == "unknown until the model is found"
     assert [error.code for error in plan.errors] == ["missing_model"] and not plan.errors[0].remedies[0].command
     chosen["data.sources"] = [{"name": str(tmp_path / "none.jsonl")}]
-    errors = plan_run(PlanRequest(overrides=chosen), CARD).errors
+    errors = planned(here=CARD, **chosen).errors
     assert [error.code for error in errors] == ["missing_model", "missing_data"]
 
 
@@ -157,7 +157,7 @@ def test_without_its_model_nothing_is_said_that_hangs_on_the_task(tmp_path: Path
 )
 @each("profile", [None, "cpu-demo"])
 def test_a_model_brings_its_task_and_a_sample(model: str, task: str, sample: str, profile: str | None) -> None:
-    plan = plan_run(PlanRequest(profile=profile, overrides={"model.name": model}), CARD)
+    plan = planned(profile, CARD, model__name=model)
     assert (plan.task, plan.config.data.sources[0].name) == (task, sample)
     if task != "masked-lm":
         assert plan.config.origin("task").reason == f"the task that {model} is built for"
@@ -182,11 +182,9 @@ def test_data_and_tasks_that_were_asked_for_stay(tmp_path: Path) -> None:
 
 
 def test_a_task_of_another_kind_of_model_is_an_error_with_its_cure() -> None:
-    found = finding(
-        plan_run(PlanRequest(overrides={"model.name": "gpt2-tiny", "task": "seq2seq"}), CARD), "task_of_another_model"
-    )
+    found = finding(planned(here=CARD, model__name="gpt2-tiny", task="seq2seq"), "task_of_another_model")
     assert found.severity == "error" and "gpt2-tiny" in found.message and "seq2seq" in found.message
-    cured = plan_run(PlanRequest(overrides={"model.name": "gpt2-tiny", **found.remedies[0].changes}), CARD)
+    cured = planned(here=CARD, model__name="gpt2-tiny", **found.remedies[0].changes)
     assert not cured.errors and re.search(rf"task[ =]{cured.task}", found.remedies[0].command or "")
 
 

@@ -6,20 +6,16 @@ import pytest
 from trainwiz.core.data.lengths import longest_generation
 from trainwiz.core.data.summary import DataSummary
 
-from tests.core.plan.machines import codes, config, finding, machine, plan
+from tests.core.plan.machines import CAUSAL, CHAT, PAIRS, TEXT, codes, config, finding, machine, plan
 from tests.each import each
-
-PAIRS = [{"name": "pairs.tsv", "text_column": "source", "target_column": "target"}]
-CHAT = [{"name": "chat.jsonl", "text_column": "prompt", "target_column": "response"}]
-TEXT = [{"name": "text.txt"}]
 
 
 def causal(**values: Any) -> Any:
-    return config("qwen2.5-0.5b", task="causal-lm", **values)
+    return config(**CAUSAL, **values)
 
 
 def seq2seq(**values: Any) -> Any:
-    return config("nllb-600m", task="seq2seq", data__sources=PAIRS, **values)
+    return config(**{**PAIRS, **values})
 
 
 def test_joined_texts_have_no_padding() -> None:
@@ -66,36 +62,31 @@ def test_measured_rows_bound_the_estimate_and_guessed_ones_by_their_bytes() -> N
 
 
 def test_rows_of_data_that_is_not_here_come_from_its_limits() -> None:
-    sources = [{**PAIRS[0], "max_rows": 5_000_000}, {**PAIRS[0], "name": "more.tsv", "max_rows": 500_000}]
-    request = config("nllb-600m", task="seq2seq", data__sources=sources, training__epochs=2, batch__target_samples=96)
-    made = plan(machine(), request)
+    pairs = PAIRS["data__sources"][0]
+    sources = [{**pairs, "max_rows": 5_000_000}, {**pairs, "name": "more.tsv", "max_rows": 500_000}]
+    made = plan(machine(), seq2seq(data__sources=sources, training__epochs=2, batch__target_samples=96))
     assert made.time.steps == 2 * -(-(5_500_000 - 2000) // 96)
     assert made.config.training.max_steps is None
     assert made.time.epochs == pytest.approx(2)
     assert "5,498,000" in finding(made, "rows_assumed").message
     assert made.to_json()["data"] is None
     # Not where one source has no limit, nor where the steps are given.
-    made = plan(
-        machine(), config("nllb-600m", task="seq2seq", data__sources=[sources[0], PAIRS[0]], training__epochs=2)
-    )
+    made = plan(machine(), seq2seq(data__sources=[sources[0], pairs], training__epochs=2))
     assert made.time.steps is None and "rows_assumed" not in codes(made)
     assert "rows_assumed" not in codes(plan(machine(), seq2seq(training__max_steps=100)))
 
 
 def test_evaluation_and_generation_take_their_time() -> None:
-    data = DataSummary(
-        rows=100_000, rows_exact=True, lengths=(100,) * 10, target_lengths=(60,) * 10, validation_rows=2000
-    )
-    values = {
-        "batch__target_samples": 96,
-        "training__max_steps": 1000,
-        "evaluation__every_steps": 100,
-        "evaluation__prompts": "none",
-    }
-    without = plan(machine(), seq2seq(**values), data).time
-    with_it = plan(machine(), seq2seq(**values, evaluation__generate=True, evaluation__beams=4), data).time
-    once = plan(machine(), seq2seq(**values, evaluation__generate=True, evaluation__generate_at="end"), data).time
-    few = plan(machine(), seq2seq(**values, evaluation__generate=True, evaluation__generation_rows=200), data).time
+    lengths = {"lengths": (100,) * 10, "target_lengths": (60,) * 10}
+    data = DataSummary(rows=100_000, rows_exact=True, validation_rows=2000, **lengths)
+    values = {"batch__target_samples": 96, "training__max_steps": 1000, "evaluation__prompts": "none"}
+
+    def time(generate: bool = True, **more: Any) -> Any:
+        asked = seq2seq(**values, evaluation__every_steps=100, evaluation__generate=generate, **more)
+        return plan(machine(), asked, data).time
+
+    without, with_it = time(False), time(evaluation__beams=4)
+    once, few = time(evaluation__generate_at="end"), time(evaluation__generation_rows=200)
     assert without.generation_s == 0.0 and (without.evaluation_s or 0) > 0
     assert (with_it.generation_s or 0) > (with_it.evaluation_s or 0)
     assert 0 < (once.generation_s or 0) < 0.2 * (with_it.generation_s or 0)

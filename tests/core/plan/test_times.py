@@ -1,18 +1,20 @@
-"""Tokens, energy and the origin of the pace in a plan."""
+"""Tokens, energy and the origin of the pace in a plan; how often a run saves, evaluates and generates."""
 
 from dataclasses import replace
 
 import pytest
 from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.estimate.flops import cost_of
 from trainwiz.core.estimate.traced import Evidence
-from trainwiz.core.estimate.workload import Moment
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import device_key
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.tracing.request import TraceRequest, TraceResult
+from trainwiz.core.plan.times import Counts, count_events
+from trainwiz.core.tracing.request import TraceRequest
 
 from tests.core.history.measurements import measurement_of
-from tests.core.plan.machines import config, machine, plan, real
+from tests.core.plan.machines import GIB, config, machine, plan, real
+from tests.core.plan.scripted_tracer import traced
 from tests.each import each
 
 DATA = DataSummary(rows=1_000_000, rows_exact=True, lengths=(100, 300))
@@ -58,23 +60,10 @@ def test_a_traces_counts_are_used() -> None:
     """A trace that counts three times of everything: the step is about three times as long."""
     first = made(machine())
     assert first.work is not None
-    request = TraceRequest.of(first.work)
+    request, cost = TraceRequest.of(first.work), cost_of(first.work)
     assert request is not None
-    from trainwiz.core.estimate.flops import cost_of
-
-    cost = cost_of(first.work)
-    trace = TraceResult(
-        tier="full",
-        training=(Moment("step", {"weights": first.memory.allocated_bytes}),),
-        evaluation=(Moment("evaluation", {"weights": 1}),),
-        reserved_bytes=None,
-        parameters=1,
-        trainable_parameters=1,
-        flops=3 * cost.flops,
-        moved_bytes=3 * cost.moved_bytes,
-        kernels=3 * int(cost.kernels),
-        seconds=1.0,
-    )
+    counts = {"flops": 3 * cost.flops, "moved_bytes": 3 * cost.moved_bytes, "kernels": 3 * int(cost.kernels)}
+    trace = replace(traced("full", first.memory.allocated_bytes / GIB), **counts)
     again = plan(machine(), config(**STEPS), DATA, evidence=Evidence(traces={request: trace}))
     assert again.work == first.work
     assert again.time.step_low_s == pytest.approx(3 * (first.time.step_low_s or 0), rel=0.1)
@@ -91,3 +80,55 @@ def test_what_was_measured_with_torch_compile_says_nothing_of_what_runs_without_
         evidence = Evidence(measurements=(replace(known, compiled=measured),))
         again = plan(here, config(**wanted), DATA, evidence=evidence)
         assert (again.time.basis == "probe") == (again.memory.tier == "measured") == (measured == compiled)
+
+
+# How often a run saves, evaluates and generates, beside the schedule that the training itself keeps.
+
+
+def counts(steps: int = 100, epochs: float | None = 4.0, **values: object) -> Counts:
+    return count_events(config(**values), steps, epochs)
+
+
+SAVED = {"checkpoint__every_steps": 25, "evaluation__generate": True}
+BLEU = {"checkpoint__keep_best": True, "evaluation__metric": "eval_bleu", "evaluation__generate_at": "end"}
+
+
+@each(
+    ("values", "expected"),
+    [
+        ({"checkpoint__every_steps": 30}, Counts(4, 4, 0)),
+        ({"checkpoint__every_steps": 50, "evaluation__every_steps": 10}, Counts(2, 10, 0)),
+        (SAVED, Counts(4, 4, 4)),
+        ({**SAVED, "evaluation__generate_at": "end"}, Counts(4, 4, 1)),
+        ({**SAVED, "checkpoint__every_steps": 10, "evaluation__generate_at": "epoch"}, Counts(10, 10, 4)),
+        ({**SAVED, **BLEU}, Counts(4, 4, 4)),
+    ],
+)
+def test_counts(values: dict[str, object], expected: Counts) -> None:
+    assert counts(**values) == expected
+    # An epoch that the run does not finish ends with it.
+    each_epoch = {"checkpoint__every_steps": 100, "evaluation__every_epoch": True}
+    assert [counts(100, epochs, **each_epoch).evaluations for epochs in (2.5, 0.5, None)] == [3, 1, 1]
+
+
+@each("every", [None, 7, 20])
+@each("saves", [25, 30, 100])
+@each("epochs", [4.0, 10.0])
+@each("every_epoch", [False, True])
+@each("keep_best", [False, True])
+def test_the_training_does_what_is_counted(
+    every: int | None, saves: int, epochs: float, every_epoch: bool, keep_best: bool
+) -> None:
+    from trainwiz.core.training.evaluation import EvaluationSchedule
+    from transformers import TrainerState
+
+    values = {
+        "evaluation__every_steps": every,
+        "evaluation__every_epoch": every_epoch,
+        "checkpoint__every_steps": saves,
+        "checkpoint__keep_best": keep_best,
+    }
+    schedule = EvaluationSchedule.of(config(**values), with_saves=keep_best)
+    states = [TrainerState(global_step=step, max_steps=100, epoch=step * epochs / 100) for step in range(1, 101)]
+    done = sum(schedule.due(state, saves=state.global_step % saves == 0) for state in states)
+    assert counts(100, epochs, **values).evaluations == done
