@@ -142,8 +142,6 @@ class KernelFacts:
     """Processes that it killed for memory in this container while the training ran."""
     lines: tuple[str, ...] = ()
     """Lines of its log about them; they may be of another job."""
-    card_lines: tuple[str, ...] = ()
-    """Lines of its log about cards that fell off the bus, or have errors that cannot be corrected."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,13 +142,13 @@ def diagnose(evidence: Evidence) -> Diagnosis:
 
 
 def _of_kernel(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> Diagnosis | None:
-    """The kernel killed for memory, or lost a card: that is the cause, unless a process had failed of itself before."""
+    """The kernel killed for memory: that is the cause, unless a process had failed of itself before."""
     kernel = evidence.kernel
     killed = own_signal(evidence.log)
     by_kill = evidence.exit_code == -9 or (killed is not None and killed[0] == "SIGKILL")
     lines = kernel.lines if by_kill or (hit is not None and hit.cause == "dataloader_worker_killed") else ()
     if not kernel.oom_kills and not lines:
-        return _of_card(evidence, failure, hit)
+        return None
     first = cause_of_failure(failure) if failure is not None else None
     if first is not None and not first[2] and first[0] not in ("dataloader_worker_killed", "host_oom"):
         return None
@@ -162,17 +162,6 @@ def _of_kernel(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> 
     step = (failure.step if failure is not None else None) or evidence.log.step
     line = () if killed is None else (_proof(killed[1], evidence),)
     return Diagnosis("host_oom", "high", of_cause("host_oom"), (*proofs, *line), step=step)
-
-
-def _of_card(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> Diagnosis | None:
-    """A card that was lost fails the next call to it, in words that say nothing."""
-    lines = evidence.kernel.card_lines
-    cause = cause_of_failure(failure)[0] if failure is not None else hit.cause if hit is not None else "unknown"
-    if not lines or cause not in ("python_error", "nccl_error", "nccl_timeout", "gpu_lost", "unknown"):
-        return None
-    proofs = tuple(Proof(None, clean(line), KERNEL) for line in lines)
-    rank = failure.rank if failure is not None else None
-    return Diagnosis("gpu_lost", "high", of_cause("gpu_lost"), proofs, (), evidence.log.step, rank)
 
 
 def _of_failure(failure: Failure, evidence: Evidence) -> Diagnosis:
