@@ -1,4 +1,4 @@
-"""A log on disk or from a pipe, and the kernel's, as facts."""
+"""A log on disk or from a pipe as facts, and what the kernel counts."""
 
 from __future__ import annotations
 
@@ -9,80 +9,30 @@ import math
 import os
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-from trainwiz.core.diagnosis.cause import KernelFacts, LogFacts
+from trainwiz.core.diagnosis.cause import LogFacts
 from trainwiz.core.diagnosis.scan import LogScan, lines_in
 from trainwiz.core.files import open_file
 from trainwiz.core.language import tr
-from trainwiz.core.run.lost import boot_time_s
 
-# What the kernel says about memory: its control group's counter and its log, where they may be read.
+# What the kernel says about memory: the counter of its control group, where it may be read.
 
-KMSG = Path("/dev/kmsg")
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
-MOST_RECORDS = 100_000
-MOST_LINES = 5
-AFTER_THE_END_S = 10.0
-"""The launcher ends a little after the process that the kernel killed, or before its line is written."""
-
-_RECORD = re.compile(r"^\d+,\d+,(\d+),[^;]*;(.*)$")
-_MEMORY = re.compile(r"out of memory: killed process \d+ \((?:python|pt_|torch|train|ray)", re.IGNORECASE)
 
 
-def kernel_facts(since_s: float | None, until_s: float | None, oom_kills: int | None = None) -> KernelFacts:
-    """What happened between two Unix times. `oom_kills` is what the control group counted in between, where known."""
-    lines = read_kmsg() if since_s is not None else None
-    end_s = None if until_s is None else until_s + AFTER_THE_END_S
-    inside = [text for when_s, text in lines or () if when_s >= (since_s or 0.0) and (end_s is None or when_s <= end_s)]
-    return KernelFacts(
-        told=oom_kills is not None or lines is not None,
-        oom_kills=max(oom_kills or 0, 0),
-        lines=tuple(text for text in inside if _MEMORY.search(text))[-MOST_LINES:],
-    )
+def killed_since(before: int | None) -> int | None:
+    """Processes that the kernel has killed for memory since it had counted `before`; None where it does not tell."""
+    now = kernel_oom_kills()
+    return None if now is None or before is None else max(0, now - before)
 
 
-def read_kmsg(path: Path = KMSG) -> list[tuple[float, str]] | None:
-    """(Unix time, text) of the records of the kernel's log; None where it may not be read."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return None
-    records: list[str] = []
-    try:
-        for _ in range(MOST_RECORDS):
-            try:
-                # One call is one record; the next one would block where there is none.
-                record = os.read(descriptor, 8192)
-            except BrokenPipeError:
-                continue
-            except OSError:
-                break
-            if not record:
-                break
-            records += record.decode("utf-8", "replace").splitlines()
-    finally:
-        os.close(descriptor)
-    return parse_kmsg(records, boot_time_s())
-
-
-def parse_kmsg(records: Iterable[str], booted_s: float) -> list[tuple[float, str]]:
-    """Records as /dev/kmsg has them: "priority,sequence,microseconds since the start,flags;text"."""
-    found = [_RECORD.match(record) for record in records]
-    return [(booted_s + int(one[1]) / 1e6, one[2]) for one in found if one]
-
-
-def kernel_oom_kills() -> int:
-    """Processes that the kernel has killed for memory in this control group so far; 0 where it does not tell."""
-    return counted_oom_kills() or 0
-
-
-def counted_oom_kills() -> int | None:
-    """The same; None where it does not tell.
+def kernel_oom_kills() -> int | None:
+    """Processes that the kernel has killed for memory in this control group so far; None where it does not tell.
 
     cgroup v2: memory.events, key oom_kill (https://docs.kernel.org/admin-guide/cgroup-v2.html).
     cgroup v1: memory.oom_control, the same key.

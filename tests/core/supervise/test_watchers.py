@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.lines import JsonLinesTail
-from trainwiz.core.run.attempts import Advice, AdviceFile, Phase, write_phase
+from trainwiz.core.run.attempts import Advice, AdviceFile, Phase
 from trainwiz.core.supervise.watch import QUIET_S, SAY_AGAIN_S, AdviceLog
 from trainwiz.core.telemetry.run_setup import RunSetup
 from trainwiz.core.training.callbacks import NonFiniteLoss
@@ -66,35 +66,6 @@ def test_work_without_steps_is_no_stall(tmp_path: Path, phase: Phase) -> None:
     seen.phase("training")
     seen.rest(100)
     assert seen.ever == set()
-
-
-def test_an_evaluation_that_takes_many_times_its_own_pace_is_one(seen: SeenRun) -> None:
-    # What an earlier attempt was at is not this one's.
-    write_phase(seen.folder, "evaluating", 7, since_s=seen.now_s - 1.0)
-    seen.look()
-    assert seen.observation.phase is None
-    for _ in range(3):
-        seen.phase("training")
-        seen.steps_of(2.0, 30)
-        assert (seen.steps > 30) == ("evaluating" in seen.observation.longest_s)
-        seen.phase("evaluating")
-        seen.rest(60)
-    seen.rest(350)
-    assert seen.ever == set()
-    seen.rest(20)
-    assert text_of(seen.found, "stalled").startswith(
-        "The evaluation has taken 7 min so far; the longest before took 60 s."
-    )
-
-
-def test_a_first_step_that_never_ends_is_one(seen: SeenRun) -> None:
-    seen.run = replace(RUNNING, planned_step_s=30.0)
-    seen.rest(1_800)
-    assert seen.ever == set()
-    seen.rest(60)
-    assert text_of(seen.found, "stalled").startswith(
-        "No step was logged in the first 31 min; one step was planned to take up to 30 s"
-    )
 
 
 @each("jump_s", [30_000, -60_000])
@@ -232,13 +203,6 @@ def test_what_does_not_last_is_never_written(tmp_path: Path) -> None:
     assert not told.path.exists()
     told.look(HEAT, for_s=70)
     assert [row["text"] for row in told.rows] == [HEAT.text]
-
-
-def test_a_trouble_that_comes_and_goes_fills_no_disk(told: Told) -> None:
-    for _ in range(200):
-        told.look(HEAT, for_s=30)
-        told.look(for_s=90)
-    assert len(told.rows) < 12, "200 times in 7 hours"
 
 
 def test_the_next_keeper_takes_back_what_a_killed_one_left(told: Told, tmp_path: Path) -> None:
