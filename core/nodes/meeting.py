@@ -241,7 +241,8 @@ def attend(
 ) -> tuple[Channel, list[str]]:
     """The connection to node 0, and the arguments of the training: the checkpoint to go on from, and what is accepted.
 
-    Waits for node 0, and there for the others, for `patience_s` each. Raises NodeProblem when node 0 cannot be reached in time, or refuses.
+    Waits for node 0, and there for the others, for `patience_s` each.
+    Raises NodeProblem when node 0 cannot be reached in time, or refuses.
     """
     deadline, why = time.monotonic() + patience_s, ""
     where = tr("{host}, port {port}", host=address.host, port=address.meeting_port)

@@ -195,18 +195,13 @@ def verify_gone(mark: str, keeper: int, spare: Collection[int], ledger: GpuLedge
 
     `spare`: the keeper's guard, which carries the mark too.
     """
-    left = sorted(run_processes(mark, keeper) - set(spare))
-    gpu = _check(ledger)
-    return {"processes_left": left, "gpu": asdict(gpu) if gpu else None, "text": verified_words(left, gpu)}
-
-
-def _check(ledger: GpuLedger) -> GpuCheck | None:
     from trainwiz.core.telemetry.gpu import GpuSampler
 
+    left = sorted(run_processes(mark, keeper) - set(spare))
     sampler = GpuSampler()
     gpu = ledger.check(sampler.sample)
     sampler.close()
-    return gpu
+    return {"processes_left": left, "gpu": asdict(gpu) if gpu else None, "text": verified_words(left, gpu)}
 
 
 def verified_words(left: Collection[int], gpu: GpuCheck | None) -> str:

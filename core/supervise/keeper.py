@@ -85,8 +85,8 @@ class Keeper:
 
     def keep(self) -> None:
         """Start the training, stay with it to its end, as often as a failure is one that passes, and write the last word."""
-        watch = Watch(self.run, self.state, self.order.system_every_s)
-        recorder = Recorder(self.run, self.order.system_every_s, watch.take_sample)
+        watch = Watch(self.run, self.state, self.order.system_every_s, stands=self._place.holds)
+        recorder = Recorder(self.run, self.order.system_every_s, watch.take_sample, stands=self._place.holds)
         try:
             become_subreaper()
             self._guard = Guard(self.order.mark)

@@ -216,8 +216,11 @@ class Recorder:
         run: RunFolder,
         every_s: float,
         listener: Callable[[dict[str, Any]], None] | None = None,
+        *,
+        stands: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`listener` is handed each sample, in the recorder's thread."""
+        """`listener` is handed each sample, in the recorder's thread. `stands`: whether the folder is still the run's own."""
+        self._stands = stands
         self.run = run
         self.every_s = every_s
         self._listener = listener
@@ -282,10 +285,12 @@ class Recorder:
         if self._listener is not None:
             # Also where the disk is full: those who watch it are the ones to know.
             self._listener(row)
+        if not self._stands():
+            return
         self._file.append(row)
         if "so_far" in row:
             self._so_far_at_bytes = self._file.size_bytes + SO_FAR_EVERY_BYTES
 
     def _thin(self) -> None:
-        if self._file.thin():
+        if self._stands() and self._file.thin():
             self._so_far_at_bytes = self._file.size_bytes

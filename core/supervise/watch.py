@@ -317,8 +317,11 @@ class Watch:
         sample_every_s: float,
         *,
         clock: Callable[[], float] = time.time,
+        stands: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`state` is the keeper's own: the newest status and attempt are read from it."""
+        """`state` is the keeper's own: the newest status and attempt are read from it. `stands`: whether the folder is
+        still the run's own."""
+        self._stands = stands
         self.run = run
         self.state = state
         self.problem: str | None = None
@@ -348,10 +351,13 @@ class Watch:
             self._thread.join(timeout=2.0)
         if not self._thread.is_alive():
             self._try(self.look)
-            self._try(lambda: self._log.clear(MOMENTARY & WATCHED_AFTER_S.keys()))
+            if self._stands():
+                self._try(lambda: self._log.clear(MOMENTARY & WATCHED_AFTER_S.keys()))
 
     def look(self) -> None:
         """One look. Raises OSError when the advice cannot be written."""
+        if not self._stands():
+            return
         if len(self.state.attempts) != self._attempts:
             self._begin_attempt()
         observation = self._observation

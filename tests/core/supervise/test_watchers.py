@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,10 @@ import pytest
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.attempts import Advice, AdviceFile, Phase
 from trainwiz.core.supervise.watch import QUIET_S, SAY_AGAIN_S, AdviceLog
-from trainwiz.core.telemetry.run_setup import RunSetup
 from trainwiz.core.training.callbacks import NonFiniteLoss
 from trainwiz.core.training.process import write_failure
 
-from tests.core.supervise.seen import GIB, RUNNING, SeenRun, text_of
+from tests.core.supervise.seen import GIB, SeenRun, text_of
 from tests.each import each
 
 
@@ -125,23 +123,6 @@ def test_a_starved_run_names_the_workers_after_enough_steps(seen: SeenRun) -> No
     assert seen.ever == set(), "the first steps warm up"
     seen.steps_of(10.0, 6, data_wait_s=6.0)
     assert seen.found[0].remedy == "6 instead of 2 loader workers would fix it: --set data.workers=6"
-
-
-def test_a_disk_that_does_not_last_is_foretold(seen: SeenRun, tmp_path: Path) -> None:
-    seen.run = replace(RUNNING, setup=RunSetup(save_every_steps=50, checkpoints_kept=4, max_steps=1_000))
-    seen.steps_of(2.0, 60)
-    weights = tmp_path / "checkpoint-50" / "model.safetensors"
-    weights.parent.mkdir()
-    with weights.open("wb") as file:
-        file.truncate(10 * GIB)
-    seen.observation.sizes._clock = lambda: weights.stat().st_mtime + 3_600
-    seen.host["disk_free_bytes"] = 25 * GIB
-    seen.observation.sizes._next_look = 0.0
-    seen.steps_of(2.0, 60)
-    assert "step 250" in text_of(seen.found, "disk_short")
-    seen.host["disk_free_bytes"] = 5 * GIB
-    seen.rest(20)
-    assert "checkpoint_does_not_fit" in seen.codes
 
 
 # advice.jsonl
