@@ -22,7 +22,6 @@ from trainwiz.core.run.lost import (
     RunLock,
     identify,
     look_at_lock,
-    lost_words,
     machine_identity,
     this_process,
     why_lost,
@@ -96,14 +95,6 @@ RULE: list[tuple[dict[str, object], dict[str, object], str | None]] = [
 @each(("said", "seen", "why"), RULE)
 def test_the_rule(said: dict[str, object], seen: dict[str, object], why: str | None) -> None:
     assert why_lost(running(**said), observation(**seen)) == why
-
-
-@each("why", ["copied", "no_process", "restarted", "silent"])
-def test_each_reason_is_one_sentence(why: str) -> None:
-    for state in (running(host="far", folder="/x"), running(host=None, heartbeat_s=None), running(heartbeat_s=1e300)):
-        words = lost_words(why, state)  # type: ignore[arg-type]
-        assert words.endswith(".")
-        assert "None" not in words or why == "copied"
 
 
 # The same with what is really there.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
@@ -11,7 +10,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from trainwiz.core.hardware.read import probe_machine
@@ -23,10 +21,8 @@ from trainwiz.core.run.attempts import read_recoveries
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE, SUPERVISOR_LOG, RunFolder, write_json_atomic
 from trainwiz.core.run.lost import HEARTBEAT_LOST_S, identify
-from trainwiz.core.run.state import Attempt, RunState, read_state, write_state
-from trainwiz.core.supervise import keeper as keeper_module
+from trainwiz.core.run.state import read_state
 from trainwiz.core.supervise.ending import ONE_REQUEST_S
-from trainwiz.core.supervise.keeper import Keeper
 from trainwiz.core.supervise.recovery import StartOrder
 
 from tests.core.history.measurements import measurement
@@ -360,38 +356,6 @@ def test_a_disk_that_fills_up_does_not_end_the_keeper_without_a_word(tmp_path: P
     command = ["unshare", "-rm", "sh", "-c", mount, FULL_DISK]
     found = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False)
     assert found.stdout.strip() == "failed disk_full []", found.stdout + found.stderr
-
-
-# A keeper in this process, whose run has begun and has ended, and that can kill nothing.
-
-
-@pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keeper:
-    run = RunFolder(tmp_path)
-    write_state(run, RunState(status="running"))
-    keeper = Keeper(run, StartOrder(["launch"], "no such mark"), RunState(status="running"))
-    monkeypatch.setattr(keeper, "_watch", lambda: None)
-    monkeypatch.setattr(keeper_module, "kill_marked", lambda *arguments, **more: [12, 13])
-    monkeypatch.setattr(keeper_module, "become_subreaper", lambda: None)
-    monkeypatch.setattr(keeper_module, "Guard", lambda mark: SimpleNamespace(pid=0, dismiss=lambda: None))
-    monkeypatch.setattr(keeper_module, "spawn_launcher", lambda *_: SimpleNamespace(pid=os.getpid()))
-    return keeper
-
-
-def test_a_failure_of_the_system_after_the_start_is_not_called_one_of_the_start(
-    bare: Keeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    bare.state.attempts = [Attempt(1, time.time())]
-    monkeypatch.setattr(keeper_module, "how_it_ended", refused)
-    bare.keep()
-    assert bare.state.exit is not None and bare.state.status == "failed"
-    assert "The supervisor of the run failed" in bare.state.exit.message
-    assert "Too many open files" in bare.state.exit.message
-    # What hangs is named once, however often it was to be killed.
-    assert bare.state.notes == ["These processes could not be ended: 12, 13."]
 
 
 LOADED = """

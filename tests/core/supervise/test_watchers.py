@@ -32,7 +32,7 @@ def test_a_healthy_run_of_hours_has_no_advice(tmp_path: Path) -> None:
         seen.phase(phase)
         seen.host["ram_used_bytes"] += 5 * GIB
         seen.rest(400)
-    for turn in range(20):
+    for turn in range(8):
         seen.phase("training")
         seen.steps_of(12.0 + turn % 3, 40)
         seen.phase("evaluating")
