@@ -51,7 +51,8 @@ def read_document(run: RunFolder) -> dict[str, Any] | str:
         return tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
     except ValueError:
         return tr("{path} is corrupted: it is not JSON.", path=path)
-    document = object_in(document)
+    if not isinstance(document, dict):
+        document = {}
     if document.get("status") not in get_args(RunStatus):
         return newer_schema(run, document) or tr("{path} is corrupted: it contains no state.", path=path)
     return document

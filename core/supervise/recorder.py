@@ -188,7 +188,7 @@ class GpuLedger:
             )
             return GpuCheck("held", total, tuple(left), reason)
         for gpu in gpus if not pids else ():
-            more = (gpu.get("memory_used_bytes") or 0) - self._before.get(gpu.get("uuid"), 0)
+            more = (gpu.get("memory_used_bytes") or 0) - self._before.get(str(gpu.get("uuid")), 0)
             if gpu.get("uuid") in held and more >= LEAST_BYTES:
                 reason = tr(
                     "GPU {index} has {amount} GiB more in use than before the run; the driver does not report which "
