@@ -134,19 +134,6 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelFacts:
-    """What the kernel says about memory. `told` False: nobody could or did ask it."""
-
-    told: bool = False
-    oom_kills: int = 0
-    """Processes that it killed for memory in this container while the training ran."""
-    lines: tuple[str, ...] = ()
-    """Lines of its log about them; they may be of another job."""
-    card_lines: tuple[str, ...] = ()
-    """Lines of its log about cards that fell off the bus, or have errors that cannot be corrected."""
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     """What remedies need to know of the run; None where it is not known."""
 
@@ -171,7 +158,8 @@ class Evidence:
     """Of the launcher; negative when a signal ended it."""
     failures: tuple[Failure, ...] = ()
     log: LogFacts = field(default_factory=LogFacts)
-    kernel: KernelFacts = field(default_factory=KernelFacts)
+    oom_kills: int | None = None
+    """Processes that the kernel killed for memory in this container while the training ran; None: nobody could ask it."""
     disk_free_bytes: int | None = None
     settings: Settings = field(default_factory=Settings)
 

@@ -142,37 +142,20 @@ def diagnose(evidence: Evidence) -> Diagnosis:
 
 
 def _of_kernel(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> Diagnosis | None:
-    """The kernel killed for memory, or lost a card: that is the cause, unless a process had failed of itself before."""
-    kernel = evidence.kernel
+    """The kernel killed for memory: that is the cause, unless a process had failed of itself before."""
     killed = own_signal(evidence.log)
-    by_kill = evidence.exit_code == -9 or (killed is not None and killed[0] == "SIGKILL")
-    lines = kernel.lines if by_kill or (hit is not None and hit.cause == "dataloader_worker_killed") else ()
-    if not kernel.oom_kills and not lines:
-        return _of_card(evidence, failure, hit)
+    if not evidence.oom_kills:
+        return None
     first = cause_of_failure(failure) if failure is not None else None
     if first is not None and not first[2] and first[0] not in ("dataloader_worker_killed", "host_oom"):
         return None
     outside = ("dataloader_worker_killed", "host_oom", "python_error")
     if first is None and hit is not None and not hit.consequence and hit.cause not in outside:
         return None
-    proofs = [Proof(None, clean(line), KERNEL) for line in lines]
-    if kernel.oom_kills:
-        said = tr("the kernel killed {n} process(es) because memory ran out", n=kernel.oom_kills)
-        proofs.append(Proof(None, said, KERNEL))
+    said = tr("the kernel killed {n} process(es) because memory ran out", n=evidence.oom_kills)
     step = (failure.step if failure is not None else None) or evidence.log.step
     line = () if killed is None else (_proof(killed[1], evidence),)
-    return Diagnosis("host_oom", "high", of_cause("host_oom"), (*proofs, *line), step=step)
-
-
-def _of_card(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> Diagnosis | None:
-    """A card that was lost fails the next call to it, in words that say nothing."""
-    lines = evidence.kernel.card_lines
-    cause = cause_of_failure(failure)[0] if failure is not None else hit.cause if hit is not None else "unknown"
-    if not lines or cause not in ("python_error", "nccl_error", "nccl_timeout", "gpu_lost", "unknown"):
-        return None
-    proofs = tuple(Proof(None, clean(line), KERNEL) for line in lines)
-    rank = failure.rank if failure is not None else None
-    return Diagnosis("gpu_lost", "high", of_cause("gpu_lost"), proofs, (), evidence.log.step, rank)
+    return Diagnosis("host_oom", "high", of_cause("host_oom"), (Proof(None, said, KERNEL), *line), step=step)
 
 
 def _of_failure(failure: Failure, evidence: Evidence) -> Diagnosis:
@@ -213,11 +196,11 @@ def _of_signal(killed: tuple[str, Line], evidence: Evidence) -> Diagnosis:
     name, line = killed
     cause: Cause = "unknown"
     confidence: Confidence = "medium"
-    message = of_signal(name, kernel_told=evidence.kernel.told)
+    message = of_signal(name, kernel_told=evidence.oom_kills is not None)
     if name in ("SIGINT", "SIGBUS"):
         cause = "user_stop" if name == "SIGINT" else "shared_memory"
         message = of_cause(cause, line.text)
-    elif name == "SIGKILL" and evidence.run is None and not evidence.kernel.told:
+    elif name == "SIGKILL" and evidence.run is None and evidence.oom_kills is None:
         # Nobody can be asked any more; who kills a training without a word is nearly always the kernel.
         cause, confidence, message = "host_oom", "low", of_signal(name)
     rank = evidence.log.root_rank if line.rank is None else line.rank

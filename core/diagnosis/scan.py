@@ -200,8 +200,6 @@ def _message_of(part: str) -> tuple[str, int | None, bool] | None:
 # LogScan: one pass over the lines of a log; what it keeps is bounded, however long the log.
 
 TRACEBACK = "Traceback (most recent call last)"
-LONGEST_PREFIX = 60
-MOST_PREFIXES = 64
 MOST_HITS = 200
 KEPT_TAIL = 5
 LONGEST_PROOF = 300
@@ -240,12 +238,10 @@ class LogScan:
         self._source = source
         self._lines = 0
         self._chain = 0
-        self._seen = 0
         self._progress = 0
         self._hits: deque[tuple[int, Hit]] = deque()
         self._signals: deque[tuple[int, str, Line]] = deque(maxlen=MOST_HITS)
         self._tracebacks: dict[int | None, _Traceback] = {}
-        self._prefixes: set[str] = set()
         self._in_table = False
         self._root: tuple[int | None, Line | None] = (None, None)
         self._finished: Line | None = None
@@ -254,39 +250,15 @@ class LogScan:
         self._step: int | None = None
         self._tail: deque[Line] = deque(maxlen=KEPT_TAIL)
 
-    def skip(self, lines: int, progress: int, last_metrics: tuple[int, str] | None) -> None:
-        """Pass over `lines` lines of which none can tell a cause; `progress` of them are of a training that goes on."""
-        self._lines += lines
-        if last_metrics is not None:
-            self._metrics = last_metrics
-        self._note_progress(progress)
-
-    def pass_line(self, number: int, raw: str) -> None:
-        """Take a line that is like one before that told nothing."""
-        self._lines = number
-        self._tail.append(Line(number, raw))
-
-    @property
-    def in_traceback(self) -> bool:
-        """Whether the next line may belong to a traceback, in which any text means something."""
-        return any(one.open or one.chained or one.ignored for one in self._tracebacks.values())
-
-    @property
-    def seen(self) -> int:
-        """Changes when a line told anything."""
-        return self._seen
-
     def feed(self, number: int, line: LineText) -> None:
         """Take the line with this number; one physical line may come as several."""
         self._lines = max(self._lines, number)
-        line = self._without_prefix(line)
         text = line.text
         if not text.strip():
             return
         self._tail.append(Line(number, text, line.rank))
         bar = bar_of(text)
         if bar is not None:
-            self._seen += 1
             # Behind a bar without an end of its line stands what was printed next.
             *place, text = bar
             self._see_bar(place[0], place[1])
@@ -294,10 +266,8 @@ class LogScan:
         if not text:
             return
         if self._see_end(number, text) or self._see_metrics(number, text):
-            self._seen += 1
             return
         if not self._see_traceback(number, line):
-            self._seen += 1
             return
         here = Line(number, plain_text(text.strip(), LONGEST_PROOF), line.rank)
         self._see_launcher(here, text)
@@ -328,23 +298,12 @@ class LogScan:
             tail=tuple(Line(one.number, plain_text(one.text.strip(), LONGEST_PROOF), one.rank) for one in self._tail),
         )
 
-    def _without_prefix(self, line: LineText) -> LineText:
-        """Launchers of many kinds name the host or the process before each line: what stood before a traceback goes."""
-        text = line.text
-        at = text.find(TRACEBACK)
-        if 0 < at <= LONGEST_PREFIX and len(self._prefixes) < MOST_PREFIXES and text[:at].strip():
-            self._prefixes.add(text[:at])
-        for prefix in self._prefixes:
-            if text.startswith(prefix):
-                return line_text(text[len(prefix) :], line.rank, line.is_error)
-        return line
-
     def _see_bar(self, step: int, steps: int) -> None:
         # A bar is drawn again when it is closed: only one that moved is progress.
         if (step, steps) != self._bar:
             self._bar = (step, steps)
             self._step = step
-            self._note_progress(1)
+            self._note_progress()
 
     def _see_metrics(self, number: int, text: str) -> bool:
         """Whether the line is one of metrics, in which nothing else is looked for."""
@@ -353,13 +312,11 @@ class LogScan:
         self._metrics = (number, text)
         step = step_named(text)
         self._step = self._step if step is None else step
-        self._note_progress(1)
+        self._note_progress()
         return True
 
-    def _note_progress(self, lines: int) -> None:
-        if not lines:
-            return
-        self._progress += lines
+    def _note_progress(self) -> None:
+        self._progress += 1
         while self._hits and self._progress - self._hits[0][0] >= SURVIVED_AFTER:
             self._hits.popleft()
         while self._signals and self._progress - self._signals[0][0] >= SURVIVED_AFTER:
@@ -393,7 +350,6 @@ class LogScan:
         return True
 
     def _add(self, state: _Traceback, cause: Cause, confidence: Confidence, here: Line, consequence: bool) -> None:
-        self._seen += 1
         if state.ignored or len(self._hits) >= MOST_HITS:
             return
         if not state.open:
@@ -416,16 +372,13 @@ class LogScan:
         """Signals that ended processes, and torchrun's table with the rank that failed first."""
         name = signal_named(text)
         if name is not None:
-            self._seen += 1
             self._signals.append((self._progress, name, here))
         if ROOT_CAUSE.search(text):
             self._in_table = True
-            self._seen += 1
             return
         rank = _TABLE_RANK.match(text) if self._in_table else None
         if rank:
             self._root = (int(rank[1]), here)
-            self._seen += 1
             self._in_table = False
 
 

@@ -14,7 +14,6 @@ from trainwiz.core.diagnosis.cause import (
     Diagnosis,
     Evidence,
     Failure,
-    KernelFacts,
     LogFacts,
     Proof,
     Remedy,
@@ -24,7 +23,7 @@ from trainwiz.core.diagnosis.cause import (
     sentence,
 )
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.log_file import kernel_facts, read_log
+from trainwiz.core.diagnosis.log_file import read_log
 from trainwiz.core.diagnosis.patterns import Place, remedies_for, settings_from
 from trainwiz.core.language import tr
 from trainwiz.core.plan.words import not_said_twice, set_words
@@ -44,7 +43,7 @@ def attempt_evidence(
     *,
     exit_code: int | None,
     log_offset: int = 0,
-    kernel: KernelFacts | None = None,
+    oom_kills: int | None = None,
     failures: tuple[Failure, ...] | None = None,
 ) -> Evidence:
     """All that the folder says about the attempt whose part of train.log begins at byte `log_offset`.
@@ -56,7 +55,7 @@ def attempt_evidence(
         exit_code=exit_code,
         failures=read_failures(run) if failures is None else failures,
         log=log_of(run, log_offset),
-        kernel=kernel or KernelFacts(),
+        oom_kills=oom_kills,
         disk_free_bytes=_disk_free_bytes(run.path),
         settings=settings_of(run),
     )
@@ -129,7 +128,7 @@ def diagnose_run(run: RunFolder) -> tuple[str, Diagnosis]:
 
 
 def _of_active(run: RunFolder, state: RunState) -> Diagnosis:
-    newest = _newest(state)
+    newest = state.newest
     log = log_of(run, newest.log_offset if newest else 0)
     phase, place = read_phase(run), _place(run)
     said = [*_recovered(newest), *_advice(run)]
@@ -166,7 +165,7 @@ def _advice(run: RunFolder) -> Iterable[Proof]:
 
 
 def _of_finished(run: RunFolder, state: RunState) -> Diagnosis:
-    newest = _newest(state)
+    newest = state.newest
     log = log_of(run, newest.log_offset if newest else 0)
     message = state.exit.message if state.exit else tr("The training finished.")
     if log.not_finite is not None:
@@ -189,12 +188,9 @@ def _of_stopped(run: RunFolder, state: RunState) -> Diagnosis:
 
 def _of_failed(run: RunFolder, state: RunState) -> Diagnosis:
     """Failed or lost. The keeper saw what the machine no longer tells: what it recorded stands, with fresh proof."""
-    newest = _newest(state)
-    since_s = newest.started_s if newest else state.started_s
-    until_s = (newest.ended_s if newest else None) or state.ended_s or state.heartbeat_s
-    kernel = kernel_facts(since_s, until_s)
+    newest = state.newest
     code = newest.launcher_exit_code if newest else None
-    evidence = attempt_evidence(run, exit_code=code, log_offset=newest.log_offset if newest else 0, kernel=kernel)
+    evidence = attempt_evidence(run, exit_code=code, log_offset=newest.log_offset if newest else 0)
     found = diagnose(evidence)
     recorded = state.exit
     if recorded is not None and recorded.cause in CAUSES and recorded.cause != "unknown":
@@ -232,10 +228,6 @@ def _unknown(found: Diagnosis, state: RunState, run: str) -> Diagnosis:
         message=message,
         remedies=remedies_for("unknown", Place(run, Settings())),
     )
-
-
-def _newest(state: RunState) -> Attempt | None:
-    return state.attempts[-1] if state.attempts else None
 
 
 def _place(run: RunFolder) -> Place:

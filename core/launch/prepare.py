@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,12 +44,13 @@ from trainwiz.core.text import finite, plain_text
 
 # Paths in a run folder are relative to it: the training runs there, and the folder may travel.
 
-TRAINED_TOKENIZER = "train"
-"""The value of model.tokenizer that stands for no file."""
-TEMPLATES = ("own", "chatml")
-"""Likewise of model.chat_template."""
-NO_FILE_OF_PROMPTS = (None, "none", "rows")
-"""Likewise of evaluation.prompts."""
+NO_PATHS: Mapping[str, tuple[str | None, ...]] = {
+    "model.tokenizer": (None, "train"),
+    "model.chat_template": (None, "own", "chatml"),
+    "evaluation.prompts": (None, "none", "rows"),
+    "peft.adapter": (None,),
+}
+"""Key -> its values that stand for no file; any other may be a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +73,10 @@ def relative_to_folder(config: RunConfig, folder: Path) -> RunConfig:
     copied into the folder, so that is where it lies.
     """
     copy = config.model_copy(deep=True)
-    for source in [*copy.data.sources, *copy.data.validation_sources]:
-        if sample_path(source.name) is None:
-            source.name = _moved(source.name, folder)
-    if copy.model.name not in load_models():
-        copy.model.name = _moved(copy.model.name, folder)
-    if copy.model.tokenizer not in (None, TRAINED_TOKENIZER):
-        copy.model.tokenizer = _moved(str(copy.model.tokenizer), folder)
-    if copy.model.chat_template not in (None, *TEMPLATES):
-        copy.model.chat_template = _moved(str(copy.model.chat_template), folder)
-    if copy.evaluation.prompts not in NO_FILE_OF_PROMPTS:
-        copy.evaluation.prompts = _moved(str(copy.evaluation.prompts), folder)
-    if copy.peft.adapter is not None:
-        copy.peft.adapter = _moved(copy.peft.adapter, folder)
+    for key, name in _names(config):
+        if key != "model.name" or name not in load_models():
+            parent, _, field = key.rpartition(".")
+            setattr(copy.value(parent), field, _moved(name, folder))
     if copy.engine.deepspeed_file is not None:
         copy.engine.deepspeed_file = DEEPSPEED_JSON
     return copy
@@ -107,31 +99,25 @@ def needed(config: RunConfig, folder: Path) -> tuple[Needed, ...]:
 
 
 def _needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
+    pretrained = config.model.init == "pretrained"
+    for key, name in _names(config):
+        known = load_models().get(name) if key == "model.name" else None
+        if known is not None:
+            if pretrained and known.hub_id is not None:
+                yield Needed(key, known.hub_id, "hub")
+        # The architecture stands in run.yaml: from scratch, only a folder can hold more (a tokenizer).
+        elif key != "model.name" or pretrained or (folder / name).is_dir():
+            yield Needed(key, name, "hub" if _is_on_the_hub(name) and not (folder / name).exists() else "path")
+
+
+def _names(config: RunConfig) -> Iterator[tuple[str, str]]:
+    """Key and value of each setting that may name a local file or folder."""
     for group, sources in (("sources", config.data.sources), ("validation_sources", config.data.validation_sources)):
         for number, source in enumerate(sources):
             if sample_path(source.name) is None:
-                yield _need(f"data.{group}.{number}.name", source.name, folder)
-    model = config.model
-    known = load_models().get(model.name)
-    if known is not None:
-        if model.init == "pretrained" and known.hub_id is not None:
-            yield Needed("model.name", known.hub_id, "hub")
-    else:
-        # The architecture stands in run.yaml: from scratch, only a folder can hold more (a tokenizer).
-        if model.init == "pretrained" or (folder / model.name).is_dir():
-            yield _need("model.name", model.name, folder)
-    if model.tokenizer not in (None, TRAINED_TOKENIZER):
-        yield _need("model.tokenizer", str(model.tokenizer), folder)
-    if model.chat_template not in (None, *TEMPLATES):
-        yield Needed("model.chat_template", str(model.chat_template), "path")
-    if config.evaluation.prompts not in NO_FILE_OF_PROMPTS:
-        yield Needed("evaluation.prompts", str(config.evaluation.prompts), "path")
-    if config.peft.adapter is not None:
-        yield Needed("peft.adapter", config.peft.adapter, "path")
-
-
-def _need(key: str, name: str, folder: Path) -> Needed:
-    return Needed(key, name, "hub" if _is_on_the_hub(name) and not (folder / name).exists() else "path")
+                yield f"data.{group}.{number}.name", source.name
+    yield "model.name", config.model.name
+    yield from ((key, str(value)) for key, none in NO_PATHS.items() if (value := config.value(key)) not in none)
 
 
 def _is_on_the_hub(name: str) -> bool:
@@ -249,16 +235,8 @@ def _refusal(folder: Path, error: OSError) -> TrainwizError:
     if error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG):
         message = tr("{path} cannot be a folder: {reason}.", path=plain_text(folder, 100), reason=os_reason(error))
         return usage_error("output_not_a_folder", str(folder), message)
-    reasons = {
-        errno.EROFS: ("output_read_only", tr("its disk is read-only")),
-        errno.EACCES: ("output_not_writable", tr("you have no permission to write there")),
-        errno.EPERM: ("output_not_writable", tr("you have no permission to write there")),
-        errno.ENOSPC: ("disk_full", tr("its disk is full")),
-        errno.EDQUOT: ("disk_full", tr("your disk quota is used up")),
-    }
-    code, reason = reasons.get(error.errno or 0, ("output_not_writable", os_reason(error)))
-    message = tr("The run folder {path} is not writable: {reason}.", path=folder, reason=reason)
-    return _cannot(code, folder, message)
+    message = tr("The run folder {path} is not writable: {reason}.", path=folder, reason=os_reason(error))
+    return _cannot("output_not_writable", folder, message)
 
 
 def _cannot(code: str, folder: Path, message: str, *remedies: Remedy) -> CannotRunError:

@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Any
 
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.diagnosis.cause import Evidence, KernelFacts
+from trainwiz.core.diagnosis.cause import Evidence
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.log_file import kernel_oom_kills, read_log
+from trainwiz.core.diagnosis.log_file import kernel_oom_kills, killed_since, read_log
 from trainwiz.core.diagnosis.sources import read_failures
 from trainwiz.core.errors import CannotRunError, Finding, Remedy, UsageError, os_reason
 from trainwiz.core.export.launch_script import TRAINING_MODULE, export_files, launch_command
@@ -246,7 +246,7 @@ class Probe:
                 exit_code=code,
                 failures=read_failures(RunFolder(self._folder)),
                 log=read_log(self._folder / LOG),
-                kernel=KernelFacts(told=True, oom_kills=kernel_oom_kills() - self._oom_kills),
+                oom_kills=killed_since(self._oom_kills) or 0,
             )
         )
         return diagnosis.message

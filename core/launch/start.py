@@ -40,7 +40,7 @@ from trainwiz.core.run.folder import (
     write_atomic,
 )
 from trainwiz.core.run.listing import record_run
-from trainwiz.core.run.lost import ProcessId, machine_identity, stat_fields, this_process
+from trainwiz.core.run.lost import ProcessId, machine_identity, this_process
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.supervise.attempt import CannotStart, not_written, renew
 from trainwiz.core.supervise.recovery import Setup, StartOrder
@@ -351,16 +351,7 @@ def stop_run(folder: RunFolder, *, now: bool = False, wait_s: float | None = Non
         _send(folder, state.supervisor, signal.SIGUSR1)
     elif state.stop is None:
         _send(folder, state.supervisor, signal.SIGTERM)
-    if is_suspended(state.supervisor):
-        # What was sent waits until then.
-        _send(folder, state.supervisor, signal.SIGCONT)
     return wait_for_end(folder, wait_s, force=now)
-
-
-def is_suspended(process: ProcessId) -> bool:
-    """Whether it was stopped in its tracks (SIGSTOP, Ctrl-Z, a debugger), so that it heeds nothing. Linux only."""
-    fields = stat_fields(process.pid) if process.is_alive() else None
-    return fields is not None and fields[0] in ("T", "t")
 
 
 def wait_for_end(folder: RunFolder, wait_s: float | None = None, *, force: bool = False) -> RunState:

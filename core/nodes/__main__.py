@@ -16,7 +16,6 @@ from trainwiz.core.nodes.address import NodeProblem, keep_address, main_address
 from trainwiz.core.nodes.handshake import data_of, introduce
 from trainwiz.core.nodes.node import LOADING, TRAINING, NodeAttempt, NodeOrder, accelerate_command, write_problem
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.state import read_state
 
 
 def main() -> int:
@@ -38,8 +37,6 @@ def main() -> int:
             patience_s=engine.nodes_timeout_s,
             command=lambda given: accelerate_command(0, address, cpu_threads(config), given),
             environment=os.environ,
-            # The keeper began this attempt because a node was lost in the one before.
-            had_met=any(attempt.because == "node_lost" for attempt in read_state(run).attempts[-1:]),
         )
         return lead(run, order, arguments)
     except UsageError as error:

@@ -11,14 +11,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trainwiz.core.errors import EXIT_TRAINING_FAILED, Finding, TrainwizError, os_reason, usage_error
 from trainwiz.core.export.accelerate import INTERFACES
 from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import NODES, write_atomic
-from trainwiz.core.text import plain_text
 
 NCCL, GLOO = INTERFACES
 
@@ -161,47 +159,33 @@ def _everywhere(port: int) -> socket.socket:
 
 
 def _not_here(address: Address, reason: str) -> NodeProblem:
+    here = ", ".join(f"{name} ({held[0]})" for name, held in interface_addresses().items()) or tr("none")
     message = tr(
         "Node 0 cannot listen on {host}: {reason}. Use an address of node 0 itself: --main HOST:PORT; it has {here}.",
         host=address.host,
         reason=reason,
-        here=_all_of(interface_addresses()),
+        here=here,
     )
     return NodeProblem("wrong_interface", message)
 
 
 def _taken(port: int, error: OSError) -> NodeProblem:
-    holder = _holder(port)
-    reason = tr("in use by {process}", process=holder) if holder else os_reason(error)
     message = tr(
-        "Port {port} of node 0 cannot be used: {reason}. Choose another: --main HOST:PORT.", port=port, reason=reason
+        "Port {port} of node 0 cannot be used: {reason}. Choose another: --main HOST:PORT.",
+        port=port,
+        reason=os_reason(error),
     )
     return NodeProblem("port_in_use", message)
 
 
-def _holder(port: int) -> str | None:
-    """Name and number of the process that listens there, where this user may know it."""
-    import psutil
-
-    with suppress(psutil.Error, OSError):
-        for one in psutil.net_connections("tcp"):
-            address: Any = one.laddr
-            if one.status == psutil.CONN_LISTEN and address and address.port == port and one.pid:
-                return f"{plain_text(psutil.Process(one.pid).name(), 40)} ({one.pid})"
-    return None
-
-
 def interface_addresses() -> dict[str, list[str]]:
-    """Name -> its IP addresses, of all interfaces that are switched on; a cable that is out may come back."""
+    """Name -> its IP addresses, of all interfaces."""
     import psutil
 
-    # `isup` is false also without a carrier.
-    up = {name for name, facts in psutil.net_if_stats().items() if facts.isup or "up" in facts.flags.split(",")}
     families = (socket.AF_INET, socket.AF_INET6)
     found = {
         name: [one.address for one in addresses if one.family in families]
         for name, addresses in psutil.net_if_addrs().items()
-        if name in up
     }
     return {name: addresses for name, addresses in found.items() if addresses}
 
@@ -221,46 +205,6 @@ def _plain(address: str) -> str:
         return text
     mapped = getattr(parsed, "ipv4_mapped", None)
     return str(mapped or parsed)
-
-
-def chosen_interface(environment: Mapping[str, str], interfaces: Mapping[str, list[str]]) -> str | None:
-    """The one that NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names; None where they leave the choice.
-
-    Raises NodeProblem where this machine has none of that name.
-    """
-    chosen: str | None = None
-    for variable in (NCCL, GLOO):
-        value = environment.get(variable, "").strip()
-        if not value:
-            continue
-        found = _fitting(value, interfaces, exact=variable == GLOO)
-        if not found:
-            message = tr(
-                "{variable} is {value}, but this machine has no such active interface; it has {here}.",
-                variable=variable,
-                value=value,
-                here=_all_of(interfaces),
-            )
-            raise NodeProblem("wrong_interface", message)
-        if not value.startswith("^"):
-            chosen = chosen or found[0]
-    return chosen
-
-
-def _all_of(interfaces: Mapping[str, list[str]]) -> str:
-    return ", ".join(f"{name} ({held[0]})" for name, held in interfaces.items()) or tr("none")
-
-
-def _fitting(value: str, interfaces: Mapping[str, list[str]], *, exact: bool) -> list[str]:
-    """NCCL takes the starts of names, whole names after "=", and all but the named ones after "^"; gloo whole names."""
-    excludes, body = value.startswith("^"), value.lstrip("^")
-    whole, body = exact or body.startswith("="), body.lstrip("=")
-    names = [name.strip() for name in body.split(",") if name.strip()]
-
-    def is_named(interface: str) -> bool:
-        return any(interface == name if whole else interface.startswith(name) for name in names)
-
-    return [name for name in interfaces if is_named(name) != excludes]
 
 
 def network_variables(environment: Mapping[str, str], interface: str | None) -> dict[str, str]:

@@ -14,7 +14,6 @@ import secrets
 import select
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -37,7 +36,7 @@ from trainwiz.core.run.folder import MEETING_TOKEN
 GREETING_S = 15.0
 """From the connection to the introduction; a network file system may show the new token seconds later."""
 MOST_GREETINGS = 64
-"""At a time; one more takes the place of the oldest of the host that has the most."""
+"""At a time; one more takes the place of the oldest."""
 MOST_NAMED = 20
 """Hosts that are named because they proved nothing: a flood of them does not fill the log."""
 LOOK_EVERY_S = 0.2
@@ -112,11 +111,7 @@ class Meeting:
                     channel = Channel(listener.accept()[0], "main")
                     self._greetings.append(_Greeting(channel, self._steps(channel), time.monotonic() + GREETING_S))
         if len(self._greetings) > MOST_GREETINGS:
-            crowd, _ = Counter(one.channel.other_host for one in self._greetings).most_common(1)[0]
-            self._let_go(
-                next(one for one in self._greetings if one.channel.other_host == crowd),
-                tr("too many connections at once"),
-            )
+            self._let_go(self._greetings[0], tr("too many connections at once"))
 
     def _steps(self, channel: Channel) -> Generator[None, None, Handshake]:
         yield from channel.prove(lambda: self._token)
@@ -243,14 +238,10 @@ def attend(
     address: Address,
     patience_s: float,
     goes_on: Callable[[], None],
-    *,
-    interface: tuple[str, str] | None = None,
 ) -> tuple[Channel, list[str]]:
     """The connection to node 0, and the arguments of the training: the checkpoint to go on from, and what is accepted.
 
     Waits for node 0, and there for the others, for `patience_s` each.
-
-    `interface`: name and address of the one that the training is told to use; node 0 must be within its reach.
     Raises NodeProblem when node 0 cannot be reached in time, or refuses.
     """
     deadline, why = time.monotonic() + patience_s, ""
@@ -258,7 +249,7 @@ def attend(
     while time.monotonic() < deadline:
         goes_on()
         try:
-            channel = _connect(address, interface)
+            channel = _connect(address)
         except OSError as error:
             why = os_reason(error) if error.strerror else tr("no answer")
             time.sleep(TRY_EVERY_S)
@@ -277,8 +268,6 @@ def attend(
             raise
         channel.close()
         time.sleep(TRY_EVERY_S)
-    if interface is not None:
-        where = tr("{place} over interface {name} ({address})", place=where, name=interface[0], address=interface[1])
     message = tr(
         "Node 0 was unreachable at {place} for {seconds} s: {reason}. Check that it is started there, that the "
         "address is right, and that the port is open.",
@@ -289,9 +278,8 @@ def attend(
     raise NodeProblem("node_missing", message)
 
 
-def _connect(address: Address, interface: tuple[str, str] | None) -> Channel:
-    source = (interface[1], 0) if interface is not None else None
-    connection = socket.create_connection((address.host, address.meeting_port), CONNECT_S, source_address=source)
+def _connect(address: Address) -> Channel:
+    connection = socket.create_connection((address.host, address.meeting_port), CONNECT_S)
     if connection.getsockname()[:2] == connection.getpeername()[:2]:
         # Both ends on one machine and nobody listens: TCP may connect a port to itself.
         connection.close()

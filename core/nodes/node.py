@@ -15,9 +15,9 @@ from pathlib import Path
 from types import FrameType
 
 from trainwiz.core.config import RunConfig
-from trainwiz.core.diagnosis.cause import Evidence, KernelFacts
+from trainwiz.core.diagnosis.cause import Evidence
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.log_file import counted_oom_kills, kernel_oom_kills, read_log
+from trainwiz.core.diagnosis.log_file import kernel_oom_kills, killed_since, read_log
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.export.accelerate import cpu_threads
 from trainwiz.core.export.launch_script import TRAINING_MODULE, joining_command
@@ -26,7 +26,6 @@ from trainwiz.core.launch.start import changed_config, training_variables
 from trainwiz.core.nodes.address import (
     Address,
     NodeProblem,
-    chosen_interface,
     interface_addresses,
     interface_of,
     main_address,
@@ -73,8 +72,6 @@ class NodeOrder:
     """The launcher with the arguments of the training."""
     environment: Mapping[str, str]
     """All of it."""
-    had_met: bool = False
-    """In an attempt before this one: an interface that is gone since may come back."""
     log: Path | None = None
     """Where the output goes; None: where that of this process goes."""
 
@@ -124,10 +121,8 @@ class NodeAttempt:
 
         Raises NodeProblem, with nothing left running, and what `waits` raises.
         """
-        name, interfaces = self._interface()
-        used = (name, interfaces[name][0]) if name is not None else None
-        given = self._meet_as_host(arguments) if self.order.me.node == 0 else self._meet_as_worker(used)
-        over = name or interface_of(self._members[0].channel.own_host, interfaces)
+        given = self._meet_as_host(arguments) if self.order.me.node == 0 else self._meet_as_worker()
+        over = interface_of(self._members[0].channel.own_host, interface_addresses())
         self._start(given, network_variables(self.order.environment, over))
         try:
             return self._watch()
@@ -135,19 +130,6 @@ class NodeAttempt:
             self._kill()
             for member in self._members:
                 member.channel.close()
-
-    def _interface(self) -> tuple[str | None, dict[str, list[str]]]:
-        """The one that was set, if any, and all. Raises NodeProblem and what `waits` raises."""
-        deadline = time.monotonic() + (self.order.patience_s if self.order.had_met else 0.0)
-        while True:
-            interfaces = interface_addresses()
-            try:
-                return chosen_interface(self.order.environment, interfaces), interfaces
-            except NodeProblem:
-                if time.monotonic() >= deadline:
-                    raise
-            self._waits()
-            time.sleep(LOOK_EVERY_S)
 
     def _meet_as_host(self, arguments: Sequence[str]) -> list[str]:
         order = self.order
@@ -171,11 +153,9 @@ class NodeAttempt:
         start_together(self._members, list(arguments))
         return list(arguments)
 
-    def _meet_as_worker(self, interface: tuple[str, str] | None) -> list[str]:
+    def _meet_as_worker(self) -> list[str]:
         order = self.order
-        channel, arguments = attend(
-            order.folder, order.me, order.address, order.patience_s, self._waits, interface=interface
-        )
+        channel, arguments = attend(order.folder, order.me, order.address, order.patience_s, self._waits)
         self._members = [Member(replace(order.me, node=0, host=order.address.host), channel)]
         return arguments
 
@@ -307,7 +287,6 @@ class WorkerNode:
         self.me = introduce(node, config.engine.nodes, config.engine.processes or 1, data_of(config, run.path))
         self._asked_at: float | None = None
         self._next_look = 0.0
-        self._had_met = False
         self._mark = uuid.uuid4().hex
         self._before = read_state(run).ended_s
 
@@ -334,7 +313,6 @@ class WorkerNode:
                 code = EXIT_TRAINING_FAILED
             finally:
                 kill_marked(self._mark, {os.getpid()}, KILL_PATIENCE_S)
-            self._had_met = True
             ended = self._ended(code)
             if ended is not None:
                 return ended
@@ -350,7 +328,6 @@ class WorkerNode:
                 patience_s=self.config.engine.nodes_timeout_s,
                 command=lambda given: accelerate_command(self.me.node, self.address, cpu_threads(self.config), given),
                 environment=training_environment(order),
-                had_met=self._had_met,
                 log=log,
             ),
             stop_requested=lambda: self._asked_at is not None,
@@ -419,10 +396,11 @@ def last_words_of(run: RunFolder, me: Handshake, log: Path) -> Callable[[int], N
         ranks = range(me.node * me.processes, (me.node + 1) * me.processes)
         if any(run.failure_json(rank).exists() for rank in ranks):
             return
-        kernel = KernelFacts(told=counted_oom_kills() is not None, oom_kills=max(0, kernel_oom_kills() - kills_before))
         # Of a run that is under way: a SIGKILL of which the kernel tells nothing is no lack of RAM yet.
         name = name_for_commands(run.path)
-        found = diagnose(Evidence(exit_code=exit_code, log=read_log(log, offset), kernel=kernel, run=name))
+        found = diagnose(
+            Evidence(exit_code=exit_code, log=read_log(log, offset), oom_kills=killed_since(kills_before), run=name)
+        )
         message = tr("On node {node} ({host}): {said}", node=me.node, host=me.host, said=found.message)
         # A process that was ended from outside has no name among the causes: the node has lost it.
         code = "node_lost" if found.cause in (None, "unknown") else str(found.cause)

@@ -7,7 +7,7 @@ import json
 import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast, get_args
 
 from trainwiz.core.errors import NO_ROOM
@@ -62,20 +62,6 @@ def write_recoveries(folder: RunFolder, recoveries: Iterable[Recovery]) -> None:
     """Raises OSError."""
     entries = [asdict(entry) for entry in recoveries]
     write_json_atomic(folder.file(RECOVERY_JSON), {"format": FORMAT, "attempts": entries})
-
-
-# The newest attempt of a run, with all that recovery has changed until then.
-
-
-def newest_attempt(attempts: Sequence[Attempt], folder: RunFolder) -> Attempt | None:
-    """A resume by hand keeps what an earlier attempt was given; what is written for the next one does not hold yet."""
-    if not attempts:
-        return None
-    newest = attempts[-1]
-    if newest.changes:
-        return newest
-    held = [entry.changes for entry in read_recoveries(folder) if entry.attempt <= newest.number]
-    return replace(newest, changes=dict(held[-1])) if held else newest
 
 
 # Attempts in words: which one this is, why there is another one, and with what it differs from the plan.

@@ -168,6 +168,7 @@ class FolderPlace:
     def __init__(self, path: Path) -> None:
         """Raises OSError where there is no folder."""
         self.path = path
+        # Held open: the number of a folder that is gone is not given to another one.
         self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         found = os.fstat(self._descriptor)
         self._identity = found.st_dev, found.st_ino
@@ -179,15 +180,6 @@ class FolderPlace:
         except OSError:
             return False
         return (found.st_dev, found.st_ino) == self._identity
-
-    def now(self) -> Path | None:
-        """Where it was moved to; None where it is gone, or the system does not say (Linux does)."""
-        try:
-            path = Path(f"/proc/self/fd/{self._descriptor}").readlink()
-            found = path.stat()
-        except OSError:
-            return None
-        return path if (found.st_dev, found.st_ino) == self._identity else None
 
 
 def write_atomic(path: Path, text: str) -> None:

@@ -27,13 +27,13 @@ from trainwiz.core.text import numbers_finite, objects_in
 #                   "model": {...}, "batch": {"sequences of a step": 48, ...}, "processes": {...},
 #                   "training": {...}, "engine": {...}},
 #      "loaded": {"data": {"rows that train": 10200}, "tokenizer": {"vocabulary and rules ...": "9ab3..."}},
-#      "earlier": [...], "accepted": [{"time_s": ..., "part": "data", "what": "data.sources.0: ... -> ..."}]}
+#      "accepted": [{"time_s": ..., "part": "data", "what": "data.sources.0: ... -> ..."}]}
 #
 # It is written by the first training and not when the folder is prepared: a folder may be carried to
 # another machine and its data put beside it there, and rows and tokenizer are known only once they are
 # loaded. Every checkpoint has a copy. `settings` can be compared without loading anything, before the
 # training starts; `loaded` is compared after the data and the tokenizer are there and before the first
-# step. `earlier` holds the records from before a difference was accepted, newest last.
+# step.
 #
 # What trainwiz itself changes to get a run through (a smaller micro-batch with more accumulation) is
 # no difference: the batch is recorded as the sequences of one optimizer step.
@@ -73,7 +73,6 @@ class Identity:
     settings: dict[str, dict[str, Any]]
     loaded: dict[str, dict[str, Any]] = field(default_factory=dict)
     time_s: float = field(default_factory=time.time)
-    earlier: list[dict[str, Any]] = field(default_factory=list)
     accepted: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
@@ -88,31 +87,17 @@ class Identity:
         if document.get("format") != FORMAT or not settings:
             return None
         time_s = numbers_finite(document.get("time_s")) or 0.0
-        earlier, accepted = ([*map(dict, objects_in(document.get(name)))] for name in ("earlier", "accepted"))
-        return cls(settings, loaded, time_s, earlier, accepted)
-
-    def is_of(self, other: Identity) -> bool:
-        """Whether it says the same as `other`, or as a record that `other` replaced."""
-        return any(
-            not compare(_parts(one.get("settings")), self.settings)
-            and not compare(_parts(one.get("loaded")), self.loaded)
-            for one in (asdict(other), *other.earlier)
-        )
+        return cls(settings, loaded, time_s, [*map(dict, objects_in(document.get("accepted")))])
 
     def accept(self, differences: Iterable[Difference]) -> None:
-        """Note differences that somebody accepted; the values before them are kept."""
-        found = list(differences)
-        if found:
-            self.earlier.append({"time_s": self.time_s, "settings": self.settings, "loaded": self.loaded})
-            self.accepted += [{"time_s": time.time(), "part": one.part, "what": one.text} for one in found]
+        """Note differences that somebody accepted."""
+        self.accepted += [{"time_s": time.time(), "part": one.part, "what": one.text} for one in differences]
 
 
 def recorded_identity(folder: RunFolder, checkpoint: Path | None) -> Identity | None:
-    """What a resume has to match: the record of the run, or of a checkpoint that is from another one."""
+    """What a resume has to match: the record of the run, else of the checkpoint."""
     of_run = Identity.read(folder.file(IDENTITY_JSON))
-    of_checkpoint = Identity.read(checkpoint / IDENTITY_JSON) if checkpoint is not None else None
-    is_other = of_checkpoint is not None and of_run is not None and not of_checkpoint.is_of(of_run)
-    return of_checkpoint if is_other else of_run or of_checkpoint
+    return of_run or (Identity.read(checkpoint / IDENTITY_JSON) if checkpoint is not None else None)
 
 
 def compare(recorded: Values, now: Values) -> list[Difference]:
@@ -123,19 +108,6 @@ def compare(recorded: Values, now: Values) -> list[Difference]:
         for part, before, after in both
         for what in before
         if what in after and _compared(before[what]) != _compared(after[what])
-    ]
-
-
-def touched(recorded: Values, now: Values) -> list[str]:
-    """Data that was written to since, with the same size and the same samples of its content."""
-    before, after = recorded.get("data", {}), now.get("data", {})
-    return [
-        what
-        for what, value in before.items()
-        if isinstance(value, Mapping)
-        and isinstance(after.get(what), Mapping)
-        and value.get(CHANGED_S) != after[what].get(CHANGED_S)
-        and _compared(value) == _compared(after[what])
     ]
 
 
@@ -252,16 +224,12 @@ def settings_now(config: RunConfig, folder: Path, world_size: int | None = None)
     }
 
 
-def position_difference(
-    step: int, epoch: float | None, sequences: int, rows: int, recorded_sequences: int | None
-) -> Difference | None:
+def position_difference(step: int, epoch: float | None, sequences: int, rows: int) -> Difference | None:
     """Whether a checkpoint of `step` would go on at another place in the data than it left.
 
     `epoch` is what the checkpoint says, `sequences` those of a step and `rows` those that train, now.
     One step of tolerance: the last window of an epoch may be short.
     """
-    if recorded_sequences not in (None, sequences):
-        return Difference("batch", POSITION, f"{step * (recorded_sequences or 0):,}", f"{step * sequences:,}")
     steps_of_an_epoch = math.ceil(rows / sequences) if rows > 0 else 0
     if epoch is None or steps_of_an_epoch == 0:
         return None

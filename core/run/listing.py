@@ -77,6 +77,9 @@ def recorded_runs() -> list[RunFolder]:
 TAIL_BYTES = 16_384
 
 
+OF_STATE = ("status", "profile", "model", "task", "max_steps", "created_s", "started_s", "ended_s")
+
+
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """One row of `trainwiz runs list`."""
@@ -134,17 +137,10 @@ def summarize_run(folder: RunFolder) -> RunSummary:
     return RunSummary(
         name=folder.path.name,
         path=str(folder.path),
-        status=state.status,
-        profile=state.profile,
-        model=state.model,
-        task=state.task,
         step=step if isinstance(step, int) else None,
-        max_steps=state.max_steps,
         loss=last.get("loss"),
-        created_s=state.created_s,
-        started_s=state.started_s,
-        ended_s=state.ended_s,
         message=state.exit.message if state.exit else None,
+        **{name: getattr(state, name) for name in OF_STATE},
     )
 
 

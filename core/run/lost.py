@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 # ProcessId: one process beyond doubt, though its number may be used again.
 
-ProcessSeen = Literal["alive", "gone", "hidden"]
-"""hidden: a process has the number, and the system shows no more of it to this user (hidepid)."""
 CREATE_TIME_TOLERANCE_S = 2.0
 
 
@@ -71,23 +69,6 @@ def identify(pid: int) -> ProcessId | None:
         return None
     ticks = int(fields[19])
     return ProcessId(pid, boot_time_s() + ticks / os.sysconf("SC_CLK_TCK"), ticks)
-
-
-def look_for(process: ProcessId) -> ProcessSeen:
-    """Like `ProcessId.is_alive`, telling a process that may not be looked at from one that has ended."""
-    if process.is_alive():
-        return "alive"
-    if sys.platform == "linux" and stat_fields(process.pid) is None and _belongs_to_another(process.pid):
-        return "hidden"
-    return "gone"
-
-
-def _belongs_to_another(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (OSError, OverflowError) as error:
-        return isinstance(error, PermissionError)
-    return False
 
 
 def stat_fields(pid: int) -> list[str] | None:
@@ -242,7 +223,7 @@ class Observation:
     machine: str
     """As machine_identity() gives it."""
     now_s: float
-    process: Callable[[ProcessId], ProcessSeen]
+    is_alive: Callable[[ProcessId], bool]
     lock: Callable[[], LockSeen]
     written_s: Callable[[], float | None]
     """When state.json was written, by the clock of its file system."""
@@ -257,7 +238,7 @@ class Observation:
         return cls(
             machine=machine_identity(),
             now_s=time.time() if now_s is None else now_s,
-            process=look_for,
+            is_alive=ProcessId.is_alive,
             lock=lambda: look_at_lock(run.path) if lock is None else lock.seen_by_holder,
             written_s=lambda: run.state_json.stat().st_mtime if is_file(run.state_json) else None,
             is_elsewhere=lambda recorded: _is_elsewhere(run.path, recorded),
@@ -272,9 +253,7 @@ def why_lost(state: RunState, observation: Observation) -> Why | None:
     if state.folder is not None and state.machine == observation.machine and observation.is_elsewhere(state.folder):
         return "copied"
     if state.machine == observation.machine and state.supervisor is not None:
-        seen = observation.process(state.supervisor)
-        if seen != "hidden":
-            return "no_process" if seen == "gone" else None
+        return None if observation.is_alive(state.supervisor) else "no_process"
     lock = observation.lock()
     if lock == "held":
         return None
@@ -283,8 +262,8 @@ def why_lost(state: RunState, observation: Observation) -> Why | None:
     return "silent" if _is_silent(state, observation, lock) else None
 
 
-def lost_words(why: Why, state: RunState, folder: Path) -> str:
-    """One sentence for people: how the keeper of the run in `folder` was lost, and when it was last heard of."""
+def lost_words(why: Why, state: RunState) -> str:
+    """One sentence for people: how the keeper of the run was lost, and when it was last heard of."""
     last = tr("an unknown time") if state.heartbeat_s is None else moment_words(state.heartbeat_s, "%Y-%m-%d %H:%M:%S")
     if why == "copied":
         return tr(
@@ -293,19 +272,6 @@ def lost_words(why: Why, state: RunState, folder: Path) -> str:
         )
     if why == "restarted":
         return tr("The machine was restarted while this run was in progress (last heartbeat {time}).", time=last)
-    if why == "no_process" and state.folder is not None and Path(state.folder) != folder.resolve():
-        return tr(
-            "This folder was at {path} when the supervisor of its run was last heard from ({time}); moving the "
-            "folder ends a run.",
-            path=state.folder,
-            time=last,
-        )
-    if why == "silent" and state.host and state.host != platform.node():
-        return tr(
-            "The supervisor of this run on {host} disappeared without a final record (last heartbeat {time}).",
-            host=state.host,
-            time=last,
-        )
     return tr("The supervisor of this run disappeared without a final record (last heartbeat {time}).", time=last)
 
 

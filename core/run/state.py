@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,19 +46,13 @@ def read_document(run: RunFolder) -> dict[str, Any] | str:
     """The document of state.json, or one sentence that says why there is none."""
     path = run.state_json
     try:
-        text = read_small(path)
-        if not text.strip(b"\0 \r\n\t"):
-            # Zero bytes are what a file system leaves of a file after a power cut.
-            return tr("{path} is empty.", path=path)
-        document = parse_json(text)
-    except FileNotFoundError:
-        return tr("{path} does not exist.", path=path)
+        document = parse_json(read_small(path))
     except OSError as error:
         return tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
     except ValueError:
         return tr("{path} is corrupted: it is not JSON.", path=path)
     if not isinstance(document, dict):
-        return tr("{path} is corrupted: it is not a JSON object.", path=path)
+        document = {}
     if document.get("status") not in get_args(RunStatus):
         return newer_schema(run, document) or tr("{path} is corrupted: it contains no state.", path=path)
     return document
@@ -211,12 +204,14 @@ class RunState:
     outcome: dict[str, Any] | None = None
     exit: RunExit | None = None
     notes: list[str] = field(default_factory=list)
-    advice: list[dict[str, Any]] = field(default_factory=list)
-    """What watchers of the run have to say, as a line of advice.jsonl: {code, severity, text, remedy}."""
 
     @property
     def is_active(self) -> bool:
         return self.status in ACTIVE
+
+    @property
+    def newest(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts else None
 
     @property
     def has_ended(self) -> bool:
@@ -252,7 +247,6 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "dict[str, Any]": _of(dict),
     "list[str]": _list_of(str),
     "tuple[str, ...]": lambda value: tuple(map(str, value)) if isinstance(value, list) else None,
-    "list[dict[str, Any]]": _list_of(_of(dict)),
     "RunStatus": lambda value: value if value in get_args(RunStatus) else None,
     "RunExit": RunExit.from_json,
     "ProcessId": ProcessId.from_json,
@@ -283,13 +277,13 @@ def read_state(folder: RunFolder | Path, now_s: float | None = None, lock: RunLo
         # The keeper may have written its last word between our reading and our looking for it.
         state = _read(run, observation)
     why = why_lost(state, observation)
-    return state if why is None else _as_lost(state, run, lost_words(why, state, run.path))
+    return state if why is None else _as_lost(state, run, lost_words(why, state))
 
 
 def _read(run: RunFolder, observation: Observation) -> RunState:
     document = read_document(run)
     if not isinstance(document, str):
-        return _with_own_commands(RunState.from_json(document), run)
+        return RunState.from_json(document)
     state = RunState.from_json(known_without_state(run))
     if observation.lock() == "held":
         # Its heartbeat is now: who holds the lock is there.
@@ -298,18 +292,6 @@ def _read(run: RunFolder, observation: Observation) -> RunState:
     if any(os.path.exists(path) for path in (run.metrics_jsonl, run.train_log)):  # noqa: PTH110
         return _as_lost(state, run, tr("{problem} How the run ended is unknown.", problem=document))
     return dataclasses.replace(state, notes=[document])
-
-
-def _with_own_commands(state: RunState, run: RunFolder) -> RunState:
-    """The commands of a remedy name the folder as it was: those of a folder that was moved or copied name this one."""
-    if state.exit is None or state.exit.remedy is None or state.folder is None:
-        return state
-    then, now = name_for_commands(Path(state.folder)), name_for_commands(run.path)
-    if Path(state.folder) == run.path.resolve():
-        return state
-    command = re.compile(rf"(?<=\btrainwiz )(runs \w+|diagnose|monitor) {re.escape(then)}(?!\S)")
-    remedy = command.sub(lambda found: f"{found[1]} {now}", state.exit.remedy)
-    return dataclasses.replace(state, exit=dataclasses.replace(state.exit, remedy=remedy))
 
 
 def _as_lost(state: RunState, run: RunFolder, message: str) -> RunState:

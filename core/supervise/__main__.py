@@ -62,10 +62,6 @@ def _take_over(run: RunFolder, order: StartOrder) -> Keeper | str:
     lock = RunLock.take(run.path)
     while lock is None and not read_state(run).is_active and time.monotonic() < deadline:
         lock = RunLock.take(run.path, wait_s=0.2)
-    if lock is None:
-        # A guard that is suspended never ends what it clears up; nothing that a lost keeper left may hold the run for ever.
-        _end_leftovers(read_state(run))
-        lock = RunLock.take(run.path, wait_s=0.5)
     state = read_state(run, lock=lock)
     refused = why_not_start(run, state, resume=order.resume is not None, lock_is_mine=lock is not None)
     if refused or lock is None:

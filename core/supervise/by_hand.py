@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from trainwiz.core.diagnosis.log_file import kernel_oom_kills, killed_since
 from trainwiz.core.errors import EXIT_STOPPED, UsageError, os_reason, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.launch.actions import StopWindowReader, renew_window
@@ -83,7 +84,7 @@ class KeptByHand:
             now=now,
             begun=self._run.engine_json.exists(),
             log_offset=0,
-            oom_kills=0,
+            oom_kills=killed_since(kernel_oom_kills()),
         )
         state, ended = self._state, how_it_ended(self._run, facts)
         state.status, state.exit, state.ended_s = ended.status, ended.exit, time.time()

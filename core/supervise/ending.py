@@ -14,10 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
-from trainwiz.core.diagnosis.cause import Failure, KernelFacts, of_signal
+from trainwiz.core.diagnosis.cause import Failure, of_signal
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.log_file import counted_oom_kills
-from trainwiz.core.diagnosis.log_file import kernel_oom_kills as kernel_oom_kills
 from trainwiz.core.diagnosis.sources import attempt_evidence, read_failures
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.files import bytes_below, read_small
@@ -197,22 +195,13 @@ def verify_gone(mark: str, keeper: int, spare: Collection[int], ledger: GpuLedge
 
     `spare`: the keeper's guard, which carries the mark too.
     """
-    left = sorted(run_processes(mark, keeper) - set(spare))
-    gpu = _check(ledger)
-    return {"processes_left": left, "gpu": asdict(gpu) if gpu else None, "text": verified_words(left, gpu)}
-
-
-def _check(ledger: GpuLedger) -> GpuCheck | None:
-    from trainwiz.core.hardware.nvml import Unreadable, in_time
     from trainwiz.core.telemetry.gpu import GpuSampler
 
+    left = sorted(run_processes(mark, keeper) - set(spare))
     sampler = GpuSampler()
-    try:
-        return ledger.check(sampler.sample)
-    finally:
-        # A driver that did not come back from a look does not come back from the closing either.
-        with suppress(Unreadable):
-            in_time(sampler.close)
+    gpu = ledger.check(sampler.sample)
+    sampler.close()
+    return {"processes_left": left, "gpu": asdict(gpu) if gpu else None, "text": verified_words(left, gpu)}
 
 
 def verified_words(left: Collection[int], gpu: GpuCheck | None) -> str:
@@ -224,10 +213,8 @@ def verified_words(left: Collection[int], gpu: GpuCheck | None) -> str:
             pids=", ".join(map(str, left)),
         )
         return processes if gpu is None or gpu.verdict == "free" else f"{processes} {gpu.reason}"
-    if gpu is None:
+    if gpu is None or (gpu.verdict == "free" and not gpu.held_bytes):
         return tr("All processes of the run have ended.")
-    if gpu.verdict == "free" and not gpu.held_bytes:
-        return tr("All processes of the run have ended, and none is left on a GPU.")
     if gpu.verdict == "free":
         amount = f"{gpu.held_bytes / GIB:.1f}"
         return tr(
@@ -241,13 +228,13 @@ def verified_words(left: Collection[int], gpu: GpuCheck | None) -> str:
 LAST_WRITES = 3
 
 
-def write_last_state(run: RunFolder, state: RunState, write: Callable[[], bool]) -> None:
-    """`write` says whether it could write the state as always; a folder that is gone is let go."""
+def write_last_state(run: RunFolder, state: RunState, write: Callable[[], bool], stands: Callable[[], bool]) -> None:
+    """`write` says whether it could write the state as always; a folder that is gone (not `stands`) is let go."""
     for _ in range(LAST_WRITES):
         if write():
             _remember(run, state)
             return
-        if not run.path.is_dir():
+        if not stands():
             return
         time.sleep(1.0)
     # The disk is full and stays so: the blocks that the file has already can still be written.
@@ -286,7 +273,7 @@ class Facts:
     begun: bool
     """The training itself has said something."""
     log_offset: int
-    oom_kills: int
+    oom_kills: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +371,7 @@ def _failed(run: RunFolder, facts: Facts, failures: tuple[Failure, ...]) -> Ende
             run,
             exit_code=facts.launcher_exit_code,
             log_offset=facts.log_offset,
-            kernel=KernelFacts(told=counted_oom_kills() is not None, oom_kills=facts.oom_kills),
+            oom_kills=facts.oom_kills,
             failures=failures,
         )
     )

@@ -9,6 +9,7 @@ import time
 import traceback
 from pathlib import Path
 
+from trainwiz.core.diagnosis.log_file import kernel_oom_kills, killed_since
 from trainwiz.core.errors import EXIT_TRAINING_FAILED, os_reason
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.actions import StopWindowReader, renew_window
@@ -32,7 +33,6 @@ from trainwiz.core.supervise.ending import (
     SaveProgress,
     Stopping,
     how_it_ended,
-    kernel_oom_kills,
     stopped_between,
     verify_gone,
     write_last_state,
@@ -90,8 +90,8 @@ class Keeper:
         try:
             become_subreaper()
             self._guard = Guard(self.order.mark)
-            for beside in (recorder, watch):
-                self._start_beside(beside)
+            recorder.start()
+            watch.start()
             ended = self._attempt()
             while self._goes_on_after(ended):
                 ended = self._attempt()
@@ -106,18 +106,6 @@ class Keeper:
             recorder.stop()
             if self._guard:
                 self._guard.dismiss()
-
-    def _start_beside(self, beside: Recorder | Watch) -> None:
-        """A thread that a limit on processes refuses ends no run: it goes on unwatched, and says so."""
-        try:
-            beside.start()
-        except RuntimeError as error:
-            log(f"{type(beside).__name__} could not be started: {error}")
-            self.state.notes.append(
-                tr("The machine is not recorded: {reason} (process limit, ulimit -u).", reason=error)
-                if isinstance(beside, Recorder)
-                else tr("The run is not monitored for suggestions: {reason} (process limit, ulimit -u).", reason=error)
-            )
 
     def _attempt(self) -> Ended:
         """Start the launcher, stay with it to its end, and clear up after it."""
@@ -200,15 +188,9 @@ class Keeper:
                 self._beat()
 
     def _look_at_place(self) -> None:
-        """A folder that was moved away ends its run, and what stands in its place since then is not touched."""
-        if self._place.holds() or self.run.path != self._place.path:
-            return
-        moved = self._place.now()
-        if moved is None:
+        """A folder that was moved or removed ends its run, and what stands in its place since then is not touched."""
+        if not self._place.holds():
             self.stopping.ask(mark("the removal of its folder"), now=True)
-            return
-        self.stopping.ask(mark("the move of its folder"), now=True)
-        self.run = RunFolder(moved)
 
     def _collect(self) -> None:
         """Reap what has ended: the launcher, the guard (which is replaced), orphans that came to us."""
@@ -243,7 +225,7 @@ class Keeper:
     def _write(self) -> bool:
         self.state.heartbeat_s = time.time()
         self._look_at_place()
-        if self.run.path == self._place.path and not self._place.holds():
+        if not self._place.holds():
             return False
         try:
             write_state(self.run, self.state)
@@ -281,7 +263,7 @@ class Keeper:
             now=self.stopping.now,
             begun=self._begun(),
             log_offset=self.state.attempts[-1].log_offset,
-            oom_kills=kernel_oom_kills() - self._oom_kills,
+            oom_kills=killed_since(self._oom_kills),
         )
 
     def _write_last_word(self, ended: Ended) -> None:
@@ -309,7 +291,7 @@ class Keeper:
             close_attempt(state, Ended(state.status, state.exit), self.launcher_exit_code)
         state.ended_s = time.time()
         state.stop = self.stopping.to_json()
-        write_last_state(self.run, state, self._write)
+        write_last_state(self.run, state, self._write, self._place.holds)
 
 
 def _size(path: Path) -> int:

@@ -10,7 +10,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -25,12 +25,10 @@ from trainwiz.core.telemetry.processes import ProcessSampler
 
 # SampleFile: system.jsonl, which stays small however long a run takes.
 #
-# The rule: the newest NEWEST_BYTES are whole, an hour or so at one sample a second. Of what is older,
-# samples are kept about evenly spread over time, as close together as fits into OLDER_BYTES: of a day
-# one in half a minute, of a month one in a quarter of an hour. The file is thinned when it reaches MOST_BYTES, by a
-# new file that takes the old one's place in one step: whoever is killed meanwhile, one of the two is
-# there as a whole, and readers see a file that was replaced. Each sample carries its time, so that a
-# gap can be told from a pause; what a thinned sample knew of peaks is in `so_far` of later ones.
+# The rule: the newest NEWEST_BYTES are whole, an hour or so at one sample a second. Of what is older, one sample in
+# each so many seconds is kept, so that it fits into OLDER_BYTES: of a day one in half a minute, of a month one in a
+# quarter of an hour. The file is thinned when it reaches MOST_BYTES, by a new file that takes the old one's place in
+# one step: readers see a file that was replaced.
 
 MIB = 1024**2
 MOST_BYTES = 12 * MIB
@@ -55,53 +53,40 @@ class SampleFile:
         self.size_bytes = self.path.stat().st_size
 
     def thin(self) -> bool:
-        """Thin the file out where it is time; whether it was. Raises OSError, and then tries again later."""
+        """Thin the file out where it is time; whether it was. Raises OSError, and then tries again."""
         if self.size_bytes < self._thin_at_bytes:
             return False
         self._thin_at_bytes = self.size_bytes + MOST_BYTES // 8
+        older_end = self.size_bytes - NEWEST_BYTES
         fresh = self.path.with_name(self.path.name + PARTIAL)
         try:
-            self._write_thinned(fresh)
+            with open_file(self.path) as source, fresh.open("wb") as target:
+                times = [time_s for time_s, _ in _samples(source, older_end)]
+                # Doubled again and again from one, so that what earlier thinnings kept is kept.
+                lasted_s = sum(max(0.0, after - before) for before, after in itertools.pairwise(times))
+                kept = max(1.0, len(times) * OLDER_BYTES / older_end)
+                spacing_s = 2.0 ** math.ceil(math.log2(max(1.0, lasted_s / kept)))
+                source.seek(0)
+                last = None
+                for time_s, line in _samples(source, older_end):
+                    if (place := time_s // spacing_s) != last:
+                        target.write(line)
+                        last = place
+                shutil.copyfileobj(source, target)
+            shutil.copymode(self.path, fresh)
             fresh.replace(self.path)
         finally:
             fresh.unlink(missing_ok=True)
-        self.size_bytes = self.path.stat().st_size
-        self._thin_at_bytes = max(MOST_BYTES, self.size_bytes + MOST_BYTES // 8)
+        self.size_bytes, self._thin_at_bytes = self.path.stat().st_size, MOST_BYTES
         return True
-
-    def _write_thinned(self, fresh: Path) -> None:
-        older_end = self.size_bytes - NEWEST_BYTES
-        with open_file(self.path) as source, fresh.open("wb") as target:
-            times = [time_s for time_s, _ in _samples(source, older_end)]
-            spacing_s = _spacing(times, OLDER_BYTES / max(1, older_end))
-            source.seek(0)
-            shutil.copymode(self.path, fresh)
-            last_s = math.inf
-            for time_s, line in _samples(source, older_end):
-                # Where the clock was set back, a new count begins.
-                if time_s < last_s or time_s - last_s >= spacing_s:
-                    target.write(line)
-                    last_s = time_s
-            shutil.copyfileobj(source, target)
-            target.flush()
-            os.fsync(target.fileno())
 
 
 def _samples(file: BinaryIO, end: int) -> Iterator[tuple[float, bytes]]:
     """Time and line up to a place in the file; lines that are no samples are left out."""
     while file.tell() < end:
         line = file.readline()
-        found = _TIME.search(line)
-        if found and line.endswith(b"\n"):
+        if found := _TIME.search(line):
             yield float(found[1]), line
-
-
-def _spacing(times: Sequence[float], share: float) -> float:
-    """Seconds between samples with which about a share of them stays: doubled again and again from one, so that what
-    earlier thinnings kept is kept."""
-    lasted_s = sum(max(0.0, after - before) for before, after in itertools.pairwise(times))
-    kept = max(1.0, len(times) * min(1.0, share))
-    return 2.0 ** math.ceil(math.log2(max(1.0, lasted_s / kept)))
 
 
 # GpuLedger: what the run holds on each GPU, so that after its end one can look whether all of it was given back.
@@ -202,16 +187,9 @@ class GpuLedger:
                 amount=f"{sum(left.values()) / GIB:.1f}",
             )
             return GpuCheck("held", total, tuple(left), reason)
-        unread = sorted(set(held) - {gpu.get("uuid") for gpu in gpus if gpu.get("memory_used_bytes") is not None})
-        if unread:
-            reason = tr("{gpu} could not be checked: the driver does not respond for it.", gpu=unread[0])
-            return GpuCheck("not_checked", total, reason=reason)
-        return GpuCheck("free", total) if pids else self._compared(gpus, held, total)
-
-    def _compared(self, gpus: Sequence[Mapping[str, Any]], held: Mapping[str, int], total: int) -> GpuCheck:
-        for gpu in gpus:
-            more = gpu["memory_used_bytes"] - self._before[gpu["uuid"]] if gpu.get("uuid") in held else 0
-            if more >= LEAST_BYTES:
+        for gpu in gpus if not pids else ():
+            more = (gpu.get("memory_used_bytes") or 0) - self._before.get(str(gpu.get("uuid")), 0)
+            if gpu.get("uuid") in held and more >= LEAST_BYTES:
                 reason = tr(
                     "GPU {index} has {amount} GiB more in use than before the run; the driver does not report which "
                     "process uses it.",
@@ -242,10 +220,10 @@ class Recorder:
         stands: Callable[[], bool] = lambda: True,
     ) -> None:
         """`listener` is handed each sample, in the recorder's thread. `stands`: whether the folder is still the run's own."""
+        self._stands = stands
         self.run = run
         self.every_s = every_s
         self._listener = listener
-        self._stands = stands
         self.ledger = GpuLedger()
         self._file = SampleFile(run.system_jsonl)
         self._so_far = Peaks()

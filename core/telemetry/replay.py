@@ -17,7 +17,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.lines import JsonLinesTail, TextTail
 from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.state import Attempt, RunState, read_state
+from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.telemetry.answers import AnswersFile
 from trainwiz.core.telemetry.run_source import MetricsFile, RunSource
 from trainwiz.core.telemetry.snapshot import Action, Snapshot
@@ -222,10 +222,6 @@ class ReplaySource(RunSource):
             replay_speed=0.0 if self._play.over else self._play.speed,
         )
 
-    def _newest_attempt(self, state: RunState) -> Attempt | None:
-        """As it was: recovery.json may tell of later ones."""
-        return state.attempts[-1] if state.attempts else None
-
     def _state(self) -> RunState:
         """The state as it was: no end, no checkpointed outcome, no attempt that was still to come."""
         if self._play.over:
@@ -248,7 +244,6 @@ class ReplaySource(RunSource):
             exit=None,
             outcome=None,
             notes=[],
-            advice=[],
             stop=self._final.stop if stopping else None,
             engine=engine if speaks else {key: engine[key] for key in engine if key.startswith("planned")},
         )

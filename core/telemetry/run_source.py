@@ -10,7 +10,7 @@ from typing import Any
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.launch.actions import allowed
 from trainwiz.core.lines import JsonLinesTail, TextTail, share_read
-from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile, PhaseNow, attempt_words, newest_attempt, read_phase
+from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile, PhaseNow, attempt_words, read_phase
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.run.state import ENDED, Attempt, RunExit, RunState, read_state, result_sentences
 from trainwiz.core.telemetry.advice import advise
@@ -150,7 +150,7 @@ class RunSource(Source):
 
     def _snapshot(self, state: RunState, curves: Iterable[str]) -> Snapshot:
         metrics, machine = self._shown.metrics, self._machine
-        attempt = self._newest_attempt(state)
+        attempt = state.newest
         ended, gone = state.status in ENDED, bool(self._gone)
         planned = with_changes(self._planned, attempt.changes if attempt else {})
         max_steps = state.max_steps or planned.steps or None
@@ -202,15 +202,11 @@ class RunSource(Source):
         notes = [{"text": note, "severity": "note", "code": "note"} for note in state.notes]
         found = state.engine.get("findings")
         findings = found if isinstance(found, list) else []
-        advice = advise(snapshot, [*findings, *state.advice, *self._advice_file.read(), *notes])
+        advice = advise(snapshot, [*findings, *self._advice_file.read(), *notes])
         # A start may begin anew, a stop ends long before the last step, and what stands still does not finish.
         goes_on = state.status == "running" and not any(item.code == "stalled" for item in advice)
         step_s = snapshot.pace.wall_step_s or snapshot.pace.step_s
         return replace(snapshot, advice=advice, eta_s=time_left_s(step, max_steps, step_s) if goes_on else None)
-
-    def _newest_attempt(self, state: RunState) -> Attempt | None:
-        """With what recovery has changed, also where a person started it."""
-        return newest_attempt(state.attempts, self.folder)
 
     def _phase(self, attempt: Attempt | None) -> PhaseNow | None:
         """What the training says that it does; what an earlier attempt said is over."""

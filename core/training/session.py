@@ -41,7 +41,6 @@ from trainwiz.core.run.identity import (
     recorded_identity,
     refuse,
     settings_now,
-    touched,
 )
 from trainwiz.core.training.best import choose_final
 from trainwiz.core.training.callbacks import (
@@ -256,12 +255,6 @@ class IdentityCheck:
             # All that a checkpoint without a record says.
             recorded = {"processes": {"processes": count}}
         self._accepted = refuse(self._folder, compare(recorded, self._settings), self._accept)
-        if rank_of_this_process() == 0:
-            for what in touched(recorded, self._settings):
-                print(
-                    f"{what} was modified since the run started, but its size and samples of its content are the same",
-                    flush=True,
-                )
 
     def after_loading(self, parts: TaskParts) -> None:
         """Compare rows, tokenizer and the place in the data, then write the record. Raises UsageError."""
@@ -294,9 +287,8 @@ class IdentityCheck:
         if not isinstance(step, int):
             return None
         sequences = self._settings["batch"][SEQUENCES]
-        before = self._recorded.settings.get("batch", {}).get(SEQUENCES) if self._recorded else None
         known_epoch = float(epoch) if isinstance(epoch, int | float) else None
-        return position_difference(step, known_epoch, sequences, rows, before)
+        return position_difference(step, known_epoch, sequences, rows)
 
     def _keep_record(self, loaded: dict[str, dict[str, Any]], accepted: list[Difference]) -> None:
         identity = self._recorded or Identity(self._settings, loaded)

@@ -4,7 +4,6 @@ FAULT_CLOCK_FILE: a wall clock that jumps; time.time() is moved by the seconds t
 trial reads the same file, so that they jump together, as on one machine. The monotonic clock is left alone: the kernel's does
 not jump either.
 TRAINWIZ_FAULTS: a training process fails on purpose (tools/faults/striking.py).
-TRAINWIZ_TEST_NO_THREADS: threads of these names cannot be started, as where a limit on processes is reached.
 TRAINWIZ_TEST_LOOK: a training process notes its weights (tests/engines/look.py).
 """
 
@@ -28,18 +27,6 @@ def _offset_s() -> float:
 if _path:
     time.time = lambda: _time() + _offset_s()
     time.time_ns = lambda: _time_ns() + int(_offset_s() * 1e9)
-
-if _refused := os.environ.get("TRAINWIZ_TEST_NO_THREADS", "").split():
-    import threading
-
-    _start = threading.Thread.start
-
-    def _refuse(self):
-        if self.name in _refused:
-            raise RuntimeError("can't start new thread")
-        _start(self)
-
-    threading.Thread.start = _refuse
 
 _looks = os.environ.get("TRAINWIZ_TEST_LOOK") and "trainwiz.core.training" in sys.orig_argv
 _launches = "accelerate.commands.launch" in sys.orig_argv

@@ -334,7 +334,7 @@ def _state(run: RunDescription) -> Iterator[Row]:
         yield from _below(filter(None, [verified_text(state)]))
         if state.exit.remedy:
             yield tr("Next"), plain_text(state.exit.remedy)
-    for advice in list(advice_of((*state.advice, *run.advice)))[-MOST_ADVICE:]:
+    for advice in list(advice_of(run.advice))[-MOST_ADVICE:]:
         yield tr("Advice"), paint(advice.text, LEVEL_STYLES.get(advice.level, "note"), sys.stdout)
         if advice.remedy:
             yield "", advice.remedy
@@ -426,7 +426,7 @@ def run_stop(runs: Sequence[str], *, now: bool) -> int:
 
 def _ask(folder: RunFolder, refused: list[CannotRunError], *, now: bool) -> bool:
     """Ask one run; False where there is nothing to wait for."""
-    from trainwiz.core.launch.start import is_suspended, stop_run
+    from trainwiz.core.launch.start import stop_run
 
     state = read_state(folder)
     if not state.is_active:
@@ -434,16 +434,8 @@ def _ask(folder: RunFolder, refused: list[CannotRunError], *, now: bool) -> bool
         return False
     if not now:
         _say_what_it_takes(folder, state)
-    suspended = state.supervisor is not None and is_suspended(state.supervisor)
     try:
         stop_run(folder, now=now, wait_s=0.0)
-        if suspended:
-            say(
-                tr(
-                    "{name}: its supervisor was suspended. It has been resumed so that it can end the run.",
-                    name=plain_text(folder.path.name),
-                )
-            )
     except CannotRunError as error:
         refused.append(error)
         return False

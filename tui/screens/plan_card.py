@@ -11,7 +11,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 from trainwiz.core.language import mark, tr
-from trainwiz.core.run.attempts import attempt_words, newest_attempt
+from trainwiz.core.run.attempts import attempt_words
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import Attempt, read_state
 from trainwiz.core.text import plain_text
@@ -56,7 +56,7 @@ class PlanCard(Window[None]):
 
     def compose(self) -> ComposeResult:
         plan, state = read_json(self._folder.plan_json), read_state(self._folder)
-        attempt = newest_attempt(state.attempts, self._folder)
+        attempt = state.newest
         with VerticalScroll() as card:
             card.border_title = frame_title(tr("plan"))
             yield Static(plan_content(plan, self._marks, state.engine, attempt), markup=False)

@@ -4,10 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.diagnosis import log_file
-from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, Failure, KernelFacts, LogFacts, clean
+from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, Failure, LogFacts, clean
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.log_file import parse_kmsg
 from trainwiz.core.diagnosis.scan import LogScan, line_text
 from trainwiz.core.telemetry.diagnosed import diagnose_log
 
@@ -96,7 +94,7 @@ def test_the_code_of_an_own_error_is_the_cause() -> None:
 
 def test_the_step_stands_beside_what_happened_and_foreign_text_stays_text() -> None:
     assert found_in(failure(WORKER)).message.startswith("A loader worker was killed after step 12 (")
-    assert found_in(kernel=KernelFacts(True, 2)).message == "The machine ran out of RAM."
+    assert found_in(oom_kills=2).message == "The machine ran out of RAM."
     assert clean("\x1b[31mred\x1b[0m\ttab\x07") == "red tab" and len(clean("x" * 5000)) == 300
     message = found_in(failure("\x1b]0;title\x07boom\nsecond line")).message
     assert "\x1b" not in message and "second" not in message
@@ -188,31 +186,15 @@ def test_the_kernel_tells_host_memory_from_that_of_the_card() -> None:
     # A kill without a witness is a weak clue in a foreign log only.
     foreign = diagnose(Evidence(log=log(KILLED)))
     assert (foreign.cause, foreign.confidence) == ("host_oom", "low")
-    assert found_in(log=log(KILLED), kernel=KernelFacts(told=True)).cause == "unknown"
-    kernel = KernelFacts(told=True, oom_kills=1)
-    found = found_in(log=log(KILLED), kernel=kernel)
+    assert found_in(log=log(KILLED), oom_kills=0).cause == "unknown"
+    found = found_in(log=log(KILLED), oom_kills=1)
     assert (found.cause, found.confidence) == ("host_oom", "high")
-    lines = KernelFacts(told=True, lines=("Out of memory: Killed process 21 (python) total-vm:7kB",))
-    assert found_in(log=log(KILLED), kernel=lines).cause == "host_oom"
-    # Without a process of ours that was killed, its line is about another job.
-    assert found_in(kernel=lines).cause == "unknown"
-    assert found_in(failure(WORKER), kernel=kernel).cause == "host_oom"
+    assert found_in(failure(WORKER), oom_kills=1).cause == "host_oom"
     # It is no cause where the training had failed of itself.
-    assert found_in(failure("CUDA out of memory. Tried to allocate 1 GiB"), kernel=kernel).cause == "cuda_oom"
-    assert diagnose(Evidence(exit_code=-9, log=log(""), kernel=kernel)).cause == "host_oom"
+    assert found_in(failure("CUDA out of memory. Tried to allocate 1 GiB"), oom_kills=1).cause == "cuda_oom"
+    assert diagnose(Evidence(exit_code=-9, log=log(""), oom_kills=1)).cause == "host_oom"
     said = log("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
-    assert diagnose(Evidence(exit_code=1, log=said, kernel=kernel)).cause == "cuda_oom"
-    line = "NVRM: Xid (PCI:0000:65:00): 79, pid=5, GPU has fallen off the bus."
-    vague = failure("CUDA error: unspecified launch failure")
-    assert found_in(vague, kernel=KernelFacts(told=True, card_lines=(line,))).cause == "gpu_lost"
-
-
-def test_the_kernel_tells_of_the_time_of_the_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    records = ["6,1,2500000,-;oom-kill:constraint=CONSTRAINT_MEMCG", " SUBSYSTEM=memory", "nonsense"]
-    assert parse_kmsg(records, 1000.0) == [(1002.5, "oom-kill:constraint=CONSTRAINT_MEMCG")]
-    said = "Out of memory: Killed process 77 (python) total-vm:1kB"
-    monkeypatch.setattr(log_file, "read_kmsg", lambda: [(99.0, said), (101.0, said), (400.0, said)])
-    assert [len(log_file.kernel_facts(100.0, end_s).lines) for end_s in (200.0, None)] == [1, 2]
+    assert diagnose(Evidence(exit_code=1, log=said, oom_kills=1)).cause == "cuda_oom"
 
 
 @each(

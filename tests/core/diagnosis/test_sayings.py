@@ -9,7 +9,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from trainwiz.core.diagnosis.cause import CAUSES, Diagnosis, Evidence, Failure, KernelFacts
+from trainwiz.core.diagnosis.cause import CAUSES, Diagnosis, Evidence, Failure
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.log_file import NotALogError, read_log, scan_stream
 from trainwiz.core.diagnosis.scan import SURVIVED_AFTER, LogScan, lines_in
@@ -171,7 +171,7 @@ def test_a_damaged_log_gets_an_answer(seed: int) -> None:
     failure = Failure(0, "E", data[:200].decode("utf-8", "replace"), "", 1.0, None)
     run, code = dice.choice([None, "r"]), dice.choice([None, 0, 1, -9, -77, 137])
     failures = (failure,) if dice.random() < 0.3 else ()
-    found = diagnose(Evidence(run, code, failures, facts, KernelFacts(True, dice.randint(0, 1))))
+    found = diagnose(Evidence(run, code, failures, facts, dice.randint(0, 1)))
     for text in (found.message, *(proof.text for proof in found.evidence)):
         assert not [letter for letter in text if unicodedata.category(letter) in ("Cc", "Cf", "Cs")], text
     lines = data.count(b"\n") + 1

@@ -88,12 +88,11 @@ def test_who_does_not_come_and_a_node_0_that_is_not_there_are_named_in_time(tmp_
 
 
 @each("taken", ["rendezvous", "meeting"])
-def test_a_port_in_use_is_named_with_its_process(tmp_path: Path, address: Address, taken: str) -> None:
+def test_a_port_in_use_is_named(tmp_path: Path, address: Address, taken: str) -> None:
     port = address.port if taken == "rendezvous" else address.meeting_port
     with socket.create_server(("", port)), pytest.raises(NodeProblem, match=f"Port {port} of node 0") as caught:
         Meeting(tmp_path, introduce(0, 2, 1), address)
     assert caught.value.code == "port_in_use"
-    assert "python" in caught.value.message
 
 
 Change = Callable[[Handshake], Handshake]

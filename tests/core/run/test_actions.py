@@ -11,7 +11,7 @@ from trainwiz.core.launch import actions
 from trainwiz.core.launch.actions import stop_cost
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.state import RunState, RunStatus, write_state
+from trainwiz.core.run.state import RunState, write_state
 from trainwiz.core.telemetry.metrics import Pace
 from trainwiz.core.telemetry.snapshot import Action, Snapshot
 
@@ -27,23 +27,6 @@ def snapshot(
     given: dict[str, object] = {"source": "run", "path": "run", "name": "run", "time_s": 0.0, **more}
     pace = Pace(step_s, None if step_s is None else step_s * 1.1, None, None, None)
     return Snapshot(status=status, step=step, pace=pace, **given)  # type: ignore[arg-type]
-
-
-@each(
-    ("status", "wanted"),
-    [
-        ("prepared", set()),
-        ("starting", {"stop", "stop_now"}),
-        ("running", {"stop", "stop_now"}),
-        ("stopping", {"stop_now"}),
-        ("finished", {"model"}),
-        ("failed", {"resume"}),
-        ("stopped", {"resume"}),
-        ("lost", {"resume"}),
-    ],
-)
-def test_what_is_possible_follows_the_state(status: RunStatus, wanted: set[Action]) -> None:
-    assert actions.allowed(RunState(status=status)) == {"plan", "command"} | wanted
 
 
 @each("action", get_args(Action))

@@ -17,11 +17,9 @@ from trainwiz.core.run.identity import (
     compare,
     files_identity,
     position_difference,
-    recorded_identity,
     refuse,
     sequences_of_a_step,
     settings_now,
-    touched,
 )
 
 from tests.core.training.runs import tiny_config
@@ -48,7 +46,6 @@ def test_the_same_is_no_difference_and_a_touch_is_only_told(data: Path, tmp_path
     os.utime(data, (1, 1))
     after = settings(data, tmp_path)
     assert texts(before, after) == []
-    assert touched(before, after) == ["data.sources.0"]
     # Of a large file and of many only samples are read: their names and sizes count all the same.
     for number in range(600):
         (tmp_path / f"part-{number:03d}").write_bytes(b"x" * 10)
@@ -125,42 +122,22 @@ def test_a_record_survives_its_file_and_remembers_what_was_accepted(data: Path, 
     read.accept(compare(read.settings, now))
     read.settings = now
     assert read.accepted[0]["what"] == "training.seed: 42 → 7"
-    # A checkpoint from before is still one of this run; one of another run is not.
-    assert first.is_of(read)
-    assert not Identity(settings(data, tmp_path, training__seed=8), first.loaded).is_of(read)
     for nonsense in ("{", "[]", '{"format": "trainwiz.identity/1"}', '{"format": 1, "settings": {"data": {}}}'):
         path.write_text(nonsense)
         assert Identity.read(path) is None
 
 
-def test_a_checkpoint_of_another_run_is_compared_by_its_own_record(data: Path, tmp_path: Path) -> None:
-    run, checkpoint = RunFolder(tmp_path), tmp_path / "checkpoint-5"
-    checkpoint.mkdir()
-    own = Identity(settings(data, tmp_path))
-    own.write(run.file(IDENTITY_JSON))
-    own.write(checkpoint / IDENTITY_JSON)
-    other = Identity(settings(data, tmp_path, training__seed=7))
-    assert (found := recorded_identity(run, checkpoint)) is not None and found.settings == own.settings
-    other.write(checkpoint / IDENTITY_JSON)
-    assert (found := recorded_identity(run, checkpoint)) is not None and found.settings == other.settings
-    assert recorded_identity(RunFolder(tmp_path / "none"), None) is None
-
-
 @each(
-    ("step", "epoch", "sequences", "before", "expected"),
+    ("step", "epoch", "sequences", "expected"),
     [
-        (6, 12 / 27, 8, 8, None),
-        (14, 1.0, 8, None, None),
-        (6, 12 / 27, 4, 8, "position in the data: 48 → 24"),
-        # A checkpoint of an older version, without a record: only the epoch tells.
-        (10, 20 / 27, 16, None, "position in the data: epoch 0.741 → epoch 1.449"),
-        (10, None, 16, None, None),
+        (6, 12 / 27, 8, None),
+        (14, 1.0, 8, None),
+        (10, 20 / 27, 16, "position in the data: epoch 0.741 → epoch 1.449"),
+        (10, None, 16, None),
     ],
 )
-def test_the_place_in_the_data(
-    step: int, epoch: float | None, sequences: int, before: int | None, expected: str | None
-) -> None:
-    found = position_difference(step, epoch, sequences, 107, before)
+def test_the_place_in_the_data(step: int, epoch: float | None, sequences: int, expected: str | None) -> None:
+    found = position_difference(step, epoch, sequences, 107)
     assert (found.text if found else None) == expected
 
 

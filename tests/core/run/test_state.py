@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import dataclasses
 import json
-import shutil
 import threading
 from pathlib import Path
 
@@ -72,23 +70,3 @@ def test_a_reader_sees_the_old_file_or_the_new_one_never_half(tmp_path: Path) ->
         assert reader.read() == "old"
     assert path.read_text() == "new"
     assert [entry.name for entry in tmp_path.iterdir()] == ["state.json"]
-
-
-def test_the_remedy_of_a_copied_or_moved_run_names_the_folder_that_it_is_now(tmp_path: Path) -> None:
-    (tmp_path / "first" / "one").mkdir(parents=True)
-    run = run_in(tmp_path / "first" / "one")
-    remedy = f"Go on. trainwiz runs resume {run.path} --accept data"
-    state = RunState(status="stopped", name="one", folder=str(run.path.resolve()), exit=RunExit(130, "x", "y", remedy))
-    write_state(run, state)
-    assert read_state(run).exit == state.exit
-    copy = tmp_path / "my copy"
-    shutil.copytree(run.path, copy)
-    found = read_state(copy).exit
-    assert found.remedy == f"Go on. trainwiz runs resume '{copy}' --accept data"
-    # The folder that it came from keeps its own word, and a longer name is another run.
-    assert read_state(run).exit == state.exit
-    write_state(
-        RunFolder(copy), dataclasses.replace(state, exit=RunExit(1, "x", "y", f"{remedy}".replace("one", "one-2")))
-    )
-    found = read_state(copy).exit
-    assert "one-2 --accept" in (found.remedy or "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
@@ -11,22 +10,19 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from trainwiz.core.hardware.read import probe_machine
 from trainwiz.core.history.measurement import device_key
 from trainwiz.core.history.run import PLANNED
 from trainwiz.core.history.store import load
-from trainwiz.core.launch.start import is_suspended, start_keeper, stop_run
+from trainwiz.core.launch.start import start_keeper, stop_run
 from trainwiz.core.run.attempts import read_recoveries
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE, SUPERVISOR_LOG, RunFolder, write_json_atomic
 from trainwiz.core.run.lost import HEARTBEAT_LOST_S, identify
-from trainwiz.core.run.state import Attempt, RunState, read_state, write_state
-from trainwiz.core.supervise import keeper as keeper_module
+from trainwiz.core.run.state import read_state
 from trainwiz.core.supervise.ending import ONE_REQUEST_S
-from trainwiz.core.supervise.keeper import Keeper
 from trainwiz.core.supervise.recovery import StartOrder
 
 from tests.core.history.measurements import measurement
@@ -72,17 +68,14 @@ def test_a_failure_is_one_sentence_with_its_step_and_no_measurement(start: Start
     assert load(probe_machine()) == ()
 
 
-def test_what_the_keeper_does_beside_ends_no_run_where_it_fails(
+def test_a_history_that_cannot_be_written_ends_no_run(
     start: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads that a limit on processes refuses, and a history that cannot be written."""
     (tmp_path / "trainwiz").write_text("")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setenv("TRAINWIZ_TEST_NO_THREADS", "recorder watch")
     one = start(planned_here(start), STEPS=8, SAID_STEP_S=0.25)
     state = one.wait(lambda state: state.has_ended)
     assert (state.status, state.exit.code) == ("finished", 0)
-    assert len([note for note in state.notes if "process limit, ulimit -u" in note]) == 2
     log = one.run.file(SUPERVISOR_LOG)
     until(lambda: log.exists() and "could not be added to the history" in log.read_text())
 
@@ -202,20 +195,7 @@ def test_what_keeper_and_guard_could_not_end_is_ended_before_the_next_attempt(st
         stray.wait()
 
 
-@pytest.mark.all
-def test_a_guard_that_stands_still_does_not_hold_the_run_for_ever(start: Starter) -> None:
-    """Suspended with the whole session, and only the keeper was killed: it keeps the lock and ends nothing."""
-    one = start()
-    one.wait_for_steps(12)
-    os.kill(one.guard(), signal.SIGSTOP)
-    os.kill(one.supervisor(), signal.SIGKILL)
-    one.wait(lambda state: state.status == "lost")
-    again = start(one.run, resume="auto", STEPS=30)
-    assert_gone(one.mark)
-    assert again.wait(lambda state: state.has_ended).status == "finished"
-
-
-def test_a_moved_folder_is_stopped_where_it_is_now_and_goes_on_there(start: Starter) -> None:
+def test_a_moved_folder_ends_its_run_and_goes_on_where_it_is_now(start: Starter) -> None:
     one = start()
     one.wait_for_steps(12)
     moved = RunFolder(one.run.path.rename(one.run.path.with_name("moved")))
@@ -223,9 +203,7 @@ def test_a_moved_folder_is_stopped_where_it_is_now_and_goes_on_there(start: Star
     one.run.path.mkdir()
     one.run.state_json.write_text('{"status": "finished"}')
     assert_gone(one.mark)
-    # The keeper itself carries no mark and looks at the cards before it goes.
-    until(lambda: read_state(moved).status == "stopped")
-    assert "the move of its folder" in read_state(moved).exit.message
+    assert read_state(moved).status == "lost"
     assert [path.name for path in one.run.path.iterdir()] == ["state.json"]
     assert one.run.state_json.read_text() == '{"status": "finished"}'
     newest = newest_complete(moved)
@@ -321,20 +299,12 @@ def test_a_child_without_the_mark_is_ended_too(start: Starter, tmp_path: Path) -
     assert not Path(f"/proc/{pid_file.read_text()}").exists()
 
 
-@pytest.mark.parametrize("continued", [True, False])
-def test_a_suspended_keeper_is_continued_and_what_does_nothing_is_ended_with_its_run(
-    start: Starter, monkeypatch: pytest.MonkeyPatch, continued: bool
-) -> None:
+def test_a_keeper_that_does_nothing_is_ended_with_its_run(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
     one = start()
     state = one.wait(lambda state: state.status == "running")
     os.kill(state.supervisor.pid, signal.SIGSTOP)
-    until(lambda: is_suspended(state.supervisor))
-    if not continued:
-        monkeypatch.setattr("trainwiz.core.launch.start.FORCE_AFTER_S", 0.5)
-        # As if something suspended it again and again.
-        monkeypatch.setattr("trainwiz.core.launch.start.is_suspended", lambda process: False)
-    ended = stop_run(one.run, now=True)
-    assert not ended.is_active and (ended.status == "stopped" or not continued)
+    monkeypatch.setattr("trainwiz.core.launch.start.FORCE_AFTER_S", 0.5)
+    assert not stop_run(one.run, now=True).is_active
     assert_gone(one.mark)
 
 
@@ -386,38 +356,6 @@ def test_a_disk_that_fills_up_does_not_end_the_keeper_without_a_word(tmp_path: P
     command = ["unshare", "-rm", "sh", "-c", mount, FULL_DISK]
     found = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False)
     assert found.stdout.strip() == "failed disk_full []", found.stdout + found.stderr
-
-
-# A keeper in this process, whose run has begun and has ended, and that can kill nothing.
-
-
-@pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keeper:
-    run = RunFolder(tmp_path)
-    write_state(run, RunState(status="running"))
-    keeper = Keeper(run, StartOrder(["launch"], "no such mark"), RunState(status="running"))
-    monkeypatch.setattr(keeper, "_watch", lambda: None)
-    monkeypatch.setattr(keeper_module, "kill_marked", lambda *arguments, **more: [12, 13])
-    monkeypatch.setattr(keeper_module, "become_subreaper", lambda: None)
-    monkeypatch.setattr(keeper_module, "Guard", lambda mark: SimpleNamespace(pid=0, dismiss=lambda: None))
-    monkeypatch.setattr(keeper_module, "spawn_launcher", lambda *_: SimpleNamespace(pid=os.getpid()))
-    return keeper
-
-
-def test_a_failure_of_the_system_after_the_start_is_not_called_one_of_the_start(
-    bare: Keeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    bare.state.attempts = [Attempt(1, time.time())]
-    monkeypatch.setattr(keeper_module, "how_it_ended", refused)
-    bare.keep()
-    assert bare.state.exit is not None and bare.state.status == "failed"
-    assert "The supervisor of the run failed" in bare.state.exit.message
-    assert "Too many open files" in bare.state.exit.message
-    # What hangs is named once, however often it was to be killed.
-    assert bare.state.notes == ["These processes could not be ended: 12, 13."]
 
 
 LOADED = """

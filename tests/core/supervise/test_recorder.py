@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import statistics
 import threading
 import time
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.supervise import recorder as recorder_module
 from trainwiz.core.supervise.recorder import Recorder, SampleFile
@@ -152,13 +150,13 @@ def test_it_stays_below_its_bound_the_newest_are_whole_and_what_is_old_is_evenly
     path.touch()
     path.chmod(0o640)
     largest = thinned = 0
-    for start in range(0, 20_000, 50):
+    for start in range(0, 8_000, 50):
         thinned += fill(file, range(start, start + 50))
         largest = max(largest, path.stat().st_size)
     assert largest <= 61 * KIB and thinned > 10
     kept = times(path)
     assert kept == sorted(kept) and kept[0] == 0
-    assert kept[-150:] == [float(second) for second in range(19_850, 20_000)]
+    assert kept[-150:] == [float(second) for second in range(7_850, 8_000)]
     spread = [gap for gap in (after - before for before, after in itertools.pairwise(kept)) if gap > 1]
     assert len(spread) > 30
     usual = statistics.median(spread)
@@ -167,34 +165,14 @@ def test_it_stays_below_its_bound_the_newest_are_whole_and_what_is_old_is_evenly
     assert path.stat().st_mode & 0o777 == 0o640, "as readable as the one before"
 
 
-def test_half_a_line_of_a_killed_keeper_spoils_no_other(path: Path) -> None:
-    path.write_text('{"time_s": 1.0}\n{"time_s": 2.0, "gp')
-    SampleFile(path).append({"time_s": 3.0})
-    tail = JsonLinesTail(path)
-    assert [one["time_s"] for one in tail.read_new()] == [1.0, 3.0]
-    assert tail.garbage_lines == 1
-
-
-def test_a_clock_that_was_set_back_costs_no_samples(path: Path, file: SampleFile) -> None:
-    # Lines that are no samples do not stop it.
-    path.write_bytes(b'\xff\xfe garbage\n[]\n{"time_s": "soon"}\n{"time_s": 1e999e}\n' + b"z" * 40 * KIB + b"\n")
-    fill(file, range(10_000, 12_000))
-    fill(file, range(500, 4_000))
-    kept = times(path)
-    assert max(kept) >= 11_000 and kept[-1] == 3_999
-    # Older ones after the change are thinned, not gone.
-    assert len([time_s for time_s in kept if 500 <= time_s < 3_500]) > 30
-    assert path.stat().st_size <= 61 * KIB
-
-
 def test_where_it_cannot_be_thinned_it_goes_on_and_tries_again(
     path: Path, file: SampleFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(descriptor: int) -> None:
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(recorder_module.shutil, "copymode", full)
         with pytest.raises(OSError, match="No space"):
             fill(file, range(2_000))
         tries = len(times(path))

@@ -6,10 +6,7 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,9 +14,8 @@ from trainwiz.core.launch.start import stop_run
 from trainwiz.core.run.attempts import attempt_words, read_recoveries
 from trainwiz.core.supervise.attempt import CannotStart, renew
 
-from tests.core.supervise.conftest import Started, Starter, assert_gone, until
+from tests.core.supervise.conftest import Starter, assert_gone
 from tests.core.supervise.test_recovery import SETUP
-from tests.fakes.nvml import GIB, MIB, FakeGpu, FakeNvml
 
 NCCL = "NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled system error"
 
@@ -141,57 +137,6 @@ def test_what_the_child_says_that_writes_the_next_attempt() -> None:
 
 
 # A stop, its window, and what is verified afterwards.
-
-
-def gpu(held_bytes: int, processes: dict[int, int]) -> FakeGpu:
-    return FakeGpu(uuid="GPU-one", memory_used=held_bytes + 200 * MIB, processes=processes)
-
-
-@contextmanager
-def driver_follows(nvml: FakeNvml, one: Started, held_bytes: int) -> Iterator[None]:
-    """A driver that shows `held_bytes` of the training process, and gives them back half a second after its end."""
-    over = threading.Event()
-
-    def follow() -> None:
-        pid = one.wait(lambda state: bool(state.workers)).workers[0].pid
-        nvml.write([gpu(held_bytes, {pid: held_bytes})])
-        while not over.wait(0.05) and Path(f"/proc/{pid}").exists():
-            pass
-        time.sleep(0.5)
-        nvml.write([gpu(0, {})])
-
-    thread = threading.Thread(target=follow)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-def test_the_window_follows_what_is_measured_and_gpu_memory_is_verified_given_back(
-    start: Starter, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_nvml.write([gpu(0, {})])
-    for name, value in fake_nvml.environment().items():
-        monkeypatch.setenv(name, value)
-    run, step_s = start.folder(), 38 * 60
-    run.plan_json.write_text(json.dumps({"batch": {"accumulation": 651, "world_size": 1}}))
-    one = start(run, SAID_STEP_S=step_s)
-    state = one.wait(lambda state: state.window is not None)
-    assert (state.window["work"], state.window["work_s"]) == ("micro_step", pytest.approx(step_s / 651))
-    assert state.grace_s == state.window["window_s"] == pytest.approx(60 + 1.25 * step_s / 651)
-    with driver_follows(fake_nvml, one, 7 * GIB):
-        until(lambda: f'"memory_used_bytes":{7 * GIB}' in run.system_jsonl.read_text().replace(" ", ""))
-        state = stop_run(run)
-    assert state.status == "stopped"
-    assert state.stop["verified"] == {
-        "processes_left": [],
-        "gpu": {"verdict": "free", "held_bytes": 7 * GIB, "pids_left": [], "reason": ""},
-        "text": "All processes of the run have ended, and its 7.0 GiB of GPU memory is free again.",
-    }
-    # The keeper and its guard end after the last word.
-    assert_gone(one.mark)
 
 
 def test_a_save_that_still_grows_is_not_cut(start: Starter) -> None:

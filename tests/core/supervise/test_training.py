@@ -107,14 +107,6 @@ def test_out_of_memory_at_step_7_goes_on_as_3_by_16(folder: RunFolder, monkeypat
 
 
 @pytest.mark.all
-def test_the_first_failure_of_two_ranks_is_the_cause(start: Starter) -> None:
-    one = start(processes=2, FAIL_AT=4)
-    state = one.wait(lambda state: state.has_ended, PATIENCE_S)
-    assert (state.status, state.exit.cause) == ("failed", "cuda_oom")
-    assert_gone(one.mark)
-
-
-@pytest.mark.all
 @pytest.mark.parametrize(
     ("victim", "number"),
     [

@@ -226,7 +226,7 @@ def test_the_batch_is_that_of_the_attempt_that_runs(tmp_path: Path) -> None:
     assert document["attempts"][1]["changes"] == SMALLER
     assert document["planned"]["micro_batch"] == 3
     # A resume by hand keeps what recovery changed.
-    by_hand = {"number": 3, "started_s": NOW_S - 60, "resume": "checkpoint-9"}
+    by_hand = {"number": 3, "started_s": NOW_S - 60, "resume": "checkpoint-9", "changes": SMALLER}
     snapshot = source_of(write_run(folder, attempts=[FIRST, SECOND, by_hand])).read_all()
     assert factors(snapshot) == (3, 1302, 1)
     assert snapshot.attempt_words == "attempt 3, from step 9: 3 × 1,302 instead of 6 × 651"

@@ -139,7 +139,7 @@ def test_resumed_from_its_last_step_it_only_writes_the_model_and_with_something_
     assert metrics(run.path) == logged
     assert train(run.path, longer, "--resume", "checkpoint-18", "--accept", "data,training")["step"] == 20
     now = Identity.read(run.file(IDENTITY_JSON))
-    assert now is not None and [entry["part"] for entry in now.accepted] == ["training"] and len(now.earlier) == 1
+    assert now is not None and [entry["part"] for entry in now.accepted] == ["training"]
 
 
 def test_a_run_that_fails_leaves_its_reason(tmp_path: Path) -> None:
