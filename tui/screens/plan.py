@@ -12,17 +12,19 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.worker import Worker, WorkerState
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.language import tr
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.screens import plan_state as states
 from trainwiz.tui.screens import plan_views as views
-from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, Setting, parse_field
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, STEPS, Setting, parse_field
 from trainwiz.tui.screens.plan_maker import Measured, PlanThreads, Read, numbered_remedies
 from trainwiz.tui.screens.plan_state import PlanState
 from trainwiz.tui.widgets.field_row import ActionButton, FieldInput, FieldRow, RemedyButton
 from trainwiz.tui.widgets.frame import HeadLine, KeyBar, StepRail
+from trainwiz.tui.widgets.lists import Pressed
 from trainwiz.tui.widgets.plan_panel import PlanPanel
 from trainwiz.tui.widgets.plan_strip import PlanStrip
 from trainwiz.tui.widgets.step_form import FIELD_ACTIONS, FieldButton, FormScroll, GoalRow, MoreRow, focus_target
@@ -65,14 +67,7 @@ class PlanScreen(Screen[None]):
         self.state = PlanState(request, step=step, reached=step)
         self._parts: tuple[HeadLine | StepRail | PlanPanel | PlanStrip, ...] = ()
         self._before_edit: PlanRequest | None = None
-        self._threads = PlanThreads(
-            reader,
-            tier,
-            start=lambda work, group: self.run_worker(work, thread=True, group=group, exit_on_error=False),
-            post=self.post_message,
-            set_timer=self.set_timer,
-            note_slow=self._note_slow,
-        )
+        self._threads = PlanThreads(self, reader, tier)
 
     @property
     def reader(self) -> PlanReader | None:
@@ -124,11 +119,7 @@ class PlanScreen(Screen[None]):
         for widget in self.query(focus_target(self.state, field_id)):
             self.set_focus(widget)
         # Rows that were just made have no place yet; with one, the focus is brought into view.
-        self.call_after_refresh(self._show_focused)
-
-    def _show_focused(self) -> None:
-        if self.focused is not None:
-            self.focused.scroll_visible(animate=False)
+        self.call_after_refresh(lambda: self.focused and self.focused.scroll_visible(animate=False))
 
     @property
     def _spec(self) -> Setting | None:
@@ -174,7 +165,7 @@ class PlanScreen(Screen[None]):
         self._replace(replace(self.state, request=request))
         self._threads.change(request, typed=typed)
 
-    def _note_slow(self) -> None:
+    def note_slow(self) -> None:
         if self.state.updating:
             self._replace(replace(self.state, slow=True))
 
@@ -202,16 +193,13 @@ class PlanScreen(Screen[None]):
 
     # Values: rows, their editors and lists, dialogs, remedies.
 
-    @on(FieldRow.Clicked)
-    def _clicked(self, event: FieldRow.Clicked) -> None:
-        self._open(event.row)
-
     def _open(self, row: FieldRow) -> None:
         """The editor of a row, or its list of values."""
         spec, state = row.spec, self.state
         if spec.opens_a_list:
             known, now = views.offers(state, spec), views.current_offer(state, spec)
-            self._choose(tr(spec.label), known, now, partial(self._chosen, spec), views.free_text_hint(spec))
+            hint = tr(views.FREE_TEXT_HINTS.get(spec.id, "")) if spec.free_text else ""
+            self._choose(tr(spec.label), known, now, partial(self._chosen, spec), hint)
         elif not row.editing:
             self._before_edit = state.request
             row.begin_edit(views.edit_text(state, spec))
@@ -329,18 +317,12 @@ class PlanScreen(Screen[None]):
         await self._show_step()
 
     async def action_next_step(self) -> None:
-        if isinstance(self.focused, ActionButton | RemedyButton):
+        if isinstance(self.focused, ActionButton | RemedyButton | GoalRow):
             await self._press(self.focused)
-        elif isinstance(self.focused, GoalRow):
-            await self._pursue(self.focused.goal)
         elif self.state.step == REVIEW:
             self._focus_step()
         else:
             await self._go(states.go_to(self.state, self.state.step + 1))
-
-    @on(GoalRow.Pressed)
-    async def _goal_pressed(self, event: GoalRow.Pressed) -> None:
-        await self._pursue(event.goal)
 
     async def _pursue(self, goal: str) -> None:
         """Take a goal and go on: to the model, whose list opens where none is chosen; or to the list of profiles."""
@@ -370,7 +352,8 @@ class PlanScreen(Screen[None]):
 
     def action_choose_step(self) -> None:
         """A list of the steps that were seen; the chosen one is shown."""
-        self._choose(tr("Go to a step"), views.seen_steps(self.state), str(self.state.step), self._to_step)
+        seen = [views.Offer(str(step), tr(name)) for step, name in enumerate(STEPS[: self.state.reached + 1])]
+        self._choose(tr("Go to a step"), seen, str(self.state.step), self._to_step)
 
     async def _to_step(self, step: str | int | None) -> None:
         if step is not None:
@@ -399,36 +382,34 @@ class PlanScreen(Screen[None]):
         await self._found(event.field_id)
 
     async def action_change_field(self) -> None:
-        if isinstance(self.focused, FieldRow):
-            self._open(self.focused)
-        elif isinstance(self.focused, MoreRow):
-            await self._toggle_more()
-        elif isinstance(self.focused, ActionButton | RemedyButton):
-            await self._press(self.focused)
-        elif isinstance(self.focused, PartRow):
+        if isinstance(self.focused, PartRow):
             self.focused.press()
-
-    @on(MoreRow.Toggled)
-    async def _toggle_more(self) -> None:
-        await self._go(replace(self.state, more=not self.state.more))
+        elif self.focused is not None:
+            await self._press(self.focused)
 
     async def action_start(self) -> None:
         await self._start("start")
 
-    @on(ActionButton.Pressed)
-    @on(RemedyButton.Pressed)
-    async def _pressed(self, event: ActionButton.Pressed | RemedyButton.Pressed) -> None:
-        await self._press(event.button)
+    @on(Pressed)
+    async def _pressed(self, event: Pressed) -> None:
+        await self._press(event.widget)
 
-    async def _press(self, button: ActionButton | RemedyButton) -> None:
-        if isinstance(button, RemedyButton):
-            self.action_apply_remedy(button.number)
-        elif isinstance(button, FieldButton):
-            self._act(button.spec.id)
-        elif button.action == "save":
-            self._leave("save")
-        else:
-            await self._start(cast("StartKind", button.action))
+    async def _press(self, widget: Widget) -> None:
+        if isinstance(widget, FieldRow):
+            self._open(widget)
+        elif isinstance(widget, MoreRow):
+            await self._go(replace(self.state, more=not self.state.more))
+        elif isinstance(widget, GoalRow):
+            await self._pursue(widget.goal)
+        elif isinstance(widget, RemedyButton):
+            self.action_apply_remedy(widget.number)
+        elif isinstance(widget, FieldButton):
+            self._act(widget.spec.id)
+        elif isinstance(widget, ActionButton):
+            if widget.action == "save":
+                self._leave("save")
+            else:
+                await self._start(cast("StartKind", widget.action))
 
     async def _start(self, kind: StartKind) -> None:
         """Start now; or as soon as the plan is there; or say why not."""

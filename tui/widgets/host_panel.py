@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
 
 
-# HostPanel: RAM of the run by the role of its processes, RAM of the machine, and the disk.
-
 ROLE_NAMES = {
     "trainer": (mark("trainer"), mark("trainers")),
     "loader": (mark("worker"), mark("workers")),
@@ -145,8 +143,6 @@ def host_line(snapshot: Snapshot) -> Content:
     return Content.assemble(quiet(f"{label} ", words), "   ", disk_content(snapshot))
 
 
-# PacePanel: tokens a second, real and padded; data wait; step time against the plan.
-
 MUCH_WAIT = 0.25
 FAR_S = 5 * 365.25 * 86400.0
 """A finish further away than this is no date."""
@@ -245,9 +241,6 @@ def since_lines(snapshot: Snapshot) -> list[Content]:
         words = tr("{seconds} s/step including evaluation and saving", seconds=step_seconds(snapshot.pace.wall_step_s))
         lines.append(labelled(tr("wall"), words))
     return lines
-
-
-# MonitorSummary: device, host, pace and the worst advice in one line each, where panels have no room.
 
 
 class MonitorSummary(SnapshotView):

@@ -39,8 +39,6 @@ def pace_reason(snapshot: Snapshot) -> str:
     return tr("No tokens/s: this job does not log it.")
 
 
-# Meters: lines of a panel made of a label, a small chart and a right-aligned value.
-
 LABEL_WIDTH = 9
 UNICODE_LEVELS = "▁▂▃▄▅▆▇█"
 ASCII_LEVELS = "_.:-=+*#"
@@ -221,8 +219,6 @@ class MonitorPanel(SnapshotView, can_focus=True):
         """A quiet sentence in as many lines as it needs."""
         return [Content.styled(line, "$muted") for line in wrap(plain_text(sentence, 400), max(10, width))]
 
-
-# AdvicePanel: what the figures have to say, worst first, each with a mark and words.
 
 PANEL_KEY = str(PANEL_NAMES.index("advice") + 1)
 STYLES = {"error": "$error", "warning": "$warning", "note": "$muted", "ok": "$success"}

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from trainwiz.core.plan.result import Plan
 
 
-# The plan in four lines beneath the form, or in one where the screen is low.
-
-
 def strip_lines(state: PlanState, width: int, height: int, marks: Marks) -> list[Content]:
     """The plan in at most `height` lines of `width` cells."""
     findings = state_findings(state)
@@ -108,9 +105,6 @@ def _finding_summary(findings: tuple[Finding, ...], width: int, marks: Marks) ->
     message = cut(plain_text(first.message), max(10, width - cells(label) - 2 - cells(more)), marks.ellipsis)
     sign = (severity_mark(first.severity, marks), SEVERITY_STYLES[first.severity])
     return Content.assemble((label, "bold"), sign, " ", message, (more, "$muted"))
-
-
-# PlanStrip: the plan folded to a few lines beneath the form.
 
 
 class PlanStrip(LinedWidget):
