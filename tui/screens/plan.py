@@ -23,7 +23,7 @@ from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, STEP
 from trainwiz.tui.screens.plan_maker import Measured, PlanThreads, Read, numbered_remedies
 from trainwiz.tui.screens.plan_state import PlanState
 from trainwiz.tui.widgets.field_row import ActionButton, FieldInput, FieldRow, RemedyButton
-from trainwiz.tui.widgets.frame import HeadLine, KeyBar, StepRail
+from trainwiz.tui.widgets.frame import HeadLine, HelpCard, KeyBar, StepRail
 from trainwiz.tui.widgets.lists import Pressed
 from trainwiz.tui.widgets.plan_panel import PlanPanel
 from trainwiz.tui.widgets.plan_strip import PlanStrip
@@ -301,13 +301,16 @@ class PlanScreen(Screen[None]):
             self._change_request(states.with_changes(self.state.request, remedies[number - 1].changes))
 
     def _see_what_fits(self) -> None:
-        from trainwiz.tui.widgets.chooser import see_what_fits
+        from trainwiz.tui.widgets.chooser import FitChooser
 
-        see_what_fits(self.app, self.state, views.offers(self.state, FIELD_BY_ID["data"]), self._take_fit)
+        window = FitChooser(self.state, views.offers(self.state, FIELD_BY_ID["data"]))
 
-    async def _take_fit(self, request: PlanRequest) -> None:
-        self._change_request(request)
-        await self._go(states.go_to(self.state, REVIEW))
+        async def take(row: str | None) -> None:
+            if row is not None:
+                self._change_request(window.request_of(row))
+                await self._go(states.go_to(self.state, REVIEW))
+
+        self.app.push_screen(window, take)
 
     # Going from step to step and from field to field.
 
@@ -458,17 +461,18 @@ class PlanScreen(Screen[None]):
             self._wizard.exit(0)
 
     def _leave(self, way: str | None) -> None:
-        from trainwiz.tui.widgets.chooser import ask_and_save
+        from trainwiz.tui.widgets.chooser import SaveDialog
 
         if way == "quit":
             self._wizard.exit(0)
         elif way == "save":
-            ask_and_save(self.app, self.state.request)
+            self.app.push_screen(SaveDialog(self.state.request))
 
     def action_help(self) -> None:
-        from trainwiz.tui.screens.plan_command import help_card
+        from trainwiz.tui.screens.plan_command import help_parts
 
-        self.app.push_screen(help_card(self.state, self._spec))
+        title, parts = help_parts(self.state, self._spec, states.state_findings(self.state))
+        self.app.push_screen(HelpCard(title, parts, keys_of("plan", "app")))
 
     def action_copy_command(self) -> None:
         from trainwiz.tui.screens.plan_command import command_line

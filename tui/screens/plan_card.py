@@ -32,6 +32,7 @@ from trainwiz.tui.run_words import engine_problems
 from trainwiz.tui.text import count, duration, duration_range, gib, pad, size
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.frame import Window
+from trainwiz.tui.widgets.lists import level_sign
 from trainwiz.tui.widgets.monitor_panel import frame_title
 
 KEY_WIDTH = 34
@@ -144,9 +145,9 @@ def _findings(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
         yield Content()
         yield Content.styled(tr("Findings"), "bold")
     for finding in findings:
-        style = {"error": "$error", "warning": "$warning"}.get(str(finding.get("severity")), "$muted")
-        mark = {"error": marks.bad, "warning": marks.tight}.get(str(finding.get("severity")), marks.dot)
-        yield Content.assemble((mark, style), " ", plain_text(finding.get("message"), 500))
+        yield Content.assemble(
+            level_sign(str(finding.get("severity")), marks), " ", plain_text(finding.get("message"), 500)
+        )
 
 
 def _choices(plan: Mapping[str, Any]) -> Iterator[Content]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
@@ -30,7 +30,6 @@ from trainwiz.tui.widgets.lists import wrap
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.fit import Fits
-    from trainwiz.core.profile.save import SavedProfile
     from trainwiz.tui.app import TrainwizApp
 
 LABEL_WIDTH = 26
@@ -307,26 +306,13 @@ class FitChooser(Chooser):
         self._fill("")
 
 
-def see_what_fits(
-    app: App[Any], state: PlanState, data: Sequence[Offer], take: Callable[[PlanRequest], Awaitable[None]]
-) -> None:
-    """The window of it; `take` gets the run of the chosen row."""
-    window = FitChooser(state, data)
-
-    async def taken(row: str | None) -> None:
-        if row is not None:
-            await take(window.request_of(row))
-
-    app.push_screen(window, taken)
-
-
 LONGEST_NAME = 80
 LONGEST_MESSAGE = 400
 SHOWN_S = 8.0
 
 
-class SaveDialog(Window["SavedProfile"]):
-    """Keeps the choices as a profile. Answers what was saved, or None; a name that cannot be taken is said, and may be changed."""
+class SaveDialog(Window[None]):
+    """Keeps the choices as a profile and says how it is used; a name that cannot be taken is said, and may be changed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("edit")]
     AUTO_FOCUS = "Input"
@@ -362,24 +348,16 @@ class SaveDialog(Window["SavedProfile"]):
         problem = tr("Type a name.") if not name else ""
         if name:
             try:
-                self.dismiss(save_profile(name, self._request))
+                saved = save_profile(name, self._request)
+                words = tr("Saved {name}: trainwiz --profile {name}", name=saved.name)
+                self.app.notify(plain_text(words, LONGEST_MESSAGE), timeout=SHOWN_S, markup=False)
+                self.dismiss(None)
             except TrainwizError as error:
                 problem = " ".join(finding.message for finding in error.findings)
         self.query_one("#problem", Static).update(Content(plain_text(problem, LONGEST_MESSAGE)))
 
     def action_cancel(self) -> None:
         self.action_close()
-
-
-def ask_and_save(app: App[Any], request: PlanRequest) -> None:
-    """Ask for a name until it can be saved or the user leaves; then say how the profile is used."""
-
-    def say(saved: SavedProfile | None) -> None:
-        if saved is not None:
-            words = tr("Saved {name}: trainwiz --profile {name}", name=saved.name)
-            app.notify(plain_text(words, LONGEST_MESSAGE), timeout=SHOWN_S, markup=False)
-
-    app.push_screen(SaveDialog(request), say)
 
 
 def of_a_setup(request: PlanRequest) -> PlanRequest:

@@ -11,11 +11,11 @@ from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.text import GIB, duration, gib, pad, span, step_seconds
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.device_panel import device_line, part_of, share
+from trainwiz.tui.widgets.lists import level_sign
 from trainwiz.tui.widgets.monitor_panel import (
     SHORT,
     MonitorPanel,
     SnapshotView,
-    advice_sign,
     bar_meter,
     join_fitting,
     labelled,
@@ -252,5 +252,5 @@ class MonitorSummary(SnapshotView):
         lines = [device_line(snapshot), host_line(snapshot), join_fitting(token_parts(snapshot), width)]
         if snapshot.advice:
             worst = snapshot.advice[0]
-            lines.append(Content.assemble(advice_sign(worst.level, self.marks), " ", plain_text(worst.text)))
+            lines.append(Content.assemble(level_sign(worst.level, self.marks), " ", plain_text(worst.text)))
         return lines

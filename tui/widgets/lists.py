@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
+from trainwiz.tui.theme import Marks
 
 # What is painted anew: only the lines of a widget that read otherwise than before.
 
@@ -183,3 +184,9 @@ def hanging(content: Content, width: int, indent: int) -> list[Content]:
     rest = content[len(first.rstrip().plain) :]
     rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
     return [first, *(Content(" " * indent) + piece for piece in rest.wrap(max(10, width - indent)))]
+
+
+def level_sign(level: str, marks: Marks) -> tuple[str, str]:
+    """The mark before a finding or a piece of advice, and its colour."""
+    known = {"error": (marks.bad, "$error"), "warning": (marks.tight, "$warning"), "ok": (marks.ok, "$success")}
+    return known.get(level, (marks.dot, "$muted"))

@@ -36,7 +36,7 @@ from trainwiz.tui.screens.plan_state import PlanState, state_findings
 from trainwiz.tui.text import GIB, cells, count, deviation, duration_range, gib, pad, percent, size
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.field_row import RemedyButton
-from trainwiz.tui.widgets.lists import TextLines, hanging
+from trainwiz.tui.widgets.lists import TextLines, hanging, level_sign
 
 if TYPE_CHECKING:
     from trainwiz.core.errors import Finding, Remedy
@@ -352,12 +352,7 @@ def _placeholder(text: str) -> list[Content]:
 
 
 INDENT = "  "
-SEVERITY_STYLES = {"error": "$error", "warning": "$warning", "note": "$muted"}
 ARROW = "→"
-
-
-def severity_mark(severity: str, marks: Marks) -> str:
-    return {"error": marks.bad, "warning": marks.tight}.get(severity, marks.dot)
 
 
 def effect_words(before: Effect, after: Effect, marks: Marks) -> Content:
@@ -388,9 +383,9 @@ def remedy_lines(number: int, remedy: Remedy, effect: Content | None, width: int
 
 def finding_lines(finding: Finding, width: int, marks: Marks) -> list[Content]:
     """The sentence, and beneath it what can be done that no button does."""
-    style = SEVERITY_STYLES[finding.severity]
-    sign = (severity_mark(finding.severity, marks), style)
-    lines = hanging(Content.assemble(INDENT, sign, " ", plain_text(finding.message)), width, 4)
+    lines = hanging(
+        Content.assemble(INDENT, level_sign(finding.severity, marks), " ", plain_text(finding.message)), width, 4
+    )
     for remedy in finding.remedies:
         if not remedy.is_taken:
             words = Content.assemble("    ", (f"{marks.dot}  {plain_text(remedy.text)}", "$muted"))
