@@ -119,7 +119,11 @@ class PlanScreen(Screen[None]):
         for widget in self.query(focus_target(self.state, field_id)):
             self.set_focus(widget)
         # Rows that were just made have no place yet; with one, the focus is brought into view.
-        self.call_after_refresh(lambda: self.focused and self.focused.scroll_visible(animate=False))
+        self.call_after_refresh(self._show_focused)
+
+    def _show_focused(self) -> None:
+        if self.focused is not None:
+            self.focused.scroll_visible(animate=False)
 
     @property
     def _spec(self) -> Setting | None:
@@ -355,7 +359,7 @@ class PlanScreen(Screen[None]):
 
     def action_choose_step(self) -> None:
         """A list of the steps that were seen; the chosen one is shown."""
-        seen = [views.Offer(str(step), tr(name)) for step, name in enumerate(STEPS[: self.state.reached + 1])]
+        seen = [states.Offer(str(step), tr(name)) for step, name in enumerate(STEPS[: self.state.reached + 1])]
         self._choose(tr("Go to a step"), seen, str(self.state.step), self._to_step)
 
     async def _to_step(self, step: str | int | None) -> None:
