@@ -8,6 +8,7 @@ of a window is not in use (it comes back when the window closes).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,19 +18,23 @@ from textual.color import Color
 from textual.pilot import Pilot
 from textual.strip import Strip
 from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_fields import STEPS, TRAINING
 from trainwiz.tui.theme import PALETTES
+from trainwiz.tui.widgets.plan_panel import PlanPanel
+from trainwiz.tui.widgets.plan_strip import PlanStrip
 
-from tests.core.telemetry.written_run import NOW_S
-from tests.tui.monitor_states import target_of
-from tests.tui.test_monitor import until
-from tests.tui.test_monitor_snapshots import _frozen_world  # noqa: F401 -- the fixture holds for this file too
+from tests.tui.test_monitor_snapshots import _frozen_world, app_for, drawn
 from tests.tui.test_theme import contrast_ratio
-from tests.tui.wizard_parts import frozen_app, settled
+from tests.tui.wizard_parts import MISSING, FrozenReader, frozen, settled
 
 LEAST = 4.5
 HALF = 0.5
 """What a terminal makes of the attribute "dim", about."""
+
+
+frozen_world = _frozen_world
+"""A fixture for all tests here, too."""
 
 
 def is_text(character: str) -> bool:
@@ -134,14 +139,8 @@ async def faint_after_each(pilot: Pilot[Any], cases: tuple[tuple[str, ...], ...]
 
 @pytest.mark.parametrize("state", MONITOR_KEYS)
 async def test_monitor(state: str) -> None:
-    from trainwiz.tui.screens.monitor import MonitorScreen
-
-    target = target_of(state)
-    app = TrainwizApp(lambda: MonitorScreen(target, interval_s=3600.0, clock=lambda: NOW_S), ascii_only=False)
-    async with app.run_test(size=(120, 40)) as pilot:
-        screen = app.screen
-        assert isinstance(screen, MonitorScreen)
-        await until(pilot, lambda: screen.snapshot is not None and not screen._looking)
+    async with app_for(state, "dark").run_test(size=(120, 40)) as pilot:
+        await drawn(pilot)
         assert "\n".join(await faint_after_each(pilot, MONITOR_KEYS[state])) == ""
 
 
@@ -149,12 +148,28 @@ WINDOWS = (("f1",), ("slash", *"nothing at all"), ("colon",))
 
 
 async def test_wizard() -> None:
-    app = frozen_app()
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settled(pilot)
+    async with frozen(size=(80, 24)) as (_app, pilot):
         for step in STEPS:
             if step == STEPS[TRAINING]:
                 await pilot.press("space", *"x%", "enter")
             assert "\n".join(await faint_after_each(pilot, ((), *(WINDOWS if step == STEPS[0] else ())))) == ""
             await pilot.press("escape" if step == STEPS[TRAINING] else "enter", "enter")
             await settled(pilot)
+
+
+async def test_an_old_plan_is_dimmed_and_readable() -> None:
+    async with frozen(FrozenReader((MISSING,)), size=(120, 40)) as (app, pilot):
+        before = drawn_colours(app)
+        screen = app.screen
+        assert isinstance(screen, PlanScreen)
+        for view in (screen.query_one(PlanPanel), screen.query_one(PlanStrip)):
+            view.show(replace(screen.state, slow=True))
+        await pilot.pause()
+        await pilot.pause()
+        assert drawn_colours(app) != before
+        assert "\n".join(await faint_in_all_themes(pilot)) == ""
+
+
+def drawn_colours(app: TrainwizApp) -> list[tuple[str, str]]:
+    strips = app.screen._compositor.render_strips()
+    return [colours_of(segment.style) for strip in strips for segment in strip if segment.style and segment.style.color]

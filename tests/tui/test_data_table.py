@@ -130,7 +130,7 @@ async def test_keys_and_clicks_learn_from_a_column_with_text():
         assert app.screen.state.request.overrides[TEXT] == "id"
         app.screen._change_request(before)
         await settled(pilot)
-        column = str(found._lines(found.content_size.width)[2].plain).index("id")
+        column = str(found.lines_in(found.content_size.width)[2].plain).index("id")
         found.cursor = 0
         await pilot.click(found, offset=(column, 2))
         assert found.cursor == 1

@@ -15,8 +15,8 @@ from trainwiz.tui.screens.plan_fields import TRAINING
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.file_picker import FilePicker
 
-from tests.tui.wizard_keys import WIDE, go, keys_of_text, shown, to_field, type_into
-from tests.tui.wizard_parts import frozen_app, settled
+from tests.tui.wizard_keys import WIDE, go, keys_of_text, shown, to_field, type_into, until
+from tests.tui.wizard_parts import frozen, frozen_app, settled
 
 ACCELERATE = """compute_environment: LOCAL_MACHINE
 distributed_type: MULTI_GPU
@@ -46,13 +46,9 @@ async def opened(pilot) -> ImportCard:
 async def was_read(pilot) -> None:
     """Wait until what stands in the box was read."""
     card = pilot.app.screen
-    for _ in range(500):
-        await pilot.pause(0.01)
-        if card._read_text == card.box.text:
-            await pilot.pause()
-            await pilot.pause()
-            return
-    raise AssertionError("the text was never read")
+    await until(pilot, lambda: card._read_text == card.box.text)
+    await pilot.pause()
+    await pilot.pause()
 
 
 async def paste(pilot, text: str) -> None:
@@ -68,9 +64,7 @@ def plan_screen(app: TrainwizApp) -> PlanScreen:
 
 
 async def test_the_first_step_says_so_by_a_key_and_a_line():
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen() as (app, pilot):
         text = shown(app)
         assert "[ Import a file or a command ]" in text and "i import" in text
         await go(pilot, "down", "down", "enter")
@@ -119,9 +113,7 @@ async def test_the_name_can_be_chosen_and_one_that_is_taken_is_refused_in_place(
 
 
 async def test_values_of_ones_own_give_way_and_that_is_said_before():
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen() as (app, pilot):
         await to_field(pilot, "learning_rate")
         await type_into(pilot, "1e-3")
         await go(pilot, "enter")
@@ -198,10 +190,7 @@ async def test_a_file_can_be_picked_and_a_second_one_joins_it():
             picker = app.screen
             assert isinstance(picker, FilePicker)
             await pilot.press(*keys_of_text(name))
-            for _ in range(200):
-                await pilot.pause(0.01)
-                if [entry.name for entry in picker._view.shown] == [name]:
-                    break
+            await until(pilot, lambda picker=picker, name=name: [entry.name for entry in picker.shown] == [name])
             await pilot.press("enter")
             await pilot.pause()
         await was_read(pilot)

@@ -21,7 +21,7 @@ from trainwiz.tui.screens.plan_card import PlanCard
 from trainwiz.tui.screens.run_picker import RunPicker
 from trainwiz.tui.text import cells
 from trainwiz.tui.widgets.answers_panel import AnswersPanel
-from trainwiz.tui.widgets.chooser import Chooser
+from trainwiz.tui.widgets.chooser import ListWindow
 from trainwiz.tui.widgets.data_table import DataTable
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.field_row import FieldInput
@@ -40,7 +40,7 @@ OWNERS = {
     "monitor": MonitorScreen,
     "dialog": HelpCard,
     "confirm": AskDialog,
-    "list": Chooser,
+    "list": ListWindow,
     "browse": FilePicker,
     "columns": DataTable,
     "metric": MetricPanel,

@@ -8,12 +8,12 @@ from textual.app import ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
-from trainwiz.core.telemetry.log import LogFile, LogLine
+from trainwiz.core.telemetry.log import LogFile
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.log_card import LogCard, WholeLog
+from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.log_view import (
     MOST_LINES,
-    LinesLog,
     LogView,
     LogWindow,
     earlier,
@@ -24,7 +24,6 @@ from trainwiz.tui.widgets.log_view import (
     window_at_end,
 )
 
-from tests.each import each
 from tests.tui.test_monitor import until
 
 ERROR = "RuntimeError: CUDA error: out of memory"
@@ -39,7 +38,7 @@ class Blank(Screen[None]):
 def app_with(path: Path) -> TrainwizApp:
     app = TrainwizApp(Blank, ascii_only=False)
     app.animation_level = "none"
-    app.call_later(app.push_screen, LogCard("train.log", tuple, path))
+    app.call_later(app.push_screen, LogCard(path, UNICODE_MARKS))
     return app
 
 
@@ -164,15 +163,10 @@ def texts(window: LogWindow) -> list[str]:
     return [placed.line.text for placed in window.lines]
 
 
-@each("in_memory", [False, True])
-def test_a_window_moves_without_a_gap(tmp_path: Path, in_memory: bool) -> None:
+def test_a_window_moves_without_a_gap(tmp_path: Path) -> None:
     lines = [f"line {number}" for number in range(10_000)]
-    if in_memory:
-        kept = [LogLine(line) for line in lines]
-        log: LogFile | LinesLog = LinesLog(lambda: kept)
-    else:
-        (tmp_path / "log").write_text("\n".join(lines) + "\n")
-        log = LogFile(tmp_path / "log")
+    (tmp_path / "log").write_text("\n".join(lines) + "\n")
+    log = LogFile(tmp_path / "log")
     window = window_at_end(log, None)
     assert texts(window)[-1] == lines[-1] and window.at_end
     for move in (earlier, later):

@@ -10,13 +10,13 @@ from textual.widgets import Input, OptionList, Static
 from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.tui.run_words import first_choice, held_out_name, ordered_names
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.monitor_cards import MetricCard, RangeDialog, all_names, matching_names, metric_line
+from trainwiz.tui.screens.monitor_cards import MetricCard, RangeDialog, all_names, metric_line
 from trainwiz.tui.widgets.metric_panel import MetricPanel
 from trainwiz.tui.widgets.plot import Plot
 
 from tests.core.telemetry.written_run import write_lines, write_run
 from tests.each import each
-from tests.tui.test_monitor import WIDE, looked, monitor_app, plot_text, until
+from tests.tui.test_monitor import WIDE, looked, monitor_app, monitored, plot_text, until
 
 
 async def focused(pilot: Pilot) -> tuple[MonitorScreen, MetricPanel]:
@@ -122,8 +122,7 @@ async def test_any_metric_is_chosen_from_a_searched_list(tmp_path: Path) -> None
     more = {**{f"layer_{number}/norm": 1.5 + number for number in range(300)}, "[bold]\x1b[31mevil": 1.0}
     rows = [json.loads(line) | more for line in (folder / "metrics.jsonl").read_text().splitlines()]
     write_lines(folder / "metrics.jsonl", rows)
-    async with monitor_app(folder).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
+    async with monitored(folder) as (screen, pilot):
         await pilot.press("m")
         card = pilot.app.screen
         assert isinstance(card, MetricCard)
@@ -173,10 +172,7 @@ def test_the_order_of_metrics() -> None:
     assert firsts == ["run/train_loss", "lr", None]
 
 
-def test_the_list_is_narrowed_by_words_and_its_lines_fit() -> None:
-    names = ["train/loss", "loss", "eval_loss", "lr"]
-    assert matching_names(names, "loss") == ["loss", "train/loss", "eval_loss"]
-    assert matching_names(names, "tr ss") == ["train/loss"]
+def test_the_lines_of_the_list_fit() -> None:
     summary = MetricSummary(1e-4, 4, 12_000, -1.0, 2.5, 3)
     for width in (30, 50, 90):
         line = metric_line("a/very/" + "long/" * 30 + "name", summary, width)

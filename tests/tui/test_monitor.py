@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from textual.pilot import Pilot
 from trainwiz.core.run.folder import RunFolder
@@ -52,6 +54,15 @@ async def looked(pilot: Pilot) -> MonitorScreen:
     return screen
 
 
+@asynccontextmanager
+async def monitored(
+    folder: Path, *, size: tuple[int, int] = WIDE, **more: Any
+) -> AsyncIterator[tuple[MonitorScreen, Pilot]]:
+    """The monitor of a run on the screen, after its first look."""
+    async with monitor_app(folder, **more).run_test(size=size) as pilot:
+        yield await looked(pilot), pilot
+
+
 def plot_text(screen: MonitorScreen) -> str:
     return "\n".join("".join(text for text, _ in row) for row in screen.query_one(Plot).picture.rows)
 
@@ -62,8 +73,7 @@ def header_text(screen: MonitorScreen, width: int = 118) -> str:
 
 async def test_it_follows_the_files_and_many_lines_do_not_block(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", steps=10, log_every=1, max_steps=20)
-    async with monitor_app(folder, interval_s=0.05).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
+    async with monitored(folder, interval_s=0.05) as (screen, pilot):
         log = screen.query_one("#log", LogView)
         with (folder / "metrics.jsonl").open("a") as file:
             file.write('{"step": 11, "loss": 1.25}\n')
@@ -120,8 +130,7 @@ async def test_a_run_on_another_machine_cannot_be_stopped_and_says_so(tmp_path: 
     state = (folder / "state.json").read_text()
     supervisor = {"pid": os.getpid(), "create_time": time.time()}
     write_json(folder / "state.json", {**json.loads(state), "supervisor": supervisor, "heartbeat_s": time.time()})
-    async with monitor_app(folder).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
+    async with monitored(folder) as (screen, pilot):
         await pilot.press("s", "enter")
         await until(pilot, lambda: bool(pilot.app._notifications))
         assert pilot.app.screen is screen
@@ -173,8 +182,7 @@ async def test_every_size_shows_status_and_keys_and_hostile_names_stay_text(tmp_
     folder = write_run(tmp_path / "run", log="[red]\x1b]0;owned\x07[/red] [@click=app.quit]x[/]\n")
     rows = [{**row, "[bold]\x1b[31mloss": 1.0} for row in metric_rows(5, 4, 1.0)]
     write_lines(folder / "metrics.jsonl", [{name: row[name] for name in row if name != "loss"} for row in rows])
-    async with monitor_app(folder).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
+    async with monitored(folder) as (screen, pilot):
         assert screen.query_one("#log", LogView).shown_lines == ["[red][/red] [@click=app.quit]x[/]"]
         panel = screen.query_one(MetricPanel)
         for _ in range(12):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from textual.pilot import Pilot
 from textual.widget import Widget
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.metrics import NO_PACE, MetricSummary
@@ -21,7 +20,8 @@ from trainwiz.tui.widgets.metric_panel import MetricPanel
 
 from tests.core.telemetry.written_run import GIB, write_run
 from tests.each import each
-from tests.tui.test_monitor import WIDE, looked, monitor_app, screen_of
+from tests.tui.test_monitor import WIDE, monitored, screen_of
+from tests.tui.wizard_keys import shown as screen_text
 
 
 def shown(screen: MonitorScreen) -> list[Widget]:
@@ -29,14 +29,8 @@ def shown(screen: MonitorScreen) -> list[Widget]:
     return [panel for panel in screen.panels if panel.is_on_screen and panel.region.area > 0]
 
 
-def text_of(pilot: Pilot) -> str:
-    """What stands on the terminal."""
-    return "\n".join(strip.text for strip in pilot.app.screen._compositor.render_strips())
-
-
 async def test_a_panel_has_the_screen_alone_and_gives_it_back(tmp_path: Path) -> None:
-    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
+    async with monitored(write_run(tmp_path / "run")) as (screen, pilot):
         for size in ((20, 6), (80, 24), WIDE):
             await pilot.resize_terminal(*size)
             await pilot.pause(0.05)
@@ -62,8 +56,7 @@ async def test_a_panel_has_the_screen_alone_and_gives_it_back(tmp_path: Path) ->
 
 
 async def test_a_folded_panel_leaves_its_room_to_the_others(tmp_path: Path) -> None:
-    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
+    async with monitored(write_run(tmp_path / "run")) as (screen, pilot):
         plot, pace = screen.query_one(MetricPanel), screen.query_one(PacePanel)
         await pilot.press("f")
         assert not screen.query(".-folded")
@@ -73,7 +66,7 @@ async def test_a_folded_panel_leaves_its_room_to_the_others(tmp_path: Path) -> N
         await pilot.pause()
         assert screen.focused is pace
         assert (plot.region.height, pace.region.height) == (heights[0] + heights[1] - 1, 1)
-        assert "speed" in text_of(pilot) and "tokens/s" not in text_of(pilot)
+        assert "speed" in screen_text(pilot.app) and "tokens/s" not in screen_text(pilot.app)
         await pilot.press("f")
         await pilot.pause()
         assert (plot.region.height, pace.region.height) == heights
@@ -88,16 +81,15 @@ async def test_a_folded_panel_leaves_its_room_to_the_others(tmp_path: Path) -> N
 
 
 async def test_the_focus_is_told_without_a_colour_and_resizing_keeps_it(tmp_path: Path) -> None:
-    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
+    async with monitored(write_run(tmp_path / "run")) as (screen, pilot):
         host = screen.query_one(HostPanel)
-        assert "▸" not in text_of(pilot)
+        assert "▸" not in screen_text(pilot.app)
         titles = ("loss", "speed", "GPU 0", "RAM and disk", "advice", "log")
         for panel, title in zip(screen.panels[:-1], titles, strict=True):
             await pilot.press("tab")
             await pilot.pause()
-            assert screen.focused is panel and text_of(pilot).count("▸") == 1
-            assert f"▸ {title}" in text_of(pilot)
+            assert screen.focused is panel and screen_text(pilot.app).count("▸") == 1
+            assert f"▸ {title}" in screen_text(pilot.app)
         await pilot.press("shift+tab", "shift+tab")
         assert screen.focused is host
         for size in ((60, 20), (20, 6), WIDE):
@@ -112,8 +104,7 @@ async def test_the_focus_is_told_without_a_colour_and_resizing_keeps_it(tmp_path
 
 
 async def test_a_click_on_the_key_bar_does_what_the_key_does(tmp_path: Path) -> None:
-    async with monitor_app(write_run(tmp_path / "run", gpus=8)).run_test(size=(200, 50)) as pilot:
-        screen = await looked(pilot)
+    async with monitored(write_run(tmp_path / "run", gpus=8), size=(200, 50)) as (screen, pilot):
         bar = screen.query_one(KeyBar)
         place = str(bar.render()).index(" log") + 1
         await pilot.click(KeyBar, offset=(place, 0))
@@ -129,13 +120,13 @@ async def test_a_click_on_the_key_bar_does_what_the_key_does(tmp_path: Path) -> 
         await pilot.click(KeyBar, offset=(place, 0))
         await pilot.pause(0.2)
         assert isinstance(pilot.app.screen, GpuCard)
-        assert "GPU 2 · RTX 2080 SUPER" in text_of(pilot) and "UUID     GPU-2" in text_of(pilot)
+        assert "GPU 2 · RTX 2080 SUPER" in screen_text(pilot.app) and "UUID     GPU-2" in screen_text(pilot.app)
         await pilot.press("left")
         # A key with a negative number in its action is no markup.
         place = str(pilot.app.screen.query_one(KeyBar).render()).index("previous GPU") + 1
         await pilot.click(KeyBar, offset=(place, 0))
         await pilot.pause(0.2)
-        assert "UUID     GPU-0" in text_of(pilot)
+        assert "UUID     GPU-0" in screen_text(pilot.app)
         await pilot.press("escape")
         assert screen_of(pilot) is pilot.app.screen
 

@@ -19,6 +19,7 @@ from trainwiz.tui.widgets.log_view import LogView
 from tests.core.telemetry.written_run import NOW_S
 from tests.tui.monitor_states import RecordedProcess, target_of
 from tests.tui.test_monitor import until
+from tests.tui.wizard_keys import shown as screen_text
 
 BASELINE_TEXTUAL = "8.2.8"
 needs_baseline = pytest.mark.skipif(
@@ -65,12 +66,6 @@ async def drawn(pilot: Pilot) -> None:
     log = screen.query_one("#log", LogView)
     await until(pilot, lambda: not log.shown_lines or log.scroll_offset.y == log.max_scroll_y)
     await pilot.pause(0.1)
-
-
-def screen_text(app: TrainwizApp) -> str:
-    """All that is on the screen, as a terminal shows it."""
-    strips = app.screen._compositor.render_strips()
-    return "\n".join(strip.text for strip in strips)
 
 
 @needs_baseline

@@ -9,9 +9,10 @@ from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 from trainwiz.tui.screens.monitor_cards import GpuCard
 from trainwiz.tui.screens.plan_card import PlanCard
+from trainwiz.tui.widgets.host_panel import HostPanel
 
 from tests.core.telemetry.written_run import write_run
-from tests.tui.test_monitor import WIDE, looked, monitor_app, until
+from tests.tui.test_monitor import monitored, screen_of, until
 
 
 async def opened(pilot: Pilot, key: str = "colon") -> CommandPalette:
@@ -37,8 +38,7 @@ async def find(pilot: Pilot, words: str, first: str) -> None:
 
 
 async def test_it_lists_what_works_now_with_its_key(tmp_path: Path) -> None:
-    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
+    async with monitored(write_run(tmp_path / "run")) as (screen, pilot):
         palette = await opened(pilot, "ctrl+p")
         wanted = [row for row in screen.key_rows() if row.id != "app.palette"]
         await until(pilot, lambda: len(listed(palette)) == len(wanted))
@@ -49,15 +49,17 @@ async def test_it_lists_what_works_now_with_its_key(tmp_path: Path) -> None:
 
 
 async def test_it_does_what_the_key_does(tmp_path: Path) -> None:
-    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
-        await looked(pilot)
+    async with monitored(write_run(tmp_path / "run")) as (_, pilot):
         await find(pilot, "plan", "plan (p)")
         await until(pilot, lambda: isinstance(pilot.app.screen, PlanCard))
+        # A panel is found by its name.
+        await pilot.press("escape")
+        await find(pilot, "RAM", "RAM and disk (4)")
+        await until(pilot, lambda: isinstance(screen_of(pilot).alone, HostPanel))
 
 
 async def test_an_action_of_the_focused_panel_is_done_there(tmp_path: Path) -> None:
-    async with monitor_app(write_run(tmp_path / "run", gpus=8)).run_test(size=WIDE) as pilot:
-        await looked(pilot)
+    async with monitored(write_run(tmp_path / "run", gpus=8)) as (_, pilot):
         await pilot.press("tab", "tab", "tab")
         await find(pilot, "next GPU", "next GPU (down)")
         await pilot.press("enter")

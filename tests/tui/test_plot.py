@@ -223,11 +223,17 @@ def test_what_cannot_be_a_range_is_said_in_a_sentence(text: str, sentence: str) 
     assert str(error.value).endswith(".")
 
 
-def test_a_range_follows_the_run_where_its_end_is_open() -> None:
-    assert StepRange(share=0.2).ends(0, 1000) == (800, None)
-    assert StepRange(length=300).ends(0, 2000) == (1700, None)
-    assert StepRange(length=300).ends(0, 100) == (0, None)
-    assert StepRange(first=400).ends(0, 2000) == (400, None)
+def test_a_range_follows_the_run_where_its_end_is_open_and_zoom_goes_round() -> None:
+    ranges = (StepRange(share=0.2), StepRange(length=300), StepRange(length=3000), StepRange(first=400))
+    assert [shown.ends(0, 1000) for shown in ranges] == [(800, None), (700, None), (0, None), (400, None)]
+    zooms = [
+        StepRange(),
+        StepRange().next_zoom(),
+        StepRange().next_zoom().next_zoom(),
+        StepRange(share=0.04).next_zoom(),
+    ]
+    assert [zoom.words() for zoom in zooms] == ["", "last 20%", "last 4%", ""]
+    assert StepRange(100, 200).next_zoom().words() == "last 20%"
 
 
 def test_narrower_wider_left_and_right() -> None:
@@ -245,14 +251,6 @@ def test_narrower_wider_left_and_right() -> None:
         narrow = narrow.resized(0.5, 0, 1000, about=999)
     first, last = narrow.ends(0, 1000)
     assert first is not None and first < (1000 if last is None else last) <= 1000, "it never vanishes"
-
-
-def test_zoom_goes_round() -> None:
-    shown = [StepRange()]
-    for _ in range(3):
-        shown.append(shown[-1].next_zoom())
-    assert [item.words() for item in shown] == ["", "last 20%", "last 4%", ""]
-    assert StepRange(100, 200).next_zoom().words() == "last 20%"
 
 
 def test_the_cursor_reads_what_was_logged_and_never_stands_still() -> None:

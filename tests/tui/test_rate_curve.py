@@ -9,7 +9,7 @@ from trainwiz.tui.widgets.plan_charts import rate_lines, rate_picture
 
 from tests.each import each
 from tests.tui.wizard_keys import go, shown, to_field, type_into
-from tests.tui.wizard_parts import frozen_app, settled
+from tests.tui.wizard_parts import frozen, settled
 
 
 def schedule(steps: int = 1000, **values: object) -> RateSchedule:
@@ -46,9 +46,7 @@ def test_no_schedule_is_too_short_or_too_long(steps, warmup, kind, glyphs):
 
 
 async def test_the_curve_follows_what_is_typed():
-    app = frozen_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settled(pilot)
+    async with frozen(size=(120, 40)) as (app, pilot):
         await to_field(pilot, "schedule")
         assert "Linear decay from 4e-4 to 0 at step" in shown(app)
         await go(pilot, "right")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.app import App
@@ -20,7 +22,6 @@ from trainwiz.core.telemetry.target import Target
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.cli import main
 from trainwiz.tui.run_words import now_words, with_checkpoint_words
-from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.monitor_cards import AskDialog, CommandCard
 from trainwiz.tui.widgets.field_row import ActionButton
@@ -42,6 +43,15 @@ def of(folder: Path, replay_speed: float | None = None) -> Target:
     return Target("run", folder, folder.name, replay_speed=replay_speed)
 
 
+@asynccontextmanager
+async def monitored(
+    target: Target, *, size: tuple[int, int] = WIDE, **more: Any
+) -> AsyncIterator[tuple[MonitorScreen, Pilot[int]]]:
+    """The monitor of a run on the screen, after its first look."""
+    async with monitor_app(target, **more).run_test(size=size) as pilot:
+        yield await looked(pilot), pilot
+
+
 def said(app: App[int]) -> list[str]:
     return [notice.message for notice in app._notifications]
 
@@ -57,8 +67,7 @@ def words_of(pilot: Pilot[int], selector: str) -> str:
 async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     write_checkpoint(folder, 1580)
-    async with monitor_app(of(folder)).run_test(size=(60, 20)) as pilot:
-        screen = await looked(pilot)
+    async with monitored(of(folder), size=(60, 20)) as (screen, pilot):
         # The key decides which way is offered first.
         for key, focused in (("S", "now"), ("s", "checkpoint")):
             await pilot.press(key)
@@ -120,8 +129,7 @@ def test_what_a_stop_at_once_loses_in_words(cost: StopCost, words: str) -> None:
 async def test_the_command_is_shown_and_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path / "run", status="stopped")
     (folder / "launch.sh").write_text('#!/bin/bash\nexec accelerate launch -m \\\n  x . "$@"\n')
-    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
-        await looked(pilot)
+    async with monitored(of(folder)) as (_, pilot):
         await pilot.press("c")
         assert isinstance(pilot.app.screen, CommandCard)
         assert pilot.app.clipboard == f"bash {folder}/launch.sh"
@@ -137,8 +145,7 @@ async def test_resume_asks_and_what_cannot_be_resumed_is_a_sentence(tmp_path: Pa
     folder = write_run(tmp_path / "run", status="stopped")
     write_checkpoint(folder, 1600)
     before = (folder / "state.json").read_bytes()
-    async with monitor_app(of(folder)).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
+    async with monitored(of(folder)) as (screen, pilot):
         await pilot.press("r")
         assert isinstance(pilot.app.screen, AskDialog)
         await until(pilot, lambda: "checkpoint-1600 (step 1,600)" in asked(pilot))
@@ -153,12 +160,10 @@ async def test_resume_asks_and_what_cannot_be_resumed_is_a_sentence(tmp_path: Pa
 async def test_a_replay_is_held_refuses_what_changes_the_run_and_shows_no_future(tmp_path: Path) -> None:
     log = "".join(f"step {step}/80  loss 2.5\n" for step in range(4, 81, 4))
     folder = write_run(tmp_path / "run", status="finished", steps=20, log=log)
-    async with monitor_app(of(folder), readonly=True).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
+    async with monitored(of(folder), readonly=True) as (screen, pilot):
         await pilot.press("s", "r")
         assert pilot.app.screen is screen and all("read-only" in message for message in said(pilot.app))
-    async with monitor_app(of(folder, replay_speed=0.001)).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
+    async with monitored(of(folder, replay_speed=0.001)) as (screen, pilot):
         for key in "sr":
             await pilot.press(key)
             assert pilot.app.screen is screen
@@ -167,8 +172,8 @@ async def test_a_replay_is_held_refuses_what_changes_the_run_and_shows_no_future
         await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.replay_speed == 0.0)
         await pilot.press("l")
         await pilot.pause(0.5)
-        assert isinstance(pilot.app.screen, LogCard)
-        shown = pilot.app.screen.query_one(LogView).shown_lines
+        assert screen.alone is screen.query_one(LogView)
+        shown = screen.query_one(LogView).shown_lines
         assert not [line for line in shown if line.startswith("step 80/80")]
         assert all(line in log.splitlines()[:1] for line in shown if line.startswith("step"))
 
@@ -190,8 +195,7 @@ async def test_a_detached_run_goes_on_alone_and_is_stopped_and_resumed_from_the_
     arguments = ("--yes", *SMALL, "--max-steps", "200", "--output-dir", "run", "--detach", "--plain")
     assert main(arguments) == 0 and "trainwiz monitor run" in capsys.readouterr().out
     run = RunFolder(own_folder / "run")
-    async with monitor_app(of(run.path), clock=time.time).run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
+    async with monitored(of(run.path), clock=time.time) as (screen, pilot):
         await until(pilot, lambda: screen.snapshot is not None and (screen.snapshot.step or 0) >= 3, 600)
         await pilot.press("s", "enter")
         await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status == "stopped", 600)

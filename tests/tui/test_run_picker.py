@@ -18,6 +18,7 @@ from trainwiz.tui.screens.run_picker import RunPicker
 from trainwiz.tui.widgets.frame import HelpCard
 
 from tests.core.telemetry.written_run import NOW_S, write_run
+from tests.tui.test_monitor import until
 
 
 def found(folder: Path, status: str = "running", **more: object) -> Found:
@@ -32,12 +33,9 @@ def picker_app(find: Callable[[], list[Found]]) -> TrainwizApp:
 
 
 async def listed(pilot: Pilot[int], count: int) -> list[str]:
-    for _ in range(200):
-        options = pilot.app.screen.query_one(OptionList)
-        if options.option_count == count:
-            return [str(options.get_option_at_index(index).prompt) for index in range(count)]
-        await pilot.pause(0.05)
-    raise AssertionError("the list did not come")
+    options = pilot.app.screen.query_one(OptionList)
+    await until(pilot, lambda: options.option_count == count)
+    return [str(options.get_option_at_index(index).prompt) for index in range(count)]
 
 
 def title(pilot: Pilot[int]) -> str:
@@ -92,10 +90,6 @@ async def test_it_follows_what_happens_and_keeps_the_mark(tmp_path: Path, monkey
         await pilot.press("enter")
         assert isinstance(pilot.app.screen, RunPicker)
         fails.append(True)
-        for _ in range(100):
-            await pilot.pause(0.05)
-            if "cannot be read" in title(pilot):
-                break
-        assert title(pilot) == "The folder runs cannot be read."
+        await until(pilot, lambda: title(pilot) == "The folder runs cannot be read.")
         await pilot.press("escape")
     assert pilot.app.return_value == 0

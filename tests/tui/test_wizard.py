@@ -20,7 +20,7 @@ from trainwiz.tui.widgets.field_row import ActionButton, FieldRow
 from trainwiz.tui.widgets.frame import HelpCard
 
 from tests.tui.wizard_keys import WIDE, Typist, go, shown, to_field, type_into
-from tests.tui.wizard_parts import MISSING, FrozenReader, frozen_app, settled
+from tests.tui.wizard_parts import MISSING, FrozenReader, frozen, settled
 
 
 @pytest.fixture
@@ -34,9 +34,7 @@ def started(monkeypatch) -> list[tuple[str, object]]:
 
 
 async def test_the_first_screen_the_five_steps_back_and_help():
-    app = frozen_app()
-    async with app.run_test(size=(120, 60)) as pilot:
-        await settled(pilot)
+    async with frozen(size=(120, 60)) as (app, pilot):
         assert app.screen.state.step == HARDWARE
         assert "[bold]here[/bold]" in shown(app), "text from outside is never markup"
         for step in (MODEL, DATA):
@@ -70,9 +68,7 @@ async def test_the_first_screen_the_five_steps_back_and_help():
 
 
 async def test_the_first_screen_has_few_figures_and_v_shows_the_rest():
-    app = frozen_app(FrozenReader(findings=()))
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen(FrozenReader(findings=())) as (app, pilot):
         drawn = shown(app)
         # The names of keys and models and the numbers of the steps are not figures.
         figures = re.findall(r"(?<![\w-])\d[\d.,]*", re.sub(r"(?m)^ \d |2080|GPU 0", "", drawn))
@@ -85,9 +81,7 @@ async def test_the_first_screen_has_few_figures_and_v_shows_the_rest():
 
 
 async def test_the_plan_is_on_the_screen_at_every_size_and_what_is_typed_stays():
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen() as (app, pilot):
         await go(pilot, "enter", "enter", "enter")
         for width, height in ((60, 20), (20, 5), (200, 60)):
             await pilot.resize_terminal(width, height)
@@ -113,9 +107,7 @@ async def test_the_plan_is_on_the_screen_at_every_size_and_what_is_typed_stays()
 
 
 async def test_a_start_that_is_not_possible_says_why_and_writes_nothing(started):
-    app = frozen_app(FrozenReader(findings=(MISSING,)))
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen(FrozenReader(findings=(MISSING,))) as (app, pilot):
         await go(pilot, "f5")
         assert app.screen.state.step == REVIEW and started == []
         text = shown(app)
@@ -128,9 +120,7 @@ async def test_a_start_that_is_not_possible_says_why_and_writes_nothing(started)
 
 async def test_a_request_that_cannot_be_planned_keeps_the_old_plan_and_names_the_field():
     reader = FrozenReader()
-    app = frozen_app(reader)
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen(reader) as (app, pilot):
         await to_field(pilot, "learning_rate")
         reader.problem = (Finding("bad_value", "error", "training.learning_rate", "It must be 10 or less."),)
         await type_into(pilot, "99")
@@ -147,9 +137,7 @@ async def test_a_request_that_cannot_be_planned_keeps_the_old_plan_and_names_the
 async def test_a_failed_start_is_a_sentence_and_a_detached_one_leaves_with_the_folder(monkeypatch, tmp_path):
     answers = [{"problem": "The disk is full."}, {"folder": RunFolder(tmp_path / "run")}]
     monkeypatch.setattr(plan_starter, "start_plan", lambda kind, plan, request, said: Started(kind, **answers.pop(0)))
-    app = frozen_app(FrozenReader(findings=()), at_review=True)
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen(FrozenReader(findings=()), at_review=True) as (app, pilot):
         await go(pilot, "enter")
         await app.workers.wait_for_complete()
         await pilot.pause()
@@ -168,9 +156,7 @@ async def test_a_failure_that_nobody_foresaw_is_a_sentence():
                 raise ZeroDivisionError("of all things [bold]")
             yield from super().read(request, is_cancelled)
 
-    app = frozen_app(Broken())
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen(Broken()) as (app, pilot):
         await go(pilot, "1")
         assert "ZeroDivisionError: of all things [bold]" in shown(app) and "3,906 sequences" in shown(app)
         await go(pilot, "enter")
@@ -181,9 +167,7 @@ async def test_a_failure_that_nobody_foresaw_is_a_sentence():
 
 
 async def test_a_number_is_typed_planned_taken_back_and_refused():
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen() as (app, pilot):
         row = await to_field(pilot, "micro_batch")
         await type_into(pilot, "9")
         await settled(pilot)
@@ -208,9 +192,10 @@ async def test_a_number_is_typed_planned_taken_back_and_refused():
 
 async def test_a_field_is_found_by_its_name_and_lists_are_searched_or_turned():
     reader = FrozenReader()
-    app = frozen_app(reader, request=PlanRequest(profile="p", overrides={"data.sources.0.text_column": "old"}))
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen(reader, request=PlanRequest(profile="p", overrides={"data.sources.0.text_column": "old"})) as (
+        app,
+        pilot,
+    ):
         await pilot.press("slash")
         await pilot.pause()
         offers = app.screen._offers
@@ -243,9 +228,7 @@ async def test_a_field_is_found_by_its_name_and_lists_are_searched_or_turned():
 
 
 async def test_q_is_a_letter_in_an_editor_and_a_paste_of_a_megabyte_is_cut():
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen() as (app, pilot):
         await to_field(pilot, "name")
         await type_into(pilot, "q1")
         entry = app.screen.query_one(Input)
@@ -259,9 +242,7 @@ async def test_q_is_a_letter_in_an_editor_and_a_paste_of_a_megabyte_is_cut():
 
 async def test_one_click_of_a_real_mouse_opens_a_row_below_the_focused_one():
     """Its button comes up later than it goes down, and the row with the focus has more lines than without."""
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen() as (app, pilot):
         await to_field(pilot, "precision")
         below = pilot.app.screen.query_one("#field-attention", FieldRow)
         long = "a reason that takes many words, and with them more lines than a row without the focus has for it"
@@ -277,9 +258,7 @@ async def test_one_click_of_a_real_mouse_opens_a_row_below_the_focused_one():
 
 
 async def test_quitting_asks_only_where_something_would_be_lost():
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen() as (app, pilot):
         await Typist(pilot).change("Seed", "7")
         await go(pilot, "q")
         assert isinstance(app.screen, Chooser) and "1 chosen value is not saved" in shown(app)
@@ -291,9 +270,7 @@ async def test_quitting_asks_only_where_something_would_be_lost():
 
 
 async def test_a_step_that_was_seen_is_gone_to_by_g_and_by_a_click():
-    app = frozen_app()
-    async with app.run_test(size=(60, 20)) as pilot:
-        await settled(pilot)
+    async with frozen(size=(60, 20)) as (app, pilot):
         rail = app.screen.query_one("#rail")
         await pilot.click("#rail", offset=(str(rail.render()).index("3"), 0))
         await settled(pilot)

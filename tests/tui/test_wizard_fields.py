@@ -34,7 +34,7 @@ from trainwiz.tui.widgets.step_part import StepPart
 
 from tests.each import each
 from tests.tui.wizard_keys import WIDE, go
-from tests.tui.wizard_parts import MISSING, frozen_app, make_frozen_plan, plain, settled
+from tests.tui.wizard_parts import MISSING, frozen, frozen_app, make_frozen_plan, plain, settled
 
 NO_FIELD = {
     "data.sources": "name, columns and rows of the first source are fields; several are mixed in a profile",
@@ -277,9 +277,7 @@ def test_the_plan_names_targets_what_takes_time_and_what_several_machines_send()
 
 
 async def test_slash_reaches_every_field_that_means_something_and_brings_it_into_view() -> None:
-    app = frozen_app()
-    async with app.run_test(size=(100, 30)) as pilot:
-        await settled(pilot)
+    async with frozen(size=(100, 30)) as (app, pilot):
         there = [spec for spec in FIELDS if applies(spec, app.screen.state.plan)]
         listed = {offer.value for offer in findable_fields(app.screen.state)}
         assert listed == {spec.id for spec in there}

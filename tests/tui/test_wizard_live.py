@@ -23,8 +23,8 @@ from trainwiz.tui.widgets.field_row import RemedyButton
 from trainwiz.tui.widgets.lists import TextLines
 from trainwiz.tui.widgets.plan_panel import effect_words, part_lines
 
-from tests.tui.wizard_keys import WIDE, go, shown, to_field, type_into, until
-from tests.tui.wizard_parts import GIB, FrozenReader, frozen_app, settled
+from tests.tui.wizard_keys import go, shown, to_field, type_into, until
+from tests.tui.wizard_parts import GIB, FrozenReader, frozen, settled
 
 KEY_GAP_S = 0.03
 
@@ -68,9 +68,7 @@ async def test_twelve_fast_keys_are_a_few_plans_and_the_last_one_always(monkeypa
     monkeypatch.setattr(plan_maker, "BURST_S", 10 * plan_maker.BURST_S)
     monkeypatch.setattr(plan_maker, "TYPING_PAUSE_S", 10 * plan_maker.TYPING_PAUSE_S)
     reader = CountingReader(findings=())
-    app = frozen_app(reader)
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen(reader) as (app, pilot):
         await to_field(pilot, "steps")
         await pilot.press("space")
         await pilot.press("backspace")
@@ -87,9 +85,7 @@ async def test_twelve_fast_keys_are_a_few_plans_and_the_last_one_always(monkeypa
 async def test_the_first_key_does_not_wait_for_a_second_one(monkeypatch):
     monkeypatch.setattr("trainwiz.tui.screens.plan_maker.TYPING_PAUSE_S", 30.0)
     monkeypatch.setattr("trainwiz.tui.screens.plan_maker.BURST_S", 0.05)
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen() as (app, pilot):
         await to_field(pilot, "micro_batch")
         await asyncio.sleep(0.1)
         await type_into(pilot, "9")
@@ -177,9 +173,7 @@ async def test_better_figures_of_an_old_request_end_before_the_new_one_is_planne
             self.ended.set()
 
     reader = Improving()
-    app = frozen_app(reader)
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen(reader) as (app, _pilot):
         assert await asyncio.to_thread(reader.improves.wait, 100) and not reader.ended.is_set()
         reader.may_answer.clear()
         app.screen._change_request(PlanRequest(profile="2080super", overrides={"training.max_steps": 7}))
@@ -190,9 +184,7 @@ async def test_better_figures_of_an_old_request_end_before_the_new_one_is_planne
 
 
 async def test_a_remedy_is_a_button_for_mouse_and_keyboard():
-    app = frozen_app()
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen() as (app, pilot):
         assert "1  apply: 2,000 steps" in shown(app)
         app.screen.query_one("#remedy-2", RemedyButton).focus()
         await go(pilot, "enter")
@@ -216,9 +208,7 @@ def is_dimmed(app) -> bool:
 
 async def test_an_old_plan_is_dimmed_and_never_blank():
     reader = HeldReader()
-    app = frozen_app(reader)
-    async with app.run_test(size=WIDE) as pilot:
-        await settled(pilot)
+    async with frozen(reader) as (app, pilot):
         await to_field(pilot, "micro_batch")
         reader.may_answer.clear()
         await type_into(pilot, "7")
@@ -251,9 +241,7 @@ class LaterReader(FrozenReader):
 
 async def test_a_screen_that_is_left_alone_says_when_a_start_now_would_be_done(monkeypatch):
     monkeypatch.setattr(plan_screen, "DATED_EVERY_S", 0.2)
-    app = frozen_app(LaterReader(findings=()), at_review=True)
-    async with app.run_test(size=(160, 60)) as pilot:
-        await settled(pilot)
+    async with frozen(LaterReader(findings=()), at_review=True, size=(160, 60)) as (_app, pilot):
         first = pilot.app.screen.state.reading.read_at
         await until(pilot, lambda: pilot.app.screen.state.reading.read_at > first)
         await pilot.pause()

@@ -22,10 +22,9 @@ from trainwiz.tui.screens import plan_command as plan_starter
 from trainwiz.tui.screens import plan_reader
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import Started, command_line, help_parts, start_plan
-from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, parse_field
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import PlanState, field_problem, with_values
-from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.frame import rail_lines, wrong_steps
 from trainwiz.tui.widgets.plan_panel import panel_lines
@@ -119,7 +118,7 @@ def test_what_is_asked_wrongly_is_findings_and_no_plan(reader, request_, words):
     assert any(words in finding.message for finding in reading.findings)
 
 
-def test_write_only_starts_nothing_and_a_taken_folder_is_a_sentence(reader, tmp_path):
+def test_a_run_is_written_where_the_review_said_and_a_taken_folder_is_a_sentence(reader, tmp_path):
     request = PlanRequest(profile="cpu-demo", output_dir=str(tmp_path / "run"))
     plan = last(reader, request).plan
     started = start_plan("write", plan, request)
@@ -128,6 +127,10 @@ def test_write_only_starts_nothing_and_a_taken_folder_is_a_sentence(reader, tmp_
     assert str(tmp_path / "run") in started.words
     again = start_plan("write", plan, request)
     assert again.folder is None and "already contains a run" in again.problem
+    # The name has the minute in it; what was said stays true when that minute is over, but for one that is taken.
+    free, said = PlanRequest(profile="cpu-demo"), "runs/2026-01-02_0304-cpu-demo"
+    first, second = (start_plan("write", plan, free, said) for _ in range(2))
+    assert first.folder.path == Path(said) and second.problem == "" and second.folder.path != Path(said)
 
 
 def test_a_folder_below_home_is_the_same_on_the_screen_in_the_command_and_on_the_disk(reader, tmp_path, monkeypatch):
@@ -153,15 +156,6 @@ def test_the_disk_is_that_of_the_folder_and_of_runs_again_when_it_is_taken_back(
     here = last(own, PlanRequest(profile="cpu-demo")).plan
     assert [plan.memory.disk_capacity_bytes for plan in (there, here)] == [5 * 2**30, 7 * 2**30]
     assert [request.output_dir for request in probed] == [None]
-
-
-def test_a_run_goes_where_the_review_said(reader, tmp_path):
-    """The name has the minute in it; what was said stays true when that minute is over."""
-    request = PlanRequest(profile="cpu-demo")
-    plan, said = last(reader, request).plan, "runs/2026-01-02_0304-cpu-demo"
-    assert start_plan("write", plan, request, said).folder.path == Path(said)
-    taken = start_plan("write", plan, request, said)
-    assert taken.problem == "" and taken.folder.path != Path(said)
 
 
 def test_a_plan_that_stands_for_a_while_is_dated_again(tmp_path):
@@ -246,18 +240,6 @@ def test_a_broken_file_is_said_under_its_field_on_the_rail_and_first_in_the_help
     assert parts[0][0] == "Problem" and said in parts[0][1]
     sound = PlanRequest(profile="cpu-demo")
     assert field_problem(PlanState(sound, reading=last(reader, sound)), FIELD_BY_ID["data"]) == ""
-
-
-def test_epochs_that_were_asked_for_stay_epochs_beside_the_steps_that_they_come_to(reader):
-    spec = FIELD_BY_ID["steps"]
-    request = with_values(PlanRequest(profile="cpu-demo"), spec, {"training.epochs": 2.0})
-    state = PlanState(request, reading=last(reader, request), updating=False)
-    assert state.plan.config.training.max_steps == 62
-    view = field_view(state, spec, UNICODE_MARKS)
-    assert (view.value, view.origin) == ("2 epochs", "you")
-    assert parse_field(spec, "3", state.plan.config) == {"training.epochs": 3.0}
-    profile = PlanRequest(profile="cpu-demo")
-    assert field_view(PlanState(profile, reading=last(reader, profile)), spec, UNICODE_MARKS).value == "120 steps"
 
 
 def test_a_model_that_is_not_there_has_no_figures_and_no_verdict(reader):

@@ -30,6 +30,7 @@ from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.plan_panel import panel_lines
 
 from tests.tui.tracers import GIB, dead_worker, fixed_worker, hung_worker
+from tests.tui.wizard_keys import until
 from tests.tui.wizard_parts import plain, settled
 
 DEMO = PlanRequest(profile="cpu-demo")
@@ -69,13 +70,6 @@ class Kept:
 def wizard(machine: Machine, tracer: Kept) -> TrainwizApp:
     reader = PlanReader(machine, "full", tracer)
     return TrainwizApp(lambda: PlanScreen(DEMO, at_review=True, reader=reader), ascii_only=False)
-
-
-async def until(pilot, reached: Callable[[], bool], limit_s: float = 20.0) -> None:
-    end = time.monotonic() + limit_s
-    while not reached():
-        assert time.monotonic() < end, pilot.app.screen.state.plan.memory
-        await pilot.pause(0.02)
 
 
 async def test_better_figures_arrive_by_themselves_and_a_start_need_not_wait(machine):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from textual.content import Content
+from textual.pilot import Pilot
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.request import PlanRequest
@@ -227,8 +230,8 @@ class FrozenReader:
     def forget_machine(self) -> None:
         """This machine stays."""
 
-    def profile_alone(self, request: PlanRequest, folder: str) -> Baseline:
-        return Baseline(request, folder, make_config(request), FROZEN_FILES)
+    def profile_alone(self, request: PlanRequest) -> Baseline:
+        return Baseline(request, make_config(request))
 
     def close(self) -> None:
         self.closed += 1
@@ -241,6 +244,17 @@ def frozen_app(
     reader = reader or FrozenReader()
     request = request or PlanRequest(profile="2080super")
     return TrainwizApp(lambda: PlanScreen(request, at_review=at_review, reader=reader), ascii_only=False)
+
+
+@asynccontextmanager
+async def frozen(
+    reader: FrozenReader | None = None, *, size: tuple[int, int] = (120, 40), **more: Any
+) -> AsyncIterator[tuple[TrainwizApp, Pilot[int]]]:
+    """The wizard over a frozen world on the screen, with its first plan."""
+    app = frozen_app(reader, **more)
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot)
+        yield app, pilot
 
 
 def plain(lines: Iterable[Content]) -> str:

@@ -28,15 +28,13 @@ from trainwiz.tui.text import cells, pad
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.field_row import ActionButton, KeepRow
 from trainwiz.tui.widgets.frame import KeyBar, Window
-from trainwiz.tui.widgets.lists import TextLines, hanging
+from trainwiz.tui.widgets.lists import Pressed, TextLines, hanging
 from trainwiz.tui.widgets.plan_panel import finding_lines
 from trainwiz.tui.widgets.step_part import unforeseen_words
 
 if TYPE_CHECKING:
     from trainwiz.tui.app import TrainwizApp
 
-
-# PasteBox: takes a paste of many lines, or a typed path or command. What is no text is refused and changes nothing.
 
 LONGEST_WRAPPED = 20_000
 """Characters; wrapping a longer text takes so long that it is felt."""
@@ -72,11 +70,6 @@ class PasteBox(TextArea):
         result = self.replace(text, *self.selection)
         self.move_cursor(result.end_location)
 
-    def put_path(self, path: str) -> None:
-        """A line above the text: paths stand first."""
-        self.insert(f"{path}\n", (0, 0))
-        self.move_cursor(self.document.end)
-
     async def _on_paste(self, event: events.Paste) -> None:
         # Here and nowhere else: the application would hand it on once more.
         event.prevent_default()
@@ -95,8 +88,6 @@ class PasteBox(TextArea):
         if goes_on:
             self.post_message(self.GoOn())
 
-
-# ImportReport: what became of each setting of an import, findings first; or why there is none; or what can be read.
 
 INDENT = "  "
 GAP = "  "
@@ -186,8 +177,6 @@ def _reasons(rows: Sequence[list[str]], width: int) -> Iterator[Content]:
         yield from hanging(Content(f"{INDENT}{why}"), width, 2)
         yield from hanging(Content.styled(f"{INDENT}{INDENT}{settings}", "$muted"), width, 4)
 
-
-# ImportCard: settings of other programs, pasted or in files, become a profile. The report follows the text.
 
 TITLE = mark("Import existing settings")
 PAUSE_S = 0.15
@@ -343,7 +332,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def _go_on(self) -> None:
         self._wants_on = False
         if self._merged is not None:
-            self.query_one(KeepRow).focus_button()
+            self.query_one(KeepRow).query_one(ActionButton).focus()
 
     def action_press(self) -> None:
         if isinstance(self.focused, ActionButton):
@@ -352,7 +341,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
             self._go_on()
 
     @on(Input.Submitted)
-    @on(ActionButton.Pressed)
+    @on(Pressed)
     def _pressed(self, event: Message) -> None:
         event.stop()
         self._use()
@@ -364,7 +353,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
 
     def _use(self) -> None:
         """Keep the profile, as the command does, and answer with it."""
-        name = self.query_one(KeepRow).name_typed
+        name = self.query_one(Input).value.strip()
         if self._merged is None or not self.box.is_done:
             return
         if not name:
@@ -391,7 +380,8 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def _picked(self, path: str | None) -> None:
         """The path stands above what is there, where paths are read."""
         if path is not None:
-            self.box.put_path(path)
+            self.box.insert(f"{path}\n", (0, 0))
+            self.box.move_cursor(self.box.document.end)
             self.box.focus()
 
     def action_scroll_report(self, pages: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -18,14 +18,14 @@ from trainwiz.core.telemetry.log import LogFile, PlacedLine
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.text import size as size_words
-from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets import log_view as windows
 from trainwiz.tui.widgets.frame import KeyBar, entry_field
-from trainwiz.tui.widgets.log_view import LinesLog, LogView, LogWindow
+from trainwiz.tui.widgets.log_view import LogView, LogWindow
 from trainwiz.tui.widgets.monitor_panel import frame_title
 
 if TYPE_CHECKING:
-    from trainwiz.core.telemetry.log import LogLevel, LogLine
+    from trainwiz.core.telemetry.log import LogLevel
 
 Read = Callable[..., LogWindow]
 
@@ -41,7 +41,7 @@ LEVELS: tuple[tuple[LogLevel | None, str], ...] = (
 
 
 class LogCard(ModalScreen[None]):
-    """`lines` gives the newest lines as of now; with a `path` all of that file can be read."""
+    """All of a file."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("log")]
     AUTO_FOCUS = "LogView"
@@ -56,18 +56,10 @@ class LogCard(ModalScreen[None]):
     LogCard.-searching Input { display: block; }
     """
 
-    def __init__(
-        self,
-        title: str,
-        lines: Callable[[], Sequence[LogLine]],
-        path: Path | None = None,
-        *,
-        marks: Marks = UNICODE_MARKS,
-    ) -> None:
+    def __init__(self, path: Path, marks: Marks) -> None:
         super().__init__()
-        self._title, self._marks = title, marks
-        self._log = LinesLog(lines) if path is None else LogFile(path)
-        self._is_file = path is not None
+        self._title, self._marks = str(path), marks
+        self._log = LogFile(path)
         self._window = LogWindow()
         self._level = 0
         self._text = ""
@@ -171,9 +163,7 @@ class LogCard(ModalScreen[None]):
 
     def _say_where(self) -> None:
         view, window = self.view, self._window
-        words = [tr(LEVELS[self._level][1])]
-        if self._is_file:
-            words.append(size_words(window.size))
+        words = [tr(LEVELS[self._level][1]), size_words(window.size)]
         if self._searched is not None:
             words.append(tr("searching, at {share}", share=f"{self._searched * 100:.0f}%"))
         elif view.following and window.at_end:

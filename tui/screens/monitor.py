@@ -28,7 +28,6 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import ACTIVE
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, Need, bindings, keys_of
-from trainwiz.tui.screens.monitor_cards import CommandCard, GpuCard, MetricCard, resume_dialog, stop_dialog
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.answers_panel import AnswersPanel
 from trainwiz.tui.widgets.canvas import choose_glyphs
@@ -209,7 +208,6 @@ class MonitorScreen(PanelScreen):
         self._source: Source | None = None
         self._looking = self._look_again = False
         self._said = ""
-        self._bar: list[KeyBinding] = []
 
     def compose(self) -> ComposeResult:
         marks = self.marks
@@ -337,10 +335,7 @@ class MonitorScreen(PanelScreen):
         title = f"{self.marks.here} {tr('log')}" if log.has_focus else tr("log")
         if str(log.border_title) != title:
             log.border_title = title
-        rows = self.key_rows()
-        if rows != self._bar:
-            self._bar = rows
-            self.query_one(KeyBar).refresh()
+        self.query_one(KeyBar).refresh_changed()
 
     # Keys that show something
 
@@ -348,6 +343,8 @@ class MonitorScreen(PanelScreen):
         if self.snapshot is None or not self.snapshot.metrics:
             self.notify(tr("No metrics to choose from yet."), markup=False)
             return
+
+        from trainwiz.tui.screens.monitor_cards import MetricCard
 
         def plot(name: str | None) -> None:
             if name is not None:
@@ -369,19 +366,21 @@ class MonitorScreen(PanelScreen):
         self.query_one(MetricPanel).toggle_scale()
 
     def action_show_log(self) -> None:
+        snapshot = self.snapshot
+        if snapshot is None or snapshot.log_path is None or snapshot.replayed_s is not None:
+            # A replay shows no line of its future.
+            self.show_alone(self.query_one("#log"))
+            return
         from trainwiz.tui.screens.log_card import LogCard
 
-        snapshot = self.snapshot
-        log_path = None if snapshot is None else snapshot.log_path
-        # A replay shows no line of its future.
-        path = Path(log_path) if log_path is not None and snapshot and snapshot.replayed_s is None else None
-        lines = lambda: self.snapshot.log if self.snapshot else ()  # noqa: E731
-        self.app.push_screen(LogCard(log_path or tr("log"), lines, path, marks=self.marks))
+        self.app.push_screen(LogCard(Path(snapshot.log_path), self.marks))
 
     def action_open_panel(self) -> None:
         """Enter opens what the focused panel has to open; most panels become larger."""
         panel = self.focused_panel
         if isinstance(panel, DevicePanel) and (gpu := panel.chosen_gpu) is not None:
+            from trainwiz.tui.screens.monitor_cards import GpuCard
+
             self.app.push_screen(GpuCard(lambda: self.snapshot, gpu, self.marks))
         elif isinstance(panel, LogView):
             self.action_show_log()
@@ -446,6 +445,8 @@ class MonitorScreen(PanelScreen):
                 self._act(lambda: actions.stop(self.folder, now=how == "now"))
 
         if self._may("stop", "stop_now") and snapshot is not None:
+            from trainwiz.tui.screens.monitor_cards import stop_dialog
+
             cost = partial(actions.stop_cost, self.folder, snapshot)
             self.app.push_screen(stop_dialog(snapshot.status == "stopping", cost, now=now), stop)
 
@@ -456,10 +457,14 @@ class MonitorScreen(PanelScreen):
                 self._act(lambda: actions.resume(self.folder))
 
         if self._may("resume"):
+            from trainwiz.tui.screens.monitor_cards import resume_dialog
+
             self.app.push_screen(resume_dialog(lambda: actions.resume_start(self.folder)), resume)
 
     def action_copy_command(self) -> None:
         if self._may("command") and self.snapshot is not None:
+            from trainwiz.tui.screens.monitor_cards import CommandCard
+
             self.app.push_screen(CommandCard(actions.commands_of(self.folder, self.snapshot.actions)))
 
     def action_talk(self) -> None:

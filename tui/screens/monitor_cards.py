@@ -10,19 +10,20 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.widgets import Input, OptionList, Static
-from textual.widgets.option_list import Option
+from textual.widgets import Input, Static
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.run_words import held_out_name, now_words, ordered_names, with_checkpoint_words
+from trainwiz.tui.screens.plan_state import Offer
 from trainwiz.tui.text import cells, gib, pad, value_label
 from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.device_panel import VALUE_WIDTH, card_lines, held_words, processes_lines, short_name
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.frame import KeyBar, Window, entry_field
-from trainwiz.tui.widgets.lists import TextLines
+from trainwiz.tui.widgets.lists import Pressed, TextLines
 from trainwiz.tui.widgets.monitor_panel import LABEL_WIDTH, bar_meter, frame_title, spark_meter
 from trainwiz.tui.widgets.plot import HOW_TO_TYPE, StepRange, parse_range
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from trainwiz.core.launch.actions import StopCost
     from trainwiz.core.telemetry.snapshot import GpuReading, Snapshot
 
-
-# CommandCard: the commands of a run as text, and a digit copies one into the clipboard of the terminal.
 
 HINT = mark("Press a digit to copy. If the terminal can't copy (OSC 52), select the line with shift and the mouse.")
 
@@ -72,8 +71,6 @@ class CommandCard(Window[None]):
             copied = tr("Copied {number}: {what}.", number=number, what=plain_text(what))
             self.query_one("#copied", Static).update(copied)
 
-
-# GpuCard: all that is known of one GPU: its recent past, its clocks, and who holds its memory.
 
 REFRESH_S = 1.0
 ALL_LINES = 99
@@ -177,18 +174,9 @@ def gpu_page(snapshot: Snapshot, gpu: GpuReading | None, width: int, marks: Mark
     return lines + [Content.styled(sentence, "$muted") for sentence in unreadable]
 
 
-# MetricCard: all metrics of a run in one list, narrowed by typing; the answer is what is plotted next.
-
 WIDEST_NAME = 44
 VALUES_WIDTH = 28
 """Of the last value and the count, which every line has; the range stands where there is room for it."""
-
-
-def matching_names(names: Sequence[str], text: str) -> list[str]:
-    """The names that hold every word of `text`, those that begin with it first."""
-    words = text.lower().split()
-    found = [name for name in names if all(word in plain_text(name).lower() for word in words)]
-    return sorted(found, key=lambda name: not plain_text(name).lower().startswith(text.lower().strip()))
 
 
 def all_names(metrics: Mapping[str, MetricSummary]) -> list[str]:
@@ -198,65 +186,29 @@ def all_names(metrics: Mapping[str, MetricSummary]) -> list[str]:
     return list(dict.fromkeys([*ordered, *metrics]))
 
 
-class MetricCard(Window[str]):
+class MetricCard(Chooser):
     """Answers the name of a metric, or None when it was closed."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("list")]
+    MOST = 10_000
+    HINT = mark("enter plot   ↑↓ move   esc close")
 
     DEFAULT_CSS = """
     MetricCard > Vertical { width: 114; }
-    MetricCard OptionList { border: none; height: auto; max-height: 26; background: $surface; padding: 0; scrollbar-gutter: stable; }
-    MetricCard .hint { color: $muted; margin: 1 0 0 0; }
+    MetricCard OptionList { scrollbar-gutter: stable; }
     """
 
     def __init__(self, metrics: Mapping[str, MetricSummary], current: str) -> None:
-        super().__init__()
-        self._metrics, self._names, self._current = metrics, all_names(metrics), current
-        self._shown: list[str] = []
+        names = all_names(metrics)
+        heading = trn("Metric to plot: {n} available", "Metric to plot: {n} available", len(names), n=f"{len(names):,}")
+        super().__init__(heading, [Offer(name, plain_text(name)) for name in names], current)
+        self._metrics = metrics
 
-    def compose(self) -> ComposeResult:
-        with Vertical():
-            count = len(self._names)
-            heading = trn("Metric to plot: {n} available", "Metric to plot: {n} available", count, n=f"{count:,}")
-            yield Static(Content.styled(heading, "bold"), markup=False)
-            yield entry_field(tr("type to search"), 200)
-            options: OptionList = OptionList(markup=False)
-            options.can_focus = False
-            yield options
-            yield Static(tr("enter plot   ↑↓ move   esc close"), classes="hint", markup=False)
-
-    def on_mount(self) -> None:
-        self.query_one(Input).focus()
-
-    def on_resize(self) -> None:
-        # The width of the lines is known after the layout.
-        self.call_after_refresh(self._fill)
-
-    @on(Input.Changed)
-    def _fill(self) -> None:
-        text, options = self.query_one(Input).value, self.query_one(OptionList)
-        self._shown = matching_names(self._names, text)
-        width = max(20, options.scrollable_content_region.width or options.size.width)
-        options.clear_options()
-        options.add_options([Option(metric_line(name, self._metrics[name], width)) for name in self._shown])
-        if self._shown:
-            has_current = not text and self._current in self._shown
-            options.highlighted = self._shown.index(self._current) if has_current else 0
-        else:
-            options.add_option(Option(tr("No matching metric."), disabled=True))
-
-    @on(Input.Submitted)
-    @on(OptionList.OptionSelected)
-    def _take(self, event: Input.Submitted | OptionList.OptionSelected) -> None:
-        event.stop()
-        index = self.query_one(OptionList).highlighted
-        if index is not None and index < len(self._shown):
-            self.dismiss(self._shown[index])
-
-    def action_move(self, by: int) -> None:
-        options = self.query_one(OptionList)
-        if self._shown:
-            options.highlighted = ((options.highlighted or 0) + by) % len(self._shown)
+    def line(self, place: int, mark: str, width: int) -> Content:
+        # The list of metrics has no mark, and a gutter of its own.
+        name = self._shown[place].value
+        return metric_line(
+            name, self._metrics[name], max(20, self.options.scrollable_content_region.width or width + 4)
+        )
 
 
 def metric_line(name: str, summary: MetricSummary, width: int) -> Content:
@@ -273,9 +225,6 @@ def metric_line(name: str, summary: MetricSummary, width: int) -> Content:
             parts.append((between, "$muted"))
     line = Content.assemble(shown, " " * max(0, room - shown.cell_length), *parts, (bad, "$error"))
     return line.truncate(width, ellipsis=True)
-
-
-# RangeDialog: which steps to plot.
 
 
 class RangeDialog(Window[StepRange]):
@@ -380,16 +329,11 @@ class AskDialog(Window[str]):
         for static, sentence in zip(self.query(".sentence").results(Static), sentences, strict=False):
             static.update(plain_text(sentence))
 
-    @on(ActionButton.Pressed)
-    def _pressed(self, message: ActionButton.Pressed) -> None:
-        self._answer(message.button)
-
+    @on(Pressed)
     def action_press(self) -> None:
+        """A click has put the focus on its button."""
         if isinstance(self.focused, ActionButton):
-            self._answer(self.focused)
-
-    def _answer(self, button: ActionButton) -> None:
-        self.dismiss(None if button.action == CANCEL else button.action)
+            self.dismiss(None if self.focused.action == CANCEL else self.focused.action)
 
 
 def resume_dialog(find_start: Callable[[], str]) -> AskDialog:

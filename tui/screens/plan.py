@@ -12,17 +12,19 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.worker import Worker, WorkerState
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.language import tr
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.screens import plan_state as states
 from trainwiz.tui.screens import plan_views as views
-from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, Setting, parse_field
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, STEPS, Setting, parse_field
 from trainwiz.tui.screens.plan_maker import Measured, PlanThreads, Read, numbered_remedies
 from trainwiz.tui.screens.plan_state import PlanState
 from trainwiz.tui.widgets.field_row import ActionButton, FieldInput, FieldRow, RemedyButton
-from trainwiz.tui.widgets.frame import HeadLine, KeyBar, StepRail
+from trainwiz.tui.widgets.frame import HeadLine, HelpCard, KeyBar, StepRail
+from trainwiz.tui.widgets.lists import Pressed
 from trainwiz.tui.widgets.plan_panel import PlanPanel
 from trainwiz.tui.widgets.plan_strip import PlanStrip
 from trainwiz.tui.widgets.step_form import FIELD_ACTIONS, FieldButton, FormScroll, GoalRow, MoreRow, focus_target
@@ -65,14 +67,7 @@ class PlanScreen(Screen[None]):
         self.state = PlanState(request, step=step, reached=step)
         self._parts: tuple[HeadLine | StepRail | PlanPanel | PlanStrip, ...] = ()
         self._before_edit: PlanRequest | None = None
-        self._threads = PlanThreads(
-            reader,
-            tier,
-            start=lambda work, group: self.run_worker(work, thread=True, group=group, exit_on_error=False),
-            post=self.post_message,
-            set_timer=self.set_timer,
-            note_slow=self._note_slow,
-        )
+        self._threads = PlanThreads(self, reader, tier)
 
     @property
     def reader(self) -> PlanReader | None:
@@ -174,7 +169,7 @@ class PlanScreen(Screen[None]):
         self._replace(replace(self.state, request=request))
         self._threads.change(request, typed=typed)
 
-    def _note_slow(self) -> None:
+    def note_slow(self) -> None:
         if self.state.updating:
             self._replace(replace(self.state, slow=True))
 
@@ -202,16 +197,13 @@ class PlanScreen(Screen[None]):
 
     # Values: rows, their editors and lists, dialogs, remedies.
 
-    @on(FieldRow.Clicked)
-    def _clicked(self, event: FieldRow.Clicked) -> None:
-        self._open(event.row)
-
     def _open(self, row: FieldRow) -> None:
         """The editor of a row, or its list of values."""
         spec, state = row.spec, self.state
         if spec.opens_a_list:
             known, now = views.offers(state, spec), views.current_offer(state, spec)
-            self._choose(tr(spec.label), known, now, partial(self._chosen, spec), views.free_text_hint(spec))
+            hint = tr(views.FREE_TEXT_HINTS.get(spec.id, "")) if spec.free_text else ""
+            self._choose(tr(spec.label), known, now, partial(self._chosen, spec), hint)
         elif not row.editing:
             self._before_edit = state.request
             row.begin_edit(views.edit_text(state, spec))
@@ -313,13 +305,16 @@ class PlanScreen(Screen[None]):
             self._change_request(states.with_changes(self.state.request, remedies[number - 1].changes))
 
     def _see_what_fits(self) -> None:
-        from trainwiz.tui.widgets.chooser import see_what_fits
+        from trainwiz.tui.widgets.chooser import FitChooser
 
-        see_what_fits(self.app, self.state, views.offers(self.state, FIELD_BY_ID["data"]), self._take_fit)
+        window = FitChooser(self.state, views.offers(self.state, FIELD_BY_ID["data"]))
 
-    async def _take_fit(self, request: PlanRequest) -> None:
-        self._change_request(request)
-        await self._go(states.go_to(self.state, REVIEW))
+        async def take(row: str | None) -> None:
+            if row is not None:
+                self._change_request(window.request_of(row))
+                await self._go(states.go_to(self.state, REVIEW))
+
+        self.app.push_screen(window, take)
 
     # Going from step to step and from field to field.
 
@@ -329,18 +324,12 @@ class PlanScreen(Screen[None]):
         await self._show_step()
 
     async def action_next_step(self) -> None:
-        if isinstance(self.focused, ActionButton | RemedyButton):
+        if isinstance(self.focused, ActionButton | RemedyButton | GoalRow):
             await self._press(self.focused)
-        elif isinstance(self.focused, GoalRow):
-            await self._pursue(self.focused.goal)
         elif self.state.step == REVIEW:
             self._focus_step()
         else:
             await self._go(states.go_to(self.state, self.state.step + 1))
-
-    @on(GoalRow.Pressed)
-    async def _goal_pressed(self, event: GoalRow.Pressed) -> None:
-        await self._pursue(event.goal)
 
     async def _pursue(self, goal: str) -> None:
         """Take a goal and go on: to the model, whose list opens where none is chosen; or to the list of profiles."""
@@ -370,7 +359,8 @@ class PlanScreen(Screen[None]):
 
     def action_choose_step(self) -> None:
         """A list of the steps that were seen; the chosen one is shown."""
-        self._choose(tr("Go to a step"), views.seen_steps(self.state), str(self.state.step), self._to_step)
+        seen = [states.Offer(str(step), tr(name)) for step, name in enumerate(STEPS[: self.state.reached + 1])]
+        self._choose(tr("Go to a step"), seen, str(self.state.step), self._to_step)
 
     async def _to_step(self, step: str | int | None) -> None:
         if step is not None:
@@ -399,36 +389,34 @@ class PlanScreen(Screen[None]):
         await self._found(event.field_id)
 
     async def action_change_field(self) -> None:
-        if isinstance(self.focused, FieldRow):
-            self._open(self.focused)
-        elif isinstance(self.focused, MoreRow):
-            await self._toggle_more()
-        elif isinstance(self.focused, ActionButton | RemedyButton):
-            await self._press(self.focused)
-        elif isinstance(self.focused, PartRow):
+        if isinstance(self.focused, PartRow):
             self.focused.press()
-
-    @on(MoreRow.Toggled)
-    async def _toggle_more(self) -> None:
-        await self._go(replace(self.state, more=not self.state.more))
+        elif self.focused is not None:
+            await self._press(self.focused)
 
     async def action_start(self) -> None:
         await self._start("start")
 
-    @on(ActionButton.Pressed)
-    @on(RemedyButton.Pressed)
-    async def _pressed(self, event: ActionButton.Pressed | RemedyButton.Pressed) -> None:
-        await self._press(event.button)
+    @on(Pressed)
+    async def _pressed(self, event: Pressed) -> None:
+        await self._press(event.widget)
 
-    async def _press(self, button: ActionButton | RemedyButton) -> None:
-        if isinstance(button, RemedyButton):
-            self.action_apply_remedy(button.number)
-        elif isinstance(button, FieldButton):
-            self._act(button.spec.id)
-        elif button.action == "save":
-            self._leave("save")
-        else:
-            await self._start(cast("StartKind", button.action))
+    async def _press(self, widget: Widget) -> None:
+        if isinstance(widget, FieldRow):
+            self._open(widget)
+        elif isinstance(widget, MoreRow):
+            await self._go(replace(self.state, more=not self.state.more))
+        elif isinstance(widget, GoalRow):
+            await self._pursue(widget.goal)
+        elif isinstance(widget, RemedyButton):
+            self.action_apply_remedy(widget.number)
+        elif isinstance(widget, FieldButton):
+            self._act(widget.spec.id)
+        elif isinstance(widget, ActionButton):
+            if widget.action == "save":
+                self._leave("save")
+            else:
+                await self._start(cast("StartKind", widget.action))
 
     async def _start(self, kind: StartKind) -> None:
         """Start now; or as soon as the plan is there; or say why not."""
@@ -477,17 +465,18 @@ class PlanScreen(Screen[None]):
             self._wizard.exit(0)
 
     def _leave(self, way: str | None) -> None:
-        from trainwiz.tui.widgets.chooser import ask_and_save
+        from trainwiz.tui.widgets.chooser import SaveDialog
 
         if way == "quit":
             self._wizard.exit(0)
         elif way == "save":
-            ask_and_save(self.app, self.state.request)
+            self.app.push_screen(SaveDialog(self.state.request))
 
     def action_help(self) -> None:
-        from trainwiz.tui.screens.plan_command import help_card
+        from trainwiz.tui.screens.plan_command import help_parts
 
-        self.app.push_screen(help_card(self.state, self._spec))
+        title, parts = help_parts(self.state, self._spec, states.state_findings(self.state))
+        self.app.push_screen(HelpCard(title, parts, keys_of("plan", "app")))
 
     def action_copy_command(self) -> None:
         from trainwiz.tui.screens.plan_command import command_line

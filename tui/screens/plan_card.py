@@ -32,6 +32,7 @@ from trainwiz.tui.run_words import engine_problems
 from trainwiz.tui.text import count, duration, duration_range, gib, pad, size
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.frame import Window
+from trainwiz.tui.widgets.lists import level_sign
 from trainwiz.tui.widgets.monitor_panel import frame_title
 
 KEY_WIDTH = 34
@@ -80,53 +81,49 @@ def plan_content(
 
 def _figures(plan: Mapping[str, Any], marks: Marks, attempt: Attempt | None) -> Iterator[Content]:
     batch, memory, time, model = (_object(plan, key) for key in ("batch", "memory", "time", "model"))
-    yield _line(tr("Profile"), str(plan.get("profile") or tr("none")))
     parameters = _number(model, "parameters")
     trained = trained_words(parameters, _number(model, "trainable_parameters"))
     words = (plain_text(model.get("name")), tr("{n} parameters", n=count(parameters)), trained)
-    yield _line(tr("Model"), tr(", ").join(filter(None, words)))
-    yield _line(tr("Task"), plain_text(plan.get("task") or tr("unknown")))
-    yield _line(
-        tr("Batch"),
-        tr(
-            "{factors} = {sequences} sequences, {tokens} tokens per step",
-            factors=f" {marks.times} ".join(count(_number(batch, key)) for key in FACTORS),
-            sequences=count(_number(batch, "effective_samples")),
-            tokens=count(_number(batch, "effective_tokens")),
-        ),
+    product = tr(
+        "{factors} = {sequences} sequences, {tokens} tokens per step",
+        factors=f" {marks.times} ".join(count(_number(batch, key)) for key in FACTORS),
+        sequences=count(_number(batch, "effective_samples")),
+        tokens=count(_number(batch, "effective_tokens")),
     )
     verdict = str(memory.get("verdict") or "")
     judged = tr(VERDICTS[verdict]) if verdict in VERDICTS else plain_text(verdict) or tr("capacity unknown")
-    padding = (_number(batch, key) for key in PADDING)
-    yield from _below(tr("; ").join(padding_words(*padding)))
-    if attempt is not None and attempt.changes:
-        yield Content.styled(f"{' ' * LABEL_WIDTH}{attempt_words(attempt, batch)}", "$warning")
     need, shown = _memory_words(memory, str(_object(_object(plan, "config"), "engine").get("device")))
-    yield _line(memory_title(str(memory.get("device") or "")), f"{need}: {judged}")
-    yield from _below(shown)
-    yield from _below(source_words(*(str(memory.get(key) or "") for key in ("tier", "basis"))))
-    yield _line(tr("RAM"), f"{gib(_number(memory, 'host_ram_bytes'))} GiB")
-    yield _line(tr("Disk"), size(_number(memory, "disk_bytes")))
-    yield _line(tr("Step"), duration_range(_number(time, "step_low_s"), _number(time, "step_high_s")))
-    if time.get("basis"):
-        yield from _below(pace_words(str(time["basis"]), str(time.get("basis_text") or "")))
-    yield from _below(gain_words(_number(time, "pace_gain"), _number(time, "possible_pace_gain")))
-    least, most = _number(time, "total_low_s"), _number(time, "total_high_s")
-    known = least is not None and most is not None
-    yield _line(tr("Time"), duration_range(least, most) if known else duration(_number(time, "total_s")))
-    spent = (_number(time, key) for key in ("total_s", "evaluation_s", "generation_s", "saving_s"))
-    parts = time_part_words(*spent)
-    yield from _below(tr("including {parts}", parts=tr(", ").join(parts)) if parts else "")
+    basis = pace_words(str(time["basis"]), str(time.get("basis_text") or "")) if time.get("basis") else ""
+    least, most, total = (_number(time, f"total_{key}") for key in ("low_s", "high_s", "s"))
+    parts = time_part_words(*(_number(time, key) for key in ("total_s", "evaluation_s", "generation_s", "saving_s")))
     low, high, low_cost, high_cost = (
         _number(time, f"energy_{key}") for key in ("low_kwh", "high_kwh", "cost_low", "cost_high")
     )
-    yield from _below(energy_words(low, high, low_cost, high_cost, str(time.get("currency") or "")))
-
-
-def _below(text: str) -> Iterator[Content]:
-    """More about the line above."""
-    if text:
-        yield _line("", text)
+    rows = (
+        (tr("Profile"), str(plan.get("profile") or tr("none"))),
+        (tr("Model"), tr(", ").join(filter(None, words))),
+        (tr("Task"), plain_text(plan.get("task") or tr("unknown"))),
+        (tr("Batch"), product),
+        ("", tr("; ").join(padding_words(*(_number(batch, key) for key in PADDING)))),
+        ("attempt", attempt_words(attempt, batch) if attempt is not None and attempt.changes else ""),
+        (memory_title(str(memory.get("device") or "")), f"{need}: {judged}"),
+        ("", shown),
+        ("", source_words(*(str(memory.get(key) or "") for key in ("tier", "basis")))),
+        (tr("RAM"), f"{gib(_number(memory, 'host_ram_bytes'))} GiB"),
+        (tr("Disk"), size(_number(memory, "disk_bytes"))),
+        (tr("Step"), duration_range(_number(time, "step_low_s"), _number(time, "step_high_s"))),
+        ("", basis),
+        ("", gain_words(_number(time, "pace_gain"), _number(time, "possible_pace_gain"))),
+        (tr("Time"), duration(total) if least is None or most is None else duration_range(least, most)),
+        ("", tr("including {parts}", parts=tr(", ").join(parts)) if parts else ""),
+        ("", energy_words(low, high, low_cost, high_cost, str(time.get("currency") or ""))),
+    )
+    for label, text in rows:
+        if text and label == "attempt":
+            yield Content.styled(f"{' ' * LABEL_WIDTH}{text}", "$warning")
+        elif text or label not in ("", "attempt"):
+            # What has no label is more about the line above.
+            yield _line(label, text)
 
 
 def _engine(engine: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
@@ -148,9 +145,9 @@ def _findings(plan: Mapping[str, Any], marks: Marks) -> Iterator[Content]:
         yield Content()
         yield Content.styled(tr("Findings"), "bold")
     for finding in findings:
-        style = {"error": "$error", "warning": "$warning"}.get(str(finding.get("severity")), "$muted")
-        mark = {"error": marks.bad, "warning": marks.tight}.get(str(finding.get("severity")), marks.dot)
-        yield Content.assemble((mark, style), " ", plain_text(finding.get("message"), 500))
+        yield Content.assemble(
+            level_sign(str(finding.get("severity")), marks), " ", plain_text(finding.get("message"), 500)
+        )
 
 
 def _choices(plan: Mapping[str, Any]) -> Iterator[Content]:

@@ -19,16 +19,14 @@ from trainwiz.core.launch.start import start_run
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import mode_words, number_of_mode
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.tui.keys import keys_of
 from trainwiz.tui.options import OPTIONS
 from trainwiz.tui.screens.plan_fields import STEPS, Setting, shown_key, shown_value
 from trainwiz.tui.screens.plan_machine import names_another
-from trainwiz.tui.screens.plan_state import PlanState, field_problem, state_findings
+from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.widgets.field_row import ORIGINS
 
 if TYPE_CHECKING:
     from trainwiz.core.config.run import Origin
-    from trainwiz.tui.widgets.frame import HelpCard
 
 
 # The command that does without a screen what the wizard is about to do.
@@ -136,14 +134,6 @@ STEP_HELP = (
     mark("Goals first, implementation below. Every value shows who chose it and why."),
     mark("Review everything before it is written. Press enter on a button to activate it."),
 )
-
-
-def help_card(state: PlanState, spec: Setting | None) -> HelpCard:
-    """The window of f1."""
-    from trainwiz.tui.widgets.frame import HelpCard
-
-    title, parts = help_parts(state, spec, state_findings(state))
-    return HelpCard(title, parts, keys_of("plan", "app"))
 
 
 def help_parts(

@@ -50,11 +50,9 @@ def _names(value: Any) -> list[str] | None:
 def usable_gpus(machine: Machine) -> tuple[Gpu, ...]:
     """What a run here can be given, in the machine's order: what is visible, and the MIG slices beside the visible one."""
     by_name = machine.cuda_visible_devices is None
-    return tuple(gpu for gpu in machine.gpus if gpu.visible or (by_name and _is_free_slice(gpu)))
-
-
-def _is_free_slice(gpu: Gpu) -> bool:
-    return gpu.parent_uuid is not None and gpu.uuid is not None and "gpu" not in gpu.unavailable
+    slices = (gpu for gpu in machine.gpus if gpu.parent_uuid and gpu.uuid and "gpu" not in gpu.unavailable)
+    free = {gpu.uuid for gpu in slices} if by_name else set()
+    return tuple(gpu for gpu in machine.gpus if gpu.visible or gpu.uuid in free)
 
 
 def is_asked(gpu: Gpu, names: Sequence[str] | None) -> bool:
@@ -90,7 +88,10 @@ def gpus_words(state: PlanState) -> str:
     machine = state.reading.machine
     names = asked_gpus(state)
     if names is None:
-        return "" if machine is None else _all_words(machine.visible_gpus)
+        visible = machine.visible_gpus if machine is not None else ()
+        if len(visible) == 1:
+            return trn("GPU {names}", "GPUs {names}", 1, names=_short(visible[0]))
+        return "" if machine is None else tr("all {n}", n=len(visible)) if visible else tr("none")
     by_name = {gpu_id(gpu): _short(gpu) for gpu in machine.gpus} if machine is not None else {}
     found = [by_name.get(name, name) for name in names]
     if machine is not None and len(found) > MOST_NAMED:
@@ -113,12 +114,6 @@ def gpus_unused(state: PlanState) -> str:
         if processes < taken
         else ""
     )
-
-
-def _all_words(visible: Sequence[Gpu]) -> str:
-    if len(visible) == 1:
-        return trn("GPU {names}", "GPUs {names}", 1, names=_short(visible[0]))
-    return tr("all {n}", n=len(visible)) if visible else tr("none")
 
 
 def _short(gpu: Gpu) -> str:

@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from trainwiz.core.plan.gather import Gathered
     from trainwiz.core.plan.refine import Refiner, RefineTier, Tracer
     from trainwiz.core.plan.result import Plan
+    from trainwiz.tui.screens.plan import PlanScreen
     from trainwiz.tui.screens.plan_reader import PlanReader
     from trainwiz.tui.screens.plan_state import Reading
-
-
-# Newest: what one thread works on, one request at a time; a newer one makes the others stale, and nothing piles up.
 
 
 class Newest:
@@ -110,21 +108,10 @@ class PlanThreads:
     """Threads of the wizard: one plans by what is known, one waits for better figures, each of the newest request; one
     measures this machine."""
 
-    def __init__(
-        self,
-        reader: PlanReader | None,
-        tier: RefineTier,
-        *,
-        start: Callable[[Callable[[], None], str], object],
-        post: Callable[[Message], bool],
-        set_timer: Callable[[float, Callable[[], None]], Timer],
-        note_slow: Callable[[], None],
-    ) -> None:
-        """`start` runs a function in a thread of a group; `post` hands a reading over."""
+    def __init__(self, screen: PlanScreen, reader: PlanReader | None, tier: RefineTier) -> None:
         self.reader = reader
         self._tier: RefineTier = tier
-        self._start, self._post = start, post
-        self._set_timer, self._note_slow = set_timer, note_slow
+        self._screen, self._post = screen, screen.post_message
         self._wanted, self._better = Newest(), Newest()
         self._pause: Timer | None = None
         self._slow: Timer | None = None
@@ -138,7 +125,7 @@ class PlanThreads:
         now = time.monotonic()
         if typed and now - self._planned_at < BURST_S:
             wait = min(TYPING_PAUSE_S, self._planned_at + BURST_S - now)
-            self._pause = self._set_timer(wait, partial(self._read, request))
+            self._pause = self._screen.set_timer(wait, partial(self._read, request))
         else:
             self._read(request)
 
@@ -147,10 +134,13 @@ class PlanThreads:
         self._planned_at = time.monotonic()
         if self._slow is not None:
             self._slow.stop()
-        self._slow = self._set_timer(SEEN_AS_SLOW_S, self._note_slow)
+        self._slow = self._screen.set_timer(SEEN_AS_SLOW_S, self._screen.note_slow)
         self._better.stale()
         if self._wanted.put(request):
             self._start(self._work, "plan")
+
+    def _start(self, work: Callable[[], None], group: str) -> None:
+        self._screen.run_worker(work, thread=True, group=group, exit_on_error=False)
 
     def improve(self, request: PlanRequest) -> None:
         """Better figures for what was read last; a change of the request ends the wait."""
@@ -246,9 +236,7 @@ class Baseline:
 
     request: PlanRequest
     """The one that was asked for, without the user's values."""
-    folder: str = ""
     config: RunConfig | None = None
-    files: Mapping[str, str] | None = None
     problem: str = ""
 
     def differences(self, plan: Plan) -> tuple[ConfigDifference, ...]:
@@ -265,9 +253,6 @@ def profile_request(request: PlanRequest) -> PlanRequest:
     kept = {} if request.profile is not None else request.overrides
     subject = {key: value for key, value in kept.items() if key.startswith(("model.", "data.sources", "task"))}
     return replace(request, overrides=subject, name=None)
-
-
-# PlanMaker: the plans of the wizard, at once by what is known and better ones from a tracer that it keeps.
 
 
 def new_tracer() -> Tracer:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from trainwiz.tui.widgets.file_picker import FilePicker
 
 
-# DataReadings: what is known of each data source. Each is read once, in a thread of its own that nobody has to wait for.
-
 LOOK_EVERY_S = 0.02
 
 

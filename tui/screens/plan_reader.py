@@ -131,8 +131,10 @@ class PlanReader:
         return self._glances[key]
 
     def _complete(self, request: PlanRequest, plan: Plan) -> Reading:
+        """With the files as a start would write them. Raises UsageError as the export does."""
         folder = Path(request.output_dir) if request.output_dir else new_run_folder(DEFAULT_ROOT, plan.config.name)
-        self._written = planned_files(plan, folder), str(folder)
+        config = relative_to_folder(plan.config, folder)
+        self._written = {RUN_YAML: run_yaml_text(config), **planned_texts(plan, config, folder)}, str(folder)
         files, place = self._written
         return replace(self._base, plan=plan, files=files, folder=place, read_at=self._clock())
 
@@ -195,23 +197,23 @@ class PlanReader:
         answer = edge.without_data(known, here) or self._data.known(_data_key(known.config)) or self._last_data
         return self._plans.plan(edge.with_data(known, *answer))
 
-    def profile_alone(self, request: PlanRequest, folder: str) -> Baseline:
-        """The run of the profile of `request` without the user's values, as it would be written into `folder`.
+    def profile_alone(self, request: PlanRequest) -> Baseline:
+        """The run of the profile of `request` without the user's values. May read its data: nothing for the loop.
 
-        May read its data: nothing for the loop. Every failure comes back as a sentence.
+        Every failure comes back as a sentence.
         """
         alone = profile_request(request)
         try:
             here = self._here(alone)
             known = edge.gather_known(alone, edge.gather_profile(alone, here), here)
             answer = edge.without_data(known, here) or self._data.known(_data_key(known.config))
-            plan = self._plans.plan(edge.with_data(known, *(answer or edge.gather_data(known.config))))
-            return Baseline(alone, folder, plan.config, planned_files(plan, Path(folder)))
+            answer = answer or edge.gather_data(known.config)
+            return Baseline(alone, self._plans.plan(edge.with_data(known, *answer)).config)
         except TrainwizError as error:
-            return Baseline(alone, folder, problem=" ".join(finding.message for finding in error.findings))
+            return Baseline(alone, problem=" ".join(finding.message for finding in error.findings))
         except OSError as error:
-            place, reason = error.filename or folder, error.strerror or error
-            return Baseline(alone, folder, problem=tr("{place}: {reason}.", place=place, reason=reason))
+            place, reason = error.filename or tr("a file"), error.strerror or error
+            return Baseline(alone, problem=tr("{place}: {reason}.", place=place, reason=reason))
 
     def loads(self) -> GpuLoads:
         """What the GPUs of this machine do now."""
@@ -270,12 +272,6 @@ class PlanReader:
         elif profile in profile_files() and profile not in {offer.value for offer in self._base.profiles}:
             # It was kept since the lists were made.
             self._base = replace(self._base, profiles=profile_offers(here))
-
-
-def planned_files(plan: Plan, folder: Path) -> Mapping[str, str]:
-    """File name -> text, as a start into `folder` would write them. Raises UsageError as the export does."""
-    config = relative_to_folder(plan.config, folder)
-    return {RUN_YAML: run_yaml_text(config), **planned_texts(plan, config, folder)}
 
 
 def _data_key(config: RunConfig) -> str:

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from trainwiz.core.hardware import Machine
     from trainwiz.core.plan.result import Plan
 
-# PlanState: everything the wizard knows, as one frozen value, and the functions that give the next one.
-
-
 SOURCES = "data.sources"
 FIRST_SOURCE = "data.sources.0."
 INIT = "model.init"

@@ -103,7 +103,10 @@ def offers(state: PlanState, spec: Setting) -> tuple[Offer, ...]:
     if spec.id == "machine":
         return machine_offers(state)
     if spec.id == "model":
-        return with_weights(reading.models) if state.request.overrides.get(INIT) == "pretrained" else reading.models
+        if state.request.overrides.get(INIT) != "pretrained":
+            return reading.models
+        # What can be fine-tuned: models whose weights are here first, then those whose weights are published.
+        return tuple(offer for place in ("here", "published") for offer in reading.models if offer.weights == place)
     if spec.id in {"data", "validation_data"}:
         return reading.samples
     if spec.id in {"column", "target_column"}:
@@ -112,11 +115,6 @@ def offers(state: PlanState, spec: Setting) -> tuple[Offer, ...]:
         return tuple(Offer(choice, note=tr(TASK_NOTES[choice])) for choice in spec.choices)
     typed = {"on": True, "off": False}
     return tuple(Offer(choice, word_for(spec.keys[0], typed.get(choice, choice))) for choice in spec.choices)
-
-
-def with_weights(models: tuple[Offer, ...]) -> tuple[Offer, ...]:
-    """What can be fine-tuned: models whose weights are here first, then those whose weights are published."""
-    return tuple(offer for place in ("here", "published") for offer in models if offer.weights == place)
 
 
 TASK_NOTES = {
@@ -135,11 +133,6 @@ def findable_fields(state: PlanState) -> list[Offer]:
         for spec in FIELDS
         if applies(spec, state.plan)
     ]
-
-
-def seen_steps(state: PlanState) -> list[Offer]:
-    """The steps that can be gone to."""
-    return [Offer(str(step), tr(name)) for step, name in enumerate(STEPS[: state.reached + 1])]
 
 
 def ways_to_leave(state: PlanState) -> tuple[str, list[Offer]]:
@@ -175,11 +168,6 @@ def current_offer(state: PlanState, spec: Setting) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 
-def free_text_hint(spec: Setting) -> str:
-    """What may be typed into the list of a field; empty when only its entries count."""
-    return tr(FREE_TEXT_HINTS.get(spec.id, "")) if spec.free_text else ""
-
-
 FREE_TEXT_HINTS = {
     "machine": mark("search, or type the name of a card"),
     "model": mark("search, or type a Hub ID, a folder or a config.json"),
@@ -190,6 +178,7 @@ FREE_TEXT_HINTS = {
     "metric": mark("type a metric name, for example eval_loss"),
     "report_to": mark("type names, separated by commas"),
 }
+"""What may be typed into the list of a field."""
 
 
 def edit_text(state: PlanState, spec: Setting) -> str:

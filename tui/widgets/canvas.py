@@ -11,8 +11,6 @@ from typing import NamedTuple
 from trainwiz.tui.text import LARGE, cells, large_unit, short_exponent, value_label
 from trainwiz.tui.theme import can_draw
 
-# Axes: round ticks and short labels for linear and logarithmic scales.
-
 LARGEST, SMALLEST = 1e300, 1e-290
 """Beyond these a float has no room for what is computed from it."""
 
@@ -98,8 +96,6 @@ def _power(value: float) -> int:
     """That of ten below it."""
     return math.floor(math.log10(value) + 1e-9)
 
-
-# DotCanvas: a grid of dots drawn with braille, block or ASCII characters, one colour a cell.
 
 PLOT_VARIABLE = "TRAINWIZ_PLOT"
 

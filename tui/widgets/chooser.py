@@ -1,24 +1,25 @@
-"""The windows of the wizard: Chooser, a list narrowed by typing; SaveDialog, the name under which choices are kept."""
+"""Windows with a list that typing narrows; SaveDialog, the name under which choices are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 from textual.worker import Worker, WorkerState
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.defaults import DEFAULT_PROFILE
 from trainwiz.core.errors import TrainwizError
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_state import Offer, PlanState
@@ -29,10 +30,8 @@ from trainwiz.tui.widgets.lists import wrap
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.fit import Fits
-    from trainwiz.core.profile.save import SavedProfile
     from trainwiz.tui.app import TrainwizApp
 
-LONGEST_LIST = 300
 LABEL_WIDTH = 26
 NARROWEST_NOTE = 28
 """Cells; narrower, a note stands beneath its label."""
@@ -53,118 +52,160 @@ def matching(offers: Sequence[Offer], text: str) -> list[Offer]:
         name = (offer.label or offer.value).lower()
         return 0 if name == text else 1 if name.startswith(text) else 2 if text in name else 3
 
-    return sorted(found, key=rank)[:LONGEST_LIST] if text else found[:LONGEST_LIST]
+    return sorted(found, key=rank) if text else found
 
 
-class Chooser(Window[str]):
-    """Returns the chosen value, or None when it was closed."""
+class ListWindow(Window[str]):
+    """An entry over a list that typing narrows. The cursor is a mark too: without colours its line looks like all others."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("list")]
+    HINT: ClassVar[str] = mark("enter select   ↑↓ move   esc close")
+
+    DEFAULT_CSS = """
+    ListWindow OptionList { border: none; height: auto; max-height: 22; background: $surface; padding: 0; }
+    ListWindow .hint { color: $muted; }
+    """
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self._title = title
+        self._count = 0
+        self._marked = -1
+        """The line with the mark of the cursor; -1: none."""
+
+    def entry(self) -> Input:
+        """What is typed into."""
+        return entry_field(tr("type to search"), 4096)
+
+    def parts(self) -> list[Widget]:
+        """Title, entry, list, hint."""
+        options: OptionList = OptionList(markup=False)
+        options.can_focus = False
+        title = Static(Content.styled(self._title, "bold"), classes="title", markup=False)
+        return [title, self.entry(), options, Static(tr(self.HINT), classes="hint", markup=False)]
+
+    def compose(self) -> ComposeResult:
+        yield Vertical(*self.parts())
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    def on_resize(self) -> None:
+        """The lines fill the width that there is."""
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        self.put_lines(self._count, self.place)
+
+    @property
+    def options(self) -> OptionList:
+        return self.query_one(OptionList)
+
+    @property
+    def place(self) -> int | None:
+        """The line of the cursor."""
+        return self.options.highlighted
+
+    def line(self, place: int, mark: str, width: int) -> Content:
+        """One line of the list, with this mark before it."""
+        raise NotImplementedError
+
+    def take_line(self, place: int | None) -> None:
+        """Enter or a click; None where the list is empty."""
+
+    def put_lines(self, count: int, place: int | None) -> None:
+        self._count, self._marked = count, -1
+        options = self.options
+        options.clear_options()
+        options.add_options([Option(self._drawn(index)) for index in range(count)])
+        options.highlighted = place
+
+    def _drawn(self, place: int, here: bool = False) -> Content:
+        # A cell on each side, and two of the scrollbar.
+        width = (self.options.size.width or LABEL_WIDTH) - 4
+        app = cast("TrainwizApp", self.app)
+        mark = (app.marks if hasattr(app, "marks") else UNICODE_MARKS).here
+        return self.line(place, mark if here else " ", width)
+
+    @on(OptionList.OptionHighlighted)
+    def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+        for index, here in ((self._marked, False), (self.place, True)):
+            if index is not None and 0 <= index < self._count:
+                self.options.replace_option_prompt_at_index(index, self._drawn(index, here))
+        self._marked = -1 if self.place is None else self.place
+
+    @on(Input.Submitted)
+    @on(OptionList.OptionSelected)
+    def _taken(self, event: Input.Submitted | OptionList.OptionSelected) -> None:
+        event.stop()
+        self.take_line(self.place)
+
+    def action_move(self, by: int) -> None:
+        if self._count:
+            self.options.highlighted = ((self.place or 0) + by) % self._count
+
+
+class Chooser(ListWindow):
+    """Returns the chosen value, or None when it was closed."""
+
+    MOST = 300
+    """Lines at most."""
 
     DEFAULT_CSS = """
     Chooser > Vertical { width: 84; max-height: 86%; }
-    Chooser OptionList { border: none; height: auto; max-height: 22; background: $surface; padding: 0; }
-    Chooser .hint { color: $muted; margin: 1 0 0 0; }
+    Chooser .hint { margin: 1 0 0 0; }
     """
 
     def __init__(self, title: str, offers: Sequence[Offer], current: str, free_text: str = "") -> None:
         """`free_text` says what may be typed that is not in the list; empty: only the list counts."""
-        super().__init__()
-        self._title = title
+        super().__init__(title)
         self._offers = tuple(offers)
         self._current = current
         self._free_text = free_text
         self._shown: list[Offer] = []
-        self._marked = -1
-        """The line with the mark of the cursor; -1: none."""
 
-    def compose(self) -> ComposeResult:
-        with Vertical():
-            yield Static(Content.styled(self._title, "bold"), markup=False)
-            yield entry_field(self._free_text or tr("type to search"), 4096)
-            options: OptionList = OptionList(markup=False)
-            options.can_focus = False
-            yield options
-            yield Static(classes="hint", markup=False)
+    def entry(self) -> Input:
+        return entry_field(self._free_text or tr("type to search"), 4096)
 
     def on_mount(self) -> None:
+        super().on_mount()
         self._fill("")
         values = [offer.value for offer in self._shown]
         if self._current in values:
-            self.query_one(OptionList).highlighted = values.index(self._current)
-        self.query_one(Input).focus()
+            self.options.highlighted = values.index(self._current)
 
     def on_resize(self) -> None:
-        """The hint stays in sight, and the notes fill the width that there is."""
-        options = self.query_one(OptionList)
-        options.styles.max_height = max(2, int(self.size.height * TALLEST) - BESIDE_THE_LIST)
-        self.call_after_refresh(self._fit)
-
-    def _fit(self) -> None:
-        self._put_options(self.query_one(OptionList).highlighted)
+        # The hint stays in sight.
+        self.options.styles.max_height = max(2, int(self.size.height * TALLEST) - BESIDE_THE_LIST)
+        super().on_resize()
 
     def _fill(self, text: str) -> None:
         text = text.strip()
-        self._shown = matching(self._offers, text)
+        self._shown = matching(self._offers, text)[: self.MOST]
         if text and self._free_text and text not in {offer.value for offer in self._shown}:
             typed = Offer(text, tr("use “{text}”", text=plain_text(text, 60)), tr("as typed"))
             # What names a file or folder means it, also where a longer name of the list begins with it.
             self._shown.insert(0 if _is_a_path(text) else len(self._shown), typed)
-        self._put_options(0 if self._shown else None)
-        hint = tr("enter select   ↑↓ move   esc close")
-        if text and not self._shown:
-            hint = tr("No matches. Press backspace to widen the search.") + "\n" + hint
-        self.query_one(".hint", Static).update(hint)
+        self.put_lines(len(self._shown), 0 if self._shown else None)
+        nothing = tr("No matches. Press backspace to widen the search.") + "\n" if text and not self._shown else ""
+        self.query_one(".hint", Static).update(nothing + tr(self.HINT))
 
-    def _put_options(self, highlighted: int | None) -> None:
-        self._marked = -1
-        options = self.query_one(OptionList)
-        options.clear_options()
-        options.add_options([Option(self._line(index)) for index in range(len(self._shown))])
-        options.highlighted = highlighted
-
-    def _line(self, index: int, here: bool = False) -> Content:
-        # A cell on each side, and two of the scrollbar.
-        width = (self.query_one(OptionList).size.width or LABEL_WIDTH) - 4
-        app = cast("TrainwizApp", self.app)
-        mark = (app.marks if hasattr(app, "marks") else UNICODE_MARKS).here
-        return _line(self._shown[index], mark if here else " ", width)
-
-    @on(OptionList.OptionHighlighted)
-    def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """The cursor is a mark too: without colours the line under it looks like all others."""
-        event.stop()
-        options = event.option_list
-        for index, here in ((self._marked, False), (options.highlighted, True)):
-            if index is not None and 0 <= index < len(self._shown):
-                options.replace_option_prompt_at_index(index, self._line(index, here))
-        self._marked = -1 if options.highlighted is None else options.highlighted
+    def line(self, place: int, mark: str, width: int) -> Content:
+        return _line(self._shown[place], mark, width)
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
         self._fill(event.value)
 
-    @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        index = self.query_one(OptionList).highlighted
-        if index is not None and index < len(self._shown):
-            self.take(self._shown[index].value)
-
-    @on(OptionList.OptionSelected)
-    def _selected(self, event: OptionList.OptionSelected) -> None:
-        event.stop()
-        self.take(self._shown[event.option_index].value)
+    def take_line(self, place: int | None) -> None:
+        if place is not None and place < len(self._shown):
+            self.take(self._shown[place].value)
 
     def take(self, value: str) -> None:
         """What was chosen is the answer."""
         self.dismiss(value)
-
-    def action_move(self, by: int) -> None:
-        options = self.query_one(OptionList)
-        if self._shown:
-            options.highlighted = ((options.highlighted or 0) + by) % len(self._shown)
 
 
 def _is_a_path(text: str) -> bool:
@@ -187,11 +228,8 @@ def _line(offer: Offer, mark: str, width: int) -> Content:
     return Content.assemble(before, "  ", (f"\n{indent}".join(wrap(note, room)), "$muted"))
 
 
-# FitChooser: what can be trained here with some data. Its answer is the number of a row.
-
-
 class FitChooser(Chooser):
-    """Asks for the data where none are named, looks for what fits in a thread, and lists it."""
+    """What can be trained here: asks for data where none are named, looks in a thread; answers the number of a row."""
 
     def __init__(self, state: PlanState, data: Sequence[Offer]) -> None:
         request, plan = state.request, state.plan
@@ -268,28 +306,13 @@ class FitChooser(Chooser):
         self._fill("")
 
 
-def see_what_fits(
-    app: App[Any], state: PlanState, data: Sequence[Offer], take: Callable[[PlanRequest], Awaitable[None]]
-) -> None:
-    """The window of it; `take` gets the run of the chosen row."""
-    window = FitChooser(state, data)
-
-    async def taken(row: str | None) -> None:
-        if row is not None:
-            await take(window.request_of(row))
-
-    app.push_screen(window, taken)
-
-
-# SaveDialog: keeps the choices of the wizard as a profile of the user's own. It asks for a name and overwrites nothing.
-
 LONGEST_NAME = 80
 LONGEST_MESSAGE = 400
 SHOWN_S = 8.0
 
 
-class SaveDialog(Window["SavedProfile"]):
-    """Answers what was saved, or None when it was closed. A name that cannot be taken is said, and may be changed."""
+class SaveDialog(Window[None]):
+    """Keeps the choices as a profile and says how it is used; a name that cannot be taken is said, and may be changed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("edit")]
     AUTO_FOCUS = "Input"
@@ -325,24 +348,16 @@ class SaveDialog(Window["SavedProfile"]):
         problem = tr("Type a name.") if not name else ""
         if name:
             try:
-                self.dismiss(save_profile(name, self._request))
+                saved = save_profile(name, self._request)
+                words = tr("Saved {name}: trainwiz --profile {name}", name=saved.name)
+                self.app.notify(plain_text(words, LONGEST_MESSAGE), timeout=SHOWN_S, markup=False)
+                self.dismiss(None)
             except TrainwizError as error:
                 problem = " ".join(finding.message for finding in error.findings)
         self.query_one("#problem", Static).update(Content(plain_text(problem, LONGEST_MESSAGE)))
 
     def action_cancel(self) -> None:
         self.action_close()
-
-
-def ask_and_save(app: App[Any], request: PlanRequest) -> None:
-    """Ask for a name until it can be saved or the user leaves; then say how the profile is used."""
-
-    def say(saved: SavedProfile | None) -> None:
-        if saved is not None:
-            words = tr("Saved {name}: trainwiz --profile {name}", name=saved.name)
-            app.notify(plain_text(words, LONGEST_MESSAGE), timeout=SHOWN_S, markup=False)
-
-    app.push_screen(SaveDialog(request), say)
 
 
 def of_a_setup(request: PlanRequest) -> PlanRequest:

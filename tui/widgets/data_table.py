@@ -7,10 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
-from textual.app import RenderResult
 from textual.binding import BindingType
 from textual.content import Content
-from textual.geometry import Size
 from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.language import tr, trn
 from trainwiz.core.text import plain_text
@@ -18,6 +16,7 @@ from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_offers import with_target, with_text
 from trainwiz.tui.text import cells, cut, pad
 from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.lists import FocusLines
 from trainwiz.tui.widgets.step_part import StepPart
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ INDENT = 2
 FIRST_LINE_OF_COLUMNS, LINES_OF_COLUMNS = 2, 2
 
 
-class DataTable(StepPart, can_focus=True):
+class DataTable(StepPart, FocusLines, can_focus=True):
     """Left and right move along the columns; space learns from one, t answers with one. A click does as space."""
 
     FOCUS_ON_CLICK = False
@@ -138,7 +137,7 @@ class DataTable(StepPart, can_focus=True):
 
     # Drawing.
 
-    def _lines(self, width: int) -> list[Content]:
+    def lines_in(self, width: int) -> list[Content]:
         glance = self.glance
         if glance is None:
             return []
@@ -166,18 +165,6 @@ class DataTable(StepPart, can_focus=True):
     def _column(self) -> int | None:
         """The column that has the cursor, while the table has the focus."""
         return self.cursor if self.has_focus else None
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(self._lines(width))
-
-    def render(self) -> RenderResult:
-        return Content("\n").join(self._lines(self.content_size.width))
-
-    def on_focus(self) -> None:
-        self.refresh(layout=True)
-
-    def on_blur(self) -> None:
-        self.refresh(layout=True)
 
     # Choosing.
 

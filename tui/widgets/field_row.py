@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from textual import events, on
-from textual.app import ComposeResult, RenderResult
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.message import Message
-from textual.widget import Widget
 from textual.widgets import Input, Static
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
@@ -21,10 +20,7 @@ from trainwiz.tui.screens.plan_fields import Setting
 from trainwiz.tui.text import cells, cut, pad
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.frame import entry_field
-from trainwiz.tui.widgets.lists import TextLines, indented, wrap
-
-# FieldRow: one field of a form as a quiet line, with its origin, its reason and, when asked, an editor in place.
-
+from trainwiz.tui.widgets.lists import FocusLines, LinesWidget, Pressed, TextLines, indented, wrap
 
 LONGEST_INPUT = 4096
 ORIGINS = {
@@ -111,7 +107,7 @@ class FieldInput(Input):
         self.post_message(self.Left(keep=True))
 
 
-class FieldRow(Widget, can_focus=True):
+class FieldRow(FocusLines, can_focus=True):
     """Shows a FieldView; posts what the user types. It holds no value of its own."""
 
     FOCUS_ON_CLICK = False
@@ -133,12 +129,6 @@ class FieldRow(Widget, can_focus=True):
 
         row: FieldRow
         keep: bool
-
-    @dataclass
-    class Clicked(Message):
-        """The row was clicked while it had the focus."""
-
-        row: FieldRow
 
     def __init__(self, spec: Setting, marks: Marks) -> None:
         super().__init__(id=f"field-{spec.id}")
@@ -170,7 +160,7 @@ class FieldRow(Widget, can_focus=True):
 
     def _height(self) -> int:
         width = self.content_size.width
-        return len(self._lines(width)) if width else 0
+        return len(self.lines_in(width)) if width else 0
 
     def begin_edit(self, text: str) -> None:
         """Open the editor on `text`, all of it selected: typing replaces it."""
@@ -191,28 +181,16 @@ class FieldRow(Widget, can_focus=True):
             await editor.remove()
             self.refresh(layout=True)
 
-    def _lines(self, width: int) -> list[Content]:
+    def lines_in(self, width: int) -> list[Content]:
         focused = self.has_focus or self.editing
         roomy = not (self.screen.has_class("-short") or self.screen.has_class("-slim"))
         return row_lines(self.view, width, self._marks, focused=focused, roomy=roomy, editing=self.editing)
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(self._lines(width))
-
-    def render(self) -> RenderResult:
-        return Content("\n").join(self._lines(self.content_size.width))
-
-    def on_focus(self) -> None:
-        self.refresh(layout=True)
-
-    def on_blur(self) -> None:
-        self.refresh(layout=True)
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
         if self._editor is None:
             self.focus(scroll_visible=False)
-        self.post_message(self.Clicked(self))
+        self.post_message(Pressed(self))
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
@@ -228,11 +206,8 @@ class FieldRow(Widget, can_focus=True):
             self.post_message(self.Done(self, event.keep))
 
 
-# ActionButton: a word in brackets that says what it does, or why it cannot.
-
-
-class ActionButton(Widget, can_focus=True):
-    """Enter (through the screen) or a click presses it."""
+class ActionButton(LinesWidget, can_focus=True):
+    """A word in brackets that says what it does, or why it cannot. Enter (through the screen) or a click presses it."""
 
     FOCUS_ON_CLICK = False
     """As of a FieldRow."""
@@ -243,12 +218,6 @@ class ActionButton(Widget, can_focus=True):
     ActionButton:hover { background: $panel; }
     ActionButton:focus { background: $accent; color: $background; text-style: bold; }
     """
-
-    @dataclass
-    class Pressed(Message):
-        """The button was pressed."""
-
-        button: ActionButton
 
     def __init__(self, label: str, action: str) -> None:
         super().__init__(id=f"button-{action}")
@@ -263,39 +232,24 @@ class ActionButton(Widget, can_focus=True):
             self.set_class(bool(reason), "-blocked")
             self.refresh(layout=True)
 
-    def _lines(self, width: int) -> list[str]:
-        return [f"[ {self._label} ]", *(f"  {line}" for line in wrap(self._reason, width - 2))]
+    def lines_in(self, width: int) -> list[Content]:
+        return [Content(f"[ {self._label} ]"), *(Content(f"  {line}") for line in wrap(self._reason, width - 2))]
 
     def get_content_width(self, container: Size, viewport: Size) -> int:
-        return Content(self._lines(container.width)[0]).cell_length
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(self._lines(width))
-
-    def render(self) -> RenderResult:
-        return Content("\n".join(self._lines(self.content_size.width)))
+        return self.lines_in(container.width)[0].cell_length
 
     def on_click(self) -> None:
         self.focus(scroll_visible=False)
-        self.post_message(self.Pressed(self))
-
-
-# RemedyButton: one remedy of the plan's findings.
+        self.post_message(Pressed(self))
 
 
 class RemedyButton(TextLines, can_focus=True):
-    """One remedy. Its digit, enter, space or a click applies it."""
+    """One remedy of the plan's findings. Its digit, enter, space or a click applies it."""
 
     DEFAULT_CSS = """
     RemedyButton:hover { background: $panel; }
     RemedyButton:focus { background: $panel; }
     """
-
-    @dataclass
-    class Pressed(Message):
-        """The button was clicked."""
-
-        button: RemedyButton
 
     def __init__(self, number: int) -> None:
         super().__init__(id=f"remedy-{number}")
@@ -303,16 +257,14 @@ class RemedyButton(TextLines, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
-        self.post_message(self.Pressed(self))
+        self.post_message(Pressed(self))
 
-
-# KeepRow: the name under which something is kept, and the button that keeps it.
 
 LONGEST_PROFILE_NAME = 80
 
 
 class KeepRow(Horizontal):
-    """Proposes names until the user types one."""
+    """The name under which something is kept, and the button that keeps it. Proposes names until the user types one."""
 
     DEFAULT_CSS = """
     KeepRow { height: 1; }
@@ -329,15 +281,8 @@ class KeepRow(Horizontal):
         yield entry_field(tr("profile name"), LONGEST_PROFILE_NAME)
         yield ActionButton(tr("use it"), "use")
 
-    @property
-    def name_typed(self) -> str:
-        return self.query_one(Input).value.strip()
-
     def propose(self, name: str) -> None:
         """Put a name into the field, unless the user's own stands there."""
         entry = self.query_one(Input)
         if entry.value == self._proposed:
             entry.value = self._proposed = name
-
-    def focus_button(self) -> None:
-        self.query_one(ActionButton).focus()

@@ -10,29 +10,24 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from textual import events, on
-from textual.app import ComposeResult
+from textual import on
 from textual.binding import BindingType
-from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Input, Static
 from textual.worker import Worker, WorkerState, get_current_worker
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
-from trainwiz.tui.text import cut, size
-from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.frame import Window
-from trainwiz.tui.widgets.lists import EntryLine, EntryList
+from trainwiz.tui.text import cells, cut, pad, size
+from trainwiz.tui.widgets.chooser import ListWindow
 from trainwiz.tui.widgets.step_part import unforeseen_words
 
 # What is in a folder, for a list to choose from: folders, then the files that are looked for, then the others.
 
-MOST_ENTRIES = 200_000
-"""Of one folder. Who has more types the name."""
-MOST_SIZES = 20_000
-"""Files whose size is asked for; the others show none."""
+MOST_LISTED = 1_000
+"""Lines; the others are found by typing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +67,20 @@ def read_folder(folder: Path, kinds: Sequence[str], is_cancelled: Callable[[], b
             for item in found:
                 if is_cancelled():
                     break
-                if len(entries) >= MOST_ENTRIES:
-                    problem = tr(
-                        "{folder} has more than {n} entries; only some are listed. For another one, type its whole "
-                            "name.",
-                        folder=str(folder), n=f"{MOST_ENTRIES:,}",
-                    )  # fmt: skip
-                    break
-                entries.append(_entry(item, endings, with_size=len(entries) < MOST_SIZES))
+                entries.append(_entry(item, endings))
     except OSError as error:
         problem = tr("Can't read {folder}: {reason}.", folder=str(folder), reason=error.strerror or str(error))
     entries.sort(key=lambda entry: (not entry.is_folder, not entry.is_wanted, entry.folded))
     return Listing(folder, tuple(entries), problem, sum(entry.is_wanted for entry in entries))
 
 
-def _entry(item: os.DirEntry[str], endings: tuple[str, ...], *, with_size: bool) -> Entry:
+def _entry(item: os.DirEntry[str], endings: tuple[str, ...]) -> Entry:
     size = None
     try:
         is_folder = item.is_dir()
     except OSError:  # A link that goes round in circles.
         is_folder = False
-    if with_size and not is_folder:
+    if not is_folder:
         with contextlib.suppress(OSError):
             size = item.stat().st_size
     folded = item.name.lower()
@@ -110,66 +98,8 @@ def matching_entries(entries: Sequence[Entry], text: str) -> tuple[Entry, ...]:
     return tuple(sorted(found, key=lambda entry: not entry.folded.startswith(text)))
 
 
-# FolderView: the entries of a folder that are shown, and how each of them reads.
-
 THIS_FOLDER = Entry(".", is_folder=True)
 ABOVE = Entry("..", is_folder=True)
-
-
-class FolderView:
-    """One listing at a time, narrowed by a text."""
-
-    def __init__(self, *, with_kinds: bool, with_folders: bool) -> None:
-        """`with_kinds`: some files are looked for, the others are quiet. `with_folders`: this folder can be chosen."""
-        self._with_kinds = with_kinds
-        self._with_folders = with_folders
-        self._narrowed: tuple[str, tuple[Entry, ...]] = ("", ())
-        self._above = 0
-        self.listing: Listing | None = None
-        self.shown: tuple[Entry, ...] = ()
-
-    def take(self, listing: Listing | None) -> None:
-        """Another folder, or the same one read again; None while it is read."""
-        self.listing, self._narrowed = listing, ("", ())
-
-    def narrow(self, text: str) -> bool:
-        """Show the entries that match; False where there are none. A text that goes on is looked for in what matched."""
-        if self.listing is None:
-            return False
-        before, found = self._narrowed
-        found = matching_entries(found if before and text.startswith(before) else self.listing.entries, text)
-        self._narrowed = text, found
-        is_top = self.listing.folder == self.listing.folder.parent
-        extra = () if text else (*((THIS_FOLDER,) if self._with_folders else ()), *(() if is_top else (ABOVE,)))
-        self._above = len(extra)
-        self.shown = (*extra, *found)
-        return bool(found)
-
-    def place_of(self, name: str) -> int | None:
-        """Where an entry stands."""
-        return next((place for place, entry in enumerate(self.shown) if entry.name == name), None)
-
-    def usual_place(self) -> int:
-        """The first file that is looked for, else the first entry of the folder."""
-        wanted = (place for place, entry in enumerate(self.shown) if entry.is_wanted)
-        return next(wanted, max(0, min(self._above, len(self.shown) - 1)))
-
-    def line(self, place: int) -> EntryLine:
-        """An entry as it reads."""
-        entry = self.shown[place]
-        if entry is THIS_FOLDER:
-            wanted = self.listing.wanted if self.listing is not None else 0
-            note = trn("{n} matching file", "{n} matching files", wanted, n=f"{wanted:,}") if self._with_kinds else ""
-            return EntryLine(tr("this folder"), note, quiet=not wanted)
-        if entry is ABOVE:
-            return EntryLine("..", tr("parent folder"), quiet=True)
-        if entry.is_folder:
-            return EntryLine(f"{entry.name}/")
-        note = "" if entry.bytes is None else size(entry.bytes)
-        return EntryLine(entry.name, note, quiet=self._with_kinds and not entry.is_wanted)
-
-
-# Paths as people type them, and as a field writes them. Pure but for the folders that are asked for.
 
 
 def first_folder(start: str | Path, here: Path) -> tuple[Path, str]:
@@ -223,9 +153,6 @@ def path_text(path: Path, here: Path) -> str:
     return f"./{inside}" if len(inside.parts) == 1 and inside.suffix == "" else str(inside)
 
 
-# FilePicker: a file or a folder from the disk. Typing narrows the list, a path goes there; reading is done in a thread.
-
-
 class PathInput(Input):
     """What is typed over the list. Backspace in the empty field leaves the folder."""
 
@@ -239,17 +166,21 @@ class PathInput(Input):
             self.post_message(self.Leave())
 
 
-class FilePicker(Window[str]):
-    """Returns the path as a field writes it (from the working folder where it lies in it), or None."""
+class FilePicker(ListWindow):
+    """A file or folder: typing narrows the list, a path goes there; folders are read in a thread.
+
+    Returns the path as a field writes it (from the working folder where it lies in it), or None.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("browse")]
+    HINT = mark("enter open or select   ↑↓ move   backspace folder above   esc close")
 
     DEFAULT_CSS = """
     FilePicker > Vertical { width: 88; height: 26; }
-    FilePicker .title { height: 1; }
-    FilePicker .folder { height: 1; color: $muted; }
+    FilePicker .title, FilePicker .folder { height: 1; }
+    FilePicker .folder { color: $muted; }
+    FilePicker OptionList { height: 1fr; max-height: 100%; }
     FilePicker .problem { max-height: 4; color: $warning; }
-    FilePicker .hint { color: $muted; }
     """
 
     @dataclass
@@ -259,48 +190,38 @@ class FilePicker(Window[str]):
         listing: Listing
 
     def __init__(
-        self,
-        title: str,
-        start: str | Path = "",
-        kinds: Sequence[str] = (),
-        *,
-        with_folders: bool = True,
-        marks: Marks = UNICODE_MARKS,
+        self, title: str, start: str | Path = "", kinds: Sequence[str] = (), *, with_folders: bool = True
     ) -> None:
         """`start`: a file, whose folder is opened, or a folder; else the working folder is.
 
         `kinds`: endings of names, in lower case, of the files that come first ("config.json", ".csv.gz"); others
         are quiet. `with_folders`: a folder can be the answer too.
         """
-        super().__init__()
-        self._title = title
-        self._kinds = tuple(kinds)
-        self._marks = marks
+        super().__init__(title)
+        self._kinds, self._with_folders = tuple(kinds), with_folders
         self._here = Path.cwd()
         self._folder, self._started_at = first_folder(start, self._here)
         self._entered = self._folder
         """The folder that was gone to last: what a typed path starts from."""
-        self._text = ""
+        self._text = self._notice = ""
         self._wants_to_take = False
         """Enter was pressed before the folder was read."""
-        self._view = FolderView(with_kinds=bool(kinds), with_folders=with_folders)
-        self._notice = ""
+        self.listing: Listing | None = None
+        """The entries of the folder; None while it is read."""
+        self.shown: tuple[Entry, ...] = ()
 
-    def compose(self) -> ComposeResult:
-        with Vertical():
-            yield Static(Content.styled(self._title, "bold"), classes="title", markup=False)
-            yield Static("", classes="folder", markup=False)
-            entry = PathInput(placeholder=tr("type to search, or enter a path"), max_length=4096, compact=True)
-            entry.cursor_blink = False
-            yield entry
-            yield EntryList(self._marks.here)
-            yield Static("", classes="problem", markup=False)
-            yield Static(
-                tr("enter open or select   ↑↓ move   backspace folder above   esc close"), classes="hint", markup=False
-            )
+    def entry(self) -> Input:
+        entry = PathInput(placeholder=tr("type to search, or enter a path"), max_length=4096, compact=True)
+        entry.cursor_blink = False
+        return entry
+
+    def parts(self) -> list[Widget]:
+        folder, problem = (Static("", classes=name, markup=False) for name in ("folder", "problem"))
+        title, entry, options, hint = super().parts()
+        return [title, folder, entry, options, problem, hint]
 
     def on_mount(self) -> None:
-        self.query_one(PathInput).focus()
+        super().on_mount()
         self._open(self._folder)
 
     # Reading.
@@ -326,37 +247,61 @@ class FilePicker(Window[str]):
     def _listed(self, event: Listed) -> None:
         event.stop()
         if event.listing.folder == self._folder:
-            self._view.take(event.listing)
+            self.listing = event.listing
             self._fill()
             if self._wants_to_take:
-                self._take()
+                self.take_line(self.place)
 
     # Drawing.
 
     def _fill(self) -> None:
         """The entries that match; the cursor stands on the one that is most likely meant."""
-        view = self._view
-        if view.listing is None:
+        if self.listing is None:
             return
-        has_some = view.narrow(self._text)
-        self.query_one(EntryList).show(len(view.shown), view.line, self._place())
-        nothing = tr("No matches. Press backspace to show all.") if self._text and not has_some else ""
-        self._say(view.listing.problem or self._notice or nothing)
+        found = matching_entries(self.listing.entries, self._text)
+        is_top = self.listing.folder == self.listing.folder.parent
+        extra = () if self._text else (*((THIS_FOLDER,) if self._with_folders else ()), *(() if is_top else (ABOVE,)))
+        self.shown = (*extra, *found[:MOST_LISTED])
+        self.put_lines(len(self.shown), self._first_place(len(extra)))
+        hidden, rest = max(0, len(found) - MOST_LISTED), ""
+        if hidden or (self._text and not found):
+            rest = tr("{n} more", n=f"{hidden:,}") if hidden else tr("No matches. Press backspace to show all.")
+        self._say(self.listing.problem or self._notice or rest)
         self._show_folder()
 
-    def _place(self) -> int:
-        """Where the cursor stands in a list that is new."""
-        at = self._view.place_of(self._started_at) if self._started_at and not self._text else None
-        # A folder that was typed to its end is meant itself; of one that was entered, a file.
-        is_typed = bool(self.query_one(PathInput).value.strip())
-        return at if at is not None else 0 if is_typed else self._view.usual_place()
+    def _first_place(self, above: int) -> int | None:
+        """Where the cursor stands in a list that is new; `above`: entries that are not in the folder."""
+        names, last = [entry.name for entry in self.shown], len(self.shown) - 1
+        if self._started_at in names and not self._text:
+            return names.index(self._started_at)
+        # A folder that was typed to its end is meant itself; of one that was entered, the first file that is looked for.
+        if self.query_one(PathInput).value.strip() or last < 0:
+            return None if last < 0 else 0
+        return next((place for place, entry in enumerate(self.shown) if entry.is_wanted), min(above, last))
+
+    def line(self, place: int, mark: str, width: int) -> Content:
+        entry, wanted = self.shown[place], self.listing.wanted if self.listing is not None else 0
+        name, note, quiet = plain_text(entry.name, 4 * width), "", bool(self._kinds) and not entry.is_wanted
+        if entry is THIS_FOLDER:
+            note = trn("{n} matching file", "{n} matching files", wanted, n=f"{wanted:,}") if self._kinds else ""
+            name, quiet = tr("this folder"), not wanted
+        elif entry is ABOVE:
+            note, quiet = tr("parent folder"), True
+        elif entry.is_folder:
+            name, quiet = f"{name}/", False
+        elif entry.bytes is not None:
+            note = size(entry.bytes)
+        room = max(1, width - cells(note) - 2)
+        line = pad(cut(f"{mark} {name}", room), room)
+        return Content.styled(f"{line}  {note}", "$muted" if quiet else "$foreground")
 
     def _show_folder(self) -> None:
         for line in self.query(".folder").results(Static):
             line.update(cut(plain_text(str(self._folder), 4000)[::-1], max(8, line.size.width))[::-1])
 
-    def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(self._show_folder)
+    def _fit(self) -> None:
+        super()._fit()
+        self._show_folder()
 
     def _say(self, sentence: str) -> None:
         for line in self.query(".problem").results(Static):
@@ -372,34 +317,22 @@ class FilePicker(Window[str]):
         folder, self._text = typed_parts(event.value, self._entered)
         self._wants_to_take, self._notice = False, ""
         if folder != self._folder:
-            self._view.take(None)
+            self.listing = None
             self._open(folder)
         else:
             self._fill()
 
-    @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self._take()
-
-    @on(EntryList.Pressed)
-    def _pressed(self, event: EntryList.Pressed) -> None:
-        event.stop()
-        self._take()
-
-    def _take(self) -> None:
+    def take_line(self, place: int | None) -> None:
         """Enter the folder under the cursor, or answer with the file."""
-        listing = self._view.listing
+        listing = self.listing
         self._wants_to_take = listing is None or listing.folder != self._folder
         if self._wants_to_take:
             return
         typed = self.query_one(PathInput).value.strip()
-        if typed and not self._view.shown:
-            self._say(tr("{name} does not exist.", name=plain_text(typed, 200)))
+        if place is None or not self.shown:
+            self._say(tr("{name} does not exist.", name=plain_text(typed, 200)) if typed else "")
             return
-        if not self._view.shown:
-            return
-        entry = self._view.shown[self.query_one(EntryList).cursor]
+        entry = self.shown[place]
         if entry is ABOVE:
             self.action_above()
         elif entry is THIS_FOLDER:
@@ -441,15 +374,11 @@ class FilePicker(Window[str]):
 
     def action_complete(self) -> None:
         """Tab: into the folder under the cursor; never an answer."""
-        place = self.query_one(EntryList).cursor
-        if self._view.listing is not None and place < len(self._view.shown):
-            entry = self._view.shown[place]
-            if entry.is_folder and entry not in (THIS_FOLDER, ABOVE):
-                self._enter(self._folder / entry.name)
-
-    def action_move(self, by: int) -> None:
-        self.query_one(EntryList).move(by)
+        entry = self.shown[self.place] if self.listing is not None and self.place is not None else ABOVE
+        if entry.is_folder and entry not in (THIS_FOLDER, ABOVE):
+            self._enter(self._folder / entry.name)
 
     def action_page(self, by: int) -> None:
-        entries = self.query_one(EntryList)
-        entries.move(by * max(2, entries.page))
+        pages = by * max(2, self.options.scrollable_content_region.height - 1)
+        if self.shown:
+            self.options.highlighted = max(0, min((self.place or 0) + pages, len(self.shown) - 1))

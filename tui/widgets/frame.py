@@ -30,11 +30,8 @@ if TYPE_CHECKING:
     from textual import events
 
 
-# HeadLine: where one is, and at the right end what the plan came from and how much of it was changed.
-
-
 class HeadLine(Widget):
-    """One line."""
+    """Where one is, and at the right end what the plan came from and how much of it was changed."""
 
     DEFAULT_CSS = """
     HeadLine { height: 1; padding: 0 1; }
@@ -68,8 +65,6 @@ class HeadLine(Widget):
         gap = self.content_size.width - left.cell_length - cells(right)
         return Content.assemble(left, " " * max(1, gap), (right, "$muted"))
 
-
-# KeyBar: the keys of the current screen in one line; what does not fit is left to the help.
 
 GAP = 3
 
@@ -111,8 +106,6 @@ class KeyBar(Widget):
             await self.app.run_action(row.action, owner_of(row, self.screen, self.screen.focused))
 
 
-# Window: a box in the middle of the screen.
-
 Answer = TypeVar("Answer")
 
 
@@ -144,8 +137,6 @@ def failure_words(error: BaseException) -> str:
     return plain_text(error if isinstance(error, TrainwizError) else f"{type(error).__name__}: {error}", 300)
 
 
-# HelpCard: what the focused thing is, why it matters, a safe choice, its cost; and the keys of the screen.
-
 KEY_WIDTH = 10
 
 
@@ -174,8 +165,6 @@ class HelpCard(Window[None]):
             ]
             yield Static(Content.assemble("\n", (tr("Keys"), "$accent"), "\n", Content("\n").join(lines)), markup=False)
 
-
-# StepRail: the five steps, with a mark and a word for each and what was chosen beneath; or all in one line.
 
 RAIL_GAP = "  "
 SHORT = 3

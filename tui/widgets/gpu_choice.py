@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from textual.app import ComposeResult, RenderResult
+from textual import on
+from textual.app import ComposeResult
 from textual.content import Content
-from textual.geometry import Size
 from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
@@ -16,7 +16,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.screens.plan_machine import asked_gpus, is_asked, toggled, usable_gpus, with_gpus
 from trainwiz.tui.text import cells, cut, gib, pad, size
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.lists import indented
+from trainwiz.tui.widgets.lists import FocusLines, Pressed, indented
 from trainwiz.tui.widgets.step_part import PartRow, StepPart, is_small
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ class RowView:
     can_be_chosen: bool = False
     of_several: bool = False
     """There is something to choose: the row has a box."""
-    is_gone: bool = False
     hidden_by: str = ""
     """CUDA_VISIBLE_DEVICES, as it is set."""
     details: bool = False
@@ -75,7 +74,7 @@ def row_lines(view: RowView, width: int, marks: Marks, *, focused: bool, roomy: 
         lines += indented(f"{marks.tight} {problem}", width, "$warning")
     elif focused or roomy or not view.of_several:
         lines += indented(_holders_words(view.load), width)
-    if (focused or view.details) and not view.is_gone:
+    if focused or view.details:
         lines += indented(_facts(gpu, marks), width)
     return lines
 
@@ -99,8 +98,6 @@ def _name(gpu: Gpu) -> str:
 def _problem(view: RowView) -> str:
     """Why the card cannot be used; empty where it can."""
     gpu, load = view.gpu, view.load
-    if view.is_gone:
-        return tr("This GPU is gone: the driver no longer lists it. The plan continues without it.")
     reason = gpu.unavailable.get("gpu") or (load.problem if load is not None else "")
     if reason:
         by_hand = mark("This GPU can't be used: {reason}. Press space to deselect it.")
@@ -153,11 +150,8 @@ def _facts(gpu: Gpu, marks: Marks) -> str:
     return f" {marks.dot} ".join(part for part in parts if part)
 
 
-# GpuRow: one GPU that can be taken for a run or left out; it draws a RowView and holds no choice of its own.
-
-
-class GpuRow(PartRow):
-    """One card or MIG slice."""
+class GpuRow(PartRow, FocusLines):
+    """One card or MIG slice that can be taken for a run or left out. It holds no choice of its own."""
 
     field_id = "gpus"
 
@@ -165,12 +159,6 @@ class GpuRow(PartRow):
     GpuRow { height: auto; }
     GpuRow:focus { background: $panel; }
     """
-
-    @dataclass
-    class Toggled(Message):
-        """Space on the row, or a click."""
-
-        gpu: Gpu
 
     def __init__(self, view: RowView, marks: Marks) -> None:
         super().__init__()
@@ -186,49 +174,22 @@ class GpuRow(PartRow):
 
     def press(self) -> None:
         if self.view.can_be_chosen:
-            self.post_message(self.Toggled(self.view.gpu))
+            super().press()
 
-    def _content(self, width: int) -> Content:
-        lines = row_lines(self.view, width, self._marks, focused=self.has_focus, roomy=not is_small(self))
-        return Content("\n").join(lines)
+    def lines_in(self, width: int) -> list[Content]:
+        return row_lines(self.view, width, self._marks, focused=self.has_focus, roomy=not is_small(self))
 
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return self._content(width).plain.count("\n") + 1
-
-    def render(self) -> RenderResult:
-        return self._content(self.content_size.width)
-
-    def on_focus(self) -> None:
-        self.refresh(layout=True)
-
-    def on_blur(self) -> None:
-        self.refresh(layout=True)
-
-
-# GpuChoice: the GPUs of this machine with what each does now; where there are several, space takes one or leaves it out.
 
 LOOK_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What the rows are drawn from."""
-
-    read: Machine
-    """As it was probed."""
-    machine: Machine
-    """The same, with the names of cards that do not answer any more."""
-    gone: tuple[Gpu, ...] = ()
-    """Cards that were here when the step was first shown and are not any more."""
-    loads: GpuLoads | None = None
-
-
-def row_views(shown: Shown, names: list[str] | None, details: bool = False) -> list[RowView]:
+def row_views(
+    machine: Machine, loads: GpuLoads | None, names: list[str] | None, details: bool = False
+) -> list[RowView]:
     """The rows of all cards where those of these names are to train; None: all that are visible."""
-    machine, loads = shown.machine, shown.loads
     usable = usable_gpus(machine)
     several = len(usable) > 1 or (names is not None and len(machine.gpus) > 1)
-    views = [
+    return [
         RowView(
             gpu,
             loads.of(gpu) if loads is not None else None,
@@ -240,7 +201,6 @@ def row_views(shown: Shown, names: list[str] | None, details: bool = False) -> l
         )
         for gpu in machine.gpus
     ]
-    return [*views, *(RowView(gpu, None, is_gone=True, of_several=several) for gpu in shown.gone)]
 
 
 class GpuChoice(StepPart):
@@ -260,7 +220,8 @@ class GpuChoice(StepPart):
 
     def __init__(self, marks: Marks) -> None:
         super().__init__(marks)
-        self._shown: Shown | None = None
+        self._machine: Machine | None = None
+        self._loads: GpuLoads | None = None
         self._timer: Timer | None = None
         self._is_looking = False
         self._is_visited = False
@@ -277,7 +238,7 @@ class GpuChoice(StepPart):
         self.display = machine is not None and bool(machine.gpus) and not (planned is not None and planned.hypothetical)
         if machine is None or not self.display:
             return
-        self._take_machine(machine)
+        self._machine = machine
         self._draw_rows()
         if self._is_visited:
             self._begin()
@@ -292,24 +253,10 @@ class GpuChoice(StepPart):
             if self._source is not None:
                 self.run_worker(self._source.rest, thread=True, group="gpus", exit_on_error=False)
 
-    # What the rows are of.
-
-    def _take_machine(self, machine: Machine) -> None:
-        before = self._shown
-        if before is None:
-            self._shown = Shown(machine, machine)
-        elif before.read is not machine:
-            known = (*before.machine.gpus, *before.gone)
-            named = replace(machine, gpus=tuple(_named(gpu, known) for gpu in machine.gpus))
-            here = {_key(gpu) for gpu in named.gpus}
-            self._shown = replace(
-                before, read=machine, machine=named, gone=tuple(gpu for gpu in known if _key(gpu) not in here)
-            )
-
     def _draw_rows(self) -> None:
-        shown, state = self._shown, self._state
-        assert shown is not None and state is not None
-        views = row_views(shown, asked_gpus(state), state.details)
+        machine, state = self._machine, self._state
+        assert machine is not None and state is not None
+        views = row_views(machine, self._loads, asked_gpus(state), state.details)
         rows = list(self.query(GpuRow))
         for row, view in zip(rows, views, strict=False):
             row.show(view)
@@ -317,7 +264,7 @@ class GpuChoice(StepPart):
             row.remove()
         if len(views) > len(rows):
             self.mount_all([GpuRow(view, self.marks) for view in views[len(rows) :]], before=self._notes)
-        notes = notes_below(shown.machine, shown.loads, self._refused)
+        notes = notes_below(machine, self._loads, self._refused)
         self._notes.update(Content("\n").join(Content(f"    {line}") for line in notes))
         self._notes.display = bool(notes)
 
@@ -328,7 +275,7 @@ class GpuChoice(StepPart):
         return cast("PlanScreen", self.screen).reader
 
     def _begin(self) -> None:
-        if self._timer is None and self.display and self._shown is not None:
+        if self._timer is None and self.display and self._machine is not None:
             self._timer = self.set_interval(LOOK_S, self._look)
             self._look()
 
@@ -343,26 +290,21 @@ class GpuChoice(StepPart):
         """In a thread: a driver that sleeps takes a second or two to answer."""
         from trainwiz.core.telemetry.gpu import is_outdated
 
-        source, shown = self._source, self._shown
+        source, machine = self._source, self._machine
         try:
-            if source is None or shown is None or self._timer is None:
+            if source is None or machine is None or self._timer is None:
                 return
             loads = source.loads()
-            outdated = is_outdated(shown.machine.gpus, loads)
+            outdated = is_outdated(machine.gpus, loads)
             if outdated:
                 source.forget_machine()
-            elif shown.gone:
-                # Only another session of the driver sees a card that is back.
-                source.rest()
             self.post_message(self.Looked(loads, outdated))
         finally:
             self._is_looking = False
 
     def on_gpu_choice_looked(self, event: Looked) -> None:
         event.stop()
-        if self._shown is None:
-            return
-        self._shown = replace(self._shown, loads=event.loads)
+        self._loads = event.loads
         self._draw_rows()
         if event.is_outdated:
             # The same request once more: what it is planned on has changed.
@@ -370,29 +312,17 @@ class GpuChoice(StepPart):
 
     # Choosing.
 
-    def on_gpu_row_toggled(self, event: GpuRow.Toggled) -> None:
+    @on(Pressed)
+    def _toggled(self, event: Pressed) -> None:
         event.stop()
-        state, shown = self._state, self._shown
-        if state is None or shown is None:
-            return
-        machine, plan_state = shown.machine, state
+        state, machine, row = self._state, self._machine, event.widget
+        assert state is not None and machine is not None and isinstance(row, GpuRow)
+        gpu = row.view.gpu
 
         def change(request: PlanRequest) -> PlanRequest:
             # From the request as it is by then: fast keys come before what is drawn.
-            names = toggled(machine, replace(plan_state, request=request), event.gpu)
+            names = toggled(machine, replace(state, request=request), gpu)
             self._refused = tr("Training needs at least one GPU. Select another one first.") if names == [] else ""
             return request if names == [] else with_gpus(request, names)
 
         self.post_message(self.Changed(change))
-
-
-def _named(gpu: Gpu, known: tuple[Gpu, ...]) -> Gpu:
-    """A lost card tells neither name nor UUID; what stood in its place before does."""
-    if "gpu" not in gpu.unavailable or gpu.uuid is not None:
-        return gpu
-    before = next((one for one in known if one.index == gpu.index and one.parent_uuid is None), gpu)
-    return replace(gpu, uuid=before.uuid, name=before.name)
-
-
-def _key(gpu: Gpu) -> str:
-    return gpu.uuid or str(gpu.index)

@@ -11,11 +11,11 @@ from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.text import GIB, duration, gib, pad, span, step_seconds
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.device_panel import device_line, part_of, share
+from trainwiz.tui.widgets.lists import level_sign
 from trainwiz.tui.widgets.monitor_panel import (
     SHORT,
     MonitorPanel,
     SnapshotView,
-    advice_sign,
     bar_meter,
     join_fitting,
     labelled,
@@ -29,8 +29,6 @@ from trainwiz.tui.widgets.monitor_panel import (
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
 
-
-# HostPanel: RAM of the run by the role of its processes, RAM of the machine, and the disk.
 
 ROLE_NAMES = {
     "trainer": (mark("trainer"), mark("trainers")),
@@ -145,8 +143,6 @@ def host_line(snapshot: Snapshot) -> Content:
     return Content.assemble(quiet(f"{label} ", words), "   ", disk_content(snapshot))
 
 
-# PacePanel: tokens a second, real and padded; data wait; step time against the plan.
-
 MUCH_WAIT = 0.25
 FAR_S = 5 * 365.25 * 86400.0
 """A finish further away than this is no date."""
@@ -247,9 +243,6 @@ def since_lines(snapshot: Snapshot) -> list[Content]:
     return lines
 
 
-# MonitorSummary: device, host, pace and the worst advice in one line each, where panels have no room.
-
-
 class MonitorSummary(SnapshotView):
     DEFAULT_CSS = """
     MonitorSummary { height: 4; padding: 0 1; color: $foreground; }
@@ -259,5 +252,5 @@ class MonitorSummary(SnapshotView):
         lines = [device_line(snapshot), host_line(snapshot), join_fitting(token_parts(snapshot), width)]
         if snapshot.advice:
             worst = snapshot.advice[0]
-            lines.append(Content.assemble(advice_sign(worst.level, self.marks), " ", plain_text(worst.text)))
+            lines.append(Content.assemble(level_sign(worst.level, self.marks), " ", plain_text(worst.text)))
         return lines

@@ -1,23 +1,19 @@
-"""Lists with a cursor and texts of several lines; only the lines that changed are painted."""
+"""Widgets made of lines; only the lines that changed are painted. Paragraphs as lines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from rich.segment import Segment
-from textual import events
 from textual.app import RenderResult
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
-from trainwiz.core.text import plain_text
-from trainwiz.tui.text import cells, cut, pad
+from trainwiz.tui.theme import Marks
 
 # What is painted anew: only the lines of a widget that read otherwise than before.
 
@@ -103,97 +99,34 @@ class LinedWidget(Widget):
         return self._lines
 
 
-# EntryList: a list of any length with a cursor; only the lines on the screen are drawn.
+@dataclass
+class Pressed(Message):
+    """A click on a button or a row, or the key that does the same."""
+
+    widget: Widget
 
 
-@dataclass(frozen=True, slots=True)
-class EntryLine:
-    """One line: a name, and a note aligned right. Both may hold anything."""
+class LinesWidget(Widget):
+    """As high as the lines that `lines_in` gives for its width."""
 
-    name: str
-    note: str = ""
-    quiet: bool = False
-    """What can be chosen and is seldom meant."""
+    def lines_in(self, width: int) -> list[Content]:
+        return []
 
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self.lines_in(width))
 
-class EntryList(ScrollView, can_focus=False):
-    """Draws the lines that `line_of` gives for its items; asks for those that are seen and for no other."""
-
-    COMPONENT_CLASSES = {"entry--line", "entry--quiet", "entry--here"}
-    DEFAULT_CSS = """
-    EntryList { height: 1fr; background: $surface; overflow-x: hidden; }
-    EntryList > .entry--line { color: $foreground; background: $surface; }
-    EntryList > .entry--quiet { color: $muted; background: $surface; }
-    EntryList > .entry--here { color: $foreground; background: $panel; text-style: bold; }
-    """
-
-    class Pressed(Message):
-        """A line was clicked."""
-
-    def __init__(self, here: str) -> None:
-        """`here` is the mark before the line of the cursor."""
-        super().__init__()
-        self._here = here
-        self._count = 0
-        self._line_of: Callable[[int], EntryLine] = lambda index: EntryLine("")
-        self.cursor = 0
-
-    def show(self, count: int, line_of: Callable[[int], EntryLine], cursor: int) -> None:
-        """`count` lines; `line_of` gives each by its place."""
-        self._count, self._line_of = count, line_of
-        self.virtual_size = Size(max(1, self.scrollable_content_region.width), count)
-        self.move_to(cursor)
-        self.refresh()
-
-    def move(self, by: int) -> None:
-        """Down or up; a single step goes round at the ends, a page stops there."""
-        if not self._count:
-            return
-        place = self.cursor + by
-        self.move_to(place % self._count if abs(by) == 1 else place)
-
-    def move_to(self, place: int) -> None:
-        self.cursor = max(0, min(place, self._count - 1))
-        height = max(1, self.scrollable_content_region.height)
-        top = self.scroll_offset.y
-        if not top <= self.cursor < top + height:
-            self.scroll_to(y=max(0, self.cursor - height // 2), animate=False, immediate=True)
-        self.refresh()
-
-    @property
-    def page(self) -> int:
-        return max(1, self.scrollable_content_region.height - 1)
-
-    def render_line(self, y: int) -> Strip:
-        width = self.scrollable_content_region.width
-        index = self.scroll_offset.y + y
-        if index >= self._count:
-            return Strip.blank(width, self.get_component_rich_style("entry--line"))
-        line, at_cursor = self._line_of(index), index == self.cursor
-        part = "entry--here" if at_cursor else "entry--quiet" if line.quiet else "entry--line"
-        text = line_text(line, self._here if at_cursor else " ", width)
-        return Strip([Segment(text, self.get_component_rich_style(part))], cells(text))
-
-    def on_click(self, event: events.Click) -> None:
-        place = self.scroll_offset.y + event.y
-        if place < self._count:
-            event.stop()
-            self.move_to(place)
-            self.post_message(self.Pressed())
+    def render(self) -> RenderResult:
+        return Content("\n").join(self.lines_in(self.content_size.width))
 
 
-def line_text(line: EntryLine, mark: str, width: int) -> str:
-    """Exactly `width` cells: the mark, the name as far as there is room for it, and the note at the right."""
-    note = plain_text(line.note)
-    room = width - cells(mark) - 1 - (cells(note) + 2 if note else 0) - 1
-    if note and room < 12:
-        note, room = "", width - cells(mark) - 2
-    # A name may be as long as the file system allows; no more of it is cleaned than can be seen.
-    name = pad(cut(plain_text(line.name, max(1, 4 * width)), max(1, room)), max(0, room))
-    return cut(pad(f"{mark} {name}" + (f"  {note} " if note else " "), width), width, "")
+class FocusLines(LinesWidget):
+    """Has other lines while it has the focus."""
 
+    def on_focus(self) -> None:
+        self.refresh(layout=True)
 
-# TextLines: a text of several lines in a scrolling panel; a line that changes costs that line, not the screen.
+    def on_blur(self) -> None:
+        self.refresh(layout=True)
 
 
 class TextLines(LinedWidget):
@@ -251,3 +184,9 @@ def hanging(content: Content, width: int, indent: int) -> list[Content]:
     rest = content[len(first.rstrip().plain) :]
     rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
     return [first, *(Content(" " * indent) + piece for piece in rest.wrap(max(10, width - indent)))]
+
+
+def level_sign(level: str, marks: Marks) -> tuple[str, str]:
+    """The mark before a finding or a piece of advice, and its colour."""
+    known = {"error": (marks.bad, "$error"), "warning": (marks.tight, "$warning"), "ok": (marks.ok, "$success")}
+    return known.get(level, (marks.dot, "$muted"))

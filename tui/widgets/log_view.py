@@ -15,7 +15,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from trainwiz.core.telemetry.log import LogFile, LogLevel, LogLine, LogPart, PlacedLine, Wanted, bar_of
+from trainwiz.core.telemetry.log import LogFile, LogLevel, LogLine, PlacedLine, bar_of
 
 
 class LogView(ScrollView, can_focus=True):
@@ -180,8 +180,6 @@ def _wrapped(line: str, width: int) -> list[str]:
     return [line] if len(line) * 2 <= width or cell_len(line) <= width else chop_cells(line, width)
 
 
-# LogWindow: the part of a log that is laid out, moved along a log of any size. Pure but for the log's own reading.
-
 PAGE_LINES = 400
 MOST_LINES = 2_000
 """More are not laid out at once; what lies further away is read again when it is wanted."""
@@ -190,39 +188,6 @@ SKIP_BYTES = 1024 * 1024
 
 FAR_BEHIND = 1 << 62
 """Behind the end of any log."""
-
-
-class LinesLog:
-    """Lines in memory, addressed by their number as a file is by its bytes."""
-
-    def __init__(self, lines: Callable[[], Sequence[LogLine]]) -> None:
-        self._lines = lines
-
-    def search(
-        self,
-        text: str = "",
-        level: LogLevel | None = None,
-        *,
-        before: int | None = None,
-        after: int | None = None,
-        limit: int = 200,
-    ) -> LogPart:
-        """As LogFile.search."""
-        lines, wanted = self._lines(), Wanted(text, level)
-        size = len(lines)
-        low, high = (min(max(0, after), size), size) if after is not None else (0, size if before is None else before)
-        found = [
-            PlacedLine(number, number + 1, line)
-            for number, line in enumerate(lines[low:high], start=low)
-            if wanted.takes(line)
-        ]
-        if len(found) > limit:
-            found = found[:limit] if after is not None else found[-limit:]
-            low, high = (low, found[-1].end) if after is not None else (found[0].start, high)
-        return LogPart(tuple(found), low, high, size)
-
-
-SearchableLog = LogFile | LinesLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,17 +215,17 @@ class LogWindow:
         return self.lines[min(line, len(self.lines) - 1)].start if self.lines else 0
 
 
-def window_at_end(log: SearchableLog, level: LogLevel | None) -> LogWindow:
+def window_at_end(log: LogFile, level: LogLevel | None) -> LogWindow:
     part = log.search(level=level, limit=PAGE_LINES)
     return LogWindow(part.lines, part.start, part.end, part.size, True, part.problem)
 
 
-def window_at(log: SearchableLog, level: LogLevel | None, at: int) -> LogWindow:
+def window_at(log: LogFile, level: LogLevel | None, at: int) -> LogWindow:
     """A page before and a page after the byte `at`, at which a line begins."""
     return earlier(log, level, later(log, level, LogWindow((), at, at)))
 
 
-def earlier(log: SearchableLog, level: LogLevel | None, window: LogWindow) -> LogWindow:
+def earlier(log: LogFile, level: LogLevel | None, window: LogWindow) -> LogWindow:
     """At most a page more at the front; where few lines pass the filter, perhaps none yet."""
     part = log.search(level=level, before=window.start, limit=PAGE_LINES)
     if part.problem is not None or part.start >= window.start:
@@ -273,7 +238,7 @@ def earlier(log: SearchableLog, level: LogLevel | None, window: LogWindow) -> Lo
     return replace(window, lines=window.lines[: window.place_of(end)], end=end, at_end=False)
 
 
-def later(log: SearchableLog, level: LogLevel | None, window: LogWindow) -> LogWindow:
+def later(log: LogFile, level: LogLevel | None, window: LogWindow) -> LogWindow:
     """At most a page more at the back, and what the log gained."""
     part = log.search(level=level, after=window.end, limit=PAGE_LINES)
     if part.problem is not None:
@@ -287,7 +252,7 @@ def later(log: SearchableLog, level: LogLevel | None, window: LogWindow) -> LogW
     return replace(window, lines=window.lines[window.place_of(start) :], start=start)
 
 
-def refreshed(log: SearchableLog, level: LogLevel | None, window: LogWindow) -> LogWindow:
+def refreshed(log: LogFile, level: LogLevel | None, window: LogWindow) -> LogWindow:
     """The window of a reader at the end, with what the log gained; a log that was begun anew is read anew."""
     size = log.search(after=FAR_BEHIND, limit=1).size
     if size < window.end or size - window.end > SKIP_BYTES:
@@ -296,7 +261,7 @@ def refreshed(log: SearchableLog, level: LogLevel | None, window: LogWindow) -> 
 
 
 def found_line(
-    log: SearchableLog, text: str, level: LogLevel | None, at: int, direction: int, go: Callable[[int, int], bool]
+    log: LogFile, text: str, level: LogLevel | None, at: int, direction: int, go: Callable[[int, int], bool]
 ) -> PlacedLine | None:
     """The next line after (1) or before (-1) the byte `at` that holds `text`; None where there is none.
 

@@ -11,7 +11,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import PANEL_NAMES, ScreenName
 from trainwiz.tui.text import pad, wrap
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.lists import LinedWidget
+from trainwiz.tui.widgets.lists import LinedWidget, level_sign
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
@@ -38,8 +38,6 @@ def pace_reason(snapshot: Snapshot) -> str:
         return tr(NO_PACE) if snapshot.ending is None else tr("No tokens/s were logged.")
     return tr("No tokens/s: this job does not log it.")
 
-
-# Meters: lines of a panel made of a label, a small chart and a right-aligned value.
 
 LABEL_WIDTH = 9
 UNICODE_LEVELS = "▁▂▃▄▅▆▇█"
@@ -222,10 +220,7 @@ class MonitorPanel(SnapshotView, can_focus=True):
         return [Content.styled(line, "$muted") for line in wrap(plain_text(sentence, 400), max(10, width))]
 
 
-# AdvicePanel: what the figures have to say, worst first, each with a mark and words.
-
 PANEL_KEY = str(PANEL_NAMES.index("advice") + 1)
-STYLES = {"error": "$error", "warning": "$warning", "note": "$muted", "ok": "$success"}
 
 
 class AdvicePanel(MonitorPanel):
@@ -266,13 +261,8 @@ class AdvicePanel(MonitorPanel):
         lines: list[Content] = []
         for level, text, remedy in said:
             first, *rest = wrap(plain_text(text, 400), room) or [""]
-            lines.append(Content.assemble(advice_sign(level, self.marks), " ", first))
+            lines.append(Content.assemble(level_sign(level, self.marks), " ", first))
             lines += [Content(f"  {line}") for line in rest]
             if remedies and remedy:
                 lines += [Content.styled(f"  {line}", "$muted") for line in wrap(plain_text(remedy, 400), room)]
         return lines
-
-
-def advice_sign(level: str, marks: Marks) -> tuple[str, str]:
-    """The mark before a piece of advice, and its colour."""
-    return {"error": marks.bad, "warning": marks.tight, "ok": marks.ok}.get(level, marks.dot), STYLES[level]

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from trainwiz.core.plan.rows import Lengths
     from trainwiz.tui.screens.plan_state import PlanState
 
-# rate_picture: the learning rate over the steps as rows of coloured text. Pure: no terminal.
-
 LEAST_GAP = 2
 """Cells between two labels below the curve."""
 

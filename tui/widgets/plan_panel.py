@@ -36,7 +36,7 @@ from trainwiz.tui.screens.plan_state import PlanState, state_findings
 from trainwiz.tui.text import GIB, cells, count, deviation, duration_range, gib, pad, percent, size
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.field_row import RemedyButton
-from trainwiz.tui.widgets.lists import TextLines, hanging
+from trainwiz.tui.widgets.lists import TextLines, hanging, level_sign
 
 if TYPE_CHECKING:
     from trainwiz.core.errors import Finding, Remedy
@@ -126,9 +126,13 @@ def batch_product(plan: Plan, marks: Marks) -> str:
     """ "6 × 651 × 1 process  =  3,906 sequences"."""
     batch = plan.batch
     processes = trn("{n} process", "{n} processes", batch.world_size)
-    sequences = trn("{n} sequence", "{n} sequences", batch.effective_samples, n=count(batch.effective_samples))
     factors = f" {marks.times} ".join((count(batch.micro_batch), count(batch.accumulation), processes))
-    return f"{factors}  =  {sequences}"
+    return f"{factors}  =  {_sequences(plan)}"
+
+
+def _sequences(plan: Plan) -> str:
+    samples = plan.batch.effective_samples
+    return trn("{n} sequence", "{n} sequences", samples, n=count(samples))
 
 
 def panel_lines(
@@ -136,47 +140,8 @@ def panel_lines(
 ) -> list[Content]:
     """The panel in `width` cells; long lines wrap beneath their text. `now` dates the end. Without `details`: what
     decides whether to start."""
-    whole = (*_batch(plan, marks), *_memory(plan, width, marks), *_time(plan, marks, now)) if details else ()
-    return [
-        piece for line in whole or _short_lines(plan, width, marks) for piece in hanging(line, width, 2 * len(INDENT))
-    ]
-
-
-def _short_lines(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
-    batch, memory, time = plan.batch, plan.memory, plan.time
-    yield _heading(tr("Batch"))
-    sequences = trn("{n} sequence", "{n} sequences", batch.effective_samples, n=count(batch.effective_samples))
-    tokens = tr("{count} tokens per step", count=count(batch.effective_tokens))
-    off = deviation(batch.deviation, marks.minus)
-    is_off = abs(batch.deviation or 0) > WORTH_SAYING
-    target = tr("{deviation} from target", deviation=off) if is_off else ""
-    yield Content.assemble(f"{INDENT}{sequences}, {tokens}", (f"   {target}", "$muted"))
-    yield Content()
-    yield _heading(memory_title(memory.device), f" {marks.dot} {plain_text(tr(memory.device))}")
-    if plan.model.parameters is None:
-        yield from _muted(tr(UNKNOWN_SIZE))
-    else:
-        yield _bar_line(plan, width, marks)
-        capacity = memory.capacity_bytes if memory.verdict == "fits" else None
-        amounts = tr("{used} of {total} GiB", used=gib(memory.judged_bytes), total=gib(capacity)) if capacity else ""
-        yield Content(INDENT + (amounts or _need(plan)))
-        yield from _muted(memory.waiting)
-    for label, needed, capacity in (
-        (tr("RAM"), memory.host_ram_bytes, memory.host_ram_capacity_bytes),
-        (tr("Disk"), memory.disk_bytes, memory.disk_capacity_bytes),
-    ):
-        if capacity is not None and needed > capacity:
-            yield _capacity_line(label, needed, capacity, marks)
-    yield Content()
-    yield _heading(tr("Time"))
-    if time.total_low_s is None:
-        unknown = unknown_time_words(time.steps, time.step_s)
-        yield from _muted(tr(UNKNOWN_SIZE) if plan.model.parameters is None else unknown)
-    else:
-        yield Content.assemble(INDENT, time_line(plan))
-        # What was asked for is in the list of steps.
-        yield from _muted(*run_words(plan)[1:])
-    yield Content()
+    parts = _batch(plan, marks, details), _memory(plan, width, marks, details), _time(plan, marks, now, details)
+    return [piece for part in parts for line in (*part, Content()) for piece in hanging(line, width, 2 * len(INDENT))]
 
 
 def _bar_line(plan: Plan, width: int, marks: Marks) -> Content:
@@ -194,13 +159,17 @@ def _heading(text: str, note: str = "") -> Content:
     return Content.assemble((text, "bold"), (note, "$muted"))
 
 
-def _batch(plan: Plan, marks: Marks) -> Iterator[Content]:
+def _batch(plan: Plan, marks: Marks, details: bool) -> Iterator[Content]:
     batch = plan.batch
     yield _heading(tr("Batch"))
-    yield Content(INDENT + batch_product(plan, marks))
     off = deviation(batch.deviation, marks.minus)
     target = tr("{deviation} from target", deviation=off) if batch.deviation else off
     tokens = tr("{count} tokens per step", count=count(batch.effective_tokens))
+    if not details:
+        shown = target if abs(batch.deviation or 0) > WORTH_SAYING else ""
+        yield Content.assemble(f"{INDENT}{_sequences(plan)}, {tokens}", (f"   {shown}", "$muted"))
+        return
+    yield Content(INDENT + batch_product(plan, marks))
     yield Content.assemble(f"{INDENT}{tokens}", (f"   {target}", "$muted"))
     yield from _muted(length_words(plan.task, batch.sequence_length, plan.config.batch.target_length))
     if batch.real_tokens is not None and batch.effective_tokens:
@@ -211,19 +180,47 @@ def _batch(plan: Plan, marks: Marks) -> Iterator[Content]:
             batch.effective_tokens, batch.padded_tokens, batch.padding_waste, batch.arranged_waste, batch.drawn_waste
         )
     )
-    yield Content()
 
 
-def _memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
-    memory = plan.memory
-    capacity = "" if memory.capacity_bytes is None else f" {marks.dot} {gib(memory.capacity_bytes)} GiB"
+def _memory(plan: Plan, width: int, marks: Marks, details: bool) -> Iterator[Content]:
+    memory, known = plan.memory, plan.model.parameters is not None
+    capacity = f" {marks.dot} {gib(memory.capacity_bytes)} GiB" if details and memory.capacity_bytes is not None else ""
     yield _heading(memory_title(memory.device), f" {marks.dot} {plain_text(tr(memory.device))}{capacity}")
-    if plan.model.parameters is None:
+    if known:
+        yield _bar_line(plan, width, marks)
+        yield from (_device_memory(plan, width, marks) if details else _short_memory(plan))
+    else:
         # Zeros would read as figures, and "fits" as a verdict.
         yield from _muted(tr(UNKNOWN_SIZE))
-        yield Content()
+    if details and not known:
         return
-    yield _bar_line(plan, width, marks)
+    rows = (
+        (tr("RAM"), memory.host_ram_bytes, memory.host_ram_capacity_bytes),
+        (tr("Disk"), memory.disk_bytes, memory.disk_capacity_bytes),
+    )
+    if not details:
+        short = [row for row in rows if row[2] is not None and row[1] > row[2]]
+        yield from (_capacity_line(*row, marks) for row in short)
+        return
+    yield Content()
+    left = max(cells(label) for label, _, _ in rows) + 1
+    for place, (label, needed, has) in enumerate(rows):
+        yield _capacity_line(pad(label, left), needed, has, marks)
+        low, high = memory.host_ram_low_bytes, memory.host_ram_high_bytes
+        if place == 0 and plan.config.engine.device == "cuda" and low is not None and high is not None:
+            yield from _muted(tr("between {low} and {high}, predicted", low=gib(low), high=gib(high)))
+
+
+def _short_memory(plan: Plan) -> Iterator[Content]:
+    memory = plan.memory
+    capacity = memory.capacity_bytes if memory.verdict == "fits" else None
+    amounts = tr("{used} of {total} GiB", used=gib(memory.judged_bytes), total=gib(capacity)) if capacity else ""
+    yield Content(INDENT + (amounts or _need(plan)))
+    yield from _muted(memory.waiting)
+
+
+def _device_memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
+    memory = plan.memory
     if memory.device == "host RAM":
         between = tr("between {low} and {high}", low=gib(memory.low_bytes), high=gib(memory.high_bytes))
         yield Content.assemble(f"{INDENT}{gib(memory.device_used_bytes)} GiB", (f"   {between}", "$muted"))
@@ -231,21 +228,10 @@ def _memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
         yield Content(INDENT + _need(plan))
     yield from _muted(source_words(memory.tier, memory.basis), memory.waiting)
     yield from _muted(tr("peak: {moment}", moment=memory.peak_moment))
-    for line in part_lines(memory.breakdown, width - len(INDENT), marks):
-        yield Content(INDENT) + line
-    kind = plan.config.engine.device
-    yield from _muted(shown_words(memory.device_used_bytes, memory.low_bytes, memory.high_bytes, kind))
-    if memory.evaluation_bytes is not None:
-        yield from _muted(tr("{size} during evaluation", size=size(memory.evaluation_bytes)))
-    yield Content()
-    labels = tr("RAM"), tr("Disk")
-    left = max(map(cells, labels)) + 1
-    yield _capacity_line(pad(labels[0], left), memory.host_ram_bytes, memory.host_ram_capacity_bytes, marks)
-    if kind == "cuda" and memory.host_ram_low_bytes is not None and memory.host_ram_high_bytes is not None:
-        low, high = gib(memory.host_ram_low_bytes), gib(memory.host_ram_high_bytes)
-        yield from _muted(tr("between {low} and {high}, predicted", low=low, high=high))
-    yield _capacity_line(pad(labels[1], left), memory.disk_bytes, memory.disk_capacity_bytes, marks)
-    yield Content()
+    yield from (Content(INDENT) + line for line in part_lines(memory.breakdown, width - len(INDENT), marks))
+    shown = shown_words(memory.device_used_bytes, memory.low_bytes, memory.high_bytes, plan.config.engine.device)
+    evaluation = memory.evaluation_bytes
+    yield from _muted(shown, "" if evaluation is None else tr("{size} during evaluation", size=size(evaluation)))
 
 
 def _muted(*texts: str) -> Iterator[Content]:
@@ -274,36 +260,38 @@ def time_line(plan: Plan) -> Content:
     return Content(total)
 
 
-def _time(plan: Plan, marks: Marks, now: datetime | None) -> Iterator[Content]:
+def _time(plan: Plan, marks: Marks, now: datetime | None, details: bool) -> Iterator[Content]:
     time = plan.time
     yield _heading(tr("Time"))
     step = duration_range(time.step_low_s, time.step_high_s)
     if time.total_low_s is None:
         unknown = unknown_time_words(time.steps, time.step_s)
         yield from _muted(tr(UNKNOWN_SIZE) if plan.model.parameters is None else unknown)
-        if time.step_s is not None:
+        if details and time.step_s is not None:
             yield from _muted(tr("{time} per step", time=step), network_words(time))
-        yield Content()
+        return
+    yield Content.assemble(INDENT, time_line(plan))
+    if not details:
+        # What was asked for is in the list of steps.
+        yield from _muted(*run_words(plan)[1:])
         return
     done = finish_words(time.total_low_s, time.total_high_s, now) if now is not None else ""
-    yield Content.assemble(INDENT, time_line(plan))
-    yield from _muted(done, f"{steps_words(plan)} {marks.times} {step}")
     pace = pace_words(time.basis, time.basis_text)
     if time.fraction_of_peak is not None:
         pace = tr("{share} of peak TFLOP/s, {pace}", share=percent(time.fraction_of_peak), pace=pace)
-    yield from _muted(pace, gain_words(time.pace_gain, time.possible_pace_gain))
     parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
-    if parts:
-        yield from _muted(tr("including {parts}", parts=tr(", ").join(parts)))
-    yield from _muted(network_words(time))
-    costs = energy_words(
-        time.energy_low_kwh, time.energy_high_kwh, time.energy_cost_low, time.energy_cost_high, time.currency
+    yield from _muted(
+        done,
+        f"{steps_words(plan)} {marks.times} {step}",
+        pace,
+        gain_words(time.pace_gain, time.possible_pace_gain),
+        tr("including {parts}", parts=tr(", ").join(parts)) if parts else "",
+        network_words(time),
+        token_words(time.total_tokens, time.real_tokens),
+        energy_words(
+            time.energy_low_kwh, time.energy_high_kwh, time.energy_cost_low, time.energy_cost_high, time.currency
+        ),
     )
-    yield from _muted(token_words(time.total_tokens, time.real_tokens), costs)
-    yield Content()
-
-
-# PlanPanel: the whole plan beside the form, with its findings.
 
 
 class PlanPanel(VerticalScroll, can_focus=False):
@@ -363,16 +351,8 @@ def _placeholder(text: str) -> list[Content]:
     return lines
 
 
-# FindingsView: what stands against the plan, each sentence with its remedies as buttons that say what they bring.
-
-
 INDENT = "  "
-SEVERITY_STYLES = {"error": "$error", "warning": "$warning", "note": "$muted"}
 ARROW = "→"
-
-
-def severity_mark(severity: str, marks: Marks) -> str:
-    return {"error": marks.bad, "warning": marks.tight}.get(severity, marks.dot)
 
 
 def effect_words(before: Effect, after: Effect, marks: Marks) -> Content:
@@ -403,9 +383,9 @@ def remedy_lines(number: int, remedy: Remedy, effect: Content | None, width: int
 
 def finding_lines(finding: Finding, width: int, marks: Marks) -> list[Content]:
     """The sentence, and beneath it what can be done that no button does."""
-    style = SEVERITY_STYLES[finding.severity]
-    sign = (severity_mark(finding.severity, marks), style)
-    lines = hanging(Content.assemble(INDENT, sign, " ", plain_text(finding.message)), width, 4)
+    lines = hanging(
+        Content.assemble(INDENT, level_sign(finding.severity, marks), " ", plain_text(finding.message)), width, 4
+    )
     for remedy in finding.remedies:
         if not remedy.is_taken:
             words = Content.assemble("    ", (f"{marks.dot}  {plain_text(remedy.text)}", "$muted"))

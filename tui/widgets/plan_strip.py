@@ -11,13 +11,11 @@ from trainwiz.tui.plan_words import memory_title, steps_words
 from trainwiz.tui.screens.plan_state import PlanState, state_findings
 from trainwiz.tui.text import cells, count, cut, deviation, gib, pad
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.lists import LinedWidget, dimmed
+from trainwiz.tui.widgets.lists import LinedWidget, dimmed, level_sign
 from trainwiz.tui.widgets.plan_panel import (
-    SEVERITY_STYLES,
     UNKNOWN_SIZE,
     batch_product,
     memory_bar,
-    severity_mark,
     time_line,
     verdict_words,
 )
@@ -25,9 +23,6 @@ from trainwiz.tui.widgets.plan_panel import (
 if TYPE_CHECKING:
     from trainwiz.core.errors import Finding
     from trainwiz.core.plan.result import Plan
-
-
-# The plan in four lines beneath the form, or in one where the screen is low.
 
 
 def strip_lines(state: PlanState, width: int, height: int, marks: Marks) -> list[Content]:
@@ -106,11 +101,7 @@ def _finding_summary(findings: tuple[Finding, ...], width: int, marks: Marks) ->
     first, others = findings[0], len(findings) - 1
     more = f"  {trn('+{n} more, f1', '+{n} more, f1', others)}" if others else ""
     message = cut(plain_text(first.message), max(10, width - cells(label) - 2 - cells(more)), marks.ellipsis)
-    sign = (severity_mark(first.severity, marks), SEVERITY_STYLES[first.severity])
-    return Content.assemble((label, "bold"), sign, " ", message, (more, "$muted"))
-
-
-# PlanStrip: the plan folded to a few lines beneath the form.
+    return Content.assemble((label, "bold"), level_sign(first.severity, marks), " ", message, (more, "$muted"))
 
 
 class PlanStrip(LinedWidget):

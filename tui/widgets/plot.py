@@ -19,8 +19,6 @@ from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs
 from trainwiz.tui.widgets.drawing import Picture, PlotData, draw_plot
 from trainwiz.tui.widgets.lists import LineKey, refresh_lines
 
-# StepRange: which steps a plot shows, and how keys, a mouse or typed words change that. Pure.
-
 ZOOM_SHARES = (1.0, 0.2, 0.04)
 NARROWEST = 1e-6
 """Share of all steps below which a range is not narrowed further."""
@@ -60,8 +58,6 @@ class StepRange:
             return tr("from step {step}", step=first) if first else tr("to step {step}", step=last)
         if self.length is not None:
             return tr("last {n} steps", n=f"{self.length:,.0f}")
-        if self.share == 0.2:
-            return tr("last 20%")
         return "" if self.share == 1 else tr("last {share}", share=f"{self.share * 100:g}%")
 
     def next_zoom(self) -> StepRange:
@@ -136,8 +132,6 @@ def parse_range(text: str, low: float, high: float) -> StepRange:
 def _value(number: str, size: str | None) -> float:
     return float(re.sub("[,_']", "", number)) * _SIZES[size or ""]
 
-
-# Plot: one metric over the steps, drawn with our own dots. Redrawn when data, size or theme change.
 
 REST = 300
 """So many times as long as a drawing takes no other one is made for new values: those of a long run take 10 ms."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import events, on
-from textual.app import ComposeResult, RenderResult
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
@@ -17,8 +16,7 @@ from textual.geometry import Region
 from textual.message import Message
 from textual.widgets import Static
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.run.folder import PLAN_JSON
-from trainwiz.core.text import changed_lines, count_changes, plain_text
+from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_fields import FIELDS, word_for
@@ -27,28 +25,21 @@ from trainwiz.tui.screens.plan_state import PlanState, is_ready, start_obstacle
 from trainwiz.tui.text import cells, cut, pad, size
 from trainwiz.tui.theme import UNICODE_MARKS, Marks
 from trainwiz.tui.widgets.field_row import ActionButton
+from trainwiz.tui.widgets.lists import LinesWidget
 from trainwiz.tui.widgets.step_part import PartRow, StepPart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trainwiz.core.config.keys import ConfigDifference
     from trainwiz.core.config.request import PlanRequest
     from trainwiz.tui.screens.plan import PlanScreen
 
 
-# FileList and FileText: the files of a start with their sizes, what is in them, and what in them is not the profile's.
-
 LONGEST_PREVIEW = 400
 LONGEST_LINE = 400
 NAME_WIDTH, SIZE_WIDTH = 18, 10
-LINES_BEFORE_A_CHANGE = 2
-CHANGE_STYLES = {"+": "$foreground", "-": "$error", " ": "$muted"}
-NOT_COMPARED = frozenset({PLAN_JSON})
-"""Figures, which change with every trace, and no settings."""
 
 
-class CursorList(PartRow):
+class CursorList(PartRow, LinesWidget):
     """Lines with a cursor that up and down move; beyond the first and the last the focus leaves it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("files")]
@@ -109,39 +100,24 @@ class FileList(CursorList):
     def __init__(self, marks: Marks) -> None:
         super().__init__(marks, id="files")
         self._files: Mapping[str, str] = {}
-        self._theirs: Mapping[str, str] | None = None
 
     @property
-    def current(self) -> tuple[str, str | None]:
-        """The text of the file under the cursor, and the profile's, where there is one to compare with."""
-        if not self._files:
-            return "", None
-        name = list(self._files)[self.cursor]
-        theirs = None if self._theirs is None or name in NOT_COMPARED else self._theirs.get(name, "")
-        return self._files[name], theirs
+    def current(self) -> str:
+        """The text of the file under the cursor."""
+        return list(self._files.values())[self.cursor] if self._files else ""
 
-    def show(self, files: Mapping[str, str], theirs: Mapping[str, str] | None) -> None:
-        """`theirs` is None where nothing differs from the profile, or the comparison is still being made."""
-        if (files, theirs) != (self._files, self._theirs):
-            self._files, self._theirs = files, theirs
+    def show(self, files: Mapping[str, str]) -> None:
+        if files != self._files:
+            self._files = files
             self.keep_cursor(len(files))
 
     def action_scroll_file(self, pages: int) -> None:
         text = self.screen.query_one(FileText)
         text.scroll_relative(y=pages * max(1, text.size.height - 2), animate=False)
 
-    def _change(self, name: str) -> str:
-        if self._theirs is None or name in NOT_COMPARED:
-            return ""
-        if name not in self._theirs:
-            return tr("new")
-        count = count_changes(self._theirs[name], self._files[name])
-        return trn("{n} change", "{n} changes", count, n=f"{count:,}") if count else ""
-
-    def render(self) -> RenderResult:
-        if not self._files:
-            return Content.styled("  " + tr("nothing yet"), "$muted")
-        return Content("\n").join(starmap(self._line, enumerate(self._files)))
+    def lines_in(self, width: int) -> list[Content]:
+        nothing = Content.styled("  " + tr("nothing yet"), "$muted")
+        return [*starmap(self._line, enumerate(self._files))] or [nothing]
 
     def _line(self, index: int, name: str) -> Content:
         here, marks = index == self.cursor, self.marks
@@ -150,12 +126,12 @@ class FileList(CursorList):
             (f"{marks.here if here else ' '} ", "$accent"),
             (title, "$foreground" if here else "$muted"),
             (pad(size(len(self._files[name].encode())), SIZE_WIDTH, right=True), "$muted"),
-            (f"   {self._change(name)}", "$accent"),
+            ("   ", "$accent"),
         )
 
 
 class FileText(VerticalScroll, can_focus=False):
-    """One file. Its lines that differ from the profile's begin with +, and those that they replace with -."""
+    """One file."""
 
     DEFAULT_CSS = """
     FileText { height: 12; margin: 1 0 0 2; border-left: solid $line; padding: 0 1; scrollbar-size: 1 1; }
@@ -165,34 +141,19 @@ class FileText(VerticalScroll, can_focus=False):
     def compose(self) -> ComposeResult:
         yield Static("", markup=False)
 
-    def show(self, text: str, theirs: str | None) -> None:
-        self.query_one(Static).update(file_content(text, theirs))
-        self.call_after_refresh(self.scroll_to, y=first_shown(text, theirs), animate=False)
+    def show(self, text: str) -> None:
+        self.query_one(Static).update(file_content(text))
+        self.scroll_home(animate=False)
 
 
-def first_shown(text: str, theirs: str | None) -> int:
-    """The line to begin at: a little before the first difference."""
-    if theirs is None or theirs == text:
-        return 0
-    place = next((index for index, (change, _) in enumerate(changed_lines(theirs, text)) if change != " "), 0)
-    return max(0, min(place, LONGEST_PREVIEW) - LINES_BEFORE_A_CHANGE)
-
-
-def file_content(text: str, theirs: str | None) -> Content:
-    """The lines of a file, marked against the profile's where there is one."""
-    is_compared = theirs is not None and theirs != text
-    lines = changed_lines(theirs or "", text) if is_compared else [(" ", line) for line in text.splitlines()]
-    shown = [
-        Content.styled(f"{change} " * is_compared + plain_text(line, LONGEST_LINE), CHANGE_STYLES[change])
-        for change, line in lines[:LONGEST_PREVIEW]
-    ]
+def file_content(text: str) -> Content:
+    lines = text.splitlines()
+    shown = [Content.styled(plain_text(line, LONGEST_LINE), "$muted") for line in lines[:LONGEST_PREVIEW]]
     more = len(lines) - len(shown)
     if more:
         shown.append(Content.styled(trn("{n} more line", "{n} more lines", more, n=f"{more:,}"), "$muted"))
     return Content("\n").join(shown)
 
-
-# DifferenceList: the values of the plan that are other than the profile's own, with both and who chose them.
 
 WIDEST_KEY = 36
 LONGEST_VALUE = 60
@@ -267,14 +228,10 @@ class DifferenceList(CursorList):
         if self.field_id:
             self.post_message(StepPart.FieldWanted(self.field_id))
 
-    def render(self) -> RenderResult:
-        if not self._differences:
-            return Content()
+    def lines_in(self, width: int) -> list[Content]:
         cursor = self.cursor if self.has_focus else -1
-        return Content("\n").join(difference_lines(self._differences, self.content_size.width, self.marks, cursor))
+        return difference_lines(self._differences, width, self.marks, cursor) if self._differences else [Content()]
 
-
-# Review: the buttons, where the run goes, what is not the profile's, the exact command, and what will be written.
 
 BUTTONS = {
     "start": mark("Start"),
@@ -305,9 +262,9 @@ class Review(StepPart):
     def __init__(self, marks: Marks) -> None:
         super().__init__(marks, id="review")
         self._baseline: Baseline | None = None
-        self._asked: tuple[PlanRequest, str] | None = None
+        self._asked: PlanRequest | None = None
         self._is_comparing = False
-        self._file: tuple[str, str | None] = ("", None)
+        self._file = ""
 
     def compose(self) -> ComposeResult:
         yield Static(tr("Start"), classes="heading", markup=False)
@@ -358,25 +315,22 @@ class Review(StepPart):
     # What differs from the profile.
 
     def _compare(self, state: PlanState) -> None:
-        """Ask what the profile alone would be, once for each profile, machine and folder; never while it is typed."""
+        """Ask what the profile alone would be, once for each profile, machine and folder."""
         if not is_ready(state) or not state.request.overrides:
             return
-        wanted = (profile_request(state.request), state.reading.folder)
+        wanted = profile_request(state.request)
         reader = cast("PlanScreen", self.screen).reader
         # One at a time: it may read the profile's data, and the folder is another one at every key typed there.
         if wanted != self._asked and not self._is_comparing and reader is not None:
             self._asked, self._is_comparing = wanted, True
-            work = partial(self._work_compare, reader.profile_alone, *wanted)
+            alone = reader.profile_alone
+            work = lambda: self.post_message(self.Compared(alone(wanted)))  # noqa: E731
             self.run_worker(work, thread=True, group="compare", exit_on_error=False)
-
-    def _work_compare(self, alone: Callable[[PlanRequest, str], Baseline], request: PlanRequest, folder: str) -> None:
-        self.post_message(self.Compared(alone(request, folder)))
 
     def failed(self, sentence: str) -> None:
         """Said in its place; asked again when the profile, the machine or the folder is another."""
         if self._asked is not None:
-            request, folder = self._asked
-            self.post_message(self.Compared(Baseline(request, folder, problem=sentence)))
+            self.post_message(self.Compared(Baseline(self._asked, problem=sentence)))
 
     @on(Compared)
     def _take(self, event: Compared) -> None:
@@ -403,8 +357,7 @@ class Review(StepPart):
         note.update(Content.styled(self._note(state, baseline, bool(differences)), "$muted"))
         note.display = heading.display and not differences
         self.query_one(DifferenceList).show(differences)
-        files = self.query_one(FileList)
-        files.show(state.reading.files, baseline.files if baseline is not None else None)
+        self.query_one(FileList).show(state.reading.files)
         self._show_file()
 
     def _fitting(self, state: PlanState) -> Baseline | None:
@@ -431,7 +384,7 @@ class Review(StepPart):
         current = self.query_one(FileList).current
         if current != self._file:
             self._file = current
-            self.query_one(FileText).show(*current)
+            self.query_one(FileText).show(current)
 
 
 def _is_without_plan(state: PlanState) -> bool:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult, RenderResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Static
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.tui.screens.plan_fields import (
@@ -79,8 +77,6 @@ FIELD_ACTIONS: Mapping[str, tuple[str, Callable[[PlanState], ModalScreen[Any]]]]
 """Field id -> the button beneath its row and the dialog that it opens; what is slow belongs into that."""
 
 
-# StepForm: the fields of one step, what was found beneath them, and on the last step the review.
-
 GOAL_CELLS = 20
 
 
@@ -91,9 +87,6 @@ class MoreRow(PartRow):
     MoreRow { height: 2; color: $muted; }
     MoreRow:focus { color: $accent; }
     """
-
-    class Toggled(Message):
-        """Space or a click on the row."""
 
     def __init__(self, marks: Marks, hidden: int, *, is_open: bool) -> None:
         super().__init__()
@@ -113,9 +106,6 @@ class MoreRow(PartRow):
         text = tr("show fewer") if self._open else trn("{n} more, rarely changed", "{n} more, rarely changed", hidden)
         return Content(f"\n  {self._marks.menu if self._open else self._marks.more} {text}")
 
-    def press(self) -> None:
-        self.post_message(self.Toggled())
-
 
 class GoalRow(PartRow):
     """One goal of the first step; enter takes it and goes on."""
@@ -126,12 +116,6 @@ class GoalRow(PartRow):
     GoalRow { height: 1; color: $muted; }
     GoalRow:focus { background: $panel; }
     """
-
-    @dataclass
-    class Pressed(Message):
-        """Space, or a click."""
-
-        goal: str
 
     def __init__(self, goal: str, marks: Marks) -> None:
         super().__init__(id=f"goal-{goal}")
@@ -152,9 +136,6 @@ class GoalRow(PartRow):
         name = (pad(tr(label), GOAL_CELLS), "$foreground" if self.has_focus or self._is_chosen else "$muted")
         note = cut(tr(note), max(0, width - GOAL_CELLS - 4), marks.ellipsis)
         return Content.assemble((f"{here} {chosen} ", "$accent"), name, (note, "$muted"))
-
-    def press(self) -> None:
-        self.post_message(self.Pressed(self.goal))
 
 
 class FieldButton(ActionButton):
@@ -252,11 +233,8 @@ class StepForm(Vertical):
             part.visit(shown)
 
 
-# Forms: the forms of the steps that were seen, one of them shown.
-
-
 class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
-    """Scrolls with the focus and the wheel; the arrow keys move the focus. Forms are made once, and kept."""
+    """The forms of the steps that were seen, made once and kept; one is shown. The arrow keys move the focus."""
 
     def __init__(self, step: int, marks: Marks) -> None:
         super().__init__(StepForm(step, marks, more=False), id="form")

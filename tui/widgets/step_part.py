@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual import events, on
-from textual.app import RenderResult
 from textual.content import Content
-from textual.geometry import Size
 from textual.message import Message
 from textual.widget import Widget
 from textual.worker import Worker, WorkerState
 from trainwiz.core.language import tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.lists import line_key
+from trainwiz.tui.widgets.lists import LinesWidget, Pressed, line_key
 
 if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest
@@ -79,7 +77,7 @@ def unforeseen_words(error: BaseException) -> str:
     return tr("Internal error in trainwiz: {kind}: {reason}.", kind=type(error).__name__, reason=error)
 
 
-class LinesPart(StepPart):
+class LinesPart(StepPart, LinesWidget):
     """The lines that a pure function makes of the state."""
 
     def __init__(self, draw: Draw, marks: Marks) -> None:
@@ -96,24 +94,18 @@ class LinesPart(StepPart):
         width, size = self.content_size.width, self.app.size
         drawn = self._kept.get((width, is_small(self)))
         self._kept.clear()
-        if drawn is not None and [*map(line_key, drawn)] == [*map(line_key, self._lines(width))]:
+        if drawn is not None and [*map(line_key, drawn)] == [*map(line_key, self.lines_in(width))]:
             return
         is_as_high = width > 0 and self.get_content_height(size, size, width) == self.content_size.height
         self.refresh(layout=not is_as_high)
 
-    def _lines(self, width: int) -> list[Content]:
+    def lines_in(self, width: int) -> list[Content]:
         if self._state is None:
             return []
         small = is_small(self)
         if (width, small) not in self._kept:
             self._kept[width, small] = list(self.draw(self._state, width, self.marks, small))
         return self._kept[width, small]
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(self._lines(width))
-
-    def render(self) -> RenderResult:
-        return Content("\n").join(self._lines(self.content_size.width))
 
 
 def drawn_of(state: PlanState) -> tuple[object, ...]:
@@ -136,6 +128,7 @@ class PartRow(Widget, can_focus=True):
 
     def press(self) -> None:
         """Space, or a click."""
+        self.post_message(Pressed(self))
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
