@@ -29,7 +29,7 @@ from trainwiz.core.telemetry.advice import (
     stall_advice,
 )
 from trainwiz.core.telemetry.machine import MachineHistory
-from trainwiz.core.telemetry.metrics import LossTrend, Metrics
+from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.run_setup import CheckpointSize, RunSetup, saves_of, setup_of
 from trainwiz.core.telemetry.snapshot import computes_on_cpu, read_planned
 from trainwiz.core.telemetry.words import span_words
@@ -59,7 +59,6 @@ class Observation:
         self.now_s = self.awake_s = clock()
         """Of the newest look, and since when looks follow each other."""
         self.metrics = Metrics()
-        self.loss_trend = LossTrend()
         self.machine = MachineHistory()
         self.phase: PhaseNow | None = None
         self.rows = 0
@@ -90,7 +89,6 @@ class Observation:
             self.machine = MachineHistory()
         self.rows += sum("loss" in row for row in own)
         self.metrics.add_rows(own)
-        self.loss_trend.add_rows(own)
         self._look_at_phase()
 
     def left_s(self, setup: RunSetup) -> float | None:
@@ -181,7 +179,7 @@ def watch_loss(observation: Observation, run: Run) -> Iterable[Advice]:
         )
         return
     metrics = observation.metrics
-    yield from loss_advice(metrics.summaries(), metrics.non_finite_steps("loss"), observation.loss_trend)
+    yield from loss_advice(metrics.summaries(), metrics.non_finite_steps("loss"), metrics.trend())
 
 
 def watch_steps(observation: Observation, run: Run) -> Iterable[Advice]:
@@ -189,7 +187,7 @@ def watch_steps(observation: Observation, run: Run) -> Iterable[Advice]:
     if run.status != "running":
         return
     since_s = max(observation.began_s, observation.awake_s)
-    yield from stall_advice(run.status, observation.loss_trend, observation.now_s, since_s, observation.phase)
+    yield from stall_advice(run.status, observation.metrics.trend(), observation.now_s, since_s, observation.phase)
     yield from _first_step(observation, run, since_s)
     yield from _long_phase(observation, since_s)
 

@@ -185,28 +185,11 @@ class Series:
             return
         if self.first is None:
             self.first = value
-        self.minimum, self.maximum = _least(self.minimum, value), _most(self.maximum, value)
+        self.minimum = value if self.minimum is None else min(self.minimum, value)
+        self.maximum = value if self.maximum is None else max(self.maximum, value)
         self._steps.append(step)
         self._values.append(value)
         if len(self._steps) >= 2 * RAW_POINTS:
-            self._compress()
-
-    def extend(self, steps: array[float], values: array[float]) -> None:
-        """Append one or more points whose steps do not decrease; many at once cost a fraction of as many `add`."""
-        # A sum is finite only where all of its parts are.
-        if (self.last_step is not None and steps[0] < self.last_step) or not math.isfinite(sum(values)):
-            for step, value in zip(steps, values, strict=True):
-                self.add(step, value)
-            return
-        self._curve = None
-        self.count += len(steps)
-        self.last, self.last_step = values[-1], steps[-1]
-        if self.first is None:
-            self.first = values[0]
-        self.minimum, self.maximum = _least(self.minimum, min(values)), _most(self.maximum, max(values))
-        self._steps.extend(steps)
-        self._values.extend(values)
-        while len(self._steps) >= 2 * RAW_POINTS:
             self._compress()
 
     def rewind(self, step: float, *, keep_equal: bool = True) -> None:
@@ -231,6 +214,10 @@ class Series:
     def non_finite_steps(self) -> tuple[float, ...]:
         """The first MOST_NON_FINITE_STEPS steps whose value is not finite."""
         return tuple(self._non_finite_steps)
+
+    def newest(self, count: int) -> tuple[float, ...]:
+        """The newest finite values, oldest first; `count` is below RAW_POINTS."""
+        return tuple(self._values[-count:])
 
     def curve(self) -> Curve:
         """A frozen copy, made by copying memory; the same object while nothing is added."""
@@ -273,14 +260,6 @@ class Series:
         self._highs = array("d", map(max, self._highs[first], self._highs[second]))
         self._sums = array("d", map(add, self._sums[first], self._sums[second]))
         self._bucket_points *= 2
-
-
-def _least(first: float | None, second: float) -> float:
-    return second if first is None else min(first, second)
-
-
-def _most(first: float | None, second: float) -> float:
-    return second if first is None else max(first, second)
 
 
 # Trend: how long something that shrinks will last, judged over as much of the past as is known.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import share_read
 from trainwiz.core.run.folder import read_json
 from trainwiz.core.telemetry.event_file import Scalar
-from trainwiz.core.telemetry.metrics import MetricSummary, Pace, Scalars, wall_step_s
+from trainwiz.core.telemetry.metrics import MetricSummary, Pace, Scalars, summary_of, wall_step_s
 from trainwiz.core.telemetry.snapshot import Planned, Snapshot
 from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.tensorboard import (
@@ -40,11 +39,6 @@ from trainwiz.core.text import numbers_finite
 
 LOOK_FOR_LOG_S = 15.0
 COUNTED = mark("The log contains no steps and no progress bar: its points are counted instead.")
-SEVERAL = mark(
-    "Several trainings write to this folder at the same time; the one that started last is shown. The others: "
-    "{commands}"
-)
-MOST_NAMED = 3
 NOTHING_LOGGED = mark("The job has started but logged nothing yet.")
 
 
@@ -54,7 +48,6 @@ EPOCH = "epoch"
 TRAIN = "train/"
 OTHER_SETS = ("eval/", "test/")
 MOST_BEFORE = 1_000
-LEAST_STEP = -(1 << 63)
 
 
 def trainer_name(tag: str) -> str:
@@ -70,7 +63,7 @@ def trainer_name(tag: str) -> str:
 class TrainerScalars(Scalars):
     """All sessions as one training. Each start of the Trainer writes a folder of its own: where a later
     one trains from an earlier step (it resumed a checkpoint, or began anew), what lies after that
-    step is forgotten. Of two that train at the same time only the one that began last is taken."""
+    step is forgotten, and what the earlier one still writes is left out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,11 +71,6 @@ class TrainerScalars(Scalars):
         """Unix time of the first point of the newest session that trains."""
         self.current: Scalars | None = None
         """The newest session that trains."""
-        self.last_trained_s = -math.inf
-        self.joined = 0
-        """Sessions whose points are one series here."""
-        self.apart: list[Scalars] = []
-        """Sessions that train beside `current`, and are left out."""
 
 
 class _Session(Scalars):
@@ -100,33 +88,22 @@ class _Session(Scalars):
         whole = self._whole
         for tag, step, value, time_s in scalars:
             if self._trains and whole.current is not self:
-                if tag is not None and tag.startswith(TRAIN) and self not in whole.apart:
-                    whole.apart.append(self)
                 continue
             if tag is None:
                 yield tag, step, value, time_s
                 continue
             if tag.startswith(TRAIN):
                 if not self._trains:
-                    self._begin(step, time_s)
+                    self._trains, whole.current, whole.training_began_s = True, self, time_s
+                    whole.purge(step)
                     yield from (said for said in self._before if said[1] >= step)
                     self._before.clear()
-                whole.last_trained_s = max(whole.last_trained_s, time_s)
             elif not self._trains:
                 self._before.append((trainer_name(tag), step, value, time_s))
                 if not step and whole.step:
                     # A model evaluated by a process of its own knows no step; it says nothing of the training's course.
                     continue
             yield trainer_name(tag), step, value, time_s
-
-    def _begin(self, step: int, time_s: float) -> None:
-        whole = self._whole
-        if whole.current is not None and time_s < whole.last_trained_s:
-            whole.apart.append(whole.current)
-            step = LEAST_STEP
-        self._trains, whole.current, whole.training_began_s, whole.last_trained_s = True, self, time_s, time_s
-        whole.purge(step)
-        whole.joined = whole.joined + 1 if "loss" in whole.tags else 1
 
 
 # Which place tells most.
@@ -144,28 +121,23 @@ class TrainerReader:
         self._state = None if is_log else NewestState(path)
         self._last_state: TrainerState | None = None
         self._state_scalars: tuple[TrainerState, Scalars] | None = None
-        self._begin_events()
+        self._scalars = TrainerScalars()
+        find = None if self._folder is not None else dict[str, list[Path]]
+        self._events = EventRuns(path, new_scalars=partial(_Session, self._scalars), skip=CHECKPOINT, find=find)
         path_of_log = path if is_log else log
         self._log = TrainerLog(path_of_log) if path_of_log is not None else None
         self._next_look_for_log = 0.0
-        self._mixed = False
-        """Two trainings write to the folder at the same time."""
         self._model: str | None = None
         self._asked_for_model = False
 
-    def _begin_events(self) -> None:
-        self._scalars = TrainerScalars()
-        find = None if self._folder is not None else dict[str, list[Path]]
-        self._events = EventRuns(self._path, new_scalars=partial(_Session, self._scalars), skip=CHECKPOINT, find=find)
-
     def read(self, deadline: float) -> Reading:
-        grew = self._read_events(deadline)
+        self._events.read(deadline)
         state = self._state.look() if self._state else None
-        grew = self._read_log(deadline) or grew or state is not self._last_state
+        grew = self._read_log(deadline) or self._events.grew or state is not self._last_state
         self._last_state = state
         chosen, arguments, log = self._choose(state), self._arguments(), self._log
         tags, shown = chosen.series, chosen.shown
-        metrics = {name: tag.summary() for name, tag in tags.items() if name != EPOCH}
+        metrics = {name: summary_of(tag.series) for name, tag in tags.items() if name != EPOCH}
         has_ended = _has_ended(metrics)
         early = state.stopped_early if state is not None and (state.step or 0) >= (shown.step or 0) else None
         behind = self._events.behind or bool(log and log.printed.behind)
@@ -193,18 +165,6 @@ class TrainerReader:
             notes=self._notes(chosen),
         )
 
-    def _read_events(self, deadline: float) -> bool:
-        rewritten = self._events.rewritten
-        self._events.read(deadline)
-        mixed = bool(self._scalars.apart)
-        if self._events.rewritten != rewritten or (mixed and not self._mixed):
-            # Once it is known that two train, what the other wrote before is not joined either.
-            self._mixed = mixed
-            self._begin_events()
-            self._events.read(deadline)
-            return True
-        return self._events.grew
-
     def _read_log(self, deadline: float) -> bool:
         if self._log is None and self._folder is not None and time.monotonic() >= self._next_look_for_log:
             started_s = time.thread_time()
@@ -228,9 +188,6 @@ class TrainerReader:
             if scalars.tags:
                 shown = replace(shown, step=scalars.step, epoch=scalars.last(EPOCH))
                 places.append((scalars, Reading(shown, scalars.tags)))
-        if scalars.apart:
-            # Whose states and lines the others are, nothing says.
-            return places[0][1] if places else nothing
         # A state may be left by a training before the one that writes the events now, however far it went.
         if state is not None and state.written_s >= (scalars.training_began_s or -math.inf):
             if self._state_scalars is None or self._state_scalars[0] is not state:
@@ -283,15 +240,11 @@ class TrainerReader:
         return self._model
 
     def _notes(self, chosen: Reading) -> tuple[str, ...]:
-        log, apart = self._log, self._scalars.apart
+        log, launches = self._log, self._scalars.launches
         if not chosen.series and chosen.shown.read_from:
             return (tr(NOTHING_LOGGED),)
-        if apart:
-            others = [self._events.root / run.name for run in self._events.runs.values() if run.scalars in apart]
-            commands = "; ".join(shlex.join(["trainwiz", "monitor", str(path)]) for path in others[:MOST_NAMED])
-            return (tr(SEVERAL, commands=commands),)
-        if chosen.series is self._scalars.tags and self._scalars.joined > 1:
-            return (joined_words(self._scalars.joined),)
+        if chosen.series is self._scalars.tags and launches > 1:
+            return (joined_words(launches),)
         return (tr(COUNTED),) if log is not None and chosen.series is log.scalars.tags and log.printed.counted else ()
 
     def _problems(self, has_metrics: bool) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from trainwiz.core.estimate.host import WORKER_BYTES, loading_ratio
 from trainwiz.core.run.attempts import Advice
 from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.metrics import LossTrend, MetricSummary, Pace
+from trainwiz.core.telemetry.metrics import LossTrend, Metrics, MetricSummary, Pace
 from trainwiz.core.telemetry.run_setup import (
     LOOK_EVERY_S,
     CheckpointSize,
@@ -81,11 +81,15 @@ def pace_of(step_s: float = 2.0, wait: float | None = None) -> Pace:
 
 def trend_of(losses: Sequence[float], every_s: float = 10.0, name: str = "loss") -> LossTrend:
     """The newest row is NOW_S old by nothing."""
-    trend, last = LossTrend(), len(losses) - 1
-    trend.add_rows(
-        [{"step": 1 + n, name: loss, "time_s": NOW_S - (last - n) * every_s} for n, loss in enumerate(losses)]
+    return metrics_of(losses, every_s, name).trend()
+
+
+def metrics_of(losses: Sequence[float], every_s: float = 10.0, name: str = "loss") -> Metrics:
+    metrics, last = Metrics(), len(losses) - 1
+    metrics.add_rows(
+        {"step": 1 + n, name: loss, "time_s": NOW_S - (last - n) * every_s} for n, loss in enumerate(losses)
     )
-    return trend
+    return metrics
 
 
 def on(*others: GpuProcess, **changes: Any) -> dict[str, Any]:
@@ -320,15 +324,15 @@ def test_the_save_that_does_not_fit_is_named() -> None:
 
 
 def test_a_resumed_run_forgets_what_it_went_back_over_and_a_clock_set_back_is_no_pause() -> None:
-    trend = trend_of([3.0] * 20 + [9.0] * 20)
-    assert said("loss_rises", loss_trend=trend) is not None
-    trend.add_rows([{"resumed_from": 20}, {"step": 21, "loss": 2.0, "time_s": NOW_S}])
-    assert said("loss_rises", loss_trend=trend) is None
-    assert said("stalled", loss_trend=trend, time_s=NOW_S + 1e6) is None, "its pace is not known yet"
-    trend = LossTrend()
+    metrics = metrics_of([3.0] * 20 + [9.0] * 20)
+    assert said("loss_rises", loss_trend=metrics.trend()) is not None
+    metrics.add_rows([{"resumed_from": 20}, {"step": 21, "loss": 2.0, "time_s": NOW_S}])
+    assert said("loss_rises", loss_trend=metrics.trend()) is None
+    assert said("stalled", loss_trend=metrics.trend(), time_s=NOW_S + 1e6) is None, "its pace is not known yet"
+    metrics = Metrics()
     for at, pause_s in ((100.0, None), (110.0, None), (20.0, None), (30.0, None), (40.0, 10.0)):
-        trend.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + at}])
-        assert trend.pause_s == pause_s, "two pauses are too few"
+        metrics.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + at}])
+        assert metrics.trend().pause_s == pause_s, "two pauses are too few"
 
 
 # Waiting for data.

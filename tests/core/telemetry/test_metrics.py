@@ -51,30 +51,6 @@ def test_a_resumed_run_forgets_what_lies_after_its_checkpoint() -> None:
     assert list(metrics.curve("loss").steps) == [1, 2, 3]
 
 
-def test_many_rows_at_once_are_the_same_rows_one_by_one() -> None:
-    """Where they go column by column, and where they do not: evaluations, no numbers, text, a step that goes back."""
-    draw = random.Random(5)
-    rows: list[dict[str, Any]] = [
-        {"step": n, "time_s": 100.0 + n, "loss": draw.random(), "count": n % 7} for n in range(3 * RAW_POINTS)
-    ]
-    odd = [
-        (900, {"loss": math.nan}), (1500, {"loss": "none"}), (2000, {"step": 10**400}), (2100, {"count": 0.5}),
-        (2500, {"step": 2400}), (2900, {"step": math.inf}),
-    ]  # fmt: skip
-    for place, change in odd:
-        rows[place] |= change
-    rows.insert(2700, {"resumed_from": 2600})
-    rows.insert(1000, {"step": 1000, "eval_loss": 2.0})
-    together, single = Metrics(), Metrics()
-    together.add_rows(rows)
-    for row in rows:
-        single.add_rows([row])
-    assert together.summaries() == single.summaries()
-    assert (together.step, together.time_s, together.pace()) == (single.step, single.time_s, single.pace())
-    for name in ("loss", "count", "eval_loss"):
-        assert together.curve(name) == single.curve(name)
-
-
 def test_evaluation_lines_do_not_disturb_the_pace() -> None:
     metrics = Metrics()
     for step in range(1, 21):
