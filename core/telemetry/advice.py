@@ -324,7 +324,9 @@ def gpu_advice(gpus: Sequence[GpuReading], *, status: str, now_s: float) -> Iter
         )
         yield Advice("gpu_memory_full", "warning", message)
     if status == "running":
-        yield from _idle([gpu for gpu in readable if _is_own(gpu, readable)], now_s)
+        # Of the job are those that hold its memory, and the only card where nobody is known on it.
+        alone = len(readable) == 1 and not readable[0].processes
+        yield from _idle([gpu for gpu in readable if gpu.job_memory_bytes or alone], now_s)
     for (size, names), cards in _alike((_others(gpu), gpu) for gpu in readable).items():
         saying = "others_on_gpu.each" if len(cards) > 1 else "others_on_gpu.one"
         yield _say(saying, size=size, gpus=_names(cards), names=names)
@@ -391,11 +393,6 @@ def _others(gpu: GpuReading) -> tuple[str, str] | None:
     if len(others) > OTHERS_NAMED:
         names = tr("{names} and {n} more", names=names, n=len(others) - OTHERS_NAMED)
     return f"{held / GIB:.1f}", names
-
-
-def _is_own(gpu: GpuReading, gpus: Sequence[GpuReading]) -> bool:
-    """Whether the job computes on the card: its memory says so, or there is no other card."""
-    return bool(gpu.job_memory_bytes) or (len(gpus) == 1 and not gpu.processes)
 
 
 def _idle(gpus: Sequence[GpuReading], now_s: float) -> Iterable[Advice]:

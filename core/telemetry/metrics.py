@@ -253,13 +253,17 @@ class TagSeries:
         self.recent.clear()
 
 
+def last_step(tags: Iterable[TagSeries]) -> int | None:
+    """The highest last step of any."""
+    steps = [tag.series.last_step for tag in tags if tag.series.last_step is not None]
+    return int(max(steps)) if steps else None
+
+
 class Scalars:
     """By tag, in the order of first appearance; at most MOST_NAMES tags."""
 
     def __init__(self) -> None:
         self.tags: dict[str, TagSeries] = {}
-        self.left_out: set[str] = set()
-        """Names that came after MOST_NAMES others, at most as many."""
 
     def add_all(self, scalars: Iterable[Scalar], *, session: object = None) -> None:
         """`session` is another object for each launch."""
@@ -271,8 +275,6 @@ class Scalars:
             series = tags.get(tag)
             if series is None:
                 if len(tags) >= MOST_NAMES:
-                    if len(self.left_out) < MOST_NAMES:
-                        self.left_out.add(tag)
                     continue
                 series = tags[tag] = TagSeries()
             series.add(step, value, time_s, session)
@@ -285,9 +287,7 @@ class Scalars:
 
     @property
     def step(self) -> int | None:
-        """The highest last step of any tag."""
-        steps = [tag.series.last_step for tag in self.tags.values() if tag.series.last_step is not None]
-        return int(max(steps)) if steps else None
+        return last_step(self.tags.values())
 
     @property
     def launches(self) -> int:

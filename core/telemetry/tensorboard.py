@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ DEEPEST = 8
 
 _BEGUN = re.compile(r"tfevents\.(\d+)")
 
-FindFiles = Callable[[], dict[str, list[Path]]]
+FindFiles = Callable[[], Mapping[str, Sequence[Path]]]
 """Gives the files of each run, as `find_scalar_files` does."""
 
 
@@ -205,7 +205,6 @@ class ScalarsReader:
         self._path = path
         self._runs = EventRuns(path, find=find)
         self._several = False
-        self._left_out = 0
 
     def read(self, deadline: float) -> Reading:
         runs = self._runs
@@ -244,32 +243,17 @@ class ScalarsReader:
     def _by_name(self) -> dict[str, TagSeries]:
         with_scalars = [run for run in self._runs.runs.values() if run.scalars.tags]
         self._several = len(with_scalars) > 1
-        self._left_out = sum(len(run.scalars.left_out) for run in with_scalars)
-        found: dict[str, TagSeries] = {}
-        for run in with_scalars:
-            for name, series in zip(self._names_of(run), run.scalars.tags.values(), strict=True):
-                if len(found) < MOST_NAMES:
-                    found[name] = series
-                else:
-                    self._left_out += 1
-        return found
+        named = (zip(self._names_of(run), run.scalars.tags.values(), strict=True) for run in with_scalars)
+        return dict(itertools.islice(itertools.chain.from_iterable(named), MOST_NAMES))
 
     def _names_of(self, run: EventRun) -> list[str]:
         plain = not self._several or run.name == "."
         return [tag if plain else f"{run.name}/{tag}" for tag in run.scalars.tags]
 
     def _notes(self, has_scalars: bool, launches: int) -> tuple[str, ...]:
-        left_out = self._left_out
         notes = [joined_words(launches)] if launches > 1 else []
-        if left_out:
-            counts = {"left_out": f"{left_out:,}", "shown": f"{MOST_NAMES:,}"}
-            notes.append(tr("{left_out} more metrics are not shown: {shown} are shown.", **counts))
-        others = sum((tail.others for tail in self._runs.tails), Counter())
-        if others and not has_scalars:
-            what = ", ".join(f"{count:,} {tr(kind)}" for kind, count in others.most_common(5))
-            notes.append(tr("The event files contain no scalars ({what}).", what=what))
-        elif self._runs.tails and not has_scalars and any(tail.texts for tail in self._runs.tails):
-            notes.append(tr("The event files contain the settings of the training, but no metrics yet."))
+        if not has_scalars and any(tail.records for tail in self._runs.tails) and not self._runs.behind:
+            notes.append(tr("The event files contain no scalars."))
         return tuple(notes)
 
 

@@ -165,10 +165,3 @@ def test_what_watchers_said_later_is_not_shown(run: RunFolder) -> None:
     for clock.now_s in (10.0, 60.0, 95.0, 1e6):
         seen.append({advice.code for advice in source.read_all().advice} & {"early", "late", "final"})
     assert seen == [set(), {"early"}, {"early", "late"}, {"early", "late", "final"}]
-
-
-def test_a_run_that_was_asked_to_stop_is_stopping_from_then_on(run: RunFolder) -> None:
-    update(run, status="stopped", stop={"requested_s": SECOND_S + 90})
-    source, clock = replay(run)
-    for clock.now_s, status in ((60.0, "running"), (194.0, "running"), (196.0, "stopping"), (1e6, "stopped")):
-        assert source.read_all().status == status, clock.now_s

@@ -177,14 +177,6 @@ def test_the_steps_of_a_job_that_counts_epochs_are_estimated_from_them(tmp_path:
     assert "hf_secret" not in json.dumps(snapshot.to_json())
 
 
-def test_a_folder_that_goes_away_while_it_is_watched_keeps_its_figures(tmp_path: Path) -> None:
-    write(tmp_path / "out", "a", [(1, 1.0)])
-    source = open_files_source(Target("trainer", tmp_path / "out", "out"))
-    source.read_all()
-    shutil.rmtree(tmp_path / "out")
-    assert source.read_all().metrics["loss"].count == 1
-
-
 def test_of_two_trainings_in_one_folder_the_one_that_began_last_is_shown(tmp_path: Path) -> None:
     write(tmp_path, "a", every(range(5, 105, 5), 9.0))
     write(tmp_path, "b", every(range(5, 60, 5), 1.0), later_s=20.0)
