@@ -341,9 +341,9 @@ def _run_of(text: str, *, whole: bool = False) -> RunFolder | None:
     try:
         return find_run(text, whole=whole)
     except UsageError as error:
-        if error.findings[0].code == "ambiguous_run":
-            raise
-        return None
+        if whole or error.findings[0].code != "ambiguous_run":
+            return None
+        raise
 
 
 def _of_process(pid: int) -> Target:
@@ -445,6 +445,8 @@ def _with_jobs(message: str) -> str:
 
 def _exists(path: Path) -> bool:
     try:
-        return os.path.lexists(path)
+        return path.exists() or path.is_symlink()
+    except PermissionError:
+        return True
     except (OSError, ValueError):
         return False

@@ -211,4 +211,4 @@ def test_a_trend_is_bounded_forgets_the_day_before_yesterday_and_what_a_clock_se
     assert trend.points[-1] == (39_990.0, 1e6 - 3_999)
     trend = trend_of(SHRINKS)
     trend.add(5.0, 900.0)
-    assert trend.points == ((5.0, 900.0),)
+    assert trend.points == [(5.0, 900.0)]

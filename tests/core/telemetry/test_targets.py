@@ -73,7 +73,8 @@ def test_a_run_by_name_by_part_of_it_by_path_and_by_a_file_of_it(here: Path, tmp
     for text in ("2026-11-22_0240-protein", "2026-11-22", "protein", "runs/2026-11-22_0240-protein"):
         target = find_target(text)
         assert (target.kind, target.name) == ("run", "2026-11-22_0240-protein")
-    # "2" begins the name of every run; kthreadd, or nothing, has that number.
+    # "2" begins the names of many runs; kthreadd, or nothing, has that number.
+    make_run(here / "runs" / "2026-11-23_0240-other")
     assert "rocess 2 " in refusal("2")
     run.train_log.write_text("x\n")
     assert find_target(f"runs/{run.path.name}/train.log").path == Path("runs", run.path.name)
