@@ -14,6 +14,7 @@ from trainwiz.core.telemetry.series import (
     FIRST_BUCKET_POINTS,
     LEAST_SPAN_S,
     MOST_POINTS,
+    MOST_SPAN_S,
     RAW_POINTS,
     Series,
     Trend,
@@ -209,6 +210,9 @@ def test_a_trend_is_bounded_forgets_the_day_before_yesterday_and_what_a_clock_se
     trend = trend_of(LONG)
     assert len(trend.points) <= MOST_POINTS + 1
     assert trend.points[-1] == (39_990.0, 1e6 - 3_999)
+    trend = trend_of([1e6 - 500 * min(index, 300) for index in range(1_000)], every_s=100.0)
+    assert MOST_SPAN_S <= trend.span_s < MOST_SPAN_S * 1.1
+    assert trend.lasts_s() is None, "nothing shrank in the last twelve hours"
     trend = trend_of(SHRINKS)
     trend.add(5.0, 900.0)
     assert trend.points == [(5.0, 900.0)]
