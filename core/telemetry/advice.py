@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ from trainwiz.core.run.attempts import Advice, AdviceLevel, PhaseNow, advice_of
 from trainwiz.core.run.lost import HEARTBEAT_LOST_S
 from trainwiz.core.run.state import ENDED
 from trainwiz.core.telemetry.machine import limited_by_heat, real_throttling
-from trainwiz.core.telemetry.metrics import LossTrend, MetricSummary, Pace, loss_name
+from trainwiz.core.telemetry.metrics import NO_TREND, LossTrend, MetricSummary, Pace, loss_name
 from trainwiz.core.telemetry.run_setup import RunSetup, Saves, workers_that_cure
 from trainwiz.core.telemetry.snapshot import GpuReading, HostReading, Planned, Snapshot, without_parents
 from trainwiz.core.telemetry.words import span_words
@@ -187,10 +188,9 @@ def loss_advice(
     # A few are usual with fp16, whose scaler tries too large a scale now and then.
     if norm is not None and norm.non_finite > 2 and norm.non_finite > GRADIENT_SHARE * norm.count:
         yield _say("gradient_not_finite", share=f"{100 * norm.non_finite / norm.count:.0f}")
-    then_and_now, reach = loss_trend.losses_then_and_now, loss_trend.first_losses_reach
-    if then_and_now is not None and reach is not None and then_and_now[1] > reach:
-        yield _say("loss_rises", then=f"{then_and_now[0]:.4g}", now=f"{then_and_now[1]:.4g}")
-    newest = loss_trend.evaluation_losses[-RISING_EVALUATIONS - 1 :]
+    if loss_trend.newest and (now := statistics.median(loss_trend.newest)) > max(loss_trend.first):
+        yield _say("loss_rises", then=f"{statistics.median(loss_trend.first):.4g}", now=f"{now:.4g}")
+    newest = loss_trend.evaluations[-RISING_EVALUATIONS - 1 :]
     if len(newest) > RISING_EVALUATIONS and all(a < b for a, b in itertools.pairwise(newest)):
         yield _say("evaluation_rises", n=RISING_EVALUATIONS, first=f"{newest[0]:.4g}", last=f"{newest[-1]:.4g}")
 
@@ -212,11 +212,11 @@ def _not_a_number(loss: MetricSummary, first: str) -> Advice:
 
 def _loss_of(snapshot: Snapshot) -> Iterable[Advice]:
     if snapshot.source == "run":
-        return loss_advice(snapshot.metrics, snapshot.non_finite_steps, snapshot.loss_trend or LossTrend())
+        return loss_advice(snapshot.metrics, snapshot.non_finite_steps, snapshot.loss_trend)
     # Others name their metrics as they like, and their loss alone is known for what it is.
     name = loss_name(snapshot.metrics) or ""
     loss = {name: snapshot.metrics[name]} if name else {}
-    return loss_advice(loss, snapshot.non_finite_steps, LossTrend(), name)
+    return loss_advice(loss, snapshot.non_finite_steps, NO_TREND, name)
 
 
 def pace_advice(pace: Pace, planned: Planned) -> Iterable[Advice]:
@@ -261,8 +261,7 @@ def stall_advice(
 
 def _stall_of(snapshot: Snapshot) -> Iterable[Advice]:
     began_s = snapshot.attempts[-1].started_s if snapshot.attempts else None
-    trend = snapshot.loss_trend or LossTrend()
-    return stall_advice(snapshot.status, trend, snapshot.time_s, began_s, snapshot.phase)
+    return stall_advice(snapshot.status, snapshot.loss_trend, snapshot.time_s, began_s, snapshot.phase)
 
 
 def _silence_of(snapshot: Snapshot) -> Iterable[Advice]:
@@ -325,7 +324,9 @@ def gpu_advice(gpus: Sequence[GpuReading], *, status: str, now_s: float) -> Iter
         )
         yield Advice("gpu_memory_full", "warning", message)
     if status == "running":
-        yield from _idle([gpu for gpu in readable if _is_own(gpu, readable)], now_s)
+        # Of the job are those that hold its memory, and the only card where nobody is known on it.
+        alone = len(readable) == 1 and not readable[0].processes
+        yield from _idle([gpu for gpu in readable if gpu.job_memory_bytes or alone], now_s)
     for (size, names), cards in _alike((_others(gpu), gpu) for gpu in readable).items():
         saying = "others_on_gpu.each" if len(cards) > 1 else "others_on_gpu.one"
         yield _say(saying, size=size, gpus=_names(cards), names=names)
@@ -392,11 +393,6 @@ def _others(gpu: GpuReading) -> tuple[str, str] | None:
     if len(others) > OTHERS_NAMED:
         names = tr("{names} and {n} more", names=names, n=len(others) - OTHERS_NAMED)
     return f"{held / GIB:.1f}", names
-
-
-def _is_own(gpu: GpuReading, gpus: Sequence[GpuReading]) -> bool:
-    """Whether the job computes on the card: its memory says so, or there is no other card."""
-    return bool(gpu.job_memory_bytes) or (len(gpus) == 1 and not gpu.processes)
 
 
 def _idle(gpus: Sequence[GpuReading], now_s: float) -> Iterable[Advice]:

@@ -84,8 +84,8 @@ def _of_state(state: TrainerState) -> Diagnosis:
         said = tr("step {step} of {steps}", step=f"{step:,}", steps=f"{state.max_steps:,}")
         message = tr("The log ends at {place} with no error, and no training log was found next to it.", place=said)
         proofs = (Proof(None, said, name),)
-        if step >= state.max_steps or state.stopped_early:
-            return Diagnosis(None, "high", state.stopped_early or tr("The training finished."), proofs, (), step)
+        if step >= state.max_steps:
+            return Diagnosis(None, "high", tr("The training finished."), proofs, (), step)
     return Diagnosis("unknown", "low", message, proofs, remedies_for("unknown", _nowhere()), step)
 
 

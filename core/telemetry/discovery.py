@@ -1,7 +1,8 @@
-"""Trainings on this machine, and what a folder is."""
+"""Trainings on this machine, what a folder is, and what somebody named -> the Target that is watched."""
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
@@ -10,14 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.errors import os_reason
-from trainwiz.core.files import is_file, is_folder, open_file
+from trainwiz.core.errors import UsageError, os_reason, usage_error
+from trainwiz.core.files import at_home, is_file, is_folder, open_file
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
-from trainwiz.core.run.listing import RunSummary, list_runs, recorded_runs, summarize_run
+from trainwiz.core.run.listing import RunSummary, find_run, list_runs, recorded_runs, run_folders, summarize_run
 from trainwiz.core.run.state import ACTIVE
 from trainwiz.core.telemetry.event_file import HEADER_BYTES, EventFileTail
-from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops
+from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops, trainings_if_above
 from trainwiz.core.telemetry.processes import ProcessTable, working_folder
 from trainwiz.core.telemetry.target import Target
 from trainwiz.core.telemetry.tensorboard import EVENT_MARK, find_scalar_files
@@ -32,6 +33,7 @@ from trainwiz.core.telemetry.trainer_files import (
     state_files,
 )
 from trainwiz.core.telemetry.words import short_command
+from trainwiz.core.text import plain_text
 
 # recognise: what a folder or file is to a monitor, or why it is nothing that can be watched.
 
@@ -231,11 +233,16 @@ class Found:
 
 def list_targets(root: Path = DEFAULT_ROOT) -> list[Found]:
     """All that can be watched: what is running first, then runs that have ended, the newest first."""
-    runs = [_found_run(summary) for summary in _all_runs(root)]
+    here = list_runs(root)
+    known = {Path(run.path).resolve() for run in here}
+    elsewhere = [summarize_run(folder) for folder in recorded_runs() if folder.path.resolve() not in known]
+    runs = [_found_run(summary) for summary in (*here, *elsewhere)]
     running = [found for found in runs if found.runs_now]
     ended = [found for found in runs if not found.runs_now]
-    jobs = list_jobs()
-    running += [found for found in jobs if found.target.kind == "process" or not _listed(found, running)]
+    places = {found.target.path.resolve() for found in running}
+    running += [
+        found for found in list_jobs() if found.target.kind == "process" or found.target.path.resolve() not in places
+    ]
     return [
         *sorted(running, key=lambda found: found.started_s or 0.0, reverse=True),
         *sorted(ended, key=lambda found: found.started_s or 0.0, reverse=True)[:MOST_RUNS],
@@ -249,13 +256,6 @@ def default_target(found: Iterable[Found]) -> Target | None:
     return candidates[0].target if len(candidates) == 1 else None
 
 
-def _all_runs(root: Path) -> list[RunSummary]:
-    """Those below `root`, and those that were started elsewhere."""
-    here = list_runs(root)
-    known = {Path(run.path).resolve() for run in here}
-    return here + [summarize_run(folder) for folder in recorded_runs() if folder.path.resolve() not in known]
-
-
 def _found_run(run: RunSummary) -> Found:
     return Found(
         target=Target.of_run(RunFolder(Path(run.path))),
@@ -267,11 +267,6 @@ def _found_run(run: RunSummary) -> Found:
         max_steps=run.max_steps,
         loss=run.loss,
     )
-
-
-def _listed(found: Found, others: Iterable[Found]) -> bool:
-    place = found.target.path.resolve()
-    return any(other.target.kind == "run" and other.target.path.resolve() == place for other in others)
 
 
 def list_jobs() -> list[Found]:
@@ -291,7 +286,7 @@ def list_jobs() -> list[Found]:
         job = None if top in seen else job_of(top, table)
         if job is None:
             continue
-        members = {pid for root in job.roots for pid in members_of(root.pid, table)}
+        members = set(members_of(job.pid, table))
         seen |= members
         gpus = sorted({index for pid in members for index in computing.get(pid, ())})
         what = short_command(table.command(job.pid))
@@ -304,18 +299,154 @@ def target_of_job(job: Job) -> Target:
     """The run where it is one of ours, else the processes."""
     if job.run is not None:
         return Target.of_run(job.run)
-    root = job.roots[0]
+    root = job.root
     folder = working_folder(root.pid) or Path("/")
     return Target(
         "process", folder, tr("{name} · process {pid}", name=job.name, pid=root.pid), root.pid, root.create_time
     )
 
 
+# find_target: what somebody named -> the Target that is watched.
+
+_GPU = re.compile(r"gpu(?::(?P<card>.*))?", re.IGNORECASE)
+LARGEST_PID = 2**31 - 1
+NAMES_SHOWN = 5
+LONGEST_SHOWN = 80
+
+
 def find_target(text: str) -> Target:
-    """What `text` means: a run's name, a path, a process number, "gpu" or "gpu:0".
+    """The target. A name of a run comes first, then a process or card, a file or folder, a part of a run's name.
 
-    Raises UsageError in one sentence, with the nearest names.
+    Raises UsageError in one sentence when it is none of these, with the nearest names.
     """
-    from trainwiz.core.telemetry.parse_target import parse_target
+    gpu = _GPU.fullmatch(text)
+    if gpu is None and (run := _run_of(text, whole=True)) is not None:
+        return Target.of_run(run)
+    if gpu is not None:
+        return _on_gpu(gpu["card"])
+    if re.fullmatch(r"[0-9]+", text):
+        return _of_process(int(text))
+    path = at_home(Path(text))
+    if text and _exists(path):
+        found = Target.of_run(run) if is_file(path) and (run := RunFolder(path.parent)).is_run() else recognise(path)
+        if isinstance(found, Target):
+            return found
+        raise usage_error("not_watchable", text, found)
+    if (run := _run_of(text)) is not None:
+        return Target.of_run(run)
+    raise _unknown(text)
 
-    return parse_target(text)
+
+def _run_of(text: str, *, whole: bool = False) -> RunFolder | None:
+    try:
+        return find_run(text, whole=whole)
+    except UsageError as error:
+        if whole or error.findings[0].code != "ambiguous_run":
+            return None
+        raise
+
+
+def _of_process(pid: int) -> Target:
+    """The job that the process belongs to. Raises UsageError where there is none, or several below a shell."""
+    table = ProcessTable()
+    job = job_of(pid, table) if 0 < pid <= LARGEST_PID else None
+    if job is None or not table.command(pid):
+        message = tr("Process {pid} does not exist or is not visible from here.", pid=pid)
+        if job is not None:
+            message = tr("Process {pid} has no command line: it is part of the kernel, or about to end.", pid=pid)
+        raise usage_error("no_such_process", str(pid), _with_jobs(message))
+    if job.pid == pid:
+        below = [one for one in (job_of(top, table) for top in trainings_if_above(pid, table)) if one is not None]
+        if len(below) > 1:
+            raise _several(tr("below process {pid}", pid=pid), below)
+    return target_of_job(job)
+
+
+def _on_gpu(card: str | None) -> Target:
+    """The job that computes on a card ("0"), or on any. Raises UsageError."""
+    # Reading cards loads much that no other word needs.
+    from trainwiz.core.telemetry.gpu import read_loads
+
+    loads = read_loads()
+    if not loads.gpus:
+        reason = loads.problem or tr("no GPU found")
+        raise usage_error("no_gpu", "gpu", tr("There is no GPU to monitor: {reason}.", reason=reason))
+    chosen = [one for one in loads.gpus if not card or str(one.index) == card]
+    if not chosen:
+        known = ", ".join(f"gpu:{one.index} ({one.name or tr('unknown')})" for one in loads.gpus)
+        message = tr("There is no GPU {name} on this machine; available: {names}.", name=repr(card), names=known)
+        raise usage_error("no_such_gpu", f"gpu:{card}", message)
+    where = tr("GPU {number}", number=chosen[0].index) if len({one.index for one in chosen}) == 1 else tr("the GPUs")
+    table = ProcessTable()
+    pids = list(dict.fromkeys(pid for one in chosen for pid in one.computing))
+    jobs = {job.pid: job for pid in pids if (job := job_of(pid, table)) is not None}
+    if len(jobs) > 1:
+        raise _several(tr("on {place}", place=where), list(jobs.values()))
+    if jobs:
+        return target_of_job(next(iter(jobs.values())))
+    message = tr("Nothing is computing on {place} now.", place=where)
+    problem = next((one.unseen for one in chosen if one.unseen), None)
+    if pids:
+        message = tr(
+            "Process {pids} computes on {place} but is not visible from here: it belongs to another container or user.",
+            pids=", ".join(map(str, pids[:NAMES_SHOWN])),
+            place=where,
+        )
+    elif problem:
+        message = tr("The processes that compute on {place} cannot be read: {reason}.", place=where, reason=problem)
+    raise usage_error("idle_gpu", where, message if pids else _with_jobs(message))
+
+
+def _unknown(text: str) -> UsageError:
+    """What is nothing, with the nearest names."""
+    plain = bool(text) and Path(text).name == text
+    folder, name = Path() if plain else Path(text).parent, repr(plain_text(text, LONGEST_SHOWN))
+    try:
+        known = [entry.name for entry in at_home(folder).iterdir()]
+    except OSError:
+        known = []
+    if plain:
+        known += [run.path.name for run in (*recorded_runs(), *run_folders(DEFAULT_ROOT))]
+    near = [str(folder / one) for one in difflib.get_close_matches(Path(text).name, known, n=3, cutoff=0.5)]
+    message = tr("File or folder not found: {path}.", path=name)
+    if plain:
+        message = tr("There is no run, file or process {name}.", name=name)
+    if near:
+        message = tr("{message} Did you mean {guess}?", message=message, guess=tr(" or ").join(near))
+    elif plain:
+        message = _with_jobs(message)
+    return usage_error("no_such_target" if plain else "no_such_path", text, message)
+
+
+def _several(where: str, jobs: list[Job]) -> UsageError:
+    place = where[:1].upper() + where[1:]
+    message = tr(
+        "{place} {n} jobs are running: {names}. Specify the number of one: trainwiz monitor {pid}",
+        place=place,
+        n=len(jobs),
+        names=", ".join(f"{job.pid} ({job.name})" for job in jobs[:NAMES_SHOWN]),
+        pid=jobs[0].pid,
+    )
+    return usage_error("several_jobs", place, message)
+
+
+def _with_jobs(message: str) -> str:
+    """`message` and what does train here; `trainwiz monitor` where nothing does."""
+    running = [found.target for found in list_jobs()]
+    if not running:
+        return tr("{message} `trainwiz monitor` lists what can be monitored.", message=message)
+    names = ", ".join(
+        f"{target.pid} ({target.name.partition(' · ')[0]})" if target.pid else plain_text(target.name)
+        for target in running[:NAMES_SHOWN]
+    )
+    names += ", ..." if len(running) > NAMES_SHOWN else ""
+    return tr("{message} Training on this machine: {names}.", message=message, names=names)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists() or path.is_symlink()
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False

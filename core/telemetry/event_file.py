@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import struct
-from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 from trainwiz.core.lines import ByteTail
 from trainwiz.core.text import is_moment
 
@@ -55,14 +53,6 @@ LONGEST_TEXT_BYTES = 256 * 1024
 _BYTES = 2
 _LENGTHS = {0: None, 1: 8, _BYTES: None, 5: 4}
 _64_BITS = (1 << 64) - 1
-_VALUE_KINDS = {3: mark("histograms"), 4: mark("images"), 5: mark("histograms"), 6: mark("audio")}
-_EVENT_KINDS = {4: mark("graphs"), 8: mark("run metadata"), 9: mark("graphs")}
-
-
-_COMMON = re.compile(
-    rb"\x09(.{8})(?:\x10([\x80-\xff]{0,9}[\x00-\x7f]))?(\x2a.\x0a.\x0a.)(.{1,118})\x15(.{4})", re.DOTALL
-)
-"""The event of one scalar as SummaryWriter.add_scalar writes it, with lengths of one byte: nearly all are that."""
 
 
 @dataclass(slots=True)
@@ -75,8 +65,6 @@ class Event:
     """The writer started again here: what was written for this step and later ones no longer holds."""
     scalars: list[tuple[str, float]] = field(default_factory=list)
     texts: list[tuple[str, str]] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
-    """Kinds of what is not a scalar ("images", "text"), one for each value."""
 
 
 def parse_event(data: bytes, scalar_tensors: set[str]) -> Event:
@@ -85,26 +73,15 @@ def parse_event(data: bytes, scalar_tensors: set[str]) -> Event:
     Raises ValueError for bytes that are no event.
     """
     event = Event()
-    common = _COMMON.fullmatch(data)
-    size = len(common[4]) if common else 0
-    if common and common[3] == bytes((0x2A, size + 9, 0x0A, size + 7, 0x0A, size)):
-        (event.wall_time,), (scalar,) = _double.unpack(common[1]), _float.unpack(common[5])
-        event.step = _signed(read_varint(common[2], 0)[0]) if common[2] else 0
-        event.scalars.append((common[4].decode("utf-8", "replace"), scalar))
-        return event
     parts = message(data)
     (event.wall_time,) = _double.unpack(_last(parts, 1, 0).to_bytes(8, "little"))
-    event.step = _signed(_last(parts, 2, 0))
+    step = _last(parts, 2, 0)
+    event.step = step - (1 << 64) if step >> 63 else step
     event.session_start = SESSION_START in message(_last(parts, 7, b"")).get(1, ())
-    event.others += [kind for number, kind in _EVENT_KINDS.items() if number in parts]
     for value in message(_last(parts, 5, b"")).get(1, ()):
         if isinstance(value, bytes):
             _read_value(value, event, scalar_tensors)
     return event
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
 
 
 def _read_value(data: bytes, event: Event, scalar_tensors: set[str]) -> None:
@@ -115,7 +92,6 @@ def _read_value(data: bytes, event: Event, scalar_tensors: set[str]) -> None:
     metadata = message(_last(message(_last(parts, 9, b"")), 1, b""))
     plugin = _last(metadata, 1, b"").decode("utf-8", "replace")
     tensor = _last(parts, 8, b"") if 8 in parts else None
-    kind = next((kind for number, kind in _VALUE_KINDS.items() if number in parts), None)
     scalar: float | None = None
     if 2 in parts:
         (scalar,) = _float.unpack((_last(parts, 2, 0) & 0xFFFFFFFF).to_bytes(4, "little"))
@@ -124,12 +100,9 @@ def _read_value(data: bytes, event: Event, scalar_tensors: set[str]) -> None:
             scalar_tensors.add(tag)
         if tag in scalar_tensors:
             scalar = tensor_scalar(tensor)
-        kind = plugin or "tensors"
     if scalar is not None:
         event.scalars.append((tag, scalar))
-    elif tag not in KEPT_TEXTS:
-        event.others.append(kind or plugin or "others")
-    elif tensor is not None and len(tensor) <= LONGEST_TEXT_BYTES:
+    elif tag in KEPT_TEXTS and tensor is not None and len(tensor) <= LONGEST_TEXT_BYTES:
         texts = [value for value in message(tensor).get(8, ()) if isinstance(value, bytes)]
         event.texts += [(tag, text.decode("utf-8", "replace")) for text in texts]
 
@@ -202,22 +175,17 @@ HEADER_BYTES = 12
 FOOTER_BYTES = 4
 LONGEST_CHECKED_BYTES = 4096
 """Longer records hold pictures and graphs: passed over by their (checked) length, their content unchecked."""
-LARGE_RECORDS = mark("large records")
 LONGEST_KEPT_BYTES = 1024 * 1024
 LONGEST_RECORD_BYTES = 1 << 40
 """A length above this is no length."""
 LFS_MARK = b"version https://git-lfs"
 
-_LENGTH_HIGH = re.compile(rb"\x00+(?=\x00{12})|(?=....\x00\x00\x00\x00)", re.DOTALL)
-"""Where a header may begin; long runs of zeros (space that was reserved, lost pages) in one piece, as none begins there."""
-
 
 class EventFileTail(ByteTail):
     """New scalars of an event file, which may still grow.
 
-    A record that is not whole yet waits. Damaged records are counted in `damaged_bytes`, and reading goes on
-    at the next record that is whole. `refusal` is one sentence when the file is no event file. `others` counts
-    what is not a scalar, by kind; `texts` holds the newest text of the tags in KEPT_TEXTS.
+    A record that is not whole yet waits. A record with a wrong checksum is left out, and all after one whose
+    length is none, as TensorBoard does; `damaged_bytes` counts both. `refusal` is one sentence when the file is no event file. `texts` holds the newest text of the tags in KEPT_TEXTS.
     """
 
     def __init__(self, path: Path) -> None:
@@ -230,11 +198,11 @@ class EventFileTail(ByteTail):
         self.refusal: str | None = None
         self.first_time_s: float | None = None
         self.last_time_s: float | None = None
-        self.others: Counter[str] = Counter()
         self.texts: dict[str, str] = {}
         self._scalar_tensors: set[str] = set()
         self._rest = b""
         self._passing_bytes = 0
+        self._is_broken = False
 
     def _restart(self) -> None:
         super()._restart()
@@ -243,7 +211,9 @@ class EventFileTail(ByteTail):
     def read_new(self) -> list[Scalar]:
         """Scalars of the next READ_BYTES at most, in file order; call again while `behind` is true."""
         data = self.read_bytes()
-        if not data or self.refusal:
+        if self._is_broken:
+            self.damaged_bytes += len(data)
+        if not data or self.refusal or self._is_broken:
             return []
         if self._passing_bytes:
             passed = min(self._passing_bytes, len(data))
@@ -276,14 +246,14 @@ class EventFileTail(ByteTail):
         while size - position >= HEADER_BYTES:
             length = _length_of(data[position : position + HEADER_BYTES])
             if length is None:
-                position = self._next_record(data, position + 1, position)
-                continue
+                self._is_broken = True
+                self.damaged_bytes += size - position
+                return size
             start = position + HEADER_BYTES
             end = start + length
             if end + FOOTER_BYTES > size:
                 if length <= LONGEST_KEPT_BYTES:
                     break
-                self.others[LARGE_RECORDS] += 1
                 self._passing_bytes = end + FOOTER_BYTES - size
                 return size
             record = data[start:end]
@@ -294,17 +264,6 @@ class EventFileTail(ByteTail):
                 self._read_event(record, scalars)
             position = end + FOOTER_BYTES
         return position
-
-    def _next_record(self, data: bytes, start: int, damaged_from: int) -> int:
-        """Where the next record with a right length begins, or the last bytes that could begin one."""
-        for found in _LENGTH_HIGH.finditer(data, start):
-            at = found.end()
-            if at + HEADER_BYTES <= len(data) and _length_of(data[at : at + HEADER_BYTES]) is not None:
-                self.damaged_bytes += at - damaged_from
-                return at
-        end = max(start, len(data) - HEADER_BYTES + 1)
-        self.damaged_bytes += end - damaged_from
-        return end
 
     def _read_event(self, record: bytes, scalars: list[Scalar]) -> None:
         try:
@@ -319,7 +278,6 @@ class EventFileTail(ByteTail):
             scalars.append((None, event.step, 0.0, time_s))
         for tag, value in event.scalars:
             scalars.append((tag, event.step, value, time_s))
-        self.others.update(event.others)
         self.texts.update(event.texts)
 
 

@@ -358,13 +358,12 @@ def is_outdated(gpus: Sequence[Gpu], loads: GpuLoads) -> bool:
     """Since `gpus` were read, some have come or gone, or much of the memory of one was taken or given back."""
     before = {gpu.uuid or str(gpu.index) for gpu in gpus if "gpu" not in gpu.unavailable}
     now = {load.uuid or str(load.index) for load in loads.gpus if not load.problem}
-    return before != now or any(_has_moved(gpu, loads.of(gpu)) for gpu in gpus if gpu.visible)
-
-
-def _has_moved(gpu: Gpu, load: GpuLoad | None) -> bool:
-    if gpu.memory_other_bytes is None or load is None or load.used_bytes is None:
-        return False
-    return abs(load.used_bytes - gpu.memory_other_bytes) >= MOVED_BYTES
+    held = ((gpu.memory_other_bytes, loads.of(gpu)) for gpu in gpus if gpu.visible)
+    return before != now or any(
+        abs(load.used_bytes - other) >= MOVED_BYTES
+        for other, load in held
+        if other is not None and load is not None and load.used_bytes is not None
+    )
 
 
 def _load(row: Mapping[str, Any], unavailable: Mapping[str, str]) -> GpuLoad:

@@ -19,7 +19,6 @@ from trainwiz.core.run.lost import ProcessId, identify
 from trainwiz.core.telemetry.processes import (
     OpenFile,
     ProcessTable,
-    environment_of,
     is_written,
     maps_any,
     open_files,
@@ -191,32 +190,31 @@ CHILD_MODULES = (
     "torch._inductor",
 )
 LONGEST_NAME = 60
-GROUP_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID")
-"""Alike in all ranks of one job, whoever started them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One training on this machine: the tops of its process trees, one but for ranks without a common parent."""
+    """One training on this machine."""
 
-    roots: tuple[ProcessId, ...]
+    root: ProcessId
+    """The top of its process tree."""
     name: str
     """Script or module of what trains."""
     command: str
-    """Of the first root, secrets left out."""
+    """Of the root, secrets left out."""
     run: RunFolder | None = None
     """Where it is a run of trainwiz."""
 
     @property
     def pid(self) -> int:
-        return self.roots[0].pid
+        return self.root.pid
 
     @property
     def started_s(self) -> float:
-        return min(root.create_time for root in self.roots)
+        return self.root.create_time
 
     def is_alive(self) -> bool:
-        return any(root.is_alive() for root in self.roots)
+        return self.root.is_alive()
 
 
 def job_of(pid: int, table: ProcessTable) -> Job | None:
@@ -230,15 +228,11 @@ def job_of(pid: int, table: ProcessTable) -> Job | None:
     top = top_of(pid, table)
     if top == pid and len(below := trainings_if_above(pid, table)) == 1:
         top = below[0]
-    roots = [found for found in map(identify, (top, *_other_ranks(top, table))) if found is not None]
-    if not roots or roots[0].pid != top:
+    root = identify(top)
+    if root is None:
         return None
-    return Job(
-        tuple(roots),
-        plain_text(job_name(top, table), LONGEST_NAME),
-        shown_command(table.command(top)),
-        run_of(top, table),
-    )
+    name = plain_text(job_name(top, table), LONGEST_NAME)
+    return Job(root, name, shown_command(table.command(top)), run_of(top, table))
 
 
 def trainings_if_above(pid: int, table: ProcessTable) -> list[int]:
@@ -351,27 +345,6 @@ def run_of(top: int, table: ProcessTable) -> RunFolder | None:
             if RunFolder(cwd / word).is_run():
                 return RunFolder((cwd / word).resolve())
     return None
-
-
-def _other_ranks(top: int, table: ProcessTable) -> list[int]:
-    """Tops of the other ranks, where ranks have no launcher above them: it was killed, or a scheduler started them."""
-    command = table.command(top)
-    if not is_python(command) or is_launcher(command) or is_keeper(command):
-        return []
-    group = _group(top)
-    if group is None:
-        return []
-    same = [pid for pid in table.members if pid != top and table.command(pid) == command and table.is_alive(pid)]
-    return sorted(pid for pid in same if top_of(pid, table) == pid and _group(pid) == group)
-
-
-def _group(pid: int) -> tuple[str | None, ...] | None:
-    """What names the job in the environment of a rank; None for a process that is no rank of several."""
-    variables = environment_of(pid)
-    if variables.get("WORLD_SIZE", variables.get("SLURM_NTASKS", "1")) == "1":
-        return None
-    group = tuple(variables.get(name) for name in GROUP_VARIABLES)
-    return group if any(group) else None
 
 
 def training_tops(table: ProcessTable, computing: Collection[int] = ()) -> list[int]:

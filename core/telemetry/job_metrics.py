@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainwiz.core.language import mark, tr
-from trainwiz.core.telemetry.event_file import EventFileTail
+from trainwiz.core.language import tr
 from trainwiz.core.telemetry.job import (
     CLOCK_SLACK_S,
     GRAPHICS,
@@ -67,18 +66,17 @@ class FoundMetrics:
     target: Target
     rank: int
     """The lower the better."""
-    event_files: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
-    """The files of each run, where the job writes to several folders that may hold others' as well."""
+    event_files: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+    """Its own files of each run, where they lie in no output of a Trainer."""
 
 
 def clues_of(job: Job, table: ProcessTable) -> Clues:
     """Look at all processes of the job. What ends meanwhile, or belongs to another user, is left out."""
-    pids = [pid for root in job.roots for pid in members_of(root.pid, table)]
+    pids = members_of(job.pid, table)
     opened = {pid: open_files(pid) for pid in pids}
     seen = {pid: files for pid, files in opened.items() if files is not None}
     cwd = next((folder for folder in map(working_folder, reversed(pids)) if folder is not None), None)
-    for root in job.roots:
-        cwd = working_folder(root.pid) or cwd
+    cwd = working_folder(job.pid) or cwd
     outputs = [output for pid in pids for output in outputs_of(pid, table)]
     log, log_reason = _log_of(seen)
     folders = [*outputs, *([log.parent] if log else []), *([cwd] if cwd else [])]
@@ -113,13 +111,6 @@ def outputs_of(pid: int, table: ProcessTable) -> list[Path]:
     return [Path(os.path.normpath(path)) for path in (*output_paths(table.command(pid), cwd), *named)]
 
 
-NO_LOG = (
-    ({"terminal"}, mark("There is no log: its output goes to a terminal, which no other program can read.")),
-    ({"pipe", "socket"}, mark("There is no log: its output goes to another program that does not save it to a file.")),
-    ({"null"}, mark("There is no log: its output is discarded.")),
-)
-
-
 def _log_of(seen: dict[int, list[OpenFile]]) -> tuple[Path | None, str | None]:
     """The file behind standard output, else standard error, of the first process that has one; through a pipe too."""
     ends = [file for end in (1, 2) for files in seen.values() for file in files if file.descriptor == end]
@@ -129,9 +120,9 @@ def _log_of(seen: dict[int, list[OpenFile]]) -> tuple[Path | None, str | None]:
     for pipe in dict.fromkeys(end.name for end in ends if end.kind == "pipe"):
         if paths := written_through(pipe):
             return paths[0], None
-    kinds = {end.kind for end in ends}
-    reason = next((reason for of, reason in NO_LOG if kinds & of), None)
-    return None, tr(reason) if reason else tr("There is no log: the destination of its output is unknown.")
+    if any(end.kind == "terminal" for end in ends):
+        return None, tr("There is no log: its output goes to a terminal, which no other program can read.")
+    return None, tr("There is no log: the destination of its output is unknown.")
 
 
 def find_metrics(job: Job, clues: Clues, table: ProcessTable) -> FoundMetrics | None:
@@ -144,9 +135,8 @@ def find_metrics(job: Job, clues: Clues, table: ProcessTable) -> FoundMetrics | 
 
     since_s = job.started_s - CLOCK_SLACK_S
     files = own_event_files(clues, since_s)
-    found = _from_event_files(files, clues, since_s) if files else None
-    if found is not None:
-        return found
+    if files:
+        return _from_event_files(files, clues, since_s)
     for path in clues.outputs:
         target = recognise(path) if records(path, since_s, is_record) else None
         is_others = _others_events(path, files, since_s) or _claimed_by(path, clues, table) is not None
@@ -185,9 +175,8 @@ def own_event_files(clues: Clues, since_s: float) -> list[Path]:
     return list(dict.fromkeys((*clues.event_files, *(path for path in found if named_writer(path) in clues.pids))))
 
 
-def _from_event_files(files: list[Path], clues: Clues, since_s: float) -> FoundMetrics | None:
-    """As the output of a Trainer where they lie in one; else their folder where it is one; these files alone where
-    others are written beside them."""
+def _from_event_files(files: list[Path], clues: Clues, since_s: float) -> FoundMetrics:
+    """As the output of a Trainer where they lie in one, to which nobody else writes; else these files alone."""
     from trainwiz.core.telemetry.discovery import recognise
 
     folders = list(dict.fromkeys(file.parent for file in files))
@@ -196,28 +185,12 @@ def _from_event_files(files: list[Path], clues: Clues, since_s: float) -> FoundM
         # A Trainer writes to OUTPUT/runs/<time>_<host>; a plain SummaryWriter to ./runs/<time>_<host>.
         homes.append(folders[0].parent.parent)
     for home in homes:
-        if _others_events(home, files, since_s):
-            continue
-        target = recognise(home)
+        target = None if _others_events(home, files, since_s) else recognise(home)
         if isinstance(target, Target) and target.kind == "trainer" and target.path == home:
             return FoundMetrics(target, EVENT_FILE_RANK)
-    if len(folders) == 1:
-        if not any(map(_says_something, files)):
-            # A Trainer names its arguments next: then its folder is known as one, and its metrics by their own names.
-            return None
-        if not _others_events(folders[0], files, since_s):
-            target = recognise(folders[0])
-            return FoundMetrics(target, EVENT_FILE_RANK) if isinstance(target, Target) else None
     root = Path(os.path.commonpath(folders))
     runs = {
-        folder.relative_to(root).as_posix(): tuple(sorted(file for file in files if file.parent == folder))
+        folder.relative_to(root).as_posix(): sorted(file for file in files if file.parent == folder)
         for folder in folders
     }
     return FoundMetrics(Target("tensorboard", root, root.name), EVENT_FILE_RANK, runs)
-
-
-def _says_something(event_file: Path) -> bool:
-    """Whether there is an event after the one that every event file begins with."""
-    tail = EventFileTail(event_file)
-    tail.read_new()
-    return tail.records > 1 or tail.behind

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -18,10 +17,8 @@ from trainwiz.core.telemetry.job import (
     Job,
     began,
     job_of,
-    members_of,
     named_writer,
     training_tops,
-    written_files,
 )
 from trainwiz.core.telemetry.job_metrics import (
     EVENT_FILE_RANK,
@@ -29,19 +26,20 @@ from trainwiz.core.telemetry.job_metrics import (
     FoundMetrics,
     clues_of,
     find_metrics,
-    outputs_of,
 )
 from trainwiz.core.telemetry.log import LogLines
-from trainwiz.core.telemetry.machine import LiveMachine, MachineHistory
-from trainwiz.core.telemetry.processes import ProcessTable, open_files
+from trainwiz.core.telemetry.machine import MachineHistory, MachineSampler
+from trainwiz.core.telemetry.processes import ProcessSampler, ProcessTable
 from trainwiz.core.telemetry.run_setup import CheckpointSize
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot, time_left_s
 from trainwiz.core.telemetry.target import Source, Target, open_files_source
-from trainwiz.core.telemetry.words import NEVER, is_python, program_of, step_words
+from trainwiz.core.telemetry.words import step_words
 
 LOOK_EVERY_S = 5.0
 """How often a job, or its files, are looked for: an event file appears with the first logged step."""
 SHARE_OF_A_CORE_FOR_LOOKS = 0.003
+SAMPLE_EVERY_S = 1.0
+"""The machine is sampled at most this often."""
 FIRST_LOAD_S = 0.3
 """`read_all` waits this long between two samples: CPU load is what happened in between."""
 CPU_ENGINE = {"device": "cpu"}
@@ -61,7 +59,9 @@ class JobSource(Source):
         self._clock = clock
         self._job: Job | None = None
         self._clues = Clues(cwd=None)
-        self._machine: LiveMachine | None = None
+        self._machine: MachineSampler | None = None
+        self._processes: ProcessSampler | None = None
+        self._next_sample_s = 0.0
         self._history = MachineHistory()
         self._log = LogLines()
         self._log_tail: TextTail | None = None
@@ -75,7 +75,7 @@ class JobSource(Source):
         if self._machine is None:
             return snapshot
         time.sleep(FIRST_LOAD_S)
-        self._machine.hurry()
+        self._next_sample_s = 0.0
         return super().read_all(wanted)
 
     def _follow(self, job: Job, table: ProcessTable) -> None:
@@ -86,8 +86,8 @@ class JobSource(Source):
             self._log.clear()
         if self._machine is None:
             place = self._clues.cwd if self.target.kind == "process" else self.target.path
-            roots = (root.pid for root in job.roots)
-            self._machine = LiveMachine(roots, place or self.target.path, clock=self._clock)
+            self._processes = ProcessSampler(job.pid)
+            self._machine = MachineSampler(place or self.target.path, clock=self._clock)
 
     def _with_log(self, snapshot: Snapshot) -> Snapshot:
         if self._log_tail is None or snapshot.log:
@@ -95,9 +95,10 @@ class JobSource(Source):
         return replace(snapshot, log=self._log.read(self._log_tail), log_path=str(self._log_tail.path))
 
     def _with_machine(self, snapshot: Snapshot, checkpoint_bytes: int | None = None) -> Snapshot:
-        row = self._machine.sample() if self._machine is not None else None
-        if row is not None:
-            self._history.add_rows([row])
+        now = time.monotonic()
+        if self._machine is not None and self._processes is not None and now >= self._next_sample_s:
+            self._next_sample_s = now + SAMPLE_EVERY_S
+            self._history.add_rows([self._machine.sample(self._processes.sample())])
         snapshot = self._diagnosis.add_to(while_it_runs(snapshot), runs=True)
         return with_machine(snapshot, self._history, uses_gpu=self._clues.uses_gpu, checkpoint_bytes=checkpoint_bytes)
 
@@ -217,7 +218,7 @@ class ProcessSource(JobSource):
         """Look for the job's files. What was found well is kept."""
         started_s = time.thread_time()
         table = ProcessTable()
-        if any(table.is_alive(root.pid) for root in job.roots):
+        if table.is_alive(job.pid):
             self._follow(job, table)
         if self._found is None or self._found.rank > EVENT_FILE_RANK or self._found.event_files:
             self._take(find_metrics(job, self._clues, table))
@@ -233,21 +234,17 @@ class ProcessSource(JobSource):
         if before is not None and before.target == found.target:
             # More files of the same place are taken up by the source that reads it.
             self._found = found
-        elif before is None or found.rank < before.rank or (found.rank == before.rank and found.event_files):
+        elif before is None or found.rank < before.rank or before.event_files:
             self._let_go()
             # Beside event files a log adds nothing; beside states it tells what came since the last checkpoint.
             log = self._clues.log if found.rank > EVENT_FILE_RANK else None
-            find = self._own_event_files if found.event_files else None
+            find = (lambda: self._found.event_files if self._found else {}) if found.event_files else None
             self._found, self._metrics = found, open_files_source(found.target, clock=self._clock, log=log, find=find)
 
     def _let_go(self) -> None:
         if self._metrics is not None:
             self._metrics.close()
         self._found, self._metrics = None, None
-
-    def _own_event_files(self) -> dict[str, list[Path]]:
-        runs = self._found.event_files if self._found is not None else {}
-        return {name: list(files) for name, files in runs.items()}
 
     def _reasons(self, snapshot: Snapshot) -> dict[str, str]:
         """Why there are no metrics, or no log."""
@@ -341,41 +338,21 @@ class FolderSource(JobSource):
 def job_writing_to(path: Path, files: Iterable[Path], table: ProcessTable) -> Job | None:
     """The job of this machine that writes to `path`, as far as this user sees it.
 
-    It has a file of it open for writing, began one of the event files in `files`, or names `path` as its
+    It began one of the event files in `files`, has an event file or its log there, or names `path` as its
     output folder, and no other job does.
     """
-    files = tuple(files)
     writer = next((pid for pid in map(began, files) if pid is not None and table.is_alive(pid)), None)
-    place = path.resolve()
-    if writer is None:
-        writer = next((one for pid in table.members if (one := _writer_below(pid, place, table)) is not None), None)
-    if writer is None:
-        claims = [top for top in training_tops(table) if _is_output_of(top, place, table)]
-        writer = claims[0] if len(claims) == 1 else None
-    return None if writer is None else job_of(writer, table)
-
-
-def _writer_below(pid: int, place: Path, table: ProcessTable) -> int | None:
-    """`pid` if it is a Python that has a file at or below `place` open for writing; for `tee` the Python before it."""
-    command = table.command(pid)
-    if pid == os.getpid() or not command or program_of(command).split(".")[0] in NEVER:
-        return None
-    files = open_files(pid) or ()
-    if not any(file.is_relative_to(place) for file in written_files(pid, list(files))):
-        return None
-    if is_python(command):
-        return pid
-    pipe = next((file.name for file in files if file.descriptor == 0 and file.kind == "pipe"), None)
-    return next((one for one in table.members if pipe and is_python(table.command(one)) and _feeds(one, pipe)), None)
-
-
-def _feeds(pid: int, pipe: str) -> bool:
-    return any(file.name == pipe and file.descriptor in (1, 2) for file in open_files(pid) or ())
-
-
-def _is_output_of(top: int, place: Path, table: ProcessTable) -> bool:
-    """Whether `place` is the output folder that the job's command or environment names, or lies in it."""
-    return any(_holds(named, place) for pid in members_of(top, table) for named in outputs_of(pid, table))
+    if writer is not None:
+        return job_of(writer, table)
+    place, claims = path.resolve(), list[Job]()
+    for job in (job for top in training_tops(table) if (job := job_of(top, table)) is not None):
+        clues = clues_of(job, table)
+        written = (*clues.event_files, *([clues.log] if clues.log else ()))
+        if any(file.is_relative_to(place) for file in written):
+            return job
+        if any(_holds(output, place) for output in clues.outputs):
+            claims.append(job)
+    return claims[0] if len(claims) == 1 else None
 
 
 def _holds(folder: Path, place: Path) -> bool:

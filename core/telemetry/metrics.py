@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
-from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from operator import gt
+from dataclasses import dataclass
 from typing import Any
 
 from trainwiz.core.telemetry.event_file import Scalar
@@ -17,8 +14,9 @@ from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
 from trainwiz.core.text import FARTHEST_STEP, number, numbers_finite
 
 PACE_ROWS = RECENT_POINTS = 50
-LEAST_ALIKE = 8
-"""Fewer rows are as quick one by one."""
+COMPARED_ROWS = 20
+"""So many of the first losses are compared with so many of the newest."""
+EVALUATIONS_KEPT = 8
 MOST_NAMES = 1_000
 """A file with more names than this is not a metrics file; further names are left out."""
 
@@ -80,8 +78,27 @@ class Pace:
 NO_PACE = Pace(None, None, None, None, None)
 
 
-def summary_of(s: Series) -> MetricSummary:
-    return MetricSummary(s.last, s.last_step, s.count, s.minimum, s.maximum, s.non_finite)
+def summary_of(s: Series, *, whole: bool = False) -> MetricSummary:
+    return MetricSummary(s.last, s.last_step, s.count, s.minimum, s.maximum, s.non_finite, whole)
+
+
+@dataclass(frozen=True, slots=True)
+class LossTrend:
+    """How a training went lately, as far as advice asks."""
+
+    newest_s: float | None = None
+    """Unix time of the newest row."""
+    pause_s: float | None = None
+    """Median seconds between two logged rows; None while there are fewer than four of them."""
+    first: tuple[float, ...] = ()
+    """The first COMPARED_ROWS losses."""
+    newest: tuple[float, ...] = ()
+    """As many of the newest; empty before there are twice as many."""
+    evaluations: tuple[float, ...] = ()
+    """Losses of the newest evaluations, oldest first."""
+
+
+NO_TREND = LossTrend()
 
 
 class Metrics:
@@ -94,40 +111,12 @@ class Metrics:
         self.epoch: float | None = None
         self.time_s: float | None = None
         self._recent: deque[Mapping[str, Any]] = deque(maxlen=PACE_ROWS)
+        self._first: list[tuple[float, float]] = []
+        """Step and value of the first COMPARED_ROWS finite losses."""
 
     def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        # Rows with the same keys in the same order, which nearly all are, go column by column: a third of the time.
-        for names, group in itertools.groupby(rows, key=tuple):
-            alike = list(group)
-            if len(alike) < LEAST_ALIKE or not self._add_alike(names, alike):
-                for row in alike:
-                    self._add(row)
-
-    def _add_alike(self, names: tuple[str, ...], rows: Sequence[Mapping[str, Any]]) -> bool:
-        """Rows that hold these names; False, and nothing is added, where they are not simply numbers in order."""
-        columns = dict(zip(names, zip(*(row.values() for row in rows), strict=True), strict=True))
-        kinds = {name: set(map(type, column)) for name, column in columns.items()}
-        if "step" not in columns or "resumed_from" in columns or not set().union(*kinds.values()) <= {int, float}:
-            return False
-        try:
-            arrays = {name: array("d", column) for name, column in columns.items()}
-        except OverflowError:
-            return False
-        steps, before = arrays["step"], -FARTHEST_STEP if self.step is None else self.step
-        in_order = math.isfinite(sum(steps)) and not any(map(gt, steps, steps[1:]))
-        if not in_order or steps[0] < before or not -FARTHEST_STEP < steps[0] <= steps[-1] < FARTHEST_STEP:
-            return False
-        self.step = steps[-1]
-        for key in ("epoch", "time_s"):
-            finite = filter(math.isfinite, reversed(arrays.get(key, ())))
-            setattr(self, key, next(finite, getattr(self, key)))
-        if "loss" in columns:
-            self._recent.extend(rows[-PACE_ROWS:])
-        for name, values in arrays.items():
-            if name not in NOT_METRICS and (series := self._series_of(name)) is not None:
-                series.extend(steps, values)
-                series.whole = series.whole and kinds[name] == {int}
-        return True
+        for row in rows:
+            self._add(row)
 
     def _series_of(self, name: str) -> Series | None:
         """The series of a metric; None where there are too many names."""
@@ -138,6 +127,7 @@ class Metrics:
         return self.series[name]
 
     def _add(self, row: Mapping[str, Any]) -> None:
+        self.time_s = numbers_finite(row.get("time_s"), self.time_s)
         resumed_from = number(row.get("resumed_from"))
         if resumed_from is not None and -FARTHEST_STEP < resumed_from < FARTHEST_STEP:
             self._rewind(resumed_from)
@@ -149,9 +139,10 @@ class Metrics:
             self._rewind(step - 1)
         self.step = step
         self.epoch = numbers_finite(row.get("epoch"), self.epoch)
-        self.time_s = numbers_finite(row.get("time_s"), self.time_s)
         if "loss" in row:
             self._recent.append({**row, "step": step})
+            if len(self._first) < COMPARED_ROWS and (loss := numbers_finite(row["loss"])) is not None:
+                self._first.append((step, loss))
         for name, raw in row.items():
             if name in NOT_METRICS or (value := number(raw)) is None:
                 continue
@@ -165,10 +156,11 @@ class Metrics:
         self.series = {name: series for name, series in self.series.items() if series.count}
         self.step = step
         self._recent.clear()
+        self._first = [point for point in self._first if point[0] <= step]
 
     def summaries(self) -> dict[str, MetricSummary]:
         """By name, in the order of first appearance."""
-        return {name: replace(summary_of(series), whole=series.whole) for name, series in self.series.items()}
+        return {name: summary_of(series, whole=series.whole) for name, series in self.series.items()}
 
     def curve(self, name: str) -> Curve:
         """A frozen copy for drawing; empty for a name that has not appeared."""
@@ -191,6 +183,20 @@ class Metrics:
             tokens_per_s=_median(rows[-10:], "tokens_per_s"),
             real_tokens_per_s=_median(rows[-10:], "real_tokens_per_s"),
             data_wait=min(1.0, data_wait_s / step_s) if data_wait_s is not None and step_s else None,
+        )
+
+    def trend(self) -> LossTrend:
+        times = [time_s for row in self._recent if (time_s := numbers_finite(row.get("time_s"))) is not None]
+        pauses = [later - earlier for earlier, later in itertools.pairwise(times) if later >= earlier]
+        newest = self.series["loss"].newest(COMPARED_ROWS) if "loss" in self.series else ()
+        evaluations = self.series["eval_loss"].newest(EVALUATIONS_KEPT) if "eval_loss" in self.series else ()
+        losses = self.series["loss"].count - self.series["loss"].non_finite if "loss" in self.series else 0
+        return LossTrend(
+            newest_s=self.time_s,
+            pause_s=statistics.median(pauses) if len(pauses) >= 3 else None,
+            first=tuple(loss for _, loss in self._first),
+            newest=newest if losses >= 2 * COMPARED_ROWS else (),
+            evaluations=evaluations,
         )
 
 
@@ -219,113 +225,25 @@ def loss_name(names: Iterable[str]) -> str | None:
     return next((name for name in names if "loss" in name.lower()), None)
 
 
-# LossTrend: how a training went lately, as far as advice asks: its newest rows, its first ones, its evaluations.
-
-COMPARED_ROWS = 20
-"""So many of the first losses are compared with so many of the newest."""
-PAUSES = 50
-EVALUATIONS_KEPT = 8
-
-Point = tuple[float, float]
-
-
-class LossTrend:
-    """Takes the rows of metrics.jsonl in file order, many at a time."""
-
-    def __init__(self) -> None:
-        self.newest_s: float | None = None
-        """Unix time of the newest row."""
-        self._first: list[Point] = []
-        self._newest: deque[Point] = deque(maxlen=COMPARED_ROWS)
-        self._times: deque[float] = deque(maxlen=PAUSES + 1)
-        self._evaluations: deque[Point] = deque(maxlen=EVALUATIONS_KEPT)
-
-    def add_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        for row in rows:
-            time_s, step = numbers_finite(row.get("time_s")), numbers_finite(row.get("step"))
-            self.newest_s = self.newest_s if time_s is None else time_s
-            if "resumed_from" in row:
-                self._rewind(numbers_finite(row["resumed_from"]))
-                continue
-            if "loss" in row and time_s is not None:
-                self._times.append(time_s)
-            loss = numbers_finite(row.get("loss", row.get("eval_loss")))
-            if step is None or loss is None:
-                continue
-            if "loss" not in row:
-                self._evaluations.append((step, loss))
-            elif len(self._first) < COMPARED_ROWS:
-                self._first.append((step, loss))
-            else:
-                self._newest.append((step, loss))
-
-    def _rewind(self, step: float | None) -> None:
-        if step is None:
-            return
-        self._times.clear()
-        self._first = [point for point in self._first if point[0] <= step]
-        for points in (self._newest, self._evaluations):
-            kept = [point for point in points if point[0] <= step]
-            points.clear()
-            points.extend(kept)
-
-    @property
-    def pause_s(self) -> float | None:
-        """Median seconds between two logged rows; None while there are fewer than four of them."""
-        times = list(self._times)
-        pauses = [later - earlier for earlier, later in itertools.pairwise(times) if later >= earlier]
-        return statistics.median(pauses) if len(pauses) >= 3 else None
-
-    @property
-    def losses_then_and_now(self) -> tuple[float, float] | None:
-        """Medians of the first and the newest COMPARED_ROWS losses; None before there are twice as many."""
-        if len(self._newest) < COMPARED_ROWS:
-            return None
-        return _median_loss(self._first), _median_loss(self._newest)
-
-    @property
-    def first_losses_reach(self) -> float | None:
-        """The highest of the first losses."""
-        return max((loss for _, loss in self._first), default=None)
-
-    @property
-    def evaluation_losses(self) -> tuple[float, ...]:
-        """Oldest first, the newest EVALUATIONS_KEPT of them."""
-        return tuple(loss for _, loss in self._evaluations)
-
-
-def _median_loss(points: Iterable[Point]) -> float:
-    return statistics.median(loss for _, loss in points)
-
-
 # Scalars: the series of one TensorBoard run, one for each tag. Tags keep steps of their own.
 
 
 class TagSeries:
-    """One tag. Where a writer goes back to an earlier step without saying that it starts again (two
-    launches into one folder), the curve shows the newest pass, while the counts and extremes are
-    over everything that the files hold, as TensorBoard counts."""
+    """One tag. Where a writer goes back to an earlier step (two launches into one folder), the newest pass counts."""
 
     def __init__(self) -> None:
         self.series = Series()
         self.recent: deque[tuple[float, float]] = deque(maxlen=RECENT_POINTS)
         """Step and Unix time of the newest points, all of one session."""
-        self._session: object = None
-        self._superseded: list[MetricSummary] = []
-        """What earlier passes had beyond the step that the next one went back to."""
+        self.sessions: list[object] = []
+        """The launches that wrote it, the newest last."""
 
     def add(self, step: float, value: float, time_s: float, session: object = None) -> None:
         last = self.series.last_step
-        goes_back = last is not None and step < last
-        if session is not self._session or goes_back:
+        if session not in self.sessions[-1:] or (last is not None and step < last):
             # The pause between two launches is not the time of a step.
-            self._session = session
+            self.sessions = [*(one for one in self.sessions if one is not session), session]
             self.recent.clear()
-        if goes_back:
-            before = summary_of(self.series)
-            self.series.rewind(step, keep_equal=False)
-            count, non_finite = before.count - self.series.count, before.non_finite - self.series.non_finite
-            self._superseded.append(replace(before, last_step=step, count=count, non_finite=non_finite))
         self.series.add(step, value)
         self.recent.append((step, time_s))
 
@@ -333,18 +251,12 @@ class TagSeries:
         """Forget `step` and all later ones: the writer starts again there."""
         self.series.rewind(step, keep_equal=False)
         self.recent.clear()
-        self._superseded = [past for past in self._superseded if (past.last_step or 0.0) < step]
 
-    def summary(self) -> MetricSummary:
-        now = summary_of(self.series)
-        every = [now, *self._superseded]
-        return replace(
-            now,
-            count=sum(past.count for past in every),
-            non_finite=sum(past.non_finite for past in every),
-            minimum=min((past.minimum for past in every if past.minimum is not None), default=None),
-            maximum=max((past.maximum for past in every if past.maximum is not None), default=None),
-        )
+
+def last_step(tags: Iterable[TagSeries]) -> int | None:
+    """The highest last step of any."""
+    steps = [tag.series.last_step for tag in tags if tag.series.last_step is not None]
+    return int(max(steps)) if steps else None
 
 
 class Scalars:
@@ -352,8 +264,6 @@ class Scalars:
 
     def __init__(self) -> None:
         self.tags: dict[str, TagSeries] = {}
-        self.left_out: set[str] = set()
-        """Names that came after MOST_NAMES others, at most as many."""
 
     def add_all(self, scalars: Iterable[Scalar], *, session: object = None) -> None:
         """`session` is another object for each launch."""
@@ -365,8 +275,6 @@ class Scalars:
             series = tags.get(tag)
             if series is None:
                 if len(tags) >= MOST_NAMES:
-                    if len(self.left_out) < MOST_NAMES:
-                        self.left_out.add(tag)
                     continue
                 series = tags[tag] = TagSeries()
             series.add(step, value, time_s, session)
@@ -374,14 +282,17 @@ class Scalars:
     def purge(self, step: float) -> None:
         for series in self.tags.values():
             series.purge(step)
-        for tag in [tag for tag, series in self.tags.items() if not series.summary().count]:
+        for tag in [tag for tag, series in self.tags.items() if not series.series.count]:
             del self.tags[tag]
 
     @property
     def step(self) -> int | None:
-        """The highest last step of any tag."""
-        steps = [tag.series.last_step for tag in self.tags.values() if tag.series.last_step is not None]
-        return int(max(steps)) if steps else None
+        return last_step(self.tags.values())
+
+    @property
+    def launches(self) -> int:
+        """How many launches, one after another, wrote values of one tag."""
+        return max((len(tag.sessions) for tag in self.tags.values()), default=0)
 
     def last(self, tag: str) -> float | None:
         series = self.tags.get(tag)

@@ -180,17 +180,14 @@ def roles_of(members: list[Member]) -> dict[int, Role]:
             first.setdefault(member.parent, member.pid)
     roles: dict[int, Role] = {}
     for member in members:
-        role = _role_in_tree(member, commands, roles)
+        command, above = commands[member.pid], commands.get(member.parent, [])
+        role = role_of(command, roles.get(member.parent), above)
+        if role == "loader" and command == above and _has_own_rank(member):
+            role = "trainer"
         if roles.get(member.parent) == "supervisor" and role != "guard":
             role = "launcher" if first.get(member.parent) == member.pid else "helper"
         roles[member.pid] = role
     return roles
-
-
-def _role_in_tree(member: Member, commands: dict[int, list[str]], roles: dict[int, Role]) -> Role:
-    command, above = commands[member.pid], commands.get(member.parent, [])
-    role = role_of(command, roles.get(member.parent), above)
-    return "trainer" if role == "loader" and command == above and _has_own_rank(member) else role
 
 
 def _has_own_rank(member: Member) -> bool:
@@ -222,7 +219,8 @@ class ProcessSampler:
         if now >= self._next_scan:
             self._scan(now)
         else:
-            self._members = [member for member in map(self._again, self._members) if member is not None]
+            again = ((member_of(member.pid), member) for member in self._members)
+            self._members = [now for now, then in again if now and now.started_ticks == then.started_ticks]
         rows = []
         cpu: dict[tuple[int, int], tuple[float, float]] = {}
         for member in self._members:
@@ -246,11 +244,6 @@ class ProcessSampler:
         self._roles = {(member.pid, member.started_ticks): roles[member.pid] for member in self._members}
         cost_s = time.thread_time() - started
         self._next_scan = now + max(SCAN_AT_MOST_S, cost_s / SHARE_OF_A_CORE_FOR_SCANS)
-
-    @staticmethod
-    def _again(member: Member) -> Member | None:
-        found = member_of(member.pid)
-        return found if found is not None and found.started_ticks == member.started_ticks else None
 
 
 def trainers_below(root_pid: int) -> list[ProcessId]:

@@ -17,7 +17,7 @@ from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.answers import AnswersFile
 from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.machine import MachineHistory
-from trainwiz.core.telemetry.metrics import LossTrend, Metrics
+from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.run_setup import CheckpointSize, saves_of, setup_of
 from trainwiz.core.telemetry.series import Series
 from trainwiz.core.telemetry.snapshot import (
@@ -51,16 +51,14 @@ class MetricsFile:
     def __init__(self, tail: JsonLinesTail) -> None:
         self.tail = tail
         self.metrics = Metrics()
-        self.loss_trend = LossTrend()
 
     def read(self) -> None:
         deadline = time.monotonic() + POLL_S
         while True:
             rows = self.tail.read_new()
             if self.tail.began_anew:
-                self.metrics, self.loss_trend = Metrics(), LossTrend()
+                self.metrics = Metrics()
             self.metrics.add_rows(rows)
-            self.loss_trend.add_rows(rows)
             if not self.tail.behind or time.monotonic() > deadline:
                 return
 
@@ -174,7 +172,7 @@ class RunSource(Source):
             metrics=summaries,
             curves={name: metrics.curve(name) for name in curves},
             non_finite_steps=metrics.non_finite_steps("loss"),
-            loss_trend=self._shown.loss_trend,
+            loss_trend=metrics.trend(),
             gpus=machine.gpus(),
             host=host,
             processes=() if ended else machine.processes(),

@@ -185,28 +185,11 @@ class Series:
             return
         if self.first is None:
             self.first = value
-        self.minimum, self.maximum = _least(self.minimum, value), _most(self.maximum, value)
+        self.minimum = value if self.minimum is None else min(self.minimum, value)
+        self.maximum = value if self.maximum is None else max(self.maximum, value)
         self._steps.append(step)
         self._values.append(value)
         if len(self._steps) >= 2 * RAW_POINTS:
-            self._compress()
-
-    def extend(self, steps: array[float], values: array[float]) -> None:
-        """Append one or more points whose steps do not decrease; many at once cost a fraction of as many `add`."""
-        # A sum is finite only where all of its parts are.
-        if (self.last_step is not None and steps[0] < self.last_step) or not math.isfinite(sum(values)):
-            for step, value in zip(steps, values, strict=True):
-                self.add(step, value)
-            return
-        self._curve = None
-        self.count += len(steps)
-        self.last, self.last_step = values[-1], steps[-1]
-        if self.first is None:
-            self.first = values[0]
-        self.minimum, self.maximum = _least(self.minimum, min(values)), _most(self.maximum, max(values))
-        self._steps.extend(steps)
-        self._values.extend(values)
-        while len(self._steps) >= 2 * RAW_POINTS:
             self._compress()
 
     def rewind(self, step: float, *, keep_equal: bool = True) -> None:
@@ -231,6 +214,10 @@ class Series:
     def non_finite_steps(self) -> tuple[float, ...]:
         """The first MOST_NON_FINITE_STEPS steps whose value is not finite."""
         return tuple(self._non_finite_steps)
+
+    def newest(self, count: int) -> tuple[float, ...]:
+        """The newest finite values, oldest first; `count` is below RAW_POINTS."""
+        return tuple(self._values[-count:])
 
     def curve(self) -> Curve:
         """A frozen copy, made by copying memory; the same object while nothing is added."""
@@ -275,14 +262,6 @@ class Series:
         self._bucket_points *= 2
 
 
-def _least(first: float | None, second: float) -> float:
-    return second if first is None else min(first, second)
-
-
-def _most(first: float | None, second: float) -> float:
-    return second if first is None else max(first, second)
-
-
 # Trend: how long something that shrinks will last, judged over as much of the past as is known.
 
 MOST_POINTS = 64
@@ -301,34 +280,28 @@ class Trend:
     """Points of (seconds, amount), bounded however many are added."""
 
     def __init__(self) -> None:
-        self._points: list[tuple[float, float]] = []
+        self.points: list[tuple[float, float]] = []
+        """Evenly spread over the time, and the newest one."""
         self._every_s = 0.0
-        self._last: tuple[float, float] | None = None
 
     def add(self, time_s: float, amount: float) -> None:
         """Points come in order of time: where the clock was set back, what was before no longer counts."""
-        if self._last is not None and time_s < self._last[0]:
-            self._points, self._every_s = [], 0.0
-        self._last = time_s, amount
-        if self._points and time_s - self._points[-1][0] < self._every_s:
-            return
-        self._points.append(self._last)
-        while len(self._points) > 2 and time_s - self._points[1][0] >= MOST_SPAN_S:
-            del self._points[0]
-        if len(self._points) > MOST_POINTS:
-            self._points = self._points[::2]
-            self._every_s = 2 * (self._points[-1][0] - self._points[0][0]) / MOST_POINTS
-
-    @property
-    def points(self) -> tuple[tuple[float, float], ...]:
-        """What is kept, and the newest one."""
-        if self._last is None or self._points[-1] == self._last:
-            return tuple(self._points)
-        return (*self._points, self._last)
+        points = self.points
+        if points and time_s < points[-1][0]:
+            points.clear()
+            self._every_s = 0.0
+        if len(points) > 1 and points[-1][0] - points[-2][0] < self._every_s:
+            points.pop()
+        points.append((time_s, amount))
+        while len(points) > 2 and time_s - points[1][0] >= MOST_SPAN_S:
+            del points[0]
+        if len(points) > MOST_POINTS:
+            points[:] = [*points[:-1:2], points[-1]]
+            self._every_s = 2 * self.span_s / MOST_POINTS
 
     @property
     def span_s(self) -> float:
-        return self._last[0] - self._points[0][0] if self._last is not None else 0.0
+        return self.points[-1][0] - self.points[0][0] if self.points else 0.0
 
     def lasts_s(self) -> float | None:
         """Seconds until nothing is left at the present pace.
@@ -338,7 +311,7 @@ class Trend:
         counts. None where it was watched for less than LEAST_SPAN_S, or does not shrink evenly from
         each part to the next: memory that fills once at the start is not a trend.
         """
-        if self._last is None or self.span_s < LEAST_SPAN_S:
+        if self.span_s < LEAST_SPAN_S:
             return None
         medians = [_median_point(part) for part in self._parts()]
         if len(medians) < PARTS:
@@ -346,7 +319,7 @@ class Trend:
         pace = min(_pace(medians[0], medians[-1]), _pace(medians[PARTS // 2], medians[-1]))
         if pace <= 0 or min(_pace(a, b) for a, b in itertools.pairwise(medians)) < LEAST_EVEN * pace:
             return None
-        return self._last[1] / pace
+        return self.points[-1][1] / pace
 
     def _parts(self) -> list[list[tuple[float, float]]]:
         """The points of each part of the time that has any."""

@@ -11,7 +11,7 @@ from trainwiz.core.run.attempts import ACCUMULATION, MICRO, Advice, PhaseNow
 from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.answers import PromptAnswers
 from trainwiz.core.telemetry.log import LogLine
-from trainwiz.core.telemetry.metrics import NO_PACE, LossTrend, MetricSummary, Pace
+from trainwiz.core.telemetry.metrics import NO_PACE, NO_TREND, LossTrend, MetricSummary, Pace
 from trainwiz.core.telemetry.run_setup import RunSetup, Saves
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
 from trainwiz.core.text import numbers_finite, object_in, objects_in, text_in, whole_in
@@ -236,8 +236,8 @@ class Snapshot:
     """Curves of the metrics that were asked for."""
     non_finite_steps: tuple[float, ...] = ()
     """The first steps at which the loss was not a number."""
-    loss_trend: LossTrend | None = field(default=None, repr=False, compare=False)
-    """Of a run, for its advice; it goes on with the run."""
+    loss_trend: LossTrend = NO_TREND
+    """Of a run, for its advice."""
     gpus: tuple[GpuReading, ...] = ()
     host: HostReading = field(default_factory=HostReading)
     processes: tuple[ProcessReading, ...] = ()

@@ -101,8 +101,6 @@ class Reading:
     """`written_s` is the time of a file, which a copy has too: it does not show that something runs."""
     ended: bool = False
     """The job itself wrote that its training ended."""
-    ended_early: str | None = None
-    """Why it ended before its last step, in one sentence, where it wrote that."""
     grew: bool = False
     """Files gained something since the look before."""
     notes: tuple[str, ...] = ()
@@ -177,8 +175,7 @@ def _ending(status: str, reading: Reading, now: float, written_s: float | None) 
     place = None if shown.step is None else step_words(shown.step, shown.max_steps)
     if status == "finished":
         loss = reading.series.get(reading.loss or "")
-        said = finished_words(place, loss.series.first if loss else None, loss.series.last if loss else None)
-        return Ending(f"{said} {reading.ended_early}" if reading.ended_early else said)
+        return Ending(finished_words(place, loss.series.first if loss else None, loss.series.last if loss else None))
     if written_s is None and place is None:
         return Ending(tr("The time of the last write is unknown."))
     if written_s is None:
@@ -212,7 +209,7 @@ def open_files_source(
     *,
     clock: Callable[[], float] = time.time,
     log: Path | None = None,
-    find: Callable[[], dict[str, list[Path]]] | None = None,
+    find: Callable[[], Mapping[str, Sequence[Path]]] | None = None,
 ) -> Source:
     """The source of the files alone that a Trainer or TensorBoard writes: it knows no processes.
 

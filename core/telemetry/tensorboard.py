@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import share_read
-from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
-from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Scalars, TagSeries, loss_name, wall_step_s
+from trainwiz.core.telemetry.event_file import EventFileTail
+from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Scalars, TagSeries, loss_name, summary_of, wall_step_s
 from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.trainer_files import ARGUMENTS_TAG, parse_arguments
 
@@ -28,7 +28,7 @@ DEEPEST = 8
 
 _BEGUN = re.compile(r"tfevents\.(\d+)")
 
-FindFiles = Callable[[], dict[str, list[Path]]]
+FindFiles = Callable[[], Mapping[str, Sequence[Path]]]
 """Gives the files of each run, as `find_scalar_files` does."""
 
 
@@ -78,13 +78,7 @@ class EventRun:
     def __init__(self, name: str, scalars: Scalars) -> None:
         self.name = name
         self.scalars = scalars
-        self.was_rewritten = False
-        """A file turned out to be another one: what was read no longer holds."""
-        self.is_mixed = False
-        """Several jobs write to the folder at the same time: its files are no series together."""
         self.tails: list[EventFileTail] = []
-        self.behind = False
-        self._spans: dict[EventFileTail, tuple[set[str | None], float, float]] = {}
         self._stamps: dict[Path, tuple[int, int]] = {}
 
     @property
@@ -93,44 +87,17 @@ class EventRun:
         newest = max(self.tails, key=lambda tail: tail.last_time_s or 0.0, default=None)
         return newest.first_time_s if newest else None
 
-    @property
-    def launches(self) -> int:
-        """How many files, one after another, have values of the same tags."""
-        every = [tags for tags, *_ in self._spans.values()]
-        return sum(any(tags & others for others in every if others is not tags) for tags in every)
-
-    def _mixes(self, tail: EventFileTail, scalars: list[Scalar]) -> bool:
-        """Whether another file has values of the same tags that were written before and after those of this one."""
-        if any(tag is None for tag, *_ in scalars):
-            # It says itself that it goes on from another.
-            self._spans.clear()
-        tags, began_s, last_s = self._spans.get(tail, (set(), scalars[0][3], 0.0))
-        mine = self._spans[tail] = (tags | {tag for tag, *_ in scalars}, began_s, max(last_s, scalars[-1][3]))
-        return any(
-            mine[0] & other[0] and mine[1] < other[2] and other[1] < mine[2]
-            for file, other in self._spans.items()
-            if file is not tail
-        )
-
-    def read(self, deadline: float) -> bool:
-        """Read what is new until time.monotonic() is `deadline`; whether anything was new."""
-        self.behind = False
+    def read(self, deadline: float) -> tuple[bool, bool]:
+        """Read what is new until time.monotonic() is `deadline`: (whether anything was, whether more is left)."""
         grew = False
         for tail in self.tails:
             while self._may_have_more(tail):
                 scalars = tail.read_new()
-                if tail.began_anew:
-                    self.was_rewritten = self.behind = True
-                    return True
-                if scalars and self._mixes(tail, scalars):
-                    self.is_mixed = self.was_rewritten = self.behind = True
-                    return True
                 grew = grew or bool(scalars)
                 self.scalars.add_all(scalars, session=tail)
                 if time.monotonic() > deadline:
-                    self.behind = True
-                    return grew
-        return grew
+                    return grew, True
+        return grew, False
 
     def _may_have_more(self, tail: EventFileTail) -> bool:
         if tail.behind:
@@ -167,16 +134,8 @@ class EventRuns:
         find: FindFiles | None = None,
     ) -> None:
         """`new_scalars` makes what takes the scalars of a run; `find` names the files, else all below `root` are read."""
-        self.root = root
         self._new_scalars = new_scalars
         self._find = find or (lambda: find_scalar_files(root, skip))
-        self._mixed: set[str] = set()
-        """Folders whose files are runs of their own."""
-        self.rewritten = 0
-        """How often everything was read anew, because a file turned out to be another one."""
-        self._forget()
-
-    def _forget(self) -> None:
         self.runs: dict[str, EventRun] = {}
         self.behind = False
         self.grew = False
@@ -187,21 +146,15 @@ class EventRuns:
             self._look_for_files()
         self.grew = self.behind = False
         for run in self.runs.values():
-            self.grew = run.read(deadline) or self.grew
-            if run.was_rewritten:
-                self._mixed |= {run.name} if run.is_mixed else set()
-                self.rewritten += 1
-                self._forget()
-                self.grew = self.behind = True
-                return
-            if run.behind:
+            grew, self.behind = run.read(deadline)
+            self.grew = grew or self.grew
+            if self.behind:
                 # The runs of one training follow each other: a later one waits.
-                self.behind = True
                 return
 
     def _look_for_files(self) -> None:
         started_s = time.thread_time()
-        for name, files in self._runs_of_files():
+        for name, files in self._find().items():
             if name not in self.runs:
                 self.runs[name] = EventRun(name, self._new_scalars())
             tails = self.runs[name].tails
@@ -209,14 +162,6 @@ class EventRuns:
             tails += [EventFileTail(path) for path in files if path not in known]
         cost_s = time.thread_time() - started_s
         self._next_look = time.monotonic() + max(LOOK_FOR_FILES_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
-
-    def _runs_of_files(self) -> Iterator[tuple[str, list[Path]]]:
-        for name, files in self._find().items():
-            if name in self._mixed:
-                for file in files:
-                    yield Path(name, file.name.rpartition("tfevents.")[2]).as_posix(), [file]
-            else:
-                yield name, files
 
     @property
     def tails(self) -> list[EventFileTail]:
@@ -260,7 +205,6 @@ class ScalarsReader:
         self._path = path
         self._runs = EventRuns(path, find=find)
         self._several = False
-        self._left_out = 0
 
     def read(self, deadline: float) -> Reading:
         runs = self._runs
@@ -272,7 +216,7 @@ class ScalarsReader:
         step = max((run.scalars.step for run in current if run.scalars.step is not None), default=None)
         epochs = (run.scalars.last(tag) for run in current for tag in EPOCH_TAGS)
         epoch = next((epoch for epoch in epochs if epoch is not None), None)
-        metrics = {name: tag.summary() for name, tag in series.items()}
+        metrics = {name: summary_of(tag.series) for name, tag in series.items()}
         loss = loss_name(name for run in current for name in self._names_of(run) if name in series)
         recent: Sequence[tuple[float, float]] = series[loss].recent if loss else ()
         problems = runs.problems()
@@ -293,38 +237,23 @@ class ScalarsReader:
             behind=runs.behind,
             read_share=share_read(runs.tails) if runs.behind else 1.0,
         )
-        notes = self._notes(bool(metrics), newest.launches if newest else 0)
+        notes = self._notes(bool(metrics), newest.scalars.launches if newest else 0)
         return Reading(shown, series, loss, recent, grew=runs.grew, notes=notes)
 
     def _by_name(self) -> dict[str, TagSeries]:
         with_scalars = [run for run in self._runs.runs.values() if run.scalars.tags]
         self._several = len(with_scalars) > 1
-        self._left_out = sum(len(run.scalars.left_out) for run in with_scalars)
-        found: dict[str, TagSeries] = {}
-        for run in with_scalars:
-            for name, series in zip(self._names_of(run), run.scalars.tags.values(), strict=True):
-                if len(found) < MOST_NAMES:
-                    found[name] = series
-                else:
-                    self._left_out += 1
-        return found
+        named = (zip(self._names_of(run), run.scalars.tags.values(), strict=True) for run in with_scalars)
+        return dict(itertools.islice(itertools.chain.from_iterable(named), MOST_NAMES))
 
     def _names_of(self, run: EventRun) -> list[str]:
         plain = not self._several or run.name == "."
         return [tag if plain else f"{run.name}/{tag}" for tag in run.scalars.tags]
 
     def _notes(self, has_scalars: bool, launches: int) -> tuple[str, ...]:
-        left_out = self._left_out
         notes = [joined_words(launches)] if launches > 1 else []
-        if left_out:
-            counts = {"left_out": f"{left_out:,}", "shown": f"{MOST_NAMES:,}"}
-            notes.append(tr("{left_out} more metrics are not shown: {shown} are shown.", **counts))
-        others = sum((tail.others for tail in self._runs.tails), Counter())
-        if others and not has_scalars:
-            what = ", ".join(f"{count:,} {tr(kind)}" for kind, count in others.most_common(5))
-            notes.append(tr("The event files contain no scalars ({what}).", what=what))
-        elif self._runs.tails and not has_scalars and any(tail.texts for tail in self._runs.tails):
-            notes.append(tr("The event files contain the settings of the training, but no metrics yet."))
+        if not has_scalars and any(tail.records for tail in self._runs.tails) and not self._runs.behind:
+            notes.append(tr("The event files contain no scalars."))
         return tuple(notes)
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,8 +83,6 @@ LARGEST_BYTES = 512 * 1024 * 1024
 MOST_CHECKPOINTS_READ = 8
 """Of the newest checkpoints this many are tried before the others are given up."""
 
-STOPPER = ("stateful_callbacks", "EarlyStoppingCallback")
-
 
 @dataclass(frozen=True, slots=True)
 class TrainerState:
@@ -95,10 +93,10 @@ class TrainerState:
     max_steps: int | None
     epoch: float | None
     rows: tuple[Mapping[str, Any], ...]
+    scalars: Scalars
+    """Every number of every row; rows without a step stand at the step before."""
     written_s: float
     """Time of the file, Unix seconds."""
-    stopped_early: str | None = None
-    """One sentence, where it says that the training ended itself before its last step."""
 
     def goes_through(self, earlier: TrainerState) -> bool:
         """Whether `earlier` can be a state of the same training: the last row it has is found here too."""
@@ -106,16 +104,16 @@ class TrainerState:
         # As text: a loss that is not a number is not equal to itself.
         return not count or (count <= len(self.rows) and repr(self.rows[count - 1]) == repr(earlier.rows[-1]))
 
-    def scalars(self) -> Iterator[Scalar]:
-        """Every number of every row; rows without a step stand at the step before."""
-        step = 0
-        for row in self.rows:
-            known = step_of(row.get("step"))
-            step = step if known is None else known
-            for name, raw in row.items():
-                value = value_of(raw)
-                if name not in NOT_METRICS and value is not None:
-                    yield str(name), step, value, 0.0
+
+def _scalars_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[Scalar]:
+    step = 0
+    for row in rows:
+        known = step_of(row.get("step"))
+        step = step if known is None else known
+        for name, raw in row.items():
+            value = value_of(raw)
+            if name not in NOT_METRICS and value is not None:
+                yield str(name), step, value, 0.0
 
 
 def value_of(raw: Any) -> float | None:
@@ -146,34 +144,18 @@ def read_trainer_state(path: Path) -> TrainerState | str:
     rows = document.get("log_history", []) if isinstance(document, dict) else None
     if not isinstance(rows, list) or not ("global_step" in document or "log_history" in document):
         return tr("{path} is not a Trainer state: it has no `global_step` and no `log_history` list.", path=path)
+    rows = tuple(row for row in rows if isinstance(row, dict))
+    scalars = Scalars()
+    scalars.add_all(_scalars_of(rows))
     return TrainerState(
         path=path,
         step=_count(document.get("global_step"), 0),
         max_steps=_count(document.get("max_steps")),
         epoch=numbers_finite(document.get("epoch")),
-        rows=tuple(row for row in rows if isinstance(row, dict)),
+        rows=rows,
+        scalars=scalars,
         written_s=written_s,
-        stopped_early=_stopped_early(document),
     )
-
-
-def _stopped_early(document: Mapping[str, Any]) -> str | None:
-    step, max_steps = _count(document.get("global_step"), 0), _count(document.get("max_steps"), 0)
-    if step is None or max_steps is None or step >= max_steps:
-        return None
-    if _within(document, "stateful_callbacks", "TrainerControl", "args", "should_training_stop") is not True:
-        return None
-    failed = _count(_within(document, *STOPPER, "attributes", "early_stopping_patience_counter"), 0)
-    patience = _count(_within(document, *STOPPER, "args", "early_stopping_patience"), 0)
-    if not failed or patience is None or failed < patience:
-        return tr("A callback ended the training before its last step.")
-    return tr("Early stopping: no better result in the last {n} evaluations.", n=f"{failed:,}")
-
-
-def _within(document: Any, *keys: str) -> Any:
-    for key in keys:
-        document = document.get(key) if isinstance(document, dict) else None
-    return document
 
 
 def state_files(folder: Path) -> list[Path]:
@@ -244,7 +226,7 @@ def written_s(file: Path) -> float | None:
         return None
 
 
-# StdoutMetrics: the metrics that a Trainer prints, dicts such as {'loss': '2.1', 'epoch': 0.3}, from the log they went to.
+# TrainerLog: the metrics that a Trainer prints, dicts such as {'loss': '2.1', 'epoch': 0.3}, from the log they went to.
 
 LOG_ENDINGS = (".log", ".out", ".txt", ".err")
 LARGEST_DICT_BYTES = 16 * 1024
@@ -266,18 +248,22 @@ _CLOCK = re.compile(rb"((?:\d{1,4}:)?\d{1,2}:\d\d)<")
 STEP_NAMES = ("step", "global_step")
 
 
-class StdoutMetrics:
-    """Scalars of a log, as it grows. A dict counts that names its epoch or step, as the Trainer's do.
+class TrainerLog:
+    """The lines and scalars of a log, as it grows. Not thread-safe. A dict counts that names its epoch or step, as the Trainer's do.
 
     Steps, in this order: what the dict says; the training's progress bar right after or before it; else
     the dicts are counted, and `counted` is true.
     """
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self.tail = ByteTail(path)
+        self.lines = LogLines()
+        self._text = TextTail(path)
         self._forget()
 
     def _forget(self) -> None:
+        self.scalars = Scalars()
         self.rows = 0
         self.counted = False
         self.max_steps: int | None = None
@@ -289,8 +275,8 @@ class StdoutMetrics:
         self._rest = b""
 
     @property
-    def behind(self) -> bool:
-        return self.tail.behind
+    def problem(self) -> str | None:
+        return self._text.problem
 
     @property
     def step_s(self) -> float | None:
@@ -298,6 +284,17 @@ class StdoutMetrics:
         its step, and its bar takes the jump for speed, at its end too."""
         tells = len(self._clock) > 1 and self._clock[-1][1] - self._clock[0][1] >= CLOCK_TELLS_S
         return wall_step_s(self._clock) if tells else None
+
+    def read(self, deadline: float) -> bool:
+        """Read what is new until time.monotonic() is `deadline`; whether metrics were printed."""
+        self.lines.read(self._text)
+        grew = False
+        while True:
+            scalars = self.read_new()
+            self.scalars.add_all(scalars)
+            grew = grew or bool(scalars)
+            if not self.tail.behind or time.monotonic() > deadline:
+                return grew
 
     def read_new(self) -> list[Scalar]:
         """Scalars of the next READ_BYTES at most. After a change of `tail.resets` all before it no longer holds."""
@@ -412,34 +409,3 @@ def prints_metrics(path: Path) -> bool:
         for text in texts
         for found in _DICT.finditer(text)
     )
-
-
-# TrainerLog: the file that a Trainer's standard output goes to: its last lines and the metrics printed in it.
-
-
-class TrainerLog:
-    """Not thread-safe. Each read costs what is new."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.printed = StdoutMetrics(path)
-        self.scalars = Scalars()
-        self.lines = LogLines()
-        self._text = TextTail(path)
-
-    @property
-    def problem(self) -> str | None:
-        return self._text.problem
-
-    def read(self, deadline: float) -> bool:
-        """Read what is new until time.monotonic() is `deadline`; whether metrics were printed."""
-        self.lines.read(self._text)
-        grew = False
-        while True:
-            scalars = self.printed.read_new()
-            if self.printed.tail.began_anew:
-                self.scalars = Scalars()
-            self.scalars.add_all(scalars)
-            grew = grew or bool(scalars)
-            if not self.printed.behind or time.monotonic() > deadline:
-                return grew

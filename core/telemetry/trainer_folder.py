@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import shlex
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from trainwiz.core.files import is_file
@@ -16,7 +15,7 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import share_read
 from trainwiz.core.run.folder import read_json
 from trainwiz.core.telemetry.event_file import Scalar
-from trainwiz.core.telemetry.metrics import MetricSummary, Pace, Scalars, wall_step_s
+from trainwiz.core.telemetry.metrics import MetricSummary, Pace, Scalars, last_step, summary_of, wall_step_s
 from trainwiz.core.telemetry.snapshot import Planned, Snapshot
 from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.tensorboard import (
@@ -40,11 +39,6 @@ from trainwiz.core.text import numbers_finite
 
 LOOK_FOR_LOG_S = 15.0
 COUNTED = mark("The log contains no steps and no progress bar: its points are counted instead.")
-SEVERAL = mark(
-    "Several trainings write to this folder at the same time; the one that started last is shown. The others: "
-    "{commands}"
-)
-MOST_NAMED = 3
 NOTHING_LOGGED = mark("The job has started but logged nothing yet.")
 
 
@@ -54,7 +48,6 @@ EPOCH = "epoch"
 TRAIN = "train/"
 OTHER_SETS = ("eval/", "test/")
 MOST_BEFORE = 1_000
-LEAST_STEP = -(1 << 63)
 
 
 def trainer_name(tag: str) -> str:
@@ -70,7 +63,7 @@ def trainer_name(tag: str) -> str:
 class TrainerScalars(Scalars):
     """All sessions as one training. Each start of the Trainer writes a folder of its own: where a later
     one trains from an earlier step (it resumed a checkpoint, or began anew), what lies after that
-    step is forgotten. Of two that train at the same time only the one that began last is taken."""
+    step is forgotten, and what the earlier one still writes is left out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,11 +71,6 @@ class TrainerScalars(Scalars):
         """Unix time of the first point of the newest session that trains."""
         self.current: Scalars | None = None
         """The newest session that trains."""
-        self.last_trained_s = -math.inf
-        self.joined = 0
-        """Sessions whose points are one series here."""
-        self.apart: list[Scalars] = []
-        """Sessions that train beside `current`, and are left out."""
 
 
 class _Session(Scalars):
@@ -100,33 +88,22 @@ class _Session(Scalars):
         whole = self._whole
         for tag, step, value, time_s in scalars:
             if self._trains and whole.current is not self:
-                if tag is not None and tag.startswith(TRAIN) and self not in whole.apart:
-                    whole.apart.append(self)
                 continue
             if tag is None:
                 yield tag, step, value, time_s
                 continue
             if tag.startswith(TRAIN):
                 if not self._trains:
-                    self._begin(step, time_s)
+                    self._trains, whole.current, whole.training_began_s = True, self, time_s
+                    whole.purge(step)
                     yield from (said for said in self._before if said[1] >= step)
                     self._before.clear()
-                whole.last_trained_s = max(whole.last_trained_s, time_s)
             elif not self._trains:
                 self._before.append((trainer_name(tag), step, value, time_s))
                 if not step and whole.step:
                     # A model evaluated by a process of its own knows no step; it says nothing of the training's course.
                     continue
             yield trainer_name(tag), step, value, time_s
-
-    def _begin(self, step: int, time_s: float) -> None:
-        whole = self._whole
-        if whole.current is not None and time_s < whole.last_trained_s:
-            whole.apart.append(whole.current)
-            step = LEAST_STEP
-        self._trains, whole.current, whole.training_began_s, whole.last_trained_s = True, self, time_s, time_s
-        whole.purge(step)
-        whole.joined = whole.joined + 1 if "loss" in whole.tags else 1
 
 
 # Which place tells most.
@@ -143,67 +120,45 @@ class TrainerReader:
         is_log = self._folder is None and path.suffix != ".json"
         self._state = None if is_log else NewestState(path)
         self._last_state: TrainerState | None = None
-        self._state_scalars: tuple[TrainerState, Scalars] | None = None
-        self._begin_events()
+        self._scalars = TrainerScalars()
+        find = None if self._folder is not None else dict[str, list[Path]]
+        self._events = EventRuns(path, new_scalars=partial(_Session, self._scalars), skip=CHECKPOINT, find=find)
         path_of_log = path if is_log else log
         self._log = TrainerLog(path_of_log) if path_of_log is not None else None
         self._next_look_for_log = 0.0
-        self._mixed = False
-        """Two trainings write to the folder at the same time."""
-        self._model: str | None = None
-        self._asked_for_model = False
-
-    def _begin_events(self) -> None:
-        self._scalars = TrainerScalars()
-        find = None if self._folder is not None else dict[str, list[Path]]
-        self._events = EventRuns(self._path, new_scalars=partial(_Session, self._scalars), skip=CHECKPOINT, find=find)
 
     def read(self, deadline: float) -> Reading:
-        grew = self._read_events(deadline)
+        self._events.read(deadline)
         state = self._state.look() if self._state else None
-        grew = self._read_log(deadline) or grew or state is not self._last_state
+        grew = self._read_log(deadline) or self._events.grew or state is not self._last_state
         self._last_state = state
         chosen, arguments, log = self._choose(state), self._arguments(), self._log
         tags, shown = chosen.series, chosen.shown
-        metrics = {name: tag.summary() for name, tag in tags.items() if name != EPOCH}
+        metrics = {name: summary_of(tag.series) for name, tag in tags.items() if name != EPOCH}
         has_ended = _has_ended(metrics)
-        early = state.stopped_early if state is not None and (state.step or 0) >= (shown.step or 0) else None
-        behind = self._events.behind or bool(log and log.printed.behind)
+        behind = self._events.behind or bool(log and log.tail.behind)
         shown = replace(
             shown,
             metrics=metrics,
             max_steps=self._max_steps(shown, state, arguments),
             pace=self._pace(chosen, metrics, has_ended),
-            planned=Planned(model=self._model_name()),
+            planned=Planned(model=self._model),
             hyperparameters=arguments.shown,
             log=log.lines.lines() if log else (),
             log_path=str(log.path) if log else None,
             problems=self._problems(bool(metrics) or behind),
             behind=behind,
-            read_share=share_read([*self._events.tails, *([log.printed.tail] if log else ())]) if behind else 1.0,
+            read_share=share_read([*self._events.tails, *([log.tail] if log else ())]) if behind else 1.0,
         )
         return replace(
             chosen,
             shown=shown,
             loss="loss",
             recent=tags["loss"].recent if "loss" in tags else (),
-            ended=has_ended or early is not None,
-            ended_early=early,
+            ended=has_ended,
             grew=grew,
             notes=self._notes(chosen),
         )
-
-    def _read_events(self, deadline: float) -> bool:
-        rewritten = self._events.rewritten
-        self._events.read(deadline)
-        mixed = bool(self._scalars.apart)
-        if self._events.rewritten != rewritten or (mixed and not self._mixed):
-            # Once it is known that two train, what the other wrote before is not joined either.
-            self._mixed = mixed
-            self._begin_events()
-            self._events.read(deadline)
-            return True
-        return self._events.grew
 
     def _read_log(self, deadline: float) -> bool:
         if self._log is None and self._folder is not None and time.monotonic() >= self._next_look_for_log:
@@ -216,7 +171,7 @@ class TrainerReader:
 
     def _choose(self, state: TrainerState | None) -> Reading:
         """The one place that the metrics are taken from."""
-        scalars, log, places = self._scalars, self._log, list[tuple[Scalars, Reading]]()
+        scalars, log, places = self._scalars, self._log, list[Reading]()
         newest = self._events.newest
         nothing = Reading(written_by_file_time=True)
         if newest is not None:
@@ -227,26 +182,15 @@ class TrainerReader:
             nothing = Reading(shown)
             if scalars.tags:
                 shown = replace(shown, step=scalars.step, epoch=scalars.last(EPOCH))
-                places.append((scalars, Reading(shown, scalars.tags)))
-        if scalars.apart:
-            # Whose states and lines the others are, nothing says.
-            return places[0][1] if places else nothing
+                places.append(Reading(shown, scalars.tags))
         # A state may be left by a training before the one that writes the events now, however far it went.
         if state is not None and state.written_s >= (scalars.training_began_s or -math.inf):
-            if self._state_scalars is None or self._state_scalars[0] is not state:
-                self._state_scalars = state, Scalars()
-                self._state_scalars[1].add_all(state.scalars())
-            of_state = self._state_scalars[1]
-            step = state.step if state.step is not None else of_state.step
-            places.append((of_state, _of_file(of_state, step, state.epoch, state.path, state.written_s)))
-        if log is not None and log.printed.rows:
-            printed = log.printed
-            places.append(
-                (log.scalars, _of_file(log.scalars, printed.step, printed.epoch, log.path, written_s(log.path)))
-            )
+            step = state.step if state.step is not None else state.scalars.step
+            places.append(_of_file(state.scalars, step, state.epoch, state.path, state.written_s))
+        if log is not None and log.rows:
+            places.append(_of_file(log.scalars, log.step, log.epoch, log.path, written_s(log.path)))
         # On a tie the first: event files are the finest, a log is rounded. A state's own step may lie after its last row.
-        steps = [-1 if of.step is None else of.step for of, _ in places]
-        return places[steps.index(max(steps))][1] if places else nothing
+        return max(places, key=lambda place: last_step(place.series.values()) or -1, default=nothing)
 
     @property
     def _current_run(self) -> EventRun | None:
@@ -263,8 +207,8 @@ class TrainerReader:
         for planned in (arguments.max_steps, state.max_steps if state else None):
             if planned and (shown.step is None or shown.step <= planned):
                 return planned
-        if self._log is not None and self._log.printed.max_steps:
-            return self._log.printed.max_steps
+        if self._log is not None and self._log.max_steps:
+            return self._log.max_steps
         return arguments.steps_in_all(shown.step, shown.epoch)
 
     def _pace(self, chosen: Reading, metrics: Mapping[str, MetricSummary], has_ended: bool) -> Pace:
@@ -272,27 +216,22 @@ class TrainerReader:
         if chosen.series is self._scalars.tags:
             wall = wall_step_s(chosen.series["loss"].recent) if "loss" in chosen.series else None
         elif self._log is not None and chosen.series is self._log.scalars.tags:
-            wall = self._log.printed.step_s
+            wall = self._log.step_s
         # At its end a Trainer may divide by the planned steps, whatever was done of them.
         tokens_per_s = None if has_ended else _last(metrics, "train_tokens_per_second")
         return Pace(_last(metrics, "step_time"), wall, tokens_per_s, None, None)
 
-    def _model_name(self) -> str | None:
-        if self._folder is not None and not self._asked_for_model:
-            self._model, self._asked_for_model = model_name(self._folder), True
-        return self._model
+    @cached_property
+    def _model(self) -> str | None:
+        return None if self._folder is None else model_name(self._folder)
 
     def _notes(self, chosen: Reading) -> tuple[str, ...]:
-        log, apart = self._log, self._scalars.apart
+        log, launches = self._log, self._scalars.launches
         if not chosen.series and chosen.shown.read_from:
             return (tr(NOTHING_LOGGED),)
-        if apart:
-            others = [self._events.root / run.name for run in self._events.runs.values() if run.scalars in apart]
-            commands = "; ".join(shlex.join(["trainwiz", "monitor", str(path)]) for path in others[:MOST_NAMED])
-            return (tr(SEVERAL, commands=commands),)
-        if chosen.series is self._scalars.tags and self._scalars.joined > 1:
-            return (joined_words(self._scalars.joined),)
-        return (tr(COUNTED),) if log is not None and chosen.series is log.scalars.tags and log.printed.counted else ()
+        if chosen.series is self._scalars.tags and launches > 1:
+            return (joined_words(launches),)
+        return (tr(COUNTED),) if log is not None and chosen.series is log.scalars.tags and log.counted else ()
 
     def _problems(self, has_metrics: bool) -> tuple[str, ...]:
         problems = [*(self._state.problems if self._state else ()), *self._events.problems()]

@@ -73,14 +73,17 @@ class Events:
         self.add(part(5, part(1, part(1, b"args/text_summary") + part(8, tensor))))
 """
 FAKE_TRAINER = r"""
-import argparse, time
+import argparse, multiprocessing, os, time
 from fake import Events, load_framework
 parser = argparse.ArgumentParser()
 parser.add_argument("--output_dir")
 parser.add_argument("--max_steps", type=int)
 parser.add_argument("--report_to", default="tensorboard")
+parser.add_argument("--hub_token")
 given = parser.parse_args()
 load_framework()
+for _ in range(int(os.environ.get("WORKERS", 0))):
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True).start()
 events = Events(given.output_dir + "/runs/now") if given.report_to == "tensorboard" else None
 if events:
     events.arguments({"max_steps": given.max_steps})
@@ -90,36 +93,13 @@ for step in range(1, given.max_steps + 1):
     print("{'loss': 1.0, 'epoch': 0.1}", f"  1%|1   | {step}/{given.max_steps} [00:01<00:09, 9.00it/s]", sep="\n", flush=True)
     time.sleep(0.02)
 """
-TRAINER = """
-import argparse, torch
-from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
-parser = argparse.ArgumentParser()
-parser.add_argument("--output_dir")
-parser.add_argument("--max_steps", type=int)
-parser.add_argument("--report_to", default="tensorboard")
-parser.add_argument("--hub_token")
-given = parser.parse_args()
-class Rows(torch.utils.data.Dataset):
-    def __len__(self):
-        return 4096
-    def __getitem__(self, index):
-        ids = torch.full((16,), 7)
-        return {"input_ids": ids, "labels": ids}
-model = BertForMaskedLM(BertConfig(
-    vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16))
-arguments = TrainingArguments(
-    output_dir=given.output_dir, max_steps=given.max_steps, logging_steps=1, report_to=given.report_to, use_cpu=True,
-    per_device_train_batch_size=4, dataloader_num_workers=2, save_strategy="no")
-Trainer(model, arguments, train_dataset=Rows()).train()
-"""
 
 
 def write_scripts(folder: Path) -> Path:
-    """train.py (sleeps, with WORKERS workers), torchrun (starts RANKS of what it is given), train_tiny.py (trains), train_fake.py (seems to)."""
+    """train.py (sleeps, with WORKERS workers), torchrun (starts RANKS of what it is given), train_fake.py (seems to)."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.py").write_text(TRAIN)
     (folder / "torchrun").write_text(LAUNCH)
-    (folder / "train_tiny.py").write_text(TRAINER)
     (folder / "train_fake.py").write_text(FAKE_TRAINER)
     (folder / "fake.py").write_text(FAKE)
     return folder

@@ -56,10 +56,9 @@ def test_scalars_of_tensorflow_2_are_tensors() -> None:
     found = {tag: [point[:2] for point in points] for tag, points in by_tag(read(tail)).items()}
     assert found == expected
     assert set(found) == {"batch_loss", "epoch_loss", "epoch_learning_rate"}
-    assert tail.others["histograms"] == 20
 
 
-def test_pictures_and_texts_are_counted_and_passed_over(tmp_path: Path) -> None:
+def test_pictures_and_texts_are_passed_over(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from torch.utils.tensorboard import SummaryWriter
 
@@ -74,7 +73,6 @@ def test_pictures_and_texts_are_counted_and_passed_over(tmp_path: Path) -> None:
     (file,) = tmp_path.iterdir()
     tail = EventFileTail(file)
     assert [scalar[:3] for scalar in read(tail)] == [("new", 2, 0.25), ("double", 2, 0.1), ("old", 3, 0.5)]
-    assert tail.others == {"images": 1, "histograms": 1}
     assert tail.texts == {"args/text_summary": '{"max_steps": 7}'}
 
 
@@ -120,12 +118,11 @@ def test_a_damaged_record_is_left_out_alone_and_a_huge_one_passed_over(tmp_path:
 
 
 @each("garbage", [b"\0" * 5000, random.Random(7).randbytes(20_000)])
-def test_reading_goes_on_after_garbage(tmp_path: Path, garbage: bytes) -> None:
+def test_reading_ends_at_garbage(tmp_path: Path, garbage: bytes) -> None:
     first, second = data_of(tmp_path / "a", LOSSES[:50]), data_of(tmp_path / "b", LOSSES[50:])
-    # The last record of the first part is cut in its middle, as by a full disk.
-    tail = EventFileTail(file_of(tmp_path, first[:-20], garbage, second))
-    assert [scalar[1] for scalar in read(tail)] == [step for step, _ in LOSSES if step != 49]
-    assert tail.damaged_bytes > len(garbage)
+    tail = EventFileTail(file_of(tmp_path, first, garbage, second))
+    assert [scalar[1] for scalar in read(tail)] == list(range(50))
+    assert tail.damaged_bytes == len(garbage) + len(second)
 
 
 @each(
@@ -144,12 +141,10 @@ def test_what_is_no_event_file_is_refused_in_one_sentence(tmp_path: Path, conten
 
 @each("wall_time", [math.nan, 1e300])
 def test_a_time_that_no_calendar_has_is_that_of_the_point_before(tmp_path: Path, wall_time: float) -> None:
-    path = write_points(tmp_path / "a", {"loss": [(1, 0.5)]})
     event = scalar_event("loss", 2, 0.25)
     event.wall_time = wall_time
-    with path.open("ab") as file:
-        file.write(record(event.SerializeToString()))
-    tail = EventFileTail(path)
+    first = record(scalar_event("loss", 1, 0.5).SerializeToString())
+    tail = EventFileTail(file_of(tmp_path, first, record(event.SerializeToString())))
     assert tail.read_new() == [("loss", 1, 0.5, BEGAN_S + 1), ("loss", 2, 0.25, BEGAN_S + 1)]
     assert tail.last_time_s == BEGAN_S + 1
 
@@ -168,7 +163,6 @@ LARGEST_NUMBER = b"\xff" * 9 + b"\x7f"
     ],
 )
 def test_a_number_of_more_than_64_bits_ends_nothing(tmp_path: Path, event: bytes) -> None:
-    path = write_points(tmp_path / "a", {"loss": [(1, 0.5)]})
-    with path.open("ab") as file:
-        file.write(record(event) + record(scalar_event("loss", 2, 0.25).SerializeToString()))
-    assert [step for tag, step, *_ in EventFileTail(path).read_new() if tag == "loss"] == [1, 2]
+    whole = [record(scalar_event("loss", step, 0.5).SerializeToString()) for step in (1, 2)]
+    scalars = EventFileTail(file_of(tmp_path, whole[0], record(event), whole[1])).read_new()
+    assert [step for tag, step, *_ in scalars if tag == "loss"] == [1, 2]

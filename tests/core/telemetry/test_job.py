@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
 import shlex
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -37,8 +34,6 @@ from tests.each import each
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process trees are read from /proc")
 
-PORT = str(20_000 + os.getpid() % 9_000)
-"""What names the job. Ranks that another worker of the suite has running at the same time are not of it."""
 AS_LIGHTNING = """
 import os, subprocess, sys, time
 if 'LOCAL_RANK' not in os.environ:
@@ -72,8 +67,11 @@ def roles_below(pid: int) -> list[str]:
     return sorted(roles_of(tree_of(pid)).values())
 
 
-def test_every_process_of_a_launched_job_leads_to_its_launcher(scripts: Path) -> None:
-    """torchrun, two ranks, two workers of each."""
+def test_every_process_of_a_job_leads_to_its_top(scripts: Path) -> None:
+    """torchrun, two ranks, two workers of each; and workers that are spawned, with multiprocessing's resource tracker."""
+    with started(python("train.py"), scripts, WORKERS="2", START="spawn") as root:
+        assert {job(pid).pid for pid in tree_with(root.pid, 4)} == {root.pid}
+        assert roles_below(root.pid) == ["helper", "loader", "loader", "trainer"]
     with started(python("torchrun", "train.py", "--token", "abcdef"), scripts, RANKS="2", WORKERS="2") as root:
         launched = tree_with(root.pid, 7)  # the workers are there: everything above them has its own command
         found = {pid: job(pid) for pid in launched}
@@ -81,43 +79,6 @@ def test_every_process_of_a_launched_job_leads_to_its_launcher(scripts: Path) ->
         assert found[launched[-1]].command.endswith("torchrun train.py --token ***")
         assert roles_of(tree_of(root.pid))[root.pid] == "launcher"
         assert roles_below(root.pid) == ["launcher", *["loader"] * 4, "trainer", "trainer"]
-
-
-def test_a_spawned_worker_leads_to_its_trainer(scripts: Path) -> None:
-    with started(python("train.py"), scripts, WORKERS="2", START="spawn") as root:
-        pids = tree_with(root.pid, 4)  # with multiprocessing's resource tracker
-        assert {job(pid).pid for pid in pids} == {root.pid}
-        assert roles_below(root.pid) == ["helper", "loader", "loader", "trainer"]
-
-
-def test_ranks_whose_launcher_was_killed_stay_one_job(scripts: Path) -> None:
-    variables = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": PORT, "RANKS": "2"}
-    with started(python("torchrun", "train.py"), scripts, **variables) as root:
-        ranks = tree_with(root.pid, 3)[1:]
-        os.kill(root.pid, signal.SIGKILL)
-        root.wait()
-        wait_for(lambda: ProcessTable().parent(ranks[0]) != root.pid)
-        for rank in ranks:
-            assert sorted(found.pid for found in job(rank).roots) == sorted(ranks)
-
-
-@each(
-    ("port", "other_port", "words", "joined"),
-    [
-        (PORT, PORT, [], True),
-        (PORT, "29513", [], False),
-    ],
-)
-def test_ranks_without_a_launcher_are_told_by_what_names_their_job(
-    tmp_path: Path, port: str | None, other_port: str | None, words: list[str], joined: bool
-) -> None:
-    def rank(port: str | None, *words: str) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
-        variables = {"WORLD_SIZE": "2", **({"MASTER_PORT": port} if port else {})}
-        return started(python("train.py", *words), write_scripts(tmp_path), **variables)
-
-    with rank(port) as one, rank(other_port, *words) as two:
-        wait_for(lambda: all("train.py" in ProcessTable().command(found.pid) for found in (one, two)))
-        assert {root.pid for root in job(one.pid).roots} == ({one.pid, two.pid} if joined else {one.pid})
 
 
 def test_a_rank_that_was_started_by_the_first_one_is_a_trainer(scripts: Path) -> None:
@@ -199,28 +160,25 @@ def test_output_folders_by_the_environment(scripts: Path) -> None:
         assert outputs_of(process.pid, ProcessTable()) == [scripts / "logs"]
 
 
-@each(("is_trainer", "kind"), [(True, "trainer"), (False, "tensorboard")])
-def test_whose_event_file_it_is_shows_with_its_first_event(is_trainer: bool, kind: str, tmp_path: Path) -> None:
+def test_whose_event_file_it_is_shows_with_its_arguments(tmp_path: Path) -> None:
     """A Trainer names its arguments in its event file a moment after it began it; its metrics have other names."""
     here = identify(os.getpid())
     assert here is not None
     out = tmp_path / "out"
 
-    def found_kind() -> str | None:
+    def found_kind() -> tuple[str, bool]:
         clues = Clues(cwd=tmp_path, pids=frozenset([here.pid]), outputs=(out,), folders=(out, tmp_path))
-        found = find_metrics(Job((here,), "train.py", "python train.py"), clues, ProcessTable())
-        return found.target.kind if found is not None and found.rank == 0 else None
+        found = find_metrics(Job(here, "train.py", "python train.py"), clues, ProcessTable())
+        assert found is not None
+        return found.target.kind, bool(found.event_files)
 
     with SummaryWriter(str(out / "runs" / f"{time.strftime('%b%d')}_{platform.node()}")) as writer:
+        writer.add_scalar("loss", 1.0, 1)
         writer.flush()
-        assert len(list(out.rglob("*tfevents*"))) == 1
-        assert found_kind() is None
-        if is_trainer:
-            writer.add_text("args", '{"max_steps": 5}')
-        else:
-            writer.add_scalar("loss", 1.0, 1)
+        assert found_kind() == ("tensorboard", True)
+        writer.add_text("args", '{"max_steps": 5}')
         writer.flush()
-        assert found_kind() == kind
+        assert found_kind() == ("trainer", False)
 
 
 # Open files: by path, by kind, through a pipe.

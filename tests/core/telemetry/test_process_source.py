@@ -21,13 +21,11 @@ from trainwiz.core.telemetry.target import Source, Target, open_source
 
 from tests.core.telemetry.event_writers import write_points
 from tests.core.telemetry.foreign_jobs import look, python, started, wait_for, write_scripts
-from tests.each import each
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc"),
     pytest.mark.timeout(1200),
 ]
-LAUNCH = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "--main_process_port", "0"]
 STEPS = 100_000
 WRITER = """
 import sys, time
@@ -90,13 +88,13 @@ def last(what: object) -> float | None:
     return next((summary.last for name, summary in look(what).metrics.items() if name.endswith("loss")), None)
 
 
-def test_a_real_trainer_with_loaders_by_its_processes_and_by_its_folder(
+def test_a_launched_trainer_with_loaders_by_its_processes_and_by_its_folder(
     work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """accelerate launch, one trainer, two loader workers, event files."""
+    """torchrun, one trainer, two loader workers, event files."""
     words = ["--output_dir", "out", "--max_steps", str(STEPS), "--hub_token", "hf_abcdefghijkl"]
-    with started(python(*LAUNCH, "train_tiny.py", *words), work, work / "out.log") as launched:
-        wait_for(lambda: list(work.glob("out/runs/*/events*")), 900)
+    with started(python("torchrun", "train_fake.py", *words), work, work / "out.log", WORKERS="2") as launched:
+        wait_for(lambda: list(work.glob("out/runs/*/events*")))
         source = opened(launched.pid)
         snapshot = with_steps(source, 3)
         check_figures(snapshot, work)
@@ -115,9 +113,9 @@ def test_a_real_trainer_with_loaders_by_its_processes_and_by_its_folder(
         found = [one for one in targets if one.target.pid == launched.pid]
         assert len(found) == 1
         assert (found[0].status, found[0].target.kind) == ("running", "process")
-        assert "train_tiny.py" in found[0].what and "hf_abc" not in found[0].what
+        assert "train_fake.py" in found[0].what and "hf_abc" not in found[0].what
         assert default_target(found) == found[0].target
-        named = [one.target.pid for one in targets if one.target.name.startswith("train_tiny.py")]
+        named = [one.target.pid for one in targets if one.target.name.startswith("train_fake.py")]
         assert named.count(launched.pid) == 1
         # A copy of its folder shows nothing of this machine.
         shutil.copytree(work / "out", tmp_path / "copy")
@@ -235,20 +233,17 @@ def test_a_job_that_writes_to_several_folders_is_read_from_its_own_files(work: P
         assert all(f".{process.pid}." in file for file in snapshot.read_from)
 
 
-@each("folders", [("a", "b"), ("same", "same")])
-def test_two_writers_in_one_working_folder_keep_their_figures(folders: tuple[str, str], tmp_path: Path) -> None:
-    for script in ("go.py", "hf_plain.py"):
-        (write_scripts(tmp_path) / script).write_text(WRITER)
+def test_two_writers_in_one_folder_keep_their_figures(work: Path) -> None:
     with (
-        started(python("go.py", "1.0", folders[0]), tmp_path) as one,
-        started(python("hf_plain.py", "2.0", folders[1]), tmp_path) as two,
+        started(python("go.py", "1.0", "same"), work) as one,
+        started(python("hf_plain.py", "2.0", "same"), work) as two,
     ):
-        wait_for(lambda: len(list(tmp_path.rglob("*tfevents*"))) == 2)
+        wait_for(lambda: len(list(work.rglob("*tfevents*"))) == 2)
         for _ in range(2):
             wait_for(lambda: last(one.pid) is not None and last(two.pid) is not None)
             assert (last(one.pid), last(two.pid)) == (1.0, 2.0)
-        assert {one.pid, two.pid} <= {found.target.pid for found in list_targets(tmp_path)}
-        folder = look(tmp_path / folders[0])
+        assert {one.pid, two.pid} <= {found.target.pid for found in list_targets(work)}
+        folder = look(work / "same")
         assert folder.status == "running" and folder.processes
 
 

@@ -12,7 +12,6 @@ import pytest
 from trainwiz.core.run.attempts import Recovery, write_recoveries
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import machine_identity, this_process
-from trainwiz.core.telemetry.replay import ReplaySource
 from trainwiz.core.telemetry.snapshot import Snapshot
 
 from tests.core.telemetry.written_run import (
@@ -253,14 +252,3 @@ def test_an_ended_run_has_no_phase_and_says_why_it_was_not_started_again(tmp_pat
     folder = write_run(tmp_path / "run", status="failed", exit_=failed, attempts=[FIRST, last], phase=phase())
     snapshot = source_of(folder).read_all()
     assert (snapshot.phase, snapshot.not_retried) == (None, "It cannot be smaller.")
-
-
-def test_a_replay_shows_the_batch_of_the_moment(tmp_path: Path) -> None:
-    finished: Any = {"status": "finished", "steps": 10, "log_every": 1, "step_s": 60.0, "max_steps": 10}
-    folder = write_run(tmp_path / "run", attempts=[FIRST, {**SECOND, "ended_s": NOW_S}], **finished)
-    write_recoveries(RunFolder(folder), [Recovery(2, "cuda_oom", 5, NOW_S - 600, SMALLER)])
-    now = 0.0
-    source = ReplaySource(RunFolder(folder), 1.0, clock=lambda: now)
-    assert factors(source.poll()) == (6, 651, 1)
-    now = 10_000.0
-    assert factors(source.poll()) == (3, 1302, 1)
