@@ -88,7 +88,7 @@ def _moments(steps: int, rules: Sequence[Rule]) -> int:
     inside, intervals = steps - 1, {every for every, times in rules if times is None}
     apart = sum(times for _, times in rules if times is not None)
     groups = [some for size in range(1, len(intervals) + 1) for some in combinations(intervals, size)]
-    return 1 + apart + sum((-1) ** (len(some) + 1) * (inside // math.lcm(*some)) for some in groups)
+    return 1 + apart + sum(int((-1) ** (len(some) + 1)) * (inside // math.lcm(*some)) for some in groups)
 
 
 # The pace of a resolved run: one optimizer step, by what this machine measured or by formula.

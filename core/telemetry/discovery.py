@@ -328,7 +328,8 @@ def find_target(text: str) -> Target:
         return _of_process(int(text))
     path = at_home(Path(text))
     if text and _exists(path):
-        found = Target.of_run(run) if is_file(path) and (run := RunFolder(path.parent)).is_run() else recognise(path)
+        beside = RunFolder(path.parent)
+        found = Target.of_run(beside) if is_file(path) and beside.is_run() else recognise(path)
         if isinstance(found, Target):
             return found
         raise usage_error("not_watchable", text, found)

@@ -14,6 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import safe_open
 from trainwiz.core.errors import os_reason, usage_error
@@ -78,8 +79,8 @@ def _write(path: Path, order: Json) -> Json:
     factors = rope_factors(config)
     if factors is not None:
         writer.add_tensor_info("rope_freqs.weight", factors.shape, factors.numpy().dtype, factors.nbytes)
-    shards = {file: safe_open(file, "pt") for file in sorted(folder.glob("model*.safetensors"))}
-    stored = {key: shard for shard in shards.values() for key in shard.keys()}  # noqa: SIM118
+    shards: list[Any] = [safe_open(file, "pt") for file in sorted(folder.glob("model*.safetensors"))]
+    stored = {str(key): shard for shard in shards for key in shard.keys()}  # noqa: SIM118
     formats: dict[str, str] = {}
     for key, shard in stored.items():
         name, part = _gguf_name(names, key), shard.get_slice(key)
@@ -87,7 +88,7 @@ def _write(path: Path, order: Json) -> Json:
         formats[key] = "F32" if len(shape) == 1 or name.endswith("_norm.weight") else part.get_dtype()
         kind = gguf.GGMLQuantizationType[formats[key]]
         # The size is what counts: a plain dtype of that many bytes stands for bf16, which numpy lacks.
-        writer.add_tensor_info(name, shape, float, math.prod(shape) * BYTES[formats[key]], raw_dtype=kind)
+        writer.add_tensor_info(name, shape, np.dtype(float), math.prod(shape) * BYTES[formats[key]], raw_dtype=kind)
     main = formats["model.embed_tokens.weight"]
     writer.add_type(gguf.GGUFType.MODEL)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
@@ -178,7 +179,8 @@ def rope_factors(config: Any) -> torch.Tensor | None:
     low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
     turns = rope["original_max_position_embeddings"] * frequencies / (2 * math.pi)
     smooth = ((turns - low) / (high - low)).clamp(0, 1)
-    return 1 / ((1 - smooth) / factor + smooth)
+    factors: torch.Tensor = 1 / ((1 - smooth) / factor + smooth)
+    return factors
 
 
 def _head_dim(config: Any) -> int:

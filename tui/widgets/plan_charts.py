@@ -279,8 +279,8 @@ def _cut(lengths: Lengths, limit: int) -> str:
     share = lengths.share_above(limit)
     if share <= 0:
         return tr("No row exceeds {limit} tokens, so none is truncated.", limit=count(limit))
-    whole = lengths.mean_up_to(lengths.longest)
-    lost = 1 - lengths.mean_up_to(limit) / whole if whole else 0.0
+    whole = lengths.counts.mean(lengths.longest)
+    lost = 1 - lengths.counts.mean(limit) / whole if whole else 0.0
     return tr(
         "{share} of the rows exceed {limit} tokens and are truncated; {lost} of all tokens are dropped.",
         share=percent(share), limit=count(limit), lost=percent(lost),
