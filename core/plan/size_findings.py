@@ -13,7 +13,7 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.loading import low_memory
 from trainwiz.core.plan.replan import remedy_of
 from trainwiz.core.plan.resolve import NOTABLE_DEVIATION
-from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.result import BatchAlternative, Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, MICRO
 from trainwiz.core.plan.words import counted, fit_command, gib, listed, part_word, percent
 
@@ -31,7 +31,7 @@ TARGET_KEYS = ("batch.target_samples", "batch.target_tokens", "batch.target_real
 
 
 def batch_findings(plan: Plan) -> Iterator[Finding]:
-    for judge in (_targets, _deviation, _length, _half_precision_sum):
+    for judge in (_targets, _deviation, _slow_exact, _length, _half_precision_sum):
         yield from judge(plan)
 
 
@@ -104,10 +104,37 @@ def _deviation(plan: Plan) -> Iterator[Finding]:
             words = mark("micro-batch {micro_batch} × accumulation {accumulation}")
             if abs(other.deviation) < FAR:
                 words = mark("micro-batch {micro_batch} × accumulation {accumulation}: {deviation}")
-            sizes = {"micro_batch": other.micro_batch, "accumulation": other.accumulation}
-            words = tr(words, **sizes, deviation=percent(other.deviation, 2, signed=True))
-            remedies.append((words, {MICRO: other.micro_batch, ACCUMULATION: other.accumulation}))
+            remedies.append(_other_batch(words, other))
     yield plan.warning("batch_deviation", ACCUMULATION, message, *remedies)
+
+
+def _other_batch(words: str, other: BatchAlternative) -> tuple[str, Mapping[str, Any]]:
+    values = {"micro_batch": other.micro_batch, "accumulation": other.accumulation}
+    deviation = percent(other.deviation, 2, signed=True)
+    text = tr(words, **values, **counted(sequences=other.effective_samples), deviation=deviation)
+    return text, {MICRO: other.micro_batch, ACCUMULATION: other.accumulation}
+
+
+def _slow_exact(plan: Plan) -> Iterator[Finding]:
+    """A target that only a small micro-batch hits: kept, because it was asked for, and said, because it is slow."""
+    batch = plan.batch
+    faster = next((other for other in batch.alternatives if other.micro_batch >= 2 * batch.micro_batch), None)
+    if (
+        faster is None
+        or batch.deviation != 0
+        or plan.chosen_by_hand(MICRO)
+        or abs(faster.deviation) > NOTABLE_DEVIATION
+    ):
+        return
+    message = tr(
+        "Only micro-batch {micro_batch} results in exactly {effective_samples} sequences per step; "
+        "{faster_micro_batch} would use the device better.",
+        micro_batch=batch.micro_batch,
+        **counted(effective_samples=batch.effective_samples),
+        faster_micro_batch=faster.micro_batch,
+    )
+    words = mark("micro-batch {micro_batch} × accumulation {accumulation}: {sequences} sequences, {deviation}")
+    yield plan.note("small_micro_batch", MICRO, message, _other_batch(words, faster))
 
 
 def _length(plan: Plan) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -39,6 +40,11 @@ from trainwiz.core.text import numbers_finite
 
 LOOK_FOR_LOG_S = 15.0
 COUNTED = mark("The log contains no steps and no progress bar: its points are counted instead.")
+SEVERAL = mark(
+    "Several trainings write to this folder at the same time; the one that started last is shown. The others: "
+    "{commands}"
+)
+MOST_NAMED = 3
 NOTHING_LOGGED = mark("The job has started but logged nothing yet.")
 
 
@@ -48,6 +54,7 @@ EPOCH = "epoch"
 TRAIN = "train/"
 OTHER_SETS = ("eval/", "test/")
 MOST_BEFORE = 1_000
+LEAST_STEP = -(1 << 63)
 
 
 def trainer_name(tag: str) -> str:
@@ -63,7 +70,7 @@ def trainer_name(tag: str) -> str:
 class TrainerScalars(Scalars):
     """All sessions as one training. Each start of the Trainer writes a folder of its own: where a later
     one trains from an earlier step (it resumed a checkpoint, or began anew), what lies after that
-    step is forgotten, and what the earlier one still writes is left out."""
+    step is forgotten. Of two that train at the same time only the one that began last is taken."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,6 +78,9 @@ class TrainerScalars(Scalars):
         """Unix time of the first point of the newest session that trains."""
         self.current: Scalars | None = None
         """The newest session that trains."""
+        self.last_trained_s = -math.inf
+        self.apart: list[Scalars] = []
+        """Sessions that train beside `current`, and are left out."""
 
 
 class _Session(Scalars):
@@ -88,16 +98,24 @@ class _Session(Scalars):
         whole = self._whole
         for tag, step, value, time_s in scalars:
             if self._trains and whole.current is not self:
+                if tag is not None and tag.startswith(TRAIN) and self not in whole.apart:
+                    whole.apart.append(self)
                 continue
             if tag is None:
                 yield tag, step, value, time_s
                 continue
             if tag.startswith(TRAIN):
                 if not self._trains:
+                    first = step
+                    if whole.current is not None and time_s < whole.last_trained_s:
+                        whole.apart.append(whole.current)
+                        first = LEAST_STEP
                     self._trains, whole.current, whole.training_began_s = True, self, time_s
-                    whole.purge(step)
-                    yield from (said for said in self._before if said[1] >= step)
+                    whole.last_trained_s = time_s
+                    whole.purge(first)
+                    yield from (said for said in self._before if said[1] >= first)
                     self._before.clear()
+                whole.last_trained_s = max(whole.last_trained_s, time_s)
             elif not self._trains:
                 self._before.append((trainer_name(tag), step, value, time_s))
                 if not step and whole.step:
@@ -120,15 +138,23 @@ class TrainerReader:
         is_log = self._folder is None and path.suffix != ".json"
         self._state = None if is_log else NewestState(path)
         self._last_state: TrainerState | None = None
-        self._scalars = TrainerScalars()
-        find = None if self._folder is not None else dict[str, list[Path]]
-        self._events = EventRuns(path, new_scalars=partial(_Session, self._scalars), skip=CHECKPOINT, find=find)
+        self._begin_events()
         path_of_log = path if is_log else log
         self._log = TrainerLog(path_of_log) if path_of_log is not None else None
         self._next_look_for_log = 0.0
 
+    def _begin_events(self) -> None:
+        self._scalars = TrainerScalars()
+        find = None if self._folder is not None else dict[str, list[Path]]
+        self._events = EventRuns(self._path, new_scalars=partial(_Session, self._scalars), skip=CHECKPOINT, find=find)
+
     def read(self, deadline: float) -> Reading:
+        alone = not self._scalars.apart
         self._events.read(deadline)
+        if alone and self._scalars.apart:
+            # Once it is known that two train, what the other wrote before is not joined either.
+            self._begin_events()
+            self._events.read(deadline)
         state = self._state.look() if self._state else None
         grew = self._read_log(deadline) or self._events.grew or state is not self._last_state
         self._last_state = state
@@ -183,6 +209,9 @@ class TrainerReader:
             if scalars.tags:
                 shown = replace(shown, step=scalars.step, epoch=scalars.last(EPOCH))
                 places.append(Reading(shown, scalars.tags))
+        if scalars.apart:
+            # Whose states and lines the others are, nothing says.
+            return places[0] if places else nothing
         # A state may be left by a training before the one that writes the events now, however far it went.
         if state is not None and state.written_s >= (scalars.training_began_s or -math.inf):
             step = state.step if state.step is not None else state.scalars.step
@@ -229,6 +258,10 @@ class TrainerReader:
         log, launches = self._log, self._scalars.launches
         if not chosen.series and chosen.shown.read_from:
             return (tr(NOTHING_LOGGED),)
+        if apart := self._scalars.apart:
+            others = [self._path / run.name for run in self._events.runs.values() if run.scalars in apart]
+            commands = "; ".join(shlex.join(["trainwiz", "monitor", str(path)]) for path in others[:MOST_NAMED])
+            return (tr(SEVERAL, commands=commands),)
         if chosen.series is self._scalars.tags and launches > 1:
             return (joined_words(launches),)
         return (tr(COUNTED),) if log is not None and chosen.series is log.scalars.tags and log.counted else ()

@@ -177,8 +177,22 @@ def test_the_steps_of_a_job_that_counts_epochs_are_estimated_from_them(tmp_path:
     assert "hf_secret" not in json.dumps(snapshot.to_json())
 
 
-def test_of_two_trainings_in_one_folder_the_one_that_began_last_is_shown(tmp_path: Path) -> None:
-    write(tmp_path, "a", every(range(5, 105, 5), 9.0))
-    write(tmp_path, "b", every(range(5, 60, 5), 1.0), later_s=20.0)
-    curve = look(tmp_path).curve("loss")
-    assert (curve.steps[-1], set(curve.values)) == (55, {1.0})
+@pytest.mark.parametrize("live", [False, True])
+def test_two_trainings_in_one_folder_keep_their_own_figures(tmp_path: Path, live: bool) -> None:
+    """They log in turns: shown is the one that began last, alone, and the other by its command."""
+    out = tmp_path / "a folder"
+    source = open_files_source(Target("trainer", out, "out"), clock=lambda: BEGAN_S + 1000)
+    file = write(out, "a", every(range(5, 105, 5), 9.0))
+    whole = file.read_bytes()
+    if live:
+        file.write_bytes(whole[: len(whole) // 3])
+        source.read_all()
+    write(out, "b", every(range(10, 60, 10), 1.0), later_s=20.0)
+    if live:
+        source._reader._events._next_look = 0.0  # type: ignore[attr-defined]
+        source.read_all()
+        file.write_bytes(whole)
+    snapshot = source.read_all(("loss",))
+    assert list(snapshot.curve("loss").steps) == [10, 20, 30, 40, 50]
+    assert set(snapshot.curve("loss").values) == {1.0}
+    assert any(f"trainwiz monitor '{out / 'runs' / 'a'}'" in advice.text for advice in snapshot.advice)
