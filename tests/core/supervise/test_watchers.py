@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from trainwiz.core.lines import JsonLinesTail
-from trainwiz.core.run.attempts import Advice, AdviceFile, Phase
+from trainwiz.core.run.attempts import Advice, AdviceFile, Phase, write_phase
 from trainwiz.core.supervise.watch import QUIET_S, SAY_AGAIN_S, AdviceLog
+from trainwiz.core.telemetry.run_setup import RunSetup
 from trainwiz.core.training.callbacks import NonFiniteLoss
 from trainwiz.core.training.process import write_failure
 
-from tests.core.supervise.seen import GIB, SeenRun, text_of
+from tests.core.supervise.seen import GIB, RUNNING, SeenRun, text_of
 from tests.each import each
 
 
@@ -64,6 +66,35 @@ def test_work_without_steps_is_no_stall(tmp_path: Path, phase: Phase) -> None:
     seen.phase("training")
     seen.rest(100)
     assert seen.ever == set()
+
+
+def test_an_evaluation_that_takes_many_times_its_own_pace_is_one(seen: SeenRun) -> None:
+    # What an earlier attempt was at is not this one's.
+    write_phase(seen.folder, "evaluating", 7, since_s=seen.now_s - 1.0)
+    seen.look()
+    assert seen.observation.phase is None
+    for _ in range(3):
+        seen.phase("training")
+        seen.steps_of(2.0, 30)
+        assert (seen.steps > 30) == ("evaluating" in seen.observation.longest_s)
+        seen.phase("evaluating")
+        seen.rest(60)
+    seen.rest(350)
+    assert seen.ever == set()
+    seen.rest(20)
+    assert text_of(seen.found, "stalled").startswith(
+        "The evaluation has taken 7 min so far; the longest before took 60 s."
+    )
+
+
+def test_a_first_step_that_never_ends_is_one(seen: SeenRun) -> None:
+    seen.run = replace(RUNNING, planned_step_s=30.0)
+    seen.rest(1_800)
+    assert seen.ever == set()
+    seen.rest(60)
+    assert text_of(seen.found, "stalled").startswith(
+        "No step was logged in the first 31 min; one step was planned to take up to 30 s"
+    )
 
 
 @each("jump_s", [30_000, -60_000])
@@ -125,6 +156,23 @@ def test_a_starved_run_names_the_workers_after_enough_steps(seen: SeenRun) -> No
     assert seen.found[0].remedy == "6 instead of 2 loader workers would fix it: --set data.workers=6"
 
 
+def test_a_disk_that_does_not_last_is_foretold(seen: SeenRun, tmp_path: Path) -> None:
+    seen.run = replace(RUNNING, setup=RunSetup(save_every_steps=50, checkpoints_kept=4, max_steps=1_000))
+    seen.steps_of(2.0, 60)
+    weights = tmp_path / "checkpoint-50" / "model.safetensors"
+    weights.parent.mkdir()
+    with weights.open("wb") as file:
+        file.truncate(10 * GIB)
+    seen.observation.sizes._clock = lambda: weights.stat().st_mtime + 3_600
+    seen.host["disk_free_bytes"] = 25 * GIB
+    seen.observation.sizes._next_look = 0.0
+    seen.steps_of(2.0, 60)
+    assert "step 250" in text_of(seen.found, "disk_short")
+    seen.host["disk_free_bytes"] = 5 * GIB
+    seen.rest(20)
+    assert "checkpoint_does_not_fit" in seen.codes
+
+
 # advice.jsonl
 
 
@@ -184,6 +232,13 @@ def test_what_does_not_last_is_never_written(tmp_path: Path) -> None:
     assert not told.path.exists()
     told.look(HEAT, for_s=70)
     assert [row["text"] for row in told.rows] == [HEAT.text]
+
+
+def test_a_trouble_that_comes_and_goes_fills_no_disk(told: Told) -> None:
+    for _ in range(200):
+        told.look(HEAT, for_s=30)
+        told.look(for_s=90)
+    assert len(told.rows) < 12, "200 times in 7 hours"
 
 
 def test_the_next_keeper_takes_back_what_a_killed_one_left(told: Told, tmp_path: Path) -> None:
