@@ -9,6 +9,7 @@ from textual.events import Paste
 from textual.widgets import Input
 from trainwiz.core.profile import load_profile, user_folder
 from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.screens import import_card
 from trainwiz.tui.screens.import_card import ImportCard
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_fields import TRAINING
@@ -166,7 +167,9 @@ async def test_a_paste_that_cannot_be_read_leaves_the_box_as_it_was():
             assert card.has_class("-read"), "what was read before can still be used"
 
 
-async def test_a_paste_that_a_terminal_types_key_by_key_keeps_its_lines():
+async def test_a_paste_that_a_terminal_types_key_by_key_keeps_its_lines(monkeypatch):
+    # On a busy machine the keys of the test come slower than those of a terminal.
+    monkeypatch.setattr(import_card, "PAUSE_S", 2.0)
     app = frozen_app()
     async with app.run_test(size=WIDE) as pilot:
         card = await opened(pilot)
