@@ -13,6 +13,7 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Finding, Remedy, sort_findings
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.language import tr
 from trainwiz.core.plan.claims_findings import claim_findings
 from trainwiz.core.plan.data_findings import data_findings, idle_findings, long_findings
 from trainwiz.core.plan.engine import loss_mean_findings
@@ -88,6 +89,8 @@ def _to_do(finding: Finding, config: RunConfig) -> Finding:
 def _planned_model(plan: Plan) -> PlannedModel:
     kind = plan.spec.architecture.get("model_type") if plan.spec is not None else None
     learnt, work, name = learnt_words(plan.config, plan.spec), plan.work, plan.config.model.name
+    bits = {"nf4": tr("base held in 4 bits (NF4)"), "int8": tr("base held in 8 bits")}
+    learnt = ", ".join(filter(None, (learnt, learnt and bits.get(plan.config.engine.base_precision))))
     if work is None:
         return PlannedModel(name, kind, None, None, learnt)
     parameters = work.architecture.parameters + work.adapter_parameters

@@ -230,7 +230,7 @@ BENCHMARK = Benchmark(
 def test_a_benchmark_stands_beside_the_plan_and_what_is_not_known_is_left_out() -> None:
     assert benchmark_rows(BENCHMARK) == [
         ("Step", "0.4 s (0.37 to 0.42 s over 8 steps); planned 0.12 to 0.8 s (estimated by formula)"),
-        ("Pace", "10,261 tokens/s, 8,130 non-padding; planned 13,452; 3% of the time spent waiting for data"),
+        ("Speed", "10,261 tokens/s, 8,130 non-padding; planned 13,452; 3% of the time spent waiting for data"),
         ("Memory", "peak 3.0 GiB allocated, planned 2.0 GiB"),
         ("RAM", "peak 1.0 GiB, planned 1.0 GiB"),
     ]

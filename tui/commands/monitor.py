@@ -178,7 +178,7 @@ def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
         yield tr("Prompt"), [plain_text(prompt.source, LONGEST_ANSWER)]
         for answer in dict.fromkeys((prompt.newest, prompt.first)):
             yield "", [f"{answer_label(answer)}{GAP}{plain_text(answer_text(answer), LONGEST_ANSWER)}"]
-    yield tr("Pace"), pace_parts(snapshot)
+    yield tr("Speed"), pace_parts(snapshot)
     yield tr("Engine"), engine_parts(snapshot)
     for gpu in snapshot.used_gpus:
         yield f"GPU {gpu.index}", gpu_parts(gpu, snapshot)

@@ -38,7 +38,7 @@ def benchmark_rows(measured: Benchmark | None) -> list[Row]:
     """(label, text), one subject a line; nothing where nothing was measured."""
     if measured is None:
         return []
-    rows = [(tr("Step"), step_words(measured)), (tr("Pace"), pace_words(measured))]
+    rows = [(tr("Step"), step_words(measured)), (tr("Speed"), pace_words(measured))]
     sizes = (
         (
             tr("Memory"),
