@@ -32,7 +32,7 @@ NOT_TRANSLATED: dict[str, str] = {
 LOG = "a line of train.log, which is English as torch's around it and is searched for causes by core.diagnose"
 LOG_LINES = (
     ("core/supervise/by_hand.py", "state.json could not be written"),
-    ("core/supervise/keeper.py", "could not be written"), ("core/supervise/keeper.py", "could not be started"),
+    ("core/supervise/keeper.py", "could not be written"),
     ("core/supervise/keeper.py", "could not be replaced"), ("core/training/callbacks.py", "was moved or replaced"),
     ("core/supervise/ending.py", "could not be added to the history"),
     ("core/supervise/ending.py", "could not be written"), ("core/supervise/recorder.py", "could not be sampled"),
@@ -43,7 +43,7 @@ LOG_LINES = (
     ("core/training/saving.py", "without a new checkpoint"),
     ("core/training/saving.py", "could not be written"),
     ("core/training/process.py", "cannot write the failure file"),
-    ("core/training/session.py", "was modified since the run started"),
+    
     ("core/training/session.py", "could not be written"), ("core/training/model.py", "model saved in"), ("core/training/model.py", "the best by"), ("core/training/generation.py", "answered"),
     ("core/training/generation.py", "could not be written"),
     ("core/training/generation.py", "BLEU of"), ("core/training/callbacks.py", "is disabled"),

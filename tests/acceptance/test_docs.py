@@ -101,7 +101,9 @@ def test_a_page_names_only_what_is_there(page) -> None:
     assert not set(re.findall(r"(?<![\w-])--[a-z][a-z-]+(?![\w-])", own)) - known
     keys = set(re.findall(rf"\b((?:{SECTIONS})\.[a-z0-9_.]+[a-z0-9_])\b", text))
     files = {
-        key for key in keys if key.rpartition(".")[2] in ("json", "jsonl", "yaml", "md", "log", "py", "safetensors")
+        key
+        for key in keys
+        if key.rpartition(".")[2] in ("json", "jsonl", "yaml", "md", "log", "py", "safetensors", "gguf")
     }
     unknown = {key for key in keys - files if not is_settable(key) and key != "engine.environment"}
     assert not unknown

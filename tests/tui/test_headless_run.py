@@ -105,7 +105,8 @@ def test_ctrl_c_once_keeps_a_checkpoint_and_twice_ends_at_once(tmp_path: Path) -
     time.sleep(0.5)
     resumed.send_signal(signal.SIGINT)
     out, err = resumed.communicate(timeout=PATIENCE_S)
-    assert (resumed.returncode, err) == (130, "")
+    # The third one may come while the program is on its way out; a shell shows 130 for both.
+    assert resumed.returncode in (130, -signal.SIGINT) and err == ""
     assert "Stopping immediately." in out
     assert f"step {step + 1}/5,000" in out
     assert f"step {step}/5,000" not in out

@@ -26,7 +26,7 @@ from trainwiz.core.telemetry.run_setup import (
 )
 from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, Planned, Snapshot
 
-from tests.core.telemetry.written_run import NOW_S, source_of, write_json, write_run
+from tests.core.telemetry.written_run import NOW_S, source_of, write_run
 from tests.each import each
 
 GIB = 1024**3
@@ -402,9 +402,6 @@ def test_what_a_watcher_writes_is_shown_without_a_change(tmp_path: Path) -> None
         return {"code": "lr", "severity": severity, "text": text, "where": where, **more}
 
     folder = write_run(tmp_path / "run")
-    state = json.loads((folder / "state.json").read_text())
-    recorded = [{"code": "x", "severity": "error", "text": "From the state."}, 7]
-    write_json(folder / "state.json", {**state, "advice": recorded})
     source = source_of(folder)
     lines = [
         {"code": "overfit", "severity": "warning", "text": "The model learns by heart.", "remedy": "Stop at step 9."},
@@ -418,7 +415,6 @@ def test_what_a_watcher_writes_is_shown_without_a_change(tmp_path: Path) -> None
     assert found["overfit", "The model learns by heart."].remedy == "Stop at step 9."
     assert found["lr", "New red[bold]."].remedy == "ls"
     assert ("lr", "Another place.") in found and ("lr", "Old.") not in found
-    assert found["x", "From the state."].level == "error"
     with (folder / "advice.jsonl").open("a") as file:
         file.write(json.dumps({"code": "overfit", "severity": "cleared", "text": "It is over."}) + "\n")
     assert "overfit" not in {item["code"] for item in source.poll().to_json()["advice"]}
