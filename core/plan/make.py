@@ -90,7 +90,7 @@ def _planned_model(plan: Plan) -> PlannedModel:
     kind = plan.spec.architecture.get("model_type") if plan.spec is not None else None
     learnt, work, name = learnt_words(plan.config, plan.spec), plan.work, plan.config.model.name
     bits = {"nf4": tr("base held in 4 bits (NF4)"), "int8": tr("base held in 8 bits")}
-    learnt = ", ".join(filter(None, (learnt, learnt and bits.get(plan.config.engine.base_precision))))
+    learnt = ", ".join(filter(None, (learnt, learnt and bits.get(str(plan.config.engine.base_precision)))))
     if work is None:
         return PlannedModel(name, kind, None, None, learnt)
     parameters = work.architecture.parameters + work.adapter_parameters
