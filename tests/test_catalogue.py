@@ -43,7 +43,7 @@ LOG_LINES = (
     ("core/training/saving.py", "without a new checkpoint"),
     ("core/training/saving.py", "could not be written"),
     ("core/training/process.py", "cannot write the failure file"),
-    
+
     ("core/training/session.py", "could not be written"), ("core/training/model.py", "model saved in"), ("core/training/model.py", "the best by"), ("core/training/generation.py", "answered"),
     ("core/training/generation.py", "could not be written"),
     ("core/training/generation.py", "BLEU of"), ("core/training/callbacks.py", "is disabled"),
