@@ -56,7 +56,7 @@ def attach(folder: Path, driver: FakeNvml, points: int) -> tuple[float, float]:
     """Wall and CPU seconds from the command until the plot of all points is on the screen."""
     with Terminal([*MONITOR, str(folder)], driver.environment(), str(folder)) as terminal:
         # The end of the step axis: it is there when the newest point was read.
-        wall = terminal.seconds_until(f"{points // 1000:,},".encode(), b"busy")
+        wall = terminal.seconds_until(f"{points // 1000:,},".encode(), b"util")
         return wall, cpu_seconds(terminal.pid)
 
 

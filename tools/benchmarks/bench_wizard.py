@@ -20,21 +20,21 @@ ROUNDS = 6
 BACKSPACE = b"\x7f"
 BETWEEN_KEYS_S = 0.35
 """As long as a person looks at a figure."""
-BURST = "111111111111"
+BURST = "1" * 9
 BURST_GAP_S = 0.03
 
 
 @contextmanager
 def wizard_in_steps_field(folder: str) -> Iterator[Terminal]:
-    """The wizard with the editor of "Steps" open and empty, its plan complete."""
+    """The wizard with the editor of "Training length" open and empty, its plan complete."""
     environment = {**os.environ, "TRAINWIZ_LANG": "en"}
     for kind in ("CONFIG", "CACHE", "DATA"):
         environment[f"XDG_{kind}_HOME"] = folder
     with Terminal(WIZARD, environment, folder) as terminal:
         terminal.seconds_until(b"120 steps", b"launch.sh")
         terminal.type(b"/")
-        terminal.seconds_until(b"Find a value")
-        terminal.type(b"steps or epochs")
+        terminal.seconds_until(b"Find a field")
+        terminal.type(b"training length")
         time.sleep(BETWEEN_KEYS_S)
         terminal.type(b"\r")
         terminal.seconds_until(b"120 steps")
