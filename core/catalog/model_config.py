@@ -259,9 +259,6 @@ LIGER = _words("""
 """)
 """Types whose norms, rotary positions and gated layers Liger replaces (liger_kernel 0.8.5, MODEL_TYPE_TO_APPLY_LIGER_FN)."""
 
-NO_LABEL_COUNT = frozenset({"esm", "gemma3n", "gemma4", "gemma4_unified"})
-"""Their classes take no `num_items_in_batch`: the Trainer of transformers lets each micro-batch average its own loss."""
-
 
 def has_attention(model_type: str | None, attention: str) -> bool:
     """Whether transformers builds models of this type with `attention`: "sdpa", "flash_attention_2" or "eager"."""

@@ -120,8 +120,8 @@ def chosen(launches: Sequence[Launch]) -> Launch:
 
 
 def _cut(launch: Launch, words: list[Word]) -> Launch:
-    """Cut the words behind a launcher's name: its options, the script (the first word that is no option and no value
-    of one), the rest."""
+    """Split the words after a launcher's name: its options, the script (the first word that is neither an option nor
+    its value), the rest."""
     while words:
         word, words = words[0], words[1:]
         if not word.text.startswith("-") or word.text == "-":

@@ -121,7 +121,7 @@ def setup_of(imported: Imported) -> dict[str, Any]:
         "num_machines": count_of(given.get("num_machines")),
         "use_cpu": attempt(yes_or_no, given.get("use_cpu")) or kind == "MULTI_CPU" or None,
         "gpu_ids": ",".join(gpus) or None,
-        # What is no stage stays as it is, for no stage is then meant.
+        # What is not a number is kept as written; it selects no stage.
         "zero_stage": stage if number is None else number,
         "fsdp_sharding_strategy": given.get("fsdp_config.fsdp_reshard_after_forward"),
         "deepspeed_config_file": named or None if kind == "DEEPSPEED" and isinstance(named, str) else None,

@@ -34,8 +34,8 @@ SETTERS = frozenset({"export", "declare", "local", "readonly", "typeset", "set",
 MOST_PUT_IN = 200_000
 """Characters of all that variables bring: a few lines of A="$A$A" would fill the memory."""
 
-# Private-use characters: a line that goes on, something not known, a variable in quotes, the begin of a quote, a line that
-# goes on in one; then what a quote protects, and what stands in $(nproc --all), which no splitting of words takes apart.
+# Private-use characters for: a continued line, an unknown value, a variable in quotes, an opening quote, a line continued
+# inside a quote; then what a quote protects, and the inside of $(nproc --all), which must not be split into words.
 JOINED, NOT_KNOWN, IN_QUOTES, QUOTE, JOINED_IN_QUOTES = "\ue000\ue001\ue002\ue003\ue004"
 SPECIAL = " \t\n;|()&$<>#"
 PROTECTED = {ord(letter): 0xE100 + ord(letter) for letter in SPECIAL}

@@ -228,5 +228,5 @@ def _settings(document: Document, values: Mapping[Any, Any], above: str) -> Iter
             continue
         if isinstance(value, str) and PLACEHOLDER.fullmatch(value.strip()):
             value = Unresolved(value.strip())
-        # Names of a command line stand in files too: per-device-train-batch-size.
+        # Files may spell names as on a command line: per-device-train-batch-size.
         yield Setting(str(key).replace("-", "_").lstrip("_"), value, document.lines.get(name), str(key))

@@ -188,7 +188,7 @@ class Keeper:
                 self._beat()
 
     def _look_at_place(self) -> None:
-        """A folder that was moved or removed ends its run, and what stands in its place since then is not touched."""
+        """A folder that was moved or removed ends its run; a new folder at its old path is not touched."""
         if not self._place.holds():
             self.stopping.ask(mark("the removal of its folder"), now=True)
 

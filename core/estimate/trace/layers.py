@@ -278,7 +278,7 @@ def _traced(request: TraceRequest) -> _Shallow | None:
 
 
 def _both(first: TraceRequest, second: TraceRequest) -> tuple[_Shallow | None, _Shallow | None]:
-    """The first in a fork of this process, which has one thread and runs on Linux, while it goes on with the second."""
+    """Traces both at once: the first in a fork (Linux, one thread), the second in this process."""
     try:
         aside = Child("fork", _traced, first)
     except OSError:

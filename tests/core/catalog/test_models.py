@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +15,6 @@ from trainwiz.core.catalog.hub import HubModel, license_of
 from trainwiz.core.catalog.model_config import (
     NO_CHECKPOINTING,
     NO_FLASH,
-    NO_LABEL_COUNT,
     NO_SDPA,
     SMALLEST,
     has_attention,
@@ -316,13 +314,6 @@ def _flash(model: type) -> bool:
     return bool(model._supports_flash_attn) and (kernels is None or "flash_attention_2" in kernels)  # type: ignore[attr-defined]
 
 
-def _takes_label_count(model: type) -> bool:
-    """As the Trainer looks for it."""
-    stated = getattr(model, "accepts_loss_kwargs", None)
-    parameters = inspect.signature(model.forward).parameters.values()  # type: ignore[attr-defined]
-    return stated if stated is not None else any(one.kind == one.VAR_KEYWORD for one in parameters)
-
-
 def _compare(model_types: set[str] | None) -> set[str]:
     seen = set()
     for model_type, model in _classes(model_types):
@@ -330,8 +321,6 @@ def _compare(model_types: set[str] | None) -> set[str]:
         assert has_attention(model_type, "sdpa") == model._supports_sdpa, model  # type: ignore[attr-defined]
         assert has_attention(model_type, "flash_attention_2") == _flash(model), model
         assert has_checkpointing(model_type) == model.supports_gradient_checkpointing, model  # type: ignore[attr-defined]
-        if not model.__name__.endswith("ForSequenceClassification"):
-            assert (model_type not in NO_LABEL_COUNT) == _takes_label_count(model), model
     return seen
 
 
@@ -342,4 +331,4 @@ def test_common_types_are_as_transformers_has_them() -> None:
 
 @pytest.mark.all
 def test_every_type_is_as_transformers_has_it() -> None:
-    assert _compare(None) >= NO_SDPA | NO_FLASH | NO_CHECKPOINTING | NO_LABEL_COUNT
+    assert _compare(None) >= NO_SDPA | NO_FLASH | NO_CHECKPOINTING
