@@ -9,6 +9,8 @@ import os
 import time
 from pathlib import Path
 
+from trainwiz.core.run.lost import identify
+
 MARK_VARIABLE = "TRAINWIZ_RUN_MARK"
 
 
@@ -32,11 +34,16 @@ def marked_pids(mark: str | None = None) -> list[int]:
 
 
 def wait_until_gone(mark: str, patience_s: float) -> list[int]:
-    """The marked processes that are still there after at most `patience_s`; empty as soon as none is."""
+    """The marked processes that are still there after at most `patience_s`; empty as soon as none is.
+
+    A process that is ending gives its environment back before it is gone: who was seen is waited for.
+    """
     deadline = time.monotonic() + patience_s
+    seen: set[int] = set()
     while True:
         left = marked_pids(mark)
-        if not left or time.monotonic() > deadline:
+        seen = {pid for pid in seen.union(left) if identify(pid) is not None}
+        if not seen or time.monotonic() > deadline:
             return left
         time.sleep(0.05)
 
