@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, MutableMapping
+import sys
+from collections.abc import Collection, Iterator, MutableMapping
 from contextlib import contextmanager
 
 # Imports of torch and transformers without Python's garbage collector, which takes a third of their time.
 
 
+NEVER_USED = ("datasets", "scipy")
+"""transformers imports them where they are installed, for losses and checks of types that nothing here has: a second of
+processor time and 50 MiB in each process. bitsandbytes brings torch's compiler: 2 s and 50 MiB."""
+
+
 @contextmanager
-def heavy_imports() -> Iterator[None]:
+def heavy_imports(without: Collection[str] = ()) -> Iterator[None]:
     """Nothing is collected while modules are imported, and what they made is never looked at again.
 
     They make millions of objects that stay, and the collector goes through all of them time and again: of 6 s
     of processor time that the modules of a training take, 2 s. Frozen objects also go on sharing their pages in forked
     processes (gc.freeze), such as the workers of a loader.
+    `without`: packages that count as not installed, to the end of this process.
     """
+    for name in without:
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 from trainwiz.core.errors import EXIT_USAGE, UsageError
 from trainwiz.core.language import chosen_language, use_language
 from trainwiz.core.processes import heavy_imports, wait_briefly
+from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.identity import PARTS
 from trainwiz.core.supervise.ties import hold_to_parent
 from trainwiz.core.training.process import (
     StopRequest,
     exit_after_failure,
     let_output_be_dropped,
+    packages_without_use,
     rank_of_this_process,
+    read_config,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ def main() -> None:
     try:
         # Files named in the exports (deepspeed.json) are relative to the run folder.
         os.chdir(folder)
-        with heavy_imports():
+        with heavy_imports(packages_without_use(read_config(RunFolder(folder)))):
             from trainwiz.core.training.session import TrainingSession
 
         TrainingSession(folder, checkpoint, stop, accept).run()

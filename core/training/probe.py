@@ -24,8 +24,9 @@ import sys
 from pathlib import Path
 
 from trainwiz.core.processes import heavy_imports, wait_briefly
+from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.supervise.ties import hold_to_parent
-from trainwiz.core.training.process import exit_after_failure
+from trainwiz.core.training.process import exit_after_failure, packages_without_use, read_config
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def main() -> None:
     wait_briefly(os.environ)
     try:
         os.chdir(folder)
-        with heavy_imports():
+        with heavy_imports(packages_without_use(read_config(RunFolder(folder)))):
             from trainwiz.core.training.probe_trainer import run_probe
 
         run_probe(folder)

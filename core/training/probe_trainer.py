@@ -26,7 +26,7 @@ from trainwiz.core.training.events import Moment, RunCallback, any_process
 from trainwiz.core.training.metrics import StepMeter
 from trainwiz.core.training.model import may_skip_weights
 from trainwiz.core.training.probe_rows import GeneratedRows, longest_batch, probe_parts, vocabulary_of
-from trainwiz.core.training.session import read_config
+from trainwiz.core.training.process import read_config
 from trainwiz.core.training.tasks import TaskParts
 from trainwiz.core.training.trainer import RunTrainer
 from transformers import TrainerState, TrainingArguments

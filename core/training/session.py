@@ -12,15 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
-from pydantic import ValidationError
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import with_recovery
-from trainwiz.core.config.yaml_text import load_yaml, problems_of
 from trainwiz.core.errors import UsageError, os_reason, usage_error
-from trainwiz.core.files import read_small
 from trainwiz.core.language import mark, tr
-from trainwiz.core.run.attempts import RECOVERY_JSON
 from trainwiz.core.run.checkpoints import saved_by
 from trainwiz.core.run.folder import (
     OUTCOME_JSON,
@@ -59,7 +53,7 @@ from trainwiz.core.training.engine import (
 from trainwiz.core.training.generation import AnswersCallback
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter, json_number
 from trainwiz.core.training.model import may_skip_weights, save_final_model
-from trainwiz.core.training.process import StopRequest, first_line, phases, rank_of_this_process
+from trainwiz.core.training.process import StopRequest, first_line, phases, rank_of_this_process, read_config
 from trainwiz.core.training.saving import CheckpointSaver
 from trainwiz.core.training.tasks import TaskParts, build_task
 from trainwiz.core.training.trainer import RunTrainer
@@ -201,26 +195,6 @@ class TrainingSession:
         write_json_atomic(self.folder.file(OUTCOME_JSON), {key: json_number(value) for key, value in document.items()})
         later = "" if outcome == "finished" or step == 0 or trainer.saver is None else "; it can be resumed"
         print(f"{outcome} at step {step} of {max_steps}{later}", flush=True)
-
-
-def read_config(folder: RunFolder) -> RunConfig:
-    """The RunConfig of run.yaml with what recovery changed; UsageError when it is missing or not one."""
-    try:
-        document: Any = load_yaml(read_small(folder.run_yaml).decode())
-        return with_recovery(RunConfig.model_validate(document), folder)
-    except OSError as error:
-        message = tr(
-            "{path} cannot be read: {reason}; specify a run folder.", path=folder.run_yaml, reason=os_reason(error)
-        )
-    except yaml.YAMLError as error:
-        message = tr("{path} is not valid YAML: {reason}.", path=folder.run_yaml, reason=" ".join(str(error).split()))
-    except KeyError as error:
-        path = folder.file(RECOVERY_JSON)
-        message = tr("{path} changes a setting that does not exist: {key}.", path=path, key=error.args[0])
-    except ValidationError as error:
-        wrong = "; ".join(sentence.rstrip(".。") for _, sentence in problems_of(error))
-        message = tr("{path} is not a run configuration: {reason}.", path=folder.run_yaml, reason=wrong)
-    raise usage_error("bad_run", str(folder.run_yaml), message)
 
 
 # IdentityCheck: refuses to resume a training with other inputs than it began with.

@@ -15,7 +15,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.export.launch_script import launch_environment
 from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.session import read_config
+from trainwiz.core.training.process import read_config
 
 from tools.benchmarks.arrangement_place import Place
 from tools.benchmarks.training_arms import environment

@@ -18,7 +18,7 @@ def main(folder: Path) -> None:
     from trainwiz.core.run.folder import RunFolder
     from trainwiz.core.training.engine import join_processes
     from trainwiz.core.training.metrics import StepMeter
-    from trainwiz.core.training.session import read_config
+    from trainwiz.core.training.process import read_config
     from trainwiz.core.training.tasks import build_task
     from trainwiz.core.training.trainer import RunTrainer
     from transformers import TrainingArguments

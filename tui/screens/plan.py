@@ -157,17 +157,23 @@ class PlanScreen(Screen[None]):
     def on_unmount(self) -> None:
         self._threads.close()
 
-    def _replace(self, state: PlanState) -> None:
+    def _replace(self, state: PlanState, *, draw: bool = True) -> None:
         """The one place where the state changes."""
         if state.request is not self.state.request:
             state = replace(state, updating=True, problem="", wanted_start="")
         self.state = state
-        self._draw()
+        if draw:
+            self._draw()
 
     def _change_request(self, request: PlanRequest, *, typed: bool = False) -> None:
-        """Plan for another request: at once, or as fast typing allows."""
-        self._replace(replace(self.state, request=request))
+        """Plan for another request: at once, or as fast typing allows. A typed one is drawn with its plan, or as slow."""
+        self._replace(replace(self.state, request=request), draw=not typed)
         self._threads.change(request, typed=typed)
+
+    def _note_invalid(self, field_id: str, reason: str) -> None:
+        state = states.with_invalid(self.state, field_id, reason)
+        if state.invalid != self.state.invalid:
+            self._replace(state)
 
     def note_slow(self) -> None:
         if self.state.updating:
@@ -249,16 +255,16 @@ class PlanScreen(Screen[None]):
         try:
             values = parse_field(spec, text, self.state.plan.config if self.state.plan is not None else None)
         except ValueError as error:
-            self._replace(states.with_invalid(self.state, spec.id, str(error)))
+            self._note_invalid(spec.id, str(error))
             return
-        self._replace(states.with_invalid(self.state, spec.id, ""))
+        self._note_invalid(spec.id, "")
         self._change_request(states.with_values(self.state.request, spec, values), typed=typed)
 
     @on(FieldRow.Typed)
     def _typed(self, event: FieldRow.Typed) -> None:
         if event.is_first and self._before_edit is not None:
             # Typed back to where it was: no choice of the user's.
-            self._replace(states.with_invalid(self.state, event.row.spec.id, ""))
+            self._note_invalid(event.row.spec.id, "")
             self._change_request(self._before_edit, typed=True)
         else:
             self._set(event.row.spec, event.text, typed=True)
@@ -273,8 +279,7 @@ class PlanScreen(Screen[None]):
         await row.end_edit()
         if had_focus:
             row.focus()
-        if unreadable:
-            self._replace(states.with_invalid(self.state, row.spec.id, ""))
+        self._note_invalid(row.spec.id, "")
         if before is not None and (unreadable or not event.keep) and before is not self.state.request:
             self._change_request(before)
         self._before_edit = None

@@ -20,7 +20,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from trainwiz.core.errors import os_reason
 from trainwiz.core.language import chosen_language, tr, use_language
-from trainwiz.core.processes import heavy_imports
+from trainwiz.core.processes import NEVER_USED, heavy_imports
 from trainwiz.core.supervise.ties import hold_to
 from trainwiz.core.text import plain_text
 from trainwiz.core.tracing.request import ProblemCode, TraceRequest
@@ -294,7 +294,7 @@ def write_all(descriptor: int, text: bytes) -> None:
 def import_all(answers: int) -> None:
     """What every trace needs, once. What is not installed is said, and ends this process."""
     try:
-        with heavy_imports():
+        with heavy_imports(NEVER_USED):
             for name in (*NEEDED, "trainwiz.core.estimate.trace.replay"):
                 importlib.import_module(name)
     except (ImportError, OSError, RuntimeError) as error:
