@@ -222,7 +222,10 @@ def field_problem(state: PlanState, spec: Setting) -> str:
     """Why the value of a field cannot stay as it is; empty when it can."""
     if spec.id in state.invalid:
         return state.invalid[spec.id]
-    findings = (one for one in state_findings(state) if one.severity == "error" or state.reading.findings)
+    findings = [one for one in state_findings(state) if one.severity == "error" or state.reading.findings]
+    if not findings and not state.reading.data_findings:
+        # All fields of all steps ask at every key.
+        return ""
     places = {*spec.keys, *((SOURCES, FIRST_SOURCE.rstrip(".")) if spec.id == "data" else ())}
     parts = tuple(f"{key}." for key in spec.keys if spec.is_mapping)
     about = [one for one in findings if one.where in places or (parts and one.where.startswith(parts))]
