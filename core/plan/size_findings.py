@@ -330,13 +330,19 @@ def _others(plan: Plan) -> Iterator[Finding]:
 
 def _host(plan: Plan) -> Iterator[Finding]:
     memory, data, free = plan.memory, plan.config.data, plan.memory.host_ram_capacity_bytes
-    if free is None or plan.devices.device == "cpu" or memory.host_ram_bytes <= free:
+    most = memory.host_ram_high_bytes or memory.host_ram_bytes
+    if free is None or plan.devices.device == "cpu" or most <= free:
         return
-    held, missing = memory.host_ram_parts, memory.host_ram_bytes - free
-    message = tr(
+    held, missing, is_short = memory.host_ram_parts, memory.host_ram_bytes - free, memory.host_ram_bytes > free
+    needed = mark(
         "RAM: {host_ram} needed, {host_ram_capacity} free ({parts}). It is used by data loader workers, pinned "
-        "batches, rows and offloaded states, not by the micro-batch.",
+        "batches, rows and offloaded states, not by the micro-batch."
+    )
+    possible = mark("RAM may run out: {host_ram} to {most} needed, {host_ram_capacity} free ({parts}).")
+    message = tr(
+        needed if is_short else possible,
         host_ram=gib(memory.host_ram_bytes),
+        most=gib(most),
         host_ram_capacity=gib(free),
         parts=large_parts(held),
     )
@@ -356,7 +362,10 @@ def _host(plan: Plan) -> Iterator[Finding]:
     if fewer and max(workers, rows) < missing:
         words = trn("{n} process instead of {all}", "{n} processes instead of {all}", fewer, all=plan.devices.processes)
         remedies.append((words, {"engine.processes": fewer}))
-    yield plan.error("host_ram", "host_ram", message, *remedies)
+    if is_short:
+        yield plan.error("host_ram", "host_ram", message, *remedies)
+    else:
+        yield plan.warning("host_ram_tight", "host_ram", message, *remedies)
 
 
 def large_parts(parts: Mapping[str, int]) -> str:

@@ -114,7 +114,7 @@ def find_profile_file(name: str) -> ProfileFile:
     if name not in files:
         near = difflib.get_close_matches(name.lower(), files, n=3, cutoff=0.5)
         message = tr("Unknown profile {name}.", name=repr(name))
-        message += did_you_mean(near) if near else after(tr("Available: {names}.", names=", ".join(files)))
+        message += did_you_mean(near) if near else after(tr("All {n}: trainwiz profiles list.", n=len(files)))
         raise usage_error("unknown_profile", name, message)
     path, origin = files[name]
     return _read_builtin(path) if origin == "builtin" else read_profile_file(path, origin)
