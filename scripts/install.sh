@@ -59,29 +59,30 @@ done
 target="$root"
 [ -n "$extras" ] && target="$root[${extras#,}]"
 
-say "Installing trainwiz and what it needs (about a minute)"
-"${pip[@]}" install -q -c "$root/constraints.txt" -e "$target"
-# pip keeps the bytecode of what it copies, but not of a checkout: there the first start would be slow, and every
-# start where PYTHONDONTWRITEBYTECODE is set.
-"$venv/bin/python" -m compileall -q "$root/core" "$root/tui" "$root/profiles"
-
+compiling=""
 if [ "$deepspeed" = yes ]; then
   # DeepSpeed builds its parts when they are first used; that takes a compiler, and a torch that is already there.
   if command -v g++ >/dev/null 2>&1; then
-    say "Installing DeepSpeed"
+    say "Installing DeepSpeed, whose parts for CPUs are compiled meanwhile (one to four minutes, once)"
     "${pip[@]}" install -q setuptools wheel ninja py-cpuinfo
     DS_BUILD_OPS=0 "${pip[@]}" install -q -c "$root/constraints.txt" --no-build-isolation deepspeed
     # Else the first run compiles them, beside others that wait for it and run into their time limits.
-    say "Compiling DeepSpeed's parts for CPUs (one to four minutes, once)"
     PATH="$("$venv/bin/python" -c 'import sys, os; print(os.path.dirname(sys.executable))'):$PATH" DS_ACCELERATOR=cpu \
-      TORCH_EXTENSIONS_DIR="${TORCH_EXTENSIONS_DIR:-$root/.cache/torch_extensions}" "$venv/bin/python" - >/dev/null 2>&1 <<'PY' ||
+      TORCH_EXTENSIONS_DIR="${TORCH_EXTENSIONS_DIR:-$root/.cache/torch_extensions}" "$venv/bin/python" - >/dev/null 2>&1 <<'PY' &
 from deepspeed.accelerator import get_accelerator
 
 for part in ("CPUAdamBuilder", "ShareMemCommBuilder"):
     get_accelerator().create_op_builder(part).load()
 PY
-      say "They did not compile; the first run with DeepSpeed says why"
+    compiling=$!
   else
     say "No C++ compiler here: DeepSpeed is left out, and its tests will say so"
   fi
 fi
+
+say "Installing trainwiz and what it needs (about a minute)"
+"${pip[@]}" install -q -c "$root/constraints.txt" -e "$target"
+# pip keeps the bytecode of what it copies, but not of a checkout: there the first start would be slow, and every
+# start where PYTHONDONTWRITEBYTECODE is set.
+"$venv/bin/python" -m compileall -q "$root/core" "$root/tui" "$root/profiles"
+[ -z "$compiling" ] || wait "$compiling" || say "DeepSpeed's parts did not compile; the first run with DeepSpeed says why"

@@ -259,7 +259,7 @@ class DataSection(Section):
         None, "Data loader processes per training process.",
         "With too few, the device waits for data.",
         "Empty: as many as hid the loading when measured, otherwise as many as RAM and CPU cores allow.",
-        "About 160 MiB of RAM each, plus the batches they prefetch.",
+        "About 40 MiB of RAM each, plus the batches they prefetch.",
         ge=0, le=256, label="Loader workers", group="Data loading", rare=True,
     )
     prefetch: int | None = setting(

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 MIB = 2**20
 
-WORKER_BYTES = 160 * MIB
-"""What one forked loader worker holds alone. Measured: 12 to 38 MiB at first, 131 to 153 MiB once a garbage collection
-has touched every Python object that it shares with its parent (tools/benchmarks/bench_host_ram.py)."""
+WORKER_BYTES = 40 * MIB
+"""What one forked loader worker holds alone. Measured: 11 to 13 MiB in a run of minutes, 27 to 28 MiB once a garbage
+collection has touched what is not frozen (tools/benchmarks/bench_host_ram.py, core/processes.py)."""
 WORKER_LEAST_BYTES = 12 * MIB
 
 
@@ -74,7 +74,7 @@ LOW_MEMORY_BYTES = 15 * GIB
 
 TRAINER_BYTES = int(0.75 * GIB)
 """One training process without its model: torch, transformers, reporters, rows. Measured on a CPU build before the first
-step: 497 to 560 MiB (tools/benchmarks/bench_host_ram.py); a process that trains came to 0.75 GiB (overheads.py)."""
+step: 476 to 563 MiB (tools/benchmarks/bench_host_ram.py); a process that trains came to 0.75 GiB (overheads.py)."""
 TRAINER_SPREAD_BYTES = int(0.25 * GIB)
 CUDA_BUILD_BYTES = int(0.1 * GIB)
 """`import torch` of a CUDA build over that of a CPU build: 322,040 kB (github.com/pytorch/pytorch/issues/113326) and

@@ -15,17 +15,20 @@ def main(folder: Path) -> None:
     os.chdir(folder)
     import psutil
     from trainwiz.core.export.training_arguments import training_arguments
+    from trainwiz.core.processes import heavy_imports
     from trainwiz.core.run.folder import RunFolder
-    from trainwiz.core.training.engine import join_processes
-    from trainwiz.core.training.metrics import StepMeter
-    from trainwiz.core.training.process import read_config
-    from trainwiz.core.training.tasks import build_task
-    from trainwiz.core.training.trainer import RunTrainer
-    from transformers import TrainingArguments
+    from trainwiz.core.training.process import packages_without_use, read_config
 
     from tools.benchmarks.process_cost import memory_of
 
     config = read_config(RunFolder(folder))
+    with heavy_imports(packages_without_use(config)):
+        from trainwiz.core.training.engine import join_processes
+        from trainwiz.core.training.metrics import StepMeter
+        from trainwiz.core.training.tasks import build_task
+        from trainwiz.core.training.trainer import RunTrainer
+        from transformers import TrainingArguments
+
     args = TrainingArguments(**(training_arguments(config) | join_processes(config)))
     parts = build_task(config, folder, None, args.world_size)
     weights = sum(one.numel() * one.element_size() for one in parts.model.parameters())
