@@ -28,13 +28,6 @@ def test_profile_then_user_each_with_its_origin() -> None:
     assert config.origin("engine.attention").origin == "solved"
 
 
-def test_name() -> None:
-    assert build_config(load_profile("cpu-demo"), {}, name="mine").name == "mine"
-    with pytest.raises(UsageError) as caught:
-        build_config(None, {}, name="../outside")
-    assert caught.value.findings[0].where == "name"
-
-
 @each(("key", "text", "value"), [
     ("training.learning_rate", "4e-4", 4e-4), ("training.learning_rate", "1e-3", 1e-3),
     ("training.max_steps", "100", 100), ("engine.checkpointing", "true", True), ("engine.checkpointing", "no", False),

@@ -26,12 +26,3 @@ def test_of_sources_and_mappings_only_what_differs_is_named():
         "engine.environment.NCCL_DEBUG": ("INFO", "WARN", "you"),
         "engine.environment.NCCL_P2P_DISABLE": ("1", None, "you"),
     }
-
-
-def test_the_users_own_come_first_and_what_followed_after():
-    theirs = RunConfig().with_values({"batch.micro_batch_size": 6, "batch.gradient_accumulation_steps": 4}, "profile")
-    yours = theirs.with_values({"batch.micro_batch_size": 3}, "solved", {"batch.micro_batch_size": "it fits"})
-    yours = yours.with_values({"batch.gradient_accumulation_steps": 8}, "you")
-    pairs = config_differences(theirs, yours)
-    assert [one.key for one in pairs] == ["batch.gradient_accumulation_steps", "batch.micro_batch_size"]
-    assert pairs[1].chosen_by.reason == "it fits"

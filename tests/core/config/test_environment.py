@@ -16,16 +16,10 @@ from tests.each import each
 
 def test_one_variable_from_the_command_line_is_text() -> None:
     may = ("NCCL_P2P_DISABLE", "NCCL_DEBUG", "HF_HUB_OFFLINE", "NCCL_TOPO_FILE", "TOKENIZERS_PARALLELISM")
-    config = build_config(None, {f"engine.environment.{name}": "1" for name in may})
-    assert config.engine.environment == dict.fromkeys(may, "1")
+    config = build_config(None, {f"engine.environment.{name}": "1e3" for name in may})
+    assert config.engine.environment == dict.fromkeys(may, "1e3")
     assert config.origin("engine.environment.NCCL_DEBUG").origin == "you"
     assert is_settable("engine.environment.NCCL_DEBUG") and not is_settable("engine.environment.A.B")
-
-
-@each("text", ["null", "1e3", "[a]", ""])
-def test_what_yaml_would_read_otherwise_stays_as_typed(text: str) -> None:
-    config = build_config(None, {"engine.environment.NCCL_DEBUG": text})
-    assert config.engine.environment == {"NCCL_DEBUG": text}
 
 
 @each(("name", "why"), [
@@ -53,11 +47,9 @@ def test_variables_that_a_run_may_not_set(name: str, why: str) -> None:
 def test_values_are_one_printable_line(value: str) -> None:
     with pytest.raises(UsageError):
         build_config(None, {"engine.environment.NCCL_DEBUG": value})
-
-
-def test_a_run_yaml_changed_by_hand_is_checked_too() -> None:
-    with pytest.raises(ValueError, match="LD_PRELOAD"):
-        RunConfig.model_validate({"engine": {"environment": {"LD_PRELOAD": "/x.so"}}})
+    # A run.yaml that was changed by hand is checked too.
+    with pytest.raises(ValueError, match="NCCL_DEBUG"):
+        RunConfig.model_validate({"engine": {"environment": {"NCCL_DEBUG": value}}})
 
 
 def test_a_profile_names_line_and_variable(tmp_path: Path) -> None:

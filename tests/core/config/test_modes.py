@@ -63,12 +63,6 @@ def test_smoke_data_of_a_causal_model() -> None:
     assert (chat["text_column"], chat["target_column"]) == ("prompt", "response")
 
 
-def test_smoke_keeps_values_of_the_users() -> None:
-    config = in_mode("2080super", PlanRequest(mode="smoke"), {"training.max_steps": 3, "engine.precision": "fp32"})
-    assert config.training.max_steps == 3 and config.engine.precision == "fp32"
-    assert config.origin("training.max_steps").origin == "you"
-
-
 def test_smoke_of_other_models() -> None:
     config = in_mode("cpu-demo", PlanRequest(mode="smoke"), {"model.name": "t5-chat-0.2b"})
     assert (config.task, config.model.name, config.data.sources[0].name) == ("seq2seq", "t5-chat-tiny", "sample-pairs")

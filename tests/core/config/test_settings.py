@@ -14,7 +14,6 @@ from trainwiz.core.config.setting import GROUPS, STEPS, When
 from trainwiz.core.config.settings import SETTINGS, all_settings, in_order_of_rows
 from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.importing.names import CANONICAL, TRAINER
-from trainwiz.core.profile.read import profile_schema
 from trainwiz.core.run.identity import OF_TRAINING
 from trainwiz.tui.screens.plan_fields import CONDITIONS
 
@@ -100,17 +99,6 @@ def test_the_model_has_the_entries_and_nothing_else() -> None:
     first, second = RunConfig(), RunConfig()
     first.model.architecture_overrides["n_layer"] = 2
     assert second.model.architecture_overrides == {}, "each run has values of its own"
-
-
-def test_the_schema_is_that_of_a_profile() -> None:
-    schema = profile_schema()
-    values = schema["properties"]["values"]["properties"]
-    assert {"model", "training", "task"} <= set(values) and not {"name", "origins", "schema_version"} & set(values)
-    assert "architecture" not in schema["$defs"]["ModelSection"]["properties"]
-    assert schema["$defs"]["TrainingSection"]["properties"]["seed"]["maximum"] == 2**32 - 1
-    assert schema["$defs"]["EngineSection"]["additionalProperties"] is False
-    variable = schema["$defs"]["EngineSection"]["properties"]["environment"]["additionalProperties"]
-    assert variable["type"] == ["string", "integer"], "what is read as text may be written as a number"
 
 
 def test_a_setting_of_the_trainer_is_exported_imported_and_compared_by_its_entry() -> None:

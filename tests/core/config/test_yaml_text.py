@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 from trainwiz.core.config import yaml_text
-from trainwiz.core.config.build import build_config
 from trainwiz.core.config.yaml_text import load_yaml, parse_yaml
 from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.start import read_run_config
@@ -68,14 +67,3 @@ def test_run_yaml_is_read_with_the_same_care(tmp_path: Path, name: str) -> None:
         read_run_config(folder)
     with pytest.raises(UsageError, match="cannot be read as YAML"):
         compare_runs([folder, folder])
-
-
-def test_a_loop_on_the_command_line_is_taken_as_text() -> None:
-    with pytest.raises(UsageError, match="must be a whole number"):
-        build_config(None, {"training.max_steps": "&a [*a]"})
-
-
-@each("override", [{"training.epochs": "1e308"}, {"training.max_steps": "1" + "0" * 20}])
-def test_numbers_beyond_any_run_are_refused(override: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match=r"; must be at most 1"):
-        build_config(None, override)

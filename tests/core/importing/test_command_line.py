@@ -179,17 +179,10 @@ def test_flags_are_those_of_the_installed_launchers(package: str, file: str) -> 
      {"engine.nodes": 2, "engine.processes": 4, "engine.strategy": "ddp"}),
     ("CUDA_VISIBLE_DEVICES=0,1 axolotl train a.yaml",
      {"engine.processes": 2, "engine.strategy": "ddp", "engine.gpus": ["0", "1"]}),
-    ("NNODES=$N llamafactory-cli train a.yaml", {}),
-    ("NNODES=2 axolotl train a.yaml", {}),
+    ("NNODES=$N llamafactory-cli train a.yaml", {}), ("NNODES=2 axolotl train a.yaml", {}),
 ])  # fmt: skip
 def test_processes_of_programs_that_start_them_by_themselves(command: str, expected: dict[str, Any]) -> None:
     assert engine_values(read(command).setup) == expected
-
-
-def test_what_other_programs_call_their_settings() -> None:
-    axolotl = read("axolotl train c.yml --learning-rate 1e-4 --micro-batch-size 2 --sequence-len 512")
-    assert [one.path for one in axolotl.references] == ["c.yml"]
-    assert axolotl.values["batch.micro_batch_size"] == 2 and axolotl.values["batch.sequence_length"] == 512
 
 
 @each("command", ["trl sft", "accelerate launch trl/scripts/sft.py"])
@@ -224,15 +217,3 @@ def test_the_header_of_a_job_says_what_its_variables_are() -> None:
     imported = read(header + "srun torchrun --nnodes=$SLURM_NNODES --nproc_per_node=$SLURM_GPUS_ON_NODE train.py")
     decided = engine_values(imported.setup)
     assert (decided["engine.nodes"], decided["engine.processes"]) == (2, 4)
-
-
-def test_a_command_of_a_script_of_trl_has_its_defaults_and_options_as_json() -> None:
-    command = "accelerate launch examples/sft_gpt_oss.py --model_name_or_path o/m --dataset_name o/d --use_peft "
-    schedule = "--lr_scheduler_type cosine_with_min_lr --lr_scheduler_kwargs '{\"min_lr_rate\": 0.1}'"
-    imported = read(command + schedule)
-    found = {**imported.defaults, **imported.values}
-    assert found["task"] == "causal-lm" and found["training.final_learning_rate"] == 2e-6
-    assert found["training.learning_rate"] == 2e-5 and found["batch.sequence_length"] == 1024
-    assert (found["peft.rank"], found["peft.alpha"], found["peft.dropout"]) == (16, 32, 0.05)
-    images = read(command.replace("sft_gpt_oss", "sft_vlm"))
-    assert "task" not in images.values

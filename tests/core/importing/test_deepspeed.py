@@ -49,14 +49,6 @@ def test_sharding_offload_and_precision(settings: dict[str, Any], values: dict[s
     assert imported.unknown == []
 
 
-def test_old_spelling_is_renamed_and_auto_is_dropped() -> None:
-    imported = read(zero_optimization={"stage": 2, "cpu_offload": True})
-    assert [one.new for one in imported.renamed] == ["zero_optimization.offload_optimizer.device"]
-    auto = read(train_batch_size="auto", gradient_clipping="auto", optimizer={"params": {"lr": "auto"}})
-    assert auto.values == {"engine.strategy": "zero2"}
-    assert {"train_batch_size", "gradient_clipping", "optimizer.params.lr"} <= names(auto.dropped)
-
-
 def test_optimizer_and_scheduler() -> None:
     decay = {"warmup_max_lr": 2e-5, "warmup_num_steps": 100, "total_num_steps": 1000, "warmup_type": "linear"}
     imported = read(
@@ -115,14 +107,6 @@ def test_the_batch_that_no_number_of_gpus_makes_true() -> None:
 ])  # fmt: skip
 def test_what_is_said(settings: dict[str, Any], code: str | None) -> None:
     assert codes(read(**settings), "warning")[:1] == ([code] if code else [])
-
-
-def test_what_is_no_number_or_no_key_is_kept_as_unknown() -> None:
-    zero = {"stage": 1, "surprise": 1, "offload_optimizer": {"device": "cuda"}}
-    imported = read(gradient_clipping="high", zero_optimization=zero, max_grad_norm=1.0)
-    told = {"gradient_clipping", "max_grad_norm", "zero_optimization.offload_optimizer.device"}
-    assert names(imported.unknown) == told and "zero_optimization.surprise" in names(imported.dropped)
-    assert "bad_value" in codes(imported, "warning")
 
 
 COMMENTED = """{

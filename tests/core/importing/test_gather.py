@@ -40,9 +40,13 @@ def test_by_what_it_holds(text: str, kind: str) -> None:
     assert gather.read(text, "file").kind == kind
 
 
+ALIASES = "\n".join(
+    ["a: &a [x, x]", *(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in ("ab", "bc", "cd", "de", "ef", "fg"))]
+)
 REFUSED = [
     ("a.yaml", "", "is empty"), ("a.yaml", "hello world", "contains no settings"), ("a.yaml", "[1, 2]", "contains no settings"),
-    ("a.yaml", "color: red\n", "cannot be imported"), ("a.yaml", "a: [1", "line 1: this is not valid YAML"),
+    ("a.yaml", 'distributed_type: NO\nx: !!python/object/apply:os.system ["exit 1"]\n', "line 2"),
+    ("a.yaml", ALIASES, "aliases"), ("a.yaml", "color: red\n", "cannot be imported"), ("a.yaml", "a: [1", "line 1: this is not valid YAML"),
     ("a.yaml", "name: x\nvalues:\n  task: causal-lm\n", "--profile"),
     ("a.yaml", "num_machines: 1\nnum_processes: 2\n", "no `distributed_type`"),
     ("a.yaml", "compute_environment: AMAZON_SAGEMAKER\ndistributed_type: 'NO'\nec2_instance_type: x\n", "SageMaker"),
@@ -81,16 +85,6 @@ def test_what_cannot_be_imported_is_refused_in_one_sentence(file: str, text: str
     (finding,) = caught.value.findings
     assert said in finding.message and "\n" not in finding.message
     assert finding.message.startswith(file)
-
-
-def test_nothing_of_a_yaml_file_is_built_or_run_and_aliases_that_stand_for_billions_are_refused() -> None:
-    evil = 'distributed_type: NO\nx: !!python/object/apply:os.system ["exit 1"]\n'
-    with pytest.raises(NotImportable, match="line 2"):
-        gather.read(evil, "a.yaml")
-    lines = ["a: &a [x, x, x, x, x, x, x, x, x, x]"]
-    lines += [f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]" for old, new in zip("abcdefgh", "bcdefghi", strict=True)]
-    with pytest.raises(NotImportable, match="aliases"):
-        gather.read("\n".join(lines), "a.yaml")
 
 
 def test_files_as_windows_writes_them_and_what_is_no_text() -> None:
@@ -144,13 +138,6 @@ def test_files_first_then_a_text_that_keeps_its_lines() -> None:
     assert [part.kind for part in merged.parts] == ["accelerate", "deepspeed", "launch_command"]
     assert merged.values["engine.processes"] == 4
     assert merged.place_of("engine.processes") == f"{PASTED}:5"
-
-
-@pytest.mark.usefixtures("here")
-def test_code_may_be_indented_as_a_whole() -> None:
-    merged = import_together(texts_of_pasted("\n    args = TrainingArguments(\n        learning_rate=3e-4,\n    )\n"))
-    assert merged.values["training.learning_rate"] == 3e-4
-    assert merged.place_of("training.learning_rate") == f"{PASTED}:3"
 
 
 def test_lines_of_a_terminal_end_in_carriage_returns_and_what_hides_goes() -> None:

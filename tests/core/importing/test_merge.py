@@ -53,14 +53,6 @@ def test_the_machines_of_the_command_share_the_processes_of_the_file(tmp_path: P
     assert ("num_processes", 4) in [(one.name, one.set_to) for one in merged.mapped]
 
 
-def test_the_trainer_decides_the_precision(tmp_path: Path) -> None:
-    merged = together(tmp_path, ("a.yaml", ACCELERATE), ("x.py", SOURCE))
-    assert merged.values["engine.precision"] == "fp16"
-    ((severity, message),) = found(merged, "contradiction")
-    assert severity == "warning"
-    assert "x.py:2" in message and "a.yaml:3" in message
-
-
 def test_the_trainer_decides_the_batch_and_deepspeed_the_stage(tmp_path: Path) -> None:
     (tmp_path / "ds.json").write_text(DEEPSPEED)
     merged = together(tmp_path, ("a.yaml", ZERO), ("x.py", SOURCE))

@@ -56,17 +56,6 @@ def test_what_only_a_shell_could_know_stays_as_it_is_written() -> None:
     assert words("if x; then N=1; else N=1; fi\nrun $N") == [("run", True), ("1", True)]
 
 
-def test_environment_and_lines_are_those_of_the_command() -> None:
-    commands = Script("export A=1\nB=2\nC=3 run x").commands
-    assert {name: word.text for name, word in commands[-1].environment.items()} == {"A": "1", "C": "3"}
-    assert [word.line for word in Script("# hi\n\nrun a \\\n  b\n").commands[0].words] == [3, 3, 4]
-
-
-def test_half_a_command_is_noticed() -> None:
-    unclosed = {script: Script(script).cut_off for script in ("run 'a", '\nrun "a\nb', "run a \\")}
-    assert unclosed == {"run 'a": 1, '\nrun "a\nb': 2, "run a \\": 1}
-
-
 HOSTILE = {
     "doubled text": "A=xx\n" + 'A="$A$A"\n' * 80 + "run $A",
     "sums in sums": "run " + "$((" * 50000,

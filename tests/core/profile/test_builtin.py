@@ -27,10 +27,6 @@ ENCODERS = ["bert-classes-8g", "modernbert-mlm-8g"]
 GUIDES = [f"{name}-guide" for name in PLAIN]
 
 
-def codes(name: str) -> set[str]:
-    return {finding.code for finding in plan_on_own_card(name).findings}
-
-
 def is_solved(profile: Profile) -> bool:
     """Whether the file says that a command made it."""
     return Path(profile.file).read_text(encoding="utf-8").startswith("# Made by scripts/solve_profiles.py")
@@ -59,20 +55,9 @@ def test_all_are_valid_and_there() -> None:
     assert all(machines[name] == load_profile(f"{name}-guide").hardware for name in PLAIN)
 
 
-@each("name", ["4080s", "lora-r64-3090", "lora-r64-v100", "lora-r64-a100-40g"])
-def test_guides_that_do_not_fit(name: str) -> None:
-    """Those whose other faults are in tests/core/plan/test_profiles.py say so there."""
-    assert "does_not_fit" in codes(f"{name}-guide")
-
-
 @each("name", PLAIN)
 def test_every_change_against_the_guide_has_its_reason(name: str) -> None:
     assert {finding.code for finding in plan_on_own_card(name).errors} <= NOT_ABOUT_FIT
     changes = diff_profiles(load_profile(f"{name}-guide"), load_profile(name))
     reasons = load_profile(name).reasons
     assert changes and [change.key for change in changes if not reasons.get(change.key)] == []
-
-
-def test_a_rate_that_one_source_alone_says_is_told_in_the_plan() -> None:
-    told = ["uncertain_rate" in codes(name) for name in ("2080super", "3x3080-20g", "a6000", "lora-r64-3090")]
-    assert told == [True, True, True, False]
