@@ -1,8 +1,5 @@
 """YAML from users: small texts that stand for huge or endless values are refused at once."""
 
-from __future__ import annotations
-
-import math
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,7 @@ from tests.each import each
 
 BOMB = "a0: &a0 {k: x}\n" + "".join(f"a{i}: &a{i} {{p: *a{i - 1}, q: *a{i - 1}}}\n" for i in range(1, 40))
 LOOP = "a: &a\n  b: *a\n"
-DEEP = "a: " + "[" * 3000 + "]" * 3000 + "\n"
+DEEP = "a: " + "[" * 1200 + "]" * 1200 + "\n"
 REFUSED = {"bomb": (BOMB, "its aliases expand to more than"), "loop": (LOOP, "to a value that contains it")}
 REFUSED["deep"] = (DEEP, "nested too deeply")
 REFUSED["date"] = ("a: 2021-99-99\n", "month must be in")
@@ -45,18 +42,9 @@ def test_honest_aliases_and_merges_work() -> None:
 def test_the_limit_counts_what_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plain file of any length is no alias; what aliases add is bounded."""
     monkeypatch.setattr(yaml_text, "MOST_NODES", 10)
-    assert len(load_yaml(str([*range(60)]))) == 60
-    assert len(load_yaml("[&a [b, c], *a, *a, *a]")) == 4
+    assert (len(load_yaml(str([*range(60)]))), len(load_yaml("[&a [b, c], *a, *a, *a]"))) == (60, 4)
     with pytest.raises(yaml.YAMLError, match="more than 10 values"):
         load_yaml("[&a [b, c], *a, *a, *a, *a]")
-
-
-@each("digits", ["0x" + "f" * 5000, "-" + "9" * 400, "1_" * 3000 + "1"])
-def test_whole_numbers_that_no_setting_has_are_floats(digits: str) -> None:
-    value = load_yaml(f"key: {digits}")["key"]
-    assert abs(value) == math.inf
-    assert "inf" in str(value)
-    assert load_yaml("key: 0xff") == {"key": 255}
 
 
 @each("name", ["bomb", "date"])

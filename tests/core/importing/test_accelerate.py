@@ -1,7 +1,5 @@
 """accelerate files of all ages -> values of a run, and a place in the report for every key."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

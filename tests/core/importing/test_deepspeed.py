@@ -1,7 +1,5 @@
 """DeepSpeed JSON, with comments too -> values of a run, and a place in the report for every key."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which reader a text is for, what is pasted, and one sentence for all that is none of the kinds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -69,9 +67,7 @@ REFUSED = [
     *((COMMAND, command, "cannot be imported") for command in ("ls -l", "pip install torch", "accelerate config")),
     # What only holds or names a command.
     ("pyproject.toml", '[tool.poetry.dependencies]\npython = "^3.9"\ndeepspeed = "*"\n', "cannot be imported. Supported kinds"),
-    ("notes.txt", 'python = "^3.9"\n', "does not start a training"), ("setup.cfg", "[deepspeed]\nzero = 2\n", "cannot be imported"),
     ("requirements.txt", "torch>=2.1\naccelerate\ndeepspeed\ntrl\n", "does not start a training"),
-    ("Dockerfile", "FROM x\nRUN pip install transformers accelerate deepspeed trl\n", "does not start a training"),
     ("sub/Makefile", "train:\n\ttorchrun --nproc_per_node=2 train.py\n", "cannot be imported"),
     ("README.md", "Start it:\n\n```bash\ntorchrun train.py --learning_rate 1e-4\n```\n", "cannot be imported"),
     ("run.sh", "cat <<EOF > ds.json\n{}\nEOF\ndeepspeed train.py\n", "among other text"),
@@ -102,8 +98,6 @@ def test_arguments_that_are_neither_file_nor_command(argument: str) -> None:
     assert len(caught.value.findings) == 1
 
 
-# What is typed or pasted into a box: paths first, then a text.
-
 YAML = "distributed_type: MULTI_GPU\nnum_processes: 2\n"
 
 
@@ -128,16 +122,6 @@ def test_lines_that_name_files(tmp_path: Path) -> None:
         assert text.text == Path("a.yaml" if "a.yaml" in line else "two words.json").read_text(), line
     for nothing in ("", " \n\t\n", "\x07\x1b[31m"):
         assert texts_of_pasted(pasted_text(nothing)) == []
-
-
-@pytest.mark.usefixtures("here")
-def test_files_first_then_a_text_that_keeps_its_lines() -> None:
-    merged = import_together(
-        texts_of_pasted('a.yaml\n"two words.json"\n\naccelerate launch \\\n  --num_processes 4 train.py')
-    )
-    assert [part.kind for part in merged.parts] == ["accelerate", "deepspeed", "launch_command"]
-    assert merged.values["engine.processes"] == 4
-    assert merged.place_of("engine.processes") == f"{PASTED}:5"
 
 
 def test_lines_of_a_terminal_end_in_carriage_returns_and_what_hides_goes() -> None:

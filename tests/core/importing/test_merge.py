@@ -1,7 +1,5 @@
 """Several files and commands together: who wins, and a finding for what they say differently."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Arguments of the Trainer in files: every name of every version has a place or a reason, and values keep their meaning."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json
@@ -44,14 +42,11 @@ def fields_of(file: str, name: str) -> set[str]:
 
 
 def test_every_argument_of_the_installed_transformers_has_a_place_or_a_reason() -> None:
+    """Old names and aliases lead to places."""
     installed = fields_of("training_args.py", "TrainingArguments")
     installed |= fields_of("training_args_seq2seq.py", "Seq2SeqTrainingArguments")
     assert {name for name in installed if RENAMED.get(name, name) not in {*TRAINER, *SPECIAL}} == set()
-
-
-def test_old_names_and_aliases_lead_to_places() -> None:
-    assert {*RENAMED.values(), *CANONICAL.values()} <= {*TRAINER, *SPECIAL}
-    assert not set(TRAINER) & set(SPECIAL)
+    assert {*RENAMED.values(), *CANONICAL.values()} <= {*TRAINER, *SPECIAL} and not set(TRAINER) & set(SPECIAL)
 
 
 @each(("setting", "key", "value"), [
@@ -290,18 +285,12 @@ def test_fewer_bits_and_what_trains_beside_adapters(given: dict[str, Any], expec
     assert {key: imported.values.get(key) for key in expected} == expected and not unknown(imported)
 
 
-def test_sections_of_a_file() -> None:
+def test_sections_of_a_file_and_a_timeout_of_years() -> None:
     text = "training:\n  learning_rate: 1e-4\n  warmup_steps: 3\ndataset:\n  labeled_path: a.yaml\n"
     imported = gather.read(text, "conf.yaml")
     assert imported.place_of("training.learning_rate") == "conf.yaml:2"
     # The keys of another section are no data sets.
     assert set(unknown(imported)) == {"dataset"} and "training.warmup" in imported.values
-
-
-def test_a_timeout_of_years_is_none() -> None:
-    EngineSection(process_timeout_s=LONGEST_TIMEOUT_S)
     with pytest.raises(ValueError, match="process_timeout_s"):
         EngineSection(process_timeout_s=LONGEST_TIMEOUT_S + 1)
-    imported = gather.read("ddp_timeout: 180000000\nsave_steps: 1\n", "a.yaml")
-    assert [one.name for one in imported.dropped] == ["ddp_timeout"]
-    assert not unknown(imported)
+    assert "ddp_timeout" in names(gather.read("ddp_timeout: 180000000\nsave_steps: 1\n", "a.yaml").dropped)

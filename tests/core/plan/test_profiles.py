@@ -1,6 +1,7 @@
 """Profiles in the plan: on their own card, on others, in a smoke run; their guides, and their reasons."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -9,13 +10,14 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import is_settable
 from trainwiz.core.estimate.time import COMPILED_START, HIDDEN_TRIPS, PCIE
+from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.workload import host_needs
 from trainwiz.core.profile import list_profiles, load_as_written, load_profile
 from trainwiz.core.profile.profile import CARD, CAUSES, Profile, ProfileHardware
 
-from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real
+from tests.core.plan.machines import codes, config, finding, machine, plan, real
 from tests.each import each
 
 GPU_PROFILES = [
@@ -26,11 +28,11 @@ PLAIN = [name for name in GPU_PROFILES if not name.endswith("-guide") and f"{nam
 """Those that are the nearest plan to a guide; the others are solved, and tested in tests/core/profile/test_solved.py."""
 
 
+@cache
 def plan_of(name: str) -> Plan:
     profile = load_as_written(name)
-    hardware, request = profile.hardware, build_config(profile, {})
-    own = machine(hardware.gpu, hardware.num_gpus or 1, (hardware.ram_bytes or 0) // GIB, hardware.cpu_cores or 0)
-    return plan(own, request, profile=profile)
+    here = {name: getattr(profile.hardware, name) for name in ("gpu", "num_gpus", "ram_bytes", "cpu_cores")}
+    return plan(catalogue_machine(**here), build_config(profile, {}), profile=profile)
 
 
 # What the guides get wrong (that DeepSpeed's file must agree is in tests/core/export): profile -> (code, a part
@@ -105,6 +107,7 @@ def test_a_guide_hears_what_does_not_hold_and_nothing_else(name: str) -> None:
             assert off < 0.01 or "comes closest to the batch size" in one.remedies[0].text
 
 
+@cache
 def on(cards: int, name: str, ram_gib: int = 256, gpu: str | None = None, **changes: Any) -> Plan:
     profile = load_profile(name)
     request = build_config(profile, {key.replace("__", "."): value for key, value in changes.items()})

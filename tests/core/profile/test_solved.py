@@ -1,7 +1,5 @@
 """The profiles that scripts/solve_profiles.py makes: as it makes them, and each one keeps what it promises."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -16,12 +14,16 @@ from trainwiz.core.profile import Profile, load_as_written
 
 pytest.importorskip("babel", reason="Babel is in the test extra; the command needs it for the catalogue of texts")
 
+from pathlib import Path
+
+from trainwiz.core.catalog.models import resolve_model
+from trainwiz.core.plan.gather import NOT_ABOUT_FIT
+from trainwiz.core.profile import diff_profiles, list_profiles, load_profile, validate_profiles
+
 from scripts import solve_profiles
 from scripts.profile_solver import SOLVED_KEYS, Job, MachineRow, read_rows, solve
-from tests.conftest import REPOSITORY
 from tests.each import each
 
-NAMES = [name.removesuffix(".yaml") for name in sorted(solve_profiles.made_before())]
 OFTEN = ["esm2-8xa100", "full-t4", "full-2x3090", "lora-r64-l4", "lora-r64-h200"]
 
 
@@ -38,19 +40,6 @@ def plan_of(profile: Profile, **changes: Any) -> Plan:
 def rows() -> tuple[dict[str, MachineRow], dict[str, Job]]:
     machines, jobs = read_rows()
     return {row.key: row for row in machines}, {job.key: job for job in jobs}
-
-
-def test_every_card_has_its_profiles_and_its_line_on_the_page() -> None:
-    profiles = [load_as_written(name) for name in NAMES]
-    machines, jobs = rows()
-    cards = {(row.gpu, row.num_gpus) for row in machines.values()}
-    assert {(one.hardware.gpu, one.hardware.num_gpus) for one in profiles} == cards and len(cards) == 14
-    assert {one.name.rpartition("-")[0].partition("-")[0] for one in profiles} == {"lora", "full", "esm2", "qlora"}
-    assert all(set(job.models) <= set(load_models()) for job in jobs.values())
-    text = (REPOSITORY / "docs" / "profiles.md").read_text(encoding="utf-8")
-    for row in machines.values():
-        several = f"{row.num_gpus} × " if row.num_gpus > 1 else ""
-        assert f"| {several}{row.gpu} | {row.ram} | {row.cpu_cores} | {row.like} |" in text
 
 
 @pytest.mark.parametrize("name", OFTEN)
@@ -105,3 +94,52 @@ def test_what_is_solved_for_a_row(
     if changes.get("ram") == "64G":
         assert solved and "the machine has 64.0 GiB" in solved.reasons["model.name"]
         assert "engine.offload" not in solved.values
+
+
+# The profiles that ship with trainwiz: valid, complete against their rows, plain ones fit their card, guides do not.
+
+
+ESM = ["2080super", "3080-10g", "3080-12g"]
+LORA = [
+    *(f"lora-r64-{card}" for card in ("3090", "v100", "a100-40g", "a100-80g", "4xa100", "h100", "mps")),
+    "lora-r320-a100-80g",
+]
+PLAIN = [*ESM, "2x2080super", "4080s", "v100-opus", "a100-opus", "3x3080-20g", "a6000", *LORA]
+ENCODERS = ["bert-classes-8g", "modernbert-mlm-8g"]
+GUIDES = [f"{name}-guide" for name in PLAIN]
+
+
+def is_solved(profile: Profile) -> bool:
+    """Whether the file says that a command made it."""
+    return Path(profile.file).read_text(encoding="utf-8").startswith("# Made by scripts/solve_profiles.py")
+
+
+def plan_on_own_card(name: str) -> Plan:
+    profile = load_profile(name)
+    hardware = profile.hardware
+    machine = catalogue_machine(
+        gpu=hardware.gpu, num_gpus=hardware.num_gpus, ram_bytes=hardware.ram_bytes, cpu_cores=hardware.cpu_cores
+    )
+    config = build_config(profile, {})
+    model, findings = resolve_model(config.model)
+    return make_plan(machine, config, model=model, data=None, profile=profile, findings=findings)
+
+
+def test_all_are_valid_and_there() -> None:
+    assert validate_profiles() == []
+    profiles = list_profiles()
+    assert {one.name for one in profiles if not is_solved(one)} == {"cpu-demo", "3080", *ENCODERS, *PLAIN, *GUIDES}
+    assert profiles[0].name == "cpu-demo" and profiles[0].hardware.gpu is None
+    assert all(set(one.reasons) <= set(one.values) for one in map(load_profile, (one.name for one in profiles)))
+    machines = {name: load_profile(name).hardware for name in PLAIN}
+    assert (machines["3x3080-20g"].num_gpus, machines["3x3080-20g"].ram_bytes) == (3, 12 * 2**30)
+    assert {name for name in PLAIN if machines[name].num_gpus > 1} == {"2x2080super", "3x3080-20g", "lora-r64-4xa100"}
+    assert all(machines[name] == load_profile(f"{name}-guide").hardware for name in PLAIN)
+
+
+@each("name", PLAIN)
+def test_every_change_against_the_guide_has_its_reason(name: str) -> None:
+    assert {finding.code for finding in plan_on_own_card(name).errors} <= NOT_ABOUT_FIT
+    changes = diff_profiles(load_profile(f"{name}-guide"), load_profile(name))
+    reasons = load_profile(name).reasons
+    assert changes and [change.key for change in changes if not reasons.get(change.key)] == []

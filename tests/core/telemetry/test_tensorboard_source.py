@@ -1,7 +1,5 @@
 """Folders of event files and tables, by real writers: names, counts, restarts, growth, what is no scalar."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -30,15 +28,6 @@ def every(count: int, value: float, step: int = 1) -> list[tuple[int, float]]:
     return [(at * step, value) for at in range(count)]
 
 
-def test_one_run_keeps_its_tags_and_several_are_told_apart(tmp_path: Path) -> None:
-    write_points(tmp_path / "train", {"epoch_loss": LOSSES})
-    assert counts(look(tmp_path)) == {"epoch_loss": (100, 99)}
-    write_points(tmp_path / "validation", {"epoch_loss": LOSSES[:50]})
-    snapshot = look(tmp_path)
-    assert counts(snapshot) == {"train/epoch_loss": (100, 99), "validation/epoch_loss": (50, 49)}
-    assert snapshot.step == 99
-
-
 def test_a_restart_that_says_so_drops_what_lies_after_it(tmp_path: Path) -> None:
     write_points(tmp_path, {"loss": LOSSES, "lr": [(90, 1.0)]}, suffix=".a")
     write_points(tmp_path, {"loss": [(step, 7.0) for step in range(40, 45)]}, purge_step=40, suffix=".b")
@@ -54,13 +43,6 @@ def test_of_two_launches_into_one_folder_the_newer_is_drawn(tmp_path: Path) -> N
     snapshot = source_of(tmp_path).read_all(["loss"])
     curve = snapshot.curve("loss")
     assert (list(curve.steps), set(curve.values)) == (list(range(30)), {1.0})
-    # One after another they keep their own times: the night between them is no step.
-    write_points(tmp_path / "night", {"loss": every(50, 1.0)}, suffix=".a")
-    second = {"loss": [(step, 1.0) for step in range(50, 60)]}
-    write_points(tmp_path / "night", second, suffix=".b", later_s=50_000.0)
-    snapshot = look(tmp_path / "night", BEGAN_S + 500_000)
-    assert (counts(snapshot), snapshot.pace.wall_step_s) == ({"loss": (60, 59)}, 1.0)
-    assert any(advice.text.startswith("2 launches wrote these files") for advice in snapshot.advice)
 
 
 def test_growth_is_read_and_new_runs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,15 +56,6 @@ def test_growth_is_read_and_new_runs_are_found(tmp_path: Path, monkeypatch: pyte
     first.write_bytes(whole)
     write_points(tmp_path / "run" / "b", {"loss": LOSSES[:10]})
     assert counts(source.read_all()) == {"a/loss": (100, 99), "b/loss": (10, 9)}
-
-
-def test_nothing_new_costs_no_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_points(tmp_path, {"loss": LOSSES})
-    source, opened = source_of(tmp_path), list[Path]()
-    source.read_all()
-    monkeypatch.setattr(Path, "open", lambda path, *_: opened.append(path))
-    source.poll()
-    assert opened == []
 
 
 def test_status_follows_the_times_in_the_file_not_those_of_a_copy(tmp_path: Path) -> None:
@@ -102,19 +75,3 @@ def test_non_finite_values_are_counted_and_more_names_than_anyone_reads(tmp_path
     write_points(tmp_path / "b", {f"m{index}": [(0, 1.0)] for index in range(1_200)})
     snapshot = look(tmp_path / "b")
     assert len(snapshot.metrics) == 1_000
-
-
-def test_a_file_without_scalars_says_so(shared_data: Path) -> None:
-    folder = shared_data / "wild" / "tfevents" / "Dipeshtamboli__tensorboard-logs" / "runs_fashion_mnist_experiment_1"
-    (file,) = folder.glob("*.10148.5")
-    snapshot = look(file)
-    assert snapshot.metrics == {}
-    assert any("contain no scalars" in advice.text for advice in snapshot.advice)
-
-
-def test_files_of_one_second_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    for number, value in ((9, 1.0), (10, 2.0)):
-        made = write_points(tmp_path / "made" / str(number), {"loss": [(0, value)]})
-        made.rename(tmp_path / "run" / f"events.out.tfevents.1700000000.h.1.{number}")
-    assert look(tmp_path / "run").metrics["loss"].last == 2.0

@@ -1,7 +1,5 @@
 """What a Trainer leaves: trainer_state.json, and logs of its standard output; when such a job runs, is quiet, has finished."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -25,9 +23,7 @@ from trainwiz.core.telemetry.trainer_files import (
     TrainerArguments,
     TrainerLog,
     TrainerState,
-    find_log,
     parse_arguments,
-    prints_metrics,
     read_trainer_state,
 )
 
@@ -86,12 +82,7 @@ def test_bare_nan_text_numbers_too_large_and_odd_rows(tmp_path: Path) -> None:
     assert read(tmp_path, state(3, odd)).scalars.tags["loss"].series.newest(9) == (1.0, 2.0)
 
 
-def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "trainer_state.json")
-    assert "not a regular file" in str(read_trainer_state(tmp_path / "trainer_state.json"))
-
-
-def test_the_newest_readable_state_counts(tmp_path: Path) -> None:
+def test_the_newest_readable_state_counts_and_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     checkpoint(tmp_path / "broken", 20)
     broken = checkpoint(tmp_path / "broken", 30, state(30)[:100])
     newest = NewestState(tmp_path / "broken")
@@ -101,6 +92,8 @@ def test_the_newest_readable_state_counts(tmp_path: Path) -> None:
     broken.write_text(state(30))
     found = newest.look()
     assert found is not None and (found.step, newest.problems) == (30, ())
+    os.mkfifo(tmp_path / "trainer_state.json")
+    assert "not a regular file" in str(read_trainer_state(tmp_path / "trainer_state.json"))
 
 
 def test_of_two_trainings_the_state_that_was_written_last_counts(tmp_path: Path) -> None:
@@ -136,9 +129,6 @@ def test_the_steps_of_all_epochs_are_told_by_one_of_them(
     assert TrainerArguments(epochs=3.0, max_steps=7).steps_in_all(step, epoch) == 7
     arguments = parse_arguments(json.dumps({"max_steps": -1, "num_train_epochs": 2, "hub_token": "x", "bf16": True}))
     assert arguments == TrainerArguments(epochs=2.0, shown={"max_steps": "-1", "num_train_epochs": "2", "bf16": "true"})
-
-
-# Logs: dicts of numbers or strings, with and without progress bars.
 
 
 def log(folder: Path, text: str) -> TrainerLog:
@@ -186,11 +176,14 @@ def test_the_bar_after_a_dict_is_its_step_and_gives_the_pace(tmp_path: Path) -> 
     assert metrics.step_s == 1.0
 
 
-def test_without_a_bar_the_count_tells(tmp_path: Path) -> None:
+def test_without_a_bar_the_count_tells_and_numbers_that_are_none_end_nothing(tmp_path: Path) -> None:
     text = "{'loss': 3.0, 'epoch': 0.1}\n{'loss': 2.0, 'epoch': 0.2}\n{'eval_loss': 1.0, 'epoch': 0.2}\n"
     metrics = log(tmp_path, text)
     assert [step for _, step, _ in points(metrics)] == [1, 2, 2]
     assert metrics.counted and metrics.step is None
+    for words in (f"{'9' * 5000}/{'9' * 5000} [00:01<00:01, 1.00it/s]", "5/100 [00:01<00:01, ...it/s]"):
+        found = points(log(tmp_path, f"\n  5%|5    | {words}\n{{'loss': 0.5, 'epoch': 1.0}}\n"))
+        assert [value for name, _, value in found if name == "loss"] == [0.5]
 
 
 def test_a_dict_that_is_half_written_waits_and_a_log_that_begins_anew_is_read_anew(tmp_path: Path) -> None:
@@ -204,29 +197,6 @@ def test_a_dict_that_is_half_written_waits_and_a_log_that_begins_anew_is_read_an
     written(tmp_path, "{'loss': 2.0, 'epoch': 0.1, 'step': 5}\n", "train.log")
     assert points(metrics) == [("loss", 5, 2.0)]
     assert (metrics.rows, metrics.step) == (1, 5)
-
-
-def test_real_logs(shared_data: Path) -> None:
-    logs = shared_data / "wild" / "logs"
-    found = points(TrainerLog(logs / "disk_full_checkpoint_save.txt"))
-    assert found == [("loss", 1, 1.2207), ("learning_rate", 1, 4.93e-06)]
-    assert not prints_metrics(logs / "oom_single_gpu_sft_lora.txt")
-    assert find_log(logs) is not None and find_log(logs / "none") is None
-
-
-@each(
-    "line",
-    [
-        "\n  5%|5    | " + "9" * 5000 + "/" + "9" * 5000 + " [00:01<00:01, 1.00it/s]",
-        "\n  5%|5    | 5/100 [00:01<00:01, ...it/s]",
-    ],
-)
-def test_numbers_that_are_none_end_nothing(tmp_path: Path, line: str) -> None:
-    found = points(log(tmp_path, f"{line}\n{{'loss': 0.5, 'epoch': 1.0}}\n"))
-    assert [value for name, _, value in found if name == "loss"] == [0.5]
-
-
-# Jobs that leave no state behind: running, quiet or finished, and how long they still take.
 
 
 class Readings:
