@@ -63,14 +63,7 @@ def test_real_logs(shared_data: Path) -> None:
     ("message", "kind", "cause"),
     [
         ("CUDA out of memory. Tried to allocate 2.00 GiB", "OutOfMemoryError", "cuda_oom"),
-        (WORKER, "RuntimeError", "dataloader_worker_killed"),
         ("", "MemoryError", "host_oom"),
-        ("NCCL error in: ProcessGroupNCCL.cpp", "DistBackendError", "nccl_error"),
-        (
-            "NCCL error in: NCCLUtils.hpp:275, unhandled cuda error\nLast error:\nCuda failure 'out of memory'",
-            "DistBackendError",
-            "cuda_oom",
-        ),
         (RESET, "RuntimeError", "nccl_error"),
         ("index 3 is out of bounds", "IndexError", "python_error"),
         ("The file x has no column 'seq'; it has a, b.", "UsageError", "config_mismatch"),

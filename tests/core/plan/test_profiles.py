@@ -190,18 +190,6 @@ def smoke(gpus: int, here: Any = None, **values: Any) -> Plan:
     return make_plan(target, request, model=load_models()["esm2-tiny"], data=None, profile=profile)
 
 
-def test_in_a_smoke_run_several_gpus_are_two_processes_on_a_cpu() -> None:
-    for gpus, values, processes, strategy in (
-        (3, {}, 2, "ddp"),
-        (4, {"engine__strategy": "zero2"}, 2, "zero2"),
-        (2, {"engine__offload": "optimizer"}, 2, "zero2"),
-        (3, {"engine__strategy": "single"}, 1, "single"),
-    ):
-        made = smoke(gpus, **values)
-        assert made.config.engine.processes == made.batch.world_size == processes, values
-        assert made.config.engine.strategy == strategy and not made.errors, values
-
-
 def test_a_smoke_run_says_what_it_leaves_out() -> None:
     made = smoke(3, real(machine("RTX 3090")), engine__strategy="ddp")
     assert made.config.engine.strategy == "single" and finding(made, "engine_not_exercised").severity == "warning"

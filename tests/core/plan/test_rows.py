@@ -57,13 +57,6 @@ def test_the_padding_of_the_plan_is_that_of_the_order(micro: int, accumulation: 
     assert batch.padding_waste == pytest.approx(1 - (batch.real_tokens or 0) / expected, abs=0.03)
 
 
-@each("arrangement", ["arranged", "grouped"])
-def test_pairs_are_arranged_by_their_longer_side(arrangement: Arrangement) -> None:
-    usual = usual_lengths(work_of(planned(), length=LIMIT, target_length=LIMIT), PAIRS, arrangement)
-    expected = [side.mean() for side in longest_of(PAIRS, 16, 64, arrangement)]
-    assert usual == pytest.approx(expected, rel=0.04)
-
-
 @each(
     ("changes", "expected", "why"),
     [

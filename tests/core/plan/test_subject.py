@@ -10,7 +10,7 @@ import pytest
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.plan.gather import choose_target, gather_config, plan_run, probe_here
+from trainwiz.core.plan.gather import choose_target, gather_config, plan_run
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile import load_as_written, load_profile
 from trainwiz.tui.plan_words import method_words
@@ -96,13 +96,6 @@ def test_apple_gpus() -> None:
     assert found.code == "missing_hardware" and "Apple" in found.message
     apple, mac = load_as_written("lora-r64-mps"), real(machine("Apple M1 Max"))
     assert choose_target(PlanRequest(), apple, mac) == (mac, ())
-
-
-def test_the_demo_runs_here() -> None:
-    request = PlanRequest(profile="cpu-demo", overrides={"engine.device": "cpu"})
-    made = plan_run(request, probe_here(request))
-    assert not made.errors and made.memory.verdict == "fits" and made.memory.device == "host RAM"
-    assert made.config.training.max_steps == 120 and made.to_json()["data"]["rows"] > 100
 
 
 def test_a_folder_that_the_catalogue_hides_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
