@@ -271,11 +271,11 @@ def test_what_only_a_shell_could_know_stays_as_it_is_written() -> None:
 
 HOSTILE = {
     "doubled text": "A=xx\n" + 'A="$A$A"\n' * 80 + "run $A",
-    "sums in sums": "run " + "$((" * 50000,
-    "brackets": "run " + "(" * 20000,
-    "defaults in defaults": "run " + "${A:-" * 500 + "}" * 500, "long word": "run '" + "x" * 300000,
-    "half-open variables": "run " + "${a" * 60000, "commas in braces": "run {" + "," * 300000,
-    "many words": "run" + " x" * 100000,
+    "sums in sums": "run " + "$((" * 17_000,
+    "brackets": "run " + "(" * 7_000,
+    "defaults in defaults": "run " + "${A:-" * 500 + "}" * 500, "long word": "run '" + "x" * 100_000,
+    "half-open variables": "run " + "${a" * 20_000, "commas in braces": "run {" + "," * 100_000,
+    "many words": "run" + " x" * 33_000,
 }  # fmt: skip
 
 
@@ -283,5 +283,5 @@ HOSTILE = {
 def test_a_hostile_script_costs_little(script: str) -> None:
     start = time.process_time()
     Script(script)
-    # 2.7 s on a quiet machine for the longest.
-    assert time.process_time() - start < 15
+    # 0.2 s on a quiet machine for the longest.
+    assert time.process_time() - start < 5
