@@ -241,6 +241,8 @@ def test_smoke_of_every_profile_keeps_what_it_is_about(profile: str) -> None:
 def test_smoke_of_other_models() -> None:
     config = in_mode("cpu-demo", PlanRequest(mode="smoke"), {"model.name": "t5-chat-0.2b"})
     assert (config.task, config.model.name, config.data.sources[0].name) == ("seq2seq", "t5-chat-tiny", "sample-pairs")
+    config = in_mode("2080super", PlanRequest(mode="smoke"), {"training.max_steps": 3})
+    assert (config.training.max_steps, config.origin("training.max_steps").origin) == (3, "you")
     # Of a model that is not known the smallest of the task; one without a sibling is shallow.
     config = build_config(load_profile("4080s"), {"model.name": "nobody/nothing"})
     assert apply_mode(config, PlanRequest(mode="smoke"), None).model.name == "t5-chat-tiny"

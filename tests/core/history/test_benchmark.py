@@ -47,9 +47,11 @@ def test_the_first_steps_are_not_measured(tmp_path: Path) -> None:
     assert (found.planned_allocated_bytes, found.planned_host_ram_bytes) == (700, 1000)
     assert set(found.to_json()) == set(type(found).__slots__)
     # A plan that says nothing leaves its figures open.
-    for plan in ({"time": None, "memory": 3}, {"time": {"step_s": "soon"}, "memory": {}}, []):
+    broken: list[Any] = [{"time": None, "memory": 3}, {"time": {"step_s": "soon"}, "memory": {}}, []]
+    for plan in broken:
         found = benchmark_of(folder_of(tmp_path, [line(step, 0.1) for step in range(1, 6)], [], plan))
-        assert found is not None and found.planned_step_s is found.planned_basis is found.data_wait_share is None
+        assert found is not None
+        assert (found.planned_step_s, found.planned_basis, found.data_wait_share) == (None, None, None)
 
 
 def test_the_mode_changes_what_is_saved_and_measured_and_not_the_steps() -> None:

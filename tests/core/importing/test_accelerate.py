@@ -191,7 +191,7 @@ def test_optimizers_that_a_run_does_not_have(kind: str, params: dict[str, Any], 
 
 
 def test_the_batch_that_no_number_of_gpus_makes_true() -> None:
-    imported = read_json(train_batch_size=100, train_micro_batch_size_per_gpu=8, gradient_accumulation_steps=3)
+    imported = read_json(train_batch_size=104, train_micro_batch_size_per_gpu=8, gradient_accumulation_steps=3)
     assert imported.values["batch.micro_batch_size"] == 8
     assert "batch.target_samples" not in imported.values
     assert codes(imported, "warning") == ["contradiction"]

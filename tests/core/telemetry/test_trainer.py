@@ -292,15 +292,10 @@ def looked(path: Path, now_s: float | None = None) -> Snapshot:
     return open_files_source(Target("trainer", path, path.name), clock=clock).read_all(("loss",))
 
 
-def write(folder: Path, run: str, loss: Points, evaluation: Points = [], **more: float) -> Path:  # noqa: B006
+def write(folder: Path, run: str, loss: Points, evaluation: Points = [], later_s: float = 0.0) -> Path:  # noqa: B006
     """The events of one launch: those of run b were begun a few seconds after those of a."""
-    points = {"train/loss": loss, "eval/loss": evaluation}
-    return write_points(
-        folder / "runs" / run,
-        {tag: values for tag, values in points.items() if values},
-        after_s=9 if run == "b" else 0,
-        **more,
-    )  # type: ignore[arg-type]
+    points = {tag: values for tag, values in {"train/loss": loss, "eval/loss": evaluation}.items() if values}
+    return write_points(folder / "runs" / run, points, later_s=later_s, after_s=9 if run == "b" else 0)
 
 
 def every(steps: range, loss: float) -> Points:
@@ -337,7 +332,7 @@ def test_a_real_training_that_was_resumed_is_one_series(tmp_path: Path) -> None:
     import transformers
 
     # In a process of its own that has the libraries of this one: starting them takes seconds.
-    assert transformers.Trainer and transformers.BertForSequenceClassification
+    assert transformers.Trainer.__name__ and transformers.BertForSequenceClassification.__name__
     process = multiprocessing.get_context("fork").Process(target=run_script, args=(tmp_path, log_path))
     process.start()
     process.join(900)
