@@ -223,6 +223,16 @@ def test_garbage_is_counted_and_a_line_without_end_is_bounded(tmp_path: Path) ->
     assert max(held) <= LONGEST_LINE_BYTES
 
 
+def test_what_has_a_window_is_entered_near_its_end_at_a_line(tmp_path: Path) -> None:
+    path, lines = tmp_path / "train.log", [json.dumps({"n": n}) for n in range(10_000)]
+    path.write_text("\n".join(lines) + "\n")
+    rows, text = JsonLinesTail(path, window_bytes=1000), TextTail(path, window_bytes=1000)
+    found, seen = rows_of(rows), text.read_new().splitlines()
+    assert 50 < len(found) < 120 and found == [{"n": n} for n in range(10_000 - len(found), 10_000)]
+    assert 50 < len(seen) < 100 and seen == lines[-len(seen) :]
+    assert rows.garbage_lines == 0 and text.skipped_bytes > 0
+
+
 NUMBER_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf, "inf": math.inf, "-inf": -math.inf}
 HOSTILE_LINES = [
     b'{"step": 1, "loss": 0.1, "rate": 1e-05, "big": 18446744073709551615, "low": -9223372036854775808}',
