@@ -1,14 +1,20 @@
 """Profile + overrides -> RunConfig: who wins, what yields, and every mistake named at once."""
 
-from __future__ import annotations
-
+from pathlib import Path
 from typing import Any
 
 import pytest
+from trainwiz.core.catalog.model_config import ModelSpec
+from trainwiz.core.catalog.models import load_models, resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
+from trainwiz.core.config.keys import config_differences, is_settable
+from trainwiz.core.config.modes import OVERFIT_STEPS, apply_mode
+from trainwiz.core.config.request import PlanRequest
+from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.errors import UsageError
-from trainwiz.core.profile import load_profile
+from trainwiz.core.profile import list_profiles, load_profile
+from trainwiz.core.profile.read import read_profile_file
 
 from tests.each import each
 
@@ -26,13 +32,6 @@ def test_profile_then_user_each_with_its_origin() -> None:
     assert config.engine.precision == "fp16" and config.origin("engine.precision").origin == "profile"
     assert "bf16" in config.origin("engine.precision").reason
     assert config.origin("engine.attention").origin == "solved"
-
-
-def test_name() -> None:
-    assert build_config(load_profile("cpu-demo"), {}, name="mine").name == "mine"
-    with pytest.raises(UsageError) as caught:
-        build_config(None, {}, name="../outside")
-    assert caught.value.findings[0].where == "name"
 
 
 @each(("key", "text", "value"), [
@@ -53,35 +52,24 @@ def test_text_is_read_as_its_field_wants_it(key: str, text: str, value: Any) -> 
 
 
 def test_all_mistakes_at_once_with_what_would_be_right() -> None:
-    found = mistakes(
-        {
-            "engine.precison": "fp16",
-            "learning_rate": "1",
-            "engine.precision": "fp17",
-            "batch.micro_batch_size": "0",
-            "training.learning_rate": "nan",
-            "training.epochs": "ten",
-            "data.sources.7.name": "x",
-            "engine.strategy": 5,
-            "data.sources.0.text_column": [1],
-            "logging.report_to": [[]],
-        }
-    )
-    assert len(found) == 10
+    wrong: dict[str, tuple[Any, str]] = {
+        "engine.precison": ("fp16", "is not a setting. Did you mean engine.precision or engine.base_precision?"),
+        "learning_rate": ("1", "training.learning_rate"),
+        "engine.precision": ("fp17", "must be one of fp32, tf32, fp16, bf16, bf16-true. Did you mean fp16?"),
+        "batch.micro_batch_size": ("0", "invalid value '0'; must be at least 1."),
+        "training.learning_rate": ("nan", "invalid value 'nan'; must be a finite number."),
+        "training.epochs": ("ten", "invalid value 'ten'; must be a number."),
+        "data.sources.7.name": ("x", "invalid value 'x'; this entry does not exist."),
+        "engine.strategy": (5, "must be"),
+        "data.sources.0.text_column": ([1], "invalid value [1]; must be text."),
+        "logging.report_to": ([[]], "must be"),
+    }
+    found = mistakes({key: value for key, (value, _) in wrong.items()})
+    assert len(found) == len(wrong)
+    for key, (_, words) in wrong.items():
+        assert any(key in message and words in message for message in found), key
     above = mistakes({"training.learning_rate": 1e-5, "training.final_learning_rate": 1e-4})
     assert "above the peak" in above[0]
-    together = "\n".join(found)
-    assert "'engine.precison' is not a setting. Did you mean engine.precision or engine.base_precision?" in together
-    assert "training.learning_rate" in found[1]
-    assert (
-        "engine.precision: invalid value 'fp17'; must be one of fp32, tf32, fp16, bf16, bf16-true. Did you mean fp16?"
-        in together
-    )
-    assert "batch.micro_batch_size: invalid value '0'; must be at least 1." in together
-    assert "training.learning_rate: invalid value 'nan'; must be a finite number." in together
-    assert "training.epochs: invalid value 'ten'; must be a number." in together
-    assert "data.sources.0.text_column: invalid value [1]; must be text." in together
-    assert "data.sources.7.name: invalid value 'x'; this entry does not exist." in together
 
 
 @each("key", ["origins", "model.architecture", "forced", "", ".", "engine"])
@@ -126,3 +114,163 @@ def test_bytes_that_are_no_text_are_refused_wherever_they_stand() -> None:
     """A header of a CSV in latin-1 brings them, or the name of a file: no run.yaml could hold them."""
     assert "must be text" in mistakes({"data.sources.0.text_column": "caf\udce9"})[0]
     assert "must be text" in mistakes({"engine.environment": {"A": "\udce9"}})[0]
+
+
+# What differs between two resolved runs.
+
+
+def found(theirs: dict[str, object], yours: dict[str, object]) -> dict[str, tuple[object, object, str]]:
+    base = RunConfig()
+    pairs = config_differences(
+        base.with_values(theirs, "profile"), base.with_values(theirs, "profile").with_values(yours, "you")
+    )
+    return {one.key: (one.theirs, one.yours, one.chosen_by.origin) for one in pairs}
+
+
+def test_of_sources_and_mappings_only_what_differs_is_named():
+    assert found({"training.max_steps": 10}, {"training.max_steps": 10, "name": "mine"}) == {}
+    theirs = {"data.sources": [{"name": "a.csv", "text_column": "x"}, {"name": "b.csv"}]}
+    yours = {"data.sources": [{"name": "a.csv", "text_column": "y"}, {"name": "b.csv"}]}
+    assert found(theirs, yours) == {"data.sources.0.text_column": ("x", "y", "you")}
+    more = {"data.sources": [{"name": "a.csv", "text_column": "x"}]}
+    assert list(found(theirs, more)) == ["data.sources"]
+    theirs = {"engine.environment": {"NCCL_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1"}}
+    assert found(theirs, {"engine.environment": {"NCCL_DEBUG": "WARN"}}) == {
+        "engine.environment.NCCL_DEBUG": ("INFO", "WARN", "you"),
+        "engine.environment.NCCL_P2P_DISABLE": ("1", None, "you"),
+    }
+
+
+# engine.environment: which variables a run may carry, set one by one or as a whole.
+
+
+def test_one_variable_from_the_command_line_is_text() -> None:
+    may = ("NCCL_P2P_DISABLE", "NCCL_DEBUG", "HF_HUB_OFFLINE", "NCCL_TOPO_FILE", "TOKENIZERS_PARALLELISM")
+    config = build_config(None, {f"engine.environment.{name}": "1e3" for name in may})
+    assert config.engine.environment == dict.fromkeys(may, "1e3")
+    assert config.origin("engine.environment.NCCL_DEBUG").origin == "you"
+    assert is_settable("engine.environment.NCCL_DEBUG") and not is_settable("engine.environment.A.B")
+
+
+@each(("name", "why"), [
+    ("PATH", "a run cannot set PATH"), ("LD_PRELOAD", "code may be loaded from"),
+    ("PYTHONPATH", "a run cannot set PYTHONPATH"), ("NCCL_NET_PLUGIN", "code may be loaded from"),
+    ("NCCL_CONF_FILE", "code may be loaded from"), ("CUDA_INJECTION64_PATH", "code may be loaded from"),
+    ("TORCH_EXTENSIONS_DIR", "code may be loaded from"),
+    ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "code may be loaded from"),
+    ("TRITON_CACHE_MANAGER", "code may be loaded from"), ("HF_MODULES_CACHE", "code may be loaded from"),
+    ("NCCL_DEBUG_FILE", "a file that would be overwritten"), ("CUBLAS_LOGDEST_DBG", "a file that would be overwritten"),
+    ("HF_ENDPOINT", "which host is contacted; export"), ("HF_TOKEN", "could read it"), ("WANDB_API_KEY", "could read it"),
+    ("CUDA_VISIBLE_DEVICES", "engine.gpus"), ("OMP_NUM_THREADS", "engine.cpu_threads"),
+    ("NCCL DEBUG", "not a valid environment variable name"), ("NCCL_X=1;touch", "not a valid environment variable name"),
+    ("$(NCCL_X)", "not a valid environment variable name"), ("1NCCL", "not a valid environment variable name"),
+])  # fmt: skip
+def test_variables_that_a_run_may_not_set(name: str, why: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        build_config(None, {f"engine.environment.{name}": "hush-hush"})
+    [finding] = refusal.value.findings
+    assert why in finding.message and finding.where == f"engine.environment.{name}"
+    assert "hush-hush" not in finding.message
+
+
+@each("value", ["a\nexport PATH=x", "a\0b", "\x1b[2J", "x" * 5000])
+def test_values_are_one_printable_line(value: str) -> None:
+    with pytest.raises(UsageError):
+        build_config(None, {"engine.environment.NCCL_DEBUG": value})
+    # A run.yaml that was changed by hand is checked too.
+    with pytest.raises(ValueError, match="NCCL_DEBUG"):
+        RunConfig.model_validate({"engine": {"environment": {"NCCL_DEBUG": value}}})
+
+
+def test_a_profile_names_line_and_variable(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "description: x\nvalues:\n  engine:\n    environment:\n      NCCL_P2P_DISABLE: 1\n      LD_PRELOAD: /x.so\n"
+        "      NCCL_DEBUG: true\nreasons:\n  engine:\n    environment:\n      NCCL_P2P_DISABLE: no NVLink\n"
+    )
+    with pytest.raises(UsageError) as refusal:
+        read_profile_file(path, "user")
+    assert [finding.where for finding in refusal.value.findings] == [f"{path}:6", f"{path}:7"]
+    path.write_text(path.read_text().replace("      LD_PRELOAD: /x.so\n      NCCL_DEBUG: true\n", ""))
+    file = read_profile_file(path, "user")
+    assert file.values == {"engine.environment.NCCL_P2P_DISABLE": "1"}
+    assert file.reasons == {"engine.environment.NCCL_P2P_DISABLE": "no NVLink"}
+
+
+# Smoke, dev run, overfit: what they change, what they leave, and what the user's own values keep.
+
+
+def in_mode(profile: str, request: PlanRequest, overrides: dict[str, object] | None = None) -> RunConfig:
+    config = build_config(load_profile(profile), overrides or {})
+    model, _ = resolve_model(config.model)
+    return apply_mode(config, request, model)
+
+
+EVERY = [profile.name for profile in list_profiles() if not profile.variants]
+
+
+@each("profile", EVERY)
+def test_smoke_of_every_profile_keeps_what_it_is_about(profile: str) -> None:
+    """Task, adapters and engine stay; model, data and sizes are small, offline and of the same kind."""
+    before = build_config(load_profile(profile), {})
+    config = in_mode(profile, PlanRequest(mode="smoke"))
+    for key in ("task", "peft", "engine.strategy", "engine.offload", "engine.checkpointing", "engine.optimizer",
+                "engine.process_timeout_s", "training.schedule", "training.label_smoothing", "evaluation.generate",
+                "evaluation.metric", "checkpoint.keep", "checkpoint.keep_best"):  # fmt: skip
+        assert config.value(key) == before.value(key), key
+    models = load_models()
+    small, full = models[config.model.name], models[before.model.name]
+    assert config.model.init == "scratch" and config.model.tokenizer is None
+    assert small.task == before.task or before.task in CLASSIFIES
+    assert small.name == (full.smallest_sibling or full.name) and small.hub_id is None
+    (source,) = config.data.sources
+    answers = any(one.target_column is not None for one in before.data.sources)
+    of_kind = {"proteins": "sample-proteins", "seq2seq": "sample-pairs", "masked-lm": "sample-text"}
+    of_kind |= {"sequence-classification": "sample-reviews", "token-classification": "sample-names"}
+    assert source.name == of_kind.get(
+        config.row_kind, "sample-chat" if before.peft.method == "lora" or answers else "sample-text"
+    )
+    assert config.data.validation_sources == [] and config.model.source_language is None
+    # The rate of the profile suits its own model: 2e-5 moves nothing in a few steps.
+    assert config.training.learning_rate >= 3e-3
+    share = before.training.final_learning_rate / before.training.learning_rate
+    assert config.training.final_learning_rate == pytest.approx(share * config.training.learning_rate)
+    assert config.evaluation.beams <= 2 and (config.evaluation.generation_rows or 0) <= 4
+
+
+def test_smoke_of_other_models() -> None:
+    config = in_mode("cpu-demo", PlanRequest(mode="smoke"), {"model.name": "t5-chat-0.2b"})
+    assert (config.task, config.model.name, config.data.sources[0].name) == ("seq2seq", "t5-chat-tiny", "sample-pairs")
+    config = in_mode("2080super", PlanRequest(mode="smoke"), {"training.max_steps": 3})
+    assert (config.training.max_steps, config.origin("training.max_steps").origin) == (3, "you")
+    # Of a model that is not known the smallest of the task; one without a sibling is shallow.
+    config = build_config(load_profile("4080s"), {"model.name": "nobody/nothing"})
+    assert apply_mode(config, PlanRequest(mode="smoke"), None).model.name == "t5-chat-tiny"
+    model = ModelSpec("mine", {"model_type": "gpt_neox", "num_hidden_layers": 12}, "causal-lm", source="config")
+    config = apply_mode(build_config(None, {"model.name": "mine"}), PlanRequest(mode="smoke"), model)
+    assert config.model.name == "mine" and config.model.architecture_overrides == {"num_hidden_layers": 2}
+
+
+def test_dev_run_has_the_real_model_and_data() -> None:
+    config = in_mode("2080super", PlanRequest(mode="dev-run", trace_steps=4))
+    assert config.model.name == "esm2-650m" and config.data.sources[0].name == "agemagician/uniref50"
+    assert config.training.max_steps == 5 and config.batch.gradient_accumulation_steps == 2
+    assert config.batch.micro_batch_size == 6 and config.batch.target_tokens is None
+    assert config.engine.precision == "fp16" and config.mode.trace_steps == 4
+    config = in_mode("4080s", PlanRequest(mode="dev-run"))
+    assert config.evaluation.generate and config.evaluation.generation_rows == 16
+    plain = build_config(load_profile("2080super"), {})
+    assert apply_mode(plain, PlanRequest(), load_models()["esm2-650m"]) is plain
+
+
+def test_overfit() -> None:
+    config = in_mode("cpu-demo", PlanRequest(mode="overfit", overfit_batches=10))
+    assert config.mode.overfit_batches == 10 and config.mode.kind == "overfit"
+    assert config.batch.micro_batch_size == 8 and config.batch.gradient_accumulation_steps == 1
+    assert in_mode("2080super", PlanRequest(mode="overfit", overfit_batches=1)).batch.micro_batch_size == 6
+    assert config.data.validation_rows == 0 and config.training.max_steps == OVERFIT_STEPS
+    other = in_mode("3x3080-20g", PlanRequest(mode="overfit", overfit_batches=2))
+    assert not (other.evaluation.generate or other.checkpoint.keep_best or other.evaluation.every_epoch)
+    assert other.data.validation_sources == [] and other.training.label_smoothing == 0
+    assert config.training.schedule == "constant" and config.training.weight_decay == 0
+    assert config.origin("training.weight_decay").reason.startswith("overfitting a few batches")

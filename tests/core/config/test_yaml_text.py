@@ -1,14 +1,10 @@
 """YAML from users: small texts that stand for huge or endless values are refused at once."""
 
-from __future__ import annotations
-
-import math
 from pathlib import Path
 
 import pytest
 import yaml
 from trainwiz.core.config import yaml_text
-from trainwiz.core.config.build import build_config
 from trainwiz.core.config.yaml_text import load_yaml, parse_yaml
 from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.start import read_run_config
@@ -19,7 +15,7 @@ from tests.each import each
 
 BOMB = "a0: &a0 {k: x}\n" + "".join(f"a{i}: &a{i} {{p: *a{i - 1}, q: *a{i - 1}}}\n" for i in range(1, 40))
 LOOP = "a: &a\n  b: *a\n"
-DEEP = "a: " + "[" * 3000 + "]" * 3000 + "\n"
+DEEP = "a: " + "[" * 600 + "]" * 600 + "\n"
 REFUSED = {"bomb": (BOMB, "its aliases expand to more than"), "loop": (LOOP, "to a value that contains it")}
 REFUSED["deep"] = (DEEP, "nested too deeply")
 REFUSED["date"] = ("a: 2021-99-99\n", "month must be in")
@@ -46,18 +42,9 @@ def test_honest_aliases_and_merges_work() -> None:
 def test_the_limit_counts_what_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plain file of any length is no alias; what aliases add is bounded."""
     monkeypatch.setattr(yaml_text, "MOST_NODES", 10)
-    assert len(load_yaml(str([*range(60)]))) == 60
-    assert len(load_yaml("[&a [b, c], *a, *a, *a]")) == 4
+    assert (len(load_yaml(str([*range(60)]))), len(load_yaml("[&a [b, c], *a, *a, *a]"))) == (60, 4)
     with pytest.raises(yaml.YAMLError, match="more than 10 values"):
         load_yaml("[&a [b, c], *a, *a, *a, *a]")
-
-
-@each("digits", ["0x" + "f" * 5000, "-" + "9" * 400, "1_" * 3000 + "1"])
-def test_whole_numbers_that_no_setting_has_are_floats(digits: str) -> None:
-    value = load_yaml(f"key: {digits}")["key"]
-    assert abs(value) == math.inf
-    assert "inf" in str(value)
-    assert load_yaml("key: 0xff") == {"key": 255}
 
 
 @each("name", ["bomb", "date"])
@@ -68,14 +55,3 @@ def test_run_yaml_is_read_with_the_same_care(tmp_path: Path, name: str) -> None:
         read_run_config(folder)
     with pytest.raises(UsageError, match="cannot be read as YAML"):
         compare_runs([folder, folder])
-
-
-def test_a_loop_on_the_command_line_is_taken_as_text() -> None:
-    with pytest.raises(UsageError, match="must be a whole number"):
-        build_config(None, {"training.max_steps": "&a [*a]"})
-
-
-@each("override", [{"training.epochs": "1e308"}, {"training.max_steps": "1" + "0" * 20}])
-def test_numbers_beyond_any_run_are_refused(override: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match=r"; must be at most 1"):
-        build_config(None, override)

@@ -1,13 +1,18 @@
-from __future__ import annotations
-
+import functools
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, Failure, LogFacts, clean
+from trainwiz.core.diagnosis.cause import CAUSES, Diagnosis, Evidence, Failure, LogFacts, Settings, clean
 from trainwiz.core.diagnosis.diagnose import diagnose
+from trainwiz.core.diagnosis.patterns import Place, remedies_for, smaller_batch
 from trainwiz.core.diagnosis.scan import LogScan, line_text
+from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.telemetry.diagnosed import diagnose_log
+from trainwiz.tui.choices import parse_choices
+from trainwiz.tui.command import app
+from typer.main import get_command
 
 from tests.each import each
 
@@ -58,14 +63,7 @@ def test_real_logs(shared_data: Path) -> None:
     ("message", "kind", "cause"),
     [
         ("CUDA out of memory. Tried to allocate 2.00 GiB", "OutOfMemoryError", "cuda_oom"),
-        (WORKER, "RuntimeError", "dataloader_worker_killed"),
         ("", "MemoryError", "host_oom"),
-        ("NCCL error in: ProcessGroupNCCL.cpp", "DistBackendError", "nccl_error"),
-        (
-            "NCCL error in: NCCLUtils.hpp:275, unhandled cuda error\nLast error:\nCuda failure 'out of memory'",
-            "DistBackendError",
-            "cuda_oom",
-        ),
         (RESET, "RuntimeError", "nccl_error"),
         ("index 3 is out of bounds", "IndexError", "python_error"),
         ("The file x has no column 'seq'; it has a, b.", "UsageError", "config_mismatch"),
@@ -110,29 +108,6 @@ def test_a_killed_rank_is_the_cause_and_not_the_connection_that_the_others_lost(
     assert found_in(real, lost, log=log(KILLED)).cause == "cuda_oom"
 
 
-# As torchrun and gloo wrote it when the fault campaign sent SIGHUP to rank 0.
-HUNG_UP = """\
-step 9/16  loss 3.0466  learning rate 0.0008  2,928 non-padding tokens/s
-Traceback (most recent call last):
-  File "main.py", line 47, in main
-    trainer.train()
-RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:63616. This is typically caused by a remote worker crashing.
-W1122 11:21:14.881000 17057 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 17133 closing signal SIGTERM
-E1122 11:21:15.049000 17057 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -1) local_rank: 0 (pid: 17132) of binary: /usr/bin/python
-Root Cause (first observed failure):
-[0]:
-  rank      : 0 (local_rank: 0)
-  exitcode  : -1 (pid: 17132)  (SIGHUP)
-"""
-
-
-def test_the_signal_that_hung_up_a_rank_is_named(tmp_path: Path) -> None:
-    (tmp_path / "train.log").write_text(HUNG_UP)
-    found = diagnose_log(tmp_path / "train.log")
-    assert (found.cause, found.signal, found.rank) == ("unknown", "SIGHUP", 0)
-    assert "SIGHUP" in found.message
-
-
 def test_the_earliest_rank_is_the_cause() -> None:
     loud = failure("[pair.cc:1] Connection closed by peer", rank=0, time_s=7.5)
     late = failure("index 3 is out of bounds", "IndexError", rank=2, time_s=7.4)
@@ -145,30 +120,24 @@ def test_the_earliest_rank_is_the_cause() -> None:
 
 
 def test_in_a_log_the_rank_that_torchrun_names_is_the_cause() -> None:
-    text = """\
+    said = """\
 [rank0]: Traceback (most recent call last):
 [rank1]: Traceback (most recent call last):
-[rank0]:   File "train.py", line 3, in main
-[rank1]:   File "train.py", line 3, in main
 [rank0]: ValueError: a consequence
 [rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
-============================================================
-train.py FAILED
-Failures:
+"""
+    table = """\
 [1]:
   rank      : 0 (local_rank: 0)
   exitcode  : 1 (pid: 10)
-------------------------------------------------------------
 Root Cause (first observed failure):
 [0]:
-  time      : 2024-04-10_03:17:25
   rank      : 1 (local_rank: 1)
   exitcode  : 1 (pid: 11)
 """
-    found = diagnose(Evidence(log=log(text)))
-    assert (found.cause, found.rank, found.evidence[0].line) == ("cuda_oom", 1, 6)
-    without_table = diagnose(Evidence(log=log(text.partition("=====")[0])))
-    assert (without_table.cause, without_table.rank) == ("python_error", 0)
+    found = diagnose(Evidence(log=log(said + table)))
+    assert (found.cause, found.rank, found.evidence[0].line) == ("cuda_oom", 1, 4)
+    assert (diagnose(Evidence(log=log(said))).cause, diagnose(Evidence(log=log(said))).rank) == ("python_error", 0)
 
 
 def test_what_hid_another_exception_is_not_the_cause() -> None:
@@ -203,6 +172,11 @@ def test_the_kernel_tells_host_memory_from_that_of_the_card() -> None:
         (Evidence("r", -9), "unknown", "SIGKILL"),
         (Evidence("r", 1, log=log(" exitcode  : -9 (pid: 4)")), "unknown", "The usual cause is lack of RAM"),
         (Evidence("r", 1, log=log("died with <Signals.SIGSEGV: 11>.")), "unknown", "SIGSEGV"),
+        (
+            Evidence("r", 1, log=log(f"RuntimeError: {RESET}\n  exitcode  : -1 (pid: 17)  (SIGHUP)")),
+            "unknown",
+            "SIGHUP",
+        ),
         (Evidence("r", 1, disk_free_bytes=0), "disk_full", "disk is full"),
         (Evidence("r", 0), "unknown", "without reporting that it finished"),
         (Evidence("r", 1, log=log("ValueError: bad thing")), "python_error", "ValueError: bad thing"),
@@ -220,3 +194,75 @@ def test_an_evaluation_that_runs_out_of_memory_is_told_apart() -> None:
     found = found_in(Failure(0, "OutOfMemoryError", "CUDA out of memory. Tried", trace, 1.0, 5))
     assert (found.cause, found.during) == ("cuda_oom", "evaluation")
     assert diagnose(Evidence(log=log(trace + "torch.OutOfMemoryError: CUDA out of memory"))).during == "evaluation"
+
+
+# Each command that a remedy offers is one that trainwiz takes: its real parser reads it, up to the values.
+
+
+KNOWN = Settings(
+    micro_batch=6,
+    accumulation=8,
+    workers=8,
+    sequence_length=512,
+    learning_rate=1e-3,
+    precision="bf16",
+    checkpointing=False,
+    again=("--profile", "cpu-demo", "--model", "esm2-tiny", "--set", "training.max_steps=40"),
+)
+PLACES = {
+    "a run": Place("2026-11-22_0303-cpu-demo", KNOWN),
+    "a run in evaluation": Place("2026-11-22_0303-cpu-demo", KNOWN, "evaluation"),
+    "a run in a folder with a space": Place(shlex.quote("/tmp/my runs/a"), KNOWN),
+    "a run of micro-batch 1": Place("r", Settings(micro_batch=1, accumulation=3, workers=1)),
+    "a log from elsewhere": Place(None, Settings()),
+}
+
+
+@functools.cache
+def parsed(command: str) -> tuple[str, dict[str, Any]]:
+    """(command, values) as typer's own parser reads them. Raises click's UsageError for what it does not take."""
+    words = shlex.split(command)
+    assert words[0] == "trainwiz"
+    found: Any = get_command(app)
+    name = ""
+    context = found.make_context("trainwiz", words[1:], resilient_parsing=False)
+    while hasattr(found, "get_command") and (rest := [*getattr(context, "_protected_args", []), *context.args]):
+        name = rest[0]
+        found = found.get_command(context, name)
+        assert found is not None, command
+        context = found.make_context(name, rest[1:], parent=context)
+    return name, dict(context.params)
+
+
+@each("cause", CAUSES)
+def test_every_command_is_taken_and_a_run_can_be_gone_on_with_or_started_anew(cause) -> None:
+    for name, place in PLACES.items():
+        remedies = remedies_for(cause, place)
+        assert remedies and all(remedy.text for remedy in remedies)
+        commands = [remedy.command for remedy in remedies if remedy.command is not None]
+        for name_of, values in map(parsed, commands):
+            if name_of in ("", "plan"):
+                # The values themselves, as the headless run reads them.
+                parse_choices({key: value for key, value in values.items() if key not in ("verbose", "version")})
+        if name == "a run" and cause != "deepspeed_mismatch":
+            assert any(" runs resume " in command or command.endswith("--yes") for command in commands), commands
+
+
+@each(
+    ("micro", "accumulation", "smaller"),
+    [(6, 8, (3, 16)), (8, 1, (4, 2)), (5, 8, (2, 20)), (7, 3, (3, 7)), (2, 1, (1, 2)), (1, 8, None), (None, 8, None)],
+)
+def test_half_the_micro_batch_is_the_same_batch(micro, accumulation, smaller) -> None:
+    assert smaller_batch(Settings(micro_batch=micro, accumulation=accumulation)) == smaller
+
+
+def test_the_numbers_are_those_of_the_run() -> None:
+    remedy = remedies_for("cuda_oom", PLACES["a run"])[0]
+    assert remedy.command == (
+        "trainwiz --profile cpu-demo --model esm2-tiny --set training.max_steps=40 --micro-batch 3 --accumulation 16 --yes"
+    )
+    _, values = parsed(remedy.command)
+    options = {key: value for key, value in values.items() if key != "version"}
+    plan = plan_run(parse_choices(options).request)
+    assert (plan.batch.micro_batch, plan.batch.accumulation) == (3, 16)
+    assert plan.config.value("training.max_steps") == 40

@@ -1,7 +1,5 @@
 """Every saying is diagnosed as what it means, however it is dressed up or damaged; what was survived is no cause."""
 
-from __future__ import annotations
-
 import io
 import json
 import random
@@ -40,14 +38,12 @@ def test_a_saying_means_its_cause_also_behind_a_long_healthy_part(name: str) -> 
     assert all(proof.line is not None and proof.line > 120 for proof in found.evidence) or cause == "unknown"
 
 
-def test_each_cause_has_sayings_and_one_is_found_behind_very_much() -> None:
+def test_each_cause_has_sayings_and_one_is_found_behind_very_much(tmp_path: Path) -> None:
     assert {cause for cause, _ in SAYINGS.values()} == set(CAUSES)
     assert len(SAYINGS) >= 90
-    assert of(HEALTHY * 150 + SAYINGS["torch 2 OOM"][1]).evidence[0].line == 150 * 40 + 4
-
-
-def test_the_last_bytes_of_a_long_log_tell_how_it_ended(tmp_path: Path) -> None:
-    (tmp_path / "a.log").write_text(HEALTHY * 50 + SAYINGS["torch 2 OOM"][1])
+    (tmp_path / "a.log").write_text(HEALTHY * 150 + SAYINGS["torch 2 OOM"][1])
+    assert diagnose(Evidence(log=read_log(tmp_path / "a.log"))).evidence[0].line == 150 * 40 + 4
+    # Its last bytes tell how it ended.
     assert diagnose(Evidence(log=read_log(tmp_path / "a.log", last_bytes=4_000))).cause == "cuda_oom"
 
 
@@ -147,8 +143,6 @@ def test_the_rank_of_a_prefix_and_the_first_of_the_table_is_named(tmp_path: Path
     assert (facts.root_rank, facts.root_line.number) == (1, 4), "lines count from the beginning of the file"
 
 
-# Damaged, mixed and random bytes: always an answer or a refusal, never an exception, never a control character.
-
 TEXTS = [*(text for _, text in SAYINGS.values()), *HARMLESS.values()]
 
 
@@ -160,8 +154,10 @@ def damaged(dice: random.Random) -> bytes:
     return bytes(log)
 
 
-@each("seed", range(150))
+@each("seed", range(60))
 def test_a_damaged_log_gets_an_answer(seed: int) -> None:
+    with pytest.raises(NotALogError):
+        scan_stream(io.BytesIO(random.Random(seed).randbytes(5_000)), "x")
     dice = random.Random(seed)
     data = damaged(dice)
     try:
@@ -176,9 +172,3 @@ def test_a_damaged_log_gets_an_answer(seed: int) -> None:
         assert not [letter for letter in text if unicodedata.category(letter) in ("Cc", "Cf", "Cs")], text
     lines = data.count(b"\n") + 1
     assert all(proof.line is None or 1 <= proof.line <= lines for proof in found.evidence)
-
-
-@each("seed", range(8))
-def test_noise_is_no_text(seed: int) -> None:
-    with pytest.raises(NotALogError):
-        scan_stream(io.BytesIO(random.Random(seed).randbytes(50_000)), "x")

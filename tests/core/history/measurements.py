@@ -1,7 +1,5 @@
 """Measurements made by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -46,25 +44,13 @@ def measurement(**changes: Any) -> Measurement:
     return replace(plain, **changes)
 
 
+ALIKE = (
+    *("task", "micro_batch", "accumulation", "world_size", "length", "precision", "attention", "checkpointing"),
+    *("optimizer", "strategy", "offload", "loss_chunk", "padded", "lora_dropout", "label_smoothing", "clipping"),
+)
+
+
 def measurement_of(work: Workload, **changes: Any) -> Measurement:
     """Of this very work, on the CPU of HERE."""
-    return measurement(
-        model=model_digest(work.model_config),
-        task=work.task,
-        micro_batch=work.micro_batch,
-        accumulation=work.accumulation,
-        world_size=work.world_size,
-        length=work.length,
-        precision=work.precision,
-        attention=work.attention,
-        checkpointing=work.checkpointing,
-        optimizer=work.optimizer,
-        strategy=work.strategy,
-        offload=work.offload,
-        loss_chunk=work.loss_chunk,
-        padded=work.padded,
-        lora_dropout=work.lora_dropout,
-        label_smoothing=work.label_smoothing,
-        clipping=work.clipping,
-        **{"usual_length": work.length, **changes},
-    )
+    same = {name: getattr(work, name) for name in ALIKE}
+    return measurement(model=model_digest(work.model_config), **same, **{"usual_length": work.length, **changes})

@@ -1,14 +1,7 @@
 """Rates of this machine: measured by a real process on this CPU, kept, and renewed with the libraries."""
 
-from __future__ import annotations
-
 import math
-import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,17 +54,14 @@ def test_rates_are_loaded_for_their_device_threads_and_libraries_alone() -> None
     assert kept(newer, 8) == renewed and kept(WITH_TORCH, 8) is None
 
 
-BROKEN = ['"launch_s": 4e-06', '"launch_s": "fast"'], ['"day": "2026-11-26"', '"day": "2026\\u001b"']
-
-
 def test_a_broken_file_is_no_file_and_a_broken_part_no_part() -> None:
     keep_rates(SOME)
     whole = rates_path().read_text()
-    for text in ("", "{", "[]", '{"rates": 3}', whole[:-9], *(whole.replace(*pair) for pair in BROKEN)):
+    broken = whole.replace('"launch_s": 4e-06', '"launch_s": "fast"'), whole.replace('"2026-11-26"', '"2026\\u001b"')
+    for text in ("", "{", "[]", '{"rates": 3}', whole[:-9], *broken):
         rates_path().write_text(text)
         assert kept(WITH_TORCH, 8) is None, text
-    keep_rates(SOME)
-    rates_path().write_text(rates_path().read_text().replace('"rates": [', '"rates": [{"device": 1},'))
+    rates_path().write_text(whole.replace('"rates": [', '"rates": [{"device": 1},'))
     assert kept(WITH_TORCH, 8) == SOME
 
 
@@ -79,30 +69,9 @@ def kept(machine: Machine, threads: int) -> Rates | None:
     return rates_for(kept_rates(machine), machine, "cpu", (), threads)
 
 
-@contextmanager
-def two_busy_programs() -> Iterator[None]:
-    programs = [subprocess.Popen([sys.executable, "-c", "while True: sum(range(10000))"]) for _ in range(2)]
-    try:
-        yield
-    finally:
-        for program in programs:
-            program.kill()
-            program.wait()
-
-
 @pytest.fixture(scope="module")
 def here() -> Machine:
     return probe_machine()
-
-
-def middle_ratio(first: Rates, second: Rates) -> float:
-    """Of the products of both that take long enough to be timed in a second."""
-    known = {(one.rows, one.width): one.flops_per_s for one in first.products if one.format == "fp32"}
-    both = [
-        one for one in second.products if one.format == "fp32" and one.width >= 320 and (one.rows, one.width) in known
-    ]
-    assert len(both) >= 3
-    return statistics.median(one.flops_per_s / known[one.rows, one.width] for one in both)
 
 
 def test_this_cpu_is_measured_and_nothing_is_left(here: Machine, tmp_path: Path) -> None:
@@ -114,21 +83,6 @@ def test_this_cpu_is_measured_and_nothing_is_left(here: Machine, tmp_path: Path)
     assert any(one.rows == 128 and one.format == "fp32" for one in alone.attention)
     assert (product_rate(alone.products, "fp32", 1000, 500) or 0) > 1e8
     assert Rates.from_json(alone.to_json()) == alone
-
-
-@pytest.mark.all
-def test_this_cpu_is_measured_alike_alone_and_beside_busy_programs(here: Machine) -> None:
-    ratios = []
-    # By the clock it would be half of it each time; by processor time what else the machine does may disturb one try.
-    for _ in range(3):
-        alone = measure_rates(here, "cpu", (), 2, limit_s=1.0)
-        with two_busy_programs():
-            beside = measure_rates(here, "cpu", (), 2, limit_s=1.0)
-        assert beside.load > 0.2
-        ratios.append(middle_ratio(alone, beside))
-        if 1 / 1.25 < ratios[-1] < 1.25:
-            break
-    assert 1 / 1.25 < ratios[-1] < 1.25, ratios
 
 
 def test_a_cancelled_measuring_is_a_sentence_and_leaves_no_process(here: Machine) -> None:
@@ -149,11 +103,10 @@ def test_what_cannot_be_measured_is_one_sentence(
     fake_nvml.load_here(monkeypatch)
     for name, value in fake_nvml.environment().items():
         monkeypatch.setenv(name, value)
-    for percent, reason in ((97, r"GPU 0 is busy with other work \(97%\)"), (3, "torch cannot use the GPU")):
-        fake_nvml.write([FakeGpu(utilization=percent)])
-        with_gpu = probe_machine()
-        with pytest.raises(CannotRunError, match=f"not measured: {reason}"):
-            measure_rates(with_gpu, "cuda", with_gpu.visible_gpus, None)
+    fake_nvml.write([FakeGpu(utilization=97)])
+    with_gpu = probe_machine()
+    with pytest.raises(CannotRunError, match=r"not measured: GPU 0 is busy with other work \(97%\)"):
+        measure_rates(with_gpu, "cuda", with_gpu.visible_gpus, None)
     monkeypatch.setattr(module.sys, "executable", "/bin/false")
     with pytest.raises(CannotRunError, match="the process ended without a result"):
         measure_rates(here, "cpu", (), 1)

@@ -1,6 +1,5 @@
-from __future__ import annotations
-
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,19 +69,17 @@ def test_a_finished_run_is_a_measurement(tmp_path: Path) -> None:
 
 
 def test_the_wait_for_data_is_the_mean_of_the_counted_steps(tmp_path: Path) -> None:
+    """A single stall is no wait, and bursts are."""
     rows = [
         line(1, 3.0, data_wait_s=2.5),
         line(3, 1.0, data_wait_s=0.4, own_s=0.7),
         line(4, 1.0, data_wait_s=0.1, own_s=0.6),
     ]
     found = measured(tmp_path, rows, data="0123", workers=2)
-    assert (found.data_wait_s, found.data, found.workers) == (pytest.approx(0.3), "0123", 2)
-    assert found.own_step_s == 0.7
-    # A single stall is no wait, and bursts are.
+    assert (found.data_wait_s, found.data, found.workers, found.own_step_s) == (pytest.approx(0.3), "0123", 2, 0.7)
     for waits, expected in (((0.01,) * 99 + (60.0,), 0.01), ((0.4, 0.0, 0.0, 0.0) * 25, 0.1)):
         rows = [line(step, 1.0, data_wait_s=wait) for step, wait in enumerate((0.0, *waits), start=1)]
-        found = measured(tmp_path, rows, data="0123", workers=2)
-        assert found.data_wait_s == pytest.approx(expected, rel=0.1)
+        assert measured(tmp_path, rows, data="0123").data_wait_s == pytest.approx(expected, rel=0.1)
 
 
 def test_a_run_whose_beginning_is_not_read_has_a_pace_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,24 +105,18 @@ def test_a_run_whose_beginning_is_not_read_has_a_pace_alone(tmp_path: Path, monk
 )
 def test_a_run_that_is_not_what_was_planned_here_says_nothing(tmp_path: Path, changes: dict[str, Any]) -> None:
     run, state = finished(tmp_path, steps(1, 19))
-    assert run_measurement(run, state) is not None
-    for name, value in changes.items():
-        setattr(state, name, value)
-    assert run_measurement(run, state) is None
-    # Nor does a folder that another machine planned.
+    assert run_measurement(run, state) is not None and run_measurement(run, replace(state, **changes)) is None
+    # Nor does a folder that another machine planned, or a broken plan.
     assert run_measurement(*finished(tmp_path, steps(1, 19), machine="cpu:Another CPU:64 cores")) is None
-    # Nor does a broken plan.
     for text in ("{", "[]", '{"planned_measurement": 3}', '{"planned_measurement": {}}'):
-        run, state = finished(tmp_path, steps(1, 19))
         run.plan_json.write_text(text)
         assert run_measurement(run, state) is None
 
 
-@each(("last", "status", "counts"), [(4, "finished", True), (4, "stopped", False), (8, "stopped", True)])
-def test_a_stopped_run_counts_from_some_steps_on(tmp_path: Path, last: int, status: Any, counts: bool) -> None:
-    run, state = finished(tmp_path, steps(1, last))
-    state.status = status
-    assert (run_measurement(run, state) is not None) == counts
+def test_a_stopped_run_counts_from_some_steps_on(tmp_path: Path) -> None:
+    for last, status, counts in ((4, "finished", True), (4, "stopped", False), (8, "stopped", True)):
+        run, state = finished(tmp_path, steps(1, last))
+        assert (run_measurement(run, replace(state, status=status)) is not None) is counts
 
 
 def test_rows_of_an_earlier_attempt_and_broken_lines_do_not_count(tmp_path: Path) -> None:
@@ -136,16 +127,10 @@ def test_rows_of_an_earlier_attempt_and_broken_lines_do_not_count(tmp_path: Path
         lines.write('{"step": 20, "los\n[]\n')
     found = run_measurement(run, state)
     assert found is not None
-    assert (found.steps, found.step_s) == (13, 1.0)
-    assert found.start_s == pytest.approx(16.0 - 1.0 + 2.0)
-
-
-def test_an_evaluation_before_the_first_line_leaves_the_start_open(tmp_path: Path) -> None:
-    rows = [line(step, 1.0) for step in range(5, 20, 5)]
+    assert (found.steps, found.step_s, found.start_s) == (13, 1.0, pytest.approx(17.0))
+    # An evaluation before the first line leaves the start open.
     early = {"time_s": STARTED_S + 13.0, "step": 2, "eval_loss": 1.0}
-    assert measured(tmp_path, [early, *rows]).start_s is None
-    later = {**early, "step": 6, "time_s": STARTED_S + 16.5}
-    assert measured(tmp_path, [rows[0], later, *rows[1:]]).start_s is not None
+    assert measured(tmp_path, [early, *(line(step, 1.0) for step in range(5, 20, 5))]).start_s is None
 
 
 def test_what_grew_in_an_evaluation_is_not_the_peak_of_training(tmp_path: Path) -> None:

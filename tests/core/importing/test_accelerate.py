@@ -1,7 +1,6 @@
 """accelerate files of all ages -> values of a run, and a place in the report for every key."""
 
-from __future__ import annotations
-
+import json
 from typing import Any
 
 import yaml
@@ -110,3 +109,131 @@ def test_words_and_lines_of_yaml_and_json() -> None:
     assert imported.values["engine.processes"] == 4 and set(codes(imported)) == {"contradiction"}
     text = '{"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", "fp16": true}'
     assert gather.read(text, "default_config.json").values["engine.precision"] == "fp16"
+
+
+# DeepSpeed JSON, with comments too -> values of a run, and a place in the report for every key.
+
+
+def read_json(**settings: Any) -> Imported:
+    return gather.read(json.dumps({"zero_optimization": {"stage": 2}, **settings}, indent=1), "ds.json")
+
+
+def zero(**section: Any) -> dict[str, Any]:
+    return {"zero_optimization": section}
+
+
+CPU = {"device": "cpu", "pin_memory": True}
+
+
+@each(("settings", "values"), [
+    (zero(stage=0), {"engine.strategy": "ddp"}), (zero(stage=1), {"engine.strategy": "zero1"}),
+    ({"zero_optimization": False, "train_batch_size": 4}, {"engine.strategy": "ddp", "batch.target_samples": 4}),
+    ({"zero_optimization": True}, {"engine.strategy": "zero1"}),
+    (zero(stage=2, offload_optimizer=CPU), {"engine.strategy": "zero2", "engine.offload": "optimizer"}),
+    (zero(stage=2, cpu_offload=True), {"engine.strategy": "zero2", "engine.offload": "optimizer"}),
+    (zero(stage=3, offload_optimizer=CPU, offload_param=CPU), {"engine.strategy": "zero3", "engine.offload": "all"}),
+    (zero(stage=3, cpu_offload_params=True, cpu_offload=True), {"engine.strategy": "zero3", "engine.offload": "all"}),
+    (zero(stage=2, cpu_offload=False), {"engine.strategy": "zero2"}),
+    (zero(stage=2, offload_optimizer={"device": "nvme", "nvme_path": "/x"}), {"engine.strategy": "zero2"}),
+    (zero(stage=1, offload_param=CPU), {"engine.strategy": "zero1"}),
+    ({"fp16": {"enabled": True}}, {"engine.strategy": "zero2", "engine.precision": "fp16"}),
+    ({"bfloat16": {"enabled": True}}, {"engine.strategy": "zero2", "engine.precision": "bf16"}),
+    ({"fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}}, {"engine.strategy": "zero2"}),
+    ({"fp16": {"enabled": False}}, {"engine.strategy": "zero2", "engine.precision": "fp32"}),
+    ({"fp16": {"enabled": False}, "bf16": {"enabled": "auto"}}, {"engine.strategy": "zero2"}),
+    ({"fp16": {"enabled": True}, "bf16": {"enabled": False}}, {"engine.strategy": "zero2", "engine.precision": "fp16"}),
+    # Two halves contradict, and neither is taken.
+    ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, {"engine.strategy": "zero2"}),
+])  # fmt: skip
+def test_sharding_offload_and_precision(settings: dict[str, Any], values: dict[str, Any]) -> None:
+    imported = read_json(**settings)
+    assert imported.values == values
+    assert imported.unknown == []
+
+
+def test_optimizer_and_scheduler() -> None:
+    decay = {"warmup_max_lr": 2e-5, "warmup_num_steps": 100, "total_num_steps": 1000, "warmup_type": "linear"}
+    imported = read_json(
+        optimizer={"type": "AdamW", "params": {"lr": 2e-5, "betas": [0.9, 0.95], "eps": "1e-8", "weight_decay": 0.1}},
+        scheduler={"type": "WarmupDecayLR", "params": decay},
+    )
+    assert imported.values == {
+        "engine.strategy": "zero2", "engine.optimizer": "adamw_torch", "training.learning_rate": 2e-5,
+        "training.adam_beta1": 0.9, "training.adam_beta2": 0.95, "training.adam_epsilon": 1e-8, "training.weight_decay":
+        0.1, "training.schedule": "linear", "training.warmup": 100.0, "training.max_steps": 1000,
+    }  # fmt: skip
+    assert not codes(imported, "warning")
+    # The scheduler overrules the optimizer.
+    overruled = read_json(
+        optimizer={"type": "Adam", "params": {"lr": 1e-3}},
+        scheduler={"type": "WarmupLR", "params": {"warmup_max_lr": 5e-5}},
+    )
+    assert overruled.values["training.learning_rate"] == 5e-5
+    assert codes(overruled, "warning") == ["contradiction"]
+    assert "optimizer.params.lr" in names(overruled.dropped)
+    # The cosine ends at a share of the peak.
+    cosine = read_json(
+        optimizer={"type": "AdamW", "params": {"lr": 1e-4}},
+        scheduler={"type": "WarmupCosineLR", "params": {"cos_min_ratio": 0.1, "total_num_steps": 10}},
+    )
+    assert cosine.values["training.final_learning_rate"] == 1e-5
+    assert cosine.values["training.schedule"] == "cosine"
+
+
+@each(("kind", "params", "where"), [
+    ("Lion", {}, "dropped"), ("PagedAdamW", {}, "dropped"), ("Adam", {"adam_w_mode": False}, "dropped"),
+])  # fmt: skip
+def test_optimizers_that_a_run_does_not_have(kind: str, params: dict[str, Any], where: str) -> None:
+    imported = read_json(optimizer={"type": kind, "params": params})
+    assert "engine.optimizer" not in imported.values
+    assert "optimizer.type" in names(getattr(imported, where))
+    assert codes(imported, "warning") == ["not_offered"]
+
+
+def test_the_batch_that_no_number_of_gpus_makes_true() -> None:
+    imported = read_json(train_batch_size=104, train_micro_batch_size_per_gpu=8, gradient_accumulation_steps=3)
+    assert imported.values["batch.micro_batch_size"] == 8
+    assert "batch.target_samples" not in imported.values
+    assert codes(imported, "warning") == ["contradiction"]
+    fine = read_json(train_batch_size=96, train_micro_batch_size_per_gpu=8, gradient_accumulation_steps=3)
+    assert fine.values["batch.target_samples"] == 96
+    assert not codes(fine, "warning")
+
+
+@each(("settings", "code"), [
+    (zero(stage=3, fp16={"enabled": True}), "misplaced"), (zero(stage=3, fp16={"enabled": "auto"}), "misplaced"),
+    ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, "contradiction"),
+    (zero(stage=1, offload_param=CPU), "contradiction"), (zero(offload_optimizer=CPU), "missing_setting"),
+    (zero(stage=2, offload_optimizer={"device": "cuda"}), "bad_value"),
+    ({"scheduler": {"type": "OneCycle"}}, "not_offered"),
+])  # fmt: skip
+def test_what_is_said(settings: dict[str, Any], code: str | None) -> None:
+    assert codes(read_json(**settings), "warning")[:1] == ([code] if code else [])
+
+
+COMMENTED = """{
+    // Chinese: 阶段
+    "zero_optimization": {
+        "stage": 2,  # inline
+        /* a block
+           of lines */
+        "offload_optimizer": {"device": "cpu",},
+    },
+    "train_micro_batch_size_per_gpu": 4, // with "quotes" and { braces
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "note": "http://a#b /* no comment */"}},
+}
+"""
+
+
+def test_comments_and_idle_commas() -> None:
+    imported = gather.read(COMMENTED, "ds.jsonc")
+    assert imported.values["engine.offload"] == "optimizer"
+    assert imported.values["training.learning_rate"] == 1e-5
+    assert imported.place_of("engine.offload") == "ds.jsonc:7"
+    assert imported.place_of("batch.micro_batch_size") == "ds.jsonc:9"
+    assert {one.name: one.value for one in imported.dropped}["optimizer.params.note"] == "http://a#b /* no comment */"
+    # A key that stands twice is told.
+    text = '{\n "zero_optimization": {"stage": 1},\n "gradient_clipping": 1,\n "gradient_clipping": 2\n}'
+    imported = gather.read(text, "ds.json")
+    assert imported.values["training.max_grad_norm"] == 2.0
+    assert codes(imported, "warning") == ["contradiction"]

@@ -1,11 +1,12 @@
 """Launch commands of every launcher, with what people put in front of and behind them."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import itertools
 import json
+import shutil
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from trainwiz.core.importing import command_line
 from trainwiz.core.importing.engine_names import FLAGS
 from trainwiz.core.importing.engines import engine_values
 from trainwiz.core.importing.report import Imported
+from trainwiz.core.importing.shell import Script
 
 from tests.core.importing.told import codes, unknown
 from tests.each import each
@@ -179,17 +181,10 @@ def test_flags_are_those_of_the_installed_launchers(package: str, file: str) -> 
      {"engine.nodes": 2, "engine.processes": 4, "engine.strategy": "ddp"}),
     ("CUDA_VISIBLE_DEVICES=0,1 axolotl train a.yaml",
      {"engine.processes": 2, "engine.strategy": "ddp", "engine.gpus": ["0", "1"]}),
-    ("NNODES=$N llamafactory-cli train a.yaml", {}),
-    ("NNODES=2 axolotl train a.yaml", {}),
+    ("NNODES=$N llamafactory-cli train a.yaml", {}), ("NNODES=2 axolotl train a.yaml", {}),
 ])  # fmt: skip
 def test_processes_of_programs_that_start_them_by_themselves(command: str, expected: dict[str, Any]) -> None:
     assert engine_values(read(command).setup) == expected
-
-
-def test_what_other_programs_call_their_settings() -> None:
-    axolotl = read("axolotl train c.yml --learning-rate 1e-4 --micro-batch-size 2 --sequence-len 512")
-    assert [one.path for one in axolotl.references] == ["c.yml"]
-    assert axolotl.values["batch.micro_batch_size"] == 2 and axolotl.values["batch.sequence_length"] == 512
 
 
 @each("command", ["trl sft", "accelerate launch trl/scripts/sft.py"])
@@ -226,13 +221,67 @@ def test_the_header_of_a_job_says_what_its_variables_are() -> None:
     assert (decided["engine.nodes"], decided["engine.processes"]) == (2, 4)
 
 
-def test_a_command_of_a_script_of_trl_has_its_defaults_and_options_as_json() -> None:
-    command = "accelerate launch examples/sft_gpt_oss.py --model_name_or_path o/m --dataset_name o/d --use_peft "
-    schedule = "--lr_scheduler_type cosine_with_min_lr --lr_scheduler_kwargs '{\"min_lr_rate\": 0.1}'"
-    imported = read(command + schedule)
-    found = {**imported.defaults, **imported.values}
-    assert found["task"] == "causal-lm" and found["training.final_learning_rate"] == 2e-6
-    assert found["training.learning_rate"] == 2e-5 and found["batch.sequence_length"] == 1024
-    assert (found["peft.rank"], found["peft.alpha"], found["peft.dropout"]) == (16, 32, 0.05)
-    images = read(command.replace("sft_gpt_oss", "sft_vlm"))
-    assert "task" not in images.values
+# Words of shell scripts: the same as bash makes of them, where a shell could know them.
+
+
+SCRIPTS = [
+    "show a b  c", "show 'a b' \"c d\" e\\ f ''", "show a\\\n  b \\\n c", "show a # b\nshow c#d",
+    "X=1; show $X ${X}0 '$X' \"$X\"", "A='--lr 1e-4  --x 2'\nshow $A \"$A\" z",
+    'show ${NOT_SET_HERE:-x y} "${NOT_SET_HERE:-x y}" ${NOT_SET_HERE-7}', 'E=\nshow a $E b "$E" c',
+    "show a >/dev/null; show b 2>&1 | cat; show c &> /dev/null", "show x && show y || show z",
+    "export Q=5 R=6\nshow $Q$R", "show a --x=\"1 2\"",
+    "if true; then show yes; fi\nfor i in 1; do show loop; done", "{ show in; }\n( show sub )",
+    'show "a\\"b\\$c" \'d"e\'', "A=1 B=2 show c", 'P="--nodes 2 \\\n --gpus 4"\nshow $P',
+]  # fmt: skip
+
+
+@each("script", SCRIPTS)
+def test_words_are_those_of_bash(script: str) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("no bash here to compare with")
+    define = "exec 3>&1; show() { printf '%s\\0' \"$@\" >&3; printf '\\n\\0' >&3; }\n"
+    run = subprocess.run([bash, "-c", define + script], capture_output=True, timeout=600, check=False)
+    expected = [line.split("\0")[:-1] for line in run.stdout.decode().split("\n\0") if line]
+    found = [
+        [word.text for word in command.words[1:]]
+        for command in Script(script).commands
+        if command.words[0].text == "show" and not (" || show z" in script and command.words[1].text == "z")
+    ]
+    assert found == expected
+    assert all(word.known for command in Script(script).commands for word in command.words)
+
+
+def words(script: str) -> list[tuple[str, bool]]:
+    return [(word.text, word.known) for word in Script(script).commands[-1].words]
+
+
+def test_what_only_a_shell_could_know_stays_as_it_is_written() -> None:
+    unknown = ["$RANK", "$(nproc)", "`date`", "<MODEL>", "c_{a,b}.yaml", "$@", "x$Y"]
+    assert words('run $RANK $(nproc) `date` <MODEL> c_{a,b}.yaml "$@" x$Y') == [
+        ("run", True), *((word, False) for word in unknown)
+    ]  # fmt: skip
+    # The known part of a variable is split; one that branches set differently is not known.
+    assert words('ARGS="--n $(nproc) --m 2"\nrun $ARGS') == [
+        ("run", True), ("--n", True), ("$(nproc)", False), ("--m", True), ("2", True)
+    ]  # fmt: skip
+    assert words("if x; then N=1; else N=2; fi\nrun $N") == [("run", True), ("$N", False)]
+    assert words("if x; then N=1; else N=1; fi\nrun $N") == [("run", True), ("1", True)]
+
+
+HOSTILE = {
+    "doubled text": "A=xx\n" + 'A="$A$A"\n' * 80 + "run $A",
+    "sums in sums": "run " + "$((" * 17_000,
+    "brackets": "run " + "(" * 7_000,
+    "defaults in defaults": "run " + "${A:-" * 500 + "}" * 500, "long word": "run '" + "x" * 100_000,
+    "half-open variables": "run " + "${a" * 20_000, "commas in braces": "run {" + "," * 100_000,
+    "many words": "run" + " x" * 33_000,
+}  # fmt: skip
+
+
+@each("script", HOSTILE.values())
+def test_a_hostile_script_costs_little(script: str) -> None:
+    start = time.process_time()
+    Script(script)
+    # 0.2 s on a quiet machine for the longest.
+    assert time.process_time() - start < 5

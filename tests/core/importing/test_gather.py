@@ -1,8 +1,7 @@
 """Which reader a text is for, what is pasted, and one sentence for all that is none of the kinds."""
 
-from __future__ import annotations
-
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trainwiz.core.importing import gather
@@ -10,6 +9,7 @@ from trainwiz.core.importing.gather import (
     COMMAND,
     FALLBACK,
     PASTED,
+    Text,
     decoded,
     import_together,
     name_after,
@@ -17,7 +17,7 @@ from trainwiz.core.importing.gather import (
     text_of,
     texts_of_pasted,
 )
-from trainwiz.core.importing.report import NotImportable
+from trainwiz.core.importing.report import Imported, NotImportable
 from trainwiz.core.language import use_language
 
 from tests.each import each
@@ -40,9 +40,13 @@ def test_by_what_it_holds(text: str, kind: str) -> None:
     assert gather.read(text, "file").kind == kind
 
 
+ALIASES = "\n".join(
+    ["a: &a [x, x]", *(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in ("ab", "bc", "cd", "de", "ef", "fg"))]
+)
 REFUSED = [
     ("a.yaml", "", "is empty"), ("a.yaml", "hello world", "contains no settings"), ("a.yaml", "[1, 2]", "contains no settings"),
-    ("a.yaml", "color: red\n", "cannot be imported"), ("a.yaml", "a: [1", "line 1: this is not valid YAML"),
+    ("a.yaml", 'distributed_type: NO\nx: !!python/object/apply:os.system ["exit 1"]\n', "line 2"),
+    ("a.yaml", ALIASES, "aliases"), ("a.yaml", "color: red\n", "cannot be imported"), ("a.yaml", "a: [1", "line 1: this is not valid YAML"),
     ("a.yaml", "name: x\nvalues:\n  task: causal-lm\n", "--profile"),
     ("a.yaml", "num_machines: 1\nnum_processes: 2\n", "no `distributed_type`"),
     ("a.yaml", "compute_environment: AMAZON_SAGEMAKER\ndistributed_type: 'NO'\nec2_instance_type: x\n", "SageMaker"),
@@ -65,9 +69,7 @@ REFUSED = [
     *((COMMAND, command, "cannot be imported") for command in ("ls -l", "pip install torch", "accelerate config")),
     # What only holds or names a command.
     ("pyproject.toml", '[tool.poetry.dependencies]\npython = "^3.9"\ndeepspeed = "*"\n', "cannot be imported. Supported kinds"),
-    ("notes.txt", 'python = "^3.9"\n', "does not start a training"), ("setup.cfg", "[deepspeed]\nzero = 2\n", "cannot be imported"),
     ("requirements.txt", "torch>=2.1\naccelerate\ndeepspeed\ntrl\n", "does not start a training"),
-    ("Dockerfile", "FROM x\nRUN pip install transformers accelerate deepspeed trl\n", "does not start a training"),
     ("sub/Makefile", "train:\n\ttorchrun --nproc_per_node=2 train.py\n", "cannot be imported"),
     ("README.md", "Start it:\n\n```bash\ntorchrun train.py --learning_rate 1e-4\n```\n", "cannot be imported"),
     ("run.sh", "cat <<EOF > ds.json\n{}\nEOF\ndeepspeed train.py\n", "among other text"),
@@ -81,16 +83,6 @@ def test_what_cannot_be_imported_is_refused_in_one_sentence(file: str, text: str
     (finding,) = caught.value.findings
     assert said in finding.message and "\n" not in finding.message
     assert finding.message.startswith(file)
-
-
-def test_nothing_of_a_yaml_file_is_built_or_run_and_aliases_that_stand_for_billions_are_refused() -> None:
-    evil = 'distributed_type: NO\nx: !!python/object/apply:os.system ["exit 1"]\n'
-    with pytest.raises(NotImportable, match="line 2"):
-        gather.read(evil, "a.yaml")
-    lines = ["a: &a [x, x, x, x, x, x, x, x, x, x]"]
-    lines += [f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]" for old, new in zip("abcdefgh", "bcdefghi", strict=True)]
-    with pytest.raises(NotImportable, match="aliases"):
-        gather.read("\n".join(lines), "a.yaml")
 
 
 def test_files_as_windows_writes_them_and_what_is_no_text() -> None:
@@ -107,8 +99,6 @@ def test_arguments_that_are_neither_file_nor_command(argument: str) -> None:
         text_of(argument)
     assert len(caught.value.findings) == 1
 
-
-# What is typed or pasted into a box: paths first, then a text.
 
 YAML = "distributed_type: MULTI_GPU\nnum_processes: 2\n"
 
@@ -134,23 +124,6 @@ def test_lines_that_name_files(tmp_path: Path) -> None:
         assert text.text == Path("a.yaml" if "a.yaml" in line else "two words.json").read_text(), line
     for nothing in ("", " \n\t\n", "\x07\x1b[31m"):
         assert texts_of_pasted(pasted_text(nothing)) == []
-
-
-@pytest.mark.usefixtures("here")
-def test_files_first_then_a_text_that_keeps_its_lines() -> None:
-    merged = import_together(
-        texts_of_pasted('a.yaml\n"two words.json"\n\naccelerate launch \\\n  --num_processes 4 train.py')
-    )
-    assert [part.kind for part in merged.parts] == ["accelerate", "deepspeed", "launch_command"]
-    assert merged.values["engine.processes"] == 4
-    assert merged.place_of("engine.processes") == f"{PASTED}:5"
-
-
-@pytest.mark.usefixtures("here")
-def test_code_may_be_indented_as_a_whole() -> None:
-    merged = import_together(texts_of_pasted("\n    args = TrainingArguments(\n        learning_rate=3e-4,\n    )\n"))
-    assert merged.values["training.learning_rate"] == 3e-4
-    assert merged.place_of("training.learning_rate") == f"{PASTED}:3"
 
 
 def test_lines_of_a_terminal_end_in_carriage_returns_and_what_hides_goes() -> None:
@@ -180,3 +153,111 @@ def test_a_command_gives_its_script_as_a_name_and_a_pasted_file_has_none() -> No
 @pytest.mark.usefixtures("here")
 def test_refusals_are_one_sentence(text: str, said: str) -> None:
     assert said in refused(text)
+
+
+# Several files and commands together: who wins, and a finding for what they say differently.
+
+
+LAUNCHED = """compute_environment: LOCAL_MACHINE
+distributed_type: MULTI_GPU
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+"""
+ZERO = """distributed_type: DEEPSPEED
+deepspeed_config:
+  deepspeed_config_file: ds.json
+num_processes: 4
+"""
+DEEPSPEED = '{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2}'
+SOURCE = """from transformers import TrainingArguments
+args = TrainingArguments("out", per_device_train_batch_size=4, gradient_accumulation_steps=8, fp16=True)
+"""
+
+
+def together(folder: Path, *texts: tuple[str, str]) -> Imported:
+    return import_together([Text(name, text, folder) for name, text in texts])
+
+
+def found(merged: Imported, code: str) -> list[tuple[str, str]]:
+    return [(one.severity, one.message) for one in merged.findings if one.code == code]
+
+
+def test_the_command_overrides_the_file_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(LAUNCHED)
+    merged = together(tmp_path, ("command", "accelerate launch --config_file a.yaml --num_processes 4 x.py"))
+    assert [part.kind for part in merged.parts] == ["launch_command", "accelerate"]
+    assert merged.values["engine.processes"] == 4
+    assert merged.values["engine.precision"] == "bf16"
+    ((severity, message),) = found(merged, "contradiction")
+    assert severity == "note"
+    assert "a.yaml:5" in message and "8" in message
+    assert ("num_processes", 8) in [(one.name, one.value) for one in merged.dropped]
+
+
+def test_the_machines_of_the_command_share_the_processes_of_the_file(tmp_path: Path) -> None:
+    merged = together(tmp_path, ("a.yaml", LAUNCHED), ("command", "accelerate launch --num_machines 2 x.py"))
+    assert (merged.values["engine.processes"], merged.values["engine.nodes"]) == (4, 2)
+    assert ("num_processes", 4) in [(one.name, one.set_to) for one in merged.mapped]
+
+
+def test_the_trainer_decides_the_batch_and_deepspeed_the_stage(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(DEEPSPEED)
+    merged = together(tmp_path, ("a.yaml", ZERO), ("x.py", SOURCE))
+    assert merged.values["engine.strategy"] == "zero3"
+    assert merged.values["batch.gradient_accumulation_steps"] == 8
+    assert merged.values["batch.target_samples"] == 4 * 8 * 4
+    assert len(found(merged, "contradiction")) == 1
+    merged = together(tmp_path, ("a.yaml", LAUNCHED), ("x.py", SOURCE))
+    ((severity, message),) = found(merged, "contradiction")
+    assert (merged.values["engine.precision"], severity) == ("fp16", "warning") and "x.py:2" in message
+    # A launcher that names no stage says nothing against the file.
+    launcher = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 2\n"
+    stage = '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}'
+    merged = together(tmp_path, ("a.yaml", launcher), ("ds.json", stage))
+    assert merged.values["engine.strategy"] == "zero3" and found(merged, "contradiction") == []
+
+
+def test_the_batch_of_deepspeed_must_be_that_of_the_processes(tmp_path: Path) -> None:
+    for total in (64, 128):
+        text = DEEPSPEED.replace("}, ", f'}}, "train_batch_size": {total}, ', 1)
+        (tmp_path / "ds.json").write_text(text)
+        merged = together(tmp_path, ("a.yaml", ZERO.replace("4", "8")))
+        assert merged.values["batch.target_samples"] == 64
+        assert bool(found(merged, "contradiction")) is (total != 64)
+    # Alone it says how many there are.
+    assert together(tmp_path, ("ds.json", text)).values["engine.processes"] == 16
+
+
+def test_files_that_are_named_and_are_not_here_broken_or_read_already(tmp_path: Path) -> None:
+    merged = together(tmp_path, ("a.yaml", ZERO))
+    assert "engine.strategy" not in merged.values and found(merged, "missing_file")
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {')
+    merged = together(tmp_path, ("a.yaml", ZERO))
+    assert merged.values["engine.processes"] == 4
+    assert "ds.json" in found(merged, "broken_file")[0][1]
+    (tmp_path / "a.yaml").write_text(ZERO.replace("ds.json", "a.yaml"))
+    assert len(together(tmp_path, ("a.yaml", (tmp_path / "a.yaml").read_text())).parts) == 1
+
+
+@each(("key", "value"), [("train_micro_batch_size_per_gpu", -4), ("gradient_accumulation_steps", 10**9)])
+def test_values_that_no_run_can_have_are_kept_as_unknown(key: str, value: Any, tmp_path: Path) -> None:
+    merged = together(tmp_path, ("ds.json", f'{{"zero_optimization": {{"stage": 2}}, "{key}": {value}}}'))
+    assert merged.values == {"engine.strategy": "zero2"}
+    assert [one.name for one in merged.unknown] == [key]
+    assert [severity for severity, _ in found(merged, "bad_value")] == ["warning"]
+
+
+@each(("command", "said"), [
+    ("CUDA_VISIBLE_DEVICES=0,1,2 python {}", "8 x 3 = 24"), ("python {}", "16 with 4"),
+    ("CUDA_VISIBLE_DEVICES=1 python {}", None), ("CUDA_VISIBLE_DEVICES='' python {}", None),
+    ("CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 2 {}", None), ("accelerate launch {}", None),
+    ("srun python {}", None),
+])  # fmt: skip
+def test_plain_python_on_several_gpus_is_data_parallel(command: str, said: str | None, tmp_path: Path) -> None:
+    arguments = "train.py --per_device_train_batch_size 4 --gradient_accumulation_steps 2"
+    messages = [message for _, message in found(together(tmp_path, ("c", command.format(arguments))), "data_parallel")]
+    assert all("DataParallel" in message for message in messages)
+    assert len(messages) == (1 if said else 0)
+    # Where GPUs are named each gets a process, so the batch of a step is that of all of them.
+    assert said is None or said in messages[0] or "4 x GPUs" in messages[0] or "8 x GPUs" in messages[0]

@@ -1,7 +1,5 @@
 """Arguments of the Trainer in Python source: read from its syntax tree, and never run."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

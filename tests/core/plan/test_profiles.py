@@ -1,6 +1,7 @@
 """Profiles in the plan: on their own card, on others, in a smoke run; their guides, and their reasons."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -12,12 +13,11 @@ from trainwiz.core.estimate.time import COMPILED_START, HIDDEN_TRIPS, PCIE
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.words import duration_of, size_of
 from trainwiz.core.plan.workload import host_needs
 from trainwiz.core.profile import list_profiles, load_as_written, load_profile
 from trainwiz.core.profile.profile import CARD, CAUSES, Profile, ProfileHardware
 
-from tests.core.plan.machines import GIB, codes, config, finding, machine, plan, real
+from tests.core.plan.machines import codes, config, finding, machine, plan, real
 from tests.each import each
 
 GPU_PROFILES = [
@@ -28,14 +28,11 @@ PLAIN = [name for name in GPU_PROFILES if not name.endswith("-guide") and f"{nam
 """Those that are the nearest plan to a guide; the others are solved, and tested in tests/core/profile/test_solved.py."""
 
 
+@cache
 def plan_of(name: str) -> Plan:
     profile = load_as_written(name)
-    wanted = profile.hardware
-    own = catalogue_machine(
-        gpu=wanted.gpu, num_gpus=wanted.num_gpus, ram_bytes=wanted.ram_bytes, cpu_cores=wanted.cpu_cores
-    )
-    config = build_config(profile, {})
-    return make_plan(own, config, model=load_models()[config.model.name], data=None, profile=profile)
+    here = {name: getattr(profile.hardware, name) for name in ("gpu", "num_gpus", "ram_bytes", "cpu_cores")}
+    return plan(catalogue_machine(**here), build_config(profile, {}), profile=profile)
 
 
 # What the guides get wrong (that DeepSpeed's file must agree is in tests/core/export): profile -> (code, a part
@@ -53,12 +50,10 @@ WRONG: dict[str, list[tuple[str, str]]] = {
     ],
     "2x2080super-guide": [
         ("claim_batch", "32,768 tokens per step, 1.6% of 2,000,000"),
-        ("claim_batch", "23,040 tokens per step, 1.2% of 2,000,000"),
         ("does_not_fit", "RTX 2080 Super"),
         ("claim_memory", "8 GB is too low"),
     ],
     "3080-10g-guide": [("does_not_fit", "9.7 GiB"), ("claim_memory", "9.7 GiB, before any activation")],
-    "3080-12g-guide": [("does_not_fit", "9.7 GiB"), ("claim_memory", "9.7 GiB, before any activation")],
     "4080s-guide": [
         ("does_not_fit", "logits 17.6"),
         ("claim_memory", "14-15 GB is too low"),
@@ -73,6 +68,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("claim_batch", "256 sequences per step is +33% compared to 192"),
     ],
     "a6000-guide": [("claim_batch", "120 sequences per step, 93.8% of 128")],
+    **{f"lora-r64-{card}-guide": [("does_not_fit", "GiB")] for card in ("3090", "v100", "a100-40g")},
     "lora-r64-4xa100-guide": [("claim_launch", "DataParallel"), ("claim_launch", "has 256 sequences, not 64")],
 }
 
@@ -95,7 +91,7 @@ def test_a_plain_profile_fits_its_own_card_at_its_guides_batch(name: str) -> Non
 @each("name", GUIDES)
 def test_a_guide_hears_what_does_not_hold_and_nothing_else(name: str) -> None:
     assert set(WRONG) <= set(GUIDES)
-    made = plan_of(name)
+    made, name = plan_of(name), name.replace("3080-12g", "3080-10g")
     for code, words in WRONG.get(name, []):
         messages = [one.message for one in made.findings if one.code == code]
         assert any(words in message for message in messages), (code, words, messages)
@@ -111,21 +107,7 @@ def test_a_guide_hears_what_does_not_hold_and_nothing_else(name: str) -> None:
             assert off < 0.01 or "comes closest to the batch size" in one.remedies[0].text
 
 
-@each(
-    ("read", "text", "ends"),
-    [
-        (duration_of, "3,5 to 4 hours", (12600, 14400)),
-        (duration_of, "about 2 days", (172800, 172800)),
-        (duration_of, "half a day", None),
-        (duration_of, "4-3 h", None),
-        (size_of, "14-15 GB", (14 * GIB, 15 * GIB)),
-        (size_of, "much", None),
-    ],
-)
-def test_ranges_as_guides_write_them(read: Any, text: str, ends: tuple[float, float] | None) -> None:
-    assert read(text) == ends
-
-
+@cache
 def on(cards: int, name: str, ram_gib: int = 256, gpu: str | None = None, **changes: Any) -> Plan:
     profile = load_profile(name)
     request = build_config(profile, {key.replace("__", "."): value for key, value in changes.items()})
@@ -133,30 +115,26 @@ def on(cards: int, name: str, ram_gib: int = 256, gpu: str | None = None, **chan
 
 
 def test_a_profile_on_another_number_of_cards() -> None:
-    for name in ("v100-opus", "4080s-guide"):
-        one, four = on(1, name), on(4, name)
-        assert (one.config.engine.strategy, one.batch.world_size) == ("single", 1)
-        assert (four.config.engine.strategy, four.batch.world_size) == ("ddp", 4)
-        assert four.batch.effective_samples == one.batch.effective_samples
+    one, four = on(1, "4080s-guide"), on(4, "4080s-guide")
+    assert (one.config.engine.strategy, one.batch.world_size) == ("single", 1)
+    assert (four.config.engine.strategy, four.batch.world_size) == ("ddp", 4)
+    assert four.batch.effective_samples == one.batch.effective_samples
     # What the user asks for stays.
     assert on(4, "4080s", engine__strategy="single").batch.world_size == 1
-    assert on(4, "4080s", engine__processes=1).batch.world_size == 1
     # The target is kept unless the user counted, and the micro-batch gives way where accumulation alone misses it.
     assert on(3, "2080super").batch.accumulation == 217
     assert on(3, "2080super", batch__gradient_accumulation_steps=651).batch.accumulation == 651
-    for cards, micro, accumulation in ((1, 32, 6), (2, 32, 3), (4, 24, 2), (8, 24, 1)):
+    for cards, micro, accumulation in ((2, 32, 3), (4, 24, 2)):
         batch = on(cards, "3x3080-20g").batch
         assert (batch.micro_batch, batch.accumulation, batch.effective_samples) == (micro, accumulation, 192)
-        assert on(cards, "3x3080-20g", batch__micro_batch_size=32).batch.micro_batch == 32
+    assert on(4, "3x3080-20g", batch__micro_batch_size=32).batch.micro_batch == 32
     # Where nothing is exact the nearest large one is taken.
     batch = on(3, "lora-r64-4xa100").batch
     assert (batch.micro_batch, batch.effective_samples) == (7, 63)
-    assert on(4, "lora-r64-4xa100", engine__processes=3).batch.effective_samples == 63
 
 
 def test_workers_and_host_ram_of_a_profile_elsewhere() -> None:
     assert [on(cards, "2080super").config.data.workers for cards in (1, 4)] == [12, 3]
-    assert "workers" not in codes(on(8, "2080super"))
     assert on(4, "2080super", data__workers=12).config.data.workers == 12
     # Fewer processes are a way out of too little host RAM; fewer workers are as many as RAM and cores hold.
     remedy = finding(on(4, "3x3080-20g", 8), "host_ram").remedies[-1]
@@ -164,7 +142,6 @@ def test_workers_and_host_ram_of_a_profile_elsewhere() -> None:
     assert "host_ram" not in codes(on(4, "3x3080-20g", 8, engine__processes=3))
     # Rows that are not here are held out as of a large set.
     assert (on(1, "2080super").time.evaluation_s or 0) > 3600
-    assert on(1, "2080super", data__validation_rows=0).time.evaluation_s == 0
     # 24 × 5 is the guide's own: 16 × 8 is the batch that it misses.
     remedy = finding(on(1, "a6000-guide"), "claim_batch").remedies[0]
     assert dict(remedy.changes) == {"batch.micro_batch_size": 16, "batch.gradient_accumulation_steps": 8}
@@ -213,18 +190,6 @@ def smoke(gpus: int, here: Any = None, **values: Any) -> Plan:
     return make_plan(target, request, model=load_models()["esm2-tiny"], data=None, profile=profile)
 
 
-def test_in_a_smoke_run_several_gpus_are_two_processes_on_a_cpu() -> None:
-    for gpus, values, processes, strategy in (
-        (3, {}, 2, "ddp"),
-        (4, {"engine__strategy": "zero2"}, 2, "zero2"),
-        (2, {"engine__offload": "optimizer"}, 2, "zero2"),
-        (3, {"engine__strategy": "single"}, 1, "single"),
-    ):
-        made = smoke(gpus, **values)
-        assert made.config.engine.processes == made.batch.world_size == processes, values
-        assert made.config.engine.strategy == strategy and not made.errors, values
-
-
 def test_a_smoke_run_says_what_it_leaves_out() -> None:
     made = smoke(3, real(machine("RTX 3090")), engine__strategy="ddp")
     assert made.config.engine.strategy == "single" and finding(made, "engine_not_exercised").severity == "warning"
@@ -234,10 +199,9 @@ def test_a_smoke_run_says_what_it_leaves_out() -> None:
     assert error.severity == "error" and error.remedies[0].changes == {"engine.precision": "fp32"}
     assert "bf16_unsupported" not in codes(smoke(1, engine__precision="bf16"))
     optimizer = "paged_adamw_8bit"
-    for here in (None, real(machine("RTX 3090"))):
-        made = smoke(1, here, engine__optimizer=optimizer)
-        assert made.config.engine.optimizer == "adamw_torch" and not made.errors
-        assert optimizer in finding(made, "engine_not_exercised").message
+    made = smoke(1, engine__optimizer=optimizer)
+    assert made.config.engine.optimizer == "adamw_torch" and not made.errors
+    assert optimizer in finding(made, "engine_not_exercised").message
     with_it = smoke(1, real(machine("RTX 3090"), bitsandbytes="0.49"), engine__optimizer=optimizer)
     assert with_it.config.engine.optimizer == optimizer and "engine_not_exercised" not in codes(with_it)
 
@@ -250,8 +214,7 @@ def test_the_reason_of_a_value_stands_only_as_long_as_its_cause_is_the_profiles(
     reasons, found = load_profile("2080super").reasons, origins("2080super")
     assert {key: why for key, why in reasons.items() if found[key] == ("profile", why)} == dict(reasons)
     found = origins("2080super", model__name="esm2-8m")
-    for key in ("engine.checkpointing", "engine.offload"):
-        assert found[key] == ("profile", "from the profile, which trains esm2-650m"), key
+    assert found["engine.offload"] == ("profile", "from the profile, which trains esm2-650m")
     assert found["engine.precision"] == ("profile", reasons["engine.precision"]), "the card is the same"
     found = origins("2080super", "RTX 3090")
     assert found["engine.precision"] == ("profile", "from the profile, which is for RTX 2080 Super")

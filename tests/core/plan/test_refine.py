@@ -1,8 +1,6 @@
 """A plan gets better as traces arrive, and stays what it is where they do not."""
 
-import time
 from dataclasses import replace
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -79,31 +77,24 @@ def test_a_problem_is_said_and_remembered() -> None:
     assert len(tracer.asked) == 2
 
 
-@pytest.mark.parametrize("works", ["layers", "full"])
-def test_a_trace_that_fails_beside_one_that_does_not(works: str) -> None:
-    """Of the full one it is said; one by layers is forgotten once the full one is there."""
-
-    def one_alone(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
-        return by_formula(request, tier) if tier == works else TraceProblem("unsupported", "Not so.")
-
-    memory = improved(one_alone, config("esm2-8m", batch__micro_batch_size=8))[0].memory
-    assert ("layer by layer" in memory.basis, memory.waiting) == (
-        (True, "Not so.") if works == "layers" else (False, "")
-    )
-
-
-def test_a_remedy_that_cannot_be_traced_says_nothing_of_the_plan() -> None:
+def test_a_trace_that_fails_beside_one_that_does_not_and_a_remedy_that_cannot_be_traced() -> None:
+    """Of the full one it is said; one by layers is forgotten once the full one is there; of a remedy nothing is said."""
     request = config("esm2-150m", batch__micro_batch_size=8)
     work = Refiner().plan(gathered(request)).work
     assert work is not None
     own = TraceRequest.of(work)
+    for works in (("layers",), ("full",), ("layers", "full")):
 
-    def own_alone(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
-        return by_formula(request, tier) if request == own else TraceProblem("invalid_config", "It cannot be built.")
+        def some(asked: TraceRequest, tier: TraceTier, works: tuple[str, ...] = works) -> TraceAnswer:
+            if asked == own:
+                return by_formula(asked, tier) if tier in works else TraceProblem("unsupported", "Not so.")
+            return TraceProblem("invalid_config", "It cannot be built.")
 
-    plan, tracer = improved(own_alone, request)
-    assert [request == own for request, _ in tracer.asked] == [True, True, False]
-    assert plan.memory.tier == "traced" and not plan.memory.waiting and "model_not_built" not in codes(plan)
+        plan, tracer = improved(some, request)
+        assert ("layer by layer" in plan.memory.basis) is (works == ("layers",))
+        assert plan.memory.waiting == ("Not so." if works == ("layers",) else "")
+        assert "model_not_built" not in codes(plan)
+    assert [asked == own for asked, _ in tracer.asked] == [True, True, False] and plan.memory.tier == "traced"
 
 
 def test_a_worker_that_died_is_asked_again() -> None:
@@ -126,16 +117,12 @@ def test_a_model_that_cannot_be_built_is_a_finding() -> None:
     assert "model_not_built" in {one.code for one in Refiner(tracer).improve(here, lambda _: None).errors}
 
 
-def test_a_worker_that_hangs_is_left_when_the_user_leaves() -> None:
+def test_a_worker_that_hangs_is_left_when_the_user_leaves_or_the_time_is_over() -> None:
     tracer = ScriptedTracer(lambda request, tier: None)
     refiner, what = Refiner(tracer), gathered(config("esm2-8m"))
-    began = time.monotonic()
     plan = refiner.improve(what, lambda _: None, is_cancelled=lambda: bool(tracer.asked))
-    assert plan.memory.tier == "analytic" and tracer.cancelled == [0] and time.monotonic() - began < 5
-
-
-def test_a_limit_ends_it() -> None:
-    plan, _ = improved(lambda request, tier: None, config("esm2-8m"), limit_s=0.1)
+    assert plan.memory.tier == "analytic" and tracer.cancelled == [0]
+    plan = refiner.improve(what, lambda _: None, limit_s=0.1)
     assert plan.memory.tier == "analytic" and "not ready in time" in plan.memory.waiting
 
 
@@ -166,34 +153,3 @@ def test_an_evaluation_that_a_trace_finds_too_large_is_cut() -> None:
     plan, _ = improved(sizes, config("esm2-8m", batch__micro_batch_size=32))
     assert plan.config.batch.eval_micro_batch_size == 8
     assert not codes(plan) & {"evaluation_does_not_fit", "evaluation_tight"}
-
-
-@pytest.mark.real
-@pytest.mark.all
-def test_a_real_tracer() -> None:
-    from trainwiz.core.tracing.worker import TraceWorker
-
-    what = gathered(config("esm2-tiny", batch__micro_batch_size=4, batch__sequence_length=64))
-    with TraceWorker() as worker:
-        plan = Refiner(worker).improve(what, lambda _: None)
-    assert plan.memory.tier == "traced" and "full trace" in plan.memory.basis, plan.memory.waiting
-    formulas = Refiner().plan(what).memory
-    assert plan.memory.allocated_bytes == pytest.approx(formulas.allocated_bytes, rel=0.15)
-
-
-def test_several_plans_at_once() -> None:
-    refiner = Refiner(ScriptedTracer(by_formula))
-    results: dict[int, Plan] = {}
-
-    def search(micro: int) -> None:
-        what = gathered(config("esm2-8m", batch__micro_batch_size=micro))
-        results[micro] = refiner.improve(what, lambda _: None)
-
-    threads = [Thread(target=search, args=(micro,)) for micro in range(1, 7)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(timeout=30)
-    assert {micro: round((one.memory.allocated_bytes - WORKSPACES) / GIB, 3) for micro, one in results.items()} == {
-        micro: 1.0 + 0.5 * micro for micro in range(1, 7)
-    }

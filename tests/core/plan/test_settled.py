@@ -1,6 +1,5 @@
 """What a plan settles where nobody chose, that what somebody chose stays, and that a plan is whole."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -138,7 +137,7 @@ MUST_BE_SETTLED = [
 ]  # fmt: skip
 
 
-@each("gpu", ["RTX 2080 Super", "RTX 3080 10GB", "RTX 3090", "H100 SXM", None])
+@each("gpu", ["RTX 2080 Super", "H100 SXM", None])
 def test_nothing_is_left_to_solve_and_each_choice_has_a_reason(gpu: str | None) -> None:
     for data in (None, rows()):
         made = plan(machine(gpu), config(), data)
@@ -170,17 +169,6 @@ def test_without_a_model_or_of_an_unknown_one_there_is_a_plan_too() -> None:
     assert made.memory.verdict is None and made.config.batch.micro_batch_size == 1
 
 
-def test_the_document_of_a_plan() -> None:
-    made = plan(machine(), config(batch__target_samples=64), rows())
-    document = json.loads(json.dumps(made.to_json()))
-    parts = {"weights", "gradients", "optimizer", "activations", "logits", "temporary", "context"}
-    assert document["memory"]["tier"] == "analytic" and set(document["memory"]["breakdown"]) >= parts
-    assert document["time"]["basis"] == "formula" and document["data"]["rows"] == 200_000
-    # From what to how.
-    order = ["model.name", "batch.target_samples", "batch.micro_batch_size", "engine.precision", "data.workers"]
-    assert [choice.key for choice in made.choices if choice.key in order] == order
-
-
 def of_memory(gpu: str | None = "RTX 3090", **values: Any) -> Plan:
     data = replace(rows(memory=3 * GIB), validation_rows=100_000)
     return plan(machine(gpu), config(**{"training__max_steps": 100, "batch__micro_batch_size": 4, **values}), data)
@@ -202,8 +190,9 @@ def test_memory_of_evaluation_of_several_processes_and_of_checkpoints() -> None:
     assert best == more > kept
 
 
-@each(("count", "ram_gib"), [(1, 16), (2, 20), (4, 16), (4, 24), (8, 48)])
+@each(("count", "ram_gib"), [(2, 20), (4, 16), (4, 24), (8, 48)])
 def test_the_workers_that_are_solved_fit_with_a_reserve(count: int, ram_gib: int) -> None:
+    """RAM and not the cores decides where it is short, and what others hold is not planned with."""
     here, allowed = machine("RTX 3090", count, ram_gib=ram_gib, cores=64), (1 - RESERVE_SHARE) * ram_gib * GIB
     made = plan(here, config(), rows())
     if made.config.data.workers:
@@ -211,16 +200,8 @@ def test_the_workers_that_are_solved_fit_with_a_reserve(count: int, ram_gib: int
     else:
         one_each = plan(here, config(data__workers=1, data__prefetch=1), rows())
         assert (one_each.memory.host_ram_high_bytes or 0) > allowed
-    if count == 4 and ram_gib <= 24:
-        streamed = replace(rows(10_000_000), bytes_in_memory=20 * GIB)
-        made = plan(here, config(data__streaming=True), streamed)
-        assert made.config.data.workers and made.memory.host_ram_bytes <= allowed
-
-
-def test_ram_and_not_the_cores_decides_the_workers_where_it_is_short() -> None:
-    made = plan(SHORT, config(), rows())
-    assert 0 < (made.config.data.workers or 0) < MOST_WORKERS
-    assert "RAM budget 14.4 GiB" in made.config.origin("data.workers").reason
-    # What others hold is not planned with.
-    busy = replace(machine("RTX 3090", 4, cores=64), ram_available_bytes=14 * GIB)
-    assert (plan(busy, config(), rows()).config.data.workers or 0) < MOST_WORKERS
+    if ram_gib == 16:
+        assert 0 < (made.config.data.workers or 0) < MOST_WORKERS
+        assert "RAM budget 14.4 GiB" in made.config.origin("data.workers").reason
+        busy = replace(machine("RTX 3090", 4, cores=64), ram_available_bytes=14 * GIB)
+        assert (plan(busy, config(), rows()).config.data.workers or 0) < MOST_WORKERS

@@ -6,29 +6,18 @@ import pytest
 from trainwiz.core.data.lengths import longest_generation
 from trainwiz.core.data.summary import DataSummary
 
-from tests.core.plan.machines import CAUSAL, CHAT, PAIRS, TEXT, codes, config, finding, machine, plan
+from tests.core.plan.machines import CAUSAL, CHAT, PAIRS, codes, config, finding, machine, plan
 from tests.each import each
-
-
-def causal(**values: Any) -> Any:
-    return config(**CAUSAL, **values)
 
 
 def seq2seq(**values: Any) -> Any:
     return config(**{**PAIRS, **values})
 
 
-def test_joined_texts_have_no_padding() -> None:
-    data = DataSummary(rows=1000, rows_exact=False, lengths=(512,) * 3, length_unit="tokens (estimated)", texts=9000)
-    made = plan(machine(), causal(data__sources=TEXT, batch__target_samples=32), data)
-    assert made.batch.real_tokens == made.batch.effective_tokens == 32 * 512
-    assert "rows_cut" not in codes(made)
-
-
 @each(("asked", "planned", "cut"), [(None, 128, False), (100, 100, False), (200, 200, True)])
 def test_an_answer_shares_its_sequence_with_the_prompt(asked: int | None, planned: int, cut: bool) -> None:
     values = {"data__sources": CHAT, "batch__sequence_length": 256, "evaluation__generate": True}
-    made = plan(machine(), causal(**values, evaluation__generation_length=asked))
+    made = plan(machine(), config(**CAUSAL, **values, evaluation__generation_length=asked))
     assert made.config.evaluation.generation_length == planned
     assert longest_generation(made.config) == min(planned, 128)
     assert ("generation_cut" in codes(made)) is cut
@@ -37,15 +26,6 @@ def test_an_answer_shares_its_sequence_with_the_prompt(asked: int | None, planne
         assert "end at 128 tokens, not 200" in found.message
         fixed = plan(machine(), made.config.with_values(dict(found.remedies[0].changes), "you"))
         assert "generation_cut" not in codes(fixed) and longest_generation(fixed.config) == 200
-
-
-def test_targets_decide_the_memory_of_a_large_vocabulary() -> None:
-    """NLLB-600M at 24 x 256 with checkpointing: 25.7 GiB with 256-token targets, half of it with 64."""
-    values = {"batch__micro_batch_size": 24, "batch__sequence_length": 256, "engine__checkpointing": True}
-    long = plan(machine(), seq2seq(**values, batch__gradient_accumulation_steps=1))
-    short = plan(machine(), seq2seq(**values, batch__gradient_accumulation_steps=1, batch__target_length=64))
-    assert long.memory.allocated_bytes / 2**30 == pytest.approx(25.7, rel=0.02)
-    assert short.memory.allocated_bytes < 0.52 * long.memory.allocated_bytes
 
 
 def test_measured_rows_bound_the_estimate_and_guessed_ones_by_their_bytes() -> None:

@@ -1,19 +1,22 @@
 """Tokens, energy and the origin of the pace in a plan; how often a run saves, evaluates and generates."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.flops import cost_of
 from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.measurement import device_key
+from trainwiz.core.history.measurement import Measurement, device_key
+from trainwiz.core.plan.gather import planned_fields
+from trainwiz.core.plan.loading import SMALL_ROWS
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.times import Counts, count_events
 from trainwiz.core.tracing.request import TraceRequest
 
 from tests.core.history.measurements import measurement_of
-from tests.core.plan.machines import GIB, config, machine, plan, real
+from tests.core.plan.machines import GIB, config, machine, plan, real, rows
 from tests.core.plan.scripted_tracer import traced
 from tests.each import each
 
@@ -26,13 +29,11 @@ def made(here: Machine, **values: object) -> Plan:
 
 
 def test_tokens_energy_and_its_cost() -> None:
-    run = made(machine("RTX 3090"), planning__energy_price_per_kwh=0.4, planning__currency="EUR")
-    assert (
-        run.time.total_tokens == 1000 * run.batch.effective_tokens
-        and run.time.basis_text == "from published runs on similar GPUs"
-    )
-    assert run.time.real_tokens == 1000 * (run.batch.real_tokens or 0) == 1000 * 64 * 200
-    run = run.time
+    whole = made(machine("RTX 3090"), planning__energy_price_per_kwh=0.4, planning__currency="EUR")
+    run = whole.time
+    assert run.total_tokens == 1000 * whole.batch.effective_tokens
+    assert run.basis_text == "from published runs on similar GPUs"
+    assert run.real_tokens == 1000 * (whole.batch.real_tokens or 0) == 1000 * 64 * 200
     assert run.energy_low_kwh and run.energy_high_kwh and run.total_low_s and run.total_high_s
     assert run.energy_high_kwh == pytest.approx((350 + 200) / 0.85 * run.total_high_s / 3.6e6)
     assert run.energy_low_kwh < run.energy_high_kwh
@@ -51,8 +52,8 @@ def test_what_is_not_known_is_not_invented() -> None:
     for here in (machine(None), machine("Apple M2 Max")):
         run = made(here).time
         assert run.total_s is not None and run.energy_low_kwh is None and run.energy_cost_low is None
-    card = machine("RTX 3090").gpus[0]
-    run = made(replace(machine("RTX 3090"), gpus=(replace(card, catalogue_name=None, name="Some card"),))).time
+    card = replace(machine("RTX 3090").gpus[0], catalogue_name=None, name="Some card")
+    run = made(replace(machine("RTX 3090"), gpus=(card,))).time
     assert run.step_s is None and run.total_tokens is not None and run.energy_low_kwh is None
 
 
@@ -113,22 +114,89 @@ def test_counts(values: dict[str, object], expected: Counts) -> None:
 
 @each("every", [None, 7, 20])
 @each("saves", [25, 30, 100])
-@each("epochs", [4.0, 10.0])
 @each("every_epoch", [False, True])
 @each("keep_best", [False, True])
-def test_the_training_does_what_is_counted(
-    every: int | None, saves: int, epochs: float, every_epoch: bool, keep_best: bool
-) -> None:
+def test_the_training_does_what_is_counted(every: int | None, saves: int, every_epoch: bool, keep_best: bool) -> None:
     from trainwiz.core.training.evaluation import EvaluationSchedule
     from transformers import TrainerState
 
-    values = {
-        "evaluation__every_steps": every,
-        "evaluation__every_epoch": every_epoch,
-        "checkpoint__every_steps": saves,
-        "checkpoint__keep_best": keep_best,
-    }
+    values = {"evaluation__every_steps": every, "evaluation__every_epoch": every_epoch,
+              "checkpoint__every_steps": saves, "checkpoint__keep_best": keep_best}  # fmt: skip
     schedule = EvaluationSchedule.of(config(**values), with_saves=keep_best)
-    states = [TrainerState(global_step=step, max_steps=100, epoch=step * epochs / 100) for step in range(1, 101)]
-    done = sum(schedule.due(state, saves=state.global_step % saves == 0) for state in states)
-    assert counts(100, epochs, **values).evaluations == done
+    for epochs in (4.0, 10.0):
+        states = [TrainerState(global_step=step, max_steps=100, epoch=step * epochs / 100) for step in range(1, 101)]
+        done = sum(schedule.due(state, saves=state.global_step % saves == 0) for state in states)
+        assert counts(100, epochs, **values).evaluations == done
+
+
+ON_GPU = real(machine("RTX 3090", 1, cores=6), torch="2.13")
+ON_CPU = real(machine(None, cores=6), torch="2.13")
+SIZES = {"batch__micro_batch_size": 8, "batch__gradient_accumulation_steps": 4}
+DAY = "2026-11-21"
+
+
+def planned(here: Machine, *measured: dict[str, Any], **changes: Any) -> Plan:
+    """With measurements of this very plan, the newest first."""
+    request = config("esm2-8m", **{**SIZES, **changes})
+    alone = plan(here, config("esm2-8m", **SIZES), rows())
+    fields = planned_fields(alone)
+    assert fields is not None
+    plain = {"measured_at": f"{DAY}T10:00:00+00:00", "source": "run", "steps": 9}
+    pace = {"step_s": 2.0, "step_low_s": 2.0, "step_high_s": 2.0}
+    known = tuple(Measurement.from_json({**fields, **plain, **pace, **one}) for one in measured)
+    return plan(here, request, rows(), evidence=Evidence(measurements=known))
+
+
+def workers(made: Plan) -> tuple[int | None, str]:
+    return made.config.data.workers, made.config.origin("data.workers").reason
+
+
+@each(
+    ("here", "measured", "expected", "why"),
+    [
+        # 2 workers load for 2 s what is computed in 1.5: 2.7 of them, and a tenth more.
+        (ON_GPU, {"workers": 2, "data_wait_s": 0.5}, 3, f"run of {DAY} waited 25% of its time (workers: 2); 3 would"),
+        # Of 4 micro-batches it keeps 2 ready and makes 2 in the 0.5 s of waiting: all are ready next time.
+        (ON_GPU, {"workers": 1, "data_wait_s": 0.5, "prefetch": 2}, 1, "25% of its time (workers: 1); 1 would"),
+        (ON_GPU, {"workers": 4, "data_wait_s": 1.8}, 5, "the cores allow 5"),
+        (ON_GPU, {"workers": 2, "data_wait_s": 0.02}, 2, f"with as many workers, the run of {DAY} waited 1%"),
+        (ON_GPU, {"workers": 0, "data_wait_s": 0.02}, 5, "6 cores"),
+        (ON_GPU, {"workers": 3, "loading_s": 0.002}, 1, f"and 500 ms to compute (measured on {DAY}): 1 worker hides"),
+        # Of the 0.5 s of a micro-batch the process itself spent 0.2 on making it.
+        (ON_CPU, {"workers": 0, "loading_s": 0.2}, 1, "200 ms to load and 300 ms to compute"),
+        (ON_CPU, {"workers": 0, "loading_s": 0.01}, 0, "10 ms to load"),
+        (ON_CPU, {"workers": 0, "data_wait_s": 1.2}, 2, "waited 60% of its time (workers: 0); 2 would"),
+        (ON_CPU, {"workers": 0, "data_wait_s": 0.01}, 0, "with as many"),
+    ],
+)
+def test_what_was_measured_leads(here: Machine, measured: dict[str, Any], expected: int, why: str) -> None:
+    found, reason = workers(planned(here, measured))
+    assert found == expected and why in reason
+
+
+def test_the_newest_counts_and_other_rows_or_models_do_not() -> None:
+    newest = {"workers": 3, "data_wait_s": 0.02}
+    assert workers(planned(ON_GPU, newest, {"workers": 2, "data_wait_s": 0.5}))[0] == 3
+    nothing = workers(planned(ON_GPU))
+    for other in ({"data": "another"}, {"model": "another"}, {"length": 64}, {"workers": None}):
+        assert workers(planned(ON_GPU, {**newest, **other})) == nothing
+    assert workers(planned(ON_GPU, newest, data__max_characters=100)) == nothing
+
+
+def test_ram_bounds_it_and_the_users_number_stays() -> None:
+    short = replace(ON_GPU, ram_available_bytes=ON_GPU.ram_total_bytes // 16)
+    found, why = workers(planned(short, {"workers": 1, "data_wait_s": 1.5}))
+    assert found is not None and found < 5 and "RAM budget" in why
+    assert workers(planned(ON_GPU, {"workers": 2, "data_wait_s": 0.5}, data__workers=1))[0] == 1
+
+
+def test_pinned_batches_of_a_whole_step_are_ready_when_it_begins() -> None:
+    many, few = (
+        plan(machine(), config(**{**SIZES, "batch__gradient_accumulation_steps": count}), rows(SMALL_ROWS - 1))
+        for count in (64, 4)
+    )
+    assert (many.config.data.workers, many.config.data.prefetch, few.config.data.prefetch) == (2, 32, 2)
+    why = many.config.origin("data.prefetch").reason
+    assert "its 64 micro-batches" in why and "all are ready" in why
+    long = plan(machine(), config(**SIZES, batch__sequence_length=200_000, data__workers=2), rows(length=100_000))
+    assert long.config.data.prefetch is not None and long.config.data.prefetch <= 2

@@ -1,13 +1,10 @@
 """The profiles that scripts/solve_profiles.py makes: as it makes them, and each one keeps what it promises."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
-from trainwiz.core import language
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config.build import build_config
 from trainwiz.core.hardware.read import catalogue_machine
@@ -17,26 +14,16 @@ from trainwiz.core.profile import Profile, load_as_written
 
 pytest.importorskip("babel", reason="Babel is in the test extra; the command needs it for the catalogue of texts")
 
-from scripts import catalogue, solve_profiles
+from pathlib import Path
+
+from trainwiz.core.plan.gather import NOT_ABOUT_FIT
+from trainwiz.core.profile import diff_profiles, list_profiles, load_profile, validate_profiles
+
+from scripts import solve_profiles
 from scripts.profile_solver import SOLVED_KEYS, Job, MachineRow, read_rows, solve
-from tests.conftest import REPOSITORY
 from tests.each import each
 
-NAMES = [name.removesuffix(".yaml") for name in sorted(solve_profiles.made_before())]
-OFTEN = [
-    "esm2-h100",
-    "esm2-8xa100",
-    "full-t4",
-    "full-4090",
-    "full-2x3090",
-    "full-h100",
-    "full-8xa100",
-    "lora-r64-t4",
-    "lora-r64-l4",
-    "lora-r64-4090",
-    "lora-r64-2x3090",
-    "lora-r64-h200",
-]
+OFTEN = ["esm2-8xa100", "full-t4", "full-2x3090", "lora-r64-l4", "lora-r64-h200"]
 
 
 def plan_of(profile: Profile, **changes: Any) -> Plan:
@@ -54,20 +41,7 @@ def rows() -> tuple[dict[str, MachineRow], dict[str, Job]]:
     return {row.key: row for row in machines}, {job.key: job for job in jobs}
 
 
-def test_every_card_has_its_profiles_and_its_line_on_the_page() -> None:
-    profiles = [load_as_written(name) for name in NAMES]
-    machines, jobs = rows()
-    cards = {(row.gpu, row.num_gpus) for row in machines.values()}
-    assert {(one.hardware.gpu, one.hardware.num_gpus) for one in profiles} == cards and len(cards) == 14
-    assert {one.name.rpartition("-")[0].partition("-")[0] for one in profiles} == {"lora", "full", "esm2", "qlora"}
-    assert all(set(job.models) <= set(load_models()) for job in jobs.values())
-    text = (REPOSITORY / "docs" / "profiles.md").read_text(encoding="utf-8")
-    for row in machines.values():
-        several = f"{row.num_gpus} × " if row.num_gpus > 1 else ""
-        assert f"| {several}{row.gpu} | {row.ram} | {row.cpu_cores} | {row.like} |" in text
-
-
-@pytest.mark.parametrize("name", [one if one in OFTEN else pytest.param(one, marks=pytest.mark.all) for one in NAMES])
+@pytest.mark.parametrize("name", OFTEN)
 def test_a_solved_profile_keeps_its_promises(name: str) -> None:
     profile = load_as_written(name)
     made = plan_of(profile)
@@ -94,20 +68,10 @@ def test_a_solved_profile_keeps_its_promises(name: str) -> None:
     job = next(job for key, job in jobs.items() if name.startswith(key))
     with solve_profiles.spoken("en"):
         solved = solve(machines[name.removeprefix(f"{job.key}-")], job)
-    again = "run: python scripts/solve_profiles.py, and look at what it changed"
-    assert solved and solve_profiles.text_of(solved) == solve_profiles.read(solve_profiles.FOLDER / f"{name}.yaml"), (
-        again
+    text = solve_profiles.read(solve_profiles.FOLDER / f"{name}.yaml")
+    assert solved and solve_profiles.text_of(solved) == text, (
+        "run scripts/solve_profiles.py, and look at what it changed"
     )
-
-
-@pytest.mark.all
-def test_no_file_is_missing_or_left_over_and_its_texts_are_in_every_language() -> None:
-    assert sorted(solve_profiles.texts()) == sorted(solve_profiles.made_before())
-    before = language.language()
-    pairs = solve_profiles.translations()
-    assert language.language() == before
-    known = {catalogue.key_of(one.id): catalogue.translation_of(one) for one in catalogue.read_language("zh") if one.id}
-    assert {text: known.get(text) for text in pairs} == pairs
 
 
 @each(("machine", "changes", "key", "job_changes", "model"), [
@@ -131,15 +95,28 @@ def test_what_is_solved_for_a_row(
         assert "engine.offload" not in solved.values
 
 
-def test_the_command_writes_what_is_missing_and_removes_what_no_row_gives(tmp_path, monkeypatch, capsys) -> None:
-    solved = {"full-t4.yaml": f"{solve_profiles.MADE}\nname: full-t4\n"}
-    for name, value in (("FOLDER", tmp_path), ("texts", lambda: solved), ("translations", dict)):
-        monkeypatch.setattr(solve_profiles, name, value)
-    monkeypatch.setattr(solve_profiles, "translate", lambda pairs: 0)
-    (tmp_path / "gone.yaml").write_text(f"{solve_profiles.MADE}\nname: gone\n")
-    (tmp_path / "by-hand.yaml").write_text("name: by-hand\n")
-    assert solve_profiles.main(["--check"]) == 1
-    assert "gone.yaml" in capsys.readouterr().out and not (tmp_path / "full-t4.yaml").exists()
-    assert solve_profiles.main([]) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {*solved, "by-hand.yaml"}
-    assert solve_profiles.main(["--check"]) == 0
+PLAIN = [
+    *("2080super", "3080-10g", "3080-12g", "2x2080super", "4080s", "v100-opus", "a100-opus", "3x3080-20g", "a6000"),
+    *(f"lora-r64-{card}" for card in ("3090", "v100", "a100-40g", "a100-80g", "4xa100", "h100", "mps")),
+    "lora-r320-a100-80g",
+]
+
+
+def test_all_are_valid_and_there() -> None:
+    assert validate_profiles() == []
+    profiles = list_profiles()
+    by_hand = {one.name for one in profiles if not Path(one.file).read_text().startswith("# Made by scripts/")}
+    guides = {f"{name}-guide" for name in PLAIN}
+    assert by_hand == {"cpu-demo", "3080", "bert-classes-8g", "modernbert-mlm-8g", *PLAIN, *guides}
+    assert profiles[0].name == "cpu-demo" and profiles[0].hardware.gpu is None
+    loaded = {one.name: load_profile(one.name) for one in profiles}
+    assert all(set(one.reasons) <= set(one.values) for one in loaded.values())
+    assert all(loaded[name].hardware == loaded[f"{name}-guide"].hardware for name in PLAIN)
+
+
+@each("name", PLAIN)
+def test_every_change_against_the_guide_has_its_reason(name: str) -> None:
+    assert {finding.code for finding in plan_of(load_profile(name)).errors} <= NOT_ABOUT_FIT
+    changes = diff_profiles(load_profile(f"{name}-guide"), load_profile(name))
+    reasons = load_profile(name).reasons
+    assert changes and [change.key for change in changes if not reasons.get(change.key)] == []

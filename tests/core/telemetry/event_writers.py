@@ -1,7 +1,5 @@
 """Event files as real writers make them, and TensorBoard's own reading of them."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterable, Mapping

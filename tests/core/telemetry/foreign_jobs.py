@@ -1,7 +1,5 @@
 """Jobs that trainwiz did not start: real processes that look, fork, write and end as trainings do."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Advice: each rule on both sides of its limit, and what the record of a run carries."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence
@@ -81,15 +79,11 @@ def pace_of(step_s: float = 2.0, wait: float | None = None) -> Pace:
 
 def trend_of(losses: Sequence[float], every_s: float = 10.0, name: str = "loss") -> LossTrend:
     """The newest row is NOW_S old by nothing."""
-    return metrics_of(losses, every_s, name).trend()
-
-
-def metrics_of(losses: Sequence[float], every_s: float = 10.0, name: str = "loss") -> Metrics:
     metrics, last = Metrics(), len(losses) - 1
     metrics.add_rows(
         {"step": 1 + n, name: loss, "time_s": NOW_S - (last - n) * every_s} for n, loss in enumerate(losses)
     )
-    return metrics
+    return metrics.trend()
 
 
 def on(*others: GpuProcess, **changes: Any) -> dict[str, Any]:
@@ -114,6 +108,10 @@ def stood(after_s: float, trend: LossTrend | None = None, **more: Any) -> dict[s
 
 def losses(values: Sequence[float], name: str = "loss") -> dict[str, Any]:
     return {"loss_trend": trend_of(values, name=name)}
+
+
+def held(reason: str) -> dict[str, Any]:
+    return {"gpus": [card(throttle_reasons=(reason,), clock_mhz=1_500.0, clock_limit_mhz=1_980.0)]}
 
 
 IN_CONTAINER = card(idle_since_s=NOW_S - 240, job_memory_bytes=None, processes=())
@@ -144,6 +142,10 @@ START = [3.0 + 0.01 * index for index in range(20)]
             "62.0 GiB of 64.0 GiB, and 5.0 GiB is swapped out",
         ),
         ("ram_short", host(ram_lasts_s=3 * HOUR, ram_span_s=HOUR), "full in 3 h"),
+        ("heat", held("heat (hardware)"), "1,500 of 1,980 MHz"),
+        ("power_limit", held("power limit"), "1,500 of 1,980 MHz"),
+        ("power_brake", held("hardware slowdown"), "1,500 of 1,980 MHz"),
+        *((code, held("clock setting"), None) for code in ("heat", "power_limit", "power_brake")),
         ("disk_short", host(**SHRINKS), "The disk will be full in 5 h at the rate of the last 60 min."),
         # A trend is believed for a while, and what ends before it does not matter.
         ("disk_short", host(disk_lasts_s=5 * HOUR, disk_span_s=300.0), None),
@@ -201,42 +203,24 @@ def test_memory_against_the_plan(peak: int, stepped: bool, code: str | None, lev
         assert advice[0].text.startswith("Memory is 38% below the plan")
 
 
-@each(
-    ("reason", "code", "level"),
-    [
-        ("heat (hardware)", "heat", "warning"),
-        ("power limit", "power_limit", "note"),
-        ("hardware slowdown", "power_brake", "warning"),
-        ("clock setting", None, None),
-    ],
-)
-def test_what_holds_the_clock(reason: str, code: str | None, level: str | None) -> None:
-    advice = advice_on(gpus=[card(throttle_reasons=(reason,), clock_mhz=1_500.0, clock_limit_mhz=1_980.0)])
-    assert [(item.code, item.level) for item in advice] == ([(code, level)] if code else [])
-    assert all("1,500 of 1,980 MHz" in item.text for item in advice)
-
-
 def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -> None:
     assert advice_on(gpus=[CARD], host=HOST) == (), "a machine in order is not spoken of"
     lost = card(index=1, problem="the GPU is lost: it has fallen off the bus", memory_used_bytes=None, processes=())
     found = texts_of(gpus=[lost, card(index=2, memory_used_bytes=int(23.9 * GIB))])
     assert found["gpu_lost"] == "GPU 1 cannot be read: the GPU is lost: it has fallen off the bus."
     assert found["gpu_memory_full"].startswith("GPU 2")
+    trouble = {
+        "throttle_reasons": ("heat (software)",),
+        "clock_limit_mhz": 1_980.0,
+        "processes": (*CARD.processes, OTHER),
+    }
     cards = [
-        card(
-            index=index,
-            throttle_reasons=("heat (software)",),
-            clock_mhz=1_900.0 - 100 * index,
-            clock_limit_mhz=1_980.0,
-            idle_since_s=NOW_S - 200 - index,
-            memory_used_bytes=24 * GIB,
-            processes=(*CARD.processes, OTHER),
-        )
-        for index in range(8)
+        card(index=n, clock_mhz=1_900.0 - 100 * n, idle_since_s=NOW_S - 200 - n, memory_used_bytes=24 * GIB, **trouble)
+        for n in range(3)
     ]
-    names = "GPUs 0, 1, 2, 3, 4, 5, 6 and 7"
+    names = "GPUs 0, 1 and 2"
     assert texts_of(gpus=cards) == {
-        "heat": f"{names} throttled by heat (at 1,200 of 1,980 MHz).",
+        "heat": f"{names} throttled by heat (at 1,700 of 1,980 MHz).",
         "gpu_memory_full": f"{names} are nearly full: a longer batch could run out of memory.",
         "gpu_idle": f"{names} have been idle for 3 min.",
         "others_on_gpu": f"Other processes use 3.0 GiB of each of {names}: blender.",
@@ -250,19 +234,16 @@ def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -
     ]
 
 
-# Checkpoints: the size of the next, and whether the disk lasts for all that come.
-
-
 def test_the_size_of_a_checkpoint_is_that_of_the_newest_whole_one(tmp_path: Path) -> None:
-    def checkpoint(step: int, size: int, age_s: float) -> Path:
-        weights = tmp_path / f"checkpoint-{step}" / "global_step" / "weights.bin"
-        weights.parent.mkdir(parents=True)
-        weights.write_bytes(b"x" * size)
-        os.utime(weights, (NOW_S - age_s, NOW_S - age_s))
-        return weights
-
     ticks = [0.0]
     size = CheckpointSize(tmp_path, clock=lambda: NOW_S, ticks=lambda: ticks[0])
+
+    def checkpoint(step: int, length: int, age_s: float) -> None:
+        weights = tmp_path / f"checkpoint-{step}" / "global_step" / "weights.bin"
+        weights.parent.mkdir(parents=True, exist_ok=True)
+        weights.write_bytes(b"x" * length)
+        os.utime(weights, (NOW_S - age_s, NOW_S - age_s))
+
     assert size.next_bytes() is None
     checkpoint(9, 1_000, age_s=900)
     checkpoint(10, 3_000, age_s=500)
@@ -270,14 +251,13 @@ def test_the_size_of_a_checkpoint_is_that_of_the_newest_whole_one(tmp_path: Path
     assert size.next_bytes() is None, "the folder is looked into every ten seconds"
     ticks[0] += LOOK_EVERY_S
     assert size.next_bytes() == 3_000
-    written = checkpoint(20, 10, age_s=1)
+    checkpoint(20, 10, age_s=1)
     ticks[0] += LOOK_EVERY_S
     assert (size.next_bytes(), size.usual_bytes()) == (None, 3_000), "it is being written"
     assert CheckpointSize(tmp_path, clock=lambda: NOW_S).usual_bytes() == 3_000, "of the one before"
-    os.utime(written, (NOW_S - 99, NOW_S - 99))
+    checkpoint(20, 10, age_s=99)
     ticks[0] += LOOK_EVERY_S
     assert (size.next_bytes(), size.usual_bytes(), size.present) == (10, 10, 3)
-    assert CheckpointSize(tmp_path / "absent").next_bytes() is None
 
 
 SAVES = Saves(
@@ -285,28 +265,12 @@ SAVES = Saves(
 )
 
 
-def simulated_peak(saves: Saves) -> int:
-    """Most of the disk beyond what is there now, step by step."""
-    have, peak, lies = saves.present * saves.checkpoint_bytes, 0, saves.present
-    steps = [*range((saves.step // saves.every_steps + 1) * saves.every_steps, saves.max_steps, saves.every_steps)]
-    for _ in [*steps, saves.max_steps] if saves.step < saves.max_steps else []:
-        lies += 1
-        peak = max(peak, lies * saves.checkpoint_bytes - have)
-        lies = lies if saves.kept is None else min(lies, saves.kept)
-    return max(peak, lies * saves.checkpoint_bytes + saves.model_bytes - have)
-
-
-@each("kept", [None, 1, 3, 20])
-@each("present", [1, 3])
-@each(("step", "max_steps"), [(150, 1_000), (950, 1_000), (1_000, 1_000), (0, 50)])
-def test_it_needs_what_a_run_step_by_step_would_take(kept: int | None, present: int, step: int, max_steps: int) -> None:
-    saves = replace(SAVES, kept=kept, present=min(present, kept or present), step=step, max_steps=max_steps)
-    assert saves.needed_bytes == simulated_peak(saves)
-
-
 def test_the_save_that_does_not_fit_is_named() -> None:
     # 3 are kept and 1 is there: 3 more lie there for a moment.
-    assert SAVES.needed_bytes == 30 * GIB
+    needed = [replace(SAVES, **changes).needed_bytes // GIB for changes in (
+        {}, {"kept": None}, {"kept": 1}, {"present": 3}, {"step": 950}, {"step": 1_000}, {"step": 0, "max_steps": 50},
+    )]  # fmt: skip
+    assert needed == [30, 93, 10, 10, 13, 3, 13]
     assert [SAVES.fails_at_step(free * GIB) for free in (30, 25, 5)] == [None, 400, 200]
     found = said("disk_short", host=HostReading(disk_free_bytes=25 * GIB), pace=pace_of(6.0), saves=SAVES)
     assert found is not None and found.level == "warning" and "5.0 GiB" in (found.remedy or "")
@@ -318,39 +282,30 @@ def test_the_save_that_does_not_fit_is_named() -> None:
     assert said("disk_short", host=fills, saves=replace(SAVES, present=3)) is not None
 
 
-def test_a_resumed_run_forgets_what_it_went_back_over_and_a_clock_set_back_is_no_pause() -> None:
-    metrics = metrics_of([3.0] * 20 + [9.0] * 20)
-    assert said("loss_rises", loss_trend=metrics.trend()) is not None
-    metrics.add_rows([{"resumed_from": 20}, {"step": 21, "loss": 2.0, "time_s": NOW_S}])
-    assert said("loss_rises", loss_trend=metrics.trend()) is None
-    assert said("stalled", loss_trend=metrics.trend(), time_s=NOW_S + 1e6) is None, "its pace is not known yet"
+def test_a_clock_that_is_set_back_is_no_pause() -> None:
     metrics = Metrics()
     for at, pause_s in ((100.0, None), (110.0, None), (20.0, None), (30.0, None), (40.0, 10.0)):
         metrics.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + at}])
         assert metrics.trend().pause_s == pause_s, "two pauses are too few"
 
 
-# Waiting for data.
-
-
 @each(
-    ("setup", "wait_s", "free_bytes", "cure"),
+    ("setup", "free_bytes", "cure"),
     [
         # 2 workers take 10 s each for what is computed in 4: 20 s of loading in 4 s are 5 workers, and a tenth more.
-        (RunSetup(workers=2), 6.0, None, Cure(6, 6)),
+        (RunSetup(workers=2), None, Cure(6, 6)),
         # Without workers the process loads for 6 s what it computes in 4: two workers.
-        (RunSetup(workers=0), 6.0, None, Cure(2, 2)),
-        (RunSetup(workers=2, processes=2, cpu_cores=8), 6.0, None, Cure(6, 3, "cores")),
-        (RunSetup(workers=2), 6.0, 7 * WORKER_BYTES, Cure(6, 5, "ram")),
+        (RunSetup(workers=0), None, Cure(2, 2)),
+        (RunSetup(workers=2, processes=2, cpu_cores=8), None, Cure(6, 3, "cores")),
+        (RunSetup(workers=2), 7 * WORKER_BYTES, Cure(6, 5, "ram")),
         # Never fewer than there are.
-        (RunSetup(workers=4, cpu_cores=4), 6.0, None, Cure(12, 4, "cores")),
+        (RunSetup(workers=4, cpu_cores=4), None, Cure(11, 4, "cores")),
     ],
 )
 def test_as_many_workers_as_load_a_step_while_the_one_before_is_computed(
-    setup: RunSetup, wait_s: float, free_bytes: int | None, cure: Cure
+    setup: RunSetup, free_bytes: int | None, cure: Cure
 ) -> None:
-    found = workers_that_cure(setup, 10.0, wait_s, free_bytes=free_bytes)
-    assert found == cure or (setup.workers == 4 and (found.possible, found.bound) == (cure.possible, cure.bound))
+    assert workers_that_cure(setup, 10.0, 6.0, free_bytes=free_bytes) == cure
 
 
 def test_a_step_that_takes_more_than_can_be_ready_asks_for_more_ready_ones() -> None:
@@ -381,9 +336,6 @@ def test_the_advice_names_the_number(setup: RunSetup, used_gib: int, remedy: str
     assert said("data_wait", pace=pace_of(wait=0.25), setup=setup, host=host) is None
 
 
-# What the record of a run carries.
-
-
 def test_the_worst_comes_first_and_an_ended_run_has_no_machine() -> None:
     facts: dict[str, Any] = {
         "gpus": [card(throttle_reasons=("power limit",)), card(problem="gone")],
@@ -398,23 +350,19 @@ def test_the_worst_comes_first_and_an_ended_run_has_no_machine() -> None:
 
 
 def test_what_a_watcher_writes_is_shown_without_a_change(tmp_path: Path) -> None:
-    def lr(where: str, text: str, severity: str = "note", **more: Any) -> dict[str, Any]:
-        return {"code": "lr", "severity": severity, "text": text, "where": where, **more}
-
     folder = write_run(tmp_path / "run")
-    source = source_of(folder)
+    source, lr = source_of(folder), {"code": "lr", "severity": "note"}
     lines = [
         {"code": "overfit", "severity": "warning", "text": "The model learns by heart.", "remedy": "Stop at step 9."},
-        lr("a", "Old."),
-        lr("b", "Another place."),
-        lr("a", "New \x1b[31mred[bold].", "warning", remedy={"command": "ls"}),
+        {**lr, "text": "Old.", "where": "a"},
+        {**lr, "text": "Another place.", "where": "b"},
+        {**lr, "text": "New \x1b[31mred[bold].", "where": "a", "remedy": {"command": "ls"}},
         {"severity": "warning"},
     ]
     (folder / "advice.jsonl").write_text("garbage\n" + "".join(json.dumps(line) + "\n" for line in lines))
-    found = {(item.code, item.text): item for item in source.poll().advice}
-    assert found["overfit", "The model learns by heart."].remedy == "Stop at step 9."
-    assert found["lr", "New red[bold]."].remedy == "ls"
-    assert ("lr", "Another place.") in found and ("lr", "Old.") not in found
+    found = {(item.code, item.text): item.remedy for item in source.poll().advice if item.code in ("overfit", "lr")}
+    heard = {("overfit", "The model learns by heart."): "Stop at step 9.", ("lr", "New red[bold]."): "ls"}
+    assert found == {**heard, ("lr", "Another place."): None}
     with (folder / "advice.jsonl").open("a") as file:
         file.write(json.dumps({"code": "overfit", "severity": "cleared", "text": "It is over."}) + "\n")
     assert "overfit" not in {item["code"] for item in source.poll().to_json()["advice"]}

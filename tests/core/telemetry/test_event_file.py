@@ -1,19 +1,17 @@
 """Event files: what tensorboard's own reader reads, bit by bit; growing, cut, damaged and foreign ones."""
 
-from __future__ import annotations
-
 import math
 import random
-import struct
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.event_pb2 import Event
 from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
+from trainwiz.core.telemetry.snapshot import Snapshot
+from trainwiz.core.telemetry.target import Source, Target, open_files_source
 
 from tests.core.telemetry.event_writers import BEGAN_S, accumulated, record, scalar_event, write_points
-from tests.each import each
 
 LOSSES = [(step, 3.0 / (step + 1)) for step in range(200)]
 KERAS = Path(__file__).parent / "event_files" / "events.out.tfevents.1795316638.box.12837.0.v2"
@@ -117,52 +115,80 @@ def test_a_damaged_record_is_left_out_alone_and_a_huge_one_passed_over(tmp_path:
     assert (len(read(tail)), tail.damaged_bytes) == (10, 0)
 
 
-@each("garbage", [b"\0" * 5000, random.Random(7).randbytes(20_000)])
-def test_reading_ends_at_garbage(tmp_path: Path, garbage: bytes) -> None:
+def test_reading_ends_at_garbage(tmp_path: Path) -> None:
     first, second = data_of(tmp_path / "a", LOSSES[:50]), data_of(tmp_path / "b", LOSSES[50:])
-    tail = EventFileTail(file_of(tmp_path, first, garbage, second))
-    assert [scalar[1] for scalar in read(tail)] == list(range(50))
-    assert tail.damaged_bytes == len(garbage) + len(second)
+    for garbage in (b"\0" * 5000, random.Random(7).randbytes(20_000)):
+        tail = EventFileTail(file_of(tmp_path, first, garbage, second))
+        assert [scalar[1] for scalar in read(tail)] == list(range(50))
+        assert tail.damaged_bytes == len(garbage) + len(second)
 
 
-@each(
-    ("content", "words"),
-    [
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n", "Git LFS pointer"),
-        (b"step,loss\n1,2.0\n2,1.0\n", "not a TensorBoard event file"),
-        (b"\0" * 100, "not a TensorBoard event file"),
-    ],
-)
-def test_what_is_no_event_file_is_refused_in_one_sentence(tmp_path: Path, content: bytes, words: str) -> None:
-    tail = EventFileTail(file_of(tmp_path, content))
-    assert read(tail) == []
-    assert tail.refusal is not None and words in tail.refusal and "\n" not in tail.refusal
+# Folders of event files and tables, by real writers: names, counts, restarts, growth, what is no scalar.
 
 
-@each("wall_time", [math.nan, 1e300])
-def test_a_time_that_no_calendar_has_is_that_of_the_point_before(tmp_path: Path, wall_time: float) -> None:
-    event = scalar_event("loss", 2, 0.25)
-    event.wall_time = wall_time
-    first = record(scalar_event("loss", 1, 0.5).SerializeToString())
-    tail = EventFileTail(file_of(tmp_path, first, record(event.SerializeToString())))
-    assert tail.read_new() == [("loss", 1, 0.5, BEGAN_S + 1), ("loss", 2, 0.25, BEGAN_S + 1)]
-    assert tail.last_time_s == BEGAN_S + 1
+POINTS = [(step, 3.0 / (step + 1)) for step in range(100)]
 
 
-LARGEST_NUMBER = b"\xff" * 9 + b"\x7f"
-"""Seventy bits: more than a number of protobuf may have."""
+def source_of(path: Path, now_s: float = BEGAN_S + 10_000) -> Source:
+    return open_files_source(Target("tensorboard", path, path.name), clock=lambda: now_s)
 
 
-@each(
-    "event",
-    [
-        # Its time, its step, its tensor.
-        b"\x09" + struct.pack("<d", BEGAN_S) + b"\x10" + LARGEST_NUMBER + b"\x1a\x01x",
-        b"\x09" + struct.pack("<d", BEGAN_S) + b"\x2a\x22\x0a\x20\x0a\x04loss\x4a\x0b\x0a\x09\x0a\x07scalars"
-        b"\x42\x0b\x28" + LARGEST_NUMBER,
-    ],
-)
-def test_a_number_of_more_than_64_bits_ends_nothing(tmp_path: Path, event: bytes) -> None:
-    whole = [record(scalar_event("loss", step, 0.5).SerializeToString()) for step in (1, 2)]
-    scalars = EventFileTail(file_of(tmp_path, whole[0], record(event), whole[1])).read_new()
-    assert [step for tag, step, *_ in scalars if tag == "loss"] == [1, 2]
+def look(path: Path, now_s: float = BEGAN_S + 10_000) -> Snapshot:
+    return source_of(path, now_s).read_all()
+
+
+def counts(snapshot: Snapshot) -> dict[str, tuple[int, float | None]]:
+    return {name: (summary.count, summary.last_step) for name, summary in snapshot.metrics.items()}
+
+
+def every(count: int, value: float, step: int = 1) -> list[tuple[int, float]]:
+    return [(at * step, value) for at in range(count)]
+
+
+def test_a_restart_that_says_so_drops_what_lies_after_it(tmp_path: Path) -> None:
+    write_points(tmp_path, {"loss": POINTS, "lr": [(90, 1.0)]}, suffix=".a")
+    write_points(tmp_path, {"loss": [(step, 7.0) for step in range(40, 45)]}, purge_step=40, suffix=".b")
+    snapshot = look(tmp_path)
+    kept = {tag: points for tag, points in accumulated(tmp_path).items() if points}
+    assert counts(snapshot) == {tag: (len(points), points[-1][0]) for tag, points in kept.items()}
+    assert (counts(snapshot), snapshot.step) == ({"loss": (45, 44)}, 44)
+
+
+def test_of_two_launches_into_one_folder_the_newer_is_drawn(tmp_path: Path) -> None:
+    write_points(tmp_path, {"loss": every(100, 9.0)}, suffix=".a")
+    write_points(tmp_path, {"loss": every(30, 1.0)}, suffix=".b", later_s=200.0)
+    snapshot = source_of(tmp_path).read_all(["loss"])
+    curve = snapshot.curve("loss")
+    assert (list(curve.steps), set(curve.values)) == (list(range(30)), {1.0})
+
+
+def test_growth_is_read_and_new_runs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainwiz.core.telemetry.tensorboard.LOOK_FOR_FILES_S", 0.0)
+    monkeypatch.setattr("trainwiz.core.telemetry.tensorboard.SHARE_OF_A_CORE_FOR_LOOKS", math.inf)
+    first = write_points(tmp_path / "run" / "a", {"loss": POINTS})
+    whole = first.read_bytes()
+    first.write_bytes(whole[: len(whole) // 2])
+    source = source_of(tmp_path / "run", BEGAN_S + 60)
+    assert source.read_all().metrics["loss"].count < 60
+    first.write_bytes(whole)
+    write_points(tmp_path / "run" / "b", {"loss": POINTS[:10]})
+    assert counts(source.read_all()) == {"a/loss": (100, 99), "b/loss": (10, 9)}
+
+
+def test_status_follows_the_times_in_the_file_not_those_of_a_copy(tmp_path: Path) -> None:
+    write_points(tmp_path, {"loss": POINTS})
+    last_s = BEGAN_S + 99
+    assert look(tmp_path, last_s + 30).status == "running"
+    quiet = look(tmp_path, last_s + 3 * 86_400)
+    assert (quiet.status, quiet.written_s, quiet.ended_s) == ("quiet", last_s, None)
+    assert quiet.ending is not None and "3 days ago" in quiet.ending.text
+
+
+def test_non_finite_values_are_counted_and_more_names_than_anyone_reads(tmp_path: Path) -> None:
+    write_points(tmp_path / "a", {"loss": [(0, 1.0), (1, math.nan), (2, math.inf), (3, -2.5)]})
+    snapshot = look(tmp_path / "a")
+    assert snapshot.metrics["loss"].to_json() == {"last": -2.5, "count": 4, "min": -2.5, "max": 1.0, "non_finite": 2}
+    assert any("at step 1" in advice.text for advice in snapshot.advice)
+    write_points(tmp_path / "b", {f"m{index}": [(0, 1.0)] for index in range(1_200)})
+    snapshot = look(tmp_path / "b")
+    assert len(snapshot.metrics) == 1_000

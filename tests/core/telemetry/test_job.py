@@ -1,7 +1,5 @@
 """A job from any of its processes: real trees of launchers, ranks, workers and shells; the outputs and files that they name."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -17,11 +15,9 @@ from trainwiz.core.run.lost import identify
 from trainwiz.core.telemetry.job import Job, is_training, job_of, output_paths
 from trainwiz.core.telemetry.job_metrics import Clues, find_metrics, outputs_of
 from trainwiz.core.telemetry.processes import (
-    OpenFile,
     ProcessTable,
     command_of,
     environment_of,
-    is_written,
     maps_any,
     open_files,
     roles_of,
@@ -84,10 +80,11 @@ def test_every_process_of_a_job_leads_to_its_top(scripts: Path) -> None:
 def test_a_rank_that_was_started_by_the_first_one_is_a_trainer(scripts: Path) -> None:
     """As Lightning does: the same command with another LOCAL_RANK in its environment."""
     (scripts / "train.py").write_text(AS_LIGHTNING)
-    with started(python("train.py"), scripts) as root:
+    with started(python("train.py"), scripts, TENSORBOARD_LOGGING_DIR="logs") as root:
         pids = tree_with(root.pid, 2)
         assert set(roles_below(root.pid)) == {"trainer"}
         assert job(pids[1]).pid == root.pid
+        assert outputs_of(root.pid, ProcessTable()) == [scripts / "logs"]
 
 
 def test_processes_that_have_ended_that_train_nothing_and_hostile_names(scripts: Path) -> None:
@@ -105,9 +102,6 @@ def test_processes_that_have_ended_that_train_nothing_and_hostile_names(scripts:
         wait_for(lambda: len(ProcessTable().command(root.pid)) == 2)
         assert job(root.pid).name == "train[bold] x.py"
         assert "\x1b" not in job(root.pid).command
-
-
-# Output folders that command lines name.
 
 
 @each(
@@ -136,28 +130,19 @@ def test_output_folders_by_options_and_config_files(tmp_path: Path, command: str
     assert output_paths(shlex.split(command), tmp_path) == [tmp_path / name for name in named]
 
 
-@each(
-    ("does", "trains"),
-    [
-        ("print({'loss': 1.0, 'epoch': 0.1}, flush=True)", True),
-        ("weights = open('last.pt', 'wb')", True),
-        ("print('ready', flush=True)", False),
-    ],
-)
+@each(("does", "trains"), [
+    ("print({'loss': 1.0, 'epoch': 0.1}, flush=True)", True), ("weights = open('last.pt', 'wb')", True),
+    ("print('ready', flush=True)", False),
+])  # fmt: skip
 def test_a_training_without_a_card_shows_by_its_weights_or_its_log(scripts: Path, does: str, trains: bool) -> None:
-    (scripts / "plain.py").write_text(
+    code = (
         f"import time\nfrom fake import load_framework\nload_framework()\n{does}\nopen('done', 'w')\ntime.sleep(600)\n"
     )
+    (scripts / "plain.py").write_text(code)
     (scripts / "done").unlink(missing_ok=True)
     with started(python("plain.py"), scripts, scripts / f"{trains}{len(does)}.log") as process:
         wait_for((scripts / "done").exists)
         assert is_training(process.pid, ProcessTable()) is trains
-
-
-def test_output_folders_by_the_environment(scripts: Path) -> None:
-    with started(python("train.py"), scripts, TENSORBOARD_LOGGING_DIR="logs") as process:
-        tree_with(process.pid, 1)
-        assert outputs_of(process.pid, ProcessTable()) == [scripts / "logs"]
 
 
 def test_whose_event_file_it_is_shows_with_its_arguments(tmp_path: Path) -> None:
@@ -179,29 +164,6 @@ def test_whose_event_file_it_is_shows_with_its_arguments(tmp_path: Path) -> None
         writer.add_text("args", '{"max_steps": 5}')
         writer.flush()
         assert found_kind() == ("trainer", False)
-
-
-# Open files: by path, by kind, through a pipe.
-
-
-def test_files_and_how_they_were_opened(tmp_path: Path) -> None:
-    def by_name() -> dict[str, OpenFile]:
-        return {file.name: file for file in open_files(os.getpid()) or ()}
-
-    (tmp_path / "read").write_text("x")
-    with (
-        (tmp_path / "read").open() as read,
-        (tmp_path / "written").open("w") as written,
-        Path("/dev/null").open() as null,
-        (tmp_path / "gone").open("w"),
-    ):
-        (tmp_path / "gone").unlink()
-        files = by_name()
-        assert files[str(tmp_path / "read")].kind == "file"
-        assert not is_written(os.getpid(), read.fileno())
-        assert is_written(os.getpid(), written.fileno())
-        assert {file.kind for file in files.values() if file.descriptor == null.fileno()} <= {"null"}
-        assert not any("gone" in name for name in files), "a deleted file is left out"
 
 
 def test_what_linux_says_of_a_process_psutil_says_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """Logs and lines: tails read what was appended however it was cut; shown lines are plain; parts are found in any size."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -47,7 +45,6 @@ def test_lines_are_harmless(raw: str, text: str) -> None:
 
 def test_a_progress_bar_is_one_line_and_its_last_version() -> None:
     bars = [f"\r{percent}%|{'#' * (percent // 10)}" for percent in range(101)]
-    assert shown(*bars) == ["100%|##########"]
     assert shown(*bars, "\nsaved\n") == ["100%|##########", "saved"]
     # Between logged lines it is one line at the end; nested ones stay two; text behind one is a line.
     log = LogLines()
@@ -55,11 +52,8 @@ def test_a_progress_bar_is_one_line_and_its_last_version() -> None:
         log.feed(f"\r{bar(step, 9)}\r          \r{{'loss': {step}}}\n\r{bar(step, 9)}")
     texts = [line.text.strip() for line in log.lines()]
     assert texts == ["{'loss': 1}", "{'loss': 2}", "{'loss': 3}", "{'loss': 4}", bar(4, 9).strip()]
-    assert log.lines()[-1].level == "progress"
-    nested = [
-        f"\r{bar(outer, 3, 'epochs: ')}" + "".join(f"\n\r{bar(inner, 7, 'batches: ')}\x1b[A" for inner in range(5))
-        for outer in range(3)
-    ]
+    inner = "".join(f"\n\r{bar(step, 7, 'batches: ')}\x1b[A" for step in range(5))
+    nested = [f"\r{bar(outer, 3, 'epochs: ')}{inner}" for outer in range(3)]
     assert shown(*nested) == [bar(2, 3, "epochs: "), bar(4, 7, "batches: ")]
     log = LogLines()
     log.feed(bar(3, 9) + "RuntimeError: broken\n")
@@ -98,26 +92,12 @@ def test_a_traceback_is_an_error_to_its_end_on_the_rank_that_wrote_it() -> None:
     assert [line.level for line in log.lines()] == ["error", "error", "info", "error", "error", "info"]
 
 
-@each(
-    "line",
-    [
-        "%|" + " " * 1990,
-        " " * 1990 + "12345%|",
-        "[/s" + "1,1" * 660,
-        "[/s " + ("1" * 44 + ",") * 44,
-    ],
-)
-def test_no_line_is_dear_to_look_at(line: str) -> None:
-    def seconds() -> float:
+def test_no_line_is_dear_to_look_at() -> None:
+    """A pattern that tries every split of the line takes 70 ms and more."""
+    for line in ("%|" + " " * 1990, " " * 1990 + "12345%|", "[/s" + "1,1" * 660, "[/s " + ("1" * 44 + ",") * 44):
         began_s = time.process_time()
-        assert bar_of(line) is None
-        return time.process_time() - began_s
-
-    # A pattern that tries every split of the line takes 70 ms and more.
-    assert min(seconds() for _ in range(5)) < 0.03
-
-
-# LogFile: parts of a log from either end, searched and filtered, whatever its size.
+        assert [bar_of(line) for _ in range(3)] == [None] * 3
+        assert time.process_time() - began_s < 0.09, line[:9]
 
 
 def texts(part: LogPart) -> list[str]:
@@ -131,7 +111,7 @@ def file_of(folder: Path, text: str | bytes) -> LogFile:
 
 
 def test_parts_searches_and_levels_of_a_long_log(tmp_path: Path) -> None:
-    lines = [f"line {n} WARNING: slow" if n % 1000 == 7 else f"line {n} of the log" for n in range(15_000)]
+    lines = [f"line {n} WARNING: slow" if n % 1000 == 7 else f"line {n} of the log" for n in range(5_000)]
     log = file_of(tmp_path, "".join(line + "\n" for line in lines))
     found, part = list[str](), log.search(after=0, limit=700)
     while not part.at_end:
@@ -140,9 +120,8 @@ def test_parts_searches_and_levels_of_a_long_log(tmp_path: Path) -> None:
     assert found + texts(part) == lines
     matching = [line for line in lines if "line 12" in line]
     last = log.search("LINE 12", limit=1)
-    assert texts(last) == matching[-1:]
     before = log.search("line 12", before=last.lines[0].start, limit=2)
-    assert texts(before) == matching[-3:-1]
+    assert texts(before) + texts(last) == matching[-3:]
     assert texts(log.search("line 12", after=before.lines[1].end, limit=1)) == texts(last)
     assert texts(log.search("nowhere", seconds=60)) == []
     warnings = log.search(level="warning", limit=100, seconds=60)
@@ -155,12 +134,7 @@ def test_what_is_found_is_what_is_seen(tmp_path: Path) -> None:
     found = [texts(log.search(words)) for words in ("MODEL ESM2", "école", "old")]
     assert found == [["model esm2"], ["École finie"], []]
     assert len(texts(log.search())) == 3
-    # Versions of a bar are one line, and what was printed behind it stays with it.
-    bars = [f"{at:3d}%|#| {at}/100 [00:01<00:01,  1.2it/s]" for at in range(1, 60)]
-    log = file_of(tmp_path, "start\n" + "".join(f"\r{bar}\n{{'loss': {at}}}\n" for at, bar in enumerate(bars)))
-    found_bars = texts(log.search(limit=500))
-    assert found_bars[0] == "start" and len(found_bars) == 1 + len(bars) + 1
-    assert found_bars[-2:] == [bars[-1], "{'loss': 58}"]
+    # What is printed behind a bar is a line of its own.
     log = file_of(tmp_path, "a\n 50%|#| 1/2 [00:01<00:01,  1.2it/s]behind\nb\n")
     part = log.search(after=0, limit=2)
     assert texts(part) == ["a", " 50%|#| 1/2 [00:01<00:01,  1.2it/s]", "behind"]
@@ -180,24 +154,14 @@ def test_unfinished_absent_empty_and_unreadable_logs(tmp_path: Path) -> None:
     assert problem is not None and str(tmp_path) in problem
 
 
-@each("line_end", [b"\n", b" "])
-def test_a_large_log_is_searched_in_bounded_memory(tmp_path: Path, line_end: bytes) -> None:
-    with (tmp_path / "log").open("wb") as file:
-        file.write(b"the needle" + line_end)
-        for _ in range(12):
-            file.write((b"x" * 99 + line_end.strip(b" ")) * 10_000)
+def test_a_large_log_is_searched_in_bounded_memory(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"the needle " + (b"x" * 99 + b" ") * 120_000)
     log, before = LogFile(tmp_path / "log"), None
     tracemalloc.start()
     while not (part := log.search("the needle", before=before)).lines:
-        assert not part.at_start
         before = part.start
-    _, peak = tracemalloc.get_traced_memory()
+    assert part.lines[0].start == 0 and tracemalloc.get_traced_memory()[1] < 10 * 1024 * 1024
     tracemalloc.stop()
-    assert part.lines[0].start == 0
-    assert peak < 10 * 1024 * 1024
-
-
-# Tails: exactly what was appended, however it was cut, truncated, replaced or broken.
 
 
 def rows_of(tail: JsonLinesTail) -> list[dict[str, Any]]:
@@ -207,13 +171,11 @@ def rows_of(tail: JsonLinesTail) -> list[dict[str, Any]]:
     return rows
 
 
-@each("seed", range(3))
-def test_any_cut_of_the_bytes_gives_the_same_rows_and_text(tmp_path: Path, seed: int) -> None:
-    source = random.Random(seed)
-    kinds = ["é", "体", "🙂", "\r", "x" * source.randrange(200), "\u2028"]
+def test_any_cut_of_the_bytes_gives_the_same_rows_and_text(tmp_path: Path) -> None:
+    source = random.Random(1)
+    kinds = ["é", "体", "🙂", "\r", "x" * 150, "\u2028"]
     rows = [{"step": n, "text": source.choice(kinds)} for n in range(150)]
-    line_end = "\r\n" if seed % 2 else "\n"
-    document = "".join(json.dumps(row, ensure_ascii=False) + line_end for row in rows)
+    document = "".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in rows)
     path, data, position = tmp_path / "m.jsonl", document.encode(), 0
     tail, text_tail, seen, seen_text = JsonLinesTail(path), TextTail(path), list[Any](), ""
     while position < len(data):
@@ -223,29 +185,23 @@ def test_any_cut_of_the_bytes_gives_the_same_rows_and_text(tmp_path: Path, seed:
         position += step
         seen += rows_of(tail)
         seen_text += text_tail.read_new()
-    assert (seen, seen_text) == (rows, document)
-    assert tail.garbage_lines == 0 and rows_of(tail) == []
+    assert (seen, seen_text, tail.garbage_lines) == (rows, document, 0)
 
 
 def test_a_file_that_is_replaced_or_rewritten_starts_again(tmp_path: Path) -> None:
-    longer = [{"b": n} for n in range(100)]
-    text = "".join(json.dumps(row) + "\n" for row in longer)
-    for same_inode in (True, False):
-        path = tmp_path / f"{same_inode}.jsonl"
-        path.write_text('{"a": 1}\n')
-        tail = JsonLinesTail(path)
-        tail.read_new()
-        # To the same size: by its time.
-        path.write_text('{"a": 2}\n')
-        os.utime(path, ns=(1, 1))
-        assert tail.read_new() == [{"a": 2}]
-        if same_inode:
-            path.write_text(text)
-        else:
-            (tmp_path / "other").write_text(text)
-            (tmp_path / "other").replace(path)
-        assert tail.read_new() == longer
-        assert tail.resets == 2
+    path, longer = tmp_path / "m.jsonl", [{"b": n} for n in range(100)]
+    path.write_text('{"a": 1}\n')
+    tail = JsonLinesTail(path)
+    tail.read_new()
+    # To the same size: by its time.
+    path.write_text('{"a": 2}\n')
+    os.utime(path, ns=(1, 1))
+    assert tail.read_new() == [{"a": 2}]
+    (tmp_path / "other").write_text("".join(json.dumps(row) + "\n" for row in longer))
+    (tmp_path / "other").replace(path)
+    assert (tail.read_new(), tail.resets) == (longer, 2)
+    path.write_text('{"a": 3}\n')
+    assert (tail.read_new(), tail.resets) == ([{"a": 3}], 3)
     folder = JsonLinesTail(tmp_path)
     assert folder.read_new() == []
     assert folder.problem is not None and str(tmp_path) in folder.problem
@@ -268,38 +224,26 @@ def test_garbage_is_counted_and_a_line_without_end_is_bounded(tmp_path: Path) ->
 
 
 def test_what_has_a_window_is_entered_near_its_end_at_a_line(tmp_path: Path) -> None:
-    path = tmp_path / "train.log"
-    lines = [json.dumps({"n": n}) for n in range(10_000)]
+    path, lines = tmp_path / "train.log", [json.dumps({"n": n}) for n in range(10_000)]
     path.write_text("\n".join(lines) + "\n")
     rows, text = JsonLinesTail(path, window_bytes=1000), TextTail(path, window_bytes=1000)
-    numbers, seen = [row["n"] for row in rows_of(rows)], text.read_new().splitlines()
-    assert numbers == list(range(numbers[0], 10_000)) and seen == lines[-len(seen) :]
-    assert 50 < len(numbers) < 120 and 50 < len(seen) < 100
+    found, seen = rows_of(rows), text.read_new().splitlines()
+    assert 50 < len(found) < 120 and found == [{"n": n} for n in range(10_000 - len(found), 10_000)]
+    assert 50 < len(seen) < 100 and seen == lines[-len(seen) :]
     assert rows.garbage_lines == 0 and text.skipped_bytes > 0
-    with path.open("a") as file:
-        file.write('{"n": 10000}\n')
-    assert (rows.read_new(), text.read_new()) == ([{"n": 10000}], '{"n": 10000}\n')
 
 
 NUMBER_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf, "inf": math.inf, "-inf": -math.inf}
 HOSTILE_LINES = [
     b'{"step": 1, "loss": 0.1, "rate": 1e-05, "big": 18446744073709551615, "low": -9223372036854775808}',
-    b'{"loss": NaN, "a": Infinity, "b": -Infinity}',
+    b'{"loss": NaN, "a": Infinity, "b": -Infinity, "zero": -0, "negative": -0.0}',
     b'{"loss": "NaN", "a": "Infinity", "b": "-Infinity", "c": "inf", "d": "-inf", "e": "NaN!", "f": ["NaN"]}',
-    b'{"zero": -0, "negative": -0.0, "huge": 1e400, "tiny": 1e-400, "long": 0.1000000000000000055511151231257827}',
-    b'{"loss": 1, "loss": 2}',
-    b'\t {"spaces": 1} \r',
-    b'\xef\xbb\xbf{"mark": 1}',
-    b'{"text": "\xff\xfe", "pair": "\\ud83d\\ude00", "lone": "\\ud800"}',
-    b'{"control": "\x01"}',
-    b'{"nul": "\\u0000", "separator": "\xe2\x80\xa8"}',
+    b'{"huge": 1e400, "tiny": 1e-400, "long": 0.1000000000000000055511151231257827}',
+    *(b'{"loss": 1, "loss": 2}', b'\t {"spaces": 1} \r', b'\xef\xbb\xbf{"mark": 1}', b'{"control": "\x01"}'),
+    b'{"text": "\xff\xfe", "pair": "\\ud83d\\ude00", "lone": "\\ud800", "nul": "\\u0000", "separator": "\xe2\x80\xa8"}',
     b'{"deep": ' + b"[" * 1200 + b"]" * 1200 + b"}",
     b'{"deeper": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
-    b'{"cut": 1, "off',
-    b'{"a": 1} {"b": 2}',
-    b'{"a": 1,}',
-    b"{'a': 1}",
-    b'{"a": 01, "b": .5, "c": +1}',
+    *(b'{"cut": 1, "off', b'{"a": 1} {"b": 2}', b'{"a": 1,}', b"{'a': 1}", b'{"a": 01, "b": .5, "c": +1}'),
     b'{"none": null, "yes": true, "nested": {"x": [1, 2.5, "s"]}}',
     *(b"{}", b"[1, 2]", b"NaN", b"7", b'"text"', b"", b"   ", b"not json"),
 ]
@@ -315,13 +259,14 @@ def as_the_standard_library(line: bytes) -> dict[str, Any] | None:
     return {key: NUMBER_WORDS.get(value, value) if isinstance(value, str) else value for key, value in row.items()}
 
 
-@each("seed", [*range(4), *range(15, 19)])
+@each("seed", range(4))
 def test_hostile_lines_read_as_the_standard_library_reads_them(tmp_path: Path, seed: int) -> None:
+    """In any order, and with bytes changed at random, also in lines that were well."""
     source = random.Random(seed)
-    lines = [source.choice(HOSTILE_LINES) for _ in range(source.choice([1, 2, 5, 40]))]
-    if seed >= 15:
-        # Bytes changed at random, also in lines that were well.
-        lines = [bytes(b if source.random() > 0.02 else source.choice(b' "{},:eN-') for b in line) for line in lines]
+    lines = source.sample(HOSTILE_LINES, len(HOSTILE_LINES))
+    lines += [
+        bytes(b if source.random() > 0.02 else source.choice(b' "{},:eN-') for b in line[:5000]) for line in lines
+    ]
     path = tmp_path / "m.jsonl"
     path.write_bytes(b"\n".join(lines) + b"\n")
     tail = JsonLinesTail(path)

@@ -1,20 +1,19 @@
 """Series, metrics, peaks and trends: counts, extremes, rewinding, decimation and their cost; what a late viewer knows."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.telemetry.machine import MachineHistory, Peaks
-from trainwiz.core.telemetry.metrics import MOST_NAMES, Metrics
+from trainwiz.core.lines import JsonLinesTail
+from trainwiz.core.telemetry.answers import AnswersFile
+from trainwiz.core.telemetry.machine import Peaks
+from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.series import (
     FIRST_BUCKET_POINTS,
     LEAST_SPAN_S,
-    MOST_POINTS,
-    MOST_SPAN_S,
     RAW_POINTS,
     Series,
     Trend,
@@ -25,16 +24,6 @@ from trainwiz.core.telemetry.series import (
 from tests.each import each
 
 GIB = 1024**3
-
-
-def test_counts_include_non_finite_values_and_extremes_do_not() -> None:
-    metrics, values = Metrics(), [2.0, math.nan, -1.0, math.inf, 3.0, -math.inf]
-    metrics.add_rows({"step": step, "loss": value} for step, value in enumerate(values, start=1))
-    summary = metrics.summaries()["loss"]
-    assert (summary.count, summary.non_finite, summary.minimum, summary.maximum) == (6, 3, -1.0, 3.0)
-    assert metrics.non_finite_steps("loss") == (2.0, 4.0, 6.0)
-    assert summary.to_json() == {"last": None, "count": 6, "min": -1.0, "max": 3.0, "non_finite": 3}
-    json.dumps(summary.to_json(), allow_nan=False)
 
 
 def test_a_resumed_run_forgets_what_lies_after_its_checkpoint() -> None:
@@ -57,12 +46,6 @@ def test_evaluation_lines_do_not_disturb_the_pace() -> None:
         metrics.add_rows([{"time_s": 100.0 + step * 2 + 0.4, "step": step, "eval_loss": 1.0}])
     pace = metrics.pace()
     assert (pace.step_s, pace.wall_step_s, pace.data_wait) == (1.5, pytest.approx(2.0), pytest.approx(0.2))
-
-
-def test_a_flood_of_names_is_bounded() -> None:
-    metrics = Metrics()
-    metrics.add_rows({"step": n, f"name{n}": 1.0} for n in range(MOST_NAMES + 9))
-    assert len(metrics.summaries()) == MOST_NAMES
 
 
 @each("count", [1, 2 * RAW_POINTS + 7])
@@ -98,18 +81,14 @@ def test_columns_put_each_point_where_it_belongs_and_rewinding_is_right_within_o
 
 def test_smoothing_keeps_a_constant_and_the_start_fills_gaps_and_reduces_noise() -> None:
     line = smooth([None, 2.0, None, None, 2.0, 2.0, None], 3)
-    assert line[0] is None and line[-1] is None
-    assert line[1:6] == pytest.approx((2.0,) * 5)
+    assert line == (None, *[pytest.approx(2.0)] * 5, None)
     assert fill_between([1.0, None, 3.0]) == (1.0, 2.0, 3.0)
     source = random.Random(1)
-    values = [3.0 * math.exp(-index / 30) + source.gauss(0, 0.2) for index in range(240)]
+    truth = [3.0 * math.exp(-index / 30) for index in range(240)]
+    values = [value + source.gauss(0, 0.2) for value in truth]
     line = smooth(values, 5)
     assert line[0] == values[0]
-    spread = [abs(a - 3.0 * math.exp(-index / 30)) for index, a in enumerate(line) if a is not None]
-    assert sum(spread[20:-20]) / len(spread[20:-20]) < 0.08
-
-
-# Peaks: a viewer that comes late knows what one that was there from the beginning knows.
+    assert sum(abs((a or 0.0) - b) for a, b in zip(line[20:-20], truth[20:-20], strict=True)) / 200 < 0.08
 
 
 def row(second: float, *, used: int = GIB, busy: float | None = 90.0, hot: bool = False) -> dict[str, Any]:
@@ -159,20 +138,6 @@ def test_idle_is_below_five_percent_and_nothing_lasts_over_a_night_without_sampl
     assert night.throttled_since_s == night.idle_since_s == {"GPU-a": 1e9 + 30_000}
 
 
-def test_readings_tell_this_job_from_others() -> None:
-    one = row(0)
-    one["gpus"][0]["processes"].append({"pid": 9, "name": "x\x1b[2Jorg", "kind": "graphics", "memory_used_bytes": None})
-    one["gpus"][0] |= {"fan_percent": 40, "clock_mhz": 1500, "clock_limit_mhz": 1980, "mig": "enabled"}
-    history = MachineHistory()
-    history.add_rows([one])
-    (gpu,) = history.gpus()
-    mine, other = gpu.processes
-    assert (mine.mine, mine.kind, mine.memory_used_bytes) == (True, "compute", GIB)
-    assert (other.mine, other.kind, other.name, other.memory_used_bytes) == (False, "graphics", "xorg", None)
-    assert (gpu.job_memory_bytes, gpu.fan_percent, gpu.clock_mhz, gpu.clock_limit_mhz) == (GIB, 40, 1500, 1980)
-    assert gpu.memory_history == (float(GIB),)
-
-
 def trend_of(amounts: list[float], every_s: float = 10.0) -> Trend:
     trend = Trend()
     for index, amount in enumerate(amounts):
@@ -194,6 +159,8 @@ LONG = [1e6 - index for index in range(4_000)]
         ([500.0 + index for index in range(100)], 10.0, None, 0),
         ([500.0] * 5 + [400.0] * 95, 10.0, None, 0),
         (LONG, 10.0, (1e6 - 3_999) * 10, 0.02),
+        # Nothing shrank in the last twelve hours.
+        ([1e6 - 500 * min(index, 300) for index in range(1_000)], 100.0, None, 0),
         # A leak through the teeth of a saw.
         ([10_000.0 - 10 * index - 40 * (index % 7) for index in range(200)], 10.0, 8_000, 0.1),
     ],
@@ -205,14 +172,34 @@ def test_what_shrinks_lasts_as_long_as_its_pace_says(
     assert found == (None if lasts_s is None else pytest.approx(lasts_s, rel=within))
 
 
-def test_a_trend_is_bounded_forgets_the_day_before_yesterday_and_what_a_clock_set_back() -> None:
-    assert (trend_of(SHRINKS).span_s, Trend().span_s) == (1_000, 0)
-    trend = trend_of(LONG)
-    assert len(trend.points) <= MOST_POINTS + 1
-    assert trend.points[-1] == (39_990.0, 1e6 - 3_999)
-    trend = trend_of([1e6 - 500 * min(index, 300) for index in range(1_000)], every_s=100.0)
-    assert MOST_SPAN_S <= trend.span_s < MOST_SPAN_S * 1.1
-    assert trend.lasts_s() is None, "nothing shrank in the last twelve hours"
-    trend = trend_of(SHRINKS)
-    trend.add(5.0, 900.0)
-    assert trend.points == [(5.0, 900.0)]
+def said(step: int, text: Any, prompt: int = 0, **more: Any) -> dict[str, Any]:
+    return {"step": step, "prompt": prompt, "source": f"question {prompt}", "generation": text, "ended": True, **more}
+
+
+def written(path: Path, *rows: dict[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(f"{json.dumps(row)}\n" for row in rows)
+
+
+def test_the_first_and_the_newest_answer_of_each_prompt(tmp_path: Path) -> None:
+    path = tmp_path / "generations.jsonl"
+    file = AnswersFile(JsonLinesTail(path))
+    assert file.read() == ()
+    written(
+        path,
+        said(0, "NaN", reference="x"),
+        said(0, "b", 1),
+        said(10, "c", reference="x", ended=False),
+        {"step": 10, "prompt": 1},
+    )
+    first, second = file.read()
+    assert [(one.step, one.text.lower(), one.ended) for one in first.answers] == [(0, "nan", True), (10, "c", False)]
+    assert (first.reference, second.source, len(second.answers)) == ("x", "question 1", 1)
+    # A run that is resumed from step 10 answers what came after it again.
+    written(path, said(20, "lost"), {"resumed_from": 10}, said(20, "again"))
+    assert [(answer.step, answer.text) for answer in file.read()[0].answers[1:]] == [(10, "c"), (20, "again")]
+    # Texts that were generated for BLEU are prompts of their own.
+    written(path, {"step": 20, "row": 0, "source": "s", "reference": "r", "generation": "g"})
+    assert [prompt.source for prompt in file.read()] == ["question 0", "question 1", "s"]
+    written(path, {"resumed_from": 0})
+    assert file.read() == ()

@@ -1,7 +1,5 @@
 """Writes run folders in the real format, byte for byte as the supervisor and the training write them."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
