@@ -140,6 +140,8 @@ ROWS = [
     due("memory_in_use", "note", "19.0 GiB of GPU 0", BUSY, quiet=ONE),
     due("host_ram", "error", "offloaded", machine(ram_gib=16), model="esm2-650m", **OFFLOAD, data__workers=12,
         data__prefetch=8, quiet=ONE),
+    due("host_ram_tight", "warning", "19.4 GiB to 20.1 GiB needed", machine(ram_gib=20), model="esm2-650m", **OFFLOAD,
+        quiet=machine(ram_gib=24)),
     due("low_memory", "warning", "is low: data", SMALL, data=rows(), data__workers=2, quiet=ONE),
     due("disk", "error", "/data/runs", FULL_DISK, model="esm2-650m", checkpoint__keep=3, quiet=HERE),
     due("workers", "warning", "more workers than cores", machine(cores=4), data=rows(), data__workers=12),
