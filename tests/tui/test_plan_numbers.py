@@ -78,6 +78,7 @@ def test_the_source_is_said_once(tier, basis, words):
     [
         (40, 50, "finishes 14:02"),
         (3600, 7200, "finishes 15:02 to 16:02"),
+        (36000, 108000, "finishes Sun 22 Nov 00:02 to Sun 22 Nov 20:02"),
         (86400, 3 * 86400, "finishes Sun 22 Nov 14:02 to Tue 24 Nov 14:02"),
         (10 * 86400, 30 * 86400, "finishes 2026-12-01 to 2026-12-21"),
         (7 * 365.25 * 86400, 18 * 365.25 * 86400, "finishes 2033 to 2044"),
