@@ -1,11 +1,17 @@
-"""No English is left on any screen: driven in a language in which each translated letter can be told."""
+"""No English and no faint text is left on any screen, which is driven in a language whose letters can be told.
+
+The themes' pairs of colours are tested in test_theme.py; here whole screens are drawn, with text that is dimmed,
+selected, searched for, focused or disabled.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from textual.pilot import Pilot
 from trainwiz.core import language
 from trainwiz.core.catalog.gpus import load_gpus
 from trainwiz.core.config.keys import settable_keys
@@ -16,14 +22,16 @@ from trainwiz.core.hardware.read import find_tools, probe_machine
 from trainwiz.tui.cli import main
 from trainwiz.tui.command import app
 from trainwiz.tui.options import OPTIONS
-from trainwiz.tui.screens.plan_fields import STEPS
+from trainwiz.tui.screens.plan_fields import STEPS, TRAINING
 from typer.main import get_command
 
 from tests.conftest import REPOSITORY
 from tests.each import each
+from tests.tui.contrast import faint_texts
 from tests.tui.pseudo import Pseudo, english_left, screen_lines, words_in
 from tests.tui.test_monitor_snapshots import _frozen_world, app_for, drawn  # noqa: F401 -- the fixture holds for this file too
-from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
+from tests.tui.wizard_keys import go
+from tests.tui.wizard_parts import FrozenReader, frozen
 
 NAMES = (
     "trainwiz nvidia smi cuda torch flash attn deepspeed tensorboard wandb python json yaml nccl gloo sdpa eager zero "
@@ -37,6 +45,7 @@ JSON = "true false null split train linux"
 KEYS = "enter esc tab ctrl shift space home end pgup pgdn pageup pagedown del backspace up down left right"
 FILES = sorted((REPOSITORY / "profiles").rglob("*.yaml"))
 SIZE = (120, 40)
+Keys = tuple[tuple[str, ...], ...]
 
 
 def always_known() -> set[str]:
@@ -54,68 +63,91 @@ def _nobodys_language(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
     yield
 
 
+WINDOWS = (("f1",), ("slash", *"nothing at all"), ("colon",))
+
+
+async def problems(pilot: Pilot[Any], known: set[str]) -> list[str]:
+    """What is wrong with the screen as it stands."""
+    return english_left(screen_lines(pilot.app), known) + await faint_texts(pilot)
+
+
+async def problems_after(pilot: Pilot[Any], cases: Keys, known: set[str]) -> list[str]:
+    """... and after each of these keys; the window of the ones before is closed."""
+    screen, found = pilot.app.screen, list[str]()
+    for keys in cases:
+        await pilot.press(*keys)
+        await pilot.pause(0.3)
+        found += [f"{keys}: {problem}" for problem in await problems(pilot, known)]
+        for _ in range(4):
+            if pilot.app.screen is not screen:
+                await pilot.press("escape")
+                await pilot.pause(0.1)
+        assert pilot.app.screen is screen
+    return found
+
+
 async def test_steps_of_the_wizard() -> None:
     reader = FrozenReader()
-    known = always_known() | words_in(reader.read(PlanRequest(profile="2080super"), lambda: False))
-    wizard, left = frozen_app(reader), list[str]()
-    async with wizard.run_test(size=SIZE) as pilot:
-        for _ in STEPS:
-            await settled(pilot)
-            left += english_left(screen_lines(wizard), known)
-            await pilot.press("f1")
-            await pilot.pause()
-            left += english_left(screen_lines(wizard), known)
-            await pilot.press("escape", "enter")
-    assert not left, "\n".join(dict.fromkeys(left))
+    data = reader.read(PlanRequest(profile="2080super"), lambda: False)
+    known = always_known() | words_in([*data, *WINDOWS, "nothing all"])
+    async with frozen(reader) as (_app, pilot):
+        for step in range(len(STEPS)):
+            await go(pilot, *(["enter"] if step else []))
+            assert pilot.app.screen.state.step == step
+            found = await problems_after(pilot, ((), *(WINDOWS if step == 0 else WINDOWS[:1])), known)
+            if step == TRAINING:
+                await pilot.press("space", *"x%", "enter")
+                found += await problems(pilot, known)
+                await pilot.press("escape")
+            assert "\n".join(found) == ""
 
 
-DIALOGS = (("tab", "f1"), ("l",), ("s",), ("e",), ("m",), ("t",), ("p",))
-"""Keys to each dialog and card of the monitor, from its screen."""
+LOG = Pseudo().gettext("log")
+MONITOR: dict[str, Keys] = {
+    "running": (
+        (),
+        ("5",),
+        ("s",),
+        ("p",),
+        ("c",),
+        ("tab", "g", *"9-4", "enter"),
+        ("f1",),
+        ("l", "slash", *"saved", "enter"),
+        ("colon", *LOG),
+        ("f",),
+        ("e",),
+        ("m",),
+        ("t",),
+    ),
+    "eight-gpus": (("tab", "tab", "tab", "down"), ("enter",)),
+    "given-up": ((), ("r",)),
+    "tensorboard": ((),),
+}
+"""State -> keys."""
 
 
-@pytest.mark.parametrize("state", ["running", "given-up", "paused", "no-gpu", "tensorboard", "process"])
+@pytest.mark.parametrize("state", MONITOR)
 async def test_states_of_the_monitor(state: str, tmp_path: Path) -> None:
     monitor = app_for(state, "dark")
     data = [path for path in tmp_path.rglob("*") if path.is_file()]
     known = always_known() | words_in([*data, *(path.read_text(errors="replace") for path in data)])
     async with monitor.run_test(size=SIZE) as pilot:
         await drawn(pilot)
-        screen, left = monitor.screen, list[str]()
-        for keys in ((), *(DIALOGS if state == "running" else ())):
-            await pilot.press(*keys)
-            await pilot.pause(0.2)
-            left += english_left(screen_lines(monitor), known)
-            for _ in range(3):
-                if monitor.screen is not screen:
-                    await pilot.press("escape")
-    assert not left, "\n".join(dict.fromkeys(left))
+        assert "\n".join(await problems_after(pilot, MONITOR[state], known)) == ""
 
 
 COMMANDS = (
     "--help",
-    "plan --help",
-    "monitor --help",
-    "profiles --help",
     "doctor",
     "profiles list",
-    "profiles show 2080super-guide",
     "profiles diff 3080-10g 3080-12g",
     "runs list",
     "plan --profile 2080super --tier analytic --verbose",
     "plan --profile lora-r64-3090 --tier analytic --gpu A100 --num-gpus 2",
     "bench --seconds x",
     "runs show nothing",
-    "monitor nothing",
     "plan --epochs -1 --task nothing --set a",
 )
-
-
-def commands_of(*group: str) -> list[str]:
-    """Names of the commands, or of those of a group."""
-    command = get_command(app)
-    for name in group:
-        command = command.commands[name]  # type: ignore[attr-defined]
-    return list(command.commands)  # type: ignore[attr-defined]
 
 
 @each("line", COMMANDS)
@@ -129,7 +161,8 @@ def test_what_the_commands_say(line: str, capsys: pytest.CaptureFixture[str], tm
     said = capsys.readouterr()
     machine = probe_machine()
     pasted = [check.command or "" for check in check_machine(machine, find_tools())]
-    names = [name for group in ((), ("profiles",), ("runs",)) for name in commands_of(*group)]
+    top = get_command(app).commands  # type: ignore[attr-defined]
+    names = [*top, *top["profiles"].commands, *top["runs"].commands]
     own = [tmp_path, machine.cpu_model, machine.libraries.versions, "SPEED", "hf download"]
     data = [*own, *line.split(), *FILES, *names, *pasted]
     known = always_known() | words_in(data) | words_in(path.stem for path in FILES)

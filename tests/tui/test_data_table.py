@@ -15,7 +15,8 @@ from trainwiz.tui.widgets import data_table
 from trainwiz.tui.widgets.data_table import DataTable, cell_text, shown_columns, table_lines
 
 from tests.each import each
-from tests.tui.wizard_parts import frozen_app, settled
+from tests.tui.wizard_keys import go
+from tests.tui.wizard_parts import frozen, settled
 
 TEXT, TARGET = "data.sources.0.text_column", "data.sources.0.target_column"
 HOSTILE = "a\x1b[31mb\x1b]0;title\x07[bold]\u202e\nc"
@@ -107,26 +108,15 @@ def test_the_list_of_columns_has_their_first_cells():
     assert column_offers(None) == ()
 
 
-async def at_the_table(pilot) -> DataTable:
-    await settled(pilot)
-    await pilot.press("enter", "enter")
-    await settled(pilot)
-    found = pilot.app.screen.query_one(DataTable)
-    found.focus()
-    await settled(pilot)
-    return found
-
-
 async def test_keys_and_clicks_learn_from_a_column_with_text():
-    app = frozen_app()
-    async with app.run_test(size=(120, 40)) as pilot:
-        found = await at_the_table(pilot)
+    async with frozen() as (app, pilot):
+        await go(pilot, "enter", "enter")
+        found = app.screen.query_one(DataTable)
+        found.focus()
         before = app.screen.state.request
-        await pilot.press("left", "space", "t")
-        await settled(pilot)
+        await go(pilot, "left", "space", "t")
         assert app.screen.state.request is before, "no text; and a masked model has no targets"
-        await pilot.press("left", "space")
-        await settled(pilot)
+        await go(pilot, "left", "space")
         assert app.screen.state.request.overrides[TEXT] == "id"
         app.screen._change_request(before)
         await settled(pilot)

@@ -16,7 +16,7 @@ import pytest
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware.machine import Libraries
-from trainwiz.core.plan.gather import Gathered, gather, plan_run
+from trainwiz.core.plan.gather import Gathered, gather
 from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.tracing import worker as tracing
 from trainwiz.core.tracing.worker import TraceWorker
@@ -95,13 +95,6 @@ def test_an_unknown_tier_in_the_environment_is_one_sentence(monkeypatch, capsys)
     assert "TRAINWIZ_TIER" in said and "analytic or layers or full" in said and "\x1b" not in said
 
 
-def test_by_formulas_no_process_is_started(tracer, demo):
-    used = tracer(hung_worker)
-    with refining("analytic") as refiner:
-        assert improved(refiner, demo, "analytic").to_json() == plan_run(DEMO, demo.machine).to_json()
-    assert used == []
-
-
 def test_a_better_tier_replaces_the_formulas_and_its_tracer_ends(tracer, demo):
     used = tracer(lambda: fixed_worker(3 * GIB))
     with refining("full") as refiner:
@@ -116,13 +109,6 @@ def test_a_dead_tracer_leaves_the_formulas_and_says_so(made, demo):
     plan = improved(made(dead_worker()), demo, "full")
     assert plan.memory.tier == "analytic" and plan.memory.verdict == "fits"
     assert plan.memory.waiting
-
-
-def test_a_start_waits_no_longer_than_its_limit(made, demo):
-    began = time.monotonic()
-    plan = improved(made(hung_worker()), demo, "layers", limit_s=0.4)
-    assert time.monotonic() - began < 10
-    assert plan.memory.tier == "analytic" and "not ready in time" in plan.memory.waiting
 
 
 @pytest.mark.parametrize("interruptible", [True, False])
@@ -141,10 +127,15 @@ def test_ctrl_c_takes_what_is_there_or_ends_the_command(made, demo, interruptibl
         presser.cancel()
 
 
-def test_what_is_under_way_is_said_on_a_terminal(made, demo, monkeypatch, capsys):
+def test_what_is_under_way_is_said_on_a_terminal_and_a_start_waits_no_longer_than_its_limit(
+    made, demo, monkeypatch, capsys
+):
     monkeypatch.setattr("trainwiz.tui.headless.waiting.is_terminal", lambda stream: stream is sys.stderr)
     monkeypatch.setattr("trainwiz.tui.headless.waiting.SILENT_S", 0.05)
-    improved(made(hung_worker()), demo, "layers", limit_s=0.5)
+    began = time.monotonic()
+    plan = improved(made(hung_worker()), demo, "layers", limit_s=0.5)
+    assert time.monotonic() - began < 10
+    assert plan.memory.tier == "analytic" and "not ready in time" in plan.memory.waiting
     captured = capsys.readouterr()
     assert "tracing layer by layer…" in captured.err and captured.out == ""
     assert captured.err.endswith("\r"), "the line is wiped"

@@ -6,9 +6,6 @@ import itertools
 
 import pytest
 from rich.cells import cell_len
-from textual.screen import Screen
-from textual.widgets import Static
-from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.theme import (
     ASCII_MARKS,
     GROUND_COLOURS,
@@ -22,18 +19,7 @@ from trainwiz.tui.theme import (
 )
 
 from tests.each import each
-
-
-def contrast_ratio(first: str, second: str) -> float:
-    """Contrast of two "#rrggbb" colours, 1 to 21 (WCAG 2.1, relative luminance)."""
-    lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    channels = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+from tests.tui.contrast import contrast_ratio
 
 
 def test_contrast_ratio_is_the_one_of_wcag():
@@ -57,24 +43,6 @@ def test_inverted_and_selected_text_is_readable(palette):
         assert ground not in (palette.background, palette.surface, palette.panel)
 
 
-class _Blank(Screen[None]):
-    def compose(self):
-        yield Static("text")
-
-
-async def test_only_our_themes_are_offered_and_f2_goes_through_them():
-    app = TrainwizApp(_Blank)
-    async with app.run_test() as pilot:
-        names = [palette.name for palette in PALETTES]
-        assert set(app.available_themes) == set(names)
-        seen = [app.theme]
-        for _ in names:
-            await pilot.press("f2")
-            seen.append(app.theme)
-            assert app.get_css_variables()["muted"] == next(p.muted for p in PALETTES if p.name == app.theme)
-        assert set(seen) == set(names) and seen[0] == seen[-1]
-
-
 @each(
     ("environment", "name"),
     [
@@ -82,10 +50,8 @@ async def test_only_our_themes_are_offered_and_f2_goes_through_them():
         ({"TRAINWIZ_THEME": "High-Contrast"}, "high-contrast"),
         ({"TRAINWIZ_THEME": "nonsense"}, "dark"),
         ({"COLORFGBG": "0;15"}, "light"),
-        ({"COLORFGBG": "0;15", "TRAINWIZ_THEME": "dark"}, "dark"),
         ({"TERM": "linux"}, "high-contrast"),
         ({"TERM": "xterm-16color"}, "high-contrast"),
-        ({"TERM": "xterm-256color"}, "dark"),
         ({"TERM": "linux", "TRAINWIZ_THEME": "light"}, "light"),
     ],
 )
@@ -99,14 +65,12 @@ def test_theme_follows_the_environment(environment, name):
         ({}, "UTF-8", False),
         ({}, "ANSI_X3.4-1968", True),
         ({"TRAINWIZ_ASCII": "1"}, "UTF-8", True),
-        ({"TRAINWIZ_ASCII": "0"}, "latin-1", False),
         ({"TRAINWIZ_ASCII": "0", "TERM": "dumb"}, "UTF-8", False),
         ({"TERM": "dumb"}, "UTF-8", True),
         ({"TERM": "linux"}, "UTF-8", False),
         ({"LANG": "C"}, "UTF-8", True),
         ({"LC_ALL": "POSIX", "LANG": "en_US.UTF-8"}, "UTF-8", True),
         ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, "UTF-8", True),
-        ({"LANG": "C", "LC_CTYPE": "de_DE.UTF-8"}, "UTF-8", False),
     ],
 )
 def test_ascii_follows_the_environment(environment, encoding, ascii_only):

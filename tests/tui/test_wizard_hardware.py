@@ -17,24 +17,22 @@ from textual.pilot import Pilot
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.export.accelerate import visible_gpus
 from trainwiz.core.plan.gather import plan_run
-from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.choices import parse_choices
-from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import command_line
-from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, MODEL, parse_field
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, MODEL, parse_field
 from trainwiz.tui.screens.plan_machine import BY_HAND, asked_gpus, toggled
 from trainwiz.tui.screens.plan_reader import PlanReader
-from trainwiz.tui.screens.plan_state import PlanState, start_obstacle, with_changes, with_invalid, with_values
+from trainwiz.tui.screens.plan_state import PlanState, start_obstacle, with_values
+from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets import gpu_choice
-from trainwiz.tui.widgets.field_row import FieldRow
 from trainwiz.tui.widgets.gpu_choice import GpuChoice, GpuRow, RowView, row_lines, row_views
 
 from tests.each import each
 from tests.fakes.nvml import GIB, FakeGpu, FakeMig, FakeNvml
 from tests.fakes.nvml.fixtures import fake_nvml, fake_nvml_library  # noqa: F401 - fixtures
-from tests.tui.wizard_keys import WIDE, go, shown, shown_in, to_field, type_into, until
-from tests.tui.wizard_parts import FrozenReader, frozen, plain, settled
+from tests.tui.wizard_keys import go, shown, shown_in, to_field, until
+from tests.tui.wizard_parts import plain, real, settled
 
 DEMO = PlanRequest(profile="cpu-demo")
 TALL = (120, 60)
@@ -58,20 +56,12 @@ def card(number: int, **changes: object) -> FakeGpu:
     return FakeGpu(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def wizard(request: PlanRequest = DEMO) -> TrainwizApp:
-    return TrainwizApp(lambda: PlanScreen(request), ascii_only=False)
-
-
 def rows(pilot: Pilot) -> list[GpuRow]:
     return list(pilot.app.screen.query(GpuRow))
 
 
 def chosen(pilot: Pilot) -> list[str]:
     return [str(row.view.gpu.uuid) for row in rows(pilot) if row.view.is_chosen]
-
-
-def planned_gpus(pilot: Pilot) -> list[str | None]:
-    return [gpu.uuid for gpu in pilot.app.screen.state.plan.machine.gpus]
 
 
 def has_unknown_gpu(pilot: Pilot) -> bool:
@@ -83,11 +73,13 @@ async def looked(pilot: Pilot, count: int) -> None:
     await until(pilot, lambda: len(rows(pilot)) == count and rows(pilot)[0].view.load is not None)
 
 
-async def test_eight_cards_are_chosen_by_uuid_and_the_run_gets_what_the_option_would_give(driver: FakeNvml) -> None:
-    driver.write([card(n, memory_used=n * GIB, utilization=10 * n) for n in range(8)])
-    app = wizard()
-    async with app.run_test(size=WIDE) as pilot:
+async def test_cards_are_chosen_as_by_the_option_and_their_load_is_live(driver: FakeNvml) -> None:
+    hostile = card(0, name="[red]RTX[/] \x1b[31m" + "9" * 200)
+    others = [card(n, memory_used=n * GIB, utilization=10 * n) for n in range(2, 8)]
+    driver.write([hostile, card(1, memory_used=GIB), *others])
+    async with real(DEMO, (140, 60)) as (app, pilot):
         await looked(pilot, 8)
+        assert "\x1b" not in shown(app) and "[red]RTX" in shown(app)
         assert asked_gpus(app.screen.state) is None and len(chosen(pilot)) == 8
         await to_field(pilot, "gpus")
         await go(pilot, "down", "space", "down", "space", "down", "down", "space")
@@ -110,40 +102,29 @@ async def test_eight_cards_are_chosen_by_uuid_and_the_run_gets_what_the_option_w
         rows(pilot)[0].press()
         await until(pilot, lambda: "Training needs at least one GPU" in shown(app))
         assert asked_gpus(app.screen.state) == ["GPU-0"]
-
-
-async def test_the_load_is_live_names_who_holds_the_card_and_is_asked_for_only_on_this_step(driver: FakeNvml) -> None:
-    driver.write([card(0, name="[red]RTX[/] \x1b[31m" + "9" * 200), card(1)])
-    app = wizard()
-    async with app.run_test(size=(140, 45)) as pilot:
-        await looked(pilot, 2)
-        assert "24.0 of 24.0 GiB free" in shown(app)
-        assert "\x1b" not in shown(app) and "[red]RTX" in shown(app)
-        mine = os.getpid()
-        driver.write([card(0), card(1, memory_used=7 * GIB, utilization=93, processes={mine: 5 * GIB, 2**22 + 3: GIB})])
-        said = ("17.0 of 24.0 GiB free", "93%", f"({mine}) 5.0 GiB")
+        busy = card(1, memory_used=7 * GIB, utilization=93, processes={os.getpid(): 5 * GIB, 2**22 + 3: GIB})
+        driver.write([hostile, busy, *others])
+        said = ("17.0 of 24.0 GiB free", "93%", f"({os.getpid()}) 5.0 GiB")
         await until(pilot, lambda: all(text in shown(app) for text in said))
         # The plan counts with what is free now, too.
-        await until(pilot, lambda: app.screen.state.plan.machine.gpus[1].memory_free_bytes == 17 * GIB)
+        await until(pilot, lambda: app.screen.state.reading.machine.gpus[1].memory_free_bytes == 17 * GIB)
         await until(pilot, lambda: f"a process not visible from here ({2**22 + 3})" in shown_in(pilot))
-        asked, reader = [], app.screen.reader
-        read = reader.loads
-        reader.loads = lambda: asked.append(1) or read()  # type: ignore[method-assign]
-        await until(pilot, lambda: len(asked) > 2)
-        await go(pilot, "enter")
-        assert app.screen.state.step == MODEL
-        await pilot.pause(0.2)
-        before = len(asked)
-        await pilot.pause(0.4)
-        assert len(asked) == before
-        await pilot.press("escape")
-        await until(pilot, lambda: len(asked) > before)
+        await pilot.resize_terminal(60, 20)
+        await settled(pilot)
+        rows(pilot)[7].focus()
+        await pilot.pause()
+        await pilot.pause()
+        assert "GPU 7" in shown(app) and app.focused.region.bottom <= 20, "also where there is little room"
+        app.screen._change_request(replace(DEMO, gpu="T4"))
+        await settled(pilot)
+        assert not app.screen.query_one(GpuChoice).display
 
 
-async def test_a_driver_that_sleeps_is_asked_once_and_a_look_that_breaks_off_is_said_once(driver: FakeNvml) -> None:
+async def test_the_driver_is_asked_once_at_a_time_on_this_step_only_and_what_breaks_off_is_said_once(
+    driver: FakeNvml,
+) -> None:
     driver.write([card(0), card(1)])
-    app = wizard()
-    async with app.run_test(size=WIDE) as pilot:
+    async with real(DEMO) as (app, pilot):
         await looked(pilot, 2)
         under_way, most, asked, awake = [0], [0], [0], threading.Event()
         reader = app.screen.reader
@@ -160,7 +141,7 @@ async def test_a_driver_that_sleeps_is_asked_once_and_a_look_that_breaks_off_is_
             asked[0] += 1
             raise ZeroDivisionError("[b]nobody[/b] foresaw it")
 
-        reader.loads = asleep  # type: ignore[method-assign]
+        reader.loads = asleep
         await until(pilot, lambda: under_way[0] == 1)
         choice = app.screen.query_one(GpuChoice)
         for _ in range(4):
@@ -169,20 +150,26 @@ async def test_a_driver_that_sleeps_is_asked_once_and_a_look_that_breaks_off_is_
             choice._look()
             await pilot.pause()
         assert (under_way[0], most[0]) == (1, 1)
-        reader.loads = broken  # type: ignore[method-assign]
+        reader.loads = broken
         awake.set()
         await until(pilot, lambda: asked[0] > 2)
         await pilot.pause()
         said = [one.message for one in app._notifications]
         assert [line for line in said if "[b]nobody[/b] foresaw it" in line] == said and len(said) == 1
+        await go(pilot, "enter")
+        assert app.screen.state.step == MODEL
+        await pilot.pause(0.2)
+        before = asked[0]
+        await pilot.pause(0.3)
+        assert asked[0] == before
+        await pilot.press("escape")
+        await until(pilot, lambda: asked[0] > before)
 
 
-async def test_a_chosen_card_that_is_lost_is_a_sentence_with_a_remedy(driver: FakeNvml) -> None:
+async def test_a_card_that_is_lost_or_leaves_and_a_driver_that_goes_are_sentences(driver: FakeNvml) -> None:
     driver.write([card(n) for n in range(3)])
-    app = wizard(replace(DEMO, overrides={"engine.gpus": ["GPU-1", "GPU-2"]}))
-    async with app.run_test(size=TALL) as pilot:
+    async with real(replace(DEMO, overrides={"engine.gpus": ["GPU-1", "GPU-2"]}), TALL) as (app, pilot):
         await looked(pilot, 3)
-        await settled(pilot)
         assert not has_unknown_gpu(pilot)
         driver.write([card(0), card(1, lost=True), card(2)])
         await until(pilot, lambda: has_unknown_gpu(pilot))
@@ -191,39 +178,32 @@ async def test_a_chosen_card_that_is_lost_is_a_sentence_with_a_remedy(driver: Fa
         assert len(rows(pilot)) == 3 and start_obstacle(app.screen.state).startswith("No GPU GPU-1 on this machine")
         finding = next(one for one in app.screen.state.plan.findings if one.code == "unknown_gpu")
         assert finding.remedies[0].changes == {"engine.gpus": ["GPU-2"]}
-        app.screen._change_request(with_changes(app.screen.state.request, finding.remedies[0].changes))
-        await until(pilot, lambda: asked_gpus(app.screen.state) == ["GPU-2"])
+        app.screen._change_request(DEMO)
         await settled(pilot)
         assert not has_unknown_gpu(pilot)
         # It comes back, and nothing is left of it.
         driver.write([card(n) for n in range(3)])
         await until(pilot, lambda: "can't be used" not in shown(app))
-
-
-async def test_a_card_that_leaves_the_list_and_a_driver_that_goes_are_sentences(driver: FakeNvml) -> None:
-    driver.write([card(0), card(1)])
-    app = wizard()
-    async with app.run_test(size=TALL) as pilot:
-        await looked(pilot, 2)
         app.screen.reader.rest()
         driver.write([card(0)])
         await until(pilot, lambda: len(rows(pilot)) == 1)
         await settled(pilot)
-        assert planned_gpus(pilot) == ["GPU-0"]
+        assert [gpu.uuid for gpu in app.screen.state.plan.machine.gpus] == ["GPU-0"]
         driver.write(call_error=999)
         await until(pilot, lambda: app.screen.state.plan.machine.accelerator == "cpu")
-        await settled(pilot)
-        await go(pilot, "enter")
-        assert app.screen.state.step == MODEL
+
+
+def planned(request: PlanRequest) -> PlanState:
+    """The wizard's state with its plan."""
+    *_, reading = PlanReader().read(request, lambda: False)
+    return PlanState(request, reading=reading, updating=False)
 
 
 def read_of(overrides: dict[str, object]) -> tuple[PlanState, list[RowView]]:
     """What the step would show."""
-    request = replace(DEMO, overrides=overrides)
-    *_, reading = PlanReader().read(request, lambda: False)
-    state = PlanState(request, reading=reading, updating=False)
-    assert reading.machine is not None
-    return state, row_views(reading.machine, None, asked_gpus(state))
+    state = planned(replace(DEMO, overrides=overrides))
+    assert state.reading.machine is not None
+    return state, row_views(state.reading.machine, None, asked_gpus(state))
 
 
 def test_mig_one_slice_trains_and_another_can_be_named(driver: FakeNvml) -> None:
@@ -276,67 +256,42 @@ def test_another_machine_is_the_request_of_its_options(typed: str, options: dict
     assert with_values(request, FIELD_BY_ID["machine"], {}) == DEMO, "this machine again"
 
 
-WRONG = (
-    ("num_gpus", "many", "Type a number"),
-    ("num_gpus", "9999", "set 0 to 1024"),
-    ("ram", "12 parsecs", "not a size"),
-    ("gpu_memory", "-4G", "not a size"),
-    ("tflops", "fast", "Type a number"),
-    ("capability", "ampere", "not a compute capability"),
-    ("machine", "RTX 3080", "Similar: RTX 3080 10GB"),
-    ("machine", "[red]\x1b[31mcard", "by its specs"),
-)
-
-
-async def test_another_machine_is_planned_as_its_options_would_and_wrong_figures_are_sentences(
-    driver: FakeNvml,
-) -> None:
+def test_another_machine_is_planned_as_its_options_would_and_starts_nothing(driver: FakeNvml) -> None:
     driver.write([card(n) for n in range(3)])
-    app = wizard(replace(DEMO, overrides={"engine.gpus": ["GPU-1"]}))
-    async with app.run_test(size=TALL) as pilot:
-        await looked(pilot, 3)
-        await to_field(pilot, "machine")
-        await type_into(pilot, "t4")
-        await pilot.press("enter")
-        await until(pilot, lambda: app.screen.state.plan.machine.hypothetical)
-        await settled(pilot)
-        # The GPUs of this machine are no choice of another.
-        assert "engine.gpus" not in app.screen.state.request.overrides
-        assert not app.screen.query_one(GpuChoice).display
-        await to_field(pilot, "ram")
-        await type_into(pilot, "128G")
-        await go(pilot, "enter")
-        mine, request = app.screen.state.plan, app.screen.state.request
-        planned = plan_run(parse_choices({"profile": "cpu-demo", "gpu": "T4", "ram": "128G"}).request)
-        assert mine.config.model_dump_json() == planned.config.model_dump_json()
-        assert mine.machine == planned.machine and mine.memory.capacity_bytes == planned.memory.capacity_bytes
-        assert "another machine" in start_obstacle(app.screen.state, "start")
-        assert "another machine" in start_obstacle(replace(app.screen.state, request=replace(request, force=True)))
-        assert start_obstacle(app.screen.state, "write") == ""
-        for field, text, said in WRONG:
-            row = await to_field(pilot, field)
-            app.screen._set(row.spec, text)
-            await until(pilot, lambda row=row, said=said: said in row.view.invalid)
-            assert start_obstacle(app.screen.state, "write") and "\x1b" not in shown(app)
-            app.screen._replace(with_invalid(app.screen.state, field, ""))
-            app.screen._change_request(request)
-            await settled(pilot)
-            assert row.view.invalid == "" and start_obstacle(app.screen.state, "write") == ""
-        await to_field(pilot, "machine")
-        await go(pilot, "r")
-        assert app.screen.state.request == DEMO and not app.screen.state.plan.machine.hypothetical
+    spec = FIELD_BY_ID["machine"]
+    request = with_values(replace(DEMO, overrides={"engine.gpus": ["GPU-1"]}), spec, {"gpu": "T4"})
+    assert request.overrides == {}, "the GPUs of this machine are no choice of another"
+    state, theirs = planned(request), plan_run(parse_choices({"profile": "cpu-demo", "gpu": "T4"}).request)
+    mine = state.plan
+    assert mine is not None and mine.config.model_dump_json() == theirs.config.model_dump_json()
+    assert mine.machine == theirs.machine and mine.memory.capacity_bytes == theirs.memory.capacity_bytes
+    assert "another machine" in start_obstacle(state, "start")
+    assert "another machine" in start_obstacle(replace(state, request=replace(request, force=True)))
+    assert start_obstacle(state, "write") == ""
 
 
-async def test_the_step_stays_usable_where_there_is_little_room() -> None:
-    second = replace(FrozenReader().machine.gpus[0], index=1, uuid="GPU-2")
-    reader = FrozenReader(machine=replace(FrozenReader().machine, gpus=(*FrozenReader().machine.gpus, second)))
-    async with frozen(reader, size=(60, 20)) as (app, pilot):
-        await pilot.press(*["down"] * 6)
-        await pilot.pause()
-        focused = app.focused
-        assert isinstance(focused, GpuRow) and "GPU 1" in shown(app)
-        assert focused.region.bottom <= 20 and isinstance(app.screen.query_one("#field-gpus"), FieldRow)
-        assert app.screen.state.step == HARDWARE
+@each(
+    ("field", "text", "said"),
+    [
+        ("num_gpus", "many", "Type a number"),
+        ("num_gpus", "9999", "set 0 to 1024"),
+        ("ram", "12 parsecs", "not a size"),
+        ("tflops", "fast", "Type a number"),
+        ("capability", "ampere", "not a compute capability"),
+        ("machine", "RTX 3080", "Similar: RTX 3080 10GB"),
+        ("machine", "[red]\x1b[31mcard", "by its specs"),
+    ],
+)
+def test_a_machine_that_cannot_be_is_a_sentence(field: str, text: str, said: str) -> None:
+    spec = FIELD_BY_ID[field]
+    try:
+        request = with_values(replace(DEMO, gpu="T4"), spec, parse_field(spec, text, None))
+    except ValueError as error:
+        assert said in str(error)
+        return
+    state = planned(request)
+    problem = field_view(state, spec, UNICODE_MARKS).invalid
+    assert said in problem and "\x1b" not in problem and start_obstacle(state, "write")
 
 
 def test_nothing_of_the_step_waits_for_what_is_slow_to_import() -> None:

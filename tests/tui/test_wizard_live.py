@@ -1,30 +1,44 @@
-"""The plan follows every key: at once, in one thread, without a pile of stale work; remedies say what they bring."""
+"""The plan follows every key: at once, in one thread, without a pile of stale work; better figures come beside it."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
+import pytest
 from textual.widgets import Input
 from trainwiz.core.config.request import PlanRequest
+from trainwiz.core.errors import CannotRunError, Finding
+from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.hardware.rates import Rates
+from trainwiz.core.history import rates as rates_module
+from trainwiz.core.history.measurement import cpu_key
+from trainwiz.core.history.rates import METHOD
+from trainwiz.core.history.store import append, history_path, load
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import plan_run, probe_here
+from trainwiz.core.tracing.worker import TraceWorker
 from trainwiz.tui.screens import plan as plan_screen
+from trainwiz.tui.screens import plan_command as plan_starter
 from trainwiz.tui.screens import plan_maker
-from trainwiz.tui.screens.plan_fields import HARDWARE
-from trainwiz.tui.screens.plan_maker import Effect, Newest, effect_key, numbered_remedies
+from trainwiz.tui.screens.plan_command import Started
+from trainwiz.tui.screens.plan_maker import Effect, History, Measured, Newest, effect_key, numbered_remedies
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import with_changes
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.field_row import RemedyButton
 from trainwiz.tui.widgets.lists import TextLines
-from trainwiz.tui.widgets.plan_panel import effect_words, part_lines
+from trainwiz.tui.widgets.plan_panel import effect_words, panel_lines, part_lines
 
-from tests.tui.wizard_keys import go, shown, to_field, type_into, until
-from tests.tui.wizard_parts import GIB, FrozenReader, frozen, settled
+from tests.core.history.measurements import measurement
+from tests.tui.tracers import fixed_worker, hung_worker
+from tests.tui.wizard_keys import shown, to_field, type_into, until
+from tests.tui.wizard_parts import GIB, FrozenReader, frozen, plain, real, settled
 
 KEY_GAP_S = 0.03
 
@@ -43,19 +57,6 @@ class CountingReader(FrozenReader):
             self._at_once -= 1
 
 
-class HeldReader(FrozenReader):
-    """Answers when it may."""
-
-    def __init__(self) -> None:
-        super().__init__(findings=())
-        self.may_answer = threading.Event()
-        self.may_answer.set()
-
-    def read(self, request, is_cancelled):
-        assert self.may_answer.wait(300)
-        yield from super().read(request, is_cancelled)
-
-
 async def type_fast(pilot, text: str) -> None:
     """Keys as a fast typist's, 30 ms apart."""
     for letter in text:
@@ -63,16 +64,19 @@ async def type_fast(pilot, text: str) -> None:
         await asyncio.sleep(KEY_GAP_S)
 
 
-async def test_twelve_fast_keys_are_a_few_plans_and_the_last_one_always(monkeypatch):
-    # Ten times slower than they are, and so are keys that a busy machine takes ten times as long for.
-    monkeypatch.setattr(plan_maker, "BURST_S", 10 * plan_maker.BURST_S)
-    monkeypatch.setattr(plan_maker, "TYPING_PAUSE_S", 10 * plan_maker.TYPING_PAUSE_S)
+async def test_twelve_fast_keys_are_a_few_plans_and_the_first_and_the_last_one_always(monkeypatch):
+    burst, pause = plan_maker.BURST_S, plan_maker.TYPING_PAUSE_S
     reader = CountingReader(findings=())
     async with frozen(reader) as (app, pilot):
         await to_field(pilot, "steps")
-        await pilot.press("space")
-        await pilot.press("backspace")
+        # The first key does not wait for a second one.
+        monkeypatch.setattr(plan_maker, "TYPING_PAUSE_S", 30.0)
+        await asyncio.sleep(burst)
+        await pilot.press("space", "backspace")
         await settled(pilot)
+        # Ten times slower than they are, and so are keys that a busy machine takes ten times as long for.
+        monkeypatch.setattr(plan_maker, "BURST_S", 10 * burst)
+        monkeypatch.setattr(plan_maker, "TYPING_PAUSE_S", 10 * pause)
         before = len(reader.asked)
         await type_fast(pilot, "123456789012")
         await settled(pilot)
@@ -80,17 +84,6 @@ async def test_twelve_fast_keys_are_a_few_plans_and_the_last_one_always(monkeypa
         assert app.screen.state.plan.config.training.max_steps == reader.asked[-1].overrides["training.max_steps"]
         assert len(reader.asked) - before <= 4
         assert reader.most_at_once == 1, "nothing piles up"
-
-
-async def test_the_first_key_does_not_wait_for_a_second_one(monkeypatch):
-    monkeypatch.setattr("trainwiz.tui.screens.plan_maker.TYPING_PAUSE_S", 30.0)
-    monkeypatch.setattr("trainwiz.tui.screens.plan_maker.BURST_S", 0.05)
-    async with frozen() as (app, pilot):
-        await to_field(pilot, "micro_batch")
-        await asyncio.sleep(0.1)
-        await type_into(pilot, "9")
-        await settled(pilot)
-        assert app.screen.state.plan.batch.micro_batch == 9
 
 
 def test_only_the_newest_request_is_worked_on():
@@ -160,64 +153,48 @@ def test_what_a_remedy_brings_is_before_and_after():
     assert effect_words(before, before, UNICODE_MARKS).plain == "memory and time unchanged"
 
 
-async def test_better_figures_of_an_old_request_end_before_the_new_one_is_planned():
-    """They wait for another process, which the new request needs too."""
-
-    class Improving(HeldReader):
-        improves, ended = threading.Event(), threading.Event()
-
-        def improve(self, request, is_cancelled, on_reading):
-            self.improves.set()
-            while not is_cancelled():
-                time.sleep(0.005)
-            self.ended.set()
-
-    reader = Improving()
-    async with frozen(reader) as (app, _pilot):
-        assert await asyncio.to_thread(reader.improves.wait, 100) and not reader.ended.is_set()
-        reader.may_answer.clear()
-        app.screen._change_request(PlanRequest(profile="2080super", overrides={"training.max_steps": 7}))
-        try:
-            assert await asyncio.to_thread(reader.ended.wait, 100)
-        finally:
-            reader.may_answer.set()
-
-
-async def test_a_remedy_is_a_button_for_mouse_and_keyboard():
-    async with frozen() as (app, pilot):
-        assert "1  apply: 2,000 steps" in shown(app)
-        app.screen.query_one("#remedy-2", RemedyButton).focus()
-        await go(pilot, "enter")
-        assert app.screen.state.request.overrides == {"model.name": "esm2-8m"}
-        assert app.screen.state.step == HARDWARE and app.focused.id == "remedy-2", "the button keeps the focus"
-        await pilot.click("#remedy-1")
-        await settled(pilot)
-        assert app.screen.state.request.overrides == {"model.name": "esm2-8m", "training.max_steps": 2000}
-        app.screen._change_request(PlanRequest(profile="2080super"))
-        await go(pilot, "2")
-        assert app.screen.state.request.overrides == {"model.name": "esm2-8m"}
-        await go(pilot, "9")
-        assert app.screen.state.request.overrides == {"model.name": "esm2-8m"}, "there is no ninth one"
-
-
 def is_dimmed(app) -> bool:
     """Every line of the plan is in the quiet colour."""
     lines = app.screen.query_one("#panel-plan", TextLines).content_lines()
     return all(any(span.style == "$muted" and span.end == len(line) for span in line.spans) for line in lines if line)
 
 
-async def test_an_old_plan_is_dimmed_and_never_blank():
-    reader = HeldReader()
-    async with frozen(reader) as (app, pilot):
+class Improving(FrozenReader):
+    """Improves for as long as it may, and a minute passes whenever it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(findings=())
+        self.improves, self.ended = threading.Event(), threading.Event()
+
+    def improve(self, request, is_cancelled, on_reading):
+        self.improves.set()
+        while not is_cancelled():
+            time.sleep(0.005)
+        self.ended.set()
+
+    def dated(self, request, reading):
+        return replace(reading, folder="runs/of-this-minute", read_at=reading.read_at + timedelta(minutes=1))
+
+
+async def test_a_plan_is_dated_while_it_stands_and_dimmed_and_never_blank_when_it_is_old(monkeypatch):
+    monkeypatch.setattr(plan_screen, "DATED_EVERY_S", 0.2)
+    reader = Improving()
+    async with frozen(reader, (160, 60), at_review=True) as (app, pilot):
+        first = app.screen.state.reading.read_at
+        await until(pilot, lambda: app.screen.state.reading.read_at > first)
+        await pilot.pause()
+        assert not app.screen.state.updating and "runs/of-this-minute" in shown(app)
         await to_field(pilot, "micro_batch")
+        assert await asyncio.to_thread(reader.improves.wait, 100) and not reader.ended.is_set()
         reader.may_answer.clear()
         await type_into(pilot, "7")
         while not app.screen.state.slow:
             await pilot.pause(0.01)
-            text = shown(app)
-            assert "sequences" in text and "GiB" in text
+            assert "sequences" in shown(app) and "GiB" in shown(app)
         await pilot.pause()
         assert "updating" in shown(app) and is_dimmed(app)
+        # Better figures wait for another process, which the new request needs too.
+        assert await asyncio.to_thread(reader.ended.wait, 100)
         reader.may_answer.set()
         await settled(pilot)
         assert "updating" not in shown(app) and not is_dimmed(app)
@@ -232,19 +209,141 @@ def test_the_parts_of_the_peak_are_a_bar_with_a_legend():
     assert part_lines({}, 40, UNICODE_MARKS) == []
 
 
-class LaterReader(FrozenReader):
-    """A minute passes whenever it is asked."""
-
-    def dated(self, request, reading):
-        return replace(reading, folder="runs/of-this-minute", read_at=reading.read_at + timedelta(minutes=1))
+DEMO = PlanRequest(profile="cpu-demo")
 
 
-async def test_a_screen_that_is_left_alone_says_when_a_start_now_would_be_done(monkeypatch):
-    monkeypatch.setattr(plan_screen, "DATED_EVERY_S", 0.2)
-    async with frozen(LaterReader(findings=()), at_review=True, size=(160, 60)) as (_app, pilot):
-        first = pilot.app.screen.state.reading.read_at
-        await until(pilot, lambda: pilot.app.screen.state.reading.read_at > first)
-        await pilot.pause()
-        state = pilot.app.screen.state
-        assert not state.updating
-        assert "runs/of-this-minute" in shown(pilot.app)
+@pytest.fixture(scope="module")
+def machine() -> Machine:
+    return probe_here(PlanRequest())
+
+
+@pytest.fixture(autouse=True)
+def asked_rates(tmp_path, monkeypatch):
+    """What is measured of this machine: nothing, and what was asked for is noted."""
+    monkeypatch.chdir(tmp_path)
+    asked = []
+
+    def measure(machine, device, gpus, threads, **how):
+        asked.append((device, threads, how["niceness"]))
+        raise CannotRunError(Finding("no_rates", "error", "hardware", "GPU 0 is busy."))
+
+    monkeypatch.setattr(rates_module, "measure_rates", measure)
+    return asked
+
+
+class Kept:
+    """Makes tracers and remembers them."""
+
+    def __init__(self, make: Callable[[], TraceWorker]) -> None:
+        self._make = make
+        self.made: list[TraceWorker] = []
+
+    def __call__(self) -> TraceWorker:
+        self.made.append(self._make())
+        return self.made[-1]
+
+
+def wizard(machine: Machine, tracer: Kept) -> AbstractAsyncContextManager[Any]:
+    return real(DEMO, (120, 50), at_review=True, reader=PlanReader(machine, "full", tracer))
+
+
+async def test_better_figures_arrive_by_themselves_and_then_this_machine_is_measured_once(machine, monkeypatch):
+    begun, ended = [], threading.Event()
+    some = Rates(
+        cpu_key(machine.cpu_model, machine.cpu_cores), machine.cpu_cores, (), (), 1e10, 4e-6, 1e9, None, 0.0, "2026-11-26",
+        {"torch": machine.libraries.versions["torch"], "method": METHOD},
+    )  # fmt: skip
+
+    def measure(machine, device, gpus, threads, *, niceness, is_cancelled):
+        begun.append((device, threads, niceness))
+        assert ended.wait(10) and not is_cancelled()
+        return some
+
+    monkeypatch.setattr(rates_module, "measure_rates", measure)
+    tracer = Kept(lambda: fixed_worker(3 * GIB))
+    async with wizard(machine, tracer) as (app, pilot):
+        screen = app.screen
+        await until(pilot, lambda: "full" in screen.state.plan.memory.basis and not screen.state.plan.memory.waiting)
+        assert screen.state.plan.memory.allocated_bytes == 3 * GIB and not screen.state.updating
+        assert f'"allocated_bytes": {3 * GIB}' in screen.state.reading.files["plan.json"], "the preview is of this plan"
+        shown = plain(panel_lines(screen.state.plan, 60, UNICODE_MARKS))
+        assert "full trace" in shown and "as set in a test" in shown
+        await until(pilot, lambda: begun)
+        assert screen.state.plan.evidence.rates is None
+        ended.set()
+        await until(pilot, lambda: screen.state.plan.evidence.rates == some)
+        screen._change_request(PlanRequest("cpu-demo", {"training.max_steps": 10}))
+        await settled(pilot)
+        assert screen.state.plan.evidence.rates == some
+        screen.post_message(Measured("GPU 0 is busy."))
+        await until(pilot, lambda: [note.message for note in app._notifications] == ["GPU 0 is busy."])
+    assert begun == [("cpu", machine.cpu_cores, 19)] and rates_module.kept_rates(machine) == (some,)
+    assert [worker.state for worker in tracer.made] == ["dead"], "leaving ends the tracer"
+
+
+def test_why_this_machine_is_not_measured_is_said_once(machine, asked_rates):
+    reader = PlanReader(machine, "full", lambda: hung_worker())
+    list(reader.read(DEMO, lambda: False))
+    with pytest.raises(CannotRunError, match="GPU 0 is busy"):
+        reader.measure()
+    assert not reader.measure() and len(asked_rates) == 1
+    reader.close()
+
+
+async def test_with_a_hung_tracer_values_are_planned_and_a_start_takes_the_plan_on_the_screen(machine, monkeypatch):
+    started = []
+    monkeypatch.setattr(
+        plan_starter,
+        "start_plan",
+        lambda kind, plan, request, said: started.append(plan) or Started(kind, problem="no"),
+    )
+    tracer = Kept(hung_worker)
+    async with wizard(machine, tracer) as (app, pilot):
+        screen = app.screen
+        await until(pilot, lambda: "layer by layer" in screen.state.plan.memory.waiting)
+        for steps in (10, 20):
+            screen._change_request(PlanRequest("cpu-demo", {"training.max_steps": steps}))
+            await settled(pilot)
+            assert screen.state.plan.time.steps == steps
+        await until(pilot, lambda: bool(screen.state.plan.memory.waiting))
+        shown = screen.state.plan
+        await pilot.press("f5")
+        await until(pilot, lambda: screen.state.problem == "no")
+        assert started == [shown]
+        assert tracer.made[0].state != "dead", "a start that failed leaves the screen as it was"
+        began = time.monotonic()
+    assert time.monotonic() - began < 10
+    assert [worker.state for worker in tracer.made] == ["dead"]
+
+
+def test_formulas_alone_start_nothing_and_what_is_closed_begins_anew(machine):
+    tracer = Kept(hung_worker)
+    reader = PlanReader(machine, "analytic", tracer)
+    (*_, last) = reader.read(DEMO, lambda: False)
+    reader.improve(DEMO, lambda: False, lambda reading: pytest.fail("nothing is better"))
+    assert last.plan is not None and tracer.made == []
+    tracer = Kept(lambda: fixed_worker(GIB))
+    reader = PlanReader(machine, "layers", tracer)
+    try:
+        for turn in (1, 2):
+            readings = []
+            list(reader.read(DEMO, lambda: False))
+            reader.improve(DEMO, lambda: False, readings.append)
+            assert readings[-1].plan.memory.allocated_bytes == GIB
+            reader.improve(PlanRequest("cpu-demo"), lambda: False, lambda reading: pytest.fail("of another request"))
+            reader.close()
+            assert [worker.state for worker in tracer.made] == ["dead"] * turn
+    finally:
+        reader.close()
+
+
+def test_the_history_is_read_again_when_it_has_changed_and_only_then(machine):
+    reads = []
+    history = History(history_path(), lambda wanted: reads.append(wanted) or load(wanted))
+    assert history(machine) == () and reads == []
+    append(measurement(machine=cpu_key(machine.cpu_model, machine.cpu_cores)))
+    assert len(history(machine)) == 1
+    assert history(machine) is history(machine) and len(reads) == 1
+    append(measurement(machine=cpu_key(machine.cpu_model, machine.cpu_cores)))
+    assert len(history(machine)) == 2 and len(reads) == 2
+    assert history(replace(machine, hypothetical=True)) == (), "another machine has a history of its own"

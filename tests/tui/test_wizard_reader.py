@@ -1,9 +1,10 @@
-"""The wizard over the real world: real machine, real profiles, real sample data, real plan and export."""
+"""The wizard over the real world: real machine, real profiles, real sample data, real plan and export, as the command's."""
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,24 +15,25 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import plan_run, probe_here
 from trainwiz.core.profile import load_profile, use_profile
+from trainwiz.core.profile.store import list_profiles
 from trainwiz.tui import choices, cli
-from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.commands.wizard import wizard_request
 from trainwiz.tui.screens import plan_command as plan_starter
 from trainwiz.tui.screens import plan_reader
-from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import Started, command_line, help_parts, start_plan
-from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, STEPS
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import PlanState, field_problem, with_values
 from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.frame import rail_lines, wrong_steps
 from trainwiz.tui.widgets.plan_panel import panel_lines
 from trainwiz.tui.widgets.plan_strip import strip_lines
 
 from tests.each import each
-from tests.tui.wizard_parts import plain, settled
+from tests.tui.wizard_keys import change, go
+from tests.tui.wizard_parts import plain, real, settled
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +59,6 @@ def test_what_the_wizard_opens_on(tmp_path):
     use_profile("3080-10g", tmp_path)
     request, at_review = wizard_request(PlanRequest(), tmp_path)
     assert (request.profile, at_review) == ("3080-10g", False)
-
-
-def test_data_is_read_once_for_each_source(reader, monkeypatch):
-    read = []
-    real = gather.gather_data
-    monkeypatch.setattr(gather, "gather_data", lambda config: read.append(config) or real(config))
-    fresh = PlanReader(reader._machine)
-    for steps in (10, 20, 30):
-        reading = last(fresh, PlanRequest(profile="cpu-demo", overrides={"training.max_steps": steps}))
-        assert reading.plan.time.steps == steps
-    assert len(read) == 1
 
 
 def _own_tokenizer(folder: Path, vocabulary: int) -> str:
@@ -142,8 +133,7 @@ def test_a_folder_below_home_is_the_same_on_the_screen_in_the_command_and_on_the
     folder = start_plan("write", reading.plan, request, reading.folder).folder
     assert str(folder.path) == reading.folder == str(tmp_path / "home/deep/er/run")
     assert f"--output-dir {folder.path}" in command_line(request)
-    for name, text in reading.files.items():
-        assert folder.file(name).read_text() == text, name
+    assert folder.file("run.yaml").read_text() == reading.files["run.yaml"]
 
 
 def test_the_disk_is_that_of_the_folder_and_of_runs_again_when_it_is_taken_back(tmp_path, monkeypatch):
@@ -208,8 +198,7 @@ async def test_five_enters_on_a_first_start_reach_a_start_of_the_demo(monkeypatc
         lambda kind, plan, request, said: started.append((kind, plan, request)) or Started(kind),
     )
     request, at_review = wizard_request(PlanRequest(), tmp_path)
-    app = TrainwizApp(lambda: PlanScreen(request, at_review=at_review), ascii_only=False)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with real(request, at_review=at_review) as (app, pilot):
         assert app.screen.state.step == HARDWARE
         await pilot.press(*["enter"] * 5)
         await settled(pilot)
@@ -222,15 +211,9 @@ async def test_five_enters_on_a_first_start_reach_a_start_of_the_demo(monkeypatc
     assert list(tmp_path.iterdir()) == [], "nothing is written before the launch"
 
 
-@each(
-    ("name", "content", "said"),
-    [("cut.parquet", b"PAR1 and then nothing", "cut.parquet"), ("empty.fasta", b"", "is empty (0 bytes)")],
-)
-def test_a_broken_file_is_said_under_its_field_on_the_rail_and_first_in_the_help(
-    reader, tmp_path, monkeypatch, name, content, said
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / name).write_bytes(content)
+def test_a_broken_file_is_said_under_its_field_on_the_rail_and_first_in_the_help(reader, tmp_path):
+    name, said = "empty.fasta", "is empty (0 bytes)"
+    (tmp_path / name).touch()
     request = with_values(PlanRequest(profile="cpu-demo"), FIELD_BY_ID["data"], {"data.sources.0.name": name})
     state = PlanState(request, step=0, reached=REVIEW, reading=last(reader, request), updating=False)
     assert said in field_problem(state, FIELD_BY_ID["data"])
@@ -247,9 +230,74 @@ def test_a_model_that_is_not_there_has_no_figures_and_no_verdict(reader):
         PlanRequest(profile="cpu-demo"), reading=last(reader, PlanRequest("cpu-demo", {"model.name": "/no/such/model"}))
     )
     assert state.plan is not None and field_problem(state, FIELD_BY_ID["model"])
-    for text in (
-        plain(panel_lines(state.plan, 60, UNICODE_MARKS)),
-        plain(strip_lines(state, 80, 4, UNICODE_MARKS)),
-    ):
+    for lines in (panel_lines(state.plan, 60, UNICODE_MARKS), strip_lines(state, 80, 4, UNICODE_MARKS)):
+        text = plain(lines)
         assert text.count("the model size is unknown") == 2
         assert "fits" not in text and "0.00" not in text
+
+
+SIZE = (140, 60)
+FOLDER = "out"
+"""The run folder, in the working folder of each of the two."""
+OF_A_FOLDER = {"accelerate.yaml", "launch.sh", "plan.json", "run.yaml", "state.json"}
+Changes = tuple[tuple[str, str, str], ...]
+CHANGES: dict[str, Changes] = {
+    # Profile -> (the field's name, what a person types or chooses there, the same for --set).
+    "cpu-demo": (
+        ("Micro-batch", "16", "batch.micro_batch_size=16"),
+        ("Max input length", "48 tokens", "batch.sequence_length=48"),
+        ("Seed", "7", "training.seed=7"),
+    ),
+    "lora-r64-3090": (("LoRA rank", "32", "peft.rank=32"), ("Optimizer", "adafactor", "engine.optimizer=adafactor")),
+}
+OFTEN = (*CHANGES, "esm2-8xa100")
+"""A pretraining, adapters and several GPUs; `make test-all` takes all profiles."""
+PROFILES = [
+    pytest.param(profile.name, marks=[] if profile.name in OFTEN else [pytest.mark.all]) for profile in list_profiles()
+]
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Goes to a working folder of its own for each side. Free memory and disk change while a test runs: both plan for the
+    machine as it was once."""
+    here = probe_here(PlanRequest())
+    monkeypatch.setattr(gather, "probe_here", lambda request: here)
+    monkeypatch.setattr(plan_reader, "free_disk", lambda path: here.disk_free_bytes)
+
+    def enter(side: str) -> Path:
+        (tmp_path / side).mkdir()
+        monkeypatch.chdir(tmp_path / side)
+        return tmp_path / side
+
+    return enter
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_keys_alone_give_the_files_of_the_command(profile, folders):
+    changes = CHANGES.get(profile, ())
+    words = ["--profile", profile, *(word for _, _, value in changes for word in ("--set", value))]
+    theirs = folders("headless")
+    assert cli.main([*words, "--output-dir", FOLDER, "--dry-run"]) == 0
+    ours = folders("wizard")
+    request, at_review = wizard_request(PlanRequest(), Path.cwd())
+    assert not at_review
+    async with real(request, SIZE, reader=PlanReader(gather.probe_here(request))) as (app, pilot):
+        await change(pilot, "Profile", profile)
+        for step in range(1, len(STEPS)):
+            await go(pilot, "enter")
+            assert app.screen.state.step == step
+        for field, typed, _ in changes:
+            await change(pilot, field, typed)
+        await change(pilot, "Folder", FOLDER)
+        for _ in range(60):
+            if isinstance(app.focused, ActionButton) and app.focused.action == "write":
+                break
+            await pilot.press("down")
+        await go(pilot, "enter")
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+    names = {file.name for file in (theirs / FOLDER).iterdir()}
+    assert names >= OF_A_FOLDER and names == {file.name for file in (ours / FOLDER).iterdir()}
+    for name in names - {"state.json"}:
+        assert (ours / FOLDER / name).read_bytes() == (theirs / FOLDER / name).read_bytes(), name

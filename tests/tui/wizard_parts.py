@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ from trainwiz.tui.screens.plan_state import Offer, Reading
 
 GIB = 1024**3
 NOW = datetime(2026, 11, 21, 14, 2)
+FROZEN = PlanRequest(profile="2080super")
 
 CARD = Gpu(
     index=0, uuid="GPU-1", name="NVIDIA GeForce RTX 2080 SUPER", memory_total_bytes=8 * GIB,
@@ -180,12 +182,16 @@ class FrozenReader:
         self.closed = 0
         self.problem: tuple[Finding, ...] = ()
         """What makes a request impossible, when set."""
+        self.may_answer = threading.Event()
+        """Cleared: what is asked waits."""
+        self.may_answer.set()
 
     def measure(self) -> bool:
         return False
 
     def read(self, request: PlanRequest, is_cancelled: Callable[[], bool]) -> Iterator[Reading]:
         self.asked.append(request)
+        assert self.may_answer.wait(300)
         first = Reading(
             machine=self.machine,
             profiles=(Offer("cpu-demo", note="tiny model, sample data"), Offer("2080super", note="RTX 2080 Super")),
@@ -237,24 +243,30 @@ class FrozenReader:
         self.closed += 1
 
 
-def frozen_app(
-    reader: FrozenReader | None = None, *, at_review: bool = False, request: PlanRequest | None = None
-) -> TrainwizApp:
+def frozen_app(reader: Any = None, request: PlanRequest = FROZEN, **more: Any) -> TrainwizApp:
     """The wizard over a frozen world; dark, in Unicode."""
     reader = reader or FrozenReader()
-    request = request or PlanRequest(profile="2080super")
-    return TrainwizApp(lambda: PlanScreen(request, at_review=at_review, reader=reader), ascii_only=False)
+    return TrainwizApp(lambda: PlanScreen(request, reader=reader, **more), ascii_only=False)
 
 
 @asynccontextmanager
-async def frozen(
-    reader: FrozenReader | None = None, *, size: tuple[int, int] = (120, 40), **more: Any
+async def on_screen(
+    app: TrainwizApp, size: tuple[int, int] = (120, 40)
 ) -> AsyncIterator[tuple[TrainwizApp, Pilot[int]]]:
-    """The wizard over a frozen world on the screen, with its first plan."""
-    app = frozen_app(reader, **more)
+    """The wizard on the screen, with its first plan."""
     async with app.run_test(size=size) as pilot:
         await settled(pilot)
         yield app, pilot
+
+
+def frozen(reader: Any = None, size: tuple[int, int] = (120, 40), **more: Any) -> AbstractAsyncContextManager[Any]:
+    """The wizard over a frozen world."""
+    return on_screen(frozen_app(reader, **more), size)
+
+
+def real(request: PlanRequest, size: tuple[int, int] = (120, 40), **more: Any) -> AbstractAsyncContextManager[Any]:
+    """The wizard over this machine and this folder."""
+    return on_screen(TrainwizApp(lambda: PlanScreen(request, **more), ascii_only=False), size)
 
 
 def plain(lines: Iterable[Content]) -> str:

@@ -1,4 +1,4 @@
-"""The data step over real files: rows that cannot be used yet, files that break, vanish, or are mended while it is open."""
+"""The steps Model and Data over real files: what is found is shown, what is wrong or vanishes is a sentence."""
 
 from __future__ import annotations
 
@@ -6,24 +6,123 @@ import json
 from pathlib import Path
 
 import pytest
+from textual.events import Paste
+from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config.request import PlanRequest
+from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, applies, parse_field, shown_value
-from trainwiz.tui.screens.plan_offers import browse_data, found_column
+from trainwiz.tui.screens.plan_offers import browse_data, found_column, model_offers
 from trainwiz.tui.screens.plan_reader import PlanReader
-from trainwiz.tui.screens.plan_state import PlanState, with_values
+from trainwiz.tui.screens.plan_state import PlanState, start_obstacle, with_values
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.facts import data_facts, findings_of
+from trainwiz.tui.widgets.chooser import matching
+from trainwiz.tui.widgets.facts import data_facts, findings_of, model_lines
+from trainwiz.tui.widgets.field_row import FieldRow, row_lines
+from trainwiz.tui.widgets.file_picker import FilePicker
 
-from tests.tui.wizard_parts import MACHINE
+from tests.each import each
+from tests.tui.wizard_keys import go, to_field, until
+from tests.tui.wizard_parts import MACHINE, plain, real, settled
+
+ARCHITECTURE = {**load_models()["gpt2-tiny"].architecture}
+DEMO = PlanRequest(profile="cpu-demo")
+MODEL = FIELD_BY_ID["model"]
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def reader() -> PlanReader:
+    return PlanReader(MACHINE)
+
+
+def chosen(reader: PlanReader, name: str) -> PlanState:
+    """As a user would have it: the value of the field."""
+    return state_of(reader, with_values(DEMO, MODEL, {"model.name": name}))
+
+
+def facts(state: PlanState) -> str:
+    assert state.plan is not None
+    lines = model_lines(state.plan.model, state.reading.model, state.reading.model_facts, 200, UNICODE_MARKS)
+    return " ".join(plain(lines).split())
+
+
+@each(
+    ("typed", "model", "task"),
+    [
+        ("esm2 650", "esm2-650m", "masked-lm"),
+        ("355 million", "gpt2-medium", "causal-lm"),
+        ("nllb 600", "nllb-600m", "seq2seq"),
+    ],
+)
+def test_the_catalogue_is_searched_by_name_family_and_size_and_the_task_follows(typed, model, task, reader, tmp_path):
+    assert matching(model_offers(tmp_path), typed)[0].value == model
+    state = chosen(reader, model)
+    assert state.plan is not None and (state.plan.config.model.name, state.plan.task) == (model, task)
+    words, spec = facts(state), load_models()[model]
+    assert f"on the Hub as {spec.hub_id}" in words or "accept the license of" in words
+    assert spec.license is not None and f"License {spec.license}" in words
+    assert "in half precision" in words and " layers" in words
+    assert ("not for commercial use" in words) == (model == "nllb-600m")
+
+
+def test_a_folder_with_weights_tells_their_size_and_licence(tmp_path: Path, reader: PlanReader) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(ARCHITECTURE))
+    (folder / "model.safetensors").write_bytes(b"\0" * 3_000_000)
+    (folder / "README.md").write_text("---\nlicense: bigscience-openrail-m\n---\n")
+    state = chosen(reader, "mine")
+    words = facts(state)
+    assert "Size 3 MiB on disk" in words and "on this machine: mine" in words
+    assert "License bigscience-openrail-m" in words and state.plan is not None and state.plan.task == "causal-lm"
+
+
+async def test_browsing_takes_the_folder_of_a_config_file_and_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "models" / "small"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(ARCHITECTURE))
+    async with real(DEMO) as (app, pilot):
+        await to_field(pilot, "model")
+        await go(pilot, "down", "space")
+        assert isinstance(app.screen, FilePicker)
+        app.post_message(Paste("models/small/config.json"))
+        await pilot.pause()
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, PlanScreen))
+        await settled(pilot)
+        # Not the bare config.json: weights lie beside it.
+        assert app.screen.state.plan.config.model.name == "models/small"
+        # Enter would open the window again.
+        assert isinstance(app.focused, FieldRow) and app.focused.spec.id != "model"
+        assert app.screen.state.plan.model.parameters == app.screen.state.plan.model.trainable_parameters > 100_000
+
+
+@each(
+    ("name", "text", "said"),
+    [
+        ("cut.json", json.dumps(ARCHITECTURE)[:60], "is not valid JSON"),
+        ("vision.json", '{"model_type": "vit", "architectures": ["ViTForImageClassification"]}', "cannot train"),
+        ("gone.json", None, "does not exist"),
+        ("nobody/[red]nothing\x1b[31m", None, "Unknown model"),
+    ],
+)
+def test_what_cannot_be_used_is_a_sentence(name, text, said, tmp_path, monkeypatch, reader) -> None:
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    state = chosen(reader, name)
+    view = field_view(state, MODEL, UNICODE_MARKS)
+    assert said in view.invalid and start_obstacle(state)
+    lines = row_lines(view, 80, UNICODE_MARKS, focused=True, roomy=True, editing=False)
+    assert "\x1b" not in plain(lines)
 
 
 def rows(path: Path, *values: object) -> str:
@@ -89,7 +188,7 @@ def test_rows_with_an_empty_target_are_counted_and_named_by_their_line(here: Pat
     assert state.reading.glance is not None and state.reading.glance.rows[0] == ("a", "")
 
 
-def test_a_broken_line_is_named_and_mending_it_is_seen(here: Path):
+def test_a_file_that_is_broken_mended_and_gone_is_seen_as_it_is(here: Path):
     path = here / "a.jsonl"
     path.write_text('{"text": "MKV"}\n{broken\n')
     reader = PlanReader(MACHINE)
@@ -101,14 +200,8 @@ def test_a_broken_line_is_named_and_mending_it_is_seen(here: Path):
     path.write_text('{"text": "MKV"}\n{"text": "MSSQ"}\n')
     mended = state_of(reader, asked("a.jsonl"))
     assert mended.reading.data is not None and mended.reading.data.texts == 2
-
-
-def test_a_file_that_vanishes_is_a_sentence(here: Path):
-    name = rows(here / "a.jsonl", {"text": "MKV"})
-    reader = PlanReader(MACHINE)
-    assert state_of(reader, asked(name)).reading.data is not None
-    (here / name).unlink()
-    gone = state_of(reader, asked(name))
+    path.unlink()
+    gone = state_of(reader, asked("a.jsonl"))
     assert "no data at 'a.jsonl'" in field_view(gone, FIELD_BY_ID["data"], UNICODE_MARKS).invalid
     assert gone.reading.glance is None and gone.plan is not None
 

@@ -1,4 +1,4 @@
-"""The file picker: what it lists, where typing leads, and what it says of folders that cannot be read."""
+"""Lists over the screen: offers to choose from, and files and folders of the disk."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from textual import events
 from textual.screen import Screen
-from textual.widgets import Static
+from textual.widgets import OptionList, Static
 from trainwiz.core.data.formats import file_endings
 from trainwiz.tui.app import TrainwizApp
+from trainwiz.tui.screens.plan_state import Offer
+from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.file_picker import (
     FilePicker,
     first_folder,
@@ -25,6 +27,54 @@ from trainwiz.tui.widgets.file_picker import (
 from tests.each import each
 from tests.tui.wizard_keys import shown as text_of
 from tests.tui.wizard_keys import until
+
+NOTE = "a long note about what it is for and on which card " * 3
+OFFERS = [*(Offer(f"profile-{number}", note=NOTE) for number in range(30)), Offer("data.csv")]
+
+
+def marked(chooser: Chooser) -> list[str]:
+    options = chooser.query_one(OptionList).options
+    return [str(option.prompt).split()[1] for option in options if str(option.prompt).startswith("▸")]
+
+
+async def test_a_list_of_offers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data.csv").write_text("sequence\nMKT\n")
+    app = TrainwizApp(lambda: Chooser("Data", OFFERS, "profile-3", "type a path"), ascii_only=False)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        chooser = app.screen
+        hint, window = chooser.query_one(".hint", Static), chooser.query_one("Vertical")
+        assert marked(chooser) == ["profile-3"]
+        await pilot.press("down")
+        for size in ((120, 40), (80, 24), (60, 20)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            await pilot.pause()
+            assert marked(chooser) == ["profile-4"], size
+            assert hint.content_size.height == 1 and hint.region.bottom < window.region.bottom, size
+        await pilot.press(*"29")
+        await pilot.pause()
+        assert marked(chooser) == ["profile-29"]
+        await pilot.press("backspace", "backspace", *"data")
+        # A folder wins over a file that begins like it.
+        assert [offer.value for offer in chooser._shown] == ["data", "data.csv"]
+        await pilot.press(".", "c")
+        assert [offer.value for offer in chooser._shown] == ["data.csv", "data.c"]
+
+
+async def test_an_empty_list_says_so():
+    app = TrainwizApp(lambda: Chooser("Profile", OFFERS, ""), ascii_only=False)
+    async with app.run_test() as pilot:
+        hint = app.screen.query_one(".hint", Static)
+        await pilot.press(*"zz")
+        assert "No matches" in str(hint.render())
+        await pilot.press("enter")
+        assert isinstance(app.screen, Chooser)
+        await pilot.press("backspace", "backspace")
+        assert "No matches" not in str(hint.render())
+
 
 KINDS = file_endings()
 
@@ -40,35 +90,29 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class _Blank(Screen[None]):
-    def compose(self):
-        yield Static("")
-
-
 class Picked:
-    """A picker on the screen, and what it answered."""
+    """A picker over a screen, and what it answered."""
 
-    def __init__(self, picker: FilePicker) -> None:
-        self.app = TrainwizApp(_Blank, ascii_only=False)
-        self.picker = picker
-        self.answer: object = "none yet"
+    def __init__(self, pilot) -> None:
+        self.pilot, self.app = pilot, pilot.app
+        self.answer: object = None
 
-    async def show(self, pilot) -> None:
+    async def show(self, start: str = "") -> None:
+        self.picker, self.answer = FilePicker("Data", start, KINDS), "none yet"
         self.app.push_screen(self.picker, lambda answer: setattr(self, "answer", answer))
-        await self.settled(pilot)
+        await self.settled()
 
-    async def settled(self, pilot) -> None:
+    async def settled(self) -> None:
         def is_read() -> bool:
             listing = self.picker.listing
             return self.app.screen is not self.picker or (listing is not None and listing.folder == self.picker._folder)
 
-        await until(pilot, is_read)
-        await pilot.pause()
+        await until(self.pilot, is_read)
+        await self.pilot.pause()
 
-    async def type(self, pilot, text: str) -> None:
-        for letter in text:
-            await pilot.press("slash" if letter == "/" else "full_stop" if letter == "." else letter)
-        await self.settled(pilot)
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.settled()
 
     @property
     def names(self) -> list[str]:
@@ -84,10 +128,6 @@ class Picked:
         return str(self.picker.query_one(".problem", Static).render())
 
 
-def picked(start: str = "") -> Picked:
-    return Picked(FilePicker("Data", start, KINDS))
-
-
 def test_folders_first_then_the_files_that_can_be_read(world: Path):
     listing = read_folder(world, KINDS)
     names = [entry.name for entry in matching_entries(listing.entries, "")]
@@ -95,7 +135,11 @@ def test_folders_first_then_the_files_that_can_be_read(world: Path):
     assert listing.wanted == 4
     assert [entry.name for entry in matching_entries(listing.entries, ".h")] == [".hidden.csv"]
     assert next(entry.name for entry in matching_entries(listing.entries, "s")) == "sub", "what begins so is first"
-    assert {entry.name: entry.bytes for entry in listing.entries}["b.jsonl"] == 2048
+    # A link that goes in circles and one that leads nowhere are entries.
+    (world / "round").symlink_to("round")
+    (world / "lost.csv").symlink_to("nowhere")
+    sizes = {entry.name: entry.bytes for entry in read_folder(world, KINDS).entries}
+    assert sizes["b.jsonl"] == 2048 and "round" in sizes and sizes["lost.csv"] is None
 
 
 def test_a_folder_that_cannot_be_read_is_a_sentence(world: Path, monkeypatch: pytest.MonkeyPatch):
@@ -107,14 +151,6 @@ def test_a_folder_that_cannot_be_read_is_a_sentence(world: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "scandir", refused)
     assert read_folder(world, KINDS).problem == f"Can't read {world}: Permission denied."
-
-
-def test_a_link_that_goes_in_circles_and_one_that_leads_nowhere_are_entries(world: Path):
-    (world / "round").symlink_to("round")
-    (world / "lost.csv").symlink_to("nowhere")
-    listing = read_folder(world, KINDS)
-    sizes = {entry.name: entry.bytes for entry in listing.entries}
-    assert "round" in sizes and sizes["lost.csv"] is None
 
 
 def test_names_that_no_config_could_hold_are_refused():
@@ -146,108 +182,72 @@ def test_a_path_is_written_from_the_working_folder(world: Path):
     assert path_text(Path("/elsewhere/a.csv"), world) == "/elsewhere/a.csv"
 
 
-async def test_a_folder_is_entered_left_and_taken(world: Path):
-    shown = picked()
-    async with shown.app.run_test(size=(80, 24)) as pilot:
-        await shown.show(pilot)
+async def test_a_folder_is_entered_left_and_taken_and_a_path_is_typed_or_pasted(world: Path):
+    async with TrainwizApp(Screen, ascii_only=False).run_test(size=(80, 24)) as pilot:
+        shown = Picked(pilot)
+        await shown.show()
         assert shown.names == [".", "..", "sub", "A.PARQUET", "b.jsonl", "c.csv.gz", "notes.md"]
         assert shown.here == "A.PARQUET"
-        await pilot.press("up", "enter")
-        await shown.settled(pilot)
+        await shown.press("up", "enter")
         assert shown.names == [".", "..", "deeper", "rows.tsv"] and shown.here == "rows.tsv"
-        await pilot.press("backspace")
-        await shown.settled(pilot)
+        await shown.press("backspace")
         assert shown.here == "sub", "on the folder that was left"
-        await pilot.press("tab")
-        await shown.settled(pilot)
-        await pilot.press("up", "up", "up", "enter")
-        await shown.settled(pilot)
-    assert shown.answer == "./sub"
-
-
-async def test_a_typed_path_goes_there_and_back(world: Path):
-    shown = picked()
-    async with shown.app.run_test(size=(80, 24)) as pilot:
-        await shown.show(pilot)
-        await shown.type(pilot, "sub/ro")
+        await shown.press("tab")
+        await shown.press("up", "up", "up", "enter")
+        assert shown.answer == "./sub"
+        await shown.show()
+        await shown.press(*"sub/ro")
         assert shown.names == ["rows.tsv"]
-        await pilot.press(*["backspace"] * 3)
-        await shown.settled(pilot)
+        await shown.press(*["backspace"] * 3)
         assert shown.names == ["sub"]
-        await shown.type(pilot, "/rows.tsv")
-        await pilot.press("enter")
-        await shown.settled(pilot)
-    assert shown.answer == "sub/rows.tsv"
-
-
-async def test_enter_right_after_a_pasted_path_waits_for_its_folder(world: Path):
-    shown = picked()
-    async with shown.app.run_test(size=(80, 24)) as pilot:
-        await shown.show(pilot)
+        await shown.press(*"/rows.tsv")
+        await shown.press("enter")
+        assert shown.answer == "sub/rows.tsv"
+        # Enter right after a pasted path waits for its folder.
+        await shown.show()
         shown.app.screen.focused.post_message(events.Paste(str(world / "sub" / "rows.tsv")))
         await pilot.press("enter")
         await until(pilot, lambda: shown.answer != "none yet")
-    assert shown.answer == "sub/rows.tsv"
+        assert shown.answer == "sub/rows.tsv"
 
 
-async def test_what_is_not_there_is_a_sentence_and_escape_changes_nothing(world: Path):
-    shown = picked()
-    async with shown.app.run_test(size=(80, 24)) as pilot:
-        await shown.show(pilot)
-        await shown.type(pilot, "zzz")
+async def test_what_is_not_there_or_vanishes_is_a_sentence(world: Path):
+    async with TrainwizApp(Screen, ascii_only=False).run_test(size=(80, 24)) as pilot:
+        shown = Picked(pilot)
+        await shown.show()
+        await shown.press(*"zzz")
         assert shown.said == "No matches. Press backspace to show all."
-        await pilot.press("enter")
+        await shown.press("enter")
         assert shown.said == "zzz does not exist."
-        await shown.type(pilot, "/")
+        await shown.press("slash")
         assert f"Can't read {world / 'zzz'}: No such file or directory." in shown.said
         await pilot.press("escape")
         await pilot.pause()
-    assert shown.answer is None
-
-
-async def test_a_folder_and_a_file_that_vanish_are_sentences(world: Path):
-    shown = picked()
-    async with shown.app.run_test(size=(80, 24)) as pilot:
-        await shown.show(pilot)
+        assert shown.answer is None
+        await shown.show()
         shutil.rmtree(world / "sub")
         (world / "b.jsonl").unlink()
-        await pilot.press("down", "enter")
-        await shown.settled(pilot)
+        await shown.press("down", "enter")
         assert (shown.answer, shown.said) == ("none yet", "b.jsonl no longer exists; the folder was read again.")
         assert "b.jsonl" not in shown.names and "sub" not in shown.names
-        (world / "later").mkdir()
-        await shown.type(pilot, "later/")
-        (world / "later").rmdir()
-        await pilot.press("enter")
-        await shown.settled(pilot)
-        assert f"Can't read {world / 'later'}: No such file or directory." in shown.said
-        assert shown.answer == "none yet"
-
-
-async def test_a_name_with_escape_codes_is_text_and_is_not_taken(world: Path):
-    for name in ("z\x1b[31m[bold].csv", "zz很长的名字" * 9 + ".csv"):
-        (world / name).write_text("x")
-    shown = picked()
-    async with shown.app.run_test(size=(80, 24)) as pilot:
-        await shown.show(pilot)
-        await shown.type(pilot, "z")
+        for name in (
+            "z\x1b[31m[bold].csv",
+            "zz很长的名字" * 9 + ".csv",
+            *(f"file{number:03}.csv" for number in range(200)),
+        ):
+            (world / name).write_text("x")
+        await pilot.press("escape")
+        await pilot.pause()
+        await shown.show()
+        for size in ((40, 10), (60, 20), (80, 24)):
+            await pilot.resize_terminal(*size)
+            await pilot.press("pagedown", "pagedown", "down")
+            await pilot.pause()
+            assert f"▸ {shown.here}" in text_of(shown.app), size
+        await shown.press("z")
         text = text_of(shown.app)
         assert "z[bold].csv" in text and "\x1b" not in text and "zz很长的名字" in text
         lines = [shown.picker.line(place, "▸", width) for place in (0, 1) for width in (12, 80)]
         assert [line.cell_length for line in lines] == [12, 80] * 2
         await pilot.press("enter")
-        assert "Rename it first" in shown.said
-    assert shown.answer == "none yet"
-
-
-async def test_the_entry_under_the_cursor_is_on_the_screen_at_every_size(world: Path):
-    for number in range(200):
-        (world / f"file{number:03}.csv").write_text("")
-    shown = picked()
-    async with shown.app.run_test(size=(80, 24)) as pilot:
-        await shown.show(pilot)
-        for size in ((40, 10), (60, 20), (200, 60)):
-            await pilot.resize_terminal(*size)
-            await pilot.press("pagedown", "pagedown", "down")
-            await pilot.pause()
-            assert f"▸ {shown.here}" in text_of(shown.app), size
+        assert "Rename it first" in shown.said and shown.answer == "none yet"
