@@ -122,3 +122,10 @@ def _own_user_folders(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -
     home.mkdir()
     for variable, value in user_folders(home).items():
         monkeypatch.setenv(variable, value)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -6,7 +6,6 @@ import ast
 import gettext
 import io
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +14,6 @@ pytest.importorskip("babel", reason="Babel is in the test extra; without it the 
 from scripts import catalogue
 from scripts.unmarked import unmarked_texts
 from tests.each import each
-
-LANGUAGES = catalogue.LANGUAGES
-PROGRAMS = [path for path in catalogue.source_files() if path.suffix == ".py"]
 
 NOT_TRANSLATED: dict[str, str] = {
     "tui/commands/agent_docs.py": "read by agents, with the English keys of the JSON",
@@ -30,31 +26,29 @@ NOT_TRANSLATED: dict[str, str] = {
 """Whole files whose texts nobody reads on a screen -> the reason."""
 
 LOG = "a line of train.log, which is English as torch's around it and is searched for causes by core.diagnose"
-LOG_LINES = (
-    ("core/supervise/by_hand.py", "state.json could not be written"),
-    ("core/supervise/keeper.py", "could not be written"),
-    ("core/supervise/keeper.py", "could not be replaced"), ("core/training/callbacks.py", "was moved or replaced"),
-    ("core/supervise/ending.py", "could not be added to the history"),
-    ("core/supervise/ending.py", "could not be written"), ("core/supervise/recorder.py", "could not be sampled"),
-    ("core/supervise/watch.py", "could not be watched"), ("core/telemetry/advice.py", "GPU is lost"),
-    ("core/supervise/attempt.py", "resumes from"), ("core/supervise/attempt.py", "starts from the beginning"),
-    ("core/training/saving.py", "disk space is available again"),
-    ("core/training/saving.py", "to free space for the next"),
-    ("core/training/saving.py", "without a new checkpoint"),
-    ("core/training/saving.py", "could not be written"),
-    ("core/training/process.py", "cannot write the failure file"),
-
-    ("core/training/session.py", "could not be written"), ("core/training/model.py", "model saved in"), ("core/training/model.py", "the best by"), ("core/training/generation.py", "answered"),
-    ("core/training/generation.py", "could not be written"),
-    ("core/training/generation.py", "BLEU of"), ("core/training/callbacks.py", "is disabled"),
-    ("core/training/callbacks.py", "its server is unavailable"), ("core/training/saving.py", "the incomplete folder was removed"),
-    ("core/training/saving.py", "could not be removed"),
-    ("core/training/saving.py", "could not be synced to disk"),
-    ("core/training/saving.py", "older checkpoints are kept"), ("core/training/session.py", "it can be resumed"),
-    ("core/training/session.py", "at step"), ("core/training/tokenizer.py", "trained on the training rows"),
-    ("core/training/callbacks.py", "written in"), ("core/training/engine.py", "the weights of all"),
-    ("core/training/trainer.py", "saved in"), ("core/training/weights.py", "initialized from scratch"),
-)  # fmt: skip
+LOG_LINES = {
+    "core/supervise/by_hand.py": ("state.json could not be written",),
+    "core/supervise/keeper.py": ("could not be written", "could not be replaced"),
+    "core/supervise/ending.py": ("could not be added to the history", "could not be written"),
+    "core/supervise/recorder.py": ("could not be sampled",),
+    "core/supervise/watch.py": ("could not be watched",),
+    "core/supervise/attempt.py": ("resumes from", "starts from the beginning"),
+    "core/telemetry/advice.py": ("GPU is lost",),
+    "core/training/callbacks.py": ("was moved or replaced", "is disabled", "its server is unavailable", "written in"),
+    "core/training/saving.py": (
+        "disk space is available again", "to free space for the next", "without a new checkpoint",
+        "could not be written", "the incomplete folder was removed", "could not be removed",
+        "could not be synced to disk", "older checkpoints are kept",
+    ),
+    "core/training/process.py": ("cannot write the failure file",),
+    "core/training/session.py": ("could not be written", "it can be resumed", "at step"),
+    "core/training/model.py": ("model saved in", "the best by"),
+    "core/training/generation.py": ("answered", "could not be written", "BLEU of"),
+    "core/training/tokenizer.py": ("trained on the training rows",),
+    "core/training/engine.py": ("the weights of all",),
+    "core/training/trainer.py": ("saved in",),
+    "core/training/weights.py": ("initialized from scratch",),
+}  # fmt: skip
 ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/config/yaml_text.py", "Value error, "): "taken off pydantic's message",
     ("core/data/text_store.py", "text"): "an IndexError of ours, which people do not meet",
@@ -81,20 +75,14 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("tui/output.py", "Input should be"): "patterns of pydantic's messages",
     ("tui/commands/mcp_server.py", "Plans, starts and watches"): "read by an agent, with the English keys of the JSON",
     ("core/training/session.py", "The Quick brown fox"): "a text that shows how a tokenizer cuts",
-    **dict.fromkeys(LOG_LINES, LOG),
+    **{(file, part): LOG for file, parts in LOG_LINES.items() for part in parts},
 }
 """(file, a part of the text) -> why this one stays English."""
 
 
-def place(path: Path) -> str:
-    return path.relative_to(catalogue.ROOT).as_posix()
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_the_compiled_catalogue_is_that_of_the_source(language: str) -> None:
-    compiled = translations(catalogue.po_path(language).with_suffix(".mo").read_bytes())
-    expected = translations(catalogue.mo_bytes(catalogue.read_language(language)))
-    assert compiled == expected, "run: python scripts/catalogue.py compile"
+@cache
+def texts_past_it(place: str) -> list[tuple[int, str]]:
+    return list(unmarked_texts((catalogue.ROOT / place).read_text(encoding="utf-8")))
 
 
 def translations(mo: bytes) -> dict[str, str]:
@@ -103,44 +91,23 @@ def translations(mo: bytes) -> dict[str, str]:
     return {key: text for key, text in read.items() if key}
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_the_catalogue_holds_the_texts_of_the_code_and_no_others(language: str) -> None:
-    there = {catalogue.key_of(message.id) for message in catalogue.read_language(language) if message.id}
+@pytest.mark.parametrize("language", catalogue.LANGUAGES)
+def test_the_catalogue_holds_the_texts_of_the_code_translated_and_compiled(language: str) -> None:
+    read = catalogue.read_language(language)
+    compiled = translations(catalogue.po_path(language).with_suffix(".mo").read_bytes())
+    assert compiled == translations(catalogue.mo_bytes(read)), "run: python scripts/catalogue.py compile"
+    there = {catalogue.key_of(message.id): catalogue.translation_of(message) for message in read if message.id}
     wanted = {catalogue.key_of(message.id) for message in catalogue.template() if message.id}
-    assert not wanted - there, "run: python scripts/catalogue.py merge"
-    assert not there - wanted, "texts that no code has any more; run: python scripts/catalogue.py merge"
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_every_text_is_translated_with_the_same_placeholders(language: str) -> None:
-    messages = [message for message in catalogue.read_language(language) if message.id]
-    lacking = [catalogue.key_of(message.id) for message in messages if not catalogue.translation_of(message)]
-    assert not lacking, f"{len(lacking)} texts have no translation, the first: {lacking[:5]}"
-    wrong = {
-        catalogue.key_of(message.id): catalogue.translation_of(message)
-        for message in messages
-        if not catalogue.same_placeholders(catalogue.key_of(message.id), catalogue.translation_of(message))
-    }
-    assert not wrong
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_a_translation_keeps_the_space_at_both_ends(language: str) -> None:
-    """Indents and gaps are layout, which a translation has no say in; a separator may become "，"."""
-    for message in catalogue.read_language(language):
-        text = catalogue.key_of(message.id).partition("\0")[0]
-        if not text or not any(map(str.isalpha, text)):
-            continue
-        translation = catalogue.translation_of(message)
-        assert len(text) - len(text.lstrip()) == len(translation) - len(translation.lstrip()), text
-        assert text.endswith(" ") == translation.endswith(" "), text
-
-
-def test_chinese_stands_apart_from_latin_letters_and_digits() -> None:
-    han, latin = "[\u4e00-\u9fff]", "[A-Za-z0-9`%]"
-    glued = catalogue.re.compile(f"{han}{latin}|{latin}{han}")
-    texts = [catalogue.translation_of(message) for message in catalogue.read_language("zh") if message.id]
-    assert not [text for text in texts if glued.search(text)]
+    assert there.keys() == wanted, "run: python scripts/catalogue.py merge"
+    for key, translation in there.items():
+        text = key.partition("\0")[0]
+        assert translation and catalogue.same_placeholders(key, translation), text
+        # Indents and gaps are layout, which a translation has no say in; a separator may become "，".
+        if any(map(str.isalpha, text)):
+            assert len(text) - len(text.lstrip()) == len(translation) - len(translation.lstrip()), text
+            assert text.endswith(" ") == translation.endswith(" "), text
+        options = set(catalogue.re.findall(r"(?<!\S)--[a-z][a-z-]+", text))
+        assert options <= set(catalogue.re.findall(r"--[a-z][a-z-]+", translation)), text
 
 
 OTHER_WORDS = {
@@ -154,75 +121,45 @@ OTHER_WORDS = {
 """Words that the glossary has another one for -> that one."""
 
 
-def test_chinese_has_the_same_word_for_the_same_thing() -> None:
+def test_chinese_has_the_same_word_for_the_same_thing_and_stands_apart_from_latin_letters() -> None:
     texts = [catalogue.translation_of(message) for message in catalogue.read_language("zh") if message.id]
     assert not [(word, text) for text in texts for word in OTHER_WORDS if word in text]
-    apart = catalogue.re.compile(r"[0-9}] %")
-    assert not [text for text in texts if apart.search(text)], "35% has no blank"
+    han, latin = "[\u4e00-\u9fff]", "[A-Za-z0-9`%]"
+    wrong = catalogue.re.compile(f"{han}{latin}|{latin}{han}|[0-9}}] %")
+    assert not [text for text in texts if wrong.search(text)], "a blank between them; 35% has none"
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_options_and_commands_in_a_text_stay_what_can_be_typed(language: str) -> None:
-    for message in catalogue.read_language(language):
-        text = catalogue.key_of(message.id).partition("\0")[0]
-        options = set(catalogue.re.findall(r"(?<!\S)--[a-z][a-z-]+", text))
-        assert options <= set(catalogue.re.findall(r"--[a-z][a-z-]+", catalogue.translation_of(message) or text)), text
-
-
-@cache
-def calls(path: Path) -> list[ast.Call]:
-    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    named = (node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
-    return [call for call in named if call.func.id in catalogue.FUNCTIONS]  # type: ignore[attr-defined]
-
-
-def test_only_literals_and_texts_of_tables_are_translated() -> None:
+def test_only_literals_are_translated_and_each_placeholder_has_its_value() -> None:
     """An f-string or a sum is another text each time: no catalogue has it."""
     wrong = []
-    for path in PROGRAMS:
-        for call in calls(path):
-            literals = call.args[: catalogue.FUNCTIONS[call.func.id]]  # type: ignore[attr-defined]
-            if any(isinstance(one, ast.JoinedStr | ast.BinOp) for one in literals):
-                wrong.append(f"{place(path)}:{call.lineno}")
-    assert not wrong
-
-
-def test_placeholders_are_plain_names_and_each_has_its_value() -> None:
-    wrong = []
-    for path in PROGRAMS:
-        for call in calls(path):
-            wanted = catalogue.FUNCTIONS[call.func.id]  # type: ignore[attr-defined]
-            texts = [one.value for one in call.args[:wanted] if isinstance(one, ast.Constant)]
+    for path in catalogue.source_files():
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if path.suffix == ".py" else ()
+        for call in (node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            name = call.func.id  # type: ignore[attr-defined]
+            wanted = catalogue.FUNCTIONS.get(name, 0)
+            if any(isinstance(one, ast.JoinedStr | ast.BinOp) for one in call.args[:wanted]):
+                wrong.append(f"{path}:{call.lineno}: no literal")
+            texts = [str(one.value) for one in call.args[:wanted] if isinstance(one, ast.Constant)]
             given = {keyword.arg for keyword in call.keywords}
-            if call.func.id == "mark" or not texts or None in given:  # type: ignore[attr-defined]
+            if name == "mark" or not texts or None in given:
                 continue
-            named = (
-                set().union(*(catalogue.placeholders(str(text)) for text in texts)) if given or wanted == 2 else set()
-            )
+            named = set().union(*map(catalogue.placeholders, texts)) if given or wanted == 2 else set()
             if named - given - ({"n"} if wanted == 2 else set()) or given - named:
-                wrong.append(f"{place(path)}:{call.lineno}: {sorted(named)} and {sorted(map(str, given))}")
+                wrong.append(f"{path}:{call.lineno}: {sorted(named)} and {sorted(map(str, given))}")
     assert not wrong
 
 
-@each("path", PROGRAMS)
-def test_no_text_goes_past_the_catalogue(path: Path) -> None:
-    if place(path) in NOT_TRANSLATED:
-        return
-    english = [part for file, part in ENGLISH_TEXTS if file == place(path)]
-    found = [
-        f"{place(path)}:{line}: {text!r}"
-        for line, text in unmarked_texts(path.read_text(encoding="utf-8"))
-        if not any(part in text for part in english)
-    ]
+def test_no_text_goes_past_the_catalogue_and_no_exception_is_left_over() -> None:
+    found = []
+    for path in catalogue.source_files():
+        place = path.relative_to(catalogue.ROOT).as_posix()
+        if path.suffix == ".py" and place not in NOT_TRANSLATED:
+            english = [part for file, part in ENGLISH_TEXTS if file == place]
+            texts = [(line, text) for line, text in texts_past_it(place) if not any(part in text for part in english)]
+            found += [f"{place}:{line}: {text!r}" for line, text in texts]
     assert not found, "put these into tr, trn or mark, or list them above with the reason:\n" + "\n".join(found)
-
-
-def test_no_exception_is_left_over() -> None:
-    for name in NOT_TRANSLATED:
-        assert list(unmarked_texts((catalogue.ROOT / name).read_text(encoding="utf-8"))), name
-    for name, part in ENGLISH_TEXTS:
-        texts = [text for _, text in unmarked_texts((catalogue.ROOT / name).read_text(encoding="utf-8"))]
-        assert any(part in text for text in texts), (name, part)
+    assert not [name for name in NOT_TRANSLATED if not texts_past_it(name)]
+    assert not [one for one in ENGLISH_TEXTS if not any(one[1] in text for _, text in texts_past_it(one[0]))]
 
 
 @each(("source", "found"), [

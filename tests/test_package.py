@@ -11,27 +11,19 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 REPOSITORY = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "transformers", "datasets", "textual", "accelerate", "peft")
 RUN_AS_CHILDREN = ("trainwiz.core.training", "trainwiz.core.estimate.trace")
 
 
-def core_modules() -> list[str]:
-    """Every module of trainwiz.core outside the parts that run only as child processes."""
-    names = []
-    for file in sorted((REPOSITORY / "core").rglob("*.py")):
-        if file.name == "__main__.py":
-            continue
-        parts = ("trainwiz", *file.relative_to(REPOSITORY).with_suffix("").parts)
-        name = ".".join(parts).removesuffix(".__init__")
-        if not name.startswith(RUN_AS_CHILDREN):
-            names.append(name)
-    return names
+def name_of(file: Path) -> str:
+    return "trainwiz." + ".".join(file.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
 
 
-def loaded_after_importing(modules: list[str]) -> set[str]:
+CORE = {name_of(file): file for file in sorted((REPOSITORY / "core").rglob("*.py")) if file.name != "__main__.py"}
+
+
+def loaded_after_importing(modules: Iterable[str]) -> set[str]:
     """The heavy top-level packages in sys.modules of a fresh interpreter that imported `modules`."""
     program = (
         "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\nprint(*sys.modules, sep='\\n')"
@@ -40,10 +32,12 @@ def loaded_after_importing(modules: list[str]) -> set[str]:
     return {name.split(".")[0] for name in done.stdout.split()} & set(HEAVY)
 
 
-def test_core_imports_nothing_heavy() -> None:
-    modules = core_modules()
-    assert len(modules) > 20
-    assert loaded_after_importing(modules) == set()
+def test_core_and_the_command_line_import_nothing_heavy_and_screens_no_torch() -> None:
+    modules = [name for name in CORE if not name.startswith(RUN_AS_CHILDREN)]
+    assert len(modules) > 20 and loaded_after_importing([*modules, "trainwiz.tui.cli"]) == set()
+    assert loaded_after_importing(f"trainwiz.tui.{name}" for name in ("app", "screens.plan", "screens.monitor")) <= {
+        "textual"
+    }
 
 
 MAY_IMPORT = {"profiles": (), "core": ("core", "profiles"), "tui": ("core", "profiles", "tui")}
@@ -63,14 +57,13 @@ def imported_modules(file: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("top", MAY_IMPORT)
-def test_imports_run_one_way(top: str) -> None:
-    allowed = tuple(f"trainwiz.{part}" for part in MAY_IMPORT[top])
+def test_imports_run_one_way() -> None:
     wrong = {
         f"{file.relative_to(REPOSITORY)}: {name}"
+        for top, parts in MAY_IMPORT.items()
         for file in (REPOSITORY / top).rglob("*.py")
         for name in imported_modules(file)
-        if name.startswith("trainwiz.") and not name.startswith(allowed)
+        if name.startswith("trainwiz.") and not name.startswith(tuple(f"trainwiz.{part}" for part in parts))
     }
     assert wrong == set()
 
@@ -83,30 +76,25 @@ BELOW = {
 """Room of core -> rooms above it, which it never imports."""
 
 
-def test_rooms_import_no_room_above_them() -> None:
-    wrong = {
-        f"{file.relative_to(REPOSITORY)}: {name}"
-        for room, above in BELOW.items()
-        for file in (REPOSITORY / "core" / room).rglob("*.py")
-        for name in imported_modules(file)
-        if name.startswith(tuple(f"trainwiz.core.{other}" for other in above))
-    }
-    assert wrong == set()
+@cache
+def loaded_with(module: str) -> set[str]:
+    """Modules of core that a module imports at its top."""
+    tree = ast.parse(CORE[module].read_text(encoding="utf-8"))
+    top = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
+    names = {f"{node.module}.{alias.name}" for node in top for alias in node.names} | {str(node.module) for node in top}
+    return names & CORE.keys()
 
 
-def test_rooms_load_no_room_above_them() -> None:
-    """Neither by way of a third room. What training loads only accelerate's processes do."""
-    program = (
-        "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
-        "print(*(name for name in sys.modules if name.startswith('trainwiz.core.')), sep='\\n')"
-    )
+def test_rooms_import_no_room_above_them_nor_load_one_by_way_of_a_third() -> None:
     wrong = set()
     for room, above in BELOW.items():
-        modules = [name for name in core_modules() if name.startswith(f"trainwiz.core.{room}.")]
-        if modules:
-            done = subprocess.run([sys.executable, "-c", program, *modules], capture_output=True, text=True, check=True)
-            loaded = {name.split(".")[2] for name in done.stdout.split()}
-            wrong |= {f"{room} loads {other}" for other in loaded.intersection(above)}
+        own = [name for name in CORE if name.startswith(f"trainwiz.core.{room}.")]
+        found = [*own, *(name for module in own for name in imported_modules(CORE[module]))]
+        # What training loads only accelerate's processes do.
+        for module in found if room != "training" else ():
+            found += [name for name in loaded_with(module) if name not in found] if module in CORE else []
+        others = tuple(f"trainwiz.core.{other}" for other in above)
+        wrong |= {f"{room}: {name}" for name in found if name.startswith(others)}
     assert wrong == set()
 
 
@@ -114,7 +102,7 @@ def test_no_function_of_core_imports_something_heavy_later() -> None:
     """A fresh interpreter shows the imports at the top of modules; this one those inside functions."""
     wrong = set()
     for file in (REPOSITORY / "core").rglob("*.py"):
-        module = "trainwiz." + ".".join(file.relative_to(REPOSITORY).with_suffix("").parts)
+        module = name_of(file)
         heavy = ("textual",) if module.startswith(RUN_AS_CHILDREN) else (*HEAVY, "trainwiz.core.training")
         wrong |= {
             f"{module}: {name}"
@@ -124,21 +112,12 @@ def test_no_function_of_core_imports_something_heavy_later() -> None:
     assert wrong == set()
 
 
-def test_the_command_line_imports_nothing_heavy() -> None:
-    assert loaded_after_importing(["trainwiz.tui.cli"]) == set()
-
-
 def test_the_python_interface_loads_nothing_until_it_is_used() -> None:
     program = (
         "import sys, trainwiz; trainwiz.plan; print(*(name for name in sys.modules if name.startswith('trainwiz.')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
-
-
-@pytest.mark.parametrize("module", ["trainwiz.tui.app", "trainwiz.tui.screens.plan", "trainwiz.tui.screens.monitor"])
-def test_screens_hold_no_torch(module: str) -> None:
-    assert loaded_after_importing([module]) <= {"textual"}
 
 
 def test_every_folder_with_code_is_packaged() -> None:
@@ -151,11 +130,7 @@ def test_every_folder_with_code_is_packaged() -> None:
     }
     assert found | {"trainwiz"} == listed
     assert project["tool"]["setuptools"]["package-dir"]["trainwiz"] == "api"
-
-
-def test_profiles_hold_only_data() -> None:
-    code = [file for file in (REPOSITORY / "profiles").rglob("*.py") if file.name != "__init__.py"]
-    assert code == []
+    assert not [file for file in (REPOSITORY / "profiles").rglob("*.py") if file.name != "__init__.py"], "only data"
 
 
 INSTALLED_AS = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py"}
@@ -180,8 +155,7 @@ def test_every_package_that_is_imported_is_declared_in_its_group() -> None:
     }
     files = {file for top in MAY_IMPORT for file in (REPOSITORY / top).rglob("*.py")}
     children = {
-        file for file in files
-        if ".".join(("trainwiz", *file.relative_to(REPOSITORY).parts)).startswith(RUN_AS_CHILDREN)
+        file for file in files if name_of(file).startswith(RUN_AS_CHILDREN)
     }  # fmt: skip
     assert third_party(files - children) - declared["core"] - declared["mcp"] == ON_DEMAND <= declared["train"]
     extras = declared["train"] | declared["qlora"] | declared["deepspeed"]

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.each import each
-
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -44,19 +42,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def run(environment: Mapping[str, str], folder: Path, command: str) -> subprocess.CompletedProcess[str]:
+def python(folder: Path, environment: Mapping[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-P", "-m", "trainwiz.tui", *command.split()],
-        cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True,
-    )  # fmt: skip
-
-
-def test_it_is_the_wheel_that_runs(installed: Path, tmp_path: Path) -> None:
-    where = subprocess.run(
-        [sys.executable, "-c", "import trainwiz, trainwiz.core; trainwiz.plan; print(trainwiz.core.__file__)"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(installed)}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert Path(where.stdout.strip()).is_relative_to(installed)
+        [sys.executable, "-P", *words], cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True
+    )
 
 
 def test_all_data_of_the_checkout_are_in_the_wheel_and_nothing_beside_the_package(installed: Path) -> None:
@@ -74,14 +63,8 @@ def test_all_data_of_the_checkout_are_in_the_wheel_and_nothing_beside_the_packag
     assert {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")} <= {"trainwiz", "bin"}
 
 
-def test_the_wheel_speaks_chinese(installed: Path, tmp_path: Path) -> None:
-    done = run({"PYTHONPATH": str(installed)}, tmp_path, "--lang zh --help")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("用法：trainwiz") and not done.stderr
-
-
 LIGHT = """
-import sys
+import contextlib, io, json, sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
@@ -89,67 +72,89 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Absent())
+import trainwiz
+from trainwiz.tui.cli import main
+trainwiz.plan
+print(trainwiz.__file__)
+for line in json.loads(sys.argv[1]):
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(line.split())
+    print(json.dumps([code, *(stream.seek(0) or stream.read() for stream in (out, err))]))
 """
-"""sitecustomize of an interpreter in which the extras are not installed."""
+"""Commands, one after the other, in an interpreter in which the extras are not installed."""
+WORKS = {
+    "--help": "trainwiz plan",
+    "plan --profile 2080super --json": '"tier": "analytic"',
+    "plan --profile cpu-demo --tier layers": "tracing needs torch, which is not installed; see trainwiz doctor",
+    "--profile cpu-demo --dry-run": "accelerate.yaml",
+    "fit --dataset sample-chat --gpu T4 --num-gpus 1": "LoRA",
+    "monitor out --once": "0.75",
+    "runs list": "",
+    "hardware": "torch is not installed",
+    "profiles list": "2080super",
+    "diagnose train.log": "out of memory",
+    "import arguments.json --dry-run": "Mapped: 1 setting",
+    # The language stays for what follows in the same process.
+    "--lang zh --help": "用法：trainwiz",
+}
+NEEDS_TORCH = (
+    "--profile cpu-demo --yes", "bench --profile cpu-demo", "hardware --measure", "data show sample-proteins"
+)  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def light(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of commands that have the core's packages alone."""
+def test_without_torch_all_but_training_works_and_training_says_the_line_that_installs_it(
+    installed: Path, tmp_path: Path
+) -> None:
     extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     lines = [line for group in ("train", "qlora", "deepspeed") for line in extras[group]]
     names = {re.split(r"[<>=\[]", line, maxsplit=1)[0] for line in lines} - {"trainwiz"} | {"safetensors", "pandas"}
-    folder, home = tmp_path_factory.mktemp("light"), tmp_path_factory.mktemp("home")
-    (folder / "sitecustomize.py").write_text(LIGHT.format(names=names))
-    homes = dict.fromkeys(("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str(home))
-    return {**homes, "PYTHONPATH": f"{folder}{os.pathsep}{installed}", "HF_HUB_OFFLINE": "1"}
-
-
-@each(
-    ("command", "said"),
-    [
-        ("--help", "trainwiz plan"),
-        ("plan --profile 2080super --json", '"tier": "analytic"'),
-        ("plan --profile cpu-demo --tier layers", "tracing needs torch, which is not installed; see trainwiz doctor"),
-        ("--profile cpu-demo --dry-run", "accelerate.yaml"),
-        ("fit --dataset sample-chat --gpu T4 --num-gpus 1", "LoRA"),
-        ("monitor out --once", "0.75"),
-        ("runs list", ""),
-        ("hardware", "torch is not installed"),
-        ("profiles list", "2080super"),
-        ("diagnose train.log", "out of memory"),
-        ("import arguments.json --dry-run", "Mapped: 1 setting"),
-    ],
-)
-def test_without_torch_all_but_training_works(light: dict[str, str], tmp_path: Path, command: str, said: str) -> None:
     (tmp_path / "train.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
     state = {"global_step": 1, "max_steps": 2, "epoch": 0.5, "log_history": [{"loss": 0.75, "step": 1, "epoch": 0.5}]}
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "trainer_state.json").write_text(json.dumps(state))
     (tmp_path / "arguments.json").write_text(json.dumps({"output_dir": "x", "learning_rate": 1e-4}))
-    done = run(light, tmp_path, command)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert said in done.stdout and "Traceback" not in done.stderr
-    if command.startswith("plan --profile 2080super"):
-        plan = json.loads(done.stdout)
-        assert not [one for one in plan["findings"] if "torch" in one["message"]]
-
-
-@each(
-    "command",
-    ["--profile cpu-demo --yes", "bench --profile cpu-demo", "hardware --measure", "data show sample-proteins"],
-)
-def test_what_needs_torch_says_the_line_that_installs_it(light: dict[str, str], tmp_path: Path, command: str) -> None:
-    done = run(light, tmp_path, command)
-    assert done.returncode == 3 and not done.stdout, done.stdout + done.stderr
-    (line,) = done.stderr.splitlines()
-    assert re.search(r"not installed \(torch\b.*\)\. Install: .*'trainwiz\[train\]'", line)
-    assert not list(tmp_path.iterdir())
+    before = sorted(path.name for path in tmp_path.iterdir())
+    commands = [*NEEDS_TORCH, *WORKS]
+    program = LIGHT.format(names=names)
+    done = python(tmp_path, {"PYTHONPATH": str(installed)}, "-c", program, json.dumps(commands))
+    assert done.returncode == 0, done.stderr
+    place, *documents = done.stdout.splitlines()
+    assert Path(place).is_relative_to(installed)
+    said = dict(zip(commands, map(json.loads, documents), strict=True))
+    for command in NEEDS_TORCH:
+        code, out, err = said[command]
+        assert (code, out) == (3, ""), (command, out, err)
+        assert re.fullmatch(r".*not installed \(torch\b.*\)\. Install: .*'trainwiz\[train\]'.*\n", err), (command, err)
+    for command, words in WORKS.items():
+        code, out, err = said[command]
+        assert code == 0 and words in out and "Traceback" not in err, (command, out, err)
+    plan = json.loads(said["plan --profile 2080super --json"][1])
+    assert not [one for one in plan["findings"] if "torch" in one["message"]]
+    (run,) = {path.name for path in tmp_path.iterdir()} - set(before)
+    assert run == "runs"
 
 
 @pytest.mark.real
-def test_the_wheel_runs_the_demo(installed: Path, tmp_path: Path) -> None:
-    command = "--profile cpu-demo --yes --max-steps 6 --output-dir run --plain"
-    done = run({"PYTHONPATH": str(installed)}, tmp_path, command)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_the_wheel_runs_the_demo_and_tells_it_as_json_lines(installed: Path, tmp_path: Path) -> None:
+    words = [
+        "-m",
+        "trainwiz.tui",
+        "--profile",
+        "cpu-demo",
+        "--yes",
+        "--max-steps",
+        "6",
+        "--output-dir",
+        "run",
+        "--json",
+    ]
+    done = python(tmp_path, {"PYTHONPATH": str(installed)}, *words)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["event"] for event in events][:2] == ["plan", "prepared"]
+    assert [event["step"] for event in events if event["event"] == "metrics" and "loss" in event] == [1, 2, 3, 4, 5, 6]
+    end = events[-1]
+    assert (end["event"], end["status"], end["exit_code"], end["step"]) == ("end", "finished", 0, 6)
+    assert end["model"] == "run/final_model" and min(end["seconds"], end["first_loss"], end["last_loss"]) > 0
     assert (tmp_path / "run" / "final_model" / "model.safetensors").is_file()

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from safetensors.torch import save_file
 
@@ -64,6 +63,7 @@ CASES: list[tuple[dict[str, Any], list[str]]] = [
     ({"end": End("failed", "cuda_oom", "The GPU ran out of memory after SIGKILL.")}, ["diagnosis"]),
     ({"end": End("failed", "unknown", "The training ended with exit code 1.")}, ["diagnosis"]),
     ({"end": End("finished", failed=(("disk_full", "The disk is full."),))}, ["diagnosis"]),
+    ({"hung": ["the run did not end in 150 s: it is running"], "end": End("running")}, ["hang"]),
     ({"diagnosed": "unknown"}, []), ({"diagnosed": "cuda_oom"}, ["diagnosis"]),
     ({"last": End("failed", "python_error", "KeyError")}, ["ending"]),
     ({"codes": {"start": 1, "resume": 0, "diagnose": -11}}, ["ending"]),
@@ -78,13 +78,6 @@ def test_each_bad_outcome_is_called_by_its_name(changes: dict[str, Any], called:
     for name, value in changes.items():
         setattr(seen, name, value)
     assert kinds(seen) == called
-
-
-def test_a_hang_is_seen_and_nothing_more_is_asked_of_it() -> None:
-    seen = good()
-    seen.hung = ["the run did not end in 150 s: it is running"]
-    seen.end = End("running")
-    assert "hang" in kinds(seen) and "ending" not in kinds(seen)
 
 
 def test_a_real_process_with_the_mark_is_found_and_cleared_up() -> None:
@@ -123,16 +116,6 @@ def test_tensors_and_losses_are_really_compared(tmp_path: Path) -> None:
     assert len(missing) == 3
 
 
-def test_attempts_and_saves_are_read_from_the_log() -> None:
-    log = (
-        "=== trainwiz: attempt 1, 2026-01-01 00:00:00, starts from the beginning ===\n"
-        "checkpoint-3 saved in 0.1 s\ncheckpoint-6 saved in 0.1 s\n"
-        "=== trainwiz: attempt 2, 2026-01-01 00:01:00, resumes from checkpoint-6 ===\ncheckpoint-9 saved in 0.1 s\n"
-    )
-    assert starts_of(log) == [Start(1, 0, (3, 6)), Start(2, 6, (9,))]
-    assert starts_of("") == []
-
-
 def test_a_plan_is_the_same_for_its_seed_and_half_of_it_at_random() -> None:
     faults = plan(200, 5)
     assert faults == plan(200, 5) != plan(200, 6)
@@ -144,13 +127,16 @@ def test_a_plan_is_the_same_for_its_seed_and_half_of_it_at_random() -> None:
     assert {"headless", "screen"} == {fault.front for fault in faults}
 
 
-@pytest.mark.parametrize("how", ["cut", "empty", "garbage", "line"])
-def test_a_damaged_log_is_read_with_what_it_said_before(how: str, tmp_path: Path) -> None:
+@each("how", ["cut", "empty", "garbage", "line"])
+def test_attempts_and_saves_are_read_from_the_log_also_of_a_damaged_one(how: str, tmp_path: Path) -> None:
     first = "=== trainwiz: attempt 1, now: starts from the beginning ===\ncheckpoint-3 saved in 0.1 s\nstep 4\nstep 5\n"
+    second = "=== trainwiz: attempt 2, later: resumes from checkpoint-3 ===\ncheckpoint-6 saved in 0.1 s\n"
+    both = [Start(1, 0, (3,)), Start(2, 3, (6,))]
+    assert starts_of(first + second) == both and starts_of("") == []
     log = tmp_path / "train.log"
     log.write_text(first)
     damage(log, how, 1)
     with log.open("a") as file:
-        file.write("=== trainwiz: attempt 2, later: resumes from checkpoint-3 ===\ncheckpoint-6 saved in 0.1 s\n")
+        file.write(second)
     after = log.read_text(encoding="utf-8", errors="replace")
-    assert starts_of(with_what_came_after(first, after)) == [Start(1, 0, (3,)), Start(2, 3, (6,))]
+    assert starts_of(with_what_came_after(first, after)) == both

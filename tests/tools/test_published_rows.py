@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.peak import overheads
-from trainwiz.core.tracing.request import TraceRequest, TraceResult
 
 from tools.benchmarks.published.compare import Figure, figure, stated
 from tools.benchmarks.published.coverage import Covered, left_out_spread, spread_of
-from tools.benchmarks.published.crosscheck import workload
-from tools.benchmarks.published.measured_code import CHANGES, OF_ROWS, trace_as_measured
+from tools.benchmarks.published.measured_code import CHANGES, OF_ROWS
 from tools.benchmarks.published.report import replaced
 from tools.benchmarks.published.rivals import ModelSizes, rivals_of
 from tools.benchmarks.published.rows import TABLE, PublishedRow, read_rows
@@ -37,20 +35,17 @@ def test_every_row_of_both_tables_is_a_workload_or_has_a_reason(shared_data: Pat
     assert {row.id for row in rows if row.comparable == "yes" and row.left_out} == {"M016", "M017"}, "4-bit bases"
 
 
-def test_bert_rows_need_no_shared_data(tmp_path: Path) -> None:
-    rows = read_rows(shared=tmp_path)
-    first, checkpointed, adafactor = (_row(rows, name) for name in ("T1", "T3", "T7"))
-    assert first.measured == 14949 * 2**20 and first.figure == "device used"
-    assert first.work is not None and checkpointed.work is not None and adafactor.work is not None
-    assert (first.work.task, first.work.micro_batch, first.work.length) == ("sequence-classification", 4, 512)
-    assert (first.work.attention, first.work.precision, first.work.padded) == ("eager", "fp32", False)
-    assert checkpointed.work.checkpointing and checkpointed.work.accumulation == 4
-    assert adafactor.work.optimizer == "adafactor" and adafactor.work.precision == "fp16"
-    assert _row(rows, "T8").left_out == "its config is not available"
-
-
-def test_adapters_and_shards_are_read_from_their_columns(shared_data: Path) -> None:
-    rows = read_rows()
+def test_rows_are_read_from_their_columns(shared_data: Path, tmp_path: Path) -> None:
+    rows, own = read_rows(), read_rows(shared=tmp_path)
+    # Those of BERT need no shared data.
+    first, checkpointed, adafactor = (_row(own, name).work for name in ("T1", "T3", "T7"))
+    assert _row(own, "T1").measured == 14949 * 2**20 and _row(own, "T1").figure == "device used"
+    assert first is not None and checkpointed is not None and adafactor is not None
+    assert (first.task, first.micro_batch, first.length) == ("sequence-classification", 4, 512)
+    assert (first.attention, first.precision, first.padded) == ("eager", "fp32", False)
+    assert checkpointed.checkpointing and checkpointed.accumulation == 4
+    assert adafactor.optimizer == "adafactor" and adafactor.precision == "fp16"
+    assert _row(own, "T8").left_out == "its config is not available"
     llama, mixtral = _row(rows, "T8").work, _row(rows, "M015").work
     assert llama is not None and mixtral is not None
     assert (llama.lora_rank, llama.lora_targets, llama.precision) == (8, ("q_proj", "v_proj"), "bf16-true")
@@ -95,24 +90,6 @@ def test_every_change_of_the_measured_code_is_used_and_has_its_source() -> None:
     used = {name for names in OF_ROWS.values() for name in names}
     assert used == set(CHANGES)
     assert all(change.because for change in CHANGES.values())
-
-
-@pytest.mark.all
-def test_the_measured_loss_takes_less_and_the_kept_cache_more() -> None:
-    config = {"model_type": "gpt_bigcode", "n_embd": 64, "n_layer": 3, "n_head": 4, "n_inner": 128, "vocab_size": 5000}
-    work = replace(
-        workload("gpt2"), task="causal-lm", precision="bf16-true", model_config=json.dumps(config), checkpointing=True
-    )
-    request = TraceRequest.of(work)
-    assert request is not None
-    today, half, cached = (
-        trace_as_measured(request, changes) for changes in ((), ("loss in bf16",), ("loss in bf16", "kept cache"))
-    )
-    assert isinstance(today, TraceResult) and isinstance(half, TraceResult) and isinstance(cached, TraceResult)
-    assert half.allocated_bytes < 0.8 * today.allocated_bytes
-    kept = 3 * work.tokens * (64 + 2 * 16) * 2
-    of_loss = [next(m.bytes for m in trace.training if m.name == "the loss") for trace in (half, cached)]
-    assert of_loss[1] - of_loss[0] == pytest.approx(kept, rel=0.01)
 
 
 def test_tables_go_between_their_markers() -> None:

@@ -49,12 +49,7 @@ GIVEN_UP = {
     "status": "failed",
     "not_retried": "The micro-batch is already one row: it cannot be reduced, and the effective batch is not changed.",
 }
-FULL = {
-    "phase": "paused",
-    "since_s": NOW_S - 400,
-    "step": 1600,
-    "detail": "waiting for disk space",
-}
+FULL = {"phase": "paused", "since_s": NOW_S - 400, "step": 1600, "detail": "waiting for disk space"}
 TOKENISING = {"phase": "tokenising", "since_s": NOW_S - 200, "step": 0, "detail": "12,000 of 80,000 rows"}
 
 RUN_STATES: dict[str, dict[str, Any]] = {
@@ -68,20 +63,16 @@ RUN_STATES: dict[str, dict[str, Any]] = {
     "stopped": {"status": "stopped", "exit_": STOPPED},
     "lost": {"status": "lost"},
     "recovered": {
-        "attempts": [FIRST_ATTEMPT, AGAIN],
-        "phase": {"phase": "evaluating", "since_s": NOW_S - 75, "step": 1600},
+        "attempts": [FIRST_ATTEMPT, AGAIN], "phase": {"phase": "evaluating", "since_s": NOW_S - 75, "step": 1600},
     },
     "paused": {"phase": FULL, "attempts": [{"number": 1, "started_s": NOW_S - 9_000}]},
     "tokenising": {
-        "status": "starting",
-        "steps": 0,
-        "gpus": 0,
-        "phase": TOKENISING,
+        "status": "starting", "steps": 0, "gpus": 0, "phase": TOKENISING,
         "attempts": [{"number": 1, "started_s": NOW_S - 300}],
     },
     "given-up": {"status": "failed", "exit_": NOT_EVEN_ONE_ROW, "attempts": [FIRST_ATTEMPT, GIVEN_UP]},
     "answers": {"gpus": 1, "max_steps": 3200, "step_s": 0.35},
-}
+}  # fmt: skip
 ASKED = ("What should I do when the kettle will not switch off?", "Write a short reply to a late customer.")
 SAID: dict[int, tuple[str, str]] = {
     0: (
@@ -152,62 +143,46 @@ class RecordedProcess(Source):
         return with_machine(snapshot, machine, uses_gpu=True)
 
 
-class _Events:
-    """An event file as a writer of TensorBoard leaves it: `write(step, values)` adds scalars."""
+def _write_events(folder: Path, began_s: float, name: str, rows: Iterable[tuple[float, int, dict[str, float]]]) -> None:
+    """An event file as a writer of TensorBoard leaves it, of (Unix time, step, scalars)."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
 
-    def __init__(self, folder: Path, began_s: float, name: str) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.summary.writer.record_writer import RecordWriter
+    from tests.core.telemetry.event_writers import record
 
-        folder.mkdir(parents=True)
-        self._stream = (folder / f"events.out.tfevents.{began_s:.0f}.workstation.{name}").open("wb")
-        self._writer = RecordWriter(self._stream)
-        self._writer.write(Event(wall_time=began_s, file_version="brain.Event:2").SerializeToString())
-
-    def __enter__(self) -> _Events:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._writer.flush()
-        self._stream.close()
-
-    def write(self, wall_time_s: float, step: int, values: dict[str, float]) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
+    folder.mkdir(parents=True)
+    events = [Event(wall_time=began_s, file_version="brain.Event:2")]
+    for time_s, step, values in rows:
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-        self._writer.write(Event(wall_time=wall_time_s, step=step, summary=summary).SerializeToString())
+        events.append(Event(wall_time=time_s, step=step, summary=summary))
+    path = folder / f"events.out.tfevents.{began_s:.0f}.workstation.{name}"
+    path.write_bytes(b"".join(record(event.SerializeToString()) for event in events))
 
 
 def _trainer(folder: Path, *, age_s: float) -> Path:
     """The output folder of a Trainer: event files and a checkpoint, last written `age_s` seconds ago."""
     noise = random.Random(5)
     history: list[dict[str, float]] = []
-    place = folder / "runs" / "Nov21_13-30-00_workstation"
-    with _Events(place, NOW_S - age_s - 1_900, "4711.0") as events:
-        for step in range(LOG_EVERY, TRAINER_STEPS + 1, LOG_EVERY):
-            wall_time_s = NOW_S - age_s - (TRAINER_STEPS - step) * 1.5
-            loss = 1.1 + 1.4 * math.exp(-step / 250) + noise.gauss(0, 0.06)
-            epoch = step / 1000
-            rate = 5e-5 * (1 - step / TRAINER_MAX_STEPS)
-            row = {"loss": loss, "learning_rate": rate, "grad_norm": 1.4 + noise.random()}
-            values = {f"train/{name}": value for name, value in row.items()}
-            events.write(wall_time_s, step, {**values, "train/epoch": epoch})
-            history.append({**row, "epoch": epoch, "step": step})
-            if step % 200 == 0:
-                events.write(wall_time_s, step, {"eval/loss": loss + 0.12, "eval/accuracy": 0.4 + step / 4000})
-                history.append({"eval_loss": loss + 0.12, "epoch": epoch, "step": step})
+    events: list[tuple[float, int, dict[str, float]]] = []
+    for step in range(LOG_EVERY, TRAINER_STEPS + 1, LOG_EVERY):
+        wall_time_s = NOW_S - age_s - (TRAINER_STEPS - step) * 1.5
+        loss = 1.1 + 1.4 * math.exp(-step / 250) + noise.gauss(0, 0.06)
+        epoch = step / 1000
+        rate = 5e-5 * (1 - step / TRAINER_MAX_STEPS)
+        row = {"loss": loss, "learning_rate": rate, "grad_norm": 1.4 + noise.random()}
+        values = {f"train/{name}": value for name, value in row.items()}
+        events.append((wall_time_s, step, {**values, "train/epoch": epoch}))
+        history.append({**row, "epoch": epoch, "step": step})
+        if step % 200 == 0:
+            events.append((wall_time_s, step, {"eval/loss": loss + 0.12, "eval/accuracy": 0.4 + step / 4000}))
+            history.append({"eval_loss": loss + 0.12, "epoch": epoch, "step": step})
+    _write_events(folder / "runs" / "Nov21_13-30-00_workstation", NOW_S - age_s - 1_900, "4711.0", events)
     checkpoint = folder / f"checkpoint-{TRAINER_STEPS}"
     checkpoint.mkdir()
     state = {
-        "global_step": TRAINER_STEPS,
-        "max_steps": TRAINER_MAX_STEPS,
-        "epoch": TRAINER_STEPS / 1000,
-        "num_train_epochs": 3,
-        "logging_steps": LOG_EVERY,
-        "train_batch_size": 32,
-        "log_history": history,
-    }
+        "global_step": TRAINER_STEPS, "max_steps": TRAINER_MAX_STEPS, "epoch": TRAINER_STEPS / 1000,
+        "num_train_epochs": 3, "logging_steps": LOG_EVERY, "train_batch_size": 32, "log_history": history,
+    }  # fmt: skip
     (checkpoint / "trainer_state.json").write_text(json.dumps(state))
     _age(folder, age_s)
     return folder
@@ -217,13 +192,14 @@ def _tensorboard(folder: Path) -> Path:
     """Two runs with a training and a validation curve, as a writer of TensorBoard leaves them."""
     for place, run in enumerate(("resnet50", "vit_small")):
         noise = random.Random(place)
-        with _Events(folder / run, NOW_S - 4000, f"{place}.0") as events:
-            for step in range(0, 2_000, 10):
-                loss = 0.5 + 1.8 * math.exp(-step / (300 + 200 * place)) + noise.gauss(0, 0.04)
-                values = {"train/loss": loss, "lr": 1e-3 * (1 - step / 2_000)}
-                if step % 250 == 0:
-                    values |= {"val/loss": loss + 0.2, "val/accuracy": 0.2 + step / 3_000}
-                events.write(NOW_S - 5 - 2 * (2_000 - step), step, values)
+        events = []
+        for step in range(0, 2_000, 10):
+            loss = 0.5 + 1.8 * math.exp(-step / (300 + 200 * place)) + noise.gauss(0, 0.04)
+            values = {"train/loss": loss, "lr": 1e-3 * (1 - step / 2_000)}
+            if step % 250 == 0:
+                values |= {"val/loss": loss + 0.2, "val/accuracy": 0.2 + step / 3_000}
+            events.append((NOW_S - 5 - 2 * (2_000 - step), step, values))
+        _write_events(folder / run, NOW_S - 4000, f"{place}.0", events)
     _age(folder, 5.0)
     return folder
 

@@ -78,10 +78,3 @@ def test_its_script_in_the_shell_itself(shell: str, tmp_path: Path) -> None:
     )  # fmt: skip
     escaped = [r"RTX\ 3090", r"RTX\ 3090\ Ti"] if shell == "bash" else ["RTX 3090", "RTX 3090 Ti"]
     assert done.stdout.splitlines() == escaped, done.stderr
-
-
-def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    from trainwiz.tui.cli import main
-
-    assert main(["completion", "tcsh"]) == 2
-    assert capsys.readouterr().err == "✗ SHELL: 'tcsh' is not a valid choice; use bash or zsh or fish.\n"

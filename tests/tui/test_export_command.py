@@ -51,33 +51,26 @@ def test_the_sbatch_file_is_written_and_never_over_another(
 @each(
     ("options", "said"),
     [
-        ({"script": False, "slurm": False}, "Choose what to export: --script"),
+        ({}, "Choose what to export: --script"),
         ({"script": True, "slurm": True}, "Choose what to export: --script"),
-        ({"script": True, "slurm": False, "account": "bio"}, "--account only works with --slurm"),
-        ({"script": False, "slurm": True, "main": "a"}, "--main only works with --script"),
-        ({"script": True, "slurm": False, "main": "a b"}, "is not an address of node"),
-        ({"script": False, "slurm": True, "time": "soon"}, "is not a time"),
-        ({"script": False, "slurm": True, "output": "no/such/folder/job"}, "cannot be written"),
+        ({"script": True, "account": "bio"}, "--account only works with --slurm"),
+        ({"slurm": True, "main": "a"}, "--main only works with --script"),
+        ({"script": True, "main": "a b"}, "is not an address of node"),
+        ({"slurm": True, "time": "soon"}, "is not a time"),
+        ({"slurm": True, "output": "no/such/folder/job"}, "cannot be written"),
+        ({"node": None, "main": None}, "Specify which node of"),
+        ({"node": 1, "main": None}, "Set the address of node 0"),
+        ({"node": 2, "main": "a"}, "numbered 0 to 1"),
+        ({"node": -1, "main": "a"}, "numbered 0 to 1"),
+        ({"node": 1, "main": "a:b"}, "not an address"),
     ],
 )
 def test_what_is_asked_wrongly(folder: RunFolder, options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        run_export("run", **options)
-
-
-@each(
-    ("node", "main", "said"),
-    [
-        (None, None, "Specify which node of"),
-        (1, None, "Set the address of node 0"),
-        (2, "a", "numbered 0 to 1"),
-        (-1, "a", "numbered 0 to 1"),
-        (1, "a:b", "not an address"),
-    ],
-)
-def test_a_machine_that_cannot_take_part(folder: RunFolder, node: int | None, main: str | None, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        run_join("run", node=node, main=main)
+        if "node" in options:
+            run_join("run", **options)
+        else:
+            run_export("run", **{"script": False, "slurm": False, **options})
 
 
 def test_a_run_that_has_finished_is_left(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,15 +45,12 @@ def test_number_is_short_and_reads_back(value, text):
     assert figures.parse_number(text) == value
 
 
-@each(("text", "value"), [("2M", 2e6), ("1.5k", 1500), ("4e-4", 4e-4), (" 2 000 000 ", 2e6), ("-3", -3)])
-def test_parse_number(text, value):
-    assert figures.parse_number(text) == value
-
-
-@each("text", ["", "abc", "1e999", "nan", "1/2", "2MM", "--3"])
-def test_what_is_no_number_is_a_sentence(text):
-    with pytest.raises(ValueError, match=r"^[A-Z].*\.$"):
-        figures.parse_number(text)
+def test_what_is_typed_is_a_number_or_a_sentence():
+    texts = ("2M", "1.5k", "4e-4", " 2 000 000 ", "-3")
+    assert [figures.parse_number(text) for text in texts] == [2e6, 1500, 4e-4, 2e6, -3]
+    for text in ("", "abc", "1e999", "nan", "1/2", "2MM", "--3"):
+        with pytest.raises(ValueError, match=r"^[A-Z].*\.$"):
+            figures.parse_number(text)
     assert figures.parse_whole_number("1.5k") == 1500
     with pytest.raises(ValueError, match="whole"):
         figures.parse_whole_number("1.5")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import termios
+import threading
 import time
 from itertools import starmap
 from pathlib import Path
@@ -21,7 +23,6 @@ from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.lost import identify, machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunState, RunStatus, write_state
-from trainwiz.tui.headless import run as following
 from trainwiz.tui.headless.ending import ending_of, ending_rows
 from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, Progress, ProgressReader, waiting_for
 from trainwiz.tui.headless.run import EXIT_HUNG_UP, StopSignals, follow
@@ -29,6 +30,7 @@ from trainwiz.tui.output import labelled
 from trainwiz.tui.text import GIB
 
 from tests.core.run.checkpoint_files import write_checkpoint
+from tests.core.supervise.conftest import Starter, assert_gone, start  # noqa: F401 - a fixture
 from tests.each import each
 
 BEGAN_S = time.time() - 100
@@ -72,9 +74,6 @@ def test_phases_before_the_first_step(folder: RunFolder) -> None:
     assert reader.read().phase == "waiting for the other nodes"
     alive(folder, "starting", workers=[this_process()])
     assert reader.read().phase == "loading libraries, model and data"
-    alive(folder)
-    first = reader.read()
-    assert (first.phase, first.step, first.left_s) == ("first step", None, None)
 
 
 def test_numbers_while_training_of_this_start_alone(folder: RunFolder) -> None:
@@ -175,6 +174,8 @@ def test_the_last_line_says_how_it_ended_and_how_to_go_on(folder: RunFolder) -> 
     write_checkpoint(folder.path, 8)
     said = "Stopped   at step 9; the newest checkpoint is checkpoint-8. Resume: trainwiz --resume --output-dir runs/one"
     assert last("stopped")[1] == [said]
+    write_checkpoint(folder.path, 9)
+    assert "step 9, saved as checkpoint-9. Resume: trainwiz" in last("stopped", outcome={"step": 9})[1][0]
     folder.final_model.mkdir()
     folder.plan_json.write_text(json.dumps({"time": {"total_low_s": 40.0, "total_high_s": 70.0}}))
     outcome = {"outcome": "finished", "step": 100, "max_steps": 100, "first_loss": 3.42, "last_loss": 2.58}
@@ -188,48 +189,55 @@ def test_the_last_line_says_how_it_ended_and_how_to_go_on(folder: RunFolder) -> 
     assert "disappeared without a final record" in ending_rows(ending)[0][1]
 
 
-class Said(PlainReporter):
-    """Keeps the ending, and removes a folder at the first look."""
-
-    def __init__(self, removes: Path | None = None) -> None:
-        super().__init__()
-        self._removes = removes
-        self.ending: Any = None
-
-    def progress(self, progress: Progress) -> None:
-        if self._removes is not None:
-            shutil.rmtree(self._removes)
-
-    def end(self, ending: Any) -> None:
-        self.ending = ending
-
-
-def test_a_removed_folder_ends_the_following(folder: RunFolder) -> None:
+def test_a_removed_folder_ends_the_following(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_state(folder, RunState(status="prepared"))
-    said = Said(removes=folder.path)
-    assert follow(folder, said, StopSignals()) == EXIT_TRAINING_FAILED
-    assert "is missing" in said.ending.message and said.ending.status == "lost"
+    monkeypatch.setattr(PlainReporter, "progress", lambda *_: shutil.rmtree(folder.path))
+    assert follow(folder, PlainReporter(), StopSignals()) == EXIT_TRAINING_FAILED
+    assert "is missing" in "".join(capsys.readouterr())
 
 
 def test_the_keeper_of_a_run_that_has_ended_has_left_too(folder: RunFolder) -> None:
     """Its last word is written before it has ended: the next command may remove the folder, or go on in it."""
     with subprocess.Popen(["sleep", "1"]) as keeper:
         write_state(folder, RunState(status="finished", supervisor=identify(keeper.pid)))
-        assert follow(folder, Said(), StopSignals()) == 0
+        assert follow(folder, PlainReporter(), StopSignals()) == 0
         assert identify(keeper.pid) is None
 
 
-def test_a_terminal_that_is_gone_stops_the_run(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = list[RunFolder]()
-    monkeypatch.setattr(following, "stop_run", lambda run, **how: asked.append(run))
+@each(
+    ("sent", "save_s", "code", "said"),
+    [
+        ((signal.SIGINT, signal.SIGTERM), 300, 130, "Stopping immediately."),
+        # The terminal is gone: nobody is told.
+        ((signal.SIGHUP,), 0, EXIT_HUNG_UP, ""),
+    ],
+)
+def test_a_signal_asks_for_a_stop_with_a_checkpoint_and_a_second_one_ends_at_once(
+    start: Starter,  # noqa: F811
+    sent: tuple[signal.Signals, ...],
+    save_s: int,
+    code: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    started = start(start.folder(str(code)), STEPS=100_000, SAVE_S=save_s)
+    started.wait_for_steps(2)
+    timers = [threading.Timer(0.5 + 1.5 * place, os.kill, (os.getpid(), one)) for place, one in enumerate(sent)]
     try:
-        alive(folder)
         with StopSignals().heard() as signals:
-            signal.raise_signal(signal.SIGHUP)
-            assert follow(folder, Said(), signals) == EXIT_HUNG_UP and asked == [folder]
+            for timer in timers:
+                timer.start()
+            assert follow(started.run, PlainReporter(), signals) == code
     finally:
         signal.signal(signal.SIGHUP, before)
+    assert_gone(started.mark)
+    assert started.state().status == "stopped"
+    assert bool(list(started.run.path.glob("checkpoint-*/trainer_state.json"))) or save_s
+    out = capsys.readouterr().out
+    assert said in out and ("Stopping after this step, with a checkpoint." in out) == (signal.SIGINT in sent)
 
 
 SHOW = """
@@ -249,27 +257,20 @@ reporter.close()
 
 
 @pytest.mark.skipif(not Path("/dev/ptmx").exists(), reason="needs a pseudo-terminal")
-@each(("columns", "memory"), [(120, True), (60, False)])
-def test_the_bar_is_one_live_line_which_a_pressed_ctrl_c_does_not_break(columns: int, memory: bool) -> None:
+def test_the_bar_is_one_live_line_which_a_pressed_ctrl_c_does_not_break() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
-        os.environ |= {"TERM": "xterm", "COLUMNS": str(columns)}
+        os.environ |= {"TERM": "xterm", "COLUMNS": "120"}
         os.execv(sys.executable, [sys.executable, "-c", SHOW])
     text, echoed = b"", True
-    while True:
-        try:
-            data = os.read(terminal, 4096)
-        except OSError:
-            break
-        if not data:
-            break
-        if b"step 70" in text + data and b"step 71" not in text + data:
-            echoed = bool(termios.tcgetattr(terminal)[3] & termios.ECHOCTL)
-        text += data
+    with contextlib.suppress(OSError):
+        while data := os.read(terminal, 4096):
+            text += data
+            if b"step 70" in text and b"step 71" not in text:
+                echoed = bool(termios.tcgetattr(terminal)[3] & termios.ECHOCTL)
     after = bool(termios.tcgetattr(terminal)[3] & termios.ECHOCTL)
     os.close(terminal)
     drawn = text.decode()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, drawn
     assert "step 71/120   loss 2.71" in drawn and "0:21 left" in drawn and "[bold]a note[/bold]" in drawn
-    assert ("18,900 tokens/s   1.0 GiB" in drawn) is memory
-    assert after and not echoed
+    assert "18,900 tokens/s   1.0 GiB" in drawn and after and not echoed

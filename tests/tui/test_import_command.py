@@ -88,7 +88,14 @@ def test_from_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     assert "larger than 1 MiB" in capsys.readouterr().err
 
 
-def test_several_files_have_a_kind_each_and_python_is_never_run(capsys: pytest.CaptureFixture[str]) -> None:
+@each("given", [[], ["no.yaml"], ["."], ["a.yaml", "no.yaml"]])
+def test_refusals_are_sentences_and_write_nothing(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", *given]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and len(captured.err.strip().splitlines()) == 1 and not user_folder().exists()
+
+
+def test_several_files_python_that_is_never_run_and_hostile_names(capsys: pytest.CaptureFixture[str]) -> None:
     Path("ds.json").write_text('{"zero_optimization": {"stage": 2}}')
     Path("x.py").write_text(
         "open('ran', 'w')\nfrom transformers import TrainingArguments\nTrainingArguments('o', max_steps=3)\n"
@@ -96,18 +103,6 @@ def test_several_files_have_a_kind_each_and_python_is_never_run(capsys: pytest.C
     files = imported(capsys, "ds.json", "a.yaml", "x.py")["files"]
     assert [file["kind"] for file in files] == ["deepspeed", "accelerate", "training_arguments"]
     assert not Path("ran").exists()
-
-
-@each("given", [[], ["no.yaml"], ["."], ["a.yaml", "no.yaml"]])
-def test_refusals_are_sentences_and_write_nothing(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["import", *given]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert len(captured.err.strip().splitlines()) == 1
-    assert not user_folder().exists()
-
-
-def test_hostile_names_reach_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.yaml").write_text('distributed_type: "NO"\n"\\e[31mred\\a": "\\e]0;title\\a"\n', encoding="utf-8")
     assert main(["import", "a.yaml"]) == 0
     assert "\x1b" not in capsys.readouterr().out

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from textual.app import ComposeResult
-from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
 from trainwiz.core.telemetry.log import LogFile
@@ -24,7 +23,7 @@ from trainwiz.tui.widgets.log_view import (
     window_at_end,
 )
 
-from tests.tui.test_monitor import until
+from tests.tui.test_monitor import notices, until
 
 ERROR = "RuntimeError: CUDA error: out of memory"
 WARNING = "UserWarning: this is slow"
@@ -35,85 +34,48 @@ class Blank(Screen[None]):
         yield from ()
 
 
-def app_with(path: Path) -> TrainwizApp:
-    app = TrainwizApp(Blank, ascii_only=False)
-    app.animation_level = "none"
-    app.call_later(app.push_screen, LogCard(path, UNICODE_MARKS))
-    return app
-
-
-async def opened(pilot: Pilot) -> tuple[LogCard, WholeLog]:
-    await until(pilot, lambda: isinstance(pilot.app.screen, LogCard))
-    card = pilot.app.screen
-    assert isinstance(card, LogCard)
-    await until(pilot, lambda: bool(card.query_one(WholeLog).shown_lines) and not card._reading)
-    return card, card.query_one(WholeLog)
-
-
 def seen(view: LogView) -> list[str]:
     top = int(view.scroll_offset.y)
     return view.shown_lines[top : top + view.scrollable_content_region.height]
 
 
-def notices(pilot: Pilot) -> str:
-    return " ".join(notice.message for notice in pilot.app._notifications)
+def add(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
 
 
-def write_log(path: Path, lines: int = 50_000) -> Path:
-    """Numbered lines; one warning at 100, errors at 20,000 and 40,000."""
-    words = {100: WARNING, 20_000: ERROR, 40_000: ERROR}
-    path.write_text("".join(f"{words.get(number, 'line')} {number}\n" for number in range(lines)))
-    return path
-
-
-async def test_it_opens_at_the_end_and_follows(tmp_path: Path) -> None:
-    path = write_log(tmp_path / "train.log")
-    async with app_with(path).run_test(size=(80, 24)) as pilot:
-        card, view = await opened(pilot)
+async def test_it_follows_searches_filters_wraps_and_copies(tmp_path: Path) -> None:
+    # One warning at line 100, errors at 20,000 and 40,000.
+    path, words = tmp_path / "train.log", {100: WARNING, 20_000: ERROR, 40_000: ERROR}
+    path.write_text("".join(f"{words.get(number, 'line')} {number}\n" for number in range(50_000)))
+    app = TrainwizApp(Blank, ascii_only=False)
+    app.animation_level = "none"
+    card = LogCard(path, UNICODE_MARKS)
+    app.call_later(app.push_screen, card)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.screen is card and bool(card.query_one(WholeLog).shown_lines))
+        await until(pilot, lambda: not card._reading)
+        view = card.query_one(WholeLog)
         assert seen(view)[-1] == "line 49999"
-        with path.open("a") as file:
-            file.write("line 50000\nhalf a li")
+        add(path, "line 50000\nhalf a li")
         await until(pilot, lambda: seen(view)[-1] == "half a li")
         assert seen(view)[-2] == "line 50000"
-        with path.open("a") as file:
-            file.write("ne\n")
+        add(path, "ne\n")
         await until(pilot, lambda: seen(view)[-1] == "half a line")
         assert "following" in str(view.border_subtitle)
-        # Far more at once than is laid out.
-        with path.open("a") as file:
-            file.write("".join(f"more {number}\n" for number in range(200_000)))
-        await until(pilot, lambda: seen(view)[-1] == "more 199999")
-        assert len(view.shown_lines) <= MOST_LINES
-        assert card._window.at_end
-        # A reader of older lines is left alone.
-        await pilot.press("pageup", "pageup")
-        await pilot.pause(0.1)
-        before = seen(view)
-        with path.open("a") as file:
-            file.write("new\n" * 500)
-        await pilot.pause(1.2)
-        assert seen(view) == before and "following" not in str(view.border_subtitle)
-        await pilot.press("home")
-        await until(pilot, lambda: seen(view)[0] == "line 0")
-        await pilot.press("end")
-        await until(pilot, lambda: seen(view)[-1] == "new" and view.following)
 
-
-async def test_search_goes_up_and_down_through_what_is_not_laid_out(tmp_path: Path) -> None:
-    path = write_log(tmp_path / "train.log")
-    async with app_with(path).run_test(size=(80, 24)) as pilot:
-        card, view = await opened(pilot)
+        # A search goes up and down through what is not laid out.
         await pilot.press("slash", *"cuda error", "enter")
         await until(pilot, lambda: f"{ERROR} 40000" in seen(view))
         await pilot.press("N")
         await until(pilot, lambda: f"{ERROR} 20000" in seen(view))
         await pilot.press("N")
-        await until(pilot, lambda: "not found further up" in notices(pilot))
+        await until(pilot, lambda: "not found further up" in " ".join(notices(pilot)))
         assert f"{ERROR} 20000" in seen(view)
         await pilot.press("n")
         await until(pilot, lambda: f"{ERROR} 40000" in seen(view))
         await pilot.press("n")
-        await until(pilot, lambda: "not found further down" in notices(pilot))
+        await until(pilot, lambda: "not found further down" in " ".join(notices(pilot)))
         # The text stands out in more than colour.
         row = view.shown_lines.index(f"{ERROR} 40000") - int(view.scroll_offset.y)
         marked = [segment for segment in view.render_line(row) if segment.style and segment.style.reverse]
@@ -122,41 +84,58 @@ async def test_search_goes_up_and_down_through_what_is_not_laid_out(tmp_path: Pa
         await pilot.press("slash", *"q[red]l")
         assert card.query_one(Input).value == "q[red]l"
         await pilot.press("escape")
-        assert pilot.app.screen is card and view.has_focus
+        assert app.screen is card and view.has_focus
         await pilot.press("slash", *"[red]", "enter")
         await until(pilot, lambda: "“[red]” was not found in this log." in notices(pilot))
-        await pilot.press("l")
-        assert pilot.app.screen is not card
 
-
-async def test_levels_are_filtered_in_the_whole_log(tmp_path: Path) -> None:
-    path = write_log(tmp_path / "train.log")
-    async with app_with(path).run_test(size=(80, 24)) as pilot:
-        _, view = await opened(pilot)
+        # Levels are filtered in the whole log.
         await pilot.press("f")
         everything = [f"{WARNING} 100", f"{ERROR} 20000", f"{ERROR} 40000"]
         await until(pilot, lambda: view.shown_lines == everything)
         assert "warnings and errors" in str(view.border_subtitle)
         await pilot.press("f")
         await until(pilot, lambda: view.shown_lines == everything[1:])
-        with path.open("a") as file:
-            file.write(f"a line\n{ERROR} 50001\n")
-        await until(pilot, lambda: view.shown_lines == [*everything[1:], f"{ERROR} 50001"])
-        await pilot.press("f")
-        await until(pilot, lambda: seen(view)[-1] == f"{ERROR} 50001" and "line 49999" in seen(view))
-
-
-async def test_wrap_and_copy(tmp_path: Path) -> None:
-    path = tmp_path / "train.log"
-    path.write_text("x" * 100 + "\nlast\x1b]0;owned\x07\x1b[31m\n")
-    async with app_with(path).run_test(size=(60, 20)) as pilot:
-        _, view = await opened(pilot)
-        assert len(view.shown_lines) == 3
+        await pilot.press("end")
+        add(path, f"a line\n{ERROR} {'x' * 100}\x1b]0;owned\x07\x1b[31m\n")
+        await until(pilot, lambda: len(view.shown_lines) > 3)
         await pilot.press("c", "w")
-        assert pilot.app.clipboard == "x" * 100 + "\nlast" and "Copied 2 lines." in notices(pilot)
-        assert view.shown_lines == ["x" * 100, "last"]
+        errors = [*everything[1:], f"{ERROR} {'x' * 100}"]
+        assert app.clipboard == "\n".join(errors) and "Copied 3 lines." in notices(pilot)
+        assert view.shown_lines == errors
         await pilot.press("w")
-        assert len(view.shown_lines) == 3
+        assert len(view.shown_lines) > 3
+        await pilot.press("f")
+        await until(pilot, lambda: "line 49999" in seen(view))
+
+        # Far more at once than is laid out.
+        await pilot.press("end")
+        add(path, "".join(f"more {number}\n" for number in range(200_000)))
+        await until(pilot, lambda: seen(view)[-1] == "more 199999")
+        assert len(view.shown_lines) <= MOST_LINES and card._window.at_end
+        # A reader of older lines is left alone.
+        await pilot.press("pageup", "pageup")
+        await pilot.pause(0.1)
+        before = seen(view)
+        add(path, "new\n" * 500)
+        await pilot.pause(1.2)
+        assert seen(view) == before and "following" not in str(view.border_subtitle)
+        await pilot.press("home")
+        await until(pilot, lambda: seen(view)[0] == "line 0")
+        await pilot.press("end")
+        await until(pilot, lambda: seen(view)[-1] == "new" and view.following)
+
+        # The look for news comes between asking for the window of a match and the thread that reads it.
+        old = card._window
+        start = found_line(card._log, ERROR, None, 0, 1, lambda *_: True)
+        assert start is not None
+        card._read(window_at, start.start, show=start.start)
+        card._refresh()
+        await until(pilot, lambda: ERROR in "\n".join(seen(view)))
+        # One that comes late is not taken either.
+        card._take(card._asked - 1, old, None, True)
+        assert card._window is not old and not view.following
+        await pilot.press("l")
+        assert app.screen is not card
 
 
 def texts(window: LogWindow) -> list[str]:
@@ -169,7 +148,7 @@ def test_a_window_moves_without_a_gap(tmp_path: Path) -> None:
     log = LogFile(tmp_path / "log")
     window = window_at_end(log, None)
     assert texts(window)[-1] == lines[-1] and window.at_end
-    for move in (earlier, later):
+    for move in (earlier, later, earlier):
         for _ in range(200):
             if window.at_start if move is earlier else window.at_end:
                 break
@@ -197,20 +176,3 @@ def test_a_log_that_is_begun_anew_is_read_anew_and_a_progress_bar_is_one_line(tm
         file.write("  2%|▏         | 2/100 [00:02<01:38,  1.00s/it]\n")
     window = refreshed(log, None, window)
     assert len(window.lines) == 2 and "2/100" in texts(window)[-1]
-
-
-async def test_news_take_no_window_that_was_asked_for(tmp_path: Path) -> None:
-    """The look for news comes between asking for the window of a match and the thread that reads it, at the worst moment."""
-    path = write_log(tmp_path / "train.log")
-    async with app_with(path).run_test(size=(80, 24)) as pilot:
-        card, view = await opened(pilot)
-        before = card._window
-        start = found_line(card._log, ERROR, None, 0, 1, lambda *_: True)
-        assert start is not None
-        card._read(window_at, start.start, show=start.start)
-        card._refresh()
-        await until(pilot, lambda: ERROR in "\n".join(seen(view)))
-        assert not view.following
-        # One that comes late is not taken either.
-        card._take(card._asked - 1, before, None, True)
-        assert card._window is not before and not view.following

@@ -20,7 +20,6 @@ from trainwiz.tui.screens.plan_card import plan_content
 from trainwiz.tui.theme import UNICODE_MARKS
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_lines, write_run
-from tests.each import each
 
 EVALUATION = {"eval_loss": 2.611, "eval_perplexity": 13.61, "eval_accuracy": 0.452, "eval_bleu": 24.07}
 WORDS = ["loss 2.61", "perplexity 13.6", "accuracy 45.2%", "BLEU 24.1"]
@@ -48,63 +47,45 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_what_is_there_is_said_in_one_order() -> None:
-    assert evaluation_parts(EVALUATION) == WORDS
+def test_the_end_runs_show_and_the_text_monitor_agree(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluation_parts({"eval_loss": float("nan"), "eval_accuracy": True, "eval_perplexity": 2191.6}) == [
         "loss NaN",
         "perplexity 2,192",
     ]
-
-
-def test_the_end_of_a_run_tells_what_was_measured_and_what_ran(run: Path) -> None:
     ending = ending_of(RunFolder(run), RunState(status="finished", outcome=dict(EVALUATION), engine=OTHER_ENGINE))
     assert ending_rows(ending)[1:] == [("Eval", ", ".join(WORDS)), ("Engine", "! The engine is single.")]
     document = ending.to_json()
     assert document["evaluation"] == EVALUATION
     assert (document["engine"]["planned"], document["engine"]["actual"]) == ("ddp", "single")
-
-
-@each(
-    ("engine", "said"),
-    [
-        ({}, []),
-        ({"planned": "ddp", "actual": "ddp", "findings": []}, []),
-        (OTHER_ENGINE, ["The engine is single."]),
-        ({"planned": "ddp", "actual": "single", "findings": ["x", {"message": 3}]},
-         ["The engine is single, but ddp was planned."]),
-    ],
-)  # fmt: skip
-def test_an_engine_that_was_not_planned_is_always_said(engine: dict[str, Any], said: list[str]) -> None:
-    assert engine_problems(engine) == said
-
-
-def test_runs_show_and_the_text_monitor_agree(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_show("translation", as_json=False) == 0
     shown = capsys.readouterr().out
-    assert f"Eval        {', '.join(WORDS)}" in shown
-    assert "! The engine is single." in shown
+    assert f"Eval        {', '.join(WORDS)}" in shown and "! The engine is single." in shown
     text = "\n".join(starmap(labelled, summary_rows(RunSource(RunFolder(run), clock=lambda: NOW_S).poll())))
     assert "perplexity 13.6" in text and "BLEU 24.1" in text
     assert "Engine    single" in text and "warning: The engine is single." in text
 
 
-def test_the_plan_card_names_the_engine() -> None:
-    plan = {
-        "task": "causal-lm",
-        "model": {"name": "m", "parameters": 7_600_000_000, "trainable_parameters": 40_400_000},
-    }
-    text = plan_content(plan, UNICODE_MARKS, {"planned": "ddp", "actual": "ddp"}).plain
-    assert "7,600,000,000 parameters, 40.4M trainable, 0.53%" in text
-    assert "Engine    ddp, as planned" in text
-    assert "! The engine is single." in plan_content(plan, UNICODE_MARKS, OTHER_ENGINE).plain
-    assert "ddp planned, actual engine not read yet" in plan_content(plan, UNICODE_MARKS, {"planned": "ddp"}).plain
+def test_an_engine_that_was_not_planned_is_always_said() -> None:
+    other = {"planned": "ddp", "actual": "single", "findings": ["x", {"message": 3}]}
+    assert engine_problems(other) == ["The engine is single, but ddp was planned."]
+    assert engine_problems(OTHER_ENGINE) == ["The engine is single."]
+    assert engine_problems({}) == engine_problems({"planned": "ddp", "actual": "ddp", "findings": []}) == []
 
 
-def test_the_plan_of_a_run_that_recovery_changed_says_so() -> None:
-    plan = {"batch": {"micro_batch": 6, "accumulation": 8, "world_size": 1, "effective_samples": 48}}
+def test_the_plan_card_names_the_engine_and_what_recovery_changed() -> None:
+    model = {"name": "m", "parameters": 7_600_000_000, "trainable_parameters": 40_400_000}
+    batch = {"micro_batch": 6, "accumulation": 8, "world_size": 1, "effective_samples": 48}
     changes = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}
     attempt = Attempt(2, 0.0, resume="checkpoint-5", because="cuda_oom", changes=changes)
-    text = plan_content(plan, UNICODE_MARKS, {}, attempt).plain
+
+    def said(engine: dict[str, Any], attempt: Attempt | None = None) -> str:
+        plan = {"task": "causal-lm", "model": model, "batch": batch}
+        return plan_content(plan, UNICODE_MARKS, engine, *([attempt] if attempt else [])).plain
+
+    text = said({"planned": "ddp", "actual": "ddp"}, attempt)
+    assert "7,600,000,000 parameters, 40.4M trainable, 0.53%" in text and "Engine    ddp, as planned" in text
     assert "6 × 8 × 1 = 48 sequences" in text
     assert "attempt 2, because GPU memory ran out; from step 5: 3 × 16 instead of 6 × 8" in text
-    assert "instead of" not in plan_content(plan, UNICODE_MARKS, {}, Attempt(2, 0.0)).plain
+    assert "instead of" not in said({}, Attempt(2, 0.0))
+    assert "! The engine is single." in said(OTHER_ENGINE)
+    assert "ddp planned, actual engine not read yet" in said({"planned": "ddp"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static
 from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.tui.run_words import first_choice, held_out_name, ordered_names
@@ -16,15 +15,7 @@ from trainwiz.tui.widgets.plot import Plot
 
 from tests.core.telemetry.written_run import write_lines, write_run
 from tests.each import each
-from tests.tui.test_monitor import WIDE, looked, monitor_app, monitored, plot_text, until
-
-
-async def focused(pilot: Pilot) -> tuple[MonitorScreen, MetricPanel]:
-    screen = await looked(pilot)
-    panel = screen.query_one(MetricPanel)
-    panel.focus()
-    await pilot.pause()
-    return screen, panel
+from tests.tui.test_monitor import monitored, plot_text, until
 
 
 def below(panel: MetricPanel) -> str:
@@ -35,11 +26,18 @@ def last_row(screen: MonitorScreen) -> list[str]:
     return plot_text(screen).splitlines()[-1].split()
 
 
-async def test_the_cursor_reads_steps(tmp_path: Path) -> None:
+async def test_steps_ranges_and_metrics_by_keys_and_mouse(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", nan_at=(812,))
-    values = {row["step"]: row for row in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())}
-    async with monitor_app(folder).run_test(size=WIDE) as pilot:
-        screen, panel = await focused(pilot)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    values = {row["step"]: row for row in rows if "loss" in row}
+    more = {**{f"layer_{number}/norm": 1.5 + number for number in range(30)}, "[bold]\x1b[31mevil": 1.0}
+    write_lines(folder / "metrics.jsonl", [row | more | {"a_below": n - 1.0} for n, row in enumerate(rows)])
+    async with monitored(folder) as (screen, pilot):
+        panel, plot = screen.query_one(MetricPanel), screen.query_one(Plot)
+        panel.focus()
+        await pilot.pause()
+
+        # The cursor reads steps.
         newest = below(panel)
         await pilot.press("end")
         assert panel.cursor == 1600 and below(panel).startswith("step 1,600")
@@ -57,17 +55,9 @@ async def test_the_cursor_reads_steps(tmp_path: Path) -> None:
         assert panel.cursor is None and below(panel) == newest
         panel._put_cursor(812.0)
         assert "step 812   NaN" in below(panel)
-        # Without a frame the name stands below.
-        await pilot.resize_terminal(60, 20)
-        await pilot.press("0")
-        await pilot.pause(0.1)
-        assert below(panel).startswith("loss")
 
-
-async def test_ranges_by_keys_and_typed(tmp_path: Path) -> None:
-    async with monitor_app(write_run(tmp_path / "run")).run_test(size=WIDE) as pilot:
-        screen, panel = await focused(pilot)
-        await pilot.press("plus")
+        # Ranges by keys, and typed.
+        await pilot.press("0", "plus")
         assert panel.title_text == "loss · from step 802" and last_row(screen)[-1] == "1,600"
         await pilot.press("less_than_sign")
         assert panel.title_text == "loss · steps 403 to 1,201" and last_row(screen)[-1] == "1,201"
@@ -76,9 +66,7 @@ async def test_ranges_by_keys_and_typed(tmp_path: Path) -> None:
         await pilot.press("minus")
         assert panel.title_text == "loss"
         await pilot.press("plus", "plus", "home", *["left"] * 6)
-        assert panel.cursor is not None
-        picture = screen.query_one(Plot).picture
-        assert picture.first <= panel.cursor <= picture.last
+        assert panel.cursor is not None and plot.picture.first <= panel.cursor <= plot.picture.last
         await pilot.press("0", "g", *"900-400", "enter")
         dialog = pilot.app.screen
         assert isinstance(dialog, RangeDialog) and panel.title_text == "loss"
@@ -86,64 +74,51 @@ async def test_ranges_by_keys_and_typed(tmp_path: Path) -> None:
         assert "! The first step of a range must be before the last." in said
         dialog.query_one(Input).value = ""
         await pilot.press(*"400-900", "enter")
-        assert pilot.app.screen is screen
-        assert panel.title_text == "loss · steps 400 to 900"
+        assert pilot.app.screen is screen and panel.title_text == "loss · steps 400 to 900"
         assert last_row(screen)[0] == "400" and last_row(screen)[-1] == "900"
-        await pilot.press("g", "escape")
-        assert panel.title_text == "loss · steps 400 to 900"
-        # The range stays with another metric.
-        await pilot.press("full_stop")
-        assert panel.title_text.endswith("steps 400 to 900") and not panel.title_text.startswith("loss")
+        await pilot.press("g", "escape", "full_stop")
+        assert panel.title_text == "learning_rate · steps 400 to 900", "it stays with another metric"
 
-
-async def test_the_mouse_reads_drags_and_zooms_and_values_below_zero_have_no_log_scale(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    write_lines(folder / "metrics.jsonl", [json.loads(line) | {"loss": -1.0 + n} for n, line in enumerate(lines)])
-    async with monitor_app(folder).run_test(size=WIDE) as pilot:
-        screen, panel = await focused(pilot)
-        plot = screen.query_one(Plot)
+        # The mouse reads a step, and drags a range.
+        await pilot.press("comma", "0")
         await pilot.click(Plot, offset=(plot.picture.gutter + plot.picture.columns // 2, 5))
         assert panel.cursor is not None and 700 < panel.cursor < 900
         await pilot.mouse_down(Plot, offset=(plot.picture.gutter + 10, 5))
         await pilot.hover(Plot, offset=(plot.picture.gutter + 30, 5))
         await pilot.mouse_up(Plot, offset=(plot.picture.gutter + 30, 5))
         await pilot.pause()
-        first, last = panel.range.first, panel.range.last
-        assert first is not None and last is not None
-        assert 200 < first < 400 and 800 < last < 1000
-        assert f"steps {first:,.0f} to {last:,.0f}" in panel.title_text
-        await pilot.press("0", "e")
-        assert panel.title_text == "loss · no log scale below 0"
+        start, end = panel.range.first, panel.range.last
+        assert start is not None and end is not None
+        assert 200 < start < 400 and 800 < end < 1000
+        assert f"steps {start:,.0f} to {end:,.0f}" in panel.title_text
+        await pilot.press("0")
 
-
-async def test_any_metric_is_chosen_from_a_searched_list(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", steps=20)
-    more = {**{f"layer_{number}/norm": 1.5 + number for number in range(300)}, "[bold]\x1b[31mevil": 1.0}
-    rows = [json.loads(line) | more for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    write_lines(folder / "metrics.jsonl", rows)
-    async with monitored(folder) as (screen, pilot):
+        # Any metric is chosen from a list that is searched.
         await pilot.press("m")
         card = pilot.app.screen
         assert isinstance(card, MetricCard)
         await pilot.pause()
         options = card.query_one(OptionList)
-        assert options.option_count == len(screen.snapshot.metrics if screen.snapshot else {}) > 300
+        assert options.option_count == len(screen.snapshot.metrics if screen.snapshot else {}) > 30
         prompts = [str(options.get_option_at_index(index).prompt) for index in range(options.option_count)]
         assert any("[bold]evil" in prompt for prompt in prompts) and "\x1b" not in "".join(prompts)
-        await pilot.press(*"norm 217")
+        await pilot.press(*"norm 17")
         assert options.option_count == 1
-        assert "218.5" in str(options.get_option_at_index(0).prompt)
+        assert "18.50" in str(options.get_option_at_index(0).prompt)
         assert f"{len(rows)} values" in str(options.get_option_at_index(0).prompt)
         await pilot.press("enter")
         assert pilot.app.screen is screen
-        await until(pilot, lambda: screen.snapshot is not None and "layer_217/norm" in screen.snapshot.curves)
-        assert screen.query_one(MetricPanel).title_text == "layer_217/norm"
-        assert "218.5" in below(screen.query_one(MetricPanel))
+        await until(pilot, lambda: screen.snapshot is not None and "layer_17/norm" in screen.snapshot.curves)
+        assert panel.title_text == "layer_17/norm" and "18.50" in below(panel)
         await pilot.press("m", *"no such", "enter")
         assert isinstance(pilot.app.screen, MetricCard)
-        await pilot.press("escape")
-        assert screen.query_one(MetricPanel).metric == "layer_217/norm"
+        await pilot.press("escape", "m", *"a_below", "enter", "e")
+        await until(pilot, lambda: panel.title_text == "a_below · no log scale below 0")
+        # Without a frame the name stands below.
+        await pilot.resize_terminal(60, 20)
+        await pilot.press("0")
+        await pilot.pause(0.1)
+        assert below(panel).startswith("a_below")
 
 
 @each(

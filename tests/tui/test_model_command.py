@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import sys
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
+from unittest.mock import Mock, create_autospec
 
+import huggingface_hub.constants
 import pytest
+from huggingface_hub.errors import HfHubHTTPError
 from trainwiz.core.model.export import modelfile
 from trainwiz.core.model.found import find_model, next_commands
 from trainwiz.core.run.folder import RunFolder
@@ -53,9 +52,6 @@ def test_turns_in_a_pipe_are_answered_by_base_and_tuned(
     assert first["tuned"]["tokens"] == 6 and first["tuned"]["ended"] == "length"
     # The second turn has the first one before it.
     assert second["tuned"]["prompt_tokens"] > first["tuned"]["prompt_tokens"] + 6
-
-
-def test_what_a_model_writes_is_harmless() -> None:
     assert harmless("a\x1b[31mb\nc\x07\u202ed") == "ab\ncd"
 
 
@@ -120,109 +116,64 @@ def test_the_card_names_no_folder_of_this_machine(folder: Path, capsys: pytest.C
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """A hub that takes a commit; `refuses`: path -> status."""
-    state: dict[str, Any] = {"asked": [], "files": {}, "refuses": {}}
-
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            path = self.path.partition("?")[0]
-            state["asked"].append(f"{self.command} {path}")
-            status = next((code for part, code in state["refuses"].items() if part in path), 200)
-            document: dict[str, Any] = {"name": "me", "url": f"{state['endpoint']}/me/tuned", "id": "me/tuned"}
-            if path.endswith("/preupload/main"):
-                named = json.loads(body)["files"]
-                document = {
-                    "files": [{"path": one["path"], "uploadMode": "regular", "shouldIgnore": False} for one in named]
-                }
-            elif path.endswith("/commit/main"):
-                for line in map(json.loads, body.splitlines()):
-                    if line["key"] == "file" and status == 200:
-                        state["files"][line["value"]["path"]] = base64.b64decode(line["value"]["content"])
-                document = {
-                    "success": True,
-                    "commitOid": "0" * 40,
-                    "commitUrl": f"{state['endpoint']}/me/tuned/commit/0",
-                }
-            elif path == "/api/models/me/tuned" and self.command == "GET":
-                status = 404
-            elif path.endswith("/settings") or path == "/api/repos/create":
-                document["body"] = json.loads(body)
-                state["asked"][-1] += f" private={json.loads(body).get('private', json.loads(body).get('visibility'))}"
-            text = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            if status == 404:
-                self.send_header("X-Error-Code", "RepoNotFound")
-            self.end_headers()
-            self.wfile.write(text)
-
-        do_GET = do_POST = do_PUT = _answer
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    state["endpoint"] = f"http://127.0.0.1:{server.server_port}"
-    import huggingface_hub.constants
-
-    monkeypatch.setenv("HF_ENDPOINT", state["endpoint"])
+def hub(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The hub's own client, with its signatures, which asks nobody."""
+    api = create_autospec(huggingface_hub.HfApi, instance=True)
+    api.whoami.return_value, api.repo_exists.return_value = {"name": "me"}, False
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda **_: api)
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    yield state
-    server.shutdown()
+    return api
 
 
-def test_a_push_is_one_commit_of_what_a_model_is(
-    hub: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_push_is_one_commit_of_what_a_model_is(hub: Any, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     final = folder / "runs" / "tuned" / "final_model"
     (final / "training_args.bin").write_bytes(b"pickle")
     (final / "optimizer.pt").write_bytes(b"states")
     assert main(["model", "push", "tuned", "me/tuned", "--base", "owner/base", "--public", "--yes"]) == 0
     out = capsys.readouterr().out
     assert "training_args.bin" in out and "optimizer.pt" in out and "hf_secret" not in out
-    assert {
-        "README.md",
-        "adapter_config.json",
-        "adapter_model.safetensors",
-        "tokenizer.json",
-        "chat_template.jinja",
-    } <= set(hub["files"])
-    assert not {"training_args.bin", "optimizer.pt"} & set(hub["files"])
-    assert json.loads(hub["files"]["adapter_config.json"])["base_model_name_or_path"] == "owner/base"
-    assert all(str(folder).encode() not in content for content in hub["files"].values())
-    asked = [line for line in hub["asked"] if "commit" in line or "create" in line or "settings" in line]
     # Made private, filled, then opened.
-    assert [line.split()[1].rsplit("/", 1)[-1] for line in asked] == ["create", "main", "settings"]
+    changes = [call for call in hub.method_calls if call[0] not in ("whoami", "repo_exists")]
+    assert [call[0] for call in changes] == ["create_repo", "create_commit", "update_repo_settings"]
+    assert (changes[0].kwargs["private"], changes[2].kwargs["private"]) == (True, False)
+    repo, operations = changes[1].args
+    files = {one.path_in_repo: one.path_or_fileobj for one in operations}
+    contents = {
+        name: file if isinstance(file, bytes) else Path(file).read_bytes()  # a path or what was written for the upload
+        for name, file in files.items()
+    }
+    weights = {"adapter_config.json", "adapter_model.safetensors"}
+    assert repo == "me/tuned" and {"README.md", "tokenizer.json", "chat_template.jinja", *weights} <= set(files)
+    assert not {"training_args.bin", "optimizer.pt"} & set(files)
+    assert json.loads(contents["adapter_config.json"])["base_model_name_or_path"] == "owner/base"
+    assert all(str(folder).encode() not in content for content in contents.values())
 
 
 @each(
-    ("path", "status", "said"),
+    ("method", "status", "said"),
     [
-        ("/whoami", 401, "The Hub rejected your token"),
-        ("/repos/create", 403, "has no write access there"),
-        ("/commit", 500, "refused the request (500)"),
+        ("whoami", 401, "The Hub rejected your token"),
+        ("create_repo", 403, "has no write access there"),
+        ("create_commit", 500, "refused the request (500)"),
     ],
 )
 def test_a_push_that_breaks_leaves_nothing_public(
-    path: str, status: int, said: str, hub: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    method: str, status: int, said: str, hub: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hub["refuses"] = {path: status}
+    getattr(hub, method).side_effect = HfHubHTTPError("no", response=Mock(status_code=status, headers={}))
     assert said in failed(capsys, "push", "base-32", "me/tuned", "--public", "--yes")
-    assert hub["files"] == {} and not any("settings" in line for line in hub["asked"])
+    assert not hub.update_repo_settings.called
+    getattr(hub, method).side_effect = None
 
 
 def test_without_network_account_or_answer_nothing_is_asked(
-    hub: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    hub: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "add --yes" in failed(capsys, "push", "base-32", "me/tuned")
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    hub.whoami.side_effect = ConnectionError("no network")
     assert "is unreachable" in failed(capsys, "push", "base-32", "me/tuned", "--yes")
     monkeypatch.delenv("HF_TOKEN")
     assert "hf auth login" in failed(capsys, "push", "base-32", "me/tuned", "--yes")
-    assert hub["files"] == {}
+    assert not hub.create_commit.called

@@ -23,16 +23,20 @@ from trainwiz.tui.widgets.metric_panel import MetricPanel
 from trainwiz.tui.widgets.plot import Plot
 from trainwiz.tui.widgets.run_header import RunHeader
 
-from tests.core.telemetry.written_run import NOW_S, metric_rows, write_json, write_lines, write_run
+from tests.core.telemetry.written_run import NOW_S, write_json, write_lines, write_run
 
 WIDE = (120, 40)
 
 
-def monitor_app(folder: Path, *, readonly: bool = False, interval_s: float = 3600.0) -> TrainwizApp:
-    return TrainwizApp(
-        lambda: MonitorScreen(Target.of_run(RunFolder(folder)), readonly, interval_s=interval_s, clock=lambda: NOW_S),
-        ascii_only=False,
-    )
+def monitor_app(
+    what: Path | Target,
+    *,
+    readonly: bool = False,
+    interval_s: float = 3600.0,
+    clock: Callable[[], float] = lambda: NOW_S,
+) -> TrainwizApp:
+    target = Target.of_run(RunFolder(what)) if isinstance(what, Path) else what
+    return TrainwizApp(lambda: MonitorScreen(target, readonly, interval_s=interval_s, clock=clock), ascii_only=False)
 
 
 def screen_of(pilot: Pilot) -> MonitorScreen:
@@ -48,19 +52,15 @@ async def until(pilot: Pilot, holds: Callable[[], bool], seconds: float = 10.0) 
     raise AssertionError("it did not happen in time")
 
 
-async def looked(pilot: Pilot) -> MonitorScreen:
-    screen = screen_of(pilot)
-    await until(pilot, lambda: screen.snapshot is not None)
-    return screen
-
-
 @asynccontextmanager
 async def monitored(
-    folder: Path, *, size: tuple[int, int] = WIDE, **more: Any
+    what: Path | Target, *, size: tuple[int, int] = WIDE, **more: Any
 ) -> AsyncIterator[tuple[MonitorScreen, Pilot]]:
-    """The monitor of a run on the screen, after its first look."""
-    async with monitor_app(folder, **more).run_test(size=size) as pilot:
-        yield await looked(pilot), pilot
+    """The monitor on the screen, after its first look."""
+    async with monitor_app(what, **more).run_test(size=size) as pilot:
+        screen = screen_of(pilot)
+        await until(pilot, lambda: screen.snapshot is not None)
+        yield screen, pilot
 
 
 def plot_text(screen: MonitorScreen) -> str:
@@ -69,6 +69,10 @@ def plot_text(screen: MonitorScreen) -> str:
 
 def header_text(screen: MonitorScreen, width: int = 118) -> str:
     return "\n".join(line.plain for line in screen.query_one(RunHeader).lines_at(width))
+
+
+def notices(pilot: Pilot) -> list[str]:
+    return [notice.message for notice in pilot.app._notifications]
 
 
 async def test_it_follows_the_files_and_many_lines_do_not_block(tmp_path: Path) -> None:
@@ -89,12 +93,16 @@ async def test_it_follows_the_files_and_many_lines_do_not_block(tmp_path: Path) 
         assert len(log.shown_lines) <= 1_001 and log.scroll_offset.y == log.max_scroll_y
 
 
-async def test_metric_zoom_and_scale_plan_and_help(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
+async def test_a_run_by_keys_at_every_size_with_hostile_names(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", log="[red]\x1b]0;owned\x07[/red] [@click=app.quit]x[/]\n")
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    write_lines(folder / "metrics.jsonl", [{**row, "[bold]\x1b[31mloss": 1.0} for row in rows])
+    supervisor = {"pid": os.getpid(), "create_time": time.time()}
+    state = json.loads((folder / "state.json").read_text()) | {"supervisor": supervisor, "heartbeat_s": time.time()}
+    write_json(folder / "state.json", state)
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    app = monitor_app(folder)
-    async with app.run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
+    async with monitored(folder) as (screen, pilot):
+        assert screen.query_one("#log", LogView).shown_lines == ["[red][/red] [@click=app.quit]x[/]"]
         panel = screen.query_one(MetricPanel)
         whole = plot_text(screen)
         await pilot.press("z")
@@ -105,8 +113,12 @@ async def test_metric_zoom_and_scale_plan_and_help(tmp_path: Path) -> None:
         assert panel.title_text == "loss · log scale"
         await pilot.press("e", "full_stop")
         await until(pilot, lambda: screen.snapshot is not None and "learning_rate" in screen.snapshot.curves)
-        assert panel.title_text == "learning_rate"
-        assert "e-4" in plot_text(screen)
+        assert panel.title_text == "learning_rate" and "e-4" in plot_text(screen)
+        titles = set()
+        for _ in range(12):
+            await pilot.press("full_stop")
+            titles.add(panel.title_text)
+        assert "[bold]loss" in titles and "\x1b" not in "".join(titles)
         await pilot.press("p")
         assert isinstance(pilot.app.screen, PlanCard)
         text = str(pilot.app.screen.query_one("Static").render())
@@ -116,25 +128,22 @@ async def test_metric_zoom_and_scale_plan_and_help(tmp_path: Path) -> None:
         await pilot.press("f1")
         assert "planned peak" in " ".join(str(widget.render()) for widget in pilot.app.screen.query("Static"))
         await pilot.press("escape", "ctrl+c")
-        assert [note.message for note in app._notifications] == [
-            "Press ctrl+q to quit. A run that was started continues."
-        ]
+        assert notices(pilot) == ["Press ctrl+q to quit. A run that was started continues."]
+        for size in ((60, 20), (120, 40), (40, 12), (20, 6), (500, 120)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause(0.05)
+            assert "running" in header_text(screen, size[0] - 2)
+            assert all(len(line) <= size[0] - 2 for line in header_text(screen, size[0] - 2).splitlines())
+            assert screen.query_one(KeyBar).region.bottom == size[1]
+            assert "monitor.stop" in {row.id for row in fitting_keys(screen.key_rows(), size[0] - 2)}
+        # It runs on another machine.
+        await pilot.press("s", "enter")
+        await until(pilot, lambda: any("workstation" in message for message in notices(pilot)))
+        assert pilot.app.screen is screen
         await pilot.press("q")
     # Watching and leaving changed nothing.
-    assert app.return_value == 0
+    assert pilot.app.return_value == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
-
-
-async def test_a_run_on_another_machine_cannot_be_stopped_and_says_so(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    state = (folder / "state.json").read_text()
-    supervisor = {"pid": os.getpid(), "create_time": time.time()}
-    write_json(folder / "state.json", {**json.loads(state), "supervisor": supervisor, "heartbeat_s": time.time()})
-    async with monitored(folder) as (screen, pilot):
-        await pilot.press("s", "enter")
-        await until(pilot, lambda: bool(pilot.app._notifications))
-        assert pilot.app.screen is screen
-        assert any("workstation" in notice.message for notice in pilot.app._notifications)
 
 
 async def test_an_ended_run_has_no_stop_its_end_is_a_sentence_and_leaving_says_it(tmp_path: Path) -> None:
@@ -145,7 +154,8 @@ async def test_an_ended_run_has_no_stop_its_end_is_a_sentence_and_leaving_says_i
     app = monitor_app(write_run(tmp_path / "runs" / "one", status="failed", exit_=exit_))
     app.farewell = "Started  run"
     async with app.run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
+        screen = screen_of(pilot)
+        await until(pilot, lambda: screen.snapshot is not None)
         assert "✗ failed" in header_text(screen)
         assert "monitor.stop" not in {row.id for row in screen.key_rows()}
         await pilot.press("s")
@@ -165,33 +175,12 @@ async def test_an_ended_run_has_no_stop_its_end_is_a_sentence_and_leaving_says_i
 async def test_a_finished_run_offers_its_model(tmp_path: Path) -> None:
     """Where the terminal cannot be lent to the command, the command is told."""
     folder = write_run(tmp_path / "runs" / "done", status="finished")
-    app = monitor_app(folder)
-    async with app.run_test(size=WIDE) as pilot:
-        screen = await looked(pilot)
+    async with monitored(folder) as (screen, pilot):
         assert "monitor.model" in {row.id for row in screen.key_rows()}
         await pilot.press("t")
         for name in ("config.json", "model.safetensors"):
             (folder / "final_model" / name).write_text("{}")
         await pilot.press("t")
         await pilot.pause(0.1)
-        said = [notice.message for notice in app._notifications]
-        assert "no model" in said[0] and said[1].startswith("trainwiz model fill ") and len(said) == 2
-
-
-async def test_every_size_shows_status_and_keys_and_hostile_names_stay_text(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", log="[red]\x1b]0;owned\x07[/red] [@click=app.quit]x[/]\n")
-    rows = [{**row, "[bold]\x1b[31mloss": 1.0} for row in metric_rows(5, 4, 1.0)]
-    write_lines(folder / "metrics.jsonl", [{name: row[name] for name in row if name != "loss"} for row in rows])
-    async with monitored(folder) as (screen, pilot):
-        assert screen.query_one("#log", LogView).shown_lines == ["[red][/red] [@click=app.quit]x[/]"]
-        panel = screen.query_one(MetricPanel)
-        for _ in range(12):
-            await pilot.press("full_stop")
-            assert "\x1b" not in panel.title_text
-        for size in ((60, 20), (120, 40), (40, 12), (20, 6), (500, 120)):
-            await pilot.resize_terminal(*size)
-            await pilot.pause(0.05)
-            assert "running" in header_text(screen, size[0] - 2)
-            assert all(len(line) <= size[0] - 2 for line in header_text(screen, size[0] - 2).splitlines())
-            assert screen.query_one(KeyBar).region.bottom == size[1]
-            assert "monitor.stop" in {row.id for row in fitting_keys(screen.key_rows(), size[0] - 2)}
+        none, command = notices(pilot)
+        assert "no model" in none and command.startswith("trainwiz model fill ")

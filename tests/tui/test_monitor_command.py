@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import signal
 import subprocess
 import sys
 import time
 from itertools import starmap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trainwiz.core.errors import UsageError
@@ -61,8 +61,8 @@ def here() -> list[Found]:
     return [found for found in list_targets() if found.target.path.resolve().is_relative_to(Path.cwd())]
 
 
-def look(target: str | None, *, as_json: bool = False, once: bool = True) -> int:
-    return run_monitor(target, once=once, as_json=as_json, plain=False, readonly=False)
+def look(target: str | None, *, as_json: bool = False) -> int:
+    return run_monitor(target, once=True, as_json=as_json, plain=False, readonly=False)
 
 
 def test_without_a_name_the_one_that_runs_or_a_list(runs: Path) -> None:
@@ -83,15 +83,10 @@ def test_the_list_as_text(runs: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert rows[0].split()[0] in ("2026-11-20_1000-first", "2026-11-21_1000-second")
     assert {row.split()[1] for row in rows} == {"✓", "■"}
     assert all("20 of 500,000" in row and row.endswith("ago") for row in rows)
-
-
-def test_a_hostile_name_in_the_list_is_text(capsys: pytest.CaptureFixture[str]) -> None:
     target = Target("process", Path("/work"), "\x1b]0;owned\x07[red]", pid=77)
     say_targets([Found(target, "running", "python \x1b[31mx\x1b[0m\ny")], as_json=False)
     out = capsys.readouterr().out
-    assert "\x1b" not in out and "\x07" not in out
-    assert len(out.splitlines()) == 2
-    assert "77" in out
+    assert "\x1b" not in out and "\x07" not in out and len(out.splitlines()) == 2 and "77" in out
 
 
 def test_nothing_at_all_says_how_to_get_a_run() -> None:
@@ -113,18 +108,15 @@ def test_once_as_text_and_as_json(runs: Path, capsys: pytest.CaptureFixture[str]
         "workers 12 × 0.70   supervisor 0.04 GiB",
     ):
         assert part in out
+    write_run(runs / "again", **RUN_STATES["recovered"])
+    assert look("again") == 0
+    attempt = "attempt 2, because GPU memory ran out; from step 1,200: 3 × 1,302 instead of 6 × 651"
+    assert attempt in capsys.readouterr().out
     write_run(runs / "live", nan_at=(1600,))
     assert look("live", as_json=True) == 0
     document = json.loads(capsys.readouterr().out, parse_constant=lambda text: pytest.fail(f"{text} is not JSON"))
     assert (document["metrics"]["loss"]["last"], document["metrics"]["loss"]["non_finite"]) == (None, 1)
     assert document["path"] == "live"
-
-
-def test_plain_ends_with_the_run_and_says_how(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_monitor("second", once=False, as_json=False, plain=True, readonly=False, interval_s=0.1) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("stopped   step 20 of 500,000")
-    assert lines[-1].startswith("Next: trainwiz runs resume")
 
 
 def test_plain_does_not_repeat_itself(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,29 +135,41 @@ def test_plain_does_not_repeat_itself(runs: Path, capsys: pytest.CaptureFixture[
     assert len(said) == 3 and len(set(said)) == 1
 
 
-def test_a_replay_of_a_minute_ends_with_the_run(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        run_monitor("first", once=False, as_json=False, plain=True, readonly=False, interval_s=0.1, replay="1e9") == 0
-    )
+@each(
+    ("name", "replay", "began", "last"),
+    [
+        ("second", None, "stopped   step 20 of 500,000", "Next: trainwiz runs resume"),
+        ("first", "1e9", "2026-11-21", "Finished at step 20"),
+    ],
+)
+def test_plain_lines_end_with_the_run_and_say_how(
+    name: str, replay: str | None, began: str, last: str, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = {"once": False, "as_json": False, "plain": True, "readonly": False}
+    assert run_monitor(name, **words, interval_s=0.1, replay=replay) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any(" finished   step 20 of 500,000" in line and line.startswith("2026-11-21") for line in lines)
-    assert lines[-1].startswith("Finished at step 20")
+    assert any("step 20 of 500,000" in line and line.startswith(began) for line in lines)
+    assert lines[-1].startswith(last)
 
 
 @each(
-    ("target", "speed", "once", "words"),
+    ("target", "options", "words"),
     [
-        ("live", "60", False, "without --replay"),
-        ("first", "0", False, "--replay needs a speed above"),
-        ("first", "soon", False, "--replay needs a speed above"),
-        ("first", "60", True, "--once"),
+        ("live", {"replay": "60", "plain": True}, "without --replay"),
+        ("first", {"replay": "0", "plain": True}, "--replay needs a speed above"),
+        ("first", {"replay": "soon", "plain": True}, "--replay needs a speed above"),
+        ("first", {"replay": "60", "once": True}, "--once"),
+        *(
+            ("first", {"once": True, "interval_s": seconds}, "--every must be")
+            for seconds in (0.0, -1.0, math.nan, math.inf, 1e9)
+        ),
     ],
 )
-def test_a_replay_that_cannot_be_is_one_sentence(runs: Path, target: str, speed: str, once: bool, words: str) -> None:
+def test_what_cannot_be_is_one_sentence(runs: Path, target: str, options: dict[str, Any], words: str) -> None:
     if target == "live":
         beats(write_run(runs / "runs" / "live", steps=5))
     with pytest.raises(UsageError, match=words) as caught:
-        run_monitor(target, once=once, as_json=False, plain=not once, readonly=False, replay=speed)
+        run_monitor(target, **{"once": False, "as_json": False, "plain": False, "readonly": False, **options})
     assert len(caught.value.findings) == 1
 
 
@@ -180,22 +184,10 @@ def test_a_replay_without_a_name_is_of_what_has_ended(runs: Path) -> None:
         choose_ended(lambda: [one for one in here() if one.runs_now])
 
 
-@each("interval_s", [0.0, -1.0, float("nan"), float("inf"), 1e9])
-def test_an_interval_that_cannot_be_is_one_sentence(runs: Path, interval_s: float) -> None:
-    with pytest.raises(UsageError, match="--every must be"):
-        run_monitor("first", once=True, as_json=False, plain=False, readonly=False, interval_s=interval_s)
-
-
-def test_without_a_terminal_the_screen_is_refused_in_one_sentence(runs: Path) -> None:
-    done = subprocess.run(
-        [*COMMAND, "first"], capture_output=True, text=True, stdin=subprocess.DEVNULL, env=os.environ, check=False
-    )
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and "--once" in done.stderr
-
-
-def test_ctrl_c_ends_the_watching_quietly_and_a_reader_that_goes_away_is_no_error(runs: Path) -> None:
+def test_without_a_terminal_ctrl_c_and_a_reader_that_goes_away(runs: Path) -> None:
     folder = beats(write_run(runs / "live", steps=5))
+    done = subprocess.run([*COMMAND, "first"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "--once" in done.stderr
     for ending, code in (("ctrl-c", 0), ("closed", 141)):
         words = [*COMMAND, folder.name, "--plain", "--json", "--every", "0.1"]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -244,10 +236,3 @@ def test_lines_name_what_is_infinite_and_cards_that_are_not_used() -> None:
         and "no GPU" not in lines
     )
     assert "MIG" not in str(summary_rows(dataclasses.replace(on_cpu, engine={})))
-
-
-def test_what_recovery_did_is_told(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_run(runs / "again", **RUN_STATES["recovered"])
-    assert look("again") == 0
-    attempt = "attempt 2, because GPU memory ran out; from step 1,200: 3 × 1,302 instead of 6 × 651"
-    assert attempt in capsys.readouterr().out

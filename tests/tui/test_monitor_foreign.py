@@ -1,4 +1,4 @@
-"""The monitor screen on jobs that trainwiz did not start: what is known, what is not and why, and no actions."""
+"""The monitor on jobs that trainwiz did not start: how they ended, and no actions."""
 
 from __future__ import annotations
 
@@ -7,59 +7,16 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
-from textual.pilot import Pilot
 from trainwiz.core.telemetry.discovery import find_target
-from trainwiz.core.telemetry.target import Target, open_source
-from trainwiz.tui.app import TrainwizApp
+from trainwiz.core.telemetry.snapshot import Action
+from trainwiz.core.telemetry.target import open_source
 from trainwiz.tui.cli import main
 from trainwiz.tui.screens.monitor import MonitorScreen
 
 from tests.each import each
-from tests.tui.test_monitor import WIDE, header_text, looked, until
-
-pytest.importorskip("torch.utils.tensorboard", reason="real event files are written with torch's SummaryWriter")
-
-
-def app_of(target: Target) -> TrainwizApp:
-    return TrainwizApp(lambda: MonitorScreen(target, interval_s=0.2), ascii_only=False)
-
-
-async def settled(pilot: Pilot) -> MonitorScreen:
-    screen = await looked(pilot)
-    await until(pilot, lambda: screen.snapshot is not None and not screen.snapshot.behind)
-    return screen
-
-
-async def test_a_growing_event_file_is_followed(tmp_path: Path) -> None:
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = SummaryWriter(str(tmp_path / "logs"))
-    writer.add_scalar("loss", 2.0, 1)
-    writer.flush()
-    async with app_of(find_target(str(tmp_path / "logs"))).run_test(size=WIDE) as pilot:
-        screen = await settled(pilot)
-        writer.add_scalar("loss", 1.5, 2)
-        writer.flush()
-        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.step == 2)
-        assert "● running · step 2" in header_text(screen)
-    writer.close()
-
-
-async def test_a_foreign_job_has_no_actions_and_says_why(tmp_path: Path) -> None:
-    state = {"global_step": 1, "max_steps": 100, "log_history": [{"step": 1, "loss": 3.0}]}
-    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
-    async with app_of(find_target(str(tmp_path))).run_test(size=WIDE) as pilot:
-        screen = await settled(pilot)
-        assert not [row for row in screen.key_rows() if row.needs]
-        for key in "sSrpc":
-            pilot.app.clear_notifications()
-            await pilot.press(key)
-            await pilot.pause()
-            assert pilot.app.screen is screen
-            assert ["not started by trainwiz" in note.message for note in pilot.app._notifications] == [True]
-
 
 CRASHES = {
     "oom": ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "cuda_oom", "ran out of memory"),
@@ -116,6 +73,14 @@ def test_a_loss_that_is_no_number_is_diagnosed_and_what_was_survived_is_not(
     assert main(["monitor", str(log), "--once", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["status"], document["diagnosis"]) == ("quiet", None)
+
+
+def test_a_foreign_job_offers_no_action(tmp_path: Path) -> None:
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"global_step": 1, "max_steps": 9, "log_history": []}))
+    screen = MonitorScreen(find_target(str(tmp_path)))
+    screen.snapshot = open_source(screen.target).read_all()
+    assert not [action for action in get_args(Action) if screen.offers(action)]
+    assert not [row for row in screen.key_rows() if row.needs]
 
 
 @each("name", ["my log.out", "nohup"])

@@ -20,7 +20,7 @@ from trainwiz.tui.widgets.metric_panel import MetricPanel
 
 from tests.core.telemetry.written_run import GIB, write_run
 from tests.each import each
-from tests.tui.test_monitor import WIDE, monitored, screen_of
+from tests.tui.test_monitor import WIDE, monitored, notices, screen_of
 from tests.tui.wizard_keys import shown as screen_text
 
 
@@ -29,8 +29,32 @@ def shown(screen: MonitorScreen) -> list[Widget]:
     return [panel for panel in screen.panels if panel.is_on_screen and panel.region.area > 0]
 
 
-async def test_a_panel_has_the_screen_alone_and_gives_it_back(tmp_path: Path) -> None:
+async def test_panels_have_the_focus_fold_and_take_the_screen_alone(tmp_path: Path) -> None:
     async with monitored(write_run(tmp_path / "run")) as (screen, pilot):
+        host, plot, pace = screen.query_one(HostPanel), screen.query_one(MetricPanel), screen.query_one(PacePanel)
+        await pilot.press("f")
+        assert not screen.query(".-folded") and any("tab" in message for message in notices(pilot))
+
+        # The focus is told without a colour, and resizing keeps it.
+        assert "▸" not in screen_text(pilot.app)
+        titles = ("loss", "speed", "GPU 0", "RAM and disk", "advice", "log")
+        for panel, title in zip(screen.panels[:-1], titles, strict=True):
+            await pilot.press("tab")
+            await pilot.pause()
+            assert screen.focused is panel and screen_text(pilot.app).count("▸") == 1
+            assert f"▸ {title}" in screen_text(pilot.app)
+        await pilot.press("shift+tab", "shift+tab")
+        for size in ((60, 20), (20, 6), WIDE):
+            await pilot.resize_terminal(*size)
+            await pilot.pause(0.1)
+        assert screen.focused is host
+        await pilot.press("x")
+        await pilot.resize_terminal(60, 20)
+        await pilot.pause(0.1)
+        assert screen.focused is host and shown(screen) == [host]
+        await pilot.press("x")
+
+        # A panel has the screen alone and gives it back.
         for size in ((20, 6), (80, 24), WIDE):
             await pilot.resize_terminal(*size)
             await pilot.pause(0.05)
@@ -54,15 +78,10 @@ async def test_a_panel_has_the_screen_alone_and_gives_it_back(tmp_path: Path) ->
         await pilot.pause()
         assert len(shown(screen)) > 1
 
-
-async def test_a_folded_panel_leaves_its_room_to_the_others(tmp_path: Path) -> None:
-    async with monitored(write_run(tmp_path / "run")) as (screen, pilot):
-        plot, pace = screen.query_one(MetricPanel), screen.query_one(PacePanel)
-        await pilot.press("f")
-        assert not screen.query(".-folded")
-        assert any("tab" in notice.message for notice in pilot.app._notifications)
+        # A folded panel leaves its room to the others.
         heights = plot.region.height, pace.region.height
-        await pilot.press("tab", "tab", "f")
+        pace.focus()
+        await pilot.press("f")
         await pilot.pause()
         assert screen.focused is pace
         assert (plot.region.height, pace.region.height) == (heights[0] + heights[1] - 1, 1)
@@ -77,30 +96,7 @@ async def test_a_folded_panel_leaves_its_room_to_the_others(tmp_path: Path) -> N
         await pilot.click(HostPanel)
         await pilot.press("f")
         await pilot.pause()
-        assert screen.query_one(HostPanel).region.height == 1
-
-
-async def test_the_focus_is_told_without_a_colour_and_resizing_keeps_it(tmp_path: Path) -> None:
-    async with monitored(write_run(tmp_path / "run")) as (screen, pilot):
-        host = screen.query_one(HostPanel)
-        assert "▸" not in screen_text(pilot.app)
-        titles = ("loss", "speed", "GPU 0", "RAM and disk", "advice", "log")
-        for panel, title in zip(screen.panels[:-1], titles, strict=True):
-            await pilot.press("tab")
-            await pilot.pause()
-            assert screen.focused is panel and screen_text(pilot.app).count("▸") == 1
-            assert f"▸ {title}" in screen_text(pilot.app)
-        await pilot.press("shift+tab", "shift+tab")
-        assert screen.focused is host
-        for size in ((60, 20), (20, 6), WIDE):
-            await pilot.resize_terminal(*size)
-            await pilot.pause(0.1)
-        assert screen.focused is host
-        await pilot.press("x")
-        await pilot.resize_terminal(60, 20)
-        await pilot.pause(0.1)
-        assert screen.focused is host
-        assert shown(screen) == [host]
+        assert host.region.height == 1
 
 
 async def test_a_click_on_the_key_bar_does_what_the_key_does(tmp_path: Path) -> None:

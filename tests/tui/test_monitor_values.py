@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -17,22 +13,25 @@ from typing import Any
 import pytest
 from textual.content import Content
 from trainwiz.core.language import use_language
+from trainwiz.core.launch.actions import StopCost
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.telemetry.discovery import find_target
-from trainwiz.core.telemetry.snapshot import Planned, ProcessReading, Snapshot
+from trainwiz.core.telemetry.snapshot import GpuProcess, Planned, ProcessReading, Snapshot
 from trainwiz.core.telemetry.target import Target, open_source
+from trainwiz.tui.keys import KEYS, keys_of
+from trainwiz.tui.run_words import now_words, with_checkpoint_words
 from trainwiz.tui.screens.monitor_cards import gpu_page
+from trainwiz.tui.text import cells
 from trainwiz.tui.theme import UNICODE_MARKS, ascii_text, marks
 from trainwiz.tui.widgets.device_panel import DevicePanel, _cards_line, _gpus
+from trainwiz.tui.widgets.frame import GAP, fitting_keys
 from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary, PacePanel
 from trainwiz.tui.widgets.monitor_panel import AdvicePanel, MonitorPanel
+from trainwiz.tui.widgets.plot import StepRange, parse_range
 from trainwiz.tui.widgets.run_header import RunHeader, origin_words
 
 from tests.core.telemetry.test_advice import CARD
-from tests.core.telemetry.written_run import NOW_S, system_row, write_json, write_lines, write_run
+from tests.core.telemetry.written_run import GIB, NOW_S, write_json, write_run
 from tests.each import each
-from tests.fakes.nvml import GIB, FakeGpu, FakeNvml
-from tests.fakes.nvml.fixtures import fake_nvml, fake_nvml_library  # noqa: F401 - fixtures
 from tests.tui.monitor_states import STATES, RecordedProcess, target_of
 
 PANELS: tuple[type[MonitorPanel], ...] = (DevicePanel, HostPanel, PacePanel, AdvicePanel)
@@ -131,29 +130,6 @@ def test_eight_gpus_are_all_told_of_wherever_they_stand(tmp_path: Path) -> None:
     assert summary_of(snapshot)[0].startswith("8 GPUs  66 to 96%   5.3 to 6.0 GiB")
 
 
-def test_clock_fan_partition_and_other_jobs_of_a_card(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    processes = [
-        {"pid": 200, "name": "python", "kind": "compute", "memory_used_bytes": 3 * GIB},
-        {"pid": 777, "name": "[bold]game", "kind": "graphics", "memory_used_bytes": 2 * GIB},
-    ]
-    clock = {"fan_percent": 62, "clock_mhz": 1815.0, "clock_limit_mhz": 2100.0, "throttle_reasons": ["power limit"]}
-    rows = [system_row(index, 1) for index in range(120)]
-    for row in rows:
-        row["gpus"][0] |= {"mig": "1g.10gb", "processes": processes, **clock}
-    write_lines(folder / "system.jsonl", rows)
-    snapshot = look_at(folder)
-    text = text_of(DevicePanel, snapshot)
-    assert "this job 3.0   others 2.0" in text
-    assert "clock    1,815 MHz   throttled: power limit   fan 62%" in text
-    assert title_of(DevicePanel, snapshot) == "GPU 0 · RTX 2080 SUPER · MIG 1g.10gb"
-    page = [line.plain for line in gpu_page(snapshot, snapshot.gpus[0], 100, UNICODE_MARKS)]
-    assert re.search(r"Clock throttled since [-\d :]+: power limit\.", "\n".join(page))
-    mine, other = (line for line in page if " GiB  " in line and ("python" in line or "game" in line))
-    assert "200" in mine and "3.0 GiB" in mine and "this job" in mine
-    assert "777" in other and "2.0 GiB" in other and "other" in other and "[bold]game" in other
-
-
 def test_slices_are_no_cards_of_their_own() -> None:
     whole = replace(CARD, mig="enabled", memory_used_bytes=20 * GIB, utilization_percent=None)
     parts = [replace(CARD, mig="1g.10gb", uuid=f"{size}", memory_used_bytes=size * GIB) for size in (4, 6)]
@@ -161,98 +137,44 @@ def test_slices_are_no_cards_of_their_own() -> None:
     assert "4.0 to 6.0 GiB" in _cards_line((whole, *parts), "").plain
 
 
-# A live process with GPUs: the real nvidia-ml-py over a fake driver that fails in the ways real ones do.
-
-
-@pytest.fixture
-def job() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "--token", "hf_secret"])
-    time.sleep(0.3)
-    yield process
-    process.kill()
-    process.wait()
-
-
-def card(number: int, **changes: Any) -> FakeGpu:
-    values = {
-        "name": "NVIDIA GeForce RTX 3090",
-        "uuid": f"GPU-{number}",
-        "memory_total": 24 * GIB,
-        "memory_used": (6 + number) * GIB,
-        "temperature": 70 + number,
-        "power": 300.0,
-        "power_limit": 350.0,
-        "mig": False,
-    }
-    return FakeGpu(**values | changes)
-
-
-def test_cards_of_a_process_and_what_fails_in_them(
-    job: subprocess.Popen[bytes],
-    fake_nvml: FakeNvml,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cards = [card(0, memory_used=20 * GIB, processes={job.pid: 5 * GIB, 1: 13 * GIB})]
-    fake_nvml.write(cards)
-    fake_nvml.load_here(monkeypatch)
-    source = open_source(find_target(str(job.pid)))
-
-    def looked(cards: list[FakeGpu]) -> Snapshot:
-        fake_nvml.write(cards)
-        for _ in range(200):
-            snapshot = source.read_all()
-            if len(snapshot.gpus) == len(cards):
-                return snapshot
-            time.sleep(0.05)
-        raise AssertionError("the cards were not read")
-
-    one = looked(cards)
+def test_cards_of_a_process_and_what_fails_in_them(tmp_path: Path) -> None:
+    """What the driver says of them is read in tests/core/telemetry/test_gpu.py."""
+    mine, other = GpuProcess(4711, "python", 5 * GIB, mine=True), GpuProcess(1, None, 13 * GIB, mine=False)
+    full = replace(
+        CARD, memory_used_bytes=20 * GIB, temperature_c=70.0, fan_percent=30, clock_mhz=1400.0,
+        clock_limit_mhz=1980.0, processes=(mine, other), job_memory_bytes=5 * GIB, mig="disabled",
+    )  # fmt: skip
+    snapshot = look_at(target_of("process", tmp_path))
+    one = replace(snapshot, gpus=(full,))
     text = text_of(DevicePanel, one, 66)
     for words in ("20.0 of 24.0 GiB", "this job 5.0   others 13.0   driver 2.0", "300 of 350 W", "70 °C"):
         assert words in text
     assert "1,400 of 1,980 MHz   fan 30%" in text and "MIG" not in title_of(DevicePanel, one)
-    page = [line.plain for line in gpu_page(one, one.gpus[0], 100, UNICODE_MARKS)]
-    assert any(str(job.pid) in line and "this job" in line and "5.0 GiB" in line for line in page)
+    page = [line.plain for line in gpu_page(one, full, 100, UNICODE_MARKS)]
+    assert any("4711" in line and "this job" in line and "5.0 GiB" in line for line in page)
     assert any(" 1 " in line and "other" in line and "13.0 GiB" in line for line in page)
-    assert "process" in header_of(one).splitlines()[2] and "hf_secret" not in header_of(one, 400)
-    assert str(job.pid) in text_of(HostPanel, one, 100, 30)
-    source.close()
-
-    source = open_source(find_target(str(job.pid)))
-    three = [card(0, processes={job.pid: 5 * GIB}), card(1, unsupported=["fan", "power"]), card(2)]
-    fake_nvml.write(three)
-    snapshot = looked(three)
-    assert [line.split()[0] for line in lines_of(DevicePanel, snapshot)] == ["0", "1", "2"]
-    page = [line.plain for line in gpu_page(snapshot, snapshot.gpus[1], 100, UNICODE_MARKS)]
-    assert any(line.startswith("fan: ") for line in page) and any(line.startswith("power: ") for line in page)
-    lost = looked([three[0], card(1, lost=True), three[2]])
-    deadline = time.monotonic() + 10
-    while "!" not in lines_of(DevicePanel, lost)[1] and time.monotonic() < deadline:
-        lost = source.read_all()
-    first, second, third = lines_of(DevicePanel, lost)
-    assert "6.0 of 24.0 GiB" in first and "8.0 of 24.0 GiB" in third and "GiB" not in second
-    job.kill()
-    job.wait()
-    ended = source.read_all()
-    source.close()
-    assert ended.status != "running" and ended.ending is not None and ended.ending.text in header_of(ended, 400)
+    assert "process" in header_of(one).splitlines()[2] and "4711" in text_of(HostPanel, one, 100, 30)
+    slowed = replace(
+        full, mig="1g.10gb", throttle_reasons=("power limit",), throttled_since_s=NOW_S,
+        processes=(mine, replace(other, name="[bold]game", kind="graphics")),
+    )  # fmt: skip
+    two = replace(snapshot, gpus=(slowed,))
+    assert "clock    1,400 MHz   throttled: power limit   fan 30%" in text_of(DevicePanel, two)
+    assert title_of(DevicePanel, two).endswith(" · MIG 1g.10gb")
+    text = "\n".join(line.plain for line in gpu_page(two, slowed, 100, UNICODE_MARKS))
+    assert re.search(r"Clock throttled since [-\d :]+: power limit\.", text) and "[bold]game" in text
+    lost = replace(CARD, index=1, problem="the GPU is lost", memory_used_bytes=None, memory_total_bytes=None)
+    three = replace(snapshot, gpus=(CARD, lost, replace(CARD, index=2)))
+    first, second, third = lines_of(DevicePanel, three)
+    assert [line.split()[0] for line in (first, second, third)] == ["0", "1", "2"]
+    assert "8.0 of 24.0 GiB" in first and "8.0 of 24.0 GiB" in third and "GiB" not in second and "!" in second
 
 
 def test_an_old_output_folder_of_a_trainer(tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    checkpoint = folder / "checkpoint-30"
-    checkpoint.mkdir(parents=True)
-    history = [{"step": step, "epoch": step / 50, "loss": 3 - step / 30} for step in range(1, 31)]
-    state = {"global_step": 30, "max_steps": 100, "epoch": 0.6, "log_history": history}
-    (checkpoint / "trainer_state.json").write_text(json.dumps(state), encoding="utf-8")
-    for path in folder.rglob("*"):
-        os.utime(path, (1.7e9, 1.7e9))
-    snapshot = look_at(find_target(str(folder)))
+    snapshot = look_at(target_of("quiet", tmp_path))
     text = header_of(snapshot)
-    assert "◌ quiet · step 30 of 100 · epoch 0.6" in text
-    assert "Trainer output · read from checkpoint-30/trainer_state.json" in text
-    assert "Quiet at step 30 of 100: " in text and " 2023-11-1" in text
-    assert snapshot.metrics["loss"].count == 30
+    assert "◌ quiet · step 1,200 of 3,000 · epoch 1.2" in text
+    assert "Trainer output · read from " in text and "Quiet at step 1,200 of 3,000: " in text and " 2026-11-2" in text
     # Nothing of this machine is shown for a job that is not seen on it.
     assert title_of(DevicePanel, snapshot) == "device"
     assert snapshot.unavailable["machine"] in text_of(DevicePanel, snapshot).replace("\n", " ")
@@ -296,3 +218,29 @@ def test_no_line_is_wider_than_its_room_and_in_ascii_all_is_ascii(language: str)
             assert origin_words(snapshot, UNICODE_MARKS).isprintable()
     finally:
         use_language("en")
+
+
+@pytest.fixture
+def _chinese() -> Iterator[None]:
+    use_language("zh")
+    yield
+    use_language("en")
+
+
+@pytest.mark.usefixtures("_chinese")
+def test_chinese_keys_ranges_and_sentences() -> None:
+    for row in KEYS:
+        assert not row.words.isascii() and cells(row.words) <= 18 and row.sentence.endswith("。"), row.id
+        assert "{" not in row.words + row.sentence, row.id
+    for width in (20, 60, 120):
+        rows = fitting_keys(keys_of("monitor", "app"), width)
+        length = sum(cells(row.shown_key) + 1 + cells(row.words) + GAP for row in rows) - GAP
+        assert length <= width or all(row.rank == 0 for row in rows)
+    assert parse_range("最后500步", 0, 1600) == StepRange(length=500)
+    assert parse_range("400 到 900", 0, 1600) == StepRange(400, 900) and parse_range("全部", 0, 1600) == StepRange()
+    with pytest.raises(ValueError, match="起点要在终点之前"):
+        parse_range("9-4", 0, 1600)
+    # Sentences stand side by side without spaces.
+    cost = StopCost(60.0, 300.0, 600.0, "checkpoint-100", 12, 600.0)
+    assert "。 " not in with_checkpoint_words(cost)
+    assert "12 步" in now_words(cost) and "checkpoint-100" in now_words(cost)

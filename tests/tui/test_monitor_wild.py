@@ -56,13 +56,3 @@ def newest_pass(points: list[tuple[int, float, float]]) -> list[int]:
     for step, *_ in points:
         kept = [one for one in kept if one < step or step >= kept[-1]] + [step]
     return kept
-
-
-def test_what_is_nothing_is_refused_in_one_sentence(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wild = shared_data / "wild"
-    for path in (wild / "configs", wild / "manifest.csv", wild / "trainer", *(wild / "configs").glob("llama*.json")):
-        code, document = once(capsys, path)
-        assert code == 2, path
-        (finding,) = document["findings"]
-        assert finding["severity"] == "error"
-        assert "\n" not in finding["message"]

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Static
 from trainwiz.core.launch.actions import StopCost
-from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.state import read_state
-from trainwiz.core.supervise.ties import marked_processes
 from trainwiz.core.telemetry.target import Target
-from trainwiz.tui.app import TrainwizApp
-from trainwiz.tui.cli import main
 from trainwiz.tui.run_words import now_words, with_checkpoint_words
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.monitor_cards import AskDialog, CommandCard
@@ -28,46 +16,20 @@ from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.log_view import LogView
 
 from tests.core.run.checkpoint_files import write_checkpoint
-from tests.core.telemetry.written_run import NOW_S, write_run
+from tests.core.supervise.conftest import Starter, assert_gone, start  # noqa: F401 - a fixture
+from tests.core.telemetry.written_run import source_of, write_run
 from tests.each import each
-from tests.tui.test_monitor import WIDE, looked, until
-
-SMALL = ("--length", "32", "--micro-batch", "2", "--target-samples", "4", "--set", "data.sources.0.max_rows=120")
+from tests.tui.test_monitor import monitored, notices, until
 
 
-def monitor_app(target: Target, *, readonly: bool = False, clock: Callable[[], float] = lambda: NOW_S) -> TrainwizApp:
-    return TrainwizApp(lambda: MonitorScreen(target, readonly, interval_s=0.3, clock=clock), ascii_only=False)
-
-
-def of(folder: Path, replay_speed: float | None = None) -> Target:
-    return Target("run", folder, folder.name, replay_speed=replay_speed)
-
-
-@asynccontextmanager
-async def monitored(
-    target: Target, *, size: tuple[int, int] = WIDE, **more: Any
-) -> AsyncIterator[tuple[MonitorScreen, Pilot[int]]]:
-    """The monitor of a run on the screen, after its first look."""
-    async with monitor_app(target, **more).run_test(size=size) as pilot:
-        yield await looked(pilot), pilot
-
-
-def said(app: App[int]) -> list[str]:
-    return [notice.message for notice in app._notifications]
-
-
-def asked(pilot: Pilot[int]) -> str:
+def asked(pilot: Pilot) -> str:
     return " ".join(str(sentence.render()) for sentence in pilot.app.screen.query(".sentence"))
-
-
-def words_of(pilot: Pilot[int], selector: str) -> str:
-    return str(pilot.app.screen.query_one(selector, Static).render())
 
 
 async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     write_checkpoint(folder, 1580)
-    async with monitored(of(folder), size=(60, 20)) as (screen, pilot):
+    async with monitored(folder, size=(60, 20)) as (screen, pilot):
         # The key decides which way is offered first.
         for key, focused in (("S", "now"), ("s", "checkpoint")):
             await pilot.press(key)
@@ -83,8 +45,6 @@ async def test_the_stop_dialog_says_what_each_way_costs(tmp_path: Path) -> None:
         assert "up to 12 min of work will be repeated" in asked(pilot)
         buttons = [button.action for button in pilot.app.screen.query(ActionButton)]
         assert buttons == ["checkpoint", "cancel", "now"]
-        await pilot.press("enter")
-        assert "Requesting a stop." in said(pilot.app)
 
 
 def cost(
@@ -126,27 +86,22 @@ def test_what_a_stop_at_once_loses_in_words(cost: StopCost, words: str) -> None:
     assert words in now_words(cost)
 
 
-async def test_the_command_is_shown_and_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_a_stopped_run_the_command_is_shown_and_a_resume_is_asked_about(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", status="stopped")
     (folder / "launch.sh").write_text('#!/bin/bash\nexec accelerate launch -m \\\n  x . "$@"\n')
-    async with monitored(of(folder)) as (_, pilot):
+    write_checkpoint(folder, 1600)
+    before = (folder / "state.json").read_bytes()
+    async with monitored(folder) as (screen, pilot):
         await pilot.press("c")
         assert isinstance(pilot.app.screen, CommandCard)
         assert pilot.app.clipboard == f"bash {folder}/launch.sh"
         await pilot.press("2")
         assert pilot.app.clipboard == f"cd {folder} && accelerate launch -m x ."
         await pilot.press("9")
-        assert words_of(pilot, "#copied") == "Copied 2: the command this runs."
+        assert str(pilot.app.screen.query_one("#copied", Static).render()) == "Copied 2: the command this runs."
         text = " ".join(str(widget.render()) for widget in pilot.app.screen.query(Static))
         assert f"trainwiz runs resume {folder}" in text
-
-
-async def test_resume_asks_and_what_cannot_be_resumed_is_a_sentence(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", status="stopped")
-    write_checkpoint(folder, 1600)
-    before = (folder / "state.json").read_bytes()
-    async with monitored(of(folder)) as (screen, pilot):
-        await pilot.press("r")
+        await pilot.press("escape", "r")
         assert isinstance(pilot.app.screen, AskDialog)
         await until(pilot, lambda: "checkpoint-1600 (step 1,600)" in asked(pilot))
         await pilot.press("right", "enter")
@@ -154,20 +109,18 @@ async def test_resume_asks_and_what_cannot_be_resumed_is_a_sentence(tmp_path: Pa
         assert (folder / "state.json").read_bytes() == before
         (folder / "run.yaml").write_text("name: [")
         await pilot.press("r", "enter")
-        await until(pilot, lambda: any("run.yaml is not valid at line 1" in message for message in said(pilot.app)))
+        await until(pilot, lambda: any("run.yaml is not valid at line 1" in message for message in notices(pilot)))
 
 
 async def test_a_replay_is_held_refuses_what_changes_the_run_and_shows_no_future(tmp_path: Path) -> None:
     log = "".join(f"step {step}/80  loss 2.5\n" for step in range(4, 81, 4))
     folder = write_run(tmp_path / "run", status="finished", steps=20, log=log)
-    async with monitored(of(folder), readonly=True) as (screen, pilot):
-        await pilot.press("s", "r")
-        assert pilot.app.screen is screen and all("read-only" in message for message in said(pilot.app))
-    async with monitored(of(folder, replay_speed=0.001)) as (screen, pilot):
+    target = Target("run", folder, folder.name, replay_speed=0.001)
+    async with monitored(target, interval_s=0.3) as (screen, pilot):
         for key in "sr":
             await pilot.press(key)
             assert pilot.app.screen is screen
-        assert all("replay" in message for message in said(pilot.app)) and len(said(pilot.app)) == 2
+        assert all("replay" in message for message in notices(pilot)) and len(notices(pilot)) == 2
         await pilot.press("space")
         await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.replay_speed == 0.0)
         await pilot.press("l")
@@ -178,33 +131,19 @@ async def test_a_replay_is_held_refuses_what_changes_the_run_and_shows_no_future
         assert all(line in log.splitlines()[:1] for line in shown if line.startswith("step"))
 
 
-@pytest.fixture
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder; whatever was started in it is ended."""
-    monkeypatch.chdir(tmp_path)
-    yield tmp_path
-    for state_json in tmp_path.rglob("state.json"):
-        for pid in marked_processes(read_state(RunFolder(state_json.parent)).mark or "none"):
-            os.kill(pid, 9)
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_read_only_monitor_offers_nothing_that_changes_a_run(readonly: bool, tmp_path: Path) -> None:
+    screen = MonitorScreen(Target("run", tmp_path, "run"), readonly)
+    screen.snapshot = source_of(write_run(tmp_path / "run")).poll()
+    assert screen.offers("plan") and screen.offers("stop") is screen.offers("stop_now") is not readonly
 
 
-@pytest.mark.real
-async def test_a_detached_run_goes_on_alone_and_is_stopped_and_resumed_from_the_monitor(
-    own_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ("--yes", *SMALL, "--max-steps", "200", "--output-dir", "run", "--detach", "--plain")
-    assert main(arguments) == 0 and "trainwiz monitor run" in capsys.readouterr().out
-    run = RunFolder(own_folder / "run")
-    async with monitored(of(run.path), clock=time.time) as (screen, pilot):
-        await until(pilot, lambda: screen.snapshot is not None and (screen.snapshot.step or 0) >= 3, 600)
+async def test_a_run_that_goes_on_is_stopped_from_the_monitor(start: Starter) -> None:  # noqa: F811
+    started = start(STEPS=100_000)
+    started.wait_for_steps(3)
+    async with monitored(started.run.path, interval_s=0.2) as (screen, pilot):
         await pilot.press("s", "enter")
-        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status == "stopped", 600)
-        assert list(run.path.glob("checkpoint-*"))
-        stopped_at = screen.snapshot.step if screen.snapshot else None
-        assert stopped_at is not None and stopped_at < 200
-        await pilot.press("r")
-        await pilot.press("enter")
-        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status == "finished", 600)
-        assert screen.snapshot is not None and screen.snapshot.step == 200
-    attempts = json.loads(run.state_json.read_text())["attempts"]
-    assert [attempt["resume"] for attempt in attempts] == [None, f"checkpoint-{stopped_at}"]
+        assert "Requesting a stop." in notices(pilot)
+        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status == "stopped", 60)
+    assert list(started.run.path.glob("checkpoint-*/trainer_state.json"))
+    assert_gone(started.mark)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,13 +24,6 @@ def found(folder: Path, status: str = "running", **more: object) -> Found:
     return Found(Target("run", folder, folder.name), status, "esm2-650m", started_s=NOW_S - 3600, **more)  # type: ignore[arg-type]
 
 
-def picker_app(find: Callable[[], list[Found]]) -> TrainwizApp:
-    def watch(target: Target) -> MonitorScreen:
-        return MonitorScreen(target, interval_s=3600.0, clock=lambda: NOW_S)
-
-    return TrainwizApp(lambda: RunPicker(watch, find=find, clock=lambda: NOW_S), ascii_only=False)
-
-
 async def listed(pilot: Pilot[int], count: int) -> list[str]:
     options = pilot.app.screen.query_one(OptionList)
     await until(pilot, lambda: options.option_count == count)
@@ -42,33 +34,15 @@ def title(pilot: Pilot[int]) -> str:
     return str(pilot.app.screen.query_one("#title", Static).render())
 
 
-@pytest.mark.parametrize("size", [(60, 20), (120, 40)])
-async def test_it_lists_and_enter_watches(tmp_path: Path, size: tuple[int, int]) -> None:
-    first = write_run(tmp_path / "first", steps=5)
-    second = write_run(tmp_path / "second", steps=5)
-    both = [found(first, step=20, max_steps=500), found(second, "finished", step=500, max_steps=500, loss=2.5)]
-    async with picker_app(lambda: both).run_test(size=size) as pilot:
-        lines = await listed(pilot, 2)
-        assert "● running" in lines[0] and "first" in lines[0]
-        assert "✓ finished" in lines[1]
-        assert all(len(line) <= size[0] - 2 for line in lines)
-        assert title(pilot).startswith("1 running, 1 ended.")
-        if size[0] >= 120:
-            assert "step 20 of 500" in lines[0] and "60 min ago" in lines[0]
-        await pilot.press("f1")
-        assert isinstance(pilot.app.screen, HelpCard)
-        await pilot.press("escape", "down", "enter")
-        await pilot.pause()
-        screen = pilot.app.screen
-        assert isinstance(screen, MonitorScreen) and screen.target.name == "second"
-        await pilot.press("q")
-    assert pilot.app.return_value == 0
-
-
-async def test_it_follows_what_happens_and_keeps_the_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_lists_follows_what_happens_and_enter_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_picker, "REFRESH_S", 0.1)
-    target = Target("process", tmp_path, "\x1b[31m[red]x[/red]", pid=5)
-    there = [found(tmp_path / "a"), Found(target, "running", "[@click=app.quit]y[/]\n\x07")]
+    second = write_run(tmp_path / "second", steps=5)
+    odd = Target("process", tmp_path, "\x1b[31m[red]x[/red]", pid=5)
+    there = [
+        found(tmp_path / "first", step=20, max_steps=500),
+        found(second, "finished", step=500, max_steps=500, loss=2.5),
+        Found(odd, "running", "[@click=app.quit]y[/]\n\x07"),
+    ]
     fails = list[bool]()
 
     def find() -> list[Found]:
@@ -76,14 +50,31 @@ async def test_it_follows_what_happens_and_keeps_the_mark(tmp_path: Path, monkey
             raise usage_error("broken", "runs", "The folder runs cannot be read.")
         return list(there)
 
-    async with picker_app(find).run_test(size=(120, 40)) as pilot:
-        line = (await listed(pilot, 2))[1]
-        assert "[red]x[/red]" in line and "[@click=app.quit]y[/]" in line
-        assert not {"\x1b", "\x07", "\n"} & set(line)
-        await pilot.press("down")
+    def watch(target: Target) -> MonitorScreen:
+        return MonitorScreen(target, interval_s=3600.0, clock=lambda: NOW_S)
+
+    app = TrainwizApp(lambda: RunPicker(watch, find=find, clock=lambda: NOW_S), ascii_only=False)
+    async with app.run_test(size=(120, 40)) as pilot:
+        first, ended, hostile = await listed(pilot, 3)
+        assert "● running" in first and "first" in first and "step 20 of 500" in first and "60 min ago" in first
+        assert "✓ finished" in ended and title(pilot).startswith("2 running, 1 ended.")
+        assert "[red]x[/red]" in hostile and "[@click=app.quit]y[/]" in hostile
+        assert not {"\x1b", "\x07", "\n"} & set(hostile)
+        await pilot.press("f1")
+        assert isinstance(pilot.app.screen, HelpCard)
+        await pilot.press("escape", "down")
+        await pilot.resize_terminal(60, 20)
+        options = pilot.app.screen.query_one(OptionList)
+        await until(pilot, lambda: max(len(str(option.prompt)) for option in options.options) <= 58)
+        # The mark stays on what it was on.
         there.insert(0, found(tmp_path / "new"))
-        await listed(pilot, 3)
+        await listed(pilot, 4)
         assert pilot.app.screen.query_one(OptionList).highlighted == 2
+        await pilot.press("enter")
+        await pilot.pause()
+        screen = pilot.app.screen
+        assert isinstance(screen, MonitorScreen) and screen.target.name == "second"
+        pilot.app.pop_screen()
         there.clear()
         await listed(pilot, 0)
         assert title(pilot) == "There is nothing left to monitor."

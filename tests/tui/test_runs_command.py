@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,17 +23,16 @@ from trainwiz.tui.text import cells
 
 from tests.core.launch.plans import small_plan
 from tests.core.run.checkpoint_files import cut, write_checkpoint
-from tests.core.supervise.conftest import Started, Starter
-from tests.fakes.marked import marked_pids, wait_until_gone
+from tests.core.supervise.conftest import Started, Starter, assert_gone, start  # noqa: F401 - a fixture
 
+pytestmark = pytest.mark.usefixtures("here")
 LONG_STEP_S = 40 * 60
 HOSTILE = "\x1b[31m[bold]\x07"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+def folder() -> RunFolder:
     """A failed run whose message holds what a terminal would obey."""
-    monkeypatch.chdir(tmp_path)
     run = prepare_run(small_plan(name="demo"))
     state = read_state(run)
     state.status, state.started_s, state.ended_s = "failed", 1000.0, 1060.0
@@ -48,8 +45,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     return run
 
 
-def test_list(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    prepare_run(small_plan(name="other"))
+def test_list_and_compare(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    other = prepare_run(small_plan(name="other", training__learning_rate=1e-3))
     assert run_list(as_json=False) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["name", "status", "step", "loss", "model", "started"]
@@ -58,6 +55,11 @@ def test_list(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_list(as_json=True) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [(run["status"], run["step"]) for run in runs] == [("prepared", None), ("failed", 7)]
+    assert run_compare([folder.path.name, other.path.name], as_json=False) == 0
+    out = capsys.readouterr().out
+    assert "training.learning_rate" in out and "training.seed" not in out
+    assert run_compare([folder.path.name, other.path.name], as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["settings"]["training.learning_rate"] == [0.0004, 0.001]
 
 
 def test_list_fits_its_terminal(
@@ -142,13 +144,11 @@ def test_show_tells_what_recovery_did(recovered: RunFolder, capsys: pytest.Captu
     document = json.loads(capsys.readouterr().out)
     last = document["state"]["attempts"][-1]
     assert (last["because"], last["changes"]["batch.micro_batch_size"]) == ("cuda_oom", 1)
-    assert document["phase"]["phase"] == "tokenising"
     assert [advice["code"] for advice in document["advice"]] == ["stalled"]
-    assert [(found["name"], found["why"], found["step"]) for found in document["set_aside"]] == [
-        ("later-checkpoint-7-2", "later", 7),
-        ("broken-checkpoint-9", "broken", 9),
+    assert [(found["name"], found["why"]) for found in document["set_aside"]] == [
+        ("later-checkpoint-7-2", "later"),
+        ("broken-checkpoint-9", "broken"),
     ]
-    assert document["recoveries"][0]["after_step"] == 5
     # It ends, and says why it was not started again.
     state = read_state(recovered)
     state.status, state.ended_s = "failed", time.time()
@@ -183,59 +183,32 @@ def test_remove_asks(folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr("builtins.input", lambda text: questions.append(text) or "n")
     assert run_remove("demo", yes=False) == 0
     assert "2 checkpoints" in questions[0]
-    assert folder.is_run()
     # A part of a name is enough to be asked about, not to be removed without a question.
     with pytest.raises(UsageError, match="Did you mean"):
         run_remove("demo", yes=True)
-    before = read_state(folder)
-    # A run that goes on is not removed.
-    state = read_state(folder)
-    state.status, state.supervisor, state.machine = "running", this_process(), machine_identity()
-    state.heartbeat_s = time.time()
-    write_state(folder, state)
-    with pytest.raises(UsageError, match="stop it first"):
-        run_remove(folder.path.name, yes=True)
     assert folder.is_run()
-    write_state(folder, before)
     assert run_remove(folder.path.name, yes=True) == 0
     assert not folder.path.exists()
     assert "Removed" in capsys.readouterr().out
 
 
-def test_compare(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    other = prepare_run(small_plan(name="other", training__learning_rate=1e-3))
-    assert run_compare([folder.path.name, other.path.name], as_json=False) == 0
-    out = capsys.readouterr().out
-    assert "training.learning_rate" in out
-    assert "training.seed" not in out
-    assert run_compare([folder.path.name, other.path.name], as_json=True) == 0
-    assert json.loads(capsys.readouterr().out)["settings"]["training.learning_rate"] == [0.0004, 0.001]
-
-
 # `runs stop` with real keepers.
 
 
-@pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]:
-    monkeypatch.chdir(tmp_path)
-    starter = Starter(tmp_path)
-    yield starter
-    for started in starter.started:
-        for pid in marked_pids(started.mark):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def started(start: Starter, name: str, **variables: object) -> Started:
-    one = start(start.folder(name), **{"SAID_STEP_S": 0.1, **variables})
+def started(start: Starter, name: str, **variables: object) -> Started:  # noqa: F811
+    one = start(start.folder(name), **{"SAID_STEP_S": 0.1, "STEPS": 100_000, **variables})
     one.wait(lambda state: state.window is not None)
     return one
 
 
 def test_several_are_stopped_and_a_long_step_is_told_before_the_wait(
-    start: Starter, capsys: pytest.CaptureFixture[str]
+    start: Starter,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     short, long = started(start, "short"), started(start, "long", SAID_STEP_S=LONG_STEP_S, WORLD_SIZE=2)
+    with pytest.raises(UsageError, match="There is no run 'shorts'"):
+        run_stop(["long", "shorts"], now=True)
+    assert long.state().status in ("starting", "running")
     assert run_show("long", as_json=False) == 0
     shown = capsys.readouterr().out
     assert "To stop it  The current step may take 40 min; it is finished before the save." in shown
@@ -247,33 +220,25 @@ def test_several_are_stopped_and_a_long_step_is_told_before_the_wait(
     assert sum("All processes of the run have ended." in line for line in lines) == 2
     for one in (short, long):
         assert one.state().status == "stopped"
-        assert wait_until_gone(one.mark, 5.0) == []
+        assert_gone(one.mark)
 
 
-def test_what_cannot_be_stopped_holds_up_no_other(start: Starter, capsys: pytest.CaptureFixture[str]) -> None:
-    here = started(start, "here")
+def test_what_cannot_be_stopped_holds_up_no_other_and_a_second_stop_says_since_when(
+    start: Starter,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here = started(start, "here", SAVE_S=3)
     away = RunFolder(start.root / "runs" / "away")
     away.path.mkdir()
     away.run_yaml.write_text("name: away\n")
     write_state(away, RunState(status="running", machine="another", host="gpu-box", heartbeat_s=9e9, supervisor=None))
     document = json.loads(away.state_json.read_text())
     away.state_json.write_text(json.dumps({**document, "supervisor": {"pid": 1, "create_time": 1.0}}))
+    os.kill(here.supervisor(), signal.SIGTERM)
+    here.wait(lambda state: state.status == "stopping")
     with pytest.raises(CannotRunError, match="away is running on gpu-box; stop it there"):
-        run_stop(["away", "here"], now=True)
-    assert here.state().status == "stopped"
-    assert read_state(away).status == "running"
-
-
-def test_a_name_that_is_wrong_stops_nothing_and_a_second_stop_says_since_when(
-    start: Starter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = started(start, "one", SAVE_S=3)
-    with pytest.raises(UsageError, match="There is no run 'ones'"):
-        run_stop(["one", "ones"], now=True)
-    assert one.state().status in ("starting", "running")
-    os.kill(one.supervisor(), signal.SIGTERM)
-    one.wait(lambda state: state.status == "stopping")
-    assert run_stop(["one"], now=False) == 0
+        run_stop(["away", "here"], now=False)
     out = capsys.readouterr().out
-    assert out.startswith("one: A stop was requested ")
-    assert "Stopped at step" in out and one.state().outcome is not None
+    assert "here: A stop was requested " in out and "Stopped at step" in out
+    assert here.state().status == "stopped" and here.state().outcome is not None
+    assert read_state(away).status == "running"

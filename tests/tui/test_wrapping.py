@@ -1,4 +1,4 @@
-"""Lines of so many cells: English as ever, Chinese at any letter, with its punctuation where it belongs."""
+"""Widths and lines in cells of the terminal: English as ever, Chinese at any letter, with its punctuation where it belongs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import textwrap
 import pytest
 from rich._wrap import divide_line as divide_at_spaces
 from rich.cells import cell_len
+from trainwiz.core.text import plain_text
 from trainwiz.tui import output
-from trainwiz.tui.text import command_apart, divide_line, wrap
+from trainwiz.tui.text import cells, command_apart, cut, divide_line, pad, wrap
 
 from tests.each import each
 
@@ -32,6 +33,42 @@ def test_chinese_fits_loses_nothing_and_begins_no_line_with_punctuation(width: i
     if width >= 16:
         assert not [line for line in lines if line[0] in "，。：）"]
         assert not [line for line in lines if line[-1] == "（"]
+
+
+LETTERS = "ab z中文，。é한글🙂…e\u0301"
+
+
+def some_texts() -> list[str]:
+    chance = random.Random(7)
+    return ["".join(chance.choices(LETTERS, k=chance.randrange(30))) for _ in range(2_000)]
+
+
+def test_pad_fills_up_to_a_width_and_never_cuts() -> None:
+    for text in some_texts():
+        for right in (False, True):
+            padded = pad(text, 20, right=right)
+            assert cells(padded) == max(20, cells(text))
+            assert padded.endswith(text) if right else padded.startswith(text)
+
+
+@each("width", [1, 2, 3, 7, 24])
+def test_cut_is_as_wide_as_may_be(width: int) -> None:
+    for text in some_texts():
+        short = cut(text, width)
+        assert cell_len(short) <= width
+        assert (short == text) == (cells(text) <= width) or text.endswith("…")
+
+
+@each("limit", [1, 2, 3, 7, 24])
+def test_plain_text_counts_cells_as_the_terminal_does(limit: int) -> None:
+    for text in some_texts():
+        short, whole = plain_text(text, limit), plain_text(text)
+        assert cell_len(short) <= limit
+        if cell_len(whole) <= limit:
+            assert short == whole
+        else:
+            assert short.endswith("…") and whole.startswith(short[:-1])
+            assert cell_len(short) >= limit - 1, "a wide letter may leave one cell free, not more"
 
 
 def test_any_text_at_any_width_comes_back_whole() -> None:

@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=3, metavar="N", help="trials at the same time")
     parser.add_argument("--only", default="", metavar="N,M", help="of the faults drawn, only these numbers")
     parser.add_argument("--family", default="", metavar="NAME,NAME", help="only these families")
-    parser.add_argument("--short", action="store_true", help="the few of the test suite")
+    parser.add_argument("--short", action="store_true", help="two, to see that the campaign runs")
     parser.add_argument("--report", type=Path, default=None, metavar="FILE", help="the JSON document")
     parser.add_argument("--keep", type=Path, default=None, metavar="FOLDER", help="keep the folders of the trials here")
     parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="S", help="what lasts longer hangs")

@@ -1,4 +1,4 @@
-"""The faults of the test suite: those that no test of a room makes with real processes all the way down."""
+"""Two faults with real processes all the way down, to see in minutes that the campaign runs."""
 
 from __future__ import annotations
 

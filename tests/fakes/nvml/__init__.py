@@ -1,22 +1,7 @@
 """A fake NVIDIA driver for tests: a real libnvidia-ml.so.1 in C under the real nvidia-ml-py.
 
-In the conftest.py of a folder of tests:
-
-    from tests.fakes.nvml.fixtures import fake_nvml, fake_nvml_library  # noqa: F401
-
-and in its tests:
-
-    from tests.fakes.nvml import GIB, FakeGpu, FakeNvml
-
-    def test_something(fake_nvml: FakeNvml) -> None:
-        fake_nvml.write([FakeGpu(name="NVIDIA GeForce RTX 3090", memory_total=24 * GIB)])
-        done = fake_nvml.run_python("...")                 # a child process with this driver
-        subprocess.run([...], env=fake_nvml.environment())  # the same by hand, for example the whole CLI
-
-    def test_in_this_process(fake_nvml: FakeNvml, monkeypatch) -> None:
-        fake_nvml.load_here(monkeypatch)                   # for Textual pilots: this process's NVML is the fake one
-
-`write` may be called again while the program runs: a card that is lost, gets hot, or comes late.
+A conftest.py imports the fixtures from tests.fakes.nvml.fixtures. `write` may be called again while the program runs: a
+card that is lost, gets hot, or comes late.
 """
 
 from __future__ import annotations
@@ -64,6 +49,21 @@ class FakeMig:
     compute_slices: int = 1
 
 
+KEYS = {
+    "name": "name", "uuid": "uuid", "memory_total": "mem_total", "memory_used": "mem_used",
+    "memory_reserved": "mem_reserved", "compute_capability": "cc", "utilization": "util", "temperature": "temp",
+    "throttle": "throttle", "fan": "fan", "clock": "clock", "clock_limit": "clock_limit", "socket": "socket",
+    "process_memory_unknown": "memory_unknown", "lost": "lost", "mig": "mig", "gpu_instance": "gi",
+    "compute_instance": "ci", "graphics_slices": "gslices", "compute_slices": "cslices",
+}  # fmt: skip
+"""Field -> the key that fake_nvml.c reads."""
+
+
+def fields_of(one: FakeMig | FakeGpu) -> list[str]:
+    values = {KEYS[name]: value for name, value in vars(one).items() if name in KEYS and value is not None}
+    return [f"{key}={int(value) if isinstance(value, bool) else value}" for key, value in values.items()]
+
+
 @dataclass(frozen=True)
 class FakeGpu:
     """One card; memory in bytes, power in watts. `unsupported` names sensors as fake_nvml.c lists them."""
@@ -98,46 +98,15 @@ class FakeGpu:
     """The driver names the processes and not what they hold, as Windows' does."""
 
     def lines(self) -> list[str]:
-        lines = ["[gpu]", f"name={self.name}", f"cc={self.compute_capability}"]
-        if self.uuid is not None:
-            lines.append(f"uuid={self.uuid}")
-        lines += [
-            f"mem_total={self.memory_total}",
-            f"mem_used={self.memory_used}",
-            f"mem_reserved={self.memory_reserved}",
-            f"util={self.utilization}",
-            f"temp={self.temperature}",
-            f"power={round(self.power * 1000)}",
-            f"limit={round(self.power_limit * 1000)}",
-            f"throttle={self.throttle}",
-            f"fan={self.fan}",
-            f"clock={self.clock}",
-            f"clock_limit={self.clock_limit}",
-            f"memory_unknown={int(self.process_memory_unknown)}",
-            f"socket={self.socket}",
-            f"lost={int(self.lost)}",
-        ]
-        if self.mig is not None:
-            lines.append(f"mig={int(self.mig)}")
-        if self.unsupported:
-            lines.append(f"unsupported={','.join(self.unsupported)}")
+        lines = ["[gpu]", *fields_of(self)]
+        lines += [f"power={round(self.power * 1000)}", f"limit={round(self.power_limit * 1000)}"]
+        lines += [f"unsupported={','.join(self.unsupported)}"] if self.unsupported else []
         lines += [f"fail={sensor}:{code}" for sensor, code in self.failing.items()]
         lines += [f"proc={pid}:{used}" for pid, used in self.processes.items()]
         lines += [f"graphics={pid}:{used}" for pid, used in self.graphics.items()]
         lines += [f"nvlink={to}:{count}" for to, count in self.nvlinks.items()]
         for one in self.slices:
-            lines += [
-                "[mig]",
-                f"name={one.name}",
-                f"uuid={one.uuid}",
-                f"cc={self.compute_capability}",
-                f"mem_total={one.memory_total}",
-                f"mem_used={one.memory_used}",
-                f"gi={one.gpu_instance}",
-                f"ci={one.compute_instance}",
-                f"gslices={one.graphics_slices}",
-                f"cslices={one.compute_slices}",
-            ]
+            lines += ["[mig]", f"cc={self.compute_capability}", *fields_of(one)]
         return lines
 
 
@@ -176,13 +145,7 @@ class FakeNvml:
     def run_python(self, code: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run `code` in a fresh interpreter that has this driver; fails the test when it fails."""
         done = subprocess.run(
-            [sys.executable, "-c", code],
-            env=self.environment(**extra),
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
+            [sys.executable, "-c", code], env=self.environment(**extra), cwd=REPOSITORY, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
         return done
@@ -205,11 +168,7 @@ def build_library(folder: Path) -> Path:
         pytest.skip("no gcc: the fake NVML library cannot be built")
     if sys.platform != "linux":
         pytest.skip("the fake NVML library is for Linux")
-    built = subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", f"-Wl,-soname,{LIBRARY}", "-o", str(folder / LIBRARY), str(SOURCE)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [compiler, "-shared", "-fPIC", "-O1", f"-Wl,-soname,{LIBRARY}", "-o", str(folder / LIBRARY), str(SOURCE)]
+    built = subprocess.run(command, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     return folder
