@@ -148,9 +148,7 @@ def test_a_gated_model_needs_an_account(hub: HubStandIn, tmp_path: Path, monkeyp
     assert hub_token() == "hf_kept"
 
 
-def test_a_model_that_only_the_hub_has_can_be_planned_and_what_it_does_not_know_or_has_no_config_of_not(
-    hub: HubStandIn,
-) -> None:
+def test_a_model_of_the_hub_can_be_planned_and_what_it_does_not_know_is_missing(hub: HubStandIn) -> None:
     hub.add_model("someone/new-model", WEIGHTS, GPT2)
     spec, found = resolve_model(ModelSection(name="someone/new-model", init="pretrained"), online=True)
     assert spec is not None and (spec.source, spec.hub_id, spec.task) == ("hub", "someone/new-model", "causal-lm")

@@ -35,9 +35,7 @@ def windows_of(rows: int, units: int) -> Windows:
 @each("step_rows", [1, 32, POOL_ROWS])
 @each("rows", [1, 2048, 20_000])
 @each("units", [1, 9])
-def test_every_row_comes_once_an_epoch_in_its_window_and_a_step_as_large_as_a_pool_has_its_own_rows(
-    step_rows: int, rows: int, units: int
-) -> None:
+def test_every_row_comes_once_in_its_window_and_large_steps_keep_theirs(step_rows: int, rows: int, units: int) -> None:
     windows, lengths = windows_of(rows, min(units, rows)), lengths_of(rows)
     groups = grouped(lengths, step_rows)
     orders = [order_of(windows, groups, epoch) for epoch in (0, 1, 0)]
