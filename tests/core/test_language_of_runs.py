@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from trainwiz.core import language
@@ -50,8 +50,8 @@ def test_what_a_framework_said_stays_as_it_was_said() -> None:
 
 def test_how_a_run_ended_is_a_sentence_in_the_language_and_codes_beside_it(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    asked = {"stop_reason": "the exit of the command that started it", "stop_requested_s": 1.0}
-    facts = Facts(130, **asked, killed=False, now=False, begun=True, log_offset=0, oom_kills=0)  # type: ignore[arg-type]
+    asked: dict[str, Any] = {"stop_reason": "the exit of the command that started it", "stop_requested_s": 1.0}
+    facts = Facts(130, **asked, killed=False, now=False, begun=True, log_offset=0, oom_kills=0)
     ended = how_it_ended(run, facts)
     status, ending = ended.status, ended.exit
     assert (status, ending.cause) == ("stopped", "user_stop")

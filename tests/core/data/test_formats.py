@@ -1,4 +1,4 @@
-"""Formats: labels in every form that files hold them in, quotes, folders of parts, and what a parquet file holds in memory."""
+"""Labels in every form that files hold them in, quotes, folders of parts, and parquet files in memory."""
 
 from __future__ import annotations
 

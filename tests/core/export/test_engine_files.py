@@ -1,4 +1,4 @@
-"""accelerate.yaml, deepspeed.json and TrainingArguments: taken by the libraries' own classes, and say what the run is."""
+"""accelerate.yaml, deepspeed.json and TrainingArguments as the libraries take them, and what they say of the run."""
 
 from __future__ import annotations
 

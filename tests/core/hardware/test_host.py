@@ -1,4 +1,4 @@
-"""cgroup limits, interfaces that other nodes can reach, InfiniBand adapters: from folders that look like the kernel's."""
+"""cgroup limits, interfaces that other nodes can reach, InfiniBand adapters: by folders like the kernel's."""
 
 from __future__ import annotations
 

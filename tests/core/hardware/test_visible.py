@@ -14,9 +14,9 @@ READ_BY_TORCH = {
     "0,0": [], " 1 , 2 ": [1, 2], "+1": [1], "1,,2": [1], "1.5": [1], "0,x,1": [0], "2,1,0,": [2, 1, 0],
     "GPU-aaaa1111": [0], "GPU-c": [2], "GPU-aa": [], "GPU-": [], "GPU-cccc,GPU-aaaa": [2, 0], "GPU-cccc,0": [2],
     "0,GPU-cccc": [0], "GPU-cccc,GPU-cccc3": [], "GPU-cccc,GPU-zzzz,GPU-aaaa": [2], "gpu-aaaa1111": [],
-    "GPU-aaaa, GPU-cccc": [0],
+    "GPU-aaaa, GPU-cccc": [0], "0,3": [0],
 }  # fmt: skip
-"""By torch 2.13: cuda._parse_visible_devices and _transform_uuid_to_ordinals, up to the first card that is not there."""
+"""By cuda._parse_visible_devices and _transform_uuid_to_ordinals of torch 2.13, up to the first that is not there."""
 
 
 def seen(gpus: tuple[Gpu, ...]) -> list[int]:

@@ -1,7 +1,7 @@
 """Families of transformers, configs that cannot be built, and peaks that others published.
 
-litgpt's table (tutorials/resource-tables.md): LoRA of rank 8 on the queries and values, bf16-true, on an A100 with 40 GB,
-in units of 10^9 bytes.
+litgpt's table (tutorials/resource-tables.md): LoRA of rank 8 on the queries and values, bf16-true,
+on an A100 with 40 GB, in units of 10^9 bytes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tests.core.estimate.trace.requests import GPT2, LLAMA, request, traced
 from tests.each import each
 
 GROUPED = {
-    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 16,
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16,
 }  # fmt: skip
 T5 = {"d_model": 64, "d_ff": 128, "num_layers": 2, "num_heads": 4, "d_kv": 16, "decoder_start_token_id": 0}
 
