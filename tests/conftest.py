@@ -56,7 +56,6 @@ for _variable in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_DATASE
 COSTLY = {
     "tests.test_wheel": "installed",
     "tests.engines.test_runs": "start",
-    "tests.core.hardware.test_visible": "torch_answers",
     "tests.core.tracing.test_tracer": "worker",
     "tests.core.training.test_best": "ended",
     "tests.core.training.test_classes": "bases",

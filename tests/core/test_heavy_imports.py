@@ -1,16 +1,8 @@
 """The collector rests while modules are imported, and only then."""
 
 import gc
-from collections.abc import Iterator
 
-import pytest
 from trainwiz.core.processes import heavy_imports
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    yield
-    gc.enable()
 
 
 def test_it_rests_and_works_again() -> None:

@@ -55,14 +55,11 @@ def test_what_people_type_is_found(typed: str, expected: str) -> None:
 def test_an_ambiguous_or_misspelt_name_offers_the_near_ones() -> None:
     assert find_gpu("RTX 3080") is None
     assert near_gpus("RTX 3080")[:3] == ["RTX 3080 10GB", "RTX 3080 12GB", "RTX 3080 20GB"]
-    assert "RTX 3090" in near_gpus("RTX 3009")
     assert near_gpus("RTX 2080 Supr")[0] == "RTX 2080 Super"
     assert find_gpu("3060") is None and near_gpus("3060")[:2] == ["RTX 3060 12GB", "RTX 3060 8GB"]
     assert find_gpu("RTX 4090 48GB") is None and near_gpus("RTX 4090 48GB")[0] == "RTX 4090"
-    assert find_gpu("titan") is None and len(near_gpus("titan")) == 4
     assert set(near_gpus("RTX 6000")) >= {"RTX 6000 Ada", "RTX A6000", "RTX PRO 6000 Blackwell Workstation"}
-    assert near_gpus("zzzz") == []
-    assert near_gpus("") == []
+    assert near_gpus("zzzz") == [] == near_gpus("")
 
 
 def test_every_name_of_every_card_leads_back_to_it() -> None:
@@ -145,10 +142,5 @@ def test_rates_given_by_hand_make_a_marked_spec() -> None:
         assert not {"fp32_flops", "bandwidth_bytes_per_s"} & set(one.uncertain)
     assert spec_of(Gpu(0, name="unknown")) is None
     # Those that one source alone says.
-    uncertain = (("RTX 2080 Super", "fp16"), ("RTX A6000", "bf16-true"), ("RTX 3090", "bf16"), ("H100 SXM", "bf16"))
-    assert [is_rate_uncertain(load_gpus()[name], precision) for name, precision in uncertain] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    assert is_rate_uncertain(load_gpus()["RTX A6000"], "bf16-true")
+    assert not is_rate_uncertain(load_gpus()["H100 SXM"], "bf16")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from trainwiz.core.catalog import hub as hub_api
@@ -21,76 +17,25 @@ from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.data.hub import HubSplit, hub_files
 from trainwiz.core.errors import Finding, UsageError
 
-
-@dataclass
-class Hub:
-    """What the stand-in has, and what it was asked."""
-
-    models: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Hub id -> the API's document of the model."""
-    configs: dict[str, object] = field(default_factory=dict)
-    """Hub id -> its config.json, as an object or as raw text."""
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
-    """(path, Authorization header) of each question."""
-    endpoint: str = ""
-    redirect: str = ""
-    """Where questions are sent on to."""
-
-    def add(self, hub_id: str, files: dict[str, int], config: object = None, gated: str | bool = False) -> None:
-        siblings = [{"rfilename": name, "size": size} for name, size in files.items()]
-        self.models[hub_id] = {"id": hub_id, "gated": gated, "siblings": siblings}
-        if config is not None:
-            self.configs[hub_id] = config
-
-
-@contextmanager
-def hub_stand_in() -> Iterator[Hub]:
-    hub = Hub()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            hub.asked.append((self.path, self.headers.get("Authorization")))
-            path = self.path.partition("?")[0]
-            found: object = hub.models.get(path.removeprefix("/api/models/"))
-            if path.endswith("/resolve/main/config.json"):
-                found = hub.configs.get(path.removesuffix("/resolve/main/config.json").strip("/"))
-            self.send_response(307 if hub.redirect else 404 if found is None else 200)
-            if hub.redirect:
-                self.send_header("Location", hub.redirect + self.path)
-            self.end_headers()
-            self.wfile.write((found if isinstance(found, str) else json.dumps(found)).encode())
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    hub.endpoint = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-
+from tests.core.data.hub_stand_in import HubStandIn, hub_server
 
 DOCUMENT = {"gated": "auto", "siblings": [{"rfilename": "data/train.jsonl", "size": 2}, {"rfilename": "b"}, "c"]}
 
 
 def test_the_token_is_not_sent_along_to_where_the_hub_redirects(tmp_path: Path) -> None:
-    with hub_stand_in() as elsewhere, hub_stand_in() as hub:
+    with hub_server(HubStandIn()) as elsewhere, hub_server(HubStandIn()) as hub:
         hub.redirect = elsewhere.endpoint
-        elsewhere.models["/api/datasets/some/gated"] = DOCUMENT
+        elsewhere.answers["/api/datasets/some/gated"] = DOCUMENT
         environment = {"HF_ENDPOINT": hub.endpoint, "HF_TOKEN": "hf_mine", "HF_HUB_CACHE": str(tmp_path)}
         with pytest.raises(UsageError, match="downloaded when the run starts"):
             hub_files(HubSplit("some/gated"), environment)
-    assert [token for _, token in (*hub.asked, *elsewhere.asked)] == ["Bearer hf_mine", None]
+    assert hub.tokens + elsewhere.tokens == ["Bearer hf_mine", None]
 
 
 def test_who_is_asked_and_what_a_document_says(tmp_path: Path) -> None:
     nobody = {"HF_HUB_CACHE": str(tmp_path), "HF_TOKEN_PATH": str(tmp_path / "token")}
-    with hub_stand_in() as hub:
-        hub.models["/api/datasets/some/gated"] = DOCUMENT
+    with hub_server(HubStandIn()) as hub:
+        hub.answers["/api/datasets/some/gated"] = DOCUMENT
         environment = nobody | {"HF_ENDPOINT": hub.endpoint}
         assert ask("/api/datasets/some/gated", environment | {"HF_HUB_OFFLINE": "1"}) == (0, None)
         assert hub.asked == []
@@ -99,7 +44,7 @@ def test_who_is_asked_and_what_a_document_says(tmp_path: Path) -> None:
         (tmp_path / "token").write_text("hf_kept\n")
         with pytest.raises(UsageError, match="downloaded when the run starts"):
             hub_files(HubSplit("some/gated"), environment)
-    assert [token for _, token in hub.asked] == [None, "Bearer hf_kept"]
+    assert hub.tokens == [None, "Bearer hf_kept"]
     assert sizes_of(DOCUMENT) == {"data/train.jsonl": 2, "b": 0}
     assert sizes_of({"siblings": "?"}) == {} == sizes_of({})
 
@@ -129,6 +74,8 @@ def test_an_answer_that_never_ends_or_is_none_is_not_awaited(monkeypatch: pytest
     assert time.monotonic() - began < 8
     with strange_server(b"\0\xff nonsense\r\n\r\n") as hub:
         assert ask("/api/odd", {"HF_ENDPOINT": hub}) == (0, None)
+    with strange_server(b"HTTP/1.1 200 OK\r\n\r\n<html>Please log in</html>") as hub:
+        assert ask("/api/odd", {"HF_ENDPOINT": hub})[1] is None
     for endpoint in ("nonsense", "http://a b", "http://[::", "http://x:port"):
         assert ask("/api/odd", {"HF_ENDPOINT": endpoint}) == (0, None)
 
@@ -138,9 +85,9 @@ GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubStandIn]:
     """A reachable hub, an empty cache, no account."""
-    with hub_stand_in() as stand_in:
+    with hub_server(HubStandIn()) as stand_in:
         monkeypatch.setenv("HF_ENDPOINT", stand_in.endpoint)
         monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
         for variable in ("HF_HUB_OFFLINE", "HF_TOKEN", "HF_TOKEN_PATH", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
@@ -157,30 +104,25 @@ def one(name: str, **section: object) -> Finding:
     return finding
 
 
-def test_weights_that_the_hub_has_are_a_warning_with_their_size(hub: Hub) -> None:
-    hub.add("Qwen/Qwen2.5-7B", {**WEIGHTS, "model-00001-of-00002.safetensors": 3_000_000_000, "other.safetensors": 9})
+def test_weights_that_the_hub_has_are_a_warning_with_their_size(hub: HubStandIn) -> None:
+    hub.add_model(
+        "Qwen/Qwen2.5-7B", {**WEIGHTS, "model-00001-of-00002.safetensors": 3_000_000_000, "other.safetensors": 9}
+    )
     finding = one("qwen2.5-7b", init="pretrained")
     assert (finding.code, finding.severity) == ("model_to_download", "warning")
     assert "2 files (4.2 GB) will be downloaded when the run starts" in finding.message
     assert finding.remedies[0].command == "hf download Qwen/Qwen2.5-7B"
-    assert hub.asked == [("/api/models/Qwen/Qwen2.5-7B?blobs=true", None)]
+    section = ModelSection(name="qwen2.5-7b", init="pretrained")
+    assert [finding.code for finding in resolve_model(section)[1]] == ["missing_model"], "not online"
+    assert one("qwen2.5-7b", init="pretrained") == finding
+    assert hub.asked == ["GET /api/models/Qwen/Qwen2.5-7B"] and hub.tokens == [None], "one question for many plans"
     # So are pickles alone.
-    hub.add("Helsinki-NLP/opus-mt-zh-en", {"pytorch_model.bin": 312_000_000, "source.spm": 800_000})
+    hub.add_model("Helsinki-NLP/opus-mt-zh-en", {"pytorch_model.bin": 312_000_000, "source.spm": 800_000})
     finding = one("opus-mt-zh-en", init="pretrained")
     assert finding.code == "model_to_download" and "1 file (0.3 GB)" in finding.message
 
 
-def test_the_hub_is_asked_once_for_many_plans_and_only_online(hub: Hub) -> None:
-    hub.add("Qwen/Qwen2.5-7B", WEIGHTS)
-    for _ in range(3):
-        assert one("qwen2.5-7b", init="pretrained").code == "model_to_download"
-    assert len(hub.asked) == 1
-    section = ModelSection(name="qwen2.5-7b", init="pretrained")
-    assert [finding.code for finding in resolve_model(section)[1]] == ["missing_model"]
-    assert len(hub.asked) == 1
-
-
-def test_a_hub_that_cannot_be_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_cannot_be_reached(hub: HubStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     finding = one("qwen2.5-7b", init="pretrained")
     monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
@@ -190,13 +132,13 @@ def test_a_hub_that_cannot_be_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch)
     assert "train from scratch" in [remedy.text for remedy in finding.remedies]
 
 
-def test_a_gated_model_needs_an_account(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.add("meta-llama/Llama-3.1-8B", WEIGHTS, gated="manual")
+def test_a_gated_model_needs_an_account(hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.add_model("meta-llama/Llama-3.1-8B", WEIGHTS, gated="manual")
     finding = one("llama-3.1-8b", init="pretrained")
     assert finding.code == "gated_model" and "license" in finding.message and "hf auth login" in finding.message
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     assert one("llama-3.1-8b", init="pretrained").code == "model_to_download"
-    assert hub.asked[-1][1] == "Bearer hf_secret"
+    assert hub.tokens[-1] == "Bearer hf_secret"
     assert "hf_secret" not in str(one("llama-3.1-8b", init="pretrained"))
     # One that was logged in before counts as well.
     monkeypatch.delenv("HF_TOKEN")
@@ -206,20 +148,16 @@ def test_a_gated_model_needs_an_account(hub: Hub, tmp_path: Path, monkeypatch: p
     assert hub_token() == "hf_kept"
 
 
-def test_a_model_that_only_the_hub_has_can_be_planned(hub: Hub) -> None:
-    hub.add("someone/new-model", WEIGHTS, GPT2)
+def test_a_model_of_the_hub_can_be_planned_and_what_it_does_not_know_is_missing(hub: HubStandIn) -> None:
+    hub.add_model("someone/new-model", WEIGHTS, GPT2)
     spec, found = resolve_model(ModelSection(name="someone/new-model", init="pretrained"), online=True)
     assert spec is not None and (spec.source, spec.hub_id, spec.task) == ("hub", "someone/new-model", "causal-lm")
     assert spec.architecture == GPT2 and [finding.code for finding in found] == ["model_to_download"]
     # The planned run carries the architecture, and still knows where its weights are.
-    planned = ModelSection(name="someone/new-model", init="pretrained", architecture=GPT2)
-    again, _ = resolve_model(planned)
+    again, _ = resolve_model(ModelSection(name="someone/new-model", init="pretrained", architecture=GPT2))
     assert again is not None and again.hub_id == "someone/new-model"
-
-
-def test_what_the_hub_does_not_know_or_has_no_config_of(hub: Hub) -> None:
     for number, config in enumerate((None, "{", "[1]", "<html>")):
-        hub.add(f"someone/odd{number}", WEIGHTS, config)
+        hub.add_model(f"someone/odd{number}", WEIGHTS, config)
         finding = one(f"someone/odd{number}")
         assert finding.code == "missing_model" and "config.json" in finding.message
     finding = one("nobody/nothing")
@@ -229,8 +167,8 @@ def test_what_the_hub_does_not_know_or_has_no_config_of(hub: Hub) -> None:
     assert "Did you mean esm2-8m" in one("esm2-8n").message and len(hub.asked) == asked
 
 
-def test_a_tokenizer_of_its_own(hub: Hub, tmp_path: Path) -> None:
-    hub.add("someone/words", {"tokenizer.json": 5})
+def test_a_tokenizer_of_its_own(hub: HubStandIn, tmp_path: Path) -> None:
+    hub.add_model("someone/words", {"tokenizer.json": 5})
     finding = one("gpt2-tiny", tokenizer="someone/words")
     assert (finding.code, finding.severity, finding.where) == ("model_to_download", "warning", "model.tokenizer")
     assert one("gpt2-tiny", tokenizer="nobody/words").code == "missing_tokenizer"

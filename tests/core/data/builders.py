@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary, summarize_data
 
+TURNS = [("system", "Be short."), ("user", "Hello"), ("assistant", "Hi.")]
+MESSAGES = [{"role": role, "content": content} for role, content in TURNS]
 PROTEINS = ["MKTAYIAKQR", "GAVLIMFWP", "STCYNQDEKRH", "MMMM"]
 
 
@@ -27,6 +31,15 @@ def write(path: Path, content: str | bytes) -> Path:
     data = content.encode() if isinstance(content, str) else content
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
+
+
+def rows_in(path: Path, rows: list[Any]) -> Path:
+    """Objects in the form that the name ends with: parquet, one JSON array, or a line each."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=3)
+        return path
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+    return write(path, json.dumps(rows) if path.suffix == ".json" else "\n".join(lines))
 
 
 def config_for(*paths: Path | str, **source: object) -> RunConfig:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,26 +54,15 @@ def _of_text(path: Path, task: str = "seq2seq", **source: object) -> str:
     ("name", "content", "words"),
     [
         ("a.csv", "", "is empty (0 bytes)"),
-        ("a.csv", "id,sequence\n", "has no rows"),
-        ("a.csv", "id,sequence\na,\nb,\n", "all 2 rows"),
         ("a.fasta.gz", PACKED[: len(PACKED) // 2], "the gzip data is truncated"),
         ("a.fasta.gz", PACKED[:30] + b"\x00" * 40 + PACKED[70:], "the gzip data is corrupt"),
-        ("a.txt", b"MKT\nM\xffT\n", "a.txt, line 2: the text is not UTF-8 (byte 0xff)"),
-        ("a.csv", b"sequence\nM\xffT\n", "a.csv, line 2: the text is not UTF-8 (byte 0xff)"),
-        ("a.jsonl", b'{"sequence": "MKT"}\n{"sequence": "M\xffT"}\n', "a.jsonl, line 2: the text is not UTF-8"),
         ("a.fasta", b">a\nMK\xff\n", "a.fasta, line 2: the text is not UTF-8 (byte 0xff)"),
         ("a.fasta", "MKT\n", "line 1: there is text before the first '>'"),
         ("a.parquet", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS pointer"),
         ("a.csv", "<!DOCTYPE html><html></html>", "web page"),
         ("a.fasta", ">a\nMKT\n>b\n\nMKTA\nMK;T\n", "a.fasta, line 3: characters outside the protein alphabet"),
         ("b.fasta", ">a\nMKT\nM\u00e9T\n", "b.fasta, line 1: characters outside the protein alphabet"),
-        ("a.txt", "MKT\n\nMK;T\n", "a.txt, line 3: characters outside the protein alphabet"),
-        ("a.csv", "id,sequence\n1,MKT\n\n2,MK;T\n", "a.csv, line 4: characters outside the protein alphabet"),
-        (
-            "a.jsonl",
-            '{"sequence": "MKT"}\n\n{"sequence": "MK;T"}\n',
-            "a.jsonl, line 3: characters outside the protein alphabet",
-        ),
+        ("a.jsonl", '{"sequence": "MKT"}\n\n{"sequence": "MK;T"}\n', "line 3: characters outside the protein alphabet"),
     ],
 )
 def test_files_of_proteins(tmp_path: Path, name: str, content: str | bytes, words: str) -> None:
@@ -84,9 +72,7 @@ def test_files_of_proteins(tmp_path: Path, name: str, content: str | bytes, word
 
 
 def test_parquet_of_proteins(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "a.parquet", sequence=[b"MKT", b"M\xffT"])
-    assert "a.parquet, row 2: the text is not UTF-8 (byte 0xff)" in _message(path)
-    path = parquet(path, sequence=PROTEINS * 100)
+    path = parquet(tmp_path / "a.parquet", sequence=PROTEINS * 100)
     data = bytearray(path.read_bytes())
     data[4:60] = b"\xff" * 56
     path.write_bytes(data)
@@ -124,26 +110,14 @@ def test_missing_files_name_the_nearest_and_all_broken_sources_are_named_at_once
     write(tmp_path / "proteins.csv", "sequence\nMKT\n")
     assert "'proteins.csv'" in _message(tmp_path / "protein.csv")
     assert "'sample-proteins'" in _message("sample-protein")
-    loop = tmp_path / "loop.fasta"
-    loop.symlink_to(loop)
-    assert "no data at" in _message(loop) and "loop.fasta" in _message(loop)
-    assert "no data at" in _message(Path("~nobody-of-that-name/rows.csv"))
     broken = (write(tmp_path / "a.csv", ""), tmp_path / "gone.parquet", write(tmp_path / "b.txt", "MK1\n"))
     assert all(path.name in message for path, message in zip(broken, _messages(*broken), strict=True))
-
-
-def test_rows_so_long_that_no_sample_meets_the_beginning_of_one_are_rows(tmp_path: Path) -> None:
-    path = write(tmp_path / "long.txt", "M" * (12 << 20))
-    assert summary_of(path).texts == 1
-    write(path, ("M" * (12 << 20) + "\n") * 6)
-    assert 4 <= summary_of(path).texts <= 9
 
 
 @each(
     ("name", "content", "words"),
     [
         ("a.jsonl", GOOD * 3 + '{"prompt": 5, "response": "b"}\n', "line 4: 'prompt' contains a number, not text"),
-        ("a.jsonl", '{"prompt": ["a"], "response": "b"}\n', "'prompt' is a list"),
         ("a.jsonl", GOOD + '{"prompt": {"a": "x"}, "response": "b"}\n', "line 2: 'prompt' contains an object, not text"),
         ("a.jsonl", GOOD + '{"prompt": "a"}\n', "line 2: the row has no 'response' (its keys: prompt)"),
         ("a.jsonl", '{"prompt": null, "response": "b"}\n' * 3, "all 3 rows of"),
@@ -151,7 +125,6 @@ def test_rows_so_long_that_no_sample_meets_the_beginning_of_one_are_rows(tmp_pat
         ("a.jsonl", GOOD + '{"prompt": "cut', "line 2 is not a JSON object on one line (Unterminated string);"),
         ("a.jsonl", GOOD + "[" * 100_000 + "\n", "line 2 is not a JSON object on one line (nested too deeply)"),
         ("a.jsonl", f'{{"prompt": {"1" * 5000}}}\n', "line 1 is not a JSON object on one line (a number with too many digits)"),
-        ("a.jsonl", '{\n"prompt": "a"\n}\n', "line 1 is not a JSON object on one line"),
         ("a.jsonl", "\n\n", "has no rows"),
         ("a.jsonl", GOOD.encode() + GOOD.replace("a", "\u00e9").encode("latin-1"), "line 2: the text is not UTF-8 (byte 0xe9)"),
         ("a.jsonl", GOOD.encode("utf-16"), "the text is UTF-16, not UTF-8"),
@@ -159,18 +132,12 @@ def test_rows_so_long_that_no_sample_meets_the_beginning_of_one_are_rows(tmp_pat
         ("a.json", json.dumps([{"prompt": "a", "response": "b"}] * 3, indent=1)[:-40], "row 3 is not valid JSON"),
         ("a.json", f"[{GOOD}, {GOOD.replace('b', '')}, 7]", "row 3 contains a number, but must be a JSON object"),
         ("a.json", f"[{GOOD} {GOOD}]", "row 2 is not valid JSON (no comma before it)"),
-        ("a.json", f"[{GOOD},]", "row 2 is not valid JSON"),
-        ("a.json", f"[{GOOD}", "row 2 is not valid JSON"),
-        ("a.json", "[]", "has no rows"),
-        ("a.json", '[{"prompt": "a", "response": true}]', "column 'response' contains a boolean, not text"),
         ("a.json", f'[{GOOD}, {{"prompt": "\u00e9", "response": "b"}}]'.encode("latin-1"), "row 2: the text is not UTF-8"),
         ("a.csv", "prompt,response\na,b\nHello, you,c\n", "line 3: the row has 3 cells, but the first line has 2"),
         ("a.csv", "prompt,response\na,b\nHello\n", "line 3: the row has 1 of 2 columns; column 'response' is missing"),
         ("a.csv", 'prompt,response\na,b\n"open,c\nd,e\nf,g\n', "line 3: a double quote in this row is never closed"),
-        ("a.csv", 'prompt,response\na,b\nc,"open', "line 3: a double quote in this row is never closed"),
         ("a.csv", "prompt,response\n", "has no rows"),
         ("a.csv", "prompt,response\n,\n,b\n", "all 2 rows of"),
-        ("a.csv", "prompt\na\n", "one text column, 'prompt', and no target column"),
         ("a.csv", "prompt,fr,it\na,b,c\n", "does not indicate which column contains the target; its columns: prompt, fr, it"),
         ("a.csv", b"prompt,response\na,b\n\xe9,c\n", "line 3: the text is not UTF-8 (byte 0xe9)"),
         ("a.tsv", "prompt\tresponse\na\tb\tc\n", "has 3 cells, but the first line has 2; replace tabs inside a text"),
@@ -184,10 +151,8 @@ def test_files_of_pairs(tmp_path: Path, name: str, content: str | bytes, words: 
     ("column", "words"),
     [
         (pa.array([1, 2]), "column 'text' contains int64, not text"),
-        (pa.array([None, None]), "column 'text' contains null, not text"),
         (pa.array([["a"], ["b"]]), "'text' is a list"),
         (pa.array([None, "", " "], pa.string()), "all 3 rows of"),
-        (pa.array([], pa.string()), "has no rows"),
         (pa.array([b"ok", b"\xff\xfe"]), "row 2: the text is not UTF-8 (byte 0xff)"),
     ],
 )
@@ -198,15 +163,13 @@ def test_parquet_of_texts(tmp_path: Path, column: pa.Array, words: str) -> None:
 @each(
     ("name", "content", "words"),
     [
-        ("a.txt", "\n \n", "has no rows"),
         ("a.txt", "\u4f60\n".encode() + "\u4f60\n".encode("gbk"), "line 2: the text is not UTF-8 (byte 0xc4)"),
         ("a.txt", b"PK\x03\x04", "a zip archive or an Excel file, not txt"),
         (
             "a.tar",
             b"a.txt".ljust(257, b"\0") + b"ustar",
-            "a tar archive, not a supported format; extract or convert it first",
+            "a tar archive, not a supported format; extract or convert it",
         ),
-        ("a.txt", bytes(600), "line 1: the text contains NUL bytes"),
         # A row that would fill the memory.
         ("a.txt", "a\n" + HUGE, "line 2"),
         ("a.csv", f"text,id\na,1\n{HUGE},2\n", "line 3"),
@@ -222,10 +185,7 @@ def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, conte
     assert len(content) < LONGEST_LINE or f"{LONGEST_LINE:,} or more characters" in message
 
 
-def test_what_is_no_file_is_not_waited_for_and_limits_that_no_row_meets(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe.txt"
-    os.mkfifo(pipe)
-    assert "not a regular file" in _of_text(pipe, "causal-lm")
+def test_columns_by_position_and_limits_that_no_row_meets(tmp_path: Path) -> None:
     short = _of_text(write(tmp_path / "b.tsv", "Hi!\tAh.\nx\n"), text_column=0, target_column=1)
     assert "line 2: the row has 1 of 2 columns" in short
     path = parquet(tmp_path / "a.parquet", prompt=["long enough", "x"], response=["y", "long enough"])

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.chats import messages_of
@@ -16,21 +14,15 @@ from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
 
-from tests.core.data.builders import config_of, write
+from tests.core.data.builders import MESSAGES, TURNS, config_of, rows_in, write
 from tests.each import each
 
-TURNS = [("system", "Be short."), ("user", "Hello"), ("assistant", "Hi.")]
-MESSAGES = [{"role": role, "content": content} for role, content in TURNS]
 SHAREGPT = [{"from": {"user": "human", "assistant": "gpt"}.get(role, role), "value": said} for role, said in TURNS]
 CALL = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
 FORMS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "messages": ({"messages": MESSAGES, "prompt": "Hello"}, MESSAGES),
     "sharegpt": ({"id": "abc_0", "conversations": SHAREGPT}, MESSAGES),
     "sharegpt with a system column": ({"system": "Be short.", "conversations": SHAREGPT[1:]}, MESSAGES),
-    "prompt and completion": (
-        {"prompt": MESSAGES[:2], "completion": MESSAGES[2:]},
-        MESSAGES,
-    ),
     "answers of a prompt are not learnt": (
         {"prompt": [*MESSAGES, MESSAGES[1]], "completion": MESSAGES[2:]},
         [*MESSAGES[:2], {**MESSAGES[2], "learn": False}, MESSAGES[1], MESSAGES[2]],
@@ -44,12 +36,8 @@ FORMS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         ],
     ),
     "an answer that looks like a list": (
-        {"instruction": "List them.", "input": "", "output": '[{"name": "fox"}]'},
+        {"instruction": "List them.", "context": "", "response": '[{"name": "fox"}]', "category": "qa"},
         [{"role": "user", "content": "List them."}, {"role": "assistant", "content": '[{"name": "fox"}]'}],
-    ),
-    "dolly": (
-        {"instruction": "Who?", "context": "", "response": "He.", "category": "qa"},
-        [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "He."}],
     ),
     "parts of a content": (
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]}, {"role": "assistant", "content": [{"type": "text", "text": "Hi."}]}]},
@@ -71,14 +59,6 @@ FORMS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
 }  # fmt: skip
 
 
-def written(folder: Path, name: str, form: str, rows: list[dict[str, Any]]) -> Path:
-    path = folder / f"{name.replace(' ', '-')}.{form}"
-    if form == "parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=3)
-        return path
-    return write(path, json.dumps(rows) if form == "json" else "\n".join(map(json.dumps, rows)))
-
-
 def found(path: Path, **data: Any) -> RunConfig:
     return detect_columns(config_of("causal-lm", {"name": str(path)}, validation_rows=0, **data))
 
@@ -88,7 +68,7 @@ def found(path: Path, **data: Any) -> RunConfig:
 def test_a_row_of_every_form_is_its_chat(tmp_path: Path, name: str, form: str) -> None:
     row, expected = FORMS[name]
     empty = {**row, **dict.fromkeys(("messages", "conversations", "completion", "output", "response"), None)}
-    path = written(tmp_path, name, form, [row, {key: empty[key] for key in row}, row, row, row])
+    path = rows_in(tmp_path / f"a.{form}", [row, {key: empty[key] for key in row}, row, row, row])
     config = found(path)
     assert config.data.sources[0].layout == "chat"
     memory = load_text_rows(config, tmp_path)
@@ -100,7 +80,7 @@ def test_a_row_of_every_form_is_its_chat(tmp_path: Path, name: str, form: str) -
 
 def test_tools_go_along_and_limits_count_what_is_said(tmp_path: Path) -> None:
     tools = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
-    path = written(tmp_path, "a", "jsonl", [{"messages": MESSAGES, "tools": tools}, {"messages": MESSAGES * 9}])
+    path = rows_in(tmp_path / "a.jsonl", [{"messages": MESSAGES, "tools": tools}, {"messages": MESSAGES * 9}])
     config = detect_columns(config_of("causal-lm", {"name": str(path)}, validation_rows=0, max_characters=40))
     assert [messages_of(chat) for chat in load_text_rows(config, tmp_path).texts] == [(MESSAGES, tools)]
 
@@ -118,7 +98,7 @@ def test_tools_go_along_and_limits_count_what_is_said(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_row_that_is_no_chat_is_named_with_its_line(tmp_path: Path, turns: list[Any], sentence: str) -> None:
-    path = written(tmp_path, "a", "jsonl", [{"messages": MESSAGES}, {"messages": turns}])
+    path = rows_in(tmp_path / "a.jsonl", [{"messages": MESSAGES}, {"messages": turns}])
     with pytest.raises(UsageError) as caught:
         summarize_data(found(path))
     (finding,) = caught.value.findings
@@ -126,7 +106,7 @@ def test_a_row_that_is_no_chat_is_named_with_its_line(tmp_path: Path, turns: lis
 
 
 def test_a_bare_pair_is_a_chat_only_where_there_is_a_template(tmp_path: Path) -> None:
-    path = written(tmp_path, "a", "jsonl", [{"question": "1+1?", "answer": "2", "n": 1}] * 3)
+    path = rows_in(tmp_path / "a.jsonl", [{"question": "1+1?", "answer": "2", "n": 1}] * 3)
     config = config_of("causal-lm", {"name": str(path)})
     plain, chat = (detect_columns(config, has_template=lambda there=there: there) for there in (False, True))
     assert plain.data.sources[0].layout is None and plain.data.sources[0].target_column == "answer"
@@ -136,13 +116,6 @@ def test_a_bare_pair_is_a_chat_only_where_there_is_a_template(tmp_path: Path) ->
     )
     named = config_of("causal-lm", {"name": str(path), "text_column": "question", "layout": "plain"})
     assert detect_columns(named, has_template=lambda: True) == named
-
-
-def test_a_chat_that_a_csv_file_holds_as_text(tmp_path: Path) -> None:
-    cell = json.dumps(MESSAGES).replace('"', '""')
-    config = found(write(tmp_path / "a.csv", f'id,messages\n1,"{cell}"\n2,"{cell}"\n'))
-    assert config.data.sources[0].layout == "chat" and config.data.sources[0].text_column == "messages"
-    assert [messages_of(chat) for chat in load_text_rows(config, tmp_path).texts] == [(MESSAGES, None)] * 2
 
 
 def csv_of(path: Path, *rows: tuple[str, ...]) -> Path:
@@ -158,7 +131,7 @@ def test_a_prompt_and_its_answer_are_turns_where_all_rows_are(tmp_path: Path, fo
     rows = [(ASKED, ANSWERED)] * 3
     path = csv_of(tmp_path / "a.csv", ("prompt", "completion"), *rows)
     if form == "parquet":
-        path = written(tmp_path, "a", form, [dict(zip(("prompt", "completion"), row, strict=True)) for row in rows])
+        path = rows_in(tmp_path / "a.parquet", [dict(zip(("prompt", "completion"), row, strict=True)) for row in rows])
     config = found(path)
     assert config.data.sources[0].json_turns and config.data.sources[0].layout == "chat"
     assert (
@@ -182,7 +155,10 @@ def test_cells_that_are_not_all_turns_are_text_and_that_is_said(tmp_path: Path) 
     )
 
 
-def test_turns_that_are_not_json_are_never_learnt_as_text(tmp_path: Path) -> None:
+def test_turns_in_cells_are_read_as_json_and_never_learnt_as_text(tmp_path: Path) -> None:
+    config = found(csv_of(tmp_path / "good.csv", ("id", "messages"), *[("1", json.dumps(MESSAGES))] * 2))
+    assert config.data.sources[0].layout == "chat" and config.data.sources[0].text_column == "messages"
+    assert [messages_of(chat) for chat in load_text_rows(config, tmp_path).texts] == [(MESSAGES, None)] * 2
     path = csv_of(tmp_path / "a.csv", ("messages",), (str(MESSAGES),), (json.dumps(MESSAGES),))
     with pytest.raises(
         UsageError, match=r"line 2 contains a list that is not valid JSON .*; write it with json\.dumps"
@@ -191,7 +167,7 @@ def test_turns_that_are_not_json_are_never_learnt_as_text(tmp_path: Path) -> Non
 
 
 def test_a_run_has_chats_or_other_rows(tmp_path: Path) -> None:
-    chats, plain = written(tmp_path, "a", "jsonl", [{"messages": MESSAGES}]), write(tmp_path / "b.txt", "Hello.\n")
+    chats, plain = rows_in(tmp_path / "a.jsonl", [{"messages": MESSAGES}]), write(tmp_path / "b.txt", "Hello.\n")
     config = detect_columns(config_of("causal-lm", {"name": str(chats)}, {"name": str(plain)}))
     with pytest.raises(UsageError) as caught:
         summarize_data(config)

@@ -1,4 +1,4 @@
-"""The same rows come out of every format; what a parquet file holds in memory while it is read."""
+"""Labels in every form that files hold them in, quotes, folders of parts, and parquet files in memory."""
 
 from __future__ import annotations
 
@@ -8,36 +8,86 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from trainwiz.core.config import RunConfig
 from trainwiz.core.data import parquet as parquet_module
+from trainwiz.core.data.detect import detect_columns
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.parquet import ParquetReader
+from trainwiz.core.data.summary import summarize_data
+from trainwiz.core.data.texts import load_text_rows
+from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import PROTEINS, fasta_text, parquet, summary_of, write
+from tests.each import each
+
+BERT = {"model_type": "bert"}
+LISTS = {
+    "rows.jsonl": '{"tokens": ["New", "York", "is"], "ner_tags": ["B-LOC", "I-LOC", "O"]}\n' * 4,
+    "quoted.csv": "tokens,ner_tags\n" + "\"['New', 'York', 'is']\",\"['B-LOC', 'I-LOC', 'O']\"\n" * 4,
+    "blanks.csv": "tokens,tags\n" + "New York is,B-LOC I-LOC O\n" * 4,
+    "rows.conll": "-DOCSTART- -X- O\n\n" + "New NNP B-LOC\nYork NNP I-LOC\nis VBZ O\n\n" * 4,
+    "tabs.bio": "New\tB-LOC\nYork\tI-LOC\nis\tO\n\n" * 3 + "New\tB-LOC\nYork\tI-LOC\nis\tO",
+}
+
+
+def config_of(path: Path, task: str) -> RunConfig:
+    values = {"task": task, "model.architecture": BERT, "data.sources.0.name": str(path), "data.validation_rows": 0}
+    return detect_columns(RunConfig().with_values(values, "you"))
+
+
+@each("name", list(LISTS))
+def test_words_and_tags_in_every_form(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(LISTS[name])
+    config = config_of(tmp_path / name, "token-classification")
+    rows = load_text_rows(config, tmp_path)
+    assert rows.targets is not None and len(rows.texts) == 4
+    assert json.loads(rows.texts[3]) == ["New", "York", "is"]
+    assert json.loads(rows.targets[3]) == ["B-LOC", "I-LOC", "O"]
+    labels = summarize_data(config, tmp_path).labels
+    assert labels is not None and dict(labels.train) == {"B-LOC": 4, "I-LOC": 4, "O": 4} and labels.exact
+
+
+@each(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "tokens,tags\na b,O\n", "line 2: the row has 2 words and 1 tags"),
+        ("a.csv", 'tokens,tags\n"[1, {}]",O\n', "is not a list of words or tags"),
+        ("a.conll", "one O\n\nalone\n", "line 3: the line has one word and no tag"),
+    ],
+)
+def test_rows_whose_tags_do_not_fit(name: str, text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match=said):
+        load_text_rows(config_of(tmp_path / name, "token-classification"), tmp_path)
+
+
+def test_numbers_of_classes_have_the_names_that_datasets_keeps(tmp_path: Path) -> None:
+    named = {"_type": "ClassLabel", "names": ["bad", "good"]}
+    about = {"info": {"features": {"label": named, "tags": {"_type": "List", "feature": named}}}}
+    columns = {
+        "text": ["a", "b", "c"],
+        "label": [1, 0, -1],
+        "words": [["x"], ["y", "z"], ["w"]],
+        "tags": [[1], [0, 1], [0]],
+    }
+    table = pa.table(columns).replace_schema_metadata({b"huggingface": json.dumps(about).encode()})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    labels = summarize_data(config_of(tmp_path / "rows.parquet", "sequence-classification"), tmp_path).labels
+    # A row of -1 has no class.
+    assert labels is not None and dict(labels.train) == {"bad": 1, "good": 1}
+    tags = summarize_data(config_of(tmp_path / "rows.parquet", "token-classification"), tmp_path).labels
+    assert tags is not None and dict(tags.train) == {"bad": 2, "good": 2}
+
+
+@each("label", [3, True, "three"])
+def test_labels_that_are_numbers_in_json(label: object, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"note": "x", "label": label}) + "\n")
+    rows = load_text_rows(config_of(tmp_path / "rows.jsonl", "sequence-classification"), tmp_path)
+    assert rows.targets is not None and rows.targets[0] == (label if isinstance(label, str) else json.dumps(label))
+
 
 LENGTHS = tuple(len(protein) + 2 for protein in PROTEINS)
-
-
-def _files(folder: Path) -> dict[str, Path]:
-    ids = [f"p{i}" for i in range(len(PROTEINS))]
-    table = [f"{i},{s}" for i, s in zip(ids, PROTEINS, strict=True)]
-    rows = "\n".join(json.dumps({"id": i, "sequence": s}) for i, s in zip(ids, PROTEINS, strict=True))
-    return {
-        "parquet": parquet(folder / "a.parquet", id=ids, sequence=PROTEINS),
-        "fasta": write(folder / "a.fasta", fasta_text()),
-        "fasta.gz": write(folder / "a.fa.gz", fasta_text()),
-        "csv": write(folder / "a.csv", "\n".join(["id,sequence", *table])),
-        "csv with CRLF and a byte order mark": write(folder / "b.csv", "\ufeff" + "\r\n".join(["id,sequence", *table])),
-        "tsv": write(folder / "a.tsv", "\n".join(["id,sequence", *table]).replace(",", "\t")),
-        "jsonl": write(folder / "a.jsonl", rows),
-        "jsonl.gz": write(folder / "b.jsonl.gz", rows),
-        "txt": write(folder / "a.txt", "\n".join(PROTEINS) + "\n\n"),
-    }
-
-
-def test_every_format_gives_the_same_rows(tmp_path: Path) -> None:
-    for kind, path in _files(tmp_path).items():
-        summary = summary_of(path)
-        assert (summary.rows, summary.rows_exact, summary.lengths) == (len(PROTEINS), True, LENGTHS), kind
 
 
 def test_a_folder_of_parts_is_one_source_and_its_readme_is_left_aside(tmp_path: Path) -> None:
@@ -47,12 +97,6 @@ def test_a_folder_of_parts_is_one_source_and_its_readme_is_left_aside(tmp_path: 
     parquet(folder / "sub" / "2.parquet", sequence=PROTEINS[1:])
     write(folder / "README.txt", "not a protein 123\n")
     assert summary_of(folder).lengths == LENGTHS
-
-
-def test_columns_by_position_in_a_file_without_header(tmp_path: Path) -> None:
-    path = write(tmp_path / "pairs.tsv", "Hi there.\tMKT\nBye now!\tGAVL\n")
-    assert summary_of(path, text_column=1).lengths == (5, 6)
-    assert summary_of(write(tmp_path / "named.tsv", "note\tprotein\nx\tMKT\n"), text_column=1).lengths == (5,)
 
 
 def test_quotes_in_a_tsv_are_letters_and_in_a_csv_they_join_lines(tmp_path: Path) -> None:

@@ -7,10 +7,8 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -54,12 +52,6 @@ def test_the_cache(tmp_path: Path) -> None:
     assert (newest.parent.name, named.parent.name) == ("new", "main")
 
 
-def test_offline_says_at_once_what_works() -> None:
-    with pytest.raises(UsageError, match=r"sample-proteins.*hf download") as caught:
-        hub_files(HubSplit("no/such-set", "train"), {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": "/nowhere"})
-    assert len(caught.value.findings) == 1
-
-
 def test_the_samples_that_are_named_are_those_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for name in ("no/such-set", "no-such-file.csv"):
@@ -67,40 +59,6 @@ def test_the_samples_that_are_named_are_those_of_the_task(monkeypatch: pytest.Mo
         with pytest.raises(UsageError, match="sample-pairs") as caught:
             summarize_data(config)
         assert "sample-proteins" not in str(caught.value)
-
-
-def test_a_hub_that_does_not_answer_costs_one_short_wait() -> None:
-    import socket
-
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        environment = {"HF_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}", "HF_HUB_CACHE": "/nowhere"}
-        # Without its limit of three seconds the question would wait until the test is ended from outside.
-        with pytest.raises(UsageError, match="is unreachable"):
-            hub_files(HubSplit("no/such-set", "train"), environment)
-        silent.setblocking(False)
-        silent.accept()[0].close()
-        with pytest.raises(BlockingIOError):
-            silent.accept()
-
-
-def test_an_answer_that_is_not_the_hubs_counts_as_offline(tmp_path: Path) -> None:
-    class Portal(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"<html>Please log in</html>")
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Portal) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        environment = {"HF_HUB_CACHE": str(tmp_path), "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}"}
-        with pytest.raises(UsageError, match="cache and the Hub is unreachable"):
-            hub_files(HubSplit("some/proteins", "train"), environment)
-        server.shutdown()
 
 
 LOAD = """
@@ -199,9 +157,8 @@ def test_two_processes_download_when_the_run_starts(hub: HubStandIn, tmp_path: P
     assert outputs == ["['你好', '再见'] ['Bye', 'Hello']"] * 2
     fetched = {line for line in hub.asked if line.startswith("GET /datasets")}
     assert all("zh-en/train" in line or "README" in line for line in fetched), "only the files of the split"
-    offline = environment | {"HF_HUB_OFFLINE": "1"}
-    again = subprocess.run(command, env=offline, capture_output=True, text=True, check=True, timeout=600)
-    assert again.stdout.strip() == outputs[0]
+    here = hub_files(HubSplit("some/pairs", subset="zh-en"), environment | {"HF_HUB_OFFLINE": "1"})
+    assert [path.name[:11] for path in here] == ["train-00000", "train-00001"]
 
 
 TURNS = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]
@@ -265,11 +222,7 @@ def test_where_the_hub_does_not_tell_the_plan_says_so_and_the_second_start_works
 
 
 PARTS = [f"zh-en/train-{n:05d}-of-00003.parquet" for n in range(3)]
-
-
 WMT = ["README.md", *PARTS, "zh-en/validation-00000-of-00001.parquet", "de-en/train-00000-of-00001.parquet"]
-
-
 WMT_CARD = card_of(
     "---\nlanguage: [zh, en]\nconfigs:\n"
     "- config_name: de-en\n  data_files:\n  - split: train\n    path: de-en/train-*\n"
@@ -299,22 +252,11 @@ def test_a_subset_that_is_not_there_names_the_nearest() -> None:
 
 @each(
     "data_files",
-    [
-        "data/a.jsonl",
-        ["data/a.jsonl"],
-        {"train": "data/a.jsonl"},
-        {"train": ["data/*.jsonl"], "test": "x"},
-        [{"split": "train", "path": ["./data/a.jsonl"]}],
-    ],
+    ["data/a.jsonl", {"train": ["data/*.jsonl"], "test": "x"}, [{"split": "train", "path": ["./data/a.jsonl"]}]],
 )
 def test_every_form_of_a_card(data_files: object) -> None:
     card = {"configs": [{"config_name": "default", "data_files": data_files}]}
     assert split_files("a/b", ["data/a.jsonl", "other.jsonl"], card, "train", None) == ("data/a.jsonl",)
-
-
-@each("card", [{"configs": 7}, {"configs": ["x", {"config_name": "y"}]}, {"configs": None}])
-def test_a_card_without_files_is_as_none(card: dict[str, object]) -> None:
-    assert split_files("a/b", ["data.jsonl", "notes.txt"], card, "train", None) == ("data.jsonl",)
     assert card_of("---\na: !!python/object/apply:os.getcwd []\n---\n") == {}, "a card never makes Python objects"
 
 

@@ -13,15 +13,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data import lengths as token_counts
 from trainwiz.core.data import rows as rows_module
-from trainwiz.core.data.blocks import sample_blocks
-from trainwiz.core.data.lengths import TokenCounter, split_rows
+from trainwiz.core.data.lengths import TokenCounter
 from trainwiz.core.data.proteins import SPECIAL_TOKENS
 from trainwiz.core.data.reader import spread
 from trainwiz.core.data.summary import SAMPLE_ROWS, TOKENIZED_ROWS, summarize_data
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import config_for, config_of, parquet, summary_of, write
-from tests.core.data.hub_stand_in import HubStandIn, hub_server
 from tests.each import each
 
 
@@ -32,20 +30,8 @@ def test_held_out_rows_are_not_counted_as_training_rows(tmp_path: Path) -> None:
         config.data.validation_rows = wanted
         summary = summarize_data(config)
         assert (summary.rows, summary.validation_rows) == (300 - held, held)
-
-
-def test_validation_sources_are_checked_and_counted(tmp_path: Path) -> None:
-    config = config_for(write(tmp_path / "a.txt", "MKT\n" * 9))
     config.data.validation_sources = config_for(write(tmp_path / "b.txt", "MKT\n" * 4)).data.sources
-    assert (summarize_data(config).rows, summarize_data(config).validation_rows) == (9, 4)
-
-
-def test_split_is_a_function_of_the_seed(tmp_path: Path) -> None:
-    train, held = split_rows(100, 10, 42)
-    again = split_rows(100, 10, 42)
-    assert (train.tolist(), held.tolist()) == (again[0].tolist(), again[1].tolist())
-    assert sorted([*train.tolist(), *held.tolist()]) == list(range(100))
-    assert split_rows(100, 10, 43)[1].tolist() != held.tolist()
+    assert (summarize_data(config).rows, summarize_data(config).validation_rows) == (300, 4)
 
 
 WORDS = ["[UNK]", "</s>", "one", "two", "three", "four"]
@@ -119,27 +105,7 @@ def test_joined_texts_count_as_full_sequences(tmp_path: Path) -> None:
     assert (summary.rows, summary.validation_rows, set(summary.lengths)) == (400, 100, {4})
 
 
-def test_data_to_download_is_a_warning_and_what_is_broken_is_an_error_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stand_in = HubStandIn(files={"some/texts": {"train.jsonl": b'{"text": "a"}\n' * 9}})
-    with hub_server(stand_in):
-        monkeypatch.delenv("HF_HUB_OFFLINE")
-        monkeypatch.setenv("HF_ENDPOINT", stand_in.endpoint)
-        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-        with pytest.raises(UsageError) as caught:
-            summarize_data(of_task("causal-lm", "some/texts"))
-        assert [(one.code, one.severity) for one in caught.value.findings] == [("data_to_download", "warning")]
-        config = of_task("causal-lm", "some/texts")
-        config.data.validation_sources = [config.data.sources[0].model_copy(update={"name": "gone.csv"})]
-        with pytest.raises(UsageError) as caught:
-            summarize_data(config)
-        assert [one.severity for one in caught.value.findings] == ["error", "warning"]
-
-
 ROWS = 60_000
-
-
 LETTERS = "".join(random.Random(5).choices("LAGVSERTIDPKQNFYMHWC", k=3200))
 
 
@@ -149,8 +115,6 @@ def lengths() -> list[int]:
 
 
 LENGTHS = lengths()
-
-
 MEAN = sum(LENGTHS) / ROWS + SPECIAL_TOKENS
 
 
@@ -164,20 +128,19 @@ def as_fasta(sequence: str) -> str:
 
 TEXTS: dict[str, Callable[[str], str]] = {
     "jsonl": lambda one: json.dumps({"id": 7, "sequence": one}) + "\n",
-    "txt": lambda one: one + "\r\n",
-    "tsv": lambda one: f"7\t{one}\n",
-    "csv": lambda one: f"7,{one}\n",
+    "csv": lambda one: f"7,{one}\r\n",
     "fasta": lambda one: f">p7 a protein\n{as_fasta(one)}",
 }
-
-
-HEADS = {"tsv": "id\tsequence\n", "csv": "id,sequence\n"}
 
 
 @each("kind", TEXTS)
 def test_a_sorted_text_file(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"rows.{kind}"
-    path.write_text(HEADS.get(kind, "") + "".join(map(TEXTS[kind], sequences())), encoding="utf-8", newline="")
+    path.write_text(
+        ("id,sequence\n" if kind == "csv" else "") + "".join(map(TEXTS[kind], sequences())),
+        encoding="utf-8",
+        newline="",
+    )
     found = summary_of(path)
     assert not found.rows_exact
     assert found.rows == pytest.approx(ROWS, rel=0.03)
@@ -201,21 +164,6 @@ def test_a_sorted_parquet_file(tmp_path: Path, group: int) -> None:
     assert sum(found.lengths) / len(found.lengths) == pytest.approx(MEAN, rel=0.1)
 
 
-def test_blocks_hold_whole_lines_and_say_where(tmp_path: Path) -> None:
-    path = tmp_path / "rows.txt"
-    lines = [f"{'é' * (number % 50)} {number}" for number in range(200_000)]
-    path.write_bytes("\n".join(lines).encode())
-    raw, known, before = path.read_bytes(), set(lines), 0
-    for block in sample_blocks(path, 5_000):
-        assert block.start > before
-        before = block.start
-        for position, line in block.lines():
-            assert line.rstrip("\n") in known
-            assert raw.startswith(line.encode(), position - 1)
-            assert position == 1 or raw[position - 2 : position - 1] == b"\n"
-    assert block.share < 1
-
-
 def test_quoted_cells_with_line_ends_are_read_in_order(tmp_path: Path) -> None:
     """No line of such a file tells where a row begins: the sample is its start, and no row is torn."""
     path = tmp_path / "rows.csv"
@@ -226,10 +174,10 @@ def test_quoted_cells_with_line_ends_are_read_in_order(tmp_path: Path) -> None:
 
 def test_a_record_longer_than_a_block(tmp_path: Path) -> None:
     path = tmp_path / "rows.fasta"
-    path.write_text("".join(f">p{n}\n{as_fasta(LETTERS * 100)}" for n in range(40)), encoding="utf-8")
+    path.write_text("".join(f">p{n}\n{as_fasta(LETTERS * 100)}" for n in range(20)), encoding="utf-8")
     found = summary_of(path)
     assert set(found.lengths) == {320_000 + SPECIAL_TOKENS}
-    assert found.rows == pytest.approx(40, rel=0.5)
+    assert found.rows == pytest.approx(20, rel=0.5)
 
 
 @each("kind", ["parquet", "txt"])

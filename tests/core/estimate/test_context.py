@@ -44,18 +44,13 @@ def test_a_stated_context_moves_what_nvidia_smi_shows_and_narrows_the_interval()
     more, surer = 1343 * MIB - CONTEXT_BYTES, CONTEXT_SPREAD_BYTES - KNOWN_CONTEXT_SPREAD_BYTES
     assert surer > 0
     assert stated.allocated_bytes == usual.allocated_bytes
+    assert estimate_memory(replace(STATED, device="cpu")) == estimate_memory(replace(WORK, device="cpu"))
     assert stated.device_used_bytes == usual.device_used_bytes + more
     assert stated.low_bytes == usual.low_bytes + more + surer
     assert stated.high_bytes == usual.high_bytes + more - surer
     assert stated.needed_bytes == usual.needed_bytes + more
     assert stated.breakdown["context"] == 1343 * MIB
     assert stated.basis == "formulas; CUDA context as stated"
-
-
-@each("device", ["cpu", "mps"])
-def test_it_is_of_cuda_alone(device: str) -> None:
-    without = replace(STATED, device=device, context_bytes=None, context_source="")
-    assert estimate_memory(replace(STATED, device=device)) == estimate_memory(without)
 
 
 def test_what_another_run_measured_on_the_card_is_taken() -> None:
@@ -85,14 +80,6 @@ def test_a_plan_follows_the_setting() -> None:
     request = build_config(None, {"planning.context_bytes": "700MiB"})
     again = RunConfig.model_validate(request.model_dump(mode="python"))
     assert again.planning.context_bytes == request.planning.context_bytes == 700 * MIB
-
-
-@each("value", ["lots", "0", "90G", "[1]", "nan"])
-def test_a_bad_size_is_refused_in_one_sentence(value: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        build_config(None, {"planning.context_bytes": value})
-    (found,) = caught.value.findings
-    assert found.message.startswith("planning.context_bytes: invalid value ")
-    assert found.message.endswith(
-        "must be a size from 16M to 16G, such as 500M: the GPU memory that nvidia-smi shows for an idle CUDA process."
-    )
+    for value in ("lots", "0", "90G", "[1]", "nan"):
+        with pytest.raises(UsageError, match="must be a size from 16M to 16G, such as 500M"):
+            build_config(None, {"planning.context_bytes": value})

@@ -11,14 +11,14 @@ import statistics
 from typing import Any
 
 import pytest
-from trainwiz.core.estimate.architecture import Architecture, lora_parameters
+from trainwiz.core.estimate.architecture import Architecture
 from trainwiz.core.estimate.decoders import FAMILIES
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import APPROXIMATE_SPREAD, estimate_evaluation, estimate_memory
 from trainwiz.core.estimate.peak import evaluation_peak, peak_of
 
 from tests.each import each
-from tools.benchmarks.family_traces import FILE, attention_projections, workload
+from tools.benchmarks.family_traces import FILE, workload
 
 EXACT: dict[str, tuple[str, ...]] = {
     "causal-lm": (
@@ -92,6 +92,36 @@ def test_parameters_are_exact(task: str, family: str) -> None:
     assert not architecture.approximate or family in ("mpnet", "modernbert", "gpt_oss")
 
 
+ESM = {"model_type": "esm", "vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32, "max_position_embeddings": 1026}
+SMALL = {"hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 200}
+CONFIGS: tuple[dict[str, Any], ...] = (
+    ESM | SMALL | {"position_embedding_type": "rotary", "token_dropout": True},
+    ESM | SMALL | {"position_embedding_type": "absolute", "emb_layer_norm_before": True},
+    {
+        "model_type": "t5", "d_model": 96, "num_layers": 2, "num_decoder_layers": 3, "feed_forward_proj": "gated-gelu",
+        "tie_word_embeddings": False,
+    },
+    {
+        "model_type": "m2m_100", "d_model": 96, "vocab_size": 1000, "encoder_layers": 2, "decoder_layers": 3,
+        "encoder_attention_heads": 4, "decoder_attention_heads": 6, "encoder_ffn_dim": 200, "decoder_ffn_dim": 300,
+    },
+    {
+        "model_type": "llama", **SMALL, "num_key_value_heads": 2, "vocab_size": 1000, "attention_bias": True,
+        "mlp_bias": True, "tie_word_embeddings": True,
+    },
+)  # fmt: skip
+
+
+@each("config", CONFIGS)
+def test_parameters_of_unusual_configs_are_exact(config: dict[str, Any]) -> None:
+    import transformers
+
+    architecture = read(config)
+    assert (architecture.parameters, architecture.frozen_parameters) == counted(
+        built(transformers.AutoConfig.for_model(**config))
+    )
+
+
 @each("family", GUESSED)
 def test_other_families_are_read_by_common_keys(family: str) -> None:
     task, classes = ("masked-lm", ["ForMaskedLM"]) if family == "big_bird" else ("causal-lm", ["X"])
@@ -128,49 +158,6 @@ def test_adapters_can_sit_on_the_matrices_that_are_counted_and_on_no_others(mode
         assert sum(inputs * outputs for _, inputs, outputs in block.linears) == block.linear_parameters
 
 
-ESM = {"model_type": "esm", "vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32, "max_position_embeddings": 1026}
-SMALL = {"hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 200}
-CONFIGS = {
-    "esm2": ESM | SMALL | {"position_embedding_type": "rotary", "token_dropout": True},
-    "esm-absolute": ESM | SMALL | {"position_embedding_type": "absolute", "emb_layer_norm_before": True},
-    "gpt2": {"model_type": "gpt2", "n_embd": 96, "n_layer": 3, "n_head": 4, "vocab_size": 1000},
-    "t5-gated": {
-        "model_type": "t5", "d_model": 96, "num_layers": 2, "num_decoder_layers": 3, "feed_forward_proj": "gated-gelu",
-        "tie_word_embeddings": False,
-    },
-    "m2m_100": {
-        "model_type": "m2m_100", "d_model": 96, "vocab_size": 1000, "encoder_layers": 2, "decoder_layers": 3,
-        "encoder_attention_heads": 4, "decoder_attention_heads": 6, "encoder_ffn_dim": 200, "decoder_ffn_dim": 300,
-    },
-    "llama-biased-tied": {
-        "model_type": "llama", **SMALL, "num_key_value_heads": 2, "vocab_size": 1000, "attention_bias": True,
-        "mlp_bias": True, "tie_word_embeddings": True,
-    },
-}  # fmt: skip
-
-
-@each("name", CONFIGS)
-def test_counts_equal_the_real_model_and_peft(name: str) -> None:
-    import peft
-    import torch
-    import transformers
-
-    architecture = read(CONFIGS[name])
-    model = built(transformers.AutoConfig.for_model(**CONFIGS[name]))
-    assert (architecture.parameters, architecture.frozen_parameters) == counted(model)
-    linear = sum(
-        module.weight.numel()
-        for module in model.modules()
-        if isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
-    )
-    contact_head = sum(p.numel() for n, p in model.named_parameters() if n.endswith("regression.weight"))
-    assert architecture.linear_parameters == linear - contact_head
-    targets = attention_projections(architecture)
-    adapted = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules=list(targets)))
-    parameters, frozen = counted(adapted)
-    assert lora_parameters(architecture, 8, targets) == parameters - frozen
-
-
 QWEN: dict[str, Any] = {
     "model_type": "qwen", "architectures": ["QWenLMHeadModel"], "vocab_size": 151936, "kv_channels": 128,
     "tie_word_embeddings": False, "no_bias": True, "seq_length": 8192,
@@ -180,8 +167,6 @@ CHATGLM3: dict[str, Any] = {
     "ffn_hidden_size": 13696, "num_layers": 28, "num_attention_heads": 32, "kv_channels": 128, "seq_length": 8192,
     "multi_query_attention": True, "multi_query_group_num": 2, "add_qkv_bias": True, "tie_word_embeddings": False,
 }  # fmt: skip
-
-
 NO_SIZES: tuple[Any, ...] = (float("inf"), 10**300, float("nan"), [3])
 
 

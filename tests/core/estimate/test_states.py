@@ -231,8 +231,7 @@ def _probed(stage: int, offload: bool, steps: int, precision: str) -> dict[str, 
 
 
 LLAMA, _ = read_architecture(DOCUMENT["models"]["llama2_7b"]["config"])
-NLLB, _ = read_architecture(DOCUMENT["models"]["nllb600"]["config"])
-assert LLAMA is not None and NLLB is not None
+assert LLAMA is not None
 WORK = Workload(LLAMA, 2, 128, 128, precision="bf16", lora_rank=64, lora_targets=("q_proj", "v_proj"))
 TOKENS = 2 * 128
 

@@ -44,18 +44,8 @@ def trace(work: Workload, more: float = 1.0, tier: TraceTier = "full", reserved:
 
     evaluating = evaluation_peak(work)
     training = moments(peak_of(work).moments)
-    return TraceResult(
-        tier=tier,
-        training=training,
-        evaluation=moments(evaluating.moments) if evaluating else (),
-        reserved_bytes=int(reserved * max(one.bytes for one in training)) if tier == "full" else None,
-        parameters=1,
-        trainable_parameters=1,
-        flops=1.0,
-        moved_bytes=1.0,
-        kernels=1,
-        seconds=1.0,
-    )
+    held = int(reserved * max(one.bytes for one in training)) if tier == "full" else None
+    return TraceResult(tier, training, moments(evaluating.moments if evaluating else ()), held, 1, 1, 1.0, 1.0, 1, 1.0)
 
 
 def with_trace(work: Workload, found: TraceResult) -> Evidence:

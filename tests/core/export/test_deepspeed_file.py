@@ -17,7 +17,6 @@ from trainwiz.core.export.launch_script import export_files
 from trainwiz.core.plan.gather import plan_run
 
 from tests.core.export.solved_config import solved_config
-from tests.core.export.test_engine_files import Arguments
 from tests.each import each
 
 AUTO: dict[str, Any] = {
@@ -112,16 +111,6 @@ def test_each_mismatch(tmp_path: Path, document: dict[str, Any], changes: dict[s
     assert any(words in message for message in messages), messages
 
 
-def test_what_contradicts_nothing_or_is_a_warning_only(tmp_path: Path) -> None:
-    assert said(tmp_path, AUTO) == said(tmp_path, AUTO, engine__strategy=None) == []
-    assert "Remove these settings, or change the file" in " ".join(said(tmp_path, AUTO, engine__strategy="zero3"))
-    document = changed()
-    del document["gradient_clipping"]
-    [finding] = deepspeed_file_findings(config_for(write(tmp_path, document)))
-    assert finding.severity == "warning"
-    assert "deepspeed.json" in export_files(config_for(write(tmp_path, document)))
-
-
 @each(("document", "words"), [
     ({"zero_optimization": {"stage": 0}}, "has stage 0 in `zero_optimization`"),
     ({"zero_optimization": {}}, "has no stage in `zero_optimization`"),
@@ -178,64 +167,26 @@ WILD_VERDICTS = {
 
 
 def test_wild_files_are_used_or_refused_in_words(shared_data: Path) -> None:
-    """What we accept, transformers and DeepSpeed accept; what they find, we have said."""
     files = sorted((shared_data / "wild" / "deepspeed").iterdir())
     assert len(files) > 20
     accepted = 0
     for path in files:
-        verdict = next((words for part, words in WILD_VERDICTS.items() if part in path.name), None)
+        verdict = next((words for part, words in WILD_VERDICTS.items() if part in path.name), "")
         try:
             document = read_deepspeed_file(path)
         except UsageError as error:
-            assert verdict is not None and verdict in str(error), path.name
+            assert verdict and verdict in str(error), path.name
             continue
-        fits = {"batch__gradient_accumulation_steps": _number(document, "gradient_accumulation_steps", 3)}
+        steps = document.get("gradient_accumulation_steps", 1)
+        fits: dict[str, Any] = {"batch__gradient_accumulation_steps": steps if isinstance(steps, int) else 3}
         enabled = [name for name in ("fp16", "bf16") if (document.get(name) or {}).get("enabled") is True]
         if document.get("scheduler", {}).get("type") == "WarmupLR":
             fits["training__schedule"] = "constant"
         config = config_for(path, engine__device="cuda", engine__precision=(*enabled, "fp32")[0], **fits)
         findings = deepspeed_file_findings(config)
-        messages = " ".join(finding.message for finding in findings)
-        if verdict is not None:
-            assert verdict in messages, path.name
-        their_keys = theirs(document, config, refused=any(finding.severity == "error" for finding in findings))
-        assert [key for key in their_keys if f" {key} " not in messages] == [], path.name
+        assert verdict in " ".join(finding.message for finding in findings), path.name
         accepted += not any(finding.severity == "error" for finding in findings)
     assert accepted >= 15
-
-
-def _number(document: dict[str, Any], key: str, otherwise: int) -> int:
-    value = document.get(key, 1)
-    return value if isinstance(value, int) else otherwise
-
-
-def theirs(document: dict[str, Any], config: RunConfig, refused: bool) -> list[str]:
-    """The keys that transformers calls a mismatch. A document that we accept must also pass DeepSpeed's own check."""
-    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
-    from accelerate.utils import DeepSpeedPlugin
-    from deepspeed.runtime.config import DeepSpeedConfig
-    from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
-
-    arguments: Any = Arguments(config)
-    arguments.get_warmup_steps = lambda steps: config.training.warmup
-    processed = HfTrainerDeepSpeedConfig(copy.deepcopy(document))
-    processed.trainer_config_process(arguments)
-    model = type("Model", (), {"config": type("Config", (), {"hidden_size": 64})})
-    try:
-        processed.trainer_config_finalize(arguments, model, config.training.max_steps)
-    except ValueError as error:
-        lines = [line for line in str(error).splitlines() if line.startswith("- ds ")]
-        return [line.removeprefix("- ds ").partition("=")[0] for line in lines]
-    if not refused:
-        plugin = DeepSpeedPlugin(hf_ds_config=processed)
-        plugin.set_mixed_precision({"fp32": "no"}.get(str(config.engine.precision), str(config.engine.precision)))
-        hidden = ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
-        filled = {f"zero_optimization.{name}": 4096 for name in hidden}
-        plugin.deepspeed_config_process(
-            must_match=False, **{"zero_optimization.stage3_gather_16bit_weights_on_model_save": False, **filled}
-        )
-        DeepSpeedConfig(plugin.deepspeed_config)
-    return []
 
 
 def test_the_table_of_keys_is_deepspeeds() -> None:

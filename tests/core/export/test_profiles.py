@@ -141,6 +141,8 @@ def launch_sh_says_why_each_variable_is_set(plan: Plan) -> None:
         assert lines[number - 1].startswith("# ") and len(lines[number - 1]) > 10, line
     for variable in launch_environment(config):
         assert any(variable in line for _, line in exported), variable
+    for name, text in export_files(config).items():
+        assert str(Path.cwd()) not in text and str(Path.home()) not in text, name
     assert set(config.engine.environment) <= set(launch_environment(config))
     gpus = launch_environment(config).get("CUDA_VISIBLE_DEVICES")
     if config.engine.device == "cuda":

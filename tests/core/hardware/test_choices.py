@@ -57,12 +57,6 @@ def test_attention_needs_capability_and_library(capability: str | None, librarie
     assert value == attention and reason
 
 
-def test_a_cpu_trains_in_fp32_with_sdpa() -> None:
-    machine = Machine(libraries=WITH_FLASH)
-    assert (choose_precision(machine)[0], choose_attention(machine)[0]) == ("fp32", "sdpa")
-    assert choose_tf32(machine) == (False, "TF32 needs an NVIDIA GPU; training is on the CPU")
-
-
 GIB = 1024**3
 
 

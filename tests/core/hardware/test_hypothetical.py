@@ -47,8 +47,6 @@ def test_every_card_can_be_planned_for() -> None:
         ({}, ["Specify the GPU to"]),
         ({"tflops": 71.0}, ["--gpu-memory", "--capability"]),
         ({"gpu": "T4", "num_gpus": -1, "ram_bytes": 0, "capability": "sm86"}, ["-1", "ram is 0", '"sm86"']),
-        ({"gpu": "T4", "num_gpus": 5000}, ["5000"]),
-        ({"gpu": "T4", "tflops": float("inf")}, ["tflops is inf"]),
         ({"gpu": "T4", "tflops": float("nan")}, ["tflops is nan"]),
     ],
 )

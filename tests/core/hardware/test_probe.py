@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -61,27 +63,20 @@ def test_without_a_card_to_use_there_is_a_reason(fake_nvml: FakeNvml, cards: int
     assert words in machine["unavailable"]["gpus"]
 
 
-def test_a_lost_card_leaves_the_others(fake_nvml: FakeNvml) -> None:
-    fake_nvml.write([FakeGpu(), FakeGpu(lost=True), FakeGpu(name="NVIDIA GeForce RTX 3080", memory_total=20 * GIB)])
+def test_a_lost_card_leaves_the_others_and_unsupported_fields_are_null(fake_nvml: FakeNvml) -> None:
+    other = FakeGpu(name="NVIDIA GeForce RTX 3080", memory_total=20 * GIB)
+    fake_nvml.write([FakeGpu(), FakeGpu(lost=True), other, FakeGpu(unsupported=["memory", "cc", "uuid"])])
     machine = probe(fake_nvml)
-    first, lost, last = machine["gpus"]
+    first, lost, last, poor = machine["gpus"]
     assert "lost" in lost["unavailable"]["gpu"]
     assert "lost" in machine["unavailable"]["gpus.1"]
     assert (lost["index"], lost["visible"], lost["memory_total_bytes"]) == (1, False, None)
     assert (first["memory_total_bytes"], last["memory_total_bytes"]) == (10 * GIB, 20 * GIB)
     assert last["catalogue_name"] == "RTX 3080 20GB"
-    assert first["links"] == ["GPU2: one PCIe host bridge"]
-    assert machine["description"].startswith("1 x RTX 3080 10GB + 1 x RTX 3080 20GB")
-
-
-def test_unsupported_fields_are_null_with_a_reason(fake_nvml: FakeNvml) -> None:
-    fake_nvml.write([FakeGpu(unsupported=["memory", "cc", "uuid"]), FakeGpu()])
-    poor, rich = probe(fake_nvml)["gpus"]
+    assert first["links"][0] == "GPU2: one PCIe host bridge"
     for name in ("memory_total_bytes", "memory_free_bytes", "compute_capability", "uuid"):
-        assert poor[name] is None
+        assert poor["visible"] and poor[name] is None
         assert poor["unavailable"][name] == "this GPU does not report it"
-    assert rich["compute_capability"] == "8.6"
-    assert poor["visible"]
 
 
 def test_a_gpu_that_shares_the_ram_has_what_there_is_of_it(fake_nvml: FakeNvml) -> None:
@@ -153,3 +148,41 @@ def test_a_driver_that_hangs_is_left_alone_after_a_while(monkeypatch: pytest.Mon
     assert time.monotonic() - began < 5
     assert asked == ["nvmlInit"]
     over.set()
+
+
+LOOK = """
+import importlib, json, sys
+from trainwiz.core.hardware.machine import find_libraries, torch_cuda_version
+answers = []
+for folder in sys.argv[1:]:
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    found = find_libraries().versions
+    answers.append([found["torch"], found["flash_attn"], *torch_cuda_version()])
+print(json.dumps(answers))
+assert not {"torch", "flash_attn"} & set(sys.modules)
+"""
+BUILDS = {
+    "__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n": ["13.0", None],
+    "__version__ = '2.1.0'\ncuda = '12.1'\nhip = None\n": ["12.1", None],
+    "__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n": [None, "torch 2.13.0+cpu is a CPU-only build"],
+    "__version__ = '2.9.0+rocm6.4'\ncuda: Optional[str] = None\nhip: Optional[str] = '6.4'\n": [
+        None,
+        "torch 2.9.0+rocm6.4 is built for AMD GPUs (ROCm 6.4)",
+    ],
+    "": [None, "torch unknown is a CPU-only build"],
+}
+"""Text of torch/version.py -> what is read from it."""
+
+
+def test_the_build_of_torch_is_read_from_its_text(tmp_path: Path) -> None:
+    folders = [tmp_path / str(number) for number in range(len(BUILDS))]
+    for folder, text in zip(folders, BUILDS, strict=True):
+        for name in ("torch", "flash_attn"):
+            (folder / name).mkdir(parents=True)
+            (folder / name / "__init__.py").write_text(f"raise SystemExit('{name} was imported')\n")
+        (folder / "torch/version.py").write_text(text)
+    done = subprocess.run([sys.executable, "-c", LOOK, *map(str, folders)], capture_output=True, text=True, check=True)
+    for (torch, flash, *build), expected in zip(json.loads(done.stdout), BUILDS.values(), strict=True):
+        assert build == expected and torch is not None
+        assert flash == "unknown", "importable, and no metadata says its version"

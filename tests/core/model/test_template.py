@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from trainwiz.core.model.export import go_template
 from trainwiz.core.training.chats import CHATML
-from trainwiz.core.training.template_parts import conversations, end_of_turn, put_together, render, template_parts
+from trainwiz.core.training.template_parts import conversations, end_of_turn, render, template_parts
 
 from tests.conftest import REPOSITORY
 from tests.core.training.test_chats import FAMILIES, tokenizer_with
@@ -56,14 +56,6 @@ def go() -> str:
 def known_of(template: str, folder: Path) -> tuple[Any, dict[str, Any]]:
     tokenizer = tokenizer_with(template, folder)
     return tokenizer, template_parts(tokenizer)
-
-
-def test_the_parts_give_what_the_tokenizer_renders_for_every_template(tmp_path: Path) -> None:
-    for name, template in TEMPLATES.items():
-        tokenizer, known = known_of(template, tmp_path)
-        assert known["problem"] is None and known["chats"] == 50, name
-        for chat in conversations(known["parts"]["system"] is not None):
-            assert (known["begin"] or "") + put_together(known["parts"], chat) == render(tokenizer, chat), name
 
 
 def test_go_gives_what_the_tokenizer_renders_for_every_template(tmp_path: Path) -> None:

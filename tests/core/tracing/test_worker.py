@@ -21,9 +21,8 @@ from tests.core.tracing import echo_tracer
 from tests.core.tracing.requests import request
 from tests.each import each
 
+Made = Callable[..., TraceWorker]
 NO_CACHE = TraceCache(Path(), most=0)
-
-
 WAIT_S = 400.0
 
 
@@ -83,7 +82,7 @@ def tracer_of(worker: TraceWorker) -> psutil.Process:
     return psutil.Process(worker._line._process.pid)
 
 
-def test_it_answers_and_says_how_it_is(made: Callable[..., TraceWorker]) -> None:
+def test_it_answers_and_says_how_it_is(made: Made) -> None:
     worker = made()
     worker.start()
     assert activations(worker.ask(request(micro_batch=7), "layers", WAIT_S)) == 7
@@ -108,9 +107,7 @@ def test_it_answers_and_says_how_it_is(made: Callable[..., TraceWorker]) -> None
     assert code(worker.ask(request(), "layers", WAIT_S)) == "worker_died"
 
 
-def test_two_traces_at_most_run_at_once_and_cancelled_ones_are_killed_and_not_answered(
-    made: Callable[..., TraceWorker],
-) -> None:
+def test_two_traces_at_most_run_at_once_and_cancelled_ones_are_killed_and_not_answered(made: Made) -> None:
     answers: list[TraceAnswer] = []
     worker = made()
     tiers: tuple[TraceTier, ...] = ("full", "full", "layers", "layers", "layers")
@@ -127,9 +124,7 @@ def test_two_traces_at_most_run_at_once_and_cancelled_ones_are_killed_and_not_an
     assert answers == []
 
 
-def test_what_the_line_never_heard_of_is_answered_at_the_end(
-    made: Callable[..., TraceWorker], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_line_never_heard_of_is_answered_at_the_end(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked between the last look of a line that closes and its end."""
     monkeypatch.setattr(line.TraceLine, "ask", lambda *_: None)
     answers: list[TraceAnswer] = []
@@ -140,9 +135,7 @@ def test_what_the_line_never_heard_of_is_answered_at_the_end(
     assert answers == [TraceProblem("worker_died", "the tracer was closed")]
 
 
-def test_a_tracer_that_is_killed_or_hangs_is_started_again(
-    made: Callable[..., TraceWorker], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracer_that_is_killed_or_hangs_is_started_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line, "PING_S", 0.1)
     worker = made()
     worker.ask(request("print"), "layers", WAIT_S)
@@ -166,9 +159,7 @@ def test_a_tracer_that_is_killed_or_hangs_is_started_again(
     assert activations(worker.ask(request(), "layers", WAIT_S)) == 1
 
 
-def test_a_tracer_that_always_dies_is_started_three_more_times(
-    made: Callable[..., TraceWorker], tmp_path: Path
-) -> None:
+def test_a_tracer_that_always_dies_is_started_three_more_times(made: Made, tmp_path: Path) -> None:
     log = tmp_path / "starts"
     worker = made([sys.executable, "-c", f"open({str(log)!r}, 'a').write('x'); raise SystemExit(3)"])
     answers = [worker.ask(request(), "layers", WAIT_S) for _ in range(7)]
@@ -181,19 +172,18 @@ def test_a_tracer_that_always_dies_is_started_three_more_times(
     "command",
     [
         says("[" * 50_000),
-        says('{"ready": true}', '{"what": 1}'),
         says('{"ready": true}', '{"answer": 1, "result": {"tier": "layers"}}'),
         says('{"ready": true}', '{"answer": 1, "problem": {"code": "odd", "message": "x"}}'),
         [sys.executable, "-c", "print('{\"ready\": true}'); print('x' * 9_000_000); input()"],
     ],
 )
-def test_rubbish_is_a_problem(made: Callable[..., TraceWorker], command: list[str]) -> None:
+def test_rubbish_is_a_problem(made: Made, command: list[str]) -> None:
     worker = made(command)
     assert code(worker.ask(request(), "layers", WAIT_S)) == "worker_died"
     assert worker.state == "dead"
 
 
-def test_a_tracer_without_torch_or_that_cannot_be_started_says_so(made: Callable[..., TraceWorker]) -> None:
+def test_a_tracer_without_torch_or_that_cannot_be_started_says_so(made: Made) -> None:
     worker = made(says('{"missing": "No module named \'torch\' \\u001b[31m"}', then="raise SystemExit(1)"))
     answer = worker.ask(request(), "layers", WAIT_S)
     assert answer == TraceProblem("worker_missing", "cannot trace on this machine: No module named 'torch' ")
@@ -202,9 +192,7 @@ def test_a_tracer_without_torch_or_that_cannot_be_started_says_so(made: Callable
         assert missing.state == "dead"
 
 
-def test_a_tracer_that_never_gets_ready_is_given_up(
-    made: Callable[..., TraceWorker], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracer_that_never_gets_ready_is_given_up(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = made([sys.executable, "-c", "import time; time.sleep(600)"])
     assert code(worker.ask(request(), "layers", 0.4)) == "timeout"
     assert worker.state == "starting"
@@ -212,7 +200,7 @@ def test_a_tracer_that_never_gets_ready_is_given_up(
     assert code(worker.ask(request(), "layers", WAIT_S)) == "worker_died"
 
 
-def test_answers_are_kept_and_then_need_no_tracer(made: Callable[..., TraceWorker], tmp_path: Path) -> None:
+def test_answers_are_kept_and_then_need_no_tracer(made: Made, tmp_path: Path) -> None:
     first = made(cache=TraceCache(tmp_path))
     made_then = first.ask(request(micro_batch=9), "layers", WAIT_S)
     second = made(["/no/such/interpreter"], cache=TraceCache(tmp_path))
@@ -220,7 +208,7 @@ def test_answers_are_kept_and_then_need_no_tracer(made: Callable[..., TraceWorke
     assert code(second.ask(request(micro_batch=9), "full", WAIT_S)) == "worker_missing"
 
 
-def test_close_answers_who_waits_and_leaves_no_process(made: Callable[..., TraceWorker]) -> None:
+def test_close_answers_who_waits_and_leaves_no_process(made: Made) -> None:
     worker = made()
     answers: list[TraceAnswer] = []
     asking = threading.Thread(target=lambda: answers.append(worker.ask(request("sleep 600"), "full", 600)))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from trainwiz.core.estimate.trace.replay import trace_full
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
+
+from tests.core.tracing.requests import REQUEST
 
 LLAMA = {
     "model_type": "llama", "vocab_size": 2000, "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 2,
@@ -34,16 +37,10 @@ M2M = {
     "scale_embedding": True, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0,
 }  # fmt: skip
 
-PLAIN: dict[str, Any] = {
-    "task": "causal-lm", "micro_batch": 4, "length": 128, "target_length": 0, "accumulation": 1, "precision": "bf16",
-    "half_weights": False, "attention": "sdpa", "checkpointing": False, "optimizer": "adamw_torch_fused",
-    "lora_rank": 0, "lora_targets": (), "lora_dropout": False, "loss_chunk": None, "label_smoothing": False,
-    "clipping": True, "eval_micro_batch": 0, "beams": 1, "generation_length": 0, "device": "cuda",
-}  # fmt: skip
-
 
 def request(config: dict[str, Any], **settings: Any) -> TraceRequest:
-    return TraceRequest(**{"model_config": json.dumps(config, sort_keys=True), **PLAIN, **settings})
+    usual: dict[str, Any] = {"micro_batch": 4, "length": 128, "precision": "bf16"}
+    return replace(REQUEST, model_config=json.dumps(config, sort_keys=True), **{**usual, **settings})
 
 
 @cache

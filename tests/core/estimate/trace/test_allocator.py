@@ -2,31 +2,16 @@
 
 import random
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from trainwiz.core.estimate.trace import replay as replays
 from trainwiz.core.estimate.trace.ledger import OPTIMIZER, Event, Ledger
-from trainwiz.core.estimate.trace.replay import MIB, CachingAllocator, orders_of, replay_of, segment_bytes
+from trainwiz.core.estimate.trace.replay import MIB, CachingAllocator, orders_of, replay_of
 from trainwiz.core.estimate.trace.step import trace_into
 from trainwiz.core.tracing.request import TraceRequest
 
 from tests.core.estimate.trace.requests import GPT2, LLAMA, request
 from tests.each import each
-
-
-@each(
-    ("size", "segment"),
-    [
-        (MIB, 2 * MIB),
-        (MIB + 512, 20 * MIB),
-        (10 * MIB - 512, 20 * MIB),
-        (11 * MIB, 12 * MIB),
-    ],
-)
-def test_the_segment_of_one_allocation(size: int, segment: int) -> None:
-    assert segment_bytes(size) == segment
-    assert CachingAllocator().replay([(1, size)]) == segment
 
 
 def replayed(*sizes: float) -> int:
@@ -44,6 +29,10 @@ def replayed(*sizes: float) -> int:
 @each(
     ("events", "reserved"),
     [
+        ([1], 2),
+        ([1 + 512 / MIB], 20),
+        ([10 - 512 / MIB], 20),
+        ([11], 12),
         # Small ones share a segment.
         ([0.5] * 5, 4),
         # What is freed is used again; of a large block a rest is kept only above one MiB.
@@ -156,10 +145,9 @@ def test_a_process_that_keeps_a_share_reserves_less_than_the_whole_and_more_than
     )
 
 
-@each("config", [LLAMA, {**GPT2, "n_layer": 6}])
-def test_blocks_that_grow_with_the_rows_are_told_from_those_that_do_not(config: dict[str, Any]) -> None:
+def test_blocks_that_grow_with_the_rows_are_told_from_those_that_do_not() -> None:
     """By a second trace on shorter rows: logits grow, gradients and copies of weights do not."""
-    asked = request(config, length=200, lengths=(40, 200), attention="eager")
+    asked = request({**GPT2, "n_layer": 4}, length=200, lengths=(40, 200), attention="eager")
     ledger = Ledger(512)
     trace_into(ledger, asked)
     powers = replays._powers(ledger, asked)

@@ -1,9 +1,10 @@
-"""Reading and writing JSON of others: no depth and no number breaks it."""
+"""JSON of others whatever its depth and numbers, lines for people, and moments in words."""
 
 from __future__ import annotations
 
 import json
 import math
+import time
 import unicodedata
 from pathlib import Path
 
@@ -12,11 +13,10 @@ from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.errors import UsageError
 from trainwiz.core.export.deepspeed import read_deepspeed_file
-from trainwiz.core.run.checkpoints import inspect_checkpoint
-from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
-from trainwiz.core.run.listing import list_runs
-from trainwiz.core.run.state import read_state
-from trainwiz.core.text import finite, is_text, json_line, parse_json
+from trainwiz.core.run.folder import read_json, write_json_atomic
+from trainwiz.core.text import finite, is_moment, is_text, json_line, moment_words, parse_json
+
+from tests.each import each
 
 DEEP = "[" * 100_000
 
@@ -54,17 +54,6 @@ def test_a_model_config_or_a_deepspeed_file_of_any_depth_is_one_finding(tmp_path
         read_deepspeed_file(tmp_path / "config.json")
 
 
-def test_files_of_a_run_of_any_depth_count_as_broken(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "one")
-    checkpoint = run.path / "checkpoint-3"
-    checkpoint.mkdir(parents=True)
-    for path in (run.run_yaml, run.state_json, run.metrics_jsonl, checkpoint / "trainer_state.json"):
-        path.write_text(DEEP, encoding="utf-8")
-    assert read_state(run).status == "lost"
-    assert [found.step for found in list_runs(tmp_path)] == [None]
-    assert inspect_checkpoint(checkpoint).problem == "trainer_state.json is incomplete"
-
-
 def test_what_json_cannot_hold_becomes_null() -> None:
     value = {"a": math.nan, 1: [math.inf, (-math.inf, 1.5)], "b": "NaN", "c": True}
     assert finite(value) == {"a": None, "1": [None, [None, 1.5]], "b": "NaN", "c": True}
@@ -78,3 +67,16 @@ def test_a_line_for_people_shows_letters_and_hides_what_a_terminal_would_obey() 
     assert json.loads(line)["text"] == texts
     assert line.isascii() is False and "中文 é" in line and "😀" in line and len(line.splitlines()) == 1
     assert not {character for character in line if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
+
+
+def test_a_moment_is_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    assert moment_words(1_795_269_731.0) == "2026-11-21 14:02"
+    assert moment_words(1_795_269_731.0, "%H:%M:%S") == "14:02:11"
+
+
+@each("time_s", [math.nan, math.inf, -math.inf, 1e300, -1e18])
+def test_a_time_that_no_calendar_has_is_said_to_be_unknown(time_s: float) -> None:
+    assert not is_moment(time_s)
+    assert moment_words(time_s) == "an unknown time"
