@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from trainwiz.core.importing import command_line
-from trainwiz.core.importing.names import FLAGS
 from trainwiz.core.importing.engines import engine_values
+from trainwiz.core.importing.names import FLAGS
 from trainwiz.core.importing.report import Imported
 
 from tests.core.importing.told import codes, unknown
