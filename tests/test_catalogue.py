@@ -59,12 +59,7 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/model/export.py", "{{ if not $last }}"): "Ollama's language of templates",
     ("core/export/training_arguments.py", "is not solved yet"): "a mistake of the caller, which people do not meet",
     ("core/telemetry/event_file.py", "a field ends"): "caught where the file is read, which has a sentence",
-    **{
-        (f"core/importing/{name}.py", conversion): "the name of a conversion, in a table"
-        for name in ("names", "values")
-        for conversion in ("by length", "weights in bf16")
-    },
-    ("core/importing/engine_names.py", "XLA DEEPSPEED"): "accelerate's own names",
+    ("core/importing/names.py", "XLA DEEPSPEED"): "accelerate's own names",
     ("core/diagnosis/scan.py", "Traceback"): "a pattern of the log",
     ("core/telemetry/log.py", "died with"): "a pattern of the log",
     ("core/telemetry/log.py", "Traceback"): "a pattern of the log",

@@ -9,15 +9,156 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from trainwiz.core.config.values import OWN, PREFIXES, SECRET, check_variable_name, check_variable_value
-from trainwiz.core.importing import engine_names as table
-from trainwiz.core.importing.engines import key_of_option, of_today, place_setting, setup_of
-from trainwiz.core.importing.names import NAMES_A_FILE, for_each
-from trainwiz.core.importing.report import Became, Imported, Setting, refusal
-from trainwiz.core.importing.shell import ASSIGNED, Command, Script, Word
+from trainwiz.core.importing import names as table
+from trainwiz.core.importing.engines import place_launcher
+from trainwiz.core.importing.names import NAMES_A_FILE
+from trainwiz.core.importing.report import Became, Imported, Reference, Setting, refusal
 from trainwiz.core.importing.trainer import fill, is_known, looks_like_arguments
 from trainwiz.core.importing.values import Unresolved, count_of, gpu_list
 from trainwiz.core.language import mark
 from trainwiz.core.text import plain_text
+
+_SUBSHELL = r"\$\((?>[^()]|\((?>[^()]|\([^()]*\))*+\))*+\)|`[^`]*`|\$[0-9@*\#?!-]"
+_VARIABLE = r"\$[A-Za-z_]\w*|\$\{[^{}]*\}"
+PIECE = re.compile(
+    rf"""(?P<joined>\\\n)|(?P<comment>(?<![^\s;&|(])\#[^\n]*)|(?P<variable>{_VARIABLE})
+  | (?P<opaque>{_SUBSHELL}|<[A-Za-z_][\w./-]*(?:\ [\w./-]+)*>|\{{(?=[^{{}}\s]*+\}})[^{{}}\s]*(?:,|\.\.)[^{{}}\s]*\}})
+  | (?P<redirect>(?:(?<!\S)\d+|&)?(?:>>|>&|<&|>|<)[ \t]*&?[^\s<>;|&()]*)
+  | "(?P<double>(?:{_SUBSHELL}|[^"\\]|\\.)*+)(?P<ends>"?)|'(?P<single>[^']*)(?P<closes>'?)|\\(?P<escaped>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+"""All of a script that is more than plain words, spaces and ends of commands."""
+IN_DOUBLE = re.compile(rf'(?P<joined>\\\n)|(?P<variable>{_VARIABLE})|(?P<opaque>{_SUBSHELL})|\\(?P<escaped>[$`"\\])')
+FILLED = re.compile(r"(?P<sign>[$\ue002])(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[^{}]*)\})")
+BRACED = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::?[-=](?P<default>[^$`]*))?")
+ASSIGNED = re.compile(r"(?P<name>\+{0,2}[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
+"""Hydra's way: learning_rate=1e-4."""
+WORD = re.compile(r"[^ \t\n\ue000;|()&]+|[;|()&\n]")
+CUT_OFF_LINE = re.compile(r"\\\s*\Z")
+OPENS, CLOSES = frozenset({"if", "for", "while", "until", "case"}), frozenset({"fi", "done", "esac"})
+KEYWORDS = OPENS | CLOSES | {"then", "else", "elif", "do", "{", "}", "!", "in", "function", "$", "%", "#"}
+SETTERS = frozenset({"export", "declare", "local", "readonly", "typeset", "set", "setenv"})
+MOST_PUT_IN = 200_000
+"""Characters of all that variables bring: a few lines of A="$A$A" would fill the memory."""
+
+# Private-use characters for: a continued line, an unknown value, a variable in quotes, an opening quote, a line continued
+# inside a quote; then what a quote protects, and the inside of $(nproc --all), which must not be split into words.
+JOINED, NOT_KNOWN, IN_QUOTES, QUOTE, JOINED_IN_QUOTES = "\ue000\ue001\ue002\ue003\ue004"
+SPECIAL = " \t\n;|()&$<>#"
+PROTECTED = {ord(letter): 0xE100 + ord(letter) for letter in SPECIAL}
+OPAQUE = {ord(letter): 0xE200 + ord(letter) for letter in SPECIAL}
+UNPROTECTED = {hidden: letter for letter, hidden in PROTECTED.items()} | {ord(QUOTE): None, ord(JOINED_IN_QUOTES): None}
+PLAIN = UNPROTECTED | {hidden: letter for letter, hidden in OPAQUE.items()} | {
+    ord(JOINED): None, ord(NOT_KNOWN): None, ord(IN_QUOTES): "$"
+}  # fmt: skip
+LINE_ENDS = re.compile(f"[\n{JOINED}{JOINED_IN_QUOTES}{chr(0xE10A)}{chr(0xE20A)}]")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word; where `known` is False, `text` holds pieces as they are written."""
+
+    text: str
+    line: int
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: its words, and the environment that the script gives it."""
+
+    words: list[Word]
+    environment: Mapping[str, Word] = field(default_factory=dict)
+
+
+class Script:
+    """The commands of a text in their order; `cut_off` is the line of a quote that nothing closes, or of a backslash
+    at the end."""
+
+    def __init__(self, text: str, line: int = 1, given: Mapping[str, str] | None = None) -> None:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        whole = CUT_OFF_LINE.sub("", text)
+        self.cut_off = line + whole.count("\n") if whole != text else None
+        self.commands: list[Command] = []
+        self.values: dict[str, str] = dict(given or {})
+        self.exported: dict[str, Word] = {}
+        self.depth = self.put_in = at = 0
+        self.line = line
+        flat = PIECE.sub(self._flat, whole)
+        words: list[tuple[str, int]] = []
+        for found in WORD.finditer(flat):
+            line, at = line + len(LINE_ENDS.findall(flat, at, found.start())), found.start()
+            if found[0] in SPECIAL:
+                self._end_command(words)
+                words = []
+            else:
+                words += [(word, line) for word in self._filled(found[0])]
+        self._end_command(words)
+
+    def _flat(self, found: re.Match[str]) -> str:
+        """A piece such that only its ends are still spaces and ends of commands."""
+        kind, text = found.lastgroup or "", found[0]
+        if kind in ("ends", "closes") and not found[kind]:
+            self.cut_off = self.line + found.string.count("\n", 0, found.start())
+        if kind == "ends":
+            return QUOTE + IN_DOUBLE.sub(self._in_double, found["double"]).translate(PROTECTED)
+        if kind == "closes":
+            return QUOTE + found["single"].translate(PROTECTED)
+        flat = {"joined": JOINED, "comment": "", "redirect": " ", "variable": text.replace(" ", chr(0xE120))}
+        return flat[kind] if kind in flat else self._in_double(found).translate(PROTECTED)
+
+    @staticmethod
+    def _in_double(found: re.Match[str]) -> str:
+        kind, text = found.lastgroup, found[0]
+        if kind == "opaque":
+            return NOT_KNOWN + text.translate(OPAQUE)
+        return (
+            JOINED_IN_QUOTES if kind == "joined" else IN_QUOTES + text[1:] if kind == "variable" else found["escaped"]
+        )
+
+    def _filled(self, text: str) -> list[str]:
+        """The words that one becomes with the values of its variables, which outside of quotes are split."""
+        filled = FILLED.sub(self._value, text)
+        return [filled] if filled == text or ASSIGNED.match(text) else filled.split()
+
+    def _value(self, found: re.Match[str]) -> str:
+        braced = BRACED.fullmatch(found["name"] or found["braced"].translate(UNPROTECTED))
+        value = None if braced is None else self.values.get(braced["name"], braced["default"])
+        self.put_in += len(value or "")
+        if value is None or self.put_in > MOST_PUT_IN:
+            return NOT_KNOWN + found[0].translate(OPAQUE)
+        return value if found["sign"] == "$" else value.translate(PROTECTED)
+
+    def _end_command(self, words: list[tuple[str, int]]) -> None:
+        while words and words[0][0] in KEYWORDS:
+            keyword = words[0][0]
+            self.depth += (keyword in OPENS) - (keyword in CLOSES)
+            words = [] if keyword in ("for", "case", "function") else words[1:]
+        prefix: dict[str, Word] = {}
+        while words and (found := ASSIGNED.fullmatch(words[0][0])):
+            prefix[found["name"]] = self._assign(found, words[0][1], keep=len(words) == 1)
+            words = words[1:]
+        if words and words[0][0] in SETTERS:
+            for text, at in words[1:]:
+                if (found := ASSIGNED.fullmatch(text)) is not None:
+                    self.exported[found["name"]] = self._assign(found, at, keep=True)
+                elif text in self.values:
+                    self.exported[text] = _word(self.values[text], at)
+        elif words:
+            self.commands.append(Command([_word(text, at) for text, at in words], {**self.exported, **prefix}))
+
+    def _assign(self, found: re.Match[str], line: int, keep: bool) -> Word:
+        name, value = found["name"], found["value"].translate(UNPROTECTED)
+        if keep:
+            # Which branch is taken, only a run would tell.
+            differs = self.depth > 0 and self.values.get(name, value) != value
+            self.values[name] = f"{NOT_KNOWN}${name}" if differs else value
+        return _word(value, line)
+
+
+def _word(text: str, line: int) -> Word:
+    return Word(text.translate(PLAIN), line, NOT_KNOWN not in text)
+
 
 # Which command starts a training: the launcher behind env, nohup, srun and the like, with its options.
 
@@ -27,10 +168,8 @@ LAUNCHERS: Mapping[str, str] = {
     **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torchrun"),
     **dict.fromkeys(("deepspeed", "deepspeed.launcher.runner"), "deepspeed"),
 }
-"""Programs and modules."""
 STARTS_SEVERAL = frozenset({"mpirun", "mpiexec", "horovodrun", "srun"})
 DEEPEST = 4
-"""Commands within quotes within commands."""
 TRAINS = ("train", "finetune", "fine_tune", "finetuning", "run_", "sft", "dpo", "tune", "lora")
 """Pieces of the names that people give to scripts that train."""
 
@@ -48,8 +187,6 @@ class Launch:
     environment: dict[str, Word] = field(default_factory=dict)
     starter: str = ""
     """The program in front of it that starts processes of its own (srun, mpirun)."""
-    old_name: str = ""
-    """How the launcher is written, where it has another name today."""
 
     def script_name(self) -> str:
         if self.script is None:
@@ -108,8 +245,7 @@ def _launch(words: Sequence[Word]) -> Launch | None:
         return Launch("framework", line, Word(name, line), rest[1:], is_module=True)
     if name not in LAUNCHERS or not rest or (name == "accelerate" and first != "launch"):
         return None
-    launch = Launch(LAUNCHERS[name], line, old_name=name if name == "torch.distributed.launch" else "")
-    return _cut(launch, rest[1:] if name == "accelerate" else rest)
+    return _cut(Launch(LAUNCHERS[name], line), rest[1:] if name == "accelerate" else rest)
 
 
 def chosen(launches: Sequence[Launch]) -> Launch:
@@ -136,17 +272,13 @@ def _cut(launch: Launch, words: list[Word]) -> Launch:
         longer = [option for option in table.PER_NODE | table.NODES if option.startswith(name)]
         name = longer[0] if len(longer) == 1 else table.SHORT.get(name, name)
         value = Word(inline, word.line, word.known) if equals else None
-        if value is None and words and name not in table.FLAGS and not _is_next(words[0]):
-            value, words = words[0], words[1:]
+        if value is None and words and name not in table.FLAGS and not words[0].text.startswith("-"):
+            # A script is no value.
+            value, words = (None, words) if words[0].text.endswith(".py") else (words[0], words[1:])
         launch.is_module |= name == "module"
         given: Any = True if value is None else value.text if value.known else Unresolved(value.text)
         launch.options.append(Setting(name, given, word.line))
     return launch
-
-
-def _is_next(word: Word) -> bool:
-    """Not the value of an option: the next one, or the script."""
-    return word.text.startswith("-") or word.text.endswith(".py")
 
 
 def _stands_for_options(word: Word, behind: Sequence[Word]) -> bool:
@@ -173,7 +305,6 @@ SURELY_THE_TRAINERS = 4
 NUMBER = re.compile(r"-(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 SETTINGS_FILE = re.compile(r".*\.(?:ya?ml|json)", re.IGNORECASE)
 FILE_OPTIONS = frozenset(["config", "config_file", "config_path", "cfg", "c", "args_file", "recipe", "training_config"])
-"""Options that name a file of arguments."""
 LOOSE = re.compile(r"\$[@*]|\$\{?\w*(?:ARGS|OPTS|OPTIONS)\w*(?:\[@\])?\}?")
 """All further arguments in a variable: "$@", $EXTRA_ARGS."""
 
@@ -203,9 +334,7 @@ def read(text: str, file: str) -> Imported:
         raise refusal("not_importable.no_script", file, launch.line, program=launch.program)
     imported = Imported("launch_command", file)
     imported.setup["launcher"] = "torchrun" if launch.program == "framework" else launch.program
-    if launch.old_name:
-        imported.rename(f"python -m {launch.old_name}", "torchrun", launch.line)
-    _place_launcher(imported, launch)
+    place_launcher(imported, launch.program, [*launch.options, *_of_llama_factory(launch)])
     _place_environment(imported, launch)
     gpus = gpu_list(imported.setup.get("gpu_ids"))
     if launch.program == "python" and launch.starter:
@@ -230,62 +359,16 @@ def _slurm_variables(text: str) -> dict[str, str]:
     return {name: count for long, short, count in asked for name in SLURM[long or short].split()}
 
 
-# The options of the launchers -> the setup, under accelerate's names.
-
-
-def _place_launcher(imported: Imported, launch: Launch) -> None:
-    """The options as keys of an accelerate file, whatever the launcher; those of DeepSpeed's and torchrun's count per node."""
-    options = [*launch.options, *_of_llama_factory(launch)]
-    nodes = next((count_of(option.value) for option in options if option.name in table.NODES), 1) or 1
-    settings = [of_today(imported, _as_in_file(imported, option, nodes)) for option in options]
-    imported.take(setting for setting in settings if setting.name)
-    imported.setup |= setup_of(imported)
-    if launch.program == "torchrun" and not {"num_processes", ""} & {setting.name for setting in settings}:
-        # torch.distributed.run: --nproc-per-node is 1 by default.
-        imported.setup["num_processes"] = nodes
-    if launch.program == "deepspeed" and imported.setup.get("gpu_ids"):
-        imported.setup["num_processes"] = len(gpu_list(imported.setup["gpu_ids"]))
-    processes = imported.setup.get("num_processes")
-    if processes is not None and not {"distributed_type", "config_file"} & set(imported.settings):
-        # _validate_launch_command: without a file, several processes are several GPUs.
-        imported.setup["distributed_type"] = "MULTI_GPU" if processes > 1 else "NO"
-    for setting in settings:
-        if setting.name == "config_file" and not isinstance(setting.value, Unresolved):
-            imported.refer("accelerate", str(setting.value), setting.line)
-        place_setting(imported, setting)
-    imported.settings.clear()
-
-
 def _of_llama_factory(launch: Launch) -> list[Setting]:
     names = ("NNODES", "NPROC_PER_NODE") if launch.script_name() in LLAMA_FACTORY else ()
     given = [(name, launch.environment.pop(name)) for name in names if name in launch.environment]
     return [Setting(name, word.text if word.known else Unresolved(word.text), word.line) for name, word in given]
 
 
-def _as_in_file(imported: Imported, option: Setting, nodes: int) -> Setting:
-    name, count = option.name, count_of(option.value)
-    if name in table.ENGINES:
-        return option.called("distributed_type", table.ENGINES[name])
-    if name in ("fp16", "bf16"):
-        imported.rename(f"--{name}", f"--mixed_precision {name}", option.line)
-        return option.called("mixed_precision", name)
-    if name == "include":
-        hosts = str(option.value).split("@")
-        return option.called("gpu_ids" if len(hosts) == 1 else "", hosts[0].partition(":")[2])
-    if name in table.PER_NODE:
-        return option.called("num_processes", count * nodes if count else option.value)
-    return option.called("num_machines") if name in table.NODES else replace(option, name=key_of_option(name))
-
-
 # The variables in front of a command (CUDA_VISIBLE_DEVICES=0,1 NCCL_DEBUG=INFO ...).
 
 OF_ACCELERATE = mark("The accelerate launcher reads it; a trainwiz run has its own settings.")
-VARIABLE_REASONS: Mapping[str, str] = {
-    "MASTER_ADDR MASTER_PORT NODE_RANK RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NNODES": table.RENDEZVOUS,
-    "PYTHONPATH PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PATH LD_LIBRARY_PATH HOME": "Export it in the shell; a run "
-    "inherits it from there.",
-}  # fmt: skip
-VARIABLES_LEFT = for_each(VARIABLE_REASONS)
+OF_RENDEZVOUS = table.words("MASTER_ADDR MASTER_PORT NODE_RANK RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NNODES")
 READ_BY_TRAININGS = (*PREFIXES, "ACCELERATE_", "FSDP_")
 
 
@@ -293,8 +376,8 @@ def _place_environment(imported: Imported, launch: Launch) -> None:
     """Place the variables that a training reads; constants that a script only uses in its own lines are left aside."""
     for name, word in launch.environment.items():
         setting = Setting(name, word.text if word.known else Unresolved(word.text), word.line)
-        if name in VARIABLES_LEFT:
-            imported.drop(setting, VARIABLES_LEFT[name])
+        if name in OF_RENDEZVOUS:
+            imported.drop(setting, table.RENDEZVOUS)
         elif name in OWN or name.startswith(READ_BY_TRAININGS) or SECRET.search(name):
             imported.become(setting, _place_variable(imported, name, word.text) if word.known else None)
 
@@ -330,7 +413,7 @@ def _place_script(imported: Imported, launch: Launch) -> None:
     if not script.known:
         imported.leave_unknown(Setting(script.text, script.text, script.line))
     elif not launch.is_module and script.text.endswith(".py"):
-        imported.refer("script", script.text, script.line)
+        imported.references.append(Reference("script", script.text, script.line))
     settings = list(_arguments(imported, launch.arguments))
     name = launch.script_name()
     hint = "sft" if SFT_SCRIPT.fullmatch(name) else name
@@ -357,16 +440,14 @@ def _arguments(imported: Imported, words: Sequence[Word]) -> Iterator[Setting]:
     value as unknown."""
     for option, values in _options(words):
         if option is None:
-            assigned = ASSIGNED.fullmatch(values[0].text)
-            if assigned is not None:
-                option, values = values[0], []
-            elif SETTINGS_FILE.fullmatch(values[0].text):
-                _refer(imported, values[0].text, values[0])
+            word = values[0]
+            if SETTINGS_FILE.fullmatch(word.text) and not ASSIGNED.fullmatch(word.text):
+                _refer(imported, word.text, word)
                 continue
-            else:
-                word = values[0]
+            if not ASSIGNED.fullmatch(word.text):
                 imported.leave_unknown(Setting(word.text, None if word.known else word.text, word.line))
                 continue
+            option, values = word, []
         written, equals, inline = option.text.partition("=")
         written = written.lstrip("-+")
         if equals:
@@ -409,7 +490,7 @@ def _options(words: Sequence[Word]) -> list[tuple[Word | None, list[Word]]]:
 def _refer(imported: Imported, name: str, word: Word) -> None:
     setting = Setting(name, word.text, word.line)
     if word.known:
-        imported.refer("arguments", word.text, word.line)
+        imported.references.append(Reference("arguments", word.text, word.line))
         imported.drop(setting, NAMES_A_FILE)
     else:
         imported.leave_unknown(setting)

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import shlex
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from trainwiz.core.config.build import build_config, check_values
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.errors import Finding, Severity, os_reason
+from trainwiz.core.config.run import RunConfig
+from trainwiz.core.errors import Finding, Severity, UsageError, os_reason, sort_findings
 from trainwiz.core.files import at_home, read_small
-from trainwiz.core.importing import command_line, engines, python_source, trainer
-from trainwiz.core.importing.engine_names import ACCELERATE_TELLTALES, DEEPSPEED_TELLTALES
-from trainwiz.core.importing.merge import checked, merge
-from trainwiz.core.importing.names import EVERYBODYS, TRAINERS_OWN
+from trainwiz.core.importing import command_line, engines, trainer
+from trainwiz.core.importing.engines import engine_values, say_data_parallel
+from trainwiz.core.importing.names import ACCELERATE_TELLTALES, DEEPSPEED_TELLTALES, EVERYBODYS, TRAINERS_OWN
 from trainwiz.core.importing.report import (
+    ROLES,
+    SENTENCES,
     Document,
+    Dropped,
     Imported,
+    Kind,
     NotImportable,
+    Unknown,
     finding,
     looks_like_json,
     read_document,
     refusal,
 )
-from trainwiz.core.importing.sentences import SENTENCES
+from trainwiz.core.importing.values import shown
 from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.save import SavedProfile, save_profile
 from trainwiz.core.profile.store import profile_files
@@ -40,7 +47,6 @@ LAUNCHERS = re.compile(
     r"(?:^|[\s;&|(/'\"`])(?:accelerate(?:-launch|\s+launch)|torchrun|deepspeed|llamafactory-cli|lmf|trl|swift|axolotl|fairseq(?:-hydra)?-train|torch\.distributed\.(?:launch|run)"
     r"|python[\d.]*)(?=\s|$)"
 )
-"""Programs that start a training, as a word of a command."""
 OTHERS: Mapping[str, str] = {
     "log_history global_step": "not_importable.log",
     "architectures model_type": "not_importable.model",
@@ -50,22 +56,10 @@ OTHERS: Mapping[str, str] = {
 """All of these keys -> what the file is instead."""
 MEANT_AS_PYTHON = re.compile(r"^\s*(?:from\s+[\w.]+\s+import\s|import\s+\w)|\w(?:Arguments|Config)\s*\(", re.MULTILINE)
 """Lines that only Python has; a text with one that does not parse was cut off, or has a mistake."""
-OF_TOOLS = (
-    ".toml",
-    ".cfg",
-    ".ini",
-    ".lock",
-    ".csv",
-    ".tsv",
-    ".ipynb",
-    ".html",
-    ".tex",
-    ".md",
-    ".rst",
-    ".mk",
-    "makefile",
+OF_TOOLS = re.compile(
+    r".*(?:\.(?:toml|cfg|ini|lock|csv|tsv|ipynb|html|tex|md|rst|mk)|makefile)", re.IGNORECASE | re.DOTALL
 )
-"""Ends of the names of files that hold none of the kinds, though they name programs that train."""
+"""Names of files that hold none of the kinds, though they name programs that train."""
 FENCE = re.compile(r"^[ \t>]*(?:`{3}|~{3})|(?<![<$(])<<-?[ \t]*['\"\\]?[A-Za-z_]", re.MULTILINE)
 """What stands between two of them, or in a here-document, is of another kind."""
 
@@ -76,7 +70,7 @@ def read(text: str, file: str) -> Imported:
     if not text.strip():
         raise refusal("not_importable.empty", file)
     if file.endswith(".py") and not looks_like_json(text):
-        return python_source.read(text, file)
+        return trainer.read_python(text, file)
     try:
         document = read_document(text, file)
     except NotImportable as error:
@@ -84,8 +78,8 @@ def read(text: str, file: str) -> Imported:
     else:
         return _reader(document, file)(document, file)
     if _is_python(text):
-        return python_source.read(text, file)
-    if file.lower().endswith(OF_TOOLS):
+        return trainer.read_python(text, file)
+    if OF_TOOLS.fullmatch(file):
         raise refusal("not_importable.kinds", file)
     if FENCE.search(text):
         raise refusal("not_importable.among_other_text", file)
@@ -96,7 +90,7 @@ def read(text: str, file: str) -> Imported:
     if looks_like_json(text):
         raise broken
     if MEANT_AS_PYTHON.search(text):
-        return python_source.read(text, file)
+        return trainer.read_python(text, file)
     raise refusal("not_importable.kinds", file)
 
 
@@ -108,7 +102,7 @@ def is_command(text: str) -> bool:
 def _is_python(text: str) -> bool:
     """It parses as Python and calls or imports something: a line of YAML can be an annotation."""
     try:
-        nodes = ast.walk(python_source.parsed(text, ""))
+        nodes = ast.walk(trainer.parsed(text, ""))
     except NotImportable:
         return False
     return any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in nodes)
@@ -137,20 +131,11 @@ def _reader(document: Document, file: str) -> Callable[[Document, str], Imported
 # What was given to an import, with the files that it names, as far as they are here.
 
 MOST_TEXT_BYTES = 2**20
-"""No settings and no training script has as many."""
 MOST_FILES = 20
-COMMAND = "command"
-"""The name of a command line that stands in no file."""
-PASTED = mark("pasted text")
-"""The name of a text that stands in no file."""
+COMMAND, PASTED = "command", mark("pasted text")
+"""Names of what stands in no file."""
 LONGEST_SHOWN = 120
 ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
-ROLES = {
-    "accelerate": mark("the accelerate file"),
-    "deepspeed": mark("the DeepSpeed file"),
-    "script": mark("the script"),
-    "arguments": mark("the arguments file"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +222,7 @@ def decoded(data: bytes, label: str) -> str:
 def text_of(argument: str) -> Text:
     """What an argument of the command means: a file, or a command line in quotes. Raises NotImportable for neither."""
     if not argument.strip():
-        raise refusal("not_importable.empty_argument", "FILE")
+        raise refusal("not_importable.empty", "FILE")
     try:
         if at_home(Path(argument)).exists():
             return read_text(argument)
@@ -256,20 +241,16 @@ SETTINGS = re.compile(r"[:={([<>#]")
 
 
 def pasted_text(pasted: str) -> str:
-    """A paste as it can be shown and read: lines end as here, and no character moves the cursor or hides.
-
-    Raises NotImportable for what is no text, or more of it than any settings have.
-    """
+    """A paste as it can be shown and read: no character moves the cursor or hides. Raises NotImportable as `decoded`."""
     # Terminals send a carriage return for each end of a line.
     lines = re.split(r"\r\n|\r|\n", decoded(pasted.encode("utf-8", "replace"), tr(PASTED)))
     return "\n".join("\t".join(plain_text(part) for part in line.split("\t")) for line in lines)
 
 
 def texts_of_pasted(text: str) -> list[Text]:
-    """The files named by the first lines, then the rest as a text; [] for nothing.
+    """The files named by the first lines, then the rest as a text with its line numbers; [] for nothing.
 
-    The text keeps its line numbers, and may be indented as a whole. Raises NotImportable for a file that cannot be
-    read, and for a single line that is neither a file nor settings.
+    Raises NotImportable for a file that cannot be read, and for a single line that is neither a file nor settings.
     """
     lines = text.splitlines()
     texts: list[Text] = []
@@ -301,7 +282,6 @@ def _named_file(line: str) -> str | None:
 # An import kept as a profile of the user's own.
 
 FALLBACK = "imported"
-MOST_TRIES = 1000
 LONGEST_NAME = 60
 
 
@@ -320,10 +300,9 @@ def save_import(imported: Imported, name: str | None = None, replace: bool = Fal
 
 def free_name(imported: Imported) -> str:
     """After the first file, with a number where that name is taken."""
-    stem = name_after(imported)
-    taken = {name.lower() for name in profile_files()}
-    names = [stem, *(f"{stem}-{number}" for number in range(2, MOST_TRIES))]
-    return next((name for name in names if name.lower() not in taken), stem)
+    stem, taken = name_after(imported), {name.lower() for name in profile_files()}
+    names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if name.lower() not in taken)
 
 
 def name_after(imported: Imported) -> str:
@@ -345,3 +324,176 @@ def import_json(imported: Imported, saved: SavedProfile | None) -> dict[str, Any
         "values": dict(imported.values),
         "profile": None if saved is None else {"name": saved.name, "file": saved.file},
     }
+
+
+# Several imports as one. The order is that of accelerate and transformers: the command over the accelerate file that it
+# names (launch.py, _validate_launch_command), the Trainer's precision over the launcher's
+# (TrainingArguments.__post_init__), and what DeepSpeed does from its own file, because the Trainer refuses other values
+# beside it (trainer_config_process).
+
+ORDER: Sequence[Kind] = ("accelerate", "deepspeed", "training_arguments", "launch_command")
+"""The later one wins."""
+ENGINE_ORDER: Sequence[Kind] = ("accelerate", "training_arguments", "launch_command", "deepspeed")
+"""The same for the keys of ENGINE_KEYS: ZeRO stage and offload are what the DeepSpeed file says."""
+ENGINE_KEYS = ("engine.strategy", "engine.offload")
+SAME_HALF = frozenset({"bf16", "bf16-true"})
+WEAK_STRATEGIES = ("ddp", "single")
+"""What a launcher alone comes to; that the script then uses DeepSpeed or FSDP contradicts nothing."""
+BATCH = ("batch.target_samples", "batch.micro_batch_size", "batch.gradient_accumulation_steps")
+
+Claim = tuple[Imported, Any, bool]
+"""Who says a value, the value, and whether only a setup decides it."""
+
+
+def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Imported:
+    """One import of all `parts`, which are in the order in which they were given; there must be one."""
+    merged = Imported(parts[0].kind, parts[0].file, parts=list(parts))
+    for part in _in_order(parts, ORDER):
+        merged.setup |= part.setup
+    for part in parts:
+        merged.values |= part.defaults
+        merged.renamed += part.renamed
+        merged.unknown += part.unknown
+        merged.dropped += part.dropped
+        merged.findings += part.findings
+    merged.findings += findings
+    winners: dict[str, Imported] = {}
+    for key, claims in _claims(parts, engine_values(merged.setup)).items():
+        winners[key], merged.values[key], _ = claims[-1]
+        merged.findings += (_contradiction(key, one, claims[-1]) for one in claims if _differs(key, one, claims[-1]))
+    _keep_what_counts(merged, winners)
+    return merged
+
+
+def _claims(parts: Sequence[Imported], laid_over: Mapping[str, Any]) -> dict[str, list[Claim]]:
+    """Key -> everything that is said of it; the last counts. `laid_over` is what all setups together decide."""
+    claims: dict[str, list[Claim]] = {}
+    # That ZeRO is of stage 2 where none is named says nothing beside a file.
+    beside_file = any(part.kind == "deepspeed" for part in parts)
+    setups = {id(part): engine_values(part.setup) for part in parts}
+    for part in _in_order(parts, ORDER):
+        vague = beside_file and part.setup.get("distributed_type") == "DEEPSPEED" and "zero_stage" not in part.setup
+        for key, value in setups[id(part)].items():
+            if key in laid_over and not (vague and key == "engine.strategy"):
+                claims.setdefault(key, []).append((part, value, True))
+    for key, made in claims.items():
+        # The last setup stands for all of them.
+        made[-1] = (made[-1][0], laid_over[key], True)
+    for order in (ORDER, ENGINE_ORDER):
+        for part in _in_order(parts, order):
+            for key, value in part.values.items():
+                if (key in ENGINE_KEYS) == (order is ENGINE_ORDER) and setups[id(part)].get(key, ...) != value:
+                    claims.setdefault(key, []).append((part, value, False))
+    return claims
+
+
+def _in_order(parts: Sequence[Imported], order: Sequence[Kind]) -> list[Imported]:
+    return sorted(parts, key=lambda part: order.index(part.kind))
+
+
+def _contradiction(key: str, claim: Claim, winner: Claim) -> Finding:
+    # To override a file is what the options of a command are for.
+    severity: Severity = "note" if winner[0].kind == "launch_command" else "warning"
+    place, other_place = winner[0].place_of(key), claim[0].place_of(key)
+    words = {"key": key, "value": shown(winner[1]), "other": shown(claim[1])}
+    return finding("contradiction.two_places", place, severity, place=place, other_place=other_place, **words)
+
+
+def _differs(key: str, claim: Claim, winner: Claim) -> bool:
+    part, value, of_setup = claim
+    # torchrun and its like start processes; that the script then shards contradicts nothing.
+    weak = key == "engine.strategy" and part.kind == "launch_command" and of_setup and value in WEAK_STRATEGIES
+    return not weak and not _same(value, winner[1])
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal, or both bf16: whether the weights are too, a launcher does not say."""
+    return bool(one == other) or (isinstance(one, str) and {one, other} <= SAME_HALF)
+
+
+def _keep_what_counts(merged: Imported, winners: Mapping[str, Imported]) -> None:
+    """The settings that gave a value that counts; those that another one overruled are dropped."""
+    for part in merged.parts:
+        for entry in part.mapped:
+            value, winner = merged.values.get(entry.key), winners.get(entry.key, part)
+            if _same(entry.set_to, value):
+                merged.mapped.append(entry)
+            elif winner is part and part.values.get(entry.key) == entry.set_to:
+                # The setups laid over each other changed the figure: processes of each node.
+                merged.mapped.append(replace(entry, set_to=value))
+            else:
+                place = winner.place_of(entry.key)
+                why = tr("{place} sets {value}, which takes precedence.", place=place, value=shown(value))
+                merged.dropped.append(Dropped(*_given(entry), why))
+
+
+def _given(entry: Unknown) -> tuple[str, Any, int | None, str]:
+    return entry.name, entry.value, entry.line, entry.file
+
+
+# All texts of one import, checked together.
+
+
+def checked(merged: Imported) -> Imported:
+    """The same without values that no run can have, and with a finding for each thing that is wrong or missing."""
+    _leave_out_refused(merged)
+    _whole_batch(merged)
+    say_data_parallel(merged)
+    if not merged.values:
+        merged.say(None, "nothing_mapped")
+    if "model.name" not in merged.values:
+        merged.say(None, "missing_model", default=shown(RunConfig().value("model.name")))
+    if not any(key.startswith("data.sources") for key in merged.values):
+        merged.say(None, "missing_data")
+    merged.findings = list(sort_findings(merged.findings))
+    return merged
+
+
+def _leave_out_refused(merged: Imported) -> None:
+    """Values that no run can have are kept in the report as unknown."""
+    good, findings = check_values(RunConfig(), merged.values, merged.place_of)
+    good = good if findings else dict(merged.values)
+    try:
+        build_config(None, good)
+    except UsageError as error:
+        for one in error.findings:
+            findings.append(replace(one, where=merged.place_of(one.where)))
+            good.pop(one.where, None)
+    for entry in [entry for entry in merged.mapped if entry.key in merged.values and entry.key not in good]:
+        merged.mapped.remove(entry)
+        merged.unknown.append(Unknown(*_given(entry)))
+    for one in findings:
+        message = finding("bad_value.is_left_out", one.where, message=one.message).message
+        merged.findings.append(replace(one, severity="warning", message=message))
+    merged.values = good
+
+
+def _whole_batch(merged: Imported) -> None:
+    """Sequences of a step = micro-batch x accumulation x processes; what two of them say decides the third."""
+    values = merged.values
+    total, micro, accumulation = (values.get(key) for key in BATCH)
+    processes, place = values.get("engine.processes"), merged.place_of(BATCH[0])
+    world = None if processes is None else int(processes) * int(values.get("engine.nodes") or 1)
+    by_tokens = {"batch.target_tokens", "batch.target_real_tokens"} & set(values)
+    if micro is None or by_tokens or (world is None and accumulation is None):
+        return
+    window = micro * (accumulation or 1)
+    what, product = "", window * (world or 1)
+    if total is None and accumulation is not None:
+        # A plan for another number of GPUs keeps what a step sees, so the profile says how much that is.
+        what, place = "follows.any_number" if world is None else "follows.kept", merged.place_of(BATCH[1])
+        if world is not None:
+            values[BATCH[0]] = total = product
+    elif total is not None and world is None:
+        # The only number of processes with which the figures are true; DeepSpeed refuses every other one.
+        if total % window == 0 and "engine.device" not in values:
+            what, world = "follows.so_many", total // window
+            values["engine.processes"] = world
+    elif total is not None and (total % product if accumulation is None else total != product):
+        what, values[BATCH[0]] = "contradiction.contradicts", product
+        why = mark("It contradicts micro-batch, gradient accumulation and the number of processes.")
+        merged.dropped += [Dropped(*_given(entry), why) for entry in merged.mapped if entry.key == BATCH[0]]
+        merged.mapped = [entry for entry in merged.mapped if entry.key != BATCH[0]]
+    if what:
+        figures = {"total": total, "micro": micro, "accumulation": accumulation or 1, "window": window, "world": world}
+        merged.findings.append(finding(what, place, place=place, product=product, **figures))

@@ -12,16 +12,18 @@ from typing import Any, get_args
 from trainwiz.core.config.values import Optimizer
 from trainwiz.core.estimate.architecture import ALL_LINEAR
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.engine_names import DEEPSPEED_TELLTALES
 from trainwiz.core.importing.engines import read_deepspeed
-from trainwiz.core.importing.report import Became, Document, Imported, Place, Setting
+from trainwiz.core.importing.report import Became, Document, Imported, Place, Reference, Setting
 from trainwiz.core.importing.values import (
+    OFF,
     LeftOut,
     WrongValue,
     attempt,
     decimal_number,
     dtype_name,
+    if_on,
     name_value,
+    positive,
     source_names,
     text_list,
     text_value,
@@ -46,6 +48,7 @@ OF_SOURCES = table.words(
     "path id split name type field field_messages message_property_mappings roles_to_train train_on_eos"
 )
 """Words of axolotl's `datasets` that are read, or say what every run does."""
+NO_LIMIT = mark("It sets no limit.")
 NO_ADAPTERS = mark("LoRA is not enabled.")
 
 # Settings with which others decide.
@@ -152,10 +155,8 @@ def _half(imported: Imported, setting: Setting) -> Became:
     """fp16 or bf16. Off says nothing: a Trainer then takes the launcher's precision, and fp32 where that has none."""
     other_is_on = imported.read("bf16" if setting.name == "fp16" else "fp16", yes_or_no) or False
     if not yes_or_no(setting.value):
-        return mark("The other format is enabled.") if other_is_on else table.OFF
+        return mark("The other format is enabled.") if other_is_on else OFF
     if other_is_on:
-        if setting.name == "bf16":
-            imported.say(setting, "contradiction.both_on")
         return mark("Only one of fp16 and bf16 can be enabled.")
     # Weights that are loaded in bf16 and all trained stay in bf16.
     stays = setting.name == "bf16" and _weights_are_bf16(imported)
@@ -177,23 +178,22 @@ def _dtype(imported: Imported, setting: Setting) -> Became:
 
 def _optimizer(imported: Imported, setting: Setting) -> Became:
     name = word(setting.value)
-    if name in OPTIMIZERS:
-        return {"engine.optimizer": name}
+    today = table.REMOVED_OPTIMIZERS.get(name, name)
+    if today != name:
+        imported.rename(f"{setting.as_written()}={name}", f"optim={today}", setting.line)
+    if today in OPTIMIZERS:
+        return {"engine.optimizer": today}
     imported.say(setting, "unsupported_optimizer", optimizer=plain_text(repr(name), 60), known=", ".join(OPTIMIZERS))
     return mark("trainwiz has no such optimizer.")
 
 
 def _deepspeed(imported: Imported, setting: Setting) -> Became:
     """A file's name, or the settings themselves, which are read as the file would be."""
-    value = setting.value
-    if not isinstance(value, Mapping) and not text_value(value).startswith("{"):
-        imported.refer("deepspeed", text_value(value), setting.line)
+    given = setting.value
+    if not isinstance(given, Mapping):
+        imported.references.append(Reference("deepspeed", text_value(given), setting.line))
         return table.NAMES_A_FILE
-    try:
-        given = parse_json(value) if isinstance(value, str) else value
-    except ValueError:
-        raise WrongValue from None
-    if not isinstance(given, Mapping) or not DEEPSPEED_TELLTALES & set(given):
+    if not table.DEEPSPEED_TELLTALES & set(given):
         raise WrongValue
     imported.take_in(read_deepspeed(Document({str(key): item for key, item in given.items()}), imported.file), setting)
     return {}
@@ -204,10 +204,10 @@ def _fsdp(imported: Imported, setting: Setting) -> Became:
     value = setting.value
     options = [] if isinstance(value, bool) else [option.lower() for option in text_list(value)]
     if value is False or (options in ([], ["false"]) and value is not True):
-        return table.OFF
+        return OFF
     less = sorted({"shard_grad_op", "hybrid_shard", "hybrid_shard_zero2"} & set(options))
     if less:
-        imported.say(setting, "unsupported_sharding", option=less[0])
+        imported.say(setting, "not_offered.shards_less", value=less[0])
     if "no_shard" in options:
         return {"engine.strategy": "ddp"}
     return {"engine.strategy": "fsdp"} | ({OFFLOAD: "all"} if "offload" in options else {})
@@ -290,18 +290,11 @@ def _targets(value: Any) -> list[str]:
     return names
 
 
-def _every_layer(value: Any) -> list[str]:
-    """axolotl's lora_target_linear, which names all linear layers beside those of lora_target_modules."""
-    if not yes_or_no(value):
-        raise LeftOut(table.OFF)
-    return list(ALL_LINEAR)
-
-
 def _quantized(imported: Imported, setting: Setting) -> Became:
     """load_in_4bit, use_8bit, quantization_bit: 4, q_lora."""
     value = str(setting.value).strip()
     if value not in ("4", "8") and (value in ("16", "32") or not yes_or_no(value)):
-        return table.OFF
+        return OFF
     if setting.name != "q_lora" and not wants_adapters(imported):
         return NO_ADAPTERS
     imported.values.setdefault(METHOD, "lora")
@@ -369,13 +362,6 @@ def _of_source(name: str, convert: Callable[[Any], Any]) -> Place:
     return place
 
 
-def _rows(value: Any) -> int:
-    rows = whole_number(value)
-    if rows < 1:
-        raise WrongValue
-    return rows
-
-
 def _evaluated_rows(imported: Imported, setting: Setting) -> Became:
     """At most so many rows: of the validation file, or held out."""
     if 0 < decimal_number(setting.value) < 1:
@@ -383,7 +369,7 @@ def _evaluated_rows(imported: Imported, setting: Setting) -> Became:
     rows, held_out = whole_number(setting.value), setting.name == "val_size"
     names = imported.read("validation_file", source_names)
     if rows < 1 and not (held_out and rows == 0):
-        return mark("It sets no limit.")
+        return NO_LIMIT
     if names and not held_out:
         return {"data.validation_sources": [{"name": name, "max_rows": rows} for name in names]}
     return {"data.validation_rows": rows}
@@ -440,14 +426,14 @@ SPECIAL: Mapping[str, Place] = {
     **dict.fromkeys(("use_dora", "peft_use_dora"), _of_adapters("peft.dora", yes_or_no)),
     "adapter_name_or_path": _of_adapters("peft.adapter", name_value),
     "modules_to_save": _of_adapters("peft.modules_to_save", text_list),
-    "lora_target_linear": _of_adapters("peft.targets", _every_layer),
+    "lora_target_linear": _of_adapters("peft.targets", if_on([*ALL_LINEAR])),
     **dict.fromkeys(("load_in_4bit", "load_in_8bit", "use_4bit", "use_8bit", "quantization_bit", "q_lora"), _quantized),
     **dict.fromkeys(("dataset_name", "dataset_mixer", "datasets"), _data),
     "dataset_config_name": _of_source("subset", text_value),
     "dataset_train_split": _of_source("split", text_value),
     "text_column": _of_source("text_column", name_value),
     "target_column": _of_source("target_column", name_value),
-    "max_train_samples": _of_source("max_rows", _rows),
+    "max_train_samples": _of_source("max_rows", positive(NO_LIMIT)),
     "max_eval_samples": _evaluated_rows,
     "val_size": _evaluated_rows,
     "packing": _packing,

@@ -13,9 +13,7 @@ from trainwiz.core.config.values import NOT_SECRET_PREFIX, SECRET
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.errors import Finding, Severity, UsageError, sort_findings
 from trainwiz.core.importing.names import UNSET, Rule, words
-from trainwiz.core.importing.sentences import SENTENCES
 from trainwiz.core.importing.values import (
-    CONVERSIONS,
     LONGEST_SHOWN,
     LeftOut,
     Unresolved,
@@ -37,19 +35,21 @@ KIND_WORDS: Mapping[Kind, str] = {
     "launch_command": mark("launch command"),
 }
 Role = Literal["accelerate", "deepspeed", "script", "arguments"]
+ROLES: Mapping[Role, str] = {
+    "accelerate": mark("the accelerate file"),
+    "deepspeed": mark("the DeepSpeed file"),
+    "script": mark("the script"),
+    "arguments": mark("the arguments file"),
+}
 HIDDEN = "***"
 """Stands in a report where a password or key stood."""
 OF_TOKENIZERS = frozenset(f"{kind}_TOKEN" for kind in ("EOS", "BOS", "PAD", "UNK", "SEP", "CLS", "MASK"))
-"""Names that end like a password's and are none."""
 TAKES_WORDS = (
     "report_to", "mixed_precision", "use_flash_attn", "attn_implementation", "device", "zero_optimization.stage",
-    "zero_stage",
+    "zero_stage", "distributed_type", "num_processes",
 )  # fmt: skip
 """Ends of settings for which "none" and "auto" are values like others."""
-
-
 NOTES = words("assumed_meaning follows from_command_line library_defaults missing_data missing_model")
-"""Codes of findings that are notes; all others are warnings."""
 
 
 class NotImportable(UsageError):
@@ -190,20 +190,16 @@ class Imported:
         self.values[key] = set_to
         self.mapped.append(Mapped(*self._entry(setting), key, set_to))
 
-    def take_back(self, key: str, why: str) -> None:
-        """What was mapped and turns out to contradict others: dropped."""
-        for entry in [entry for entry in self.mapped if entry.key == key]:
-            self.mapped.remove(entry)
-            self.dropped.append(Dropped(entry.name, entry.value, entry.line, entry.file, why))
-        self.values.pop(key, None)
-
-    def set_all(self, key: str, value: Any) -> None:
-        """Several settings that together mean `value`: each of them gave it."""
-        self.values[key] = value
-        self.mapped = [replace(entry, set_to=value) if entry.key == key else entry for entry in self.mapped]
-
     def rename(self, old: str, new: str, line: int | None = None) -> None:
         self.renamed.append(Renamed(old, new, line, self.file))
+
+    def of_today(self, setting: Setting, renamed: Mapping[str, str]) -> Setting:
+        """Under the name that its program has for it today."""
+        new = renamed.get(setting.name)
+        if new is None:
+            return setting
+        self.rename(setting.as_written(), new, setting.line)
+        return setting.called(new)
 
     def drop(self, setting: Setting, why: str) -> None:
         """`why` is a sentence from `mark`, or one that `tr` has translated."""
@@ -240,18 +236,25 @@ class Imported:
         where = f"{self.file}:{line}" if line else self.file
         self.findings += [replace(finding, where=where) for finding in inner.findings]
 
-    def refer(self, role: Role, path: str, line: int | None) -> None:
-        """The text names another file."""
-        self.references.append(Reference(role, path, line))
-
     def place(self, setting: Setting, rule: Rule | Place | None, auto: str) -> None:
         """Put one setting where its rule says. `auto`: why that word sets nothing."""
+        value = setting.value
+        says_nothing = not setting.name.endswith(TAKES_WORDS) and (is_nothing(value) or is_auto(value))
         try:
-            self.become(setting, self._became(setting, rule, auto))
+            if rule is None or isinstance(rule, str):
+                became: Became = rule
+            elif isinstance(value, Unresolved):
+                became = None
+            elif says_nothing:
+                became = UNSET if is_nothing(value) else auto
+            else:
+                became = {rule[0]: rule[1](value)} if isinstance(rule, tuple) else rule(self, setting)
         except LeftOut as reason:
             self.drop(setting, str(reason))
         except WrongValue:
             self.wrong(setting)
+        else:
+            self.become(setting, became)
 
     def become(self, setting: Setting, became: Became) -> None:
         if isinstance(became, str):
@@ -261,15 +264,6 @@ class Imported:
         else:
             for key, value in became.items():
                 self.map(setting, key, value)
-
-    def _became(self, setting: Setting, rule: Rule | Place | None, auto: str) -> Became:
-        if isinstance(rule, str):
-            return rule
-        if rule is None or isinstance(setting.value, Unresolved):
-            return None
-        if not setting.name.endswith(TAKES_WORDS) and (is_nothing(setting.value) or is_auto(setting.value)):
-            return UNSET if is_nothing(setting.value) else auto
-        return {rule[0]: CONVERSIONS[rule[1]](setting.value)} if isinstance(rule, tuple) else rule(self, setting)
 
 
 Became = str | Mapping[str, Any] | None
@@ -308,11 +302,10 @@ MOST_YAML_CHARACTERS = 2**17
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A mapping. `lines` maps dotted key paths to lines; `twice` holds keys that stand twice, with both lines."""
+    """A mapping. `lines` maps dotted key paths to lines."""
 
     values: Mapping[str, Any]
     lines: Mapping[str, int] = field(default_factory=dict)
-    twice: tuple[tuple[str, int, int], ...] = ()
 
     def flat(
         self, is_section: Callable[[str], bool], values: Mapping[Any, Any] | None = None, above: str = ""
@@ -325,27 +318,13 @@ class Document:
             else:
                 yield Setting(name, value, self.lines.get(name))
 
-    def opened(self, kind: Kind, file: str) -> Imported:
-        """An import with a finding for each key that stands twice; the last one counts, as for the programs that read
-        these files."""
-        imported = Imported(kind, file)
-        for key, first, second in self.twice:
-            shown_key = plain_text(key, LONGEST_REASON)
-            imported.say(second, "contradiction.twice", key=shown_key, first=first, second=second)
-        return imported
-
 
 def read_document(text: str, file: str) -> Document:
     """The mapping in `text`. Raises NotImportable naming the line of what is broken, or that it is no mapping."""
-    text = text.removeprefix("\ufeff")
     values, node = _json(text, file) if looks_like_json(text) else _yaml(text, file)
     if not isinstance(values, Mapping):
         raise refusal("not_importable.no_settings", file)
-    lines: dict[str, int] = {}
-    twice: list[tuple[str, int, int]] = []
-    if isinstance(node, yaml.MappingNode):
-        _collect(node, "", lines, twice)
-    return Document({str(key): value for key, value in values.items()}, lines, tuple(twice))
+    return Document({str(key): value for key, value in values.items()}, dict(_lines(node)))
 
 
 def looks_like_json(text: str) -> bool:
@@ -389,14 +368,128 @@ def _yaml(text: str, file: str) -> tuple[Any, yaml.Node | None]:
         raise refusal("broken_file.yaml_at", file, place.line + 1 if place else 1, reason=reason) from None
 
 
-def _collect(node: yaml.MappingNode, prefix: str, lines: dict[str, int], twice: list[tuple[str, int, int]]) -> None:
-    for key_node, value_node in node.value:
-        if not isinstance(key_node, yaml.ScalarNode):
-            continue
-        key, line = f"{prefix}{key_node.value}", key_node.start_mark.line + 1
-        # An alias brings the same nodes, with the same lines, again.
-        if lines.get(key, line) != line:
-            twice.append((key, lines[key], line))
-        lines[key] = line
-        if isinstance(value_node, yaml.MappingNode):
-            _collect(value_node, f"{key}.", lines, twice)
+def _lines(node: yaml.Node | None, above: str = "") -> Iterator[tuple[str, int]]:
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        name = f"{above}{key.value}"
+        yield name, key.start_mark.line + 1
+        yield from _lines(value, f"{name}.")
+
+
+SENTENCES: Mapping[str, str] = {
+    "assumed_meaning": "{name} is read as the micro-batch (the sequences that one process computes at once); if the "
+    "script means all processes together, set batch.micro_batch_size.",
+    "bad_value": "{name} cannot be {value}; it is ignored.",
+    "bad_value.is_left_out": "{message} It is ignored.",
+    "broken_file.json": "{file} is not valid JSON ({reason}).",
+    "broken_file.json_at": "{file}, line {line}, column {column}: this is not valid JSON ({reason}).",
+    "broken_file.json_ends": "{file} ends before its JSON is complete (line {line}); use the whole file.",
+    "broken_file.python": "{file} cannot be parsed as Python.",
+    "broken_file.python_at": "{file}, line {line}: this is not valid Python ({reason}).",
+    "broken_file.yaml_at": "{file}, line {line}: this is not valid YAML ({reason}).",
+    "changed_later": "{name} is changed after it is set, and only running the script would show the result; it is "
+    "ignored, so set the value you want.",
+    "contradiction.contradicts": "{place} sets {total} sequences per step, but micro-batch {micro} x accumulation "
+    "{accumulation} x {world} processes is {product}; {product} is used.",
+    "contradiction.one_process": "{file}: distributed_type NO starts one process, so num_processes {count} has no "
+    "effect; {count} processes need MULTI_GPU. One process is used.",
+    "contradiction.two_places": "{place} sets {key} to {value}, but {other_place} sets it to {other}; {value} is used.",
+    "contradiction.two_values": "{first} and {second} are the same setting with two values; {counts} takes effect. "
+    "Keep one.",
+    "cut_off": "The command on line {line} is incomplete; use the whole command.",
+    "cuts_nothing": "{name}: no row is truncated there; this run truncates at batch.sequence_length, so set the max "
+    "length.",
+    "data_parallel": "{file}: distributed_type NO starts one process on {count} GPUs, where the Trainer wraps the "
+    "model in DataParallel: slower than DDP, and a step uses {count} times the sequences of one GPU. trainwiz starts "
+    "one process per GPU instead.",
+    "data_parallel.each_its_own": "{said} trainwiz starts one process per GPU instead.",
+    "data_parallel.wraps": "When started with plain python on several GPUs, the Trainer wraps the model in "
+    "DataParallel: one process, slower than DDP.",
+    "data_parallel.wraps_batch": "When started with plain python on several GPUs, the Trainer wraps the model in "
+    "DataParallel: one process, slower than DDP, and a step uses {window} x GPUs sequences ({four} with 4), not "
+    "{window}.",
+    "follows.any_number": "The number of GPUs is not specified; a plan keeps micro-batch x accumulation = {window} "
+    "sequences per step on any number of GPUs, unless --target-samples sets another value.",
+    "follows.kept": "A step uses micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan "
+    "keeps this number on other GPUs (batch.target_samples).",
+    "follows.so_many": "{place}: {total} sequences per step are micro-batch x accumulation {window} x {world} "
+    "processes, so engine.processes is {world}.",
+    "from_command_line": "Some values come from the command line (line {line}): the command that starts the script "
+    "sets them.",
+    "library_defaults": "Unset settings use the defaults of {program}: {said}.",
+    "misplaced.misplaced_here": "{file}: `{name}` is inside zero_optimization, where DeepSpeed rejects it; move it up "
+    "one level. It is not imported ({where}).",
+    "missing_data": "No data is specified; set it with --dataset FILE.",
+    "missing_file": "{file} refers to {what} {path}, which was not found; its settings are missing, so import it too.",
+    "missing_file.left_out": "{file} refers to {what} {path}, which was skipped.",
+    "missing_model": "No model is specified; a plan uses {default} until --model sets one.",
+    "no_such_path": "{file} is neither a file nor a launch command.",
+    "not_importable.among_other_text": "{file} contains commands among other text: paste only the one command or the "
+    "settings.",
+    "not_importable.empty": "{file} is empty.",
+    "not_importable.from_command": "{file} reads its arguments from the command line (line {line}); import the command "
+    "that starts it.",
+    "not_importable.kinds": "{file} cannot be imported. Supported kinds are Trainer arguments (Python, YAML, JSON), an "
+    "accelerate file, a DeepSpeed JSON and a launch command.",
+    "not_importable.log": "{file} is the log of a past training, not its settings; view it with: trainwiz monitor FILE",
+    "not_importable.model": "{file} describes a model, not a training; use it in a plan with: trainwiz plan --model "
+    "FILE",
+    "not_importable.no_launch": "{file} does not start a training ({said}); expected a command with accelerate launch, "
+    "torchrun, deepspeed or python.",
+    "not_importable.no_script": "{file}: the {program} command on line {line} contains no script; use the whole "
+    "command.",
+    "not_importable.no_settings": "{file} contains no settings: `key: value` pairs are expected.",
+    "not_importable.no_such_type": "{file}, line {line}: accelerate has no distributed_type {value}; use NO, "
+    "MULTI_GPU, FSDP, DEEPSPEED or another valid type.",
+    "not_importable.no_training_called": "{file} calls neither TrainingArguments nor anything else that configures a "
+    "training.",
+    "not_importable.no_utf8": "{file} is not text (byte {start} is not UTF-8).",
+    "not_importable.null_bytes": "{file} is not text: it contains null bytes.",
+    "not_importable.only_a_part": "{file} has no `distributed_type`, which accelerate requires: the file is "
+    "incomplete. Use the whole file, or create one with: accelerate config",
+    "not_importable.profile": "{file} is already a trainwiz profile; use it with: trainwiz plan --profile FILE",
+    "not_importable.run": "{file} is the record of a trainwiz run; resume the run with: trainwiz runs resume RUN",
+    "not_importable.sagemaker": "{file} trains on Amazon SageMaker, which trainwiz does not support; create a file for "
+    "the training machine with: accelerate config",
+    "not_importable.too_large": "{file} is larger than {size} MiB; settings and scripts are smaller.",
+    "not_importable.too_long": "{file} is too long for a settings file.",
+    "not_offered.logarithm": "{file}: DeepSpeed warms up logarithmically unless warmup_type is linear; trainwiz warms "
+    "up linearly.",
+    "not_offered.no_fp8": "{file}: trainwiz does not support FP8; it uses bf16, in which accelerate computes "
+    "everything that is not FP8.",
+    "not_offered.no_optimizer": "{file}: trainwiz has no optimizer {name}; the plan uses AdamW, which may need a "
+    "different learning rate.",
+    "not_offered.no_scheduler": "{file}: trainwiz has no scheduler {name}; use linear, cosine, constant or polynomial: "
+    "--set training.schedule=cosine",
+    "not_offered.shards_less": "{file}: {name} {value} keeps more on each GPU than trainwiz, which shards everything "
+    "across all GPUs; the closest match is: --strategy zero2",
+    "nothing_mapped": "Nothing in {file} applies to a run; the profile contains the defaults of a plan.",
+    "other_targets": "lora_target_modules is not set: PEFT then uses its own table, q_proj and v_proj for most models; "
+    "a plan targets all linear layers (peft.targets).",
+    "other_template": "{name}: trainwiz does not know the template {value}; the model's own template is used if it has "
+    "one.",
+    "other_training": "This trains {what}, which trainwiz does not support; the settings are kept to plan its size and "
+    "speed.",
+    "own_template": "{name}: {value} is assumed to be the model's own chat template; `trainwiz data show` shows its "
+    "output.",
+    "own_template.alpaca": "{name}: {value} uses the Alpaca prompt format there; trainwiz writes an instruction as a "
+    "chat in the model's template.",
+    "packing_counts_rows": "{name}: rows are packed end to end, and each attends only to itself (data.packing); a step "
+    "counts rows in trainwiz, but packed sequences in the original program: check the effective batch.",
+    "processes_unknown": "The number of processes that {program} starts is not read; set it with --num-gpus and "
+    "--nodes.",
+    "rows_changed": "The script changes its rows or its loss with its own code (line {line}), and only running it "
+    "would show the result: the data is used unchanged. `trainwiz data show` shows what is trained on.",
+    "several_trainings.several": "{count} commands in it could start a training; the one on line {line} was read.",
+    "several_trainings.several_calls": "{name} is called {count} times; the call on line {line} was read.",
+    "trl_learns_more": "TRL trains on every token of `messages` unless assistant_only_loss is on; this run trains on "
+    "the answers (training.train_on).",
+    "unknown_data": "{data}: no file or folder with this name was found, and it is not a Hub ID of a dataset "
+    "(OWNER/NAME). Specify the file: --dataset FILE.",
+    "unreadable_file": "{file} cannot be read: {reason}.",
+    "unsupported_optimizer": "{name}: trainwiz has no optimizer {optimizer}, so the plan chooses one; engine.optimizer "
+    "can be {known}.",
+    "unsupported_schedule.no_schedule": "{name}: trainwiz has no schedule {kind}, so the learning rate decreases "
+    "linearly; training.schedule can be {known}.",
+}  # fmt: skip
+"""Findings and refusals by their codes, with a word behind a dot where a code has several. scripts/catalogue.py reads
+them here."""

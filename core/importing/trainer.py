@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from trainwiz.core.config.values import Task
 from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.importing import names as table
+from trainwiz.core.importing.names import LORA_DEFAULTS, words
 from trainwiz.core.importing.places import DEFAULT_LEARNING_RATE, SPECIAL
-from trainwiz.core.importing.report import Document, Imported, Setting
+from trainwiz.core.importing.report import Document, Imported, Setting, refusal
 from trainwiz.core.importing.values import (
+    Script,
     Unresolved,
     attempt,
     decimal_number,
+    dotted,
+    gpu_list,
     is_nothing,
+    source,
     source_names,
     text_value,
     yes_or_no,
 )
 from trainwiz.core.language import mark, tr
-from trainwiz.core.text import plain_text
+from trainwiz.core.text import plain_text, within_bounds
 
 SEQ2SEQ_ARGUMENTS = frozenset({"max_source_length", "max_target_length", "val_max_target_length"})
 
@@ -62,19 +68,7 @@ def _todays(imported: Imported, setting: Setting) -> Setting:
     if setting.name == "deepspeed" and setting.value is True:
         # deepspeed.add_config_arguments has a bare --deepspeed, beside which --deepspeed_config names the file.
         return setting.called("use_deepspeed")
-    new = table.RENAMED.get(setting.name)
-    if new is not None:
-        imported.rename(setting.as_written(), new, setting.line)
-        switch = table.SWITCHES.get(setting.name)
-        on = attempt(yes_or_no, setting.value)
-        if switch is None or isinstance(setting.value, Unresolved):
-            return setting.called(new)
-        return setting.called(new, switch if on else None if on is False else setting.value)
-    old = attempt(text_value, setting.value) if setting.name in ("optim", "optimizer") else None
-    if old is not None and old in table.REMOVED_OPTIMIZERS:
-        imported.rename(f"{setting.as_written()}={old}", f"optim={table.REMOVED_OPTIMIZERS[old]}", setting.line)
-        return setting.called("optim", table.REMOVED_OPTIMIZERS[old])
-    return setting
+    return imported.of_today(setting, table.RENAMED)
 
 
 def _take(imported: Imported, setting: Setting) -> None:
@@ -210,23 +204,197 @@ PLACEHOLDER = re.compile(r"<[A-Z_]+>|\$\{[^}]*\}|\$\w+|\{\{[^}]*\}\}")
 
 
 def read(document: Document, file: str) -> Imported:
-    """The settings of a file, in sections or not."""
-    imported = document.opened("training_arguments", file)
-    settings = list(_settings(document, document.values, ""))
+    """The settings of a file, in sections or not; a mapping that is the value of a known setting stays whole."""
+    imported = Imported("training_arguments", file)
+    settings = [_as_spelt(one) for one in document.flat(lambda name: not is_known(name.rpartition(".")[2]))]
     axolotl = {"base_model", "datasets"} <= set(document.values)
     known = looks_like_arguments(setting.name for setting in settings) and not axolotl
     fill(imported, settings, program="TrainingArguments" if known else None)
     return imported
 
 
-def _settings(document: Document, values: Mapping[Any, Any], above: str) -> Iterator[Setting]:
-    """The settings of a mapping and of its sections; a mapping that is the value of a known setting stays whole."""
-    for key, value in values.items():
-        name = f"{above}{key}"
-        if isinstance(value, Mapping) and value and not is_known(str(key)):
-            yield from _settings(document, value, f"{name}.")
-            continue
-        if isinstance(value, str) and PLACEHOLDER.fullmatch(value.strip()):
-            value = Unresolved(value.strip())
-        # Files may spell names as on a command line: per-device-train-batch-size.
-        yield Setting(str(key).replace("-", "_").lstrip("_"), value, document.lines.get(name), str(key))
+def _as_spelt(setting: Setting) -> Setting:
+    """Files may spell names as on a command line: per-device-train-batch-size."""
+    key, value = setting.name.rpartition(".")[2], setting.value
+    if isinstance(value, str) and PLACEHOLDER.fullmatch(value.strip()):
+        value = Unresolved(value.strip())
+    return Setting(key.replace("-", "_").lstrip("_"), value, setting.line, key)
+
+
+# Arguments as calls in Python source. The source is parsed, never imported or run.
+
+ARGUMENT_ENDS = ("TrainingArguments", "TrainingArgs")
+CONFIG_CLASSES = words(
+    "SFTConfig DPOConfig KTOConfig ORPOConfig CPOConfig GRPOConfig RLOOConfig PPOConfig RewardConfig GKDConfig BCOConfig "
+    "OnlineDPOConfig XPOConfig NashMDConfig PRMConfig"
+)
+"""TRL's children of TrainingArguments."""
+FILE_READERS = words("json csv parquet text arrow")
+"""First argument of load_dataset for data_files."""
+DATA_FILES: Mapping[str, str] = {"train": "dataset_name", "validation": "validation_file", "test": "test_file"}
+FIRST: Mapping[str, str] = {
+    "load_dataset": "path",
+    "SFTTrainer": "model",
+    "from_pretrained": "pretrained_model_name_or_path",
+}
+"""The first argument of a call, by its name."""
+LORA = ("LoraConfig", "AdaLoraConfig", "get_peft_model")
+MODEL = "torch_dtype dtype attn_implementation load_in_4bit load_in_8bit trust_remote_code max_seq_length"
+KEYWORDS: Mapping[str, Mapping[str, str]] = {
+    "Trainer": {name: name for name in ("max_seq_length", "dataset_text_field", "packing")},
+    "BitsAndBytesConfig": {name: name for name in ("load_in_4bit", "load_in_8bit")},
+    "DataCollatorForLanguageModeling": {"mlm_probability": "mlm_probability"},
+    "from_pretrained": {**{name: name for name in MODEL.split()}, "use_flash_attention_2": "use_flash_attn"},
+    "load_dataset": {"name": "dataset_config_name", "split": "dataset_train_split", "streaming": "streaming"},
+    "tokenizer": {"max_length": "max_seq_length"},
+}
+"""What is called -> its keywords, and the settings that they are; SFTTrainer's became SFTConfig's in TRL 0.12."""
+LORA_NAMES = {"r": "lora_r", "target_modules": "lora_target_modules"}
+NOT_OF_LORA = words("model peft_type use_gradient_checkpointing random_state max_seq_length")
+CHANGES_ROWS = words("map filter train_test_split rename_column rename_columns remove_columns")
+OWN_CODE = frozenset({"formatting_func", "compute_loss_func"})
+
+
+# The calls that say how a script trains.
+
+
+def read_python(text: str, file: str) -> Imported:
+    """Raises NotImportable for what is no Python, and for a script that says nothing of a training."""
+    imported = Imported("training_arguments", file)
+    script = Script(parsed(text, file))
+    settings: dict[str, Setting] = {}
+    hints: list[Setting] = []
+    programs: list[Setting] = []
+    firsts: dict[str, ast.Call] = {}
+    for call in script.calls:
+        (name, owner), given = _names(call), _given(call)
+        if name.endswith(ARGUMENT_ENDS) or name in CONFIG_CLASSES:
+            programs.append(Setting("class", name, call.lineno))
+            if len(programs) > 1:
+                continue
+            # What the Trainer is given counts before what other calls say.
+            settings |= {setting.name: setting for setting in _all_keywords(script, call, imported)}
+            if call.args:
+                settings["output_dir"] = Setting("output_dir", script.value(call.args[0]), call.lineno)
+            _leave_changed(script, call, settings, imported)
+        for setting in _settings(script, call, imported):
+            settings.setdefault(setting.name, setting)
+        hint = owner if name in ("from_pretrained", "from_config") else name
+        if name == "DataCollatorForLanguageModeling":
+            masked = script.value(given.get("mlm", ast.Constant(True)))
+            hint = {"True": "AutoModelForMaskedLM", "False": "AutoModelForCausalLM"}.get(str(masked), "")
+        if task_of(hint) or other_training(hint):
+            hints.append(Setting("class", hint, call.lineno))
+        firsts.setdefault("parser" if name.endswith(("ArgumentParser", "TrlParser")) else name, call)
+        if name in CHANGES_ROWS or OWN_CODE & set(given):
+            firsts.setdefault("changes", call)
+    parser, trl, changes = (firsts.get(name) for name in ("parser", "SFTTrainer", "changes"))
+    if not programs and not settings:
+        what = "not_importable.from_command" if parser else "not_importable.no_training_called"
+        raise refusal(what, file, parser.lineno if parser else None)
+    # SFTTrainer without arguments makes an SFTConfig of its own.
+    alone = trl is not None and len(trl.args) < 2 and "args" not in _given(trl)
+    fill(imported, settings.values(), hints, programs[0].value if programs else "SFTConfig" if alone else None)
+    if "use_peft" in settings and settings["use_peft"].written in LORA:
+        imported.defaults |= {key: value for key, value in LORA_DEFAULTS.items() if key not in imported.values}
+    visible = script.changed.get("os.environ", {}).get("CUDA_VISIBLE_DEVICES")
+    gpus = [] if visible is None else gpu_list(attempt(text_value, script.value(visible)))
+    if visible is not None and gpus:
+        imported.setup["gpu_ids"] = ",".join(gpus)
+        imported.map(Setting("CUDA_VISIBLE_DEVICES", ",".join(gpus), visible.lineno), "engine.gpus", gpus)
+    if changes and (trl or imported.program == "SFTConfig"):
+        imported.say(changes.lineno, "rows_changed")
+    if len(programs) > 1:
+        imported.say(programs[0].line, "several_trainings.several_calls", name=programs[0].value, count=len(programs))
+    if parser and any(isinstance(setting.value, Unresolved) for setting in settings.values()):
+        imported.say(parser.lineno, "from_command_line")
+    return imported
+
+
+def _names(call: ast.Call) -> tuple[str, str]:
+    """What is called, and what it belongs to: ("from_pretrained", "AutoModelForCausalLM")."""
+    owner, _, name = (dotted(call.func) or getattr(call.func, "attr", "")).rpartition(".")
+    return name, owner.rpartition(".")[2]
+
+
+def _given(call: ast.Call) -> dict[str, ast.expr]:
+    return {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+
+
+def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
+    """What one call says. Of a setting that several calls have, the first counts: a second model is a teacher."""
+    (name, owner), given, line = _names(call), _given(call), call.lineno
+    first = call.args[0] if call.args else given.get(FIRST.get(name, ""))
+    wanted = KEYWORDS.get("Trainer" if name.endswith("Trainer") else name, {})
+    value = None if first is None else script.value(first)
+    if name in LORA and ("r" in given or name != "get_peft_model"):
+        yield Setting("use_peft", True, line, name)
+        for setting in _all_keywords(script, call, imported):
+            if setting.name not in NOT_OF_LORA:
+                yield setting.called(LORA_NAMES.get(setting.name, setting.name))
+    elif name == "from_pretrained":
+        is_adapter = owner.startswith("AutoPeftModel")
+        is_model = ("Model" in owner or "For" in owner) and not owner.endswith(("Tokenizer", "Processor"))
+        if is_adapter:
+            yield Setting("use_peft", True, line, owner)
+        if value is not None and "Config" not in owner:
+            role = "adapter_name_or_path" if is_adapter else "model_name_or_path" if is_model else "tokenizer_name"
+            yield Setting(role, value, line, f"{owner}.from_pretrained")
+        wanted = wanted if is_model and not is_adapter and "Config" not in owner else {}
+    elif name == "load_dataset" and str(value) in FILE_READERS and "data_files" in given:
+        files = script.value(given["data_files"])
+        splits = files if isinstance(files, dict) else {"train": files}
+        for split, role in DATA_FILES.items():
+            if split in splits:
+                yield Setting(role, splits[split], given["data_files"].lineno, f"data_files.{split}")
+        return
+    elif name == "load_dataset" and value is not None:
+        yield Setting("dataset_name", value, line, "load_dataset")
+        if len(call.args) > 1:
+            yield Setting("dataset_config_name", script.value(call.args[1]), line, "name")
+    elif name == "SFTTrainer" and isinstance(value, str):
+        yield Setting("model_name_or_path", value, line, "model")
+    elif name == "tokenizer" and "truncation" not in given:
+        return
+    for keyword, node in given.items():
+        if keyword in wanted:
+            role = "max_target_length" if name == "tokenizer" and "text_target" in given else wanted[keyword]
+            yield Setting(role, script.value(node), node.lineno, keyword)
+
+
+def _all_keywords(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
+    for keyword in call.keywords:
+        value, line = script.value(keyword.value), keyword.value.lineno
+        if keyword.arg is not None:
+            yield Setting(keyword.arg, value, line)
+        elif isinstance(value, dict):
+            yield from (Setting(name, item, line) for name, item in value.items())
+        else:
+            imported.leave_unknown(Setting(f"**{source(keyword.value)}", source(keyword.value), line))
+
+
+def _leave_changed(script: Script, call: ast.Call, settings: dict[str, Setting], imported: Imported) -> None:
+    """What a script changes of its arguments one by one, before the call or behind it, only a run could follow."""
+    owners = [name for name, bound in script.bound.items() if bound is call]
+    owners += [dotted(keyword.value) for keyword in call.keywords if keyword.arg is None]
+    for key, value in ((key, value) for name in owners for key, value in script.changed.get(name, {}).items()):
+        if is_known(key):
+            settings[key] = Setting(key, Unresolved(source(value)), value.lineno)
+            imported.say(settings[key], "changed_later")
+
+
+def parsed(text: str, file: str) -> ast.Module:
+    """Raises NotImportable for what is no Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            tree = ast.parse(text)
+    except SyntaxError as error:
+        raise refusal("broken_file.python_at", file, error.lineno or 1, reason=plain_text(error.msg, 120)) from None
+    except (ValueError, RecursionError, MemoryError):
+        raise refusal("broken_file.python", file) from None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            # Hexadecimal digits of any number are read, and then neither shown nor computed with.
+            node.value = within_bounds(node.value)
+    return tree

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
 from trainwiz.core.config.values import Attention
-from trainwiz.core.importing.engine_names import PRECISIONS
-from trainwiz.core.importing.names import LOADED, OFF
 from trainwiz.core.language import mark
-from trainwiz.core.text import plain_text
+from trainwiz.core.text import plain_text, within_bounds
 
 Value = TypeVar("Value")
+Convert = Callable[[Any], Any]
+"""What makes a value of a run from one of a text. Raises WrongValue or LeftOut."""
+OFF = mark("It is off, as in a trainwiz run.")
 
 LARGEST_COUNT = 2.0**64
 LONGEST_SHOWN = 60
 LONGEST_TIMEOUT_S = 1_000_000
-"""The most that engine.process_timeout_s takes."""
+"""The most that engine.process_timeout_s takes; LLaMA-Factory's examples have 180000000, which is 5.7 years."""
 YES, NO = frozenset({"true", "yes", "y", "t", "1", "on"}), frozenset({"false", "no", "n", "f", "0", "off"})
 """Of `transformers.hf_argparser.string_to_bool`, and YAML's own two."""
 NOTHING = frozenset({"", "none", "null", "~"})
-CHOSEN = mark("The plan chooses the attention kernel.")
 LANGUAGE_TOKEN = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")
 MEMBER = re.compile(r"<?(?P<member>(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*)(?:: '(?P<value>[^']*)'>)?")
 """A member of an enumeration as printed: IntervalStrategy.STEPS, or <IntervalStrategy.STEPS: 'steps'>."""
@@ -94,9 +96,8 @@ def whole_number(value: Any) -> int:
 
 def count_of(value: Any) -> int | None:
     """A count of 1 or more, also as text ("8"); None for all else."""
-    if isinstance(value, str) and value.strip().isdecimal():
-        value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
+    count = attempt(whole_number, value)
+    return count if count is not None and count >= 1 else None
 
 
 def yes_or_no(value: Any) -> bool:
@@ -172,30 +173,27 @@ def source_names(value: Any) -> list[str]:
     return names
 
 
-def _positive(reason: str) -> Callable[[Any], int]:
-    """A count; less than 1 sets nothing."""
+def only(convert: Convert, holds: Callable[[Any], Any], reason: str, set_to: Any = ...) -> Convert:
+    """What `convert` makes, or `set_to`, where it holds; else left out."""
 
-    def convert(value: Any) -> int:
-        number = whole_number(value)
-        if number < 1:
+    def converted(value: Any) -> Any:
+        made = convert(value)
+        if not holds(made):
             raise LeftOut(reason)
-        return number
+        return made if set_to is ... else set_to
 
-    return convert
-
-
-def _if_on(set_to: str, reason: str = OFF) -> Callable[[Any], str]:
-    """A switch that decides something where it is on."""
-
-    def convert(value: Any) -> str:
-        if not yes_or_no(value):
-            raise LeftOut(reason)
-        return set_to
-
-    return convert
+    return converted
 
 
-def _choice(choices: Mapping[str, Any], reason: str = "") -> Callable[[Any], Any]:
+def positive(reason: str) -> Convert:
+    return only(whole_number, lambda number: number >= 1, reason)
+
+
+def if_on(set_to: Any, reason: str = OFF) -> Convert:
+    return only(yes_or_no, bool, reason, set_to)
+
+
+def choice(choices: Mapping[str, Any], reason: str = "") -> Convert:
     """One of some words; of all others it is said why they are left out, where there is a reason."""
 
     def convert(value: Any) -> Any:
@@ -206,62 +204,170 @@ def _choice(choices: Mapping[str, Any], reason: str = "") -> Callable[[Any], Any
     return convert
 
 
-_attention = _choice({name: name for name in get_args(Attention)} | {"fa2": "flash_attention_2"}, CHOSEN)
+def either(on: Any, off: Any) -> Convert:
+    return lambda value: on if yes_or_no(value) else off
 
 
-def _flash_attention(value: Any) -> str:
+language = only(
+    text_value,
+    LANGUAGE_TOKEN.fullmatch,
+    mark("Only multilingual tokenizers use a language, written like zho_Hans or en_XX."),
+)
+attention = choice(
+    {name: name for name in get_args(Attention)} | {"fa2": "flash_attention_2"},
+    mark("The plan chooses the attention kernel."),
+)
+timeout = only(
+    whole_number,
+    lambda seconds: seconds <= LONGEST_TIMEOUT_S,
+    mark("It means to wait forever; a run gives up on processes that do not respond."),
+)
+
+
+def flash_attention(value: Any) -> Any:
     """A switch, or the name of a kernel."""
-    is_switch = str(value).strip().lower() in YES | NO
-    return _if_on("flash_attention_2")(value) if is_switch else str(_attention(value))
+    return (if_on("flash_attention_2") if str(value).strip().lower() in YES | NO else attention)(value)
 
 
-def _timeout(value: Any) -> int:
-    """Seconds; LLaMA-Factory's examples have 180000000, which is 5.7 years."""
-    seconds = whole_number(value)
-    if seconds > LONGEST_TIMEOUT_S:
-        raise LeftOut(mark("It means to wait forever; a run gives up on processes that do not respond."))
-    return seconds
-
-
-def _reporters(value: Any) -> list[str]:
+def reporters(value: Any) -> list[str]:
     names = ["all"] if value is None else text_list(value)
     if names == ["all"]:
         raise LeftOut(mark("`all` means everything that is installed; list the reporters with --report-to."))
     return names or ["none"]
 
 
-def _language(value: Any) -> str:
-    name = text_value(value)
-    if not LANGUAGE_TOKEN.fullmatch(name):
-        raise LeftOut(mark("Only multilingual tokenizers use a language, written like zho_Hans or en_XX."))
-    return name
+MOST_STEPS = 5_000
+"""Expressions read for one value: no script that people write has as many."""
 
 
-CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
-    "count": whole_number,
-    "number": decimal_number,
-    "yes": yes_or_no,
-    "no": lambda value: not yes_or_no(value),
-    "limit": _positive(mark("It sets no limit.")),
-    "if positive": _positive(OFF),
-    "threads": _positive(mark("0 leaves it to the plan.")),
-    "timeout": _timeout,
-    "by length": _choice({"random": False, "group_by_length": True}, LOADED),
-    "metric": lambda value: f"eval_{text_value(value).removeprefix('eval_')}",
-    "reporters": _reporters,
-    "precision": _choice(PRECISIONS),
-    "weights in bf16": _if_on("bf16-true"),
-    "8-bit adam": _if_on("adamw_bnb_8bit"),
-    "cpu": _if_on("cpu", mark("If it is off, the available device is used.")),
-    "offload": _if_on("all", mark("The parameters stay on the GPU, which is the default.")),
-    "best": lambda value: "best" if yes_or_no(value) else "last",
-    "answers": lambda value: "answers" if yes_or_no(value) else "everything",
-    "everything": lambda value: "everything" if yes_or_no(value) else "answers",
-    "last answer": _if_on("last_answer"),
-    "adapters": lambda value: "lora" if yes_or_no(value) else "none",
-    "attention": _attention,
-    "flash attention": _flash_attention,
-    "language": _language,
-    "sources": lambda value: [{"name": name} for name in source_names(value)],
+LONGEST_TEXT = 10_000
+
+
+MODULES_OF_CONSTANTS = ("torch.", "np.", "numpy.")
+"""Their attributes (torch.bfloat16) are written for what they are."""
+
+
+OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
 }
-"""What names.Rule calls a conversion. Each raises WrongValue or LeftOut."""
+
+
+class Unknowable(Exception):
+    """Running the source is the only way to know the value."""
+
+
+class Script:
+    """A parsed script: what its names stand for, and its calls in the order of the text."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.bound: dict[str, ast.expr | None] = {}
+        """Constants; None for a name that is bound twice, or by something else than a plain assignment."""
+        self.changed: dict[str, dict[str, ast.expr]] = {}
+        """Name -> what is put into it one by one: NAME.key = value, NAME["key"] = value."""
+        self.steps = 0
+        nodes = list(ast.walk(tree))
+        for node in nodes:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    self._assign(target, node.value)
+            elif isinstance(node, ast.arg):
+                self.bound[node.arg] = None
+            elif isinstance(node, ast.AugAssign | ast.For | ast.AsyncFor | ast.comprehension | ast.NamedExpr):
+                self._hide(node.target)
+        for node in nodes:
+            if isinstance(node, ast.ClassDef):
+                self._hide(node)
+        calls = (node for node in nodes if isinstance(node, ast.Call))
+        self.calls = sorted(calls, key=lambda call: (call.lineno, call.col_offset))
+
+    def _hide(self, node: ast.AST) -> None:
+        names = (name for name in ast.walk(node) if isinstance(name, ast.Name) and not isinstance(name.ctx, ast.Load))
+        self.bound |= {name.id: None for name in names}
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            # `kwargs = TrainingArguments(**kwargs)`: in the call the name means what it did.
+            keywords = value.keywords if isinstance(value, ast.Call) else []
+            if all(dotted(one.value) != target.id for one in keywords):
+                self.bound[target.id] = None if target.id in self.bound else value
+        elif isinstance(target, ast.Attribute | ast.Subscript):
+            key = target.attr if isinstance(target, ast.Attribute) else getattr(target.slice, "value", None)
+            if isinstance(key, str):
+                self.changed.setdefault(dotted(target.value), {})[key] = value
+        else:
+            self._hide(target)
+
+    def value(self, node: ast.expr) -> Any:
+        """The value, as far as it can be read without running anything, or Unresolved with the source text."""
+        self.steps = 0
+        return self._known(node)
+
+    def _known(self, node: ast.expr) -> Any:
+        try:
+            return self._value(node)
+        except (Unknowable, ArithmeticError, TypeError, ValueError, RecursionError):
+            return Unresolved(source(node))
+
+    def _value(self, node: ast.expr) -> Any:
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise Unknowable
+        match node:
+            case ast.Constant(value=value) if isinstance(value, str | int | float | bool | None):
+                return value
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self._value(operand)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
+                both = self._value(left), self._value(right)
+                if not isinstance(op, ast.Add) and not all(isinstance(value, int | float) for value in both):
+                    raise Unknowable
+                return _bounded(OPERATORS[type(op)](*both))
+            case ast.JoinedStr(values=parts):
+                return _bounded("".join(str(self._value(part)) for part in parts))
+            case ast.FormattedValue(value=inner, format_spec=None, conversion=-1):
+                return self._value(inner)
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                return [self._value(item) for item in items]
+            case ast.Dict(keys=keys, values=values):
+                return self._mapping(zip(keys, values, strict=True))
+            case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
+                return self._mapping((one.arg and ast.Constant(one.arg), one.value) for one in keywords)
+            case ast.Name() | ast.Attribute():
+                path = dotted(node)
+                if (bound := self.bound.get(path)) is not None:
+                    return self._value(bound)
+                if path.startswith(MODULES_OF_CONSTANTS) or path.rpartition(".")[0].endswith(ENUMERATIONS):
+                    return path
+        raise Unknowable
+
+    def _mapping(self, items: Iterable[tuple[Any, ast.expr]]) -> dict[str, Any]:
+        """Values that cannot be known stay in their places: one of them does not hide the others."""
+        found: dict[str, Any] = {}
+        for key, value in items:
+            found |= self._value(value) if key is None else {str(self._value(key)): self._known(value)}
+        return found
+
+
+def dotted(node: ast.expr) -> str:
+    """ "a.b.c" for a chain of attributes on a name; "" for all else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+def source(node: ast.expr) -> str:
+    """The source of an expression on one line."""
+    try:
+        return plain_text(" ".join(ast.unparse(node).split()), 80)
+    except (ValueError, RecursionError):
+        return "..."
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, str | list) and len(value) > LONGEST_TEXT:
+        raise Unknowable
+    return within_bounds(value) if type(value) is int else value
