@@ -44,7 +44,7 @@ def wait_until_gone(mark: str, patience_s: float) -> list[int]:
         left = marked_pids(mark)
         seen = {pid for pid in seen.union(left) if identify(pid) is not None}
         if not seen or time.monotonic() > deadline:
-            return left
+            return sorted(seen)
         time.sleep(0.05)
 
 
