@@ -171,6 +171,7 @@ def test_files_that_leave_the_batch_to_the_trainer_stay_and_the_plan_keeps_its_w
     answer = prepare_again(run)
     assert texts(run) == before and not (run.path / "attempts").exists(), "without a change all stays as prepared"
     assert Setup.from_json(answer["setup"]) == setup_of(read_run_config(run))
+    run.file("launch.sh").chmod(0o644)
     change(run, **HALF)
     answer = prepare_again(run)
     assert texts(run) == before
