@@ -57,10 +57,8 @@ COSTLY = {
     "tests.test_wheel": "installed",
     "tests.engines.test_runs": "start",
     "tests.core.tracing.test_tracer": "worker",
-    "tests.core.training.test_best": "ended",
     "tests.core.training.test_classes": "bases",
-    "tests.core.training.test_real": "whole",
-    "tests.core.training.test_text_real": "whole",
+    "tests.core.training.test_real": "run_of",
 }
 """Module -> its fixture that installs, trains or starts a process, for seconds."""
 

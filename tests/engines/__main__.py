@@ -1,4 +1,4 @@
-"""`python -m tests.engines`: runs every engine that this machine can, and writes the table of docs/engines.md.
+"""`python -m tests.engines [NAME...]`: runs every engine that this machine can, or those, and writes docs/engines.md.
 
 A row is written by a test that came to its end, and by nothing else; what this machine cannot run keeps the row of the
 machine that could.
@@ -6,8 +6,6 @@ machine that could.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import tempfile
@@ -15,34 +13,23 @@ import tempfile
 import pytest
 
 from tests.engines.case import CASES
-from tests.engines.record import PAGE, RECORD, WRITES_TO, read_record, table, with_table
+from tests.engines.record import PAGE, WRITES_TO, rows_of, with_rows
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.engines", description=__doc__)
-    parser.add_argument("--only", default="", metavar="NAME,NAME", help="these cases, like 'zero3 on cpu'")
-    parser.add_argument("--table", action="store_true", help="write the table of what was run before, and run nothing")
-    choices = parser.parse_args()
-    only = {name.strip() for name in choices.only.split(",") if name.strip()}
-    unknown = only - {case.name for case in CASES}
-    if unknown:
-        parser.error(f"no such engine: {', '.join(sorted(unknown))}")
-    code, record = 0, read_record()
-    for case in () if choices.table else CASES:
-        if case.name not in only and only:
-            continue
+    only, code = sys.argv[1:], 0
+    for case in CASES:
         # A case that fails loses its row.
-        if case.why_not() is None:
-            record.pop(case.name, None)
+        if (only and case.name not in only) or case.why_not() is not None:
+            continue
         with tempfile.NamedTemporaryFile("r", encoding="utf-8") as line:
             os.environ[WRITES_TO] = line.name
             test = f"tests/engines/test_runs.py::test_engine[{case.name.replace(' ', '-')}]"
             code = max(code, int(pytest.main(["-p", "no:cacheprovider", "-q", test])))
-            if text := line.read():
-                written = json.loads(text)
-                record[written.pop("case")] = written
-        RECORD.write_text(json.dumps(dict(sorted(record.items())), indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), table(record)), encoding="utf-8")
+            page = PAGE.read_text(encoding="utf-8")
+            written = {case.name: row} if (row := line.read()) else {}
+            others = {name: row for name, row in rows_of(page).items() if name != case.name}
+            PAGE.write_text(with_rows(page, others | written), encoding="utf-8")
     return code
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED
 
+from tests.core.training.runs import log_of, losses
 from tests.engines.case import Case
 from tests.engines.look import SHARDS_ON_CPU
 from tests.site import FAULTS_VARIABLE, LOOK_VARIABLE, with_site
@@ -62,30 +63,16 @@ def run(folder: Path, *words: str) -> None:
     """To the end; what it said and its log are in the message when it fails."""
     process = trainwiz(folder, *words)
     said, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == EXIT_FINISHED, f"{process.returncode}\n{said[-3000:]}\n{log(folder)}"
+    assert process.returncode == EXIT_FINISHED, f"{process.returncode}\n{said[-3000:]}\n{log_of(folder)}"
 
 
 def run_and_stop(folder: Path, *words: str) -> None:
     """Ctrl-C once the second step is logged; the third and fourth are slow, so that it comes between."""
-    process = trainwiz(folder, *words, faults="slow@3:seconds=3; slow@4:seconds=3")
+    process = trainwiz(folder, *words, faults="slow@3:seconds=2; slow@4:seconds=2")
     deadline = time.monotonic() + PATIENCE_S
     while max(losses(folder), default=0) < STOP_AFTER:
-        assert process.poll() is None and time.monotonic() < deadline, f"{process.communicate()[0]}\n{log(folder)}"
+        assert process.poll() is None and time.monotonic() < deadline, f"{process.communicate()[0]}\n{log_of(folder)}"
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == EXIT_STOPPED, f"{process.returncode}\n{said[-3000:]}\n{log(folder)}"
-
-
-def losses(folder: Path) -> dict[int, float]:
-    """Step -> logged loss."""
-    try:
-        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    except FileNotFoundError:
-        return {}
-    return {line["step"]: line["loss"] for line in lines if "loss" in line}
-
-
-def log(folder: Path) -> str:
-    path = folder / "train.log"
-    return path.read_text(errors="replace")[-4000:] if path.exists() else ""
+    assert process.returncode == EXIT_STOPPED, f"{process.returncode}\n{said[-3000:]}\n{log_of(folder)}"

@@ -12,7 +12,7 @@ from typing import Any
 
 GATHERED = "gathered.safetensors"
 SHARDS_ON_CPU = "TRAINWIZ_TEST_FSDP"
-"""Environment variable: FSDP is to shard without a GPU (see tests/core/training/fsdp_on_cpu.py)."""
+"""Environment variable: FSDP is to shard without a GPU."""
 
 
 def look() -> None:
@@ -20,8 +20,6 @@ def look() -> None:
     from trainwiz.core.training import session
 
     if os.environ.get(SHARDS_ON_CPU):
-        from tests.core.training.fsdp_on_cpu import shard_without_a_gpu
-
         shard_without_a_gpu()
     save = session.save_final_model
 
@@ -37,6 +35,31 @@ def look() -> None:
         trainer.add_callback(weigher(trainer))
 
     session.name_blocks = name_and_weigh
+
+
+def shard_without_a_gpu() -> None:
+    """torch's `fully_shard` over gloo, by the settings of the export. accelerate 1.15 takes DistributedDataParallel for FSDP
+    where there is no GPU and says nothing. Its choice alone is replaced; its plugin, wrapping and saving are the real ones."""
+    from accelerate.state import AcceleratorState, PartialState
+    from accelerate.utils import DistributedType
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
+    original = AcceleratorState.__init__
+
+    def init(self: AcceleratorState, *args: Any, fsdp_plugin: Any = None, **kwargs: Any) -> None:
+        original(self, *args, fsdp_plugin=fsdp_plugin, **kwargs)
+        if fsdp_plugin is not None and self.distributed_type == DistributedType.MULTI_CPU:
+            # What AcceleratorState does itself where there are GPUs.
+            self.distributed_type = DistributedType.FSDP
+            if self._mixed_precision != "no":
+                fsdp_plugin.set_mixed_precision(self._mixed_precision)
+            if isinstance(fsdp_plugin.cpu_offload, CPUOffloadPolicy):
+                # Page-locked memory is for copies to a GPU, and torch asks the driver for it.
+                fsdp_plugin.cpu_offload = CPUOffloadPolicy(pin_memory=False)
+            self.fsdp_plugin = fsdp_plugin
+            PartialState._shared_state["distributed_type"] = self.distributed_type
+
+    AcceleratorState.__init__ = init  # type: ignore[method-assign]
 
 
 def weigher(trainer: Any) -> Any:

@@ -1,63 +1,43 @@
-"""What was really run: record.json beside this file, written by `python -m tests.engines`, and the table made of it."""
+"""What was really run: the rows of the table in docs/engines.md, written by `python -m tests.engines`."""
 
 from __future__ import annotations
 
-import json
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from tests.conftest import REPOSITORY
 from tests.engines.case import CASES, Case
 
-RECORD = Path(__file__).parent / "record.json"
 PAGE = REPOSITORY / "docs" / "engines.md"
-BEGINS, ENDS = "<!-- made by python -m tests.engines -->", "<!-- end -->"
+BEGINS, ENDS = "<!-- made by python -m tests.engines -->\n", "<!-- end -->"
+HEAD = "| engine | what was really run | checked |\n|---|---|---|\n"
 LIBRARIES = ("torch", "transformers", "accelerate", "deepspeed")
 WRITES_TO = "TRAINWIZ_ENGINES_RECORD"
-"""Environment variable: the file that a test writes its line to."""
+"""Environment variable: the file that a test writes its row to."""
 
 
-def line_of(case: Case, test: str, engine: dict[str, Any]) -> dict[str, Any]:
-    """What `engine`, the engine.json of a run, says: as the table names what ran, with the class that wraps the model and
-    the backend. `checked` and what the test did in the place of a library (`by_the_test`) are for the test to fill in."""
+def row_of(case: Case, engine: dict[str, Any], checked: list[str], by_the_test: str) -> str:
+    """What `engine`, the engine.json of a run, says, with the class that wraps the model and the backend; what was checked,
+    and what the test did in the place of a library."""
     device = engine["device_name"] or ("CPU" if str(engine["device"]).startswith("cpu") else str(engine["device"]))
     wrapper = engine["wrapper"].removeprefix("FSDP") if engine["actual"].startswith("fsdp") else engine["wrapper"]
-    how = f"{engine['actual']}: {'fully_shard of ' if engine['actual'].startswith('fsdp') else ''}{wrapper}"
-    return {
-        "case": case.name,
-        "test": test,
-        "device": device,
-        "processes": engine["world_size"],
-        "ran": f"{how} over {engine['backend']}" if engine["backend"] else how,
-        "checked": [],
-        "versions": {name: metadata.version(name) for name in (LIBRARIES if case.uses_deepspeed else LIBRARIES[:-1])},
-        "by_the_test": "",
-    }
+    ran = f"{engine['actual']}: {'fully_shard of ' if engine['actual'].startswith('fsdp') else ''}{wrapper}"
+    ran += f" over {engine['backend']}" if engine["backend"] else ""
+    count = "1 process" if engine["world_size"] == 1 else f"{engine['world_size']} processes"
+    libraries = LIBRARIES if case.uses_deepspeed else LIBRARIES[:-1]
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in libraries)
+    said = "; ".join(checked) + (f". {by_the_test}" if by_the_test else "")
+    return f"| {case.name} | {ran}; {count} on {device}; {versions} | {said} |"
 
 
-def read_record(path: Path = RECORD) -> dict[str, dict[str, Any]]:
-    """Case name -> its line."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+def rows_of(page: str) -> dict[str, str]:
+    """Case name -> its row."""
+    lines = page.partition(BEGINS)[2].partition(ENDS)[0].splitlines()[2:]
+    return {line.split(" | ")[0].removeprefix("| "): line for line in lines}
 
 
-def table(record: dict[str, dict[str, Any]]) -> str:
-    """The rows of the page; a case without a line was not run."""
-    rows = ["| engine | what was really run | checked |", "|---|---|---|"]
-    for case in CASES:
-        line = record.get(case.name)
-        if line is None:
-            rows.append(f"| {case.name} | not run | nothing |")
-            continue
-        versions = ", ".join(f"{name} {version}" for name, version in line["versions"].items())
-        count = "1 process" if line["processes"] == 1 else f"{line['processes']} processes"
-        ran = f"{line['ran']}; {count} on {line['device']}; {versions}"
-        checked = "; ".join(line["checked"]) + (f". {line['by_the_test']}" if line["by_the_test"] else "")
-        rows.append(f"| {case.name} | {ran} | {checked} |")
-    return "\n".join(rows) + "\n"
-
-
-def with_table(page: str, rows: str) -> str:
-    """The page with its table replaced."""
+def with_rows(page: str, rows: dict[str, str]) -> str:
+    """The page with these rows alone; a case without one was not run."""
     head, _, rest = page.partition(BEGINS)
-    return f"{head}{BEGINS}\n{rows}{ENDS}{rest.partition(ENDS)[2]}"
+    table = "".join(rows.get(case.name, f"| {case.name} | not run | nothing |") + "\n" for case in CASES)
+    return f"{head}{BEGINS}{HEAD}{table}{ENDS}{rest.partition(ENDS)[2]}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,42 +15,41 @@ from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.launch.start import read_run_config
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import read_state
 from trainwiz.core.training.model import build_model
 from trainwiz.core.training.tokenizer import build_tokenizer
 
-from tests.core.training.runs import text_config
-from tests.engines.case import CASES, IN_SHORT, Case, Device
-from tests.engines.command import PATIENCE_S, SAVE_EVERY, STEPS, choices, losses, run, run_and_stop
+from tests.core.training.runs import losses, text_config, train, write_run
+from tests.engines.case import CASES, IN_SHORT, Case
+from tests.engines.command import PATIENCE_S, SAVE_EVERY, STEPS, choices, run, run_and_stop
 from tests.engines.look import GATHERED
-from tests.engines.record import WRITES_TO, line_of
+from tests.engines.record import WRITES_TO, row_of
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(3 * PATIENCE_S)]
-Start = Callable[[Device], Path]
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
-    """A tiny model with its tokenizer, and its run of STEPS steps by one process."""
-    made: dict[Device, Path] = {}
-
-    def of(device: Device) -> Path:
-        if device not in made:
-            place, alone = tmp_path_factory.mktemp(device), Case("single", "none", device)
-            config = text_config("qwen2-tiny")
-            tokenizer = build_tokenizer(config, place, load_text_rows(config, place))
-            for part in (tokenizer, build_model(config, None, place, tokenizer)):
-                part.save_pretrained(place / "model")
-            run(place / "alone", *from_weights(alone, place))
-            made[device] = place
-        return made[device]
-
-    return of
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with its tokenizer."""
+    place, config = tmp_path_factory.mktemp("start"), text_config("qwen2-tiny")
+    tokenizer = build_tokenizer(config, place, load_text_rows(config, place))
+    for part in (tokenizer, build_model(config, None, place, tokenizer)):
+        part.save_pretrained(place / "model")
+    return place
 
 
-def from_weights(case: Case, place: Path) -> list[str]:
-    return [*choices(case, str(place / "model")), "--set", "model.init=pretrained"]
+def by_one_process(case: Case, start: Path, folder: Path) -> Path:
+    """The same training as in `folder` by one process, once for each device."""
+    alone = start / case.device
+    if not alone.exists():
+        one = {"strategy": "single", "processes": 1, "offload": "none"}
+        values = {"model.name": str(start / "model"), "batch.gradient_accumulation_steps": 2}
+        values |= {f"engine.{key}": value for key, value in one.items()}
+        config = read_run_config(RunFolder(folder)).with_values(values, "you")
+        train(write_run(alone, config), config)
+    return alone
 
 
 def parameter(case: Case) -> Any:
@@ -60,28 +58,28 @@ def parameter(case: Case) -> Any:
 
 
 @pytest.mark.parametrize("case", [parameter(case) for case in CASES])
-def test_engine(case: Case, start: Start, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_engine(case: Case, start: Path, tmp_path: Path) -> None:
     reason = case.why_not()
     if reason is not None:
         pytest.skip(reason)
-    place, whole, halves = start(case.device), tmp_path / "whole", tmp_path / "halves"
-    words = from_weights(case, place)
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    words = [*choices(case, str(start / "model")), "--set", "model.init=pretrained"]
     run_and_stop(halves, *words)
     stopped_at = max(losses(halves))
     assert 0 < stopped_at < SAVE_EVERY, "the stop came between two planned saves"
     run(halves, "--resume")
     assert read_state(RunFolder(halves)).attempts[-1].resume == f"checkpoint-{stopped_at}"
-    # In `make test` one engine of several processes is also resumed bit for bit; for the others one process is the measure.
-    exactly = case.name not in IN_SHORT or case.strategy == "ddp" or bool(os.environ.get(WRITES_TO))
+    # In `make test` one process is the measure.
+    exactly = case.name not in IN_SHORT or bool(os.environ.get(WRITES_TO))
     if exactly:
         run(whole, *words)
     folder = whole if exactly else halves
     engine = json.loads((folder / "engine.json").read_text())
-    line = line_of(case, request.node.name, engine)
+    by_the_test = ""
     if case.strategy == "fsdp" and case.device == "cpu":
-        line["by_the_test"] = "accelerate's choice of DistributedDataParallel on a CPU is replaced by the test"
+        by_the_test = "accelerate's choice of DistributedDataParallel on a CPU is replaced by the test"
         if case.offload == "all":
-            line["by_the_test"] += ", and host RAM is not page-locked, which needs a GPU"
+            by_the_test += ", and host RAM is not page-locked, which needs a GPU"
 
     assert engine["offload"] in case.offloaded
     state = read_state(RunFolder(folder))
@@ -89,17 +87,17 @@ def test_engine(case: Case, start: Start, tmp_path: Path, request: pytest.Fixtur
     assert state.engine["actual"] == case.actual == state.engine["planned"]
     assert state.engine["findings"] == []
     assert engine["parameters"] == sum(tensor.numel() for tensor in load_file(folder / GATHERED).values())
-    line["checked"].append("engine read from the process, as planned")
-
-    line["checked"].append(f"bytes of {assert_holds_what_is_planned(case, folder)} as the plan counts them")
+    checked = ["engine read from the process, as planned"]
+    checked.append(f"bytes of {assert_holds_what_is_planned(case, folder)} as the plan counts them")
 
     assert list(losses(folder)) == list(range(1, STEPS + 1))
-    assert losses(folder) == pytest.approx(losses(place / "alone"), abs=1e-3)
-    assert far_apart(load_file(folder / GATHERED), load_file(place / "alone" / GATHERED)) == []
-    line["checked"].append("losses and weights as one process has them")
+    alone = by_one_process(case, start, folder)
+    assert losses(folder) == pytest.approx(losses(alone), abs=1e-3)
+    assert far_apart(load_file(folder / GATHERED), load_file(alone / "final_model" / "model.safetensors")) == []
+    checked.append("losses and weights as one process has them")
 
     assert_loads_back(folder)
-    line["checked"].append("final_model by from_pretrained = the gathered weights, every tensor")
+    checked.append("final_model by from_pretrained = the gathered weights, every tensor")
 
     if exactly:
         exact = case.device == "cpu"
@@ -108,9 +106,9 @@ def test_engine(case: Case, start: Start, tmp_path: Path, request: pytest.Fixtur
         ends = [load_file(folder / GATHERED) for folder in (whole, halves)]
         assert (different(*ends) if exact else far_apart(*ends)) == []
         assert_loads_back(halves)
-        line["checked"].append(f"stopped and resumed = undisturbed, {'bit for bit' if exact else 'within 1e-3'}")
+        checked.append(f"stopped and resumed = undisturbed, {'bit for bit' if exact else 'within 1e-3'}")
     if os.environ.get(WRITES_TO):
-        Path(os.environ[WRITES_TO]).write_text(json.dumps(line), encoding="utf-8")
+        Path(os.environ[WRITES_TO]).write_text(row_of(case, engine, checked, by_the_test), encoding="utf-8")
 
 
 def assert_holds_what_is_planned(case: Case, folder: Path) -> str:

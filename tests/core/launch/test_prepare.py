@@ -1,8 +1,11 @@
+"""What a run folder holds and needs from outside, and what is refused before it is written."""
+
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +14,8 @@ import yaml
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.launch import prepare as target
-from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.launch.prepare import needed, prepare_run, relative_to_folder, travel_notes
+from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import LOCK_FILE
 from trainwiz.core.run.state import read_state
 
@@ -133,3 +137,80 @@ def test_a_disk_that_cannot_be_written_is_a_sentence_and_keeps_nothing(
     with pytest.raises(CannotRunError, match="is not writable: Read-only file system"):
         prepare_run(small_plan(), tmp_path / "runs" / "one")
     assert not (tmp_path / "runs").exists()
+
+
+# What it needs from outside.
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's project folder with data, weights and a tokenizer."""
+    project = tmp_path / "project"
+    for folder in ("data", "weights", "words"):
+        (project / folder).mkdir(parents=True)
+    (project / "data" / "p.fasta").write_text(">a\nMKV\n")
+    monkeypatch.chdir(project)
+    return project
+
+
+def moved(source: str, folder: Path) -> str:
+    return relative_to_folder(small_plan(data__sources=[{"name": source}]).config, folder).data.sources[0].name
+
+
+def test_all_local_paths_are_relative_to_the_folder(project: Path) -> None:
+    plan = small_plan(
+        data__sources=[{"name": "data/p.fasta"}, {"name": str(project / "data" / "p.fasta")}, {"name": "owner/set"}],
+        data__validation_sources=[{"name": "data"}],
+        model__name="weights",
+        model__tokenizer="words",
+    )
+    folder = Path("runs/deep/one")
+    config = relative_to_folder(plan.config, folder)
+    up = "../../.."
+    assert [source.name for source in config.data.sources] == [f"{up}/data/p.fasta", f"{up}/data/p.fasta", "owner/set"]
+    assert config.data.validation_sources[0].name == f"{up}/data"
+    assert (config.model.name, config.model.tokenizer) == (f"{up}/weights", f"{up}/words")
+    assert plan.config.model.name == "weights"
+    # What shares only the root stays absolute, a link to itself is a path, and names are none.
+    assert moved("/etc/hosts", Path("/var/runs/one")) == "/etc/hosts"
+    Path("loop.jsonl").symlink_to("loop.jsonl")
+    assert moved("loop.jsonl", folder) == f"{up}/loop.jsonl"
+    named = small_plan(model__tokenizer="train", data__sources=[{"name": "sample-proteins"}]).config
+    assert relative_to_folder(named, folder) == named
+    assert needed(named, folder) == travel_notes(named, folder) == ()
+    # The architecture of a config.json stands in run.yaml.
+    Path("weights/config.json").write_text("{}")
+    config = relative_to_folder(small_plan(model__name="weights/config.json").config, project / folder)
+    assert needed(config, project / folder) == ()
+
+
+def test_what_the_folder_does_not_hold_is_named(project: Path) -> None:
+    plan = small_plan(
+        data__sources=[{"name": "data/p.fasta"}, {"name": "owner/set"}],
+        model__name="weights",
+        model__init="pretrained",
+        model__tokenizer="owner/words",
+    )
+    run = prepare_run(plan, Path("runs/one"))
+    config = RunConfig.model_validate(yaml.safe_load(run.run_yaml.read_text()))
+    found = [(one.key, one.name, one.kind) for one in needed(config, run.path)]
+    assert found == [
+        ("data.sources.0.name", "../../data/p.fasta", "path"),
+        ("data.sources.1.name", "owner/set", "hub"),
+        ("model.name", "../../weights", "path"),
+        ("model.tokenizer", "owner/words", "hub"),
+    ]
+    paths, hub = travel_notes(config, run.path)
+    assert "../../data/p.fasta (data.sources.0.name), ../../weights (model.name)" in paths
+    assert "owner/set (data.sources.1.name)" in hub
+    script = run.file("launch.sh").read_text()
+    assert (
+        "../../data/p.fasta is not on this machine (data.sources.0.name in run.yaml)" in script
+        and "owner/set" not in script
+    )
+    moved = project.parent / "elsewhere"
+    shutil.copytree(run.path, moved)
+    refused = subprocess.run([str(moved / "launch.sh")], cwd="/", capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "../../data/p.fasta is not on this machine (data.sources.0.name in run.yaml)" in refused.stderr
+    assert read_state(RunFolder(moved)).status == "prepared"

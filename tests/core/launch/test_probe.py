@@ -79,7 +79,7 @@ def request(**overrides: Any) -> PlanRequest:
 
 
 def test_a_probe_measures_and_the_next_plan_knows_it(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwiz.core.launch.probe_order.MEASURED_SHARE", 0.08)
+    monkeypatch.setattr("trainwiz.core.launch.probe_order.MEASURED_SHARE", 0.04)
     gathered = gather(request())
     plan = plan_gathered(gathered)
     seen: list[str] = []

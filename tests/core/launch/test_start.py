@@ -1,21 +1,37 @@
-"""What a start is given, and stop_run: whom the signal reaches, and whom not."""
+"""What a start is given, and stop_run: whom the signal reaches, and whom not; the files and the command of the next attempt."""
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from trainwiz.core.errors import CannotRunError, UsageError
-from trainwiz.core.launch.prepare import planned_window, prepare_run
-from trainwiz.core.launch.start import own_launcher, start_run, stop_run, training_variables
+from trainwiz.core.launch import start
+from trainwiz.core.launch.prepare import planned_window, prepare_run, run_yaml_text
+from trainwiz.core.launch.start import (
+    changed_config,
+    own_launcher,
+    prepare_again,
+    read_run_config,
+    setup_of,
+    start_run,
+    stop_run,
+    training_variables,
+)
+from trainwiz.core.run.attempts import RECOVERY_JSON, Recovery, write_recoveries
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.identity import IDENTITY_JSON, Identity, settings_now
 from trainwiz.core.run.lost import ProcessId, identify, machine_identity
 from trainwiz.core.run.state import RunState, read_state, write_state
+from trainwiz.core.supervise.recovery import Setup
 
 from tests.core.launch.plans import small_plan
 from tests.each import each
@@ -123,3 +139,97 @@ def test_a_run_on_another_machine_is_stopped_there(tmp_path: Path) -> None:
     run = run_kept_by(ProcessId(1, 0.0), tmp_path, machine="another", host="gpu-box")
     with pytest.raises(CannotRunError, match="is running on gpu-box; stop it there: trainwiz runs stop"):
         stop_run(run)
+
+
+# The next attempt.
+
+
+FILES = ("accelerate.yaml", "launch.sh", "deepspeed.json")
+HALF = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}
+
+
+def prepared(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> RunFolder:
+    plan = small_plan(batch__micro_batch_size=6, batch__gradient_accumulation_steps=8, **changes)
+    run = prepare_run(plan, folder)
+    monkeypatch.chdir(run.path)
+    return run
+
+
+def texts(run: RunFolder) -> dict[str, str]:
+    return {name: run.file(name).read_text() for name in FILES if run.file(name).exists()}
+
+
+def change(run: RunFolder, **changes: Any) -> None:
+    write_recoveries(run, [Recovery(2, "cuda_oom", 5, 0.0, changes)])
+
+
+def test_files_that_leave_the_batch_to_the_trainer_stay_and_the_plan_keeps_its_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = prepared(tmp_path / "one", monkeypatch, engine__strategy="zero2", engine__processes=2)
+    before = texts(run)
+    answer = prepare_again(run)
+    assert texts(run) == before and not (run.path / "attempts").exists(), "without a change all stays as prepared"
+    assert Setup.from_json(answer["setup"]) == setup_of(read_run_config(run))
+    run.file("launch.sh").chmod(0o644)
+    change(run, **HALF)
+    answer = prepare_again(run)
+    assert texts(run) == before
+    assert json.loads(before["deepspeed.json"])["train_micro_batch_size_per_gpu"] == "auto"
+    assert (answer["setup"]["micro_batch_size"], answer["setup"]["gradient_accumulation_steps"]) == (3, 16)
+    assert run.file("launch.sh").stat().st_mode & 0o111
+    # The plan's own word stays.
+    assert yaml.safe_load(run.run_yaml.read_text())["batch"]["micro_batch_size"] == 6
+    assert changed_config(run).batch.micro_batch_size == 3
+
+
+def test_a_deepspeed_file_of_the_users_changes_in_its_numbers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mine.json"
+    document = {
+        "zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 6, "gradient_accumulation_steps": "auto",
+        "train_batch_size": "auto", "bf16": {"enabled": "auto"}, "gradient_clipping": "auto",
+    }  # fmt: skip
+    file.write_text(json.dumps(document))
+    engine = {"engine__strategy": "zero2", "engine__processes": 2, "engine__deepspeed_file": str(file)}
+    run = prepared(tmp_path / "one", monkeypatch, **engine)
+    planned = run.path / "attempts" / "planned" / "deepspeed.json"
+    # It travels with the folder.
+    assert run.file("deepspeed.json").read_text() == file.read_text()
+    assert yaml.safe_load(run.run_yaml.read_text())["engine"]["deepspeed_file"] == "deepspeed.json"
+    change(run, **HALF)
+    prepare_again(run)
+    assert json.loads(run.file("deepspeed.json").read_text()) == document | {"train_micro_batch_size_per_gpu": 3}
+    assert planned.read_text() == file.read_text()
+    # recovery.json is written first: a start finds its own files, whatever a killed keeper has left.
+    change(run, **{"batch.micro_batch_size": 1, "batch.gradient_accumulation_steps": 48})
+    monkeypatch.setattr(start, "start_keeper", lambda folder, order: {})
+    with pytest.raises(CannotRunError):
+        start.start_run(run, resume="auto")
+    assert json.loads(run.file("deepspeed.json").read_text())["train_micro_batch_size_per_gpu"] == 1
+    assert planned.read_text() == file.read_text(), "the first one"
+
+
+@each("changes", [{"batch.micro_batch_size": "many"}, {"no.such.section": 3}])
+def test_changes_that_are_nonsense_are_refused_in_a_sentence(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = prepared(tmp_path / "one", monkeypatch)
+    change(run, **changes)
+    with pytest.raises(UsageError) as caught:
+        prepare_again(run)
+    (finding,) = caught.value.findings
+    assert RECOVERY_JSON in finding.message and "\n" not in finding.message
+
+
+def test_other_processes_that_were_accepted_reach_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = prepared(tmp_path / "one", monkeypatch)
+    config = read_run_config(run)
+    Identity(settings_now(config, run.path)).write(run.file(IDENTITY_JSON))
+    two = {"engine.processes": 2, "engine.strategy": "ddp", "batch.gradient_accumulation_steps": 4}
+    run.run_yaml.write_text(run_yaml_text(config.with_values(two, "you")))
+    monkeypatch.setattr(start, "start_keeper", lambda folder, order: {})
+    with pytest.raises(CannotRunError):
+        start.start_run(run, resume="auto", accept=["processes", "engine"])
+    assert yaml.safe_load(run.file("accelerate.yaml").read_text())["num_processes"] == 2

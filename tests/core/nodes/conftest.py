@@ -39,16 +39,15 @@ class TwoNodes:
         values = {"engine__nodes": 2, "engine__strategy": "ddp", "engine__nodes_timeout_s": 60, **changes}
         prepare_run(plan_for(tiny_config(**values)), self.folder)
 
-    def join(self, node: int, main: str | None = None, **environment: str) -> None:
+    def join(self, node: int) -> None:
         command = [sys.executable, "-m", "trainwiz.tui.cli", "runs", "join", str(self.folder), "--node", str(node)]
-        command += ["--main", main or f"{self.machines.addresses[0]}:{self.port}"]
+        command += ["--main", f"{self.machines.addresses[0]}:{self.port}"]
         with self.said(node).open("ab") as output:
             self.started[node] = subprocess.Popen(
                 self.machines.on(node, command),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **environment},
                 start_new_session=True,
             )
 

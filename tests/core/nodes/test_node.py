@@ -1,4 +1,4 @@
-"""What an attempt does before the nodes meet, and what a node says of an end of which its processes said nothing."""
+"""Where node 0 is, which interface leads to it, and what a node says of an end of which its processes said nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from trainwiz.core.errors import UsageError
+from trainwiz.core.nodes.address import Address, interface_of, network_variables, parse_address
 from trainwiz.core.nodes.handshake import introduce
 from trainwiz.core.nodes.node import last_words_of
 from trainwiz.core.run.folder import RunFolder
@@ -35,3 +37,43 @@ def test_a_kill_is_a_lost_node_until_the_kernel_says_more(
     said = json.loads((tmp_path / "failure-rank1-node.json").read_text())
     assert [finding["code"] for finding in said["findings"]] == ["node_lost"]
     assert said["message"].startswith("On node 1 (") and "SIGKILL" in said["message"]
+
+
+# Where node 0 is.
+
+
+HERE = {
+    "lo": ["127.0.0.1", "::1"],
+    "eth0": ["10.0.0.5"],
+    "eth1": ["10.1.0.5", "fe80::1%eth1"],
+    "docker0": ["172.17.0.1"],
+}
+
+
+@each(
+    ("text", "address"),
+    [
+        ("10.0.0.1", Address("10.0.0.1", 29500)),
+        (" node-a.cluster:4000 ", Address("node-a.cluster", 4000)),
+        ("[fe80::1]:4000", Address("fe80::1", 4000)),
+        ("fe80::1", Address("fe80::1", 29500)),
+    ],
+)
+def test_addresses(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+    assert parse_address(str(address)) == address
+    assert address.meeting_port == address.port + 1
+
+
+@each("text", ["", ":29500", "a b", "host:", "host:abc", "host:0", "host:65535", "$(id)", "--main"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(UsageError, match="is not an address of node 0"):
+        parse_address(text)
+
+
+def test_the_interface_of_a_connection_is_used_where_the_user_has_set_none() -> None:
+    found = {place: interface_of(place, HERE) for place in ("::ffff:10.1.0.5", "fe80::1%eth1", "10.9.9.9")}
+    assert found == {"::ffff:10.1.0.5": "eth1", "fe80::1%eth1": "eth1", "10.9.9.9": None}
+    assert network_variables({}, "eth0") == {"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0"}
+    assert network_variables({"GLOO_SOCKET_IFNAME": "eth1"}, "eth0") == {"NCCL_SOCKET_IFNAME": "=eth0"}
+    assert network_variables({}, None) == {}

@@ -1,26 +1,26 @@
-"""One sentence for each state in which a run cannot be started or gone on with."""
+"""One sentence for each state in which a run cannot be started, gone on with or removed; what is removed; comparing."""
 
 from __future__ import annotations
 
 import os
 import platform
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 from trainwiz.core.errors import CannotRunError, UsageError
+from trainwiz.core.files import bytes_below
 from trainwiz.core.launch.prepare import prepare_run
-from trainwiz.core.launch.start import start_run
-from trainwiz.core.run.attempts import why_not_start
+from trainwiz.core.launch.start import read_run_config, start_run
+from trainwiz.core.run.attempts import Recovery, why_not_start, write_recoveries
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.run.listing import find_run
+from trainwiz.core.run.listing import compare_runs, find_run, remove_run
 from trainwiz.core.run.lost import RunLock, machine_identity, this_process
 from trainwiz.core.run.state import RunState, RunStatus, read_state, write_state
 
 from tests.core.launch.plans import small_plan
 from tests.each import each
-
-ACTIVE = ("starting", "running")
 
 
 @pytest.fixture
@@ -38,12 +38,11 @@ def stand(run: RunFolder, status: RunStatus, host: str | None = None) -> RunStat
 
 
 GO_ON = "trainwiz runs resume {path}"
+RUNNING = "one is already running. Monitor it with: trainwiz monitor {path}"
 WHY_NOT: list[tuple[RunStatus, str | None, bool, str | None]] = [
-    *(
-        (status, None, True, "one is already running. Monitor it with: trainwiz monitor {path}")
-        for status in ACTIVE[:2]
-    ),
-    ("running", None, False, "one is already running. Monitor it with: trainwiz monitor {path}"),
+    ("starting", None, True, RUNNING),
+    ("running", None, True, RUNNING),
+    ("running", None, False, RUNNING),
     ("running", "far", True, "one is already running on far. Monitor it with: trainwiz monitor {path}"),
     *(("prepared", None, resume, None) for resume in (True, False)),
     ("stopping", None, True, f"one is stopping. When it has ended, resume it with: {GO_ON}"),
@@ -87,17 +86,6 @@ def test_a_state_of_a_newer_trainwiz_is_not_written_over(run: RunFolder) -> None
     assert not (run.path / "supervisor.log").exists(), "no process was started"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_to(run: RunFolder) -> None:
-    stand(run, "failed")
-    run.path.chmod(0o555)
-    try:
-        with pytest.raises(CannotRunError, match="could not be started: Permission denied"):
-            start_run(run, resume="auto")
-    finally:
-        run.path.chmod(0o755)
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_closed_folder_is_not_called_no_run(run: RunFolder, tmp_path: Path) -> None:
     run.path.chmod(0)
@@ -107,3 +95,105 @@ def test_a_closed_folder_is_not_called_no_run(run: RunFolder, tmp_path: Path) ->
                 find_run(text, root)
     finally:
         run.path.chmod(0o755)
+
+
+# What is removed, and what differs.
+
+
+def test_a_run_goes_and_what_it_links_to_stays(run: RunFolder, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "keep").write_text("me")
+    (run.path / "link").symlink_to(outside)
+    assert bytes_below(run.path, on_disk=True) > 4096
+    remove_run(run)
+    assert not run.path.exists()
+    assert (outside / "keep").read_text() == "me"
+
+
+def test_only_runs_are_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "thesis"
+    folder.mkdir()
+    (folder / "chapter").write_text("x")
+    (folder / "run.yaml").write_text("name: mine\n")
+    run = prepare_run(small_plan(), tmp_path / "one")
+    link = tmp_path / "link"
+    link.symlink_to(run.path)
+    with pytest.raises(UsageError, match=f"is a link.* runs remove {run.path}"):
+        remove_run(RunFolder(link))
+    for path in (folder, tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(UsageError, match="is not a trainwiz run"):
+            remove_run(RunFolder(path))
+    assert (folder / "chapter").exists()
+    assert run.is_run()
+
+
+def test_an_active_run_or_the_place_of_work_is_not_removed(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = stand(run, "running")
+    with pytest.raises(UsageError, match=f"runs stop {run.path}"):
+        remove_run(run)
+    state.status = "finished"
+    write_state(run, state)
+    lock = RunLock.take(run.path)
+    with pytest.raises(UsageError, match="try again"):
+        remove_run(run)
+    lock.release()
+    monkeypatch.chdir(run.path)
+    with pytest.raises(UsageError, match="the current folder"):
+        remove_run(run)
+    assert run.is_run()
+
+
+def test_a_run_that_cannot_go_whole_stays_whole_under_its_name(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+
+    def refuse(path: Path) -> None:
+        seen.append([entry.name for entry in tmp_path.iterdir()])
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    with pytest.raises(CannotRunError, match="could not be removed completely: Permission denied"):
+        remove_run(run)
+    # While it goes, no list finds half of it.
+    assert seen == [[".one.removing"]]
+    assert run.is_run()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_run_that_is_started_while_the_removal_waits_stays(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    take = RunLock.take
+
+    def take_late(folder: Path, wait_s: float = 0.0) -> RunLock | None:
+        # Its keeper is elsewhere, on a file system whose locks are not shared.
+        state = read_state(run)
+        state.status, state.machine, state.heartbeat_s = "running", "elsewhere boot pid:[1]", time.time()
+        write_state(run, state)
+        return take(folder, wait_s)
+
+    monkeypatch.setattr(RunLock, "take", take_late)
+    with pytest.raises(UsageError, match="stop it first"):
+        remove_run(run)
+    assert run.is_run()
+
+
+def test_comparing_shows_only_what_differs(tmp_path: Path) -> None:
+    one = prepare_run(small_plan(training__learning_rate=1e-3), tmp_path / "one")
+    two = prepare_run(small_plan(training__learning_rate=2e-3, checkpoint__keep=5), tmp_path / "two")
+    document = compare_runs([one, two])
+    assert document["runs"] == ["one", "two"]
+    assert document["settings"] == {"training.learning_rate": [1e-3, 2e-3], "checkpoint.keep": [2, 5]}
+    assert document["results"]["status"] == ["prepared", "prepared"]
+    # What recovery made of a run counts, beside what was planned.
+    micro = read_run_config(one).batch.micro_batch_size
+    write_recoveries(one, [Recovery(2, "cuda_oom", 5, 1.0, {"batch.micro_batch_size": 1})])
+    document = compare_runs([one, two])
+    assert document["settings"]["batch.micro_batch_size"] == [1, micro]
+    assert document["planned"]["batch.micro_batch_size"] == [micro, micro]
+    assert document["results"]["attempts"] == [0, 0]
+    with pytest.raises(UsageError, match="Specify two or more runs"):
+        compare_runs([one])
+    two.run_yaml.write_text("a: [")
+    with pytest.raises(UsageError, match="cannot be read as YAML"):
+        compare_runs([one, two])

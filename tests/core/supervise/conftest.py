@@ -1,4 +1,4 @@
-"""Runs of the stand-in training under the real keeper, and under the real accelerate where a test asks for it.
+"""Runs of the stand-in training under the real keeper.
 
 Waits are bounds against hanging alone: on a busy machine all of this takes many times as long.
 """
@@ -41,15 +41,6 @@ for child in children:
 """
 PATIENCE_S = 400.0
 
-ACCELERATE_YAML = """\
-compute_environment: LOCAL_MACHINE
-distributed_type: {kind}
-use_cpu: true
-num_processes: {processes}
-num_machines: 1
-machine_rank: 0
-"""
-
 
 @dataclass
 class Started:
@@ -61,8 +52,8 @@ class Started:
     def state(self) -> RunState:
         return read_state(self.run)
 
-    def wait(self, good: Callable[[RunState], bool], patience_s: float = PATIENCE_S) -> RunState:
-        deadline = time.monotonic() + patience_s
+    def wait(self, good: Callable[[RunState], bool]) -> RunState:
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             state = self.state()
             if good(state):
@@ -71,8 +62,8 @@ class Started:
         log = self.run.train_log.read_text(errors="replace") if self.run.train_log.exists() else ""
         raise AssertionError(f"waited in vain: {self.state()}\n{log[-3000:]}")
 
-    def wait_for_steps(self, count: int, patience_s: float = PATIENCE_S) -> None:
-        self.wait(lambda state: _lines(self.run.metrics_jsonl) >= count or state.has_ended, patience_s)
+    def wait_for_steps(self, count: int) -> None:
+        self.wait(lambda state: _lines(self.run.metrics_jsonl) >= count or state.has_ended)
         assert _lines(self.run.metrics_jsonl) >= count, self.state()
 
     def supervisor(self) -> int:
@@ -115,7 +106,6 @@ class Starter:
         self,
         run: RunFolder | None = None,
         *,
-        processes: int | None = None,
         resume: str | None = None,
         owner: ProcessId | None = None,
         command: list[str] | None = None,
@@ -124,10 +114,10 @@ class Starter:
         expect: str | None = None,
         **variables: Any,
     ) -> Started:
-        """`processes` None: the light launcher; else real accelerate. `expect`: the code of a refusal."""
+        """`expect`: the code of a refusal."""
         run = run or self.folder()
         order = StartOrder(
-            command=command or self.command(run, processes),
+            command=command or self.command(),
             mark=uuid.uuid4().hex,
             environment={key: str(value) for key, value in variables.items()},
             system_every_s=0.5,
@@ -142,13 +132,8 @@ class Starter:
         assert answer.get("error") == expect, answer
         return started
 
-    def command(self, run: RunFolder, processes: int | None = None) -> list[str]:
-        if processes is None:
-            return [sys.executable, "-c", LIGHT_LAUNCHER, str(WORKER), "."]
-        kind = "'NO'" if processes == 1 else "MULTI_GPU"
-        run.file("accelerate.yaml").write_text(ACCELERATE_YAML.format(kind=kind, processes=processes))
-        launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "accelerate.yaml"]
-        return [*launch, "--main_process_port", "0", "--num_cpu_threads_per_process", "1", str(WORKER), "."]
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", LIGHT_LAUNCHER, str(WORKER), "."]
 
 
 @pytest.fixture(scope="module")

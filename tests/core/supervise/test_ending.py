@@ -1,11 +1,10 @@
-"""How a run ends, saves that outlast a stop, and whether GPU memory was given back (a fake driver under nvidia-ml-py)."""
+"""How a run ends, saves that outlast a stop, and whether GPU memory was given back."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,14 @@ from typing import Any
 import pytest
 from trainwiz.core.hardware import nvml as nvml_module
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.run.state import RunState
 from trainwiz.core.supervise import ending
 from trainwiz.core.supervise import recorder as gpu_ledger
 from trainwiz.core.supervise.ending import Facts, GpuLedger, SaveProgress, how_it_ended, verified_words
 from trainwiz.core.supervise.ties import run_processes
-from trainwiz.core.telemetry.gpu import GpuSampler
 
 from tests.each import each
-from tests.fakes.nvml import GIB, MIB, FakeGpu, FakeNvml
+from tests.fakes.nvml import GIB, MIB
 
 
 @each(
@@ -78,74 +77,61 @@ def test_a_save_that_hangs_is_cut_after_a_while(tmp_path: Path) -> None:
     assert progress.moves()
 
 
-OURS, ANOTHER = 4_000_001, 4_000_002
-DESKTOP = 300 * MIB
+def test_a_history_that_cannot_be_written_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("trainwiz.core.history.run.record_run", full)
+    ending.write_last_state(RunFolder(tmp_path), RunState(status="finished"), lambda: True, lambda: True)
 
 
-@pytest.fixture
-def nvml(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    fake_nvml.load_here(monkeypatch)
-    return fake_nvml
+OURS, ANOTHER, DESKTOP = 4_000_001, 4_000_002, 300 * MIB
 
 
-def card(used: int = DESKTOP, processes: dict[int, int] | None = None, **more: Any) -> FakeGpu:
-    return FakeGpu(uuid="GPU-one", memory_used=used, processes=processes or {}, **more)
+def card(used: int = DESKTOP, processes: dict[int, int] | None = None) -> list[dict[str, Any]]:
+    held = [{"pid": pid, "memory_used_bytes": size} for pid, size in (processes or {}).items()]
+    return [{"uuid": "GPU-one", "index": 0, "memory_used_bytes": used, "processes": held}]
 
 
-def noted(nvml: FakeNvml, *cards: FakeGpu) -> tuple[GpuLedger, GpuSampler]:
-    """A ledger that was told of the cards as they were one after the other."""
-    ledger, sampler = GpuLedger(), GpuSampler()
-    for one in cards:
-        nvml.write([one])
-        gpus, _ = sampler.sample()
+FULL = card(7 * GIB, {OURS: 6 * GIB})
+NOT_NAMED = card(5 * GIB + DESKTOP, {ANOTHER: 5 * GIB})
+FREE = "All processes of the run have ended, and its {} GiB of GPU memory is free again."
+LEDGER: list[tuple[list[Any], Any, tuple[str, int] | None, str]] = [
+    # What was held is remembered when samples go on, and what is given back late is waited for.
+    ([FULL, card()], [FULL, card(processes={ANOTHER: 100 * MIB})], ("free", 6 * GIB), FREE.format("6.0")),
+    ([FULL], [FULL], ("held", 6 * GIB), f"Process {OURS} is still listed on a GPU, with 6.0 GiB"),
+    # Where the driver names no process of ours the card is compared with before.
+    ([NOT_NAMED], [NOT_NAMED], ("unclear", 5 * GIB), "GPU 0 has 5.0 GiB more in use than before the run"),
+    ([NOT_NAMED], [card()], ("free", 5 * GIB), FREE.format("5.0")),
+    # Where nothing was held nothing is looked for.
+    ([card(DESKTOP + 100 * MIB, {ANOTHER: 100 * MIB})], [], None, "All processes of the run have ended."),
+]
+"""Cards as they were one after the other after the first look, and as they are at the end -> the verdict and its words."""
+
+
+@each(("seen", "now", "verdict", "words"), LEDGER)
+def test_whether_gpu_memory_was_given_back(
+    seen: list[Any], now: list[Any], verdict: tuple[str, int] | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_ledger, "LEDGER_EVERY_S", 0.01)
+    ledger, looks = GpuLedger(), iter(now)
+    for gpus in (card(), *seen):
         ledger.note({"gpus": gpus, "processes": [{"pid": OURS}]})
-    return ledger, sampler
+    found = ledger.check(lambda: (next(looks, now[-1]), {}), patience_s=0.1)
+    assert (found and (found.verdict, found.held_bytes)) == verdict
+    assert words in verified_words([], found)
 
 
-def test_memory_that_is_given_back_late_is_waited_for(nvml: FakeNvml) -> None:
-    # What was held is remembered when samples go on.
-    ledger, sampler = noted(nvml, card(), card(7 * GIB + DESKTOP, {OURS: 7 * GIB, ANOTHER: 100 * MIB}), card())
-    nvml.write([card(7 * GIB + DESKTOP, {OURS: 7 * GIB, ANOTHER: 100 * MIB})])
-    assert ledger.held == {"GPU-one": 7 * GIB}
-    threading.Timer(0.7, lambda: nvml.write([card(processes={ANOTHER: 100 * MIB})])).start()
-    began = time.monotonic()
-    found = ledger.check(sampler.sample, patience_s=60.0)
-    assert (found.verdict, found.held_bytes) == ("free", 7 * GIB)
-    assert time.monotonic() - began > 0.5
-    assert (
-        verified_words([], found) == "All processes of the run have ended, and its 7.0 GiB of GPU memory is free again."
-    )
-
-
-def test_a_process_that_stays_on_the_card_is_named(nvml: FakeNvml) -> None:
-    ledger, sampler = noted(nvml, card(), card(7 * GIB, {OURS: 6 * GIB}))
-    found = ledger.check(sampler.sample, patience_s=0.0)
-    assert (found.verdict, found.pids_left) == ("held", (OURS,))
-    assert f"Process {OURS} is still listed on a GPU, with 6.0 GiB" in verified_words([], found)
-
-
-def test_where_the_driver_names_no_process_of_ours_the_card_is_compared_with_before(nvml: FakeNvml) -> None:
-    ledger, sampler = noted(nvml, card(), card(5 * GIB + DESKTOP, {ANOTHER: 5 * GIB}))
-    assert ledger.held == {"GPU-one": 5 * GIB}
-    found = ledger.check(sampler.sample, patience_s=0.0)
-    assert found.verdict == "unclear" and "GPU 0 has 5.0 GiB more in use than before the run" in found.reason
-    nvml.write([card()])
-    assert ledger.check(sampler.sample, patience_s=0.0).verdict == "free"
-
-
-def test_a_driver_without_an_answer_is_no_free_memory(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger, _ = noted(nvml, card(), card(7 * GIB, {OURS: 6 * GIB}))
+def test_a_driver_without_an_answer_is_no_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = GpuLedger()
+    for gpus in (card(), FULL):
+        ledger.note({"gpus": gpus, "processes": [{"pid": OURS}]})
     monkeypatch.setattr(nvml_module, "_hangs", False)
     monkeypatch.setattr(gpu_ledger, "DRIVER_ANSWERS_WITHIN_S", 0.1)
     found = ledger.check(lambda: (time.sleep(1.0), ([], {}))[1], patience_s=0.0)
     assert found.verdict == "not_checked" and "did not respond in time" in found.reason
-
-
-def test_where_nothing_was_held_nothing_is_looked_for_and_what_hangs_in_the_kernel_is_told(nvml: FakeNvml) -> None:
-    ledger, sampler = noted(nvml, card(), card(DESKTOP + 100 * MIB, {ANOTHER: 100 * MIB}))
-    assert ledger.check(sampler.sample) is None
-    assert verified_words([], None) == "All processes of the run have ended."
-    assert "could not be ended: 12, 13. They end when their driver or disk responds" in verified_words([12, 13], None)
+    stuck = verified_words([12, 13], None)
+    assert "could not be ended: 12, 13. They end when their driver or disk responds" in stuck
 
 
 def test_a_child_that_has_ended_is_no_process_of_the_run_before_it_is_waited_for() -> None:

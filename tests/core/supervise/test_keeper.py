@@ -1,14 +1,13 @@
-"""The keeper with a stand-in training below the light launcher: its start, its ends, its kills, its returns."""
+"""The keeper with a stand-in training below the light launcher (its start, ends, kills, returns), and the lifeline alone."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+import uuid
 from pathlib import Path
 
 import pytest
@@ -16,19 +15,19 @@ from trainwiz.core.hardware.read import probe_machine
 from trainwiz.core.history.measurement import device_key
 from trainwiz.core.history.run import PLANNED
 from trainwiz.core.history.store import load
-from trainwiz.core.launch.start import start_keeper, stop_run
+from trainwiz.core.launch.start import stop_run
 from trainwiz.core.run.attempts import read_recoveries
 from trainwiz.core.run.checkpoints import newest_complete
-from trainwiz.core.run.folder import RUN_MARK_VARIABLE, SUPERVISOR_LOG, RunFolder, write_json_atomic
+from trainwiz.core.run.folder import RUN_MARK_VARIABLE, RunFolder, write_json_atomic
 from trainwiz.core.run.lost import HEARTBEAT_LOST_S, identify
 from trainwiz.core.run.state import read_state
 from trainwiz.core.supervise.ending import ONE_REQUEST_S
-from trainwiz.core.supervise.recovery import StartOrder
+from trainwiz.core.supervise.ties import KEEPER_VARIABLE, hold_to_parent, keeper_value
 
 from tests.core.history.measurements import measurement
 from tests.core.supervise.conftest import Starter, assert_gone, system_lines, until
 from tests.core.supervise.test_recovery import SETUP
-from tests.fakes.marked import marked_pids
+from tests.fakes.marked import marked_pids, wait_until_gone
 from tools.benchmarks.process_cost import OwnProcesses, memory_of
 
 MOST_BYTES = 60_000_000
@@ -66,18 +65,6 @@ def test_a_failure_is_one_sentence_with_its_step_and_no_measurement(start: Start
     assert len(state.attempts) == 1 and read_recoveries(one.run) == []
     assert "fail in the same way" in (state.attempts[0].not_retried or "")
     assert load(probe_machine()) == ()
-
-
-def test_a_history_that_cannot_be_written_ends_no_run(
-    start: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "trainwiz").write_text("")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    one = start(planned_here(start), STEPS=8, SAID_STEP_S=0.25)
-    state = one.wait(lambda state: state.has_ended)
-    assert (state.status, state.exit.code) == ("finished", 0)
-    log = one.run.file(SUPERVISOR_LOG)
-    until(lambda: log.exists() and "could not be added to the history" in log.read_text())
 
 
 def test_a_run_is_kept_from_its_start_to_a_stop(
@@ -212,19 +199,6 @@ def test_a_moved_folder_ends_its_run_and_goes_on_where_it_is_now(start: Starter)
     assert (state.status, state.attempts[1].resume) == ("finished", newest.name)
 
 
-@pytest.mark.all
-def test_a_copy_goes_on_by_itself_beside_the_original(start: Starter) -> None:
-    one = start()
-    one.wait_for_steps(12)
-    copy = RunFolder(one.run.path.with_name("copy"))
-    shutil.copytree(one.run.path, copy.path)
-    assert read_state(copy).status == "lost"
-    again = start(copy, resume="auto", STEPS=30)
-    # What the copy's state calls its processes are those of the original.
-    assert again.wait(lambda state: state.has_ended).status == "finished"
-    assert one.state().status == "running" and marked_pids(one.mark)
-
-
 def test_a_tied_run_ends_with_its_command(start: Starter) -> None:
     owner = subprocess.Popen(["sleep", "600"])
     one = start(owner=identify(owner.pid))
@@ -308,22 +282,6 @@ def test_a_keeper_that_does_nothing_is_ended_with_its_run(start: Starter, monkey
     assert_gone(one.mark)
 
 
-@pytest.mark.all
-def test_two_starts_in_the_same_moment_leave_one_run(start: Starter) -> None:
-    run = start.folder()
-    orders = [
-        StartOrder([sys.executable, "-c", "import time; time.sleep(60)"], f"race-{os.getpid()}-{i}") for i in "ab"
-    ]
-    with ThreadPoolExecutor(2) as pool:
-        said = list(pool.map(lambda order: start_keeper(run, order), orders))
-    try:
-        assert sorted(answer.get("error", "") for answer in said) == ["", "run_is_active"]
-        assert_gone(orders["ok" in said[0]].mark)
-        assert marked_pids(orders["ok" not in said[0]].mark)
-    finally:
-        assert stop_run(run, now=True).status == "stopped"
-
-
 def test_a_command_that_does_not_exist_is_a_sentence(start: Starter) -> None:
     one = start(command=["/nowhere/accelerate", "launch"])
     state = one.wait(lambda state: state.has_ended)
@@ -372,3 +330,55 @@ HEAVY = {"pydantic", "yaml", "torch", "numpy", "transformers", "accelerate", "da
 def test_it_loads_no_configuration_and_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) & HEAVY == set()
+
+
+# The lifeline alone, without keeper or guard: who dies when whom is killed.
+
+
+TRAINER = """
+import multiprocessing, time
+from trainwiz.core.supervise.ties import hold_to_parent
+held = hold_to_parent()
+multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True).start()
+print("held" if held else "free", flush=True)
+time.sleep(600)
+"""
+LAUNCHER = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+@pytest.mark.parametrize("victim", ["launcher", "keeper"])
+def test_trainer_and_its_loader_end_with_the_launcher_and_with_the_keeper(victim: str) -> None:
+    """A stand-in keeper, a launcher and a trainer that holds to both."""
+    mark, keeper = uuid.uuid4().hex, subprocess.Popen(["sleep", "600"])
+    identity = identify(keeper.pid)
+    assert identity is not None
+    marks = {RUN_MARK_VARIABLE: mark, KEEPER_VARIABLE: keeper_value(identity)}
+    command = [sys.executable, "-c", LAUNCHER, TRAINER]
+    with subprocess.Popen(command, env={**os.environ, **marks}, stdout=subprocess.PIPE, text=True) as launcher:
+        try:
+            assert launcher.stdout.readline() == "held\n"
+            assert len(marked_pids(mark)) == 3
+            (launcher if victim == "launcher" else keeper).kill()
+            launcher.wait(timeout=600)
+            assert wait_until_gone(mark, 30.0) == []
+        finally:
+            for process in (keeper, launcher):
+                process.kill()
+                process.wait()
+            for pid in marked_pids(mark):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_a_trainer_that_comes_too_late_ends_at_once() -> None:
+    gone = subprocess.Popen(["true"])
+    identity = identify(gone.pid)
+    gone.wait()
+    value = keeper_value(identity) if identity else f"{gone.pid}:1"
+    environment = {**os.environ, RUN_MARK_VARIABLE: uuid.uuid4().hex, KEEPER_VARIABLE: value}
+    late = subprocess.run([sys.executable, "-c", TRAINER], env=environment, timeout=200, check=False)
+    assert late.returncode == -signal.SIGKILL
+
+
+def test_a_training_by_hand_holds_to_nobody() -> None:
+    assert KEEPER_VARIABLE not in os.environ
+    assert hold_to_parent() is False

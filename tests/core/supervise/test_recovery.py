@@ -12,15 +12,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunExit
 from trainwiz.core.supervise.attempt import Retrying
 from trainwiz.core.supervise.ending import Ended
-from trainwiz.core.supervise.recovery import (
-    LONGEST_WAIT_S,
-    End,
-    Retry,
-    Setup,
-    Situation,
-    StartOrder,
-    decide,
-)
+from trainwiz.core.supervise.recovery import LONGEST_WAIT_S, End, Retry, Setup, Situation, StartOrder, decide
 
 from tests.core.run.checkpoint_files import write_checkpoint
 from tests.each import each
@@ -147,16 +139,6 @@ def test_what_an_earlier_start_changed_stays(tmp_path: Path) -> None:
     assert [one.because for one in read_recoveries(started.run)] == ["cuda_oom", "dataloader_worker_killed"]
     assert isinstance(started.after("host_oom"), End)
     assert isinstance(Started(tmp_path).after("host_oom"), End), "the next keeper knows it too"
-
-
-def test_it_shrinks_again_and_ends_at_one_row_with_a_sentence(tmp_path: Path) -> None:
-    started = Started(tmp_path)
-    for attempt in (2, 3, 4):
-        started.follow(attempt, "cuda_oom")
-    end = started.after("cuda_oom")
-    assert isinstance(end, End) and "micro-batch is already one row" in end.why
-    assert [entry.changes[BATCH[0]] for entry in read_recoveries(started.run)] == [3, 2, 1]
-    assert changes_now(started.run)[BATCH[1]] == 48
 
 
 def test_a_new_checkpoint_gives_new_starts(tmp_path: Path) -> None:

@@ -9,12 +9,18 @@ import sys
 import time
 
 import pytest
-from trainwiz.core.launch.start import stop_run
+from trainwiz.core.launch.prepare import prepare_run
+from trainwiz.core.launch.start import start_run, stop_run
 from trainwiz.core.run.attempts import attempt_words, read_recoveries
+from trainwiz.core.run.checkpoints import list_checkpoints, newest_complete
+from trainwiz.core.run.listing import last_metrics
+from trainwiz.core.run.state import read_state
 from trainwiz.core.supervise.attempt import CannotStart, renew
 
-from tests.core.supervise.conftest import Starter, assert_gone
+from tests.core.launch.plans import small_plan
+from tests.core.supervise.conftest import Started, Starter, assert_gone
 from tests.core.supervise.test_recovery import SETUP
+from tests.site import FAULTS_VARIABLE
 
 NCCL = "NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled system error"
 
@@ -32,7 +38,7 @@ print(json.dumps({"command": told, "environment": variables, "setup": None}))
 
 def test_out_of_memory_goes_on_with_the_command_of_its_smaller_batch(start: Starter) -> None:
     run = start.folder()
-    renewal = [sys.executable, "-c", RENEW, str(run.path), *start.command(run)]
+    renewal = [sys.executable, "-c", RENEW, str(run.path), *start.command()]
     one = start(run, FAIL_AT=17, FAIL_ONCE=1, setup=SETUP, renew=renewal)
     seen = set[str]()
     while not (state := one.state()).has_ended:
@@ -53,7 +59,7 @@ def test_out_of_memory_goes_on_with_the_command_of_its_smaller_batch(start: Star
 
 
 def test_a_kill_from_outside_is_made_good_and_a_stop_in_the_next_attempt_keeps_its_work(start: Starter) -> None:
-    one = start(EXTRA=1, STEP_S=0.1, setup=SETUP)
+    one = start(EXTRA=1, setup=SETUP)
     one.wait_for_steps(11)
     os.kill(one.launcher(), signal.SIGKILL)
     state = one.wait(lambda state: len(state.attempts) == 2 and state.status == "running")
@@ -114,7 +120,7 @@ print(json.dumps({"command": sys.argv[2:], "environment": {}, "setup": None}))
 
 def test_a_next_attempt_that_cannot_begin_is_a_sentence_and_none(start: Starter) -> None:
     run = start.folder()
-    one = start(run, FAIL_AT=3, setup=SETUP, renew=[sys.executable, "-c", SPOILER, str(run.path), *start.command(run)])
+    one = start(run, FAIL_AT=3, setup=SETUP, renew=[sys.executable, "-c", SPOILER, str(run.path), *start.command()])
     state = one.wait(lambda state: state.has_ended)
     assert state.status == "failed" and state.exit.cause == "cuda_oom"
     (attempt,) = state.attempts
@@ -138,8 +144,38 @@ def test_what_the_child_says_that_writes_the_next_attempt() -> None:
 
 def test_a_save_that_still_grows_is_not_cut(start: Starter) -> None:
     # No step is measured, so the window stays at what the state says.
-    one = start(start.folder(grace_s=1.0), SAVE_S=4)
+    one = start(start.folder(grace_s=1.0), SAVE_S=2.5)
     one.wait_for_steps(2)
     state = stop_run(one.run)
     assert state.status == "stopped" and "was killed" not in state.exit.message
     assert (one.run.path / f"checkpoint-{state.outcome['step']}" / "trainer_state.json").exists()
+
+
+@pytest.mark.real
+def test_the_real_training_goes_on_as_3_by_4_and_its_killed_keeper_leaves_no_process(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below the real accelerate."""
+    changes = {"batch__micro_batch_size": 6, "batch__gradient_accumulation_steps": 2, "training__max_steps": 100_000}
+    plan = small_plan(**changes, checkpoint__every_steps=5, evaluation__every_steps=100_000)
+    run = prepare_run(plan, start.root / "one")
+    planned = {name: run.file(name).read_text() for name in ("run.yaml", "plan.json", "accelerate.yaml")}
+    monkeypatch.setenv(FAULTS_VARIABLE, "oom@7:above=3")
+    start_run(run)
+    one = Started(run, read_state(run).mark or "")
+    start.started.append(one)
+    state = one.wait(lambda state: state.has_ended or last_metrics(run.metrics_jsonl).get("step", 0) >= 12)
+    batch = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 4}
+    assert [attempt.because for attempt in state.attempts] == [None, "cuda_oom"], one.run.train_log.read_text()[-3000:]
+    assert [attempt.changes for attempt in state.attempts] == [{}, batch]
+    assert [attempt.resume for attempt in state.attempts] == [None, "checkpoint-5"]
+    assert state.engine["micro_batch_size"] == 3
+    assert {name: run.file(name).read_text() for name in planned} == planned
+    complete = [found.step for found in list_checkpoints(run) if found.problem is None]
+
+    os.kill(state.supervisor.pid, signal.SIGKILL)
+    assert_gone(one.mark)
+    assert one.state().status == "lost"
+    assert int(newest_complete(run).name.partition("-")[2]) >= complete[-1] >= 10
+    steps = {json.loads(line).get("step", 0) for line in run.metrics_jsonl.read_text().splitlines()}
+    assert {*range(1, max(steps))} <= steps, "it went on with the step after its checkpoint: nothing is left out"

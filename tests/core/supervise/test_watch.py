@@ -1,24 +1,30 @@
-"""The watch in its thread, over a real recorder and the fake driver: what it writes, and what it costs."""
+"""What the watchers see in a run and not in a healthy one; the watch in its thread, over a real recorder and the fake driver."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.run.attempts import write_phase
+from trainwiz.core.lines import JsonLinesTail
+from trainwiz.core.run.attempts import Advice, AdviceFile, Phase, write_phase
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import Attempt, RunState, write_state
 from trainwiz.core.supervise import watch as watch_module
 from trainwiz.core.supervise.recorder import Recorder
-from trainwiz.core.supervise.watch import QUIET_S, Watch
+from trainwiz.core.supervise.watch import QUIET_S, SAY_AGAIN_S, AdviceLog, Observation, Run, Watch, watched_advice
+from trainwiz.core.telemetry.run_setup import RunSetup
 from trainwiz.core.telemetry.run_source import RunSource
+from trainwiz.core.training.callbacks import NonFiniteLoss
+from trainwiz.core.training.process import write_failure
 
 from tests.core.supervise.conftest import until as wait_for
-from tests.fakes.nvml import FakeGpu, FakeNvml
+from tests.each import each
+from tests.fakes.nvml import GIB, FakeGpu, FakeNvml
 
 HOT = 0x40
 """nvmlClocksEventReasonHwThermalSlowdown."""
@@ -124,3 +130,297 @@ def test_a_folder_that_cannot_be_written_ends_nothing(
     run.file("advice.jsonl").rmdir()
     wait_for(lambda: [row["code"] for row in rows(run)] == ["nan_loss"])
     watch.stop()
+
+
+# The watchers, each with a clock turned by hand.
+
+
+LOOK_S = 5.0
+RUNNING = Run("running", RunSetup(workers=2, cpu_cores=32, max_steps=100_000), on_cpu=False)
+
+
+class SeenRun:
+    """`step` and `rest` move the clock, write what a training and a recorder would, and look every LOOK_S."""
+
+    def __init__(self, folder: Path, run: Run = RUNNING) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder = RunFolder(folder)
+        self.now_s = 1_700_000_000.0
+        self.run = run
+        self.steps, self.look_s = 0, LOOK_S
+        self.observation = Observation(self.folder, self.now_s, clock=lambda: self.now_s)
+        self.found: list[Advice] = []
+        self.ever: set[str] = set()
+        sizes = {"ram_used_bytes": 10 * GIB, "ram_total_bytes": 64 * GIB, "disk_free_bytes": 900 * GIB}
+        self.host: dict[str, Any] = sizes
+        self.gpus: list[dict[str, Any]] = []
+        self.unavailable: dict[str, str] = {}
+        self.sampled = True
+
+    def phase(self, phase: Phase) -> None:
+        write_phase(self.folder, phase, self.steps, since_s=self.now_s)
+
+    def steps_of(self, step_s: float, count: int, **values: Any) -> None:
+        for _ in range(count):
+            self.rest(step_s)
+            self.steps += 1
+            row = {"time_s": self.now_s, "step": self.steps, "loss": 2.5, "step_s": step_s, "data_wait_s": step_s / 100}
+            with self.folder.metrics_jsonl.open("a") as file:
+                file.write(json.dumps({**row, **values}) + "\n")
+
+    def rest(self, seconds: float) -> None:
+        """Time passes; samples are taken and watchers look."""
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            self.now_s = min(end_s, self.now_s + self.look_s)
+            self.look()
+
+    def look(self) -> list[Advice]:
+        if self.sampled:
+            sample = {"time_s": self.now_s, "host": dict(self.host), "gpus": self.gpus, "processes": []}
+            self.observation.take_sample({**sample, "unavailable": self.unavailable})
+        self.observation.look()
+        self.found = watched_advice(self.observation, self.run)
+        self.ever |= self.codes
+        return self.found
+
+    @property
+    def codes(self) -> set[str]:
+        return {item.code for item in self.found}
+
+
+def text_of(found: Iterable[Advice], code: str) -> str:
+    return next(item.text for item in found if item.code == code)
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> SeenRun:
+    """A run that trains."""
+    seen = SeenRun(tmp_path)
+    seen.phase("training")
+    return seen
+
+
+def test_a_healthy_run_of_hours_has_no_advice(tmp_path: Path) -> None:
+    seen = SeenRun(tmp_path)
+    seen.look_s = 30.0
+    for phase in ("preparing", "loading", "tokenising", "compiling"):
+        seen.phase(phase)
+        seen.host["ram_used_bytes"] += 5 * GIB
+        seen.rest(400)
+    for turn in range(8):
+        seen.phase("training")
+        seen.steps_of(12.0 + turn % 3, 40)
+        seen.phase("evaluating")
+        seen.host["ram_used_bytes"] += GIB * (1 if turn % 2 else -1)
+        seen.rest(300)
+        seen.phase("saving")
+        seen.rest(90)
+    assert seen.ever == set()
+
+
+def test_a_run_that_stands_still_stalls_by_its_own_pace(seen: SeenRun) -> None:
+    seen.steps_of(10.0, 10)
+    seen.rest(120)
+    assert "stalled" not in seen.ever
+    seen.rest(30)
+    assert text_of(seen.found, "stalled") == "No step was logged for 2 min; usually there is one every 10 s."
+    seen.steps_of(1.0, 1)
+    assert seen.look() == []
+
+
+@each("phase", ["tokenising", "evaluating", "paused"])
+def test_work_without_steps_is_no_stall(tmp_path: Path, phase: Phase) -> None:
+    seen = SeenRun(tmp_path)
+    seen.phase("training")
+    seen.steps_of(2.0, 30)
+    seen.phase(phase)
+    seen.look_s = 55.0
+    seen.rest(7_200)
+    seen.phase("training")
+    seen.rest(100)
+    assert seen.ever == set()
+
+
+def test_an_evaluation_that_takes_many_times_its_own_pace_is_one(seen: SeenRun) -> None:
+    # What an earlier attempt was at is not this one's.
+    write_phase(seen.folder, "evaluating", 7, since_s=seen.now_s - 1.0)
+    seen.look()
+    assert seen.observation.phase is None
+    for _ in range(3):
+        seen.phase("training")
+        seen.steps_of(2.0, 30)
+        assert (seen.steps > 30) == ("evaluating" in seen.observation.longest_s)
+        seen.phase("evaluating")
+        seen.rest(60)
+    seen.rest(350)
+    assert seen.ever == set()
+    seen.rest(20)
+    assert text_of(seen.found, "stalled").startswith(
+        "The evaluation has taken 7 min so far; the longest before took 60 s."
+    )
+
+
+def test_a_first_step_that_never_ends_is_one(seen: SeenRun) -> None:
+    seen.run = replace(RUNNING, planned_step_s=30.0)
+    seen.rest(1_800)
+    assert seen.ever == set()
+    seen.rest(60)
+    assert text_of(seen.found, "stalled").startswith(
+        "No step was logged in the first 31 min; one step was planned to take up to 30 s"
+    )
+
+
+@each("jump_s", [30_000, -60_000])
+def test_a_machine_that_slept_has_not_stalled(tmp_path: Path, jump_s: float) -> None:
+    seen = SeenRun(tmp_path)
+    seen.phase("training")
+    seen.steps_of(2.0, 30)
+    seen.now_s += jump_s
+    seen.look()
+    seen.rest(100)
+    assert seen.ever == set()
+
+
+def test_a_training_that_its_guard_has_stopped_says_so_too(seen: SeenRun, tmp_path: Path) -> None:
+    """The bad loss itself was never logged."""
+    seen.steps_of(2.0, 5)
+    write_failure(tmp_path, NonFiniteLoss("The loss is NaN or infinite at step 6. The last good one is checkpoint-5."))
+    (advice,) = seen.look()
+    assert (advice.code, advice.level) == ("nan_loss", "error") and "checkpoint-5" in advice.text
+    write_failure(tmp_path, ValueError("another"))
+    assert seen.look() == []
+
+
+def test_a_leak_is_foretold_with_the_time_left_and_the_growth_of_a_start_is_none(tmp_path: Path) -> None:
+    """Loader workers and buffers fill up over the first two minutes of steps."""
+    seen = SeenRun(tmp_path)
+    seen.phase("loading")
+    for _ in range(30):
+        seen.rest(5)
+        seen.host["ram_used_bytes"] += GIB
+    seen.phase("training")
+    for step in range(400):
+        seen.steps_of(5.0, 1)
+        seen.host["ram_used_bytes"] += GIB // 4 if step < 24 else GIB // 1_000 * (1 if step % 2 else -1)
+    assert seen.ever == set()
+    (tmp_path / "leaks").mkdir()
+    leaks = SeenRun(tmp_path / "leaks")
+    leaks.phase("training")
+    for _ in range(140):
+        leaks.steps_of(5.0, 1)
+        leaks.host["ram_used_bytes"] += GIB // 20
+    said = text_of(leaks.found, "ram_short")
+    assert said.startswith(("RAM usage is growing: full in 78 min", "RAM usage is growing: full in 79 min"))
+
+
+def test_sensors_that_hang_are_told_from_a_quiet_run(seen: SeenRun) -> None:
+    seen.steps_of(2.0, 10)
+    seen.sampled = False
+    seen.steps_of(2.0, 30)
+    assert seen.codes == set(), "65 s may pass"
+    seen.steps_of(2.0, 10)
+    assert seen.codes == {"sensors_silent"}
+
+
+def test_a_starved_run_names_the_workers_after_enough_steps(seen: SeenRun) -> None:
+    seen.steps_of(10.0, 19, data_wait_s=6.0)
+    assert seen.ever == set(), "the first steps warm up"
+    seen.steps_of(10.0, 6, data_wait_s=6.0)
+    assert seen.found[0].remedy == "6 instead of 2 loader workers would fix it: --set data.workers=6"
+
+
+def test_a_disk_that_does_not_last_is_foretold(seen: SeenRun, tmp_path: Path) -> None:
+    seen.run = replace(RUNNING, setup=RunSetup(save_every_steps=50, checkpoints_kept=4, max_steps=1_000))
+    seen.steps_of(2.0, 60)
+    weights = tmp_path / "checkpoint-50" / "model.safetensors"
+    weights.parent.mkdir()
+    with weights.open("wb") as file:
+        file.truncate(10 * GIB)
+    seen.observation.sizes._clock = lambda: weights.stat().st_mtime + 3_600
+    seen.host["disk_free_bytes"] = 25 * GIB
+    seen.observation.sizes._next_look = 0.0
+    seen.steps_of(2.0, 60)
+    assert "step 250" in text_of(seen.found, "disk_short")
+    seen.host["disk_free_bytes"] = 5 * GIB
+    seen.rest(20)
+    assert "checkpoint_does_not_fit" in seen.codes
+
+
+# advice.jsonl
+
+
+HEAT = Advice("heat", "warning", "GPU 0 throttled by heat.", "More air.")
+STALLED = Advice("stalled", "warning", "No step was logged for 5 min.")
+
+
+class Told:
+    """A log with a clock that is turned by hand."""
+
+    def __init__(self, folder: Path, **after_s: float) -> None:
+        self.now_s = 1_700_000_000.0
+        self.path = folder / "advice.jsonl"
+        self.log = AdviceLog(folder, after_s, lambda: self.now_s)
+
+    def look(self, *advice: Advice, for_s: float = LOOK_S) -> None:
+        end_s = self.now_s + for_s
+        while self.now_s < end_s:
+            self.log.tell(advice)
+            self.now_s += LOOK_S
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
+
+    @property
+    def standing(self) -> list[Any]:
+        return list(AdviceFile(JsonLinesTail(self.path)).read())
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    return Told(tmp_path)
+
+
+def test_one_line_when_it_begins_and_one_when_it_is_over(told: Told) -> None:
+    told.look(STALLED, for_s=300)
+    assert [row["severity"] for row in told.rows] == ["warning"]
+    told.look(for_s=QUIET_S - LOOK_S)
+    assert len(told.rows) == 1
+    told.look(for_s=2 * LOOK_S)
+    assert [(row["code"], row["severity"]) for row in told.rows] == [("stalled", "warning"), ("stalled", "cleared")]
+    assert told.standing == []
+    for minute in range(30):
+        told.look(Advice("stalled", "warning", f"No step was logged for {minute} min."), for_s=60)
+    assert 4 <= len(told.rows) <= 3 + 1_800 / SAY_AGAIN_S, "figures are brought up to date now and then"
+    told.look(Advice("stalled", "error", "It hangs."))
+    assert told.rows[-1]["severity"] == "error", "worse is said at once"
+
+
+def test_what_does_not_last_is_never_written(tmp_path: Path) -> None:
+    told = Told(tmp_path, heat=60.0)
+    for _ in range(20):
+        told.look(HEAT, for_s=50)
+        told.look(for_s=10)
+    assert not told.path.exists()
+    told.look(HEAT, for_s=70)
+    assert [row["text"] for row in told.rows] == [HEAT.text]
+
+
+def test_a_trouble_that_comes_and_goes_fills_no_disk(told: Told) -> None:
+    for _ in range(200):
+        told.look(HEAT, for_s=30)
+        told.look(for_s=90)
+    assert len(told.rows) < 12, "200 times in 7 hours"
+
+
+def test_the_next_keeper_takes_back_what_a_killed_one_left(told: Told, tmp_path: Path) -> None:
+    told.look(STALLED, HEAT)
+    with told.path.open("a") as file:
+        file.write('{"code": "mine", "where": "me", "severity": "note", "text": "of another"}\n{"code": "hal')
+    told = Told(tmp_path)
+    told.log.take_over({"stalled", "heat", "mine"})
+    told.look(HEAT, for_s=QUIET_S + 2 * LOOK_S)
+    # A line after half a line is whole.
+    assert {str(row["code"]) for row in told.standing} == {"heat", "mine"}
+    assert not any('"mine"' in line and '"keeper"' in line for line in told.path.read_text().splitlines())

@@ -1,4 +1,4 @@
-"""A stand-in for the training: what the keeper can see of one, without torch. Started by a real accelerate.
+"""A stand-in for the training: what the keeper can see of one, without torch.
 
 Environment: STEPS, STEP_S, FAIL_AT (step of an exception), FAIL_WITH (its text), FAIL_ONCE, IGNORE_STOP, EXTRA (start children that hold to nothing),
 PREPARE_S (seconds before the training begins), SAID_STEP_S (step_s of its lines), SAVE_S (seconds of the save of a stop).

@@ -126,13 +126,13 @@ def _fork(*given: Any) -> None:
 Training = subprocess.Popen[bytes] | Forked
 
 
-def start(folder: Path, config: RunConfig, *arguments: str, recording: bool = False, forked: bool = True) -> Training:
+def start(folder: Path, config: RunConfig, *arguments: str, recording: bool = False) -> Training:
     """In a session of its own, launched as launch.sh does; `recording` notes the rows of each step (recording.py)."""
     launch = [*launch_command(config)[2:], *arguments]
     # The same ninja as in users' runs: two versions of it compile DeepSpeed's parts over and over.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     environment = {**os.environ, **launch_environment(config), "PYTHONWARNINGS": "ignore", "PATH": path}
-    if forked and config.engine.strategy == "single" and not config.engine.compile:
+    if config.engine.strategy == "single" and not config.engine.compile:
         return Forked(folder, launch, environment, recording)
     if recording:
         at = launch.index("-m")

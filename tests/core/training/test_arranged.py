@@ -1,49 +1,38 @@
-"""Trainings whose rows are arranged by length: less padding, the same rows and gradient, exact resumes."""
+"""Rows arranged by length: less padding, the same rows and gradient; after recovery each step sees what it would have seen."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from trainwiz.core.config import RunConfig
+from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.launch.start import changed_config, prepare_again, setup_of
 from trainwiz.core.run.attempts import Recovery, write_recoveries
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.supervise.attempt import put_away_last_attempt
 from trainwiz.core.supervise.recovery import Retry, Situation, decide
-from trainwiz.core.training.batches import FILLER
+from trainwiz.core.training.batches import FILLER, FILLER_TOKENS
+from trainwiz.core.training.metrics import StepMeter
 from trainwiz.core.training.tasks import build_task
+from trainwiz.core.training.trainer import RunTrainer
+from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
-from tests.conftest import REPOSITORY
-from tests.core.training.gradients import measured
 from tests.core.training.recording import samples
-from tests.core.training.runs import (
-    different_tensors,
-    start,
-    steps_of,
-    stop_at,
-    text_config,
-    tiny_config,
-    train,
-    write_run,
-)
-from tests.core.training.test_engines import needs_deepspeed
+from tests.core.training.runs import CHAT, PAIRS, TINY, start, steps_of, text_config, tiny_config, train, write_run
 from tests.each import each
 from tests.site import FAULTS_VARIABLE
 
 GROUPED = {"data__group_by_length": True}
 PLAIN, ARRANGED = ({"data__arrange_by_length": arranged} for arranged in (False, True))
-MAKERS: dict[str, Any] = {"masked-lm": tiny_config, "causal-lm": text_config, "seq2seq": text_config}
-MODELS = {"causal-lm": ("gpt2-tiny",), "seq2seq": ("t5-chat-tiny",), "masked-lm": ()}
+MODELS = {"causal-lm": "gpt2-tiny", "seq2seq": "t5-chat-tiny", "masked-lm": ""}
 
 
-def config_of(task: str, **changes: Any) -> RunConfig:
-    config: RunConfig = MAKERS[task](*MODELS[task], **changes)
-    return config
+def of_task(task: str, **changes: Any) -> RunConfig:
+    return text_config(MODELS[task], **changes) if MODELS[task] else tiny_config(**changes)
 
 
 def tokens_of_an_epoch(config: RunConfig, folder: Path, processes: int = 1) -> tuple[list[int], int, int]:
@@ -62,11 +51,11 @@ def tokens_of_an_epoch(config: RunConfig, folder: Path, processes: int = 1) -> t
 
 
 @each("streaming", [False, True])
-@each("task", sorted(MAKERS))
+@each("task", MODELS)
 def test_micro_batches_hold_rows_of_like_length(task: str, streaming: bool, tmp_path: Path) -> None:
     changes = {"data__streaming": streaming, "data__concatenate": False}
-    rows, real, padded = tokens_of_an_epoch(config_of(task, **changes, **PLAIN), tmp_path / "plain", processes=2)
-    grouped, same, less = tokens_of_an_epoch(config_of(task, **changes, **GROUPED), tmp_path / "grouped", processes=2)
+    rows, real, padded = tokens_of_an_epoch(of_task(task, **changes, **PLAIN), tmp_path / "plain", processes=2)
+    grouped, same, less = tokens_of_an_epoch(of_task(task, **changes, **GROUPED), tmp_path / "grouped", processes=2)
     count = len(rows) - rows.count(FILLER)
     assert sorted(grouped) == sorted(rows) and set(grouped) - {FILLER} == set(range(count))
     assert abs(same - real) <= 0.02 * real
@@ -74,21 +63,12 @@ def test_micro_batches_hold_rows_of_like_length(task: str, streaming: bool, tmp_
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.all)])
 def test_the_gradient_of_a_step_is_that_of_the_drawn_order_and_of_the_plain_trainer(
-    processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """fp32, dropout off, label smoothing on, three tasks, each rank with its share; DDP where there are two."""
-    if processes == 1:
-        monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
-        found = measured(tmp_path, 1)
-    else:
-        launched = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={processes}", "--standalone"]
-        words = [*launched, "-m", "tests.core.training.gradients", str(tmp_path), str(processes)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False, cwd=REPOSITORY)
-        assert done.returncode == 0, done.stderr[-3000:]
-        found = json.loads((tmp_path / "gradients.json").read_text())
-    assert len(found["orders"]) == 3
+    """fp32, dropout off, label smoothing on, three tasks. tests/engines compares several processes with one."""
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    found = measured(tmp_path)
     for model, of_model in found["orders"].items():
         tokens = of_model["tokens"]
         assert tokens["arranged"] < tokens["plain"], f"{model}: the order changed nothing"
@@ -101,65 +81,27 @@ def test_the_gradient_of_a_step_is_that_of_the_drawn_order_and_of_the_plain_trai
     assert t5["tokens"] <= 1e-5 < 1e-3 < t5["micro_batches"], t5
 
 
-@pytest.mark.real
-@pytest.mark.parametrize(
-    "engine", [{}, pytest.param({"engine__processes": 2, "engine__strategy": "ddp"}, marks=pytest.mark.all)]
-)
-def test_stopped_and_resumed_equals_uninterrupted(engine: dict[str, Any], tmp_path: Path) -> None:
-    """The stop falls into the middle of a pool and of an epoch of streamed rows."""
-    changes = {**GROUPED, **engine, "data__streaming": True}
-    config = config_of("causal-lm", training__max_steps=14, checkpoint__every_steps=14, **changes)
-    whole, folder = write_run(tmp_path / "whole", config), write_run(tmp_path / "stopped", config)
-    train(whole, config)
-    stopped = stop_at(folder, start(folder, config), 7)["step"]
-    assert 7 <= stopped < 14
-    train(folder, config, "--resume", f"checkpoint-{stopped}")
-    assert different_tensors(whole / "checkpoint-14", folder / "checkpoint-14") == []
-    keys = ("loss", "tokens", "real_tokens")
-    (before, after) = ([[line[key] for key in keys] for line in steps_of(run).values()] for run in (whole, folder))
-    assert len(after) == 14 and after == before
-
-
 # After recovery each optimizer step sees the samples, the rate and the loss that it would have seen undisturbed.
 
-STEPS, SAVED, FAILS = 9, 4, 5
-"""107 rows: with 40 to 48 a step, an epoch is three steps, the last one short."""
-
-
-SETUPS = {
-    "one process, 6 x 8": (1, 6, 8, 3, {}),
-    "one process, 5 x 8": (1, 5, 8, 4, {}),
-    "two processes, 5 x 4": (2, 5, 4, 4, {"engine__strategy": "ddp"}),
-    "two processes, ZeRO-2, 6 x 4": (2, 6, 4, 3, {"engine__strategy": "zero2"}),
-}
-
-
-MARKS = {
-    "two processes, ZeRO-2, 6 x 4": [needs_deepspeed, pytest.mark.all],
-    "two processes, 5 x 4": [pytest.mark.all],
-    "one process, 5 x 8": [pytest.mark.all],
-}
+STEPS, SAVED, FAILS, MICRO, ACCUMULATION, SMALLER = 9, 4, 5, 6, 8, 3
+"""107 rows: with 48 a step, an epoch is three steps, the last one short."""
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, [])) for name in SETUPS])
-def test_every_step_sees_what_it_would_have_seen(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    processes, micro, accumulation, smaller, engine = SETUPS[name]
+def test_every_step_sees_what_it_would_have_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny_config(
-        engine__processes=processes,
-        batch__micro_batch_size=micro,
-        batch__gradient_accumulation_steps=accumulation,
+        batch__micro_batch_size=MICRO,
+        batch__gradient_accumulation_steps=ACCUMULATION,
         training__max_steps=STEPS,
         training__schedule="cosine",
         training__warmup=0.25,
         checkpoint__every_steps=SAVED,
-        **engine,
     )
     whole = write_run(tmp_path / "whole", config)
     train(whole, config, recording=True)
 
     folder = write_run(tmp_path / "recovered", config)
-    monkeypatch.setenv(FAULTS_VARIABLE, f"oom@{FAILS}:above={smaller}")
+    monkeypatch.setenv(FAULTS_VARIABLE, f"oom@{FAILS}:above={SMALLER}")
     assert start(folder, config, recording=True).wait(600) != 0
     run = RunFolder(folder)
     failure = read_json(run.failure_json(0)) or {}
@@ -172,7 +114,7 @@ def test_every_step_sees_what_it_would_have_seen(name: str, tmp_path: Path, monk
     write_recoveries(run, [Recovery(2, "cuda_oom", SAVED, 0.0, retry.changes)])
     monkeypatch.chdir(folder)
     answer = prepare_again(run)
-    assert answer["setup"]["micro_batch_size"] == smaller
+    assert answer["setup"]["micro_batch_size"] == SMALLER
     now = changed_config(run)
     train(folder, now, "--resume", f"checkpoint-{SAVED}", recording=True)
 
@@ -183,12 +125,122 @@ def test_every_step_sees_what_it_would_have_seen(name: str, tmp_path: Path, monk
     assert sorted(planned) == sorted(found) == list(range(1, STEPS + 1))
     assert found == planned
     assert sum(len(step["rows"]) for step in found.values()) == 3 * 107
-    rows = micro * accumulation * processes
+    rows = MICRO * ACCUMULATION
     assert len(planned[1]["rows"]) == rows and len(planned[3]["rows"]) == 107 - 2 * rows
     told, expected = steps_of(folder), steps_of(whole)
     for step in range(1, STEPS + 1):
         assert told[step]["learning_rate"] == pytest.approx(expected[step]["learning_rate"], rel=1e-12)
         assert told[step]["loss"] == pytest.approx(expected[step]["loss"], rel=2e-4)
     engine_json = json.loads((folder / "engine.json").read_text())
-    assert engine_json["micro_batch_size"] == smaller
-    assert engine_json["gradient_accumulation_steps"] == micro * accumulation // smaller
+    assert engine_json["micro_batch_size"] == SMALLER
+    assert engine_json["gradient_accumulation_steps"] == MICRO * ACCUMULATION // SMALLER
+
+
+# One optimizer step of each task: as drawn, arranged (and padded to a multiple), packed, and by the plain Trainer.
+
+
+ROWS = {"gpt2-tiny": CHAT, "t5-chat-tiny": PAIRS}
+NO_DROPOUT: dict[str, dict[str, float]] = {
+    "esm2-tiny": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    "gpt2-tiny": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+    "t5-chat-tiny": {"dropout_rate": 0.0},
+}
+
+
+def config_of(model: str, *, arranged: bool) -> RunConfig:
+    changes: dict[str, Any] = {
+        "batch__micro_batch_size": 4,
+        "batch__gradient_accumulation_steps": 3,
+        "batch__sequence_length": 200,
+        "data__arrange_by_length": arranged,
+        "data__sources": [{**ROWS.get(model, TINY["data.sources"])[0], "max_rows": 60}],
+        "data__pad_to_multiple_of": 1,
+        "data__concatenate": False,
+        "training__label_smoothing": 0.1,
+        "training__max_grad_norm": 0.0,
+        "training__max_steps": 1,
+    }
+    config = tiny_config(**changes) if model == "esm2-tiny" else text_config(model, **changes)
+    overrides = {**config.model.architecture_overrides, **NO_DROPOUT[model]}
+    return config.with_values({"model.architecture_overrides": overrides}, "you")
+
+
+class Gradients(TrainerCallback):
+    """Keeps the gradients of the first optimizer step."""
+
+    def __init__(self) -> None:
+        self.whole = torch.empty(0)
+
+    def on_pre_optimizer_step(self, *args: Any, model: torch.nn.Module, **kwargs: Any) -> None:
+        given = [one.grad.flatten().double() for one in model.parameters() if one.grad is not None]
+        self.whole = torch.cat(given)
+
+
+def gradients_of(config: RunConfig, folder: Path) -> tuple[torch.Tensor, int]:
+    """(gradient of the first step, tokens with padding that this process computed in it)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    set_seed(1)
+    args = TrainingArguments(**{**training_arguments(config), "output_dir": str(folder)})
+    parts = build_task(config, folder, None, args.world_size)
+    meter, kept = StepMeter(), Gradients()
+    trainer = RunTrainer(args, parts, meter)
+    trainer.add_callback(kept)
+    trainer.train()
+    meter.step_done()
+    counts = meter.counts()
+    return kept.whole, counts["tokens"] + counts.get("target_tokens", 0)
+
+
+def stock_gradient(config: RunConfig, folder: Path) -> torch.Tensor:
+    """By the Trainer of transformers and the model's own loss, of the same rows."""
+    set_seed(1)
+    args = TrainingArguments(
+        **{**training_arguments(config), "output_dir": str(folder), "save_strategy": "no", "eval_strategy": "no"},
+        train_sampling_strategy="sequential",
+    )
+    parts = build_task(config, folder, None, args.world_size)
+    rows = [parts.train[key] for key in parts.sampler]
+    kept = Gradients()
+
+    def collate(some: list[Any]) -> dict[str, Any]:
+        batch = parts.collate(some)
+        batch.pop(FILLER_TOKENS, None)
+        return parts.inputs(batch, parts.model)
+
+    trainer = Trainer(model=parts.model, args=args, train_dataset=rows, data_collator=collate)  # type: ignore[arg-type]
+    trainer.add_callback(kept)
+    trainer.train()
+    return kept.whole
+
+
+def from_stock(model: str, folder: Path) -> dict[str, float]:
+    """How far each mean of the loss is from what the Trainer of transformers computes for `model`."""
+    config = config_of(model, arranged=False)
+    stock = stock_gradient(config, folder / f"{model}-stock")
+    apart = {}
+    for mean in ("tokens", "micro_batches"):
+        of_mean = config.with_values({"training.loss_mean": mean}, "you")
+        ours, _ = gradients_of(of_mean, folder / f"{model}-{mean}")
+        apart[mean] = float((ours - stock).norm() / stock.norm())
+    return apart
+
+
+def measured(folder: Path) -> dict[str, Any]:
+    """For each model how far the gradients of arranged and of packed rows are from that of the drawn order, and for each
+    mean of the loss how far its gradient is from that of the Trainer of transformers."""
+    found: dict[str, Any] = {}
+    for model in NO_DROPOUT:
+        plain = config_of(model, arranged=False)
+        orders = {"plain": plain, "arranged": config_of(model, arranged=True)}
+        if model == "gpt2-tiny":
+            orders["packed"] = orders["arranged"].with_values({"data.packing": True}, "you")
+        if model == "t5-chat-tiny":
+            orders["multiple"] = orders["arranged"].with_values({"data.pad_to_multiple_of": 8}, "you")
+        gradients, tokens = {}, {}
+        for order, config in orders.items():
+            gradients[order], tokens[order] = gradients_of(config, folder / f"{model}-{order}")
+        drawn = gradients["plain"]
+        apart = {order: float((drawn - other).norm() / drawn.norm()) for order, other in gradients.items()}
+        found[model] = {"apart": apart, "norm": float(drawn.norm()), "tokens": tokens}
+    stock = {model: from_stock(model, folder) for model in ("esm2-tiny", "t5-chat-tiny")}
+    return {"orders": found, "stock": stock}

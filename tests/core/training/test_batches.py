@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -102,32 +101,10 @@ def test_evaluation_begins_with_the_longest_rows_and_is_filled_up_to_whole_batch
     assert [row for _, row in EvaluationSampler(5, 4, lengths)] == [1, 3, 4, 0, 2, FILLER, FILLER, FILLER]
 
 
-ROWS, BATCH, RANKS = 701, 8, 2
+BATCH, RANKS = 8, 2
 
 
-@pytest.fixture
-def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwiz.core.data.streamed.WINDOW_BYTES", 6000)
-    monkeypatch.setattr("trainwiz.core.data.texts.UNIT_BYTES", 1000)
-    monkeypatch.setattr("trainwiz.core.data.text_file.BATCH_ROWS", 16)
-
-
-def _file(folder: Path) -> None:
-    proteins = ["MKTAYIAKQR"[: 3 + n % 8] * (1 + n % 5) for n in range(ROWS)]
-    table = pa.table({"text": [str(n) for n in range(ROWS)], "sequence": proteins})
-    pq.write_table(table, folder / "a.parquet", row_group_size=53)
-    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
-
-
-def _config(task: str, column: str, name: str) -> RunConfig:
-    source = {"name": name, "text_column": column}
-    data = {"sources": [source], "streaming": True, "validation_rows": 40}
-    return RunConfig.model_validate({"task": task, "data": data})
-
-
-def _batches(
-    sampler: EpochSampler, data: Any, epoch: int, rank: int, skip: int = 0, workers: int = 2
-) -> list[list[Any]]:
+def _batches(sampler: EpochSampler, data: Any, epoch: int, rank: int, skip: int, workers: int) -> list[list[Any]]:
     sampler.start_epoch(epoch)
     sampler.fill_up(BATCH * RANKS)
     own: Any = BatchSamplerShard(BatchSampler(sampler, BATCH, False), num_processes=RANKS, process_index=rank)
@@ -140,56 +117,25 @@ def _rows(rows: list[tuple[np.ndarray, np.ndarray]]) -> list[tuple[list[int], li
     return [(tokens.tolist(), labels.tolist(), type((tokens, labels)) is tuple) for tokens, labels in rows]
 
 
-def _number(text: str, target: str | None) -> tuple[np.ndarray, np.ndarray]:
-    return np.array([int(text)]), np.array([int(text)])
-
-
-@pytest.mark.usefixtures("small_windows")
-@each("name", ["a.parquet", "a.jsonl"])
-def test_no_row_is_lost_or_doubled_over_ranks_workers_and_a_resume(tmp_path: Path, name: str) -> None:
-    _file(tmp_path)
-    seen: list[list[int]] = []
-    for epoch in (0, 3):
-        numbers: list[int] = []
-        for rank in range(RANKS):
-            for skip, most in ((0, 15), (15, None)):
-                # As a new process has it: everything is read anew.
-                rows = load_text_rows(_config("causal-lm", "text", name), tmp_path)
-                windows = rows.windows_of_training()
-                assert windows is not None and len(list(windows.orders(5, epoch))) > 2
-                sampler = EpochSampler(len(rows.train), 5, windows=windows)
-                batches = _batches(sampler, Rows(rows.train, partial(text_row, rows, _number)), epoch, rank, skip)[
-                    :most
-                ]
-                numbers += [labels[0] for batch in batches for _, labels, _ in batch if labels[0] >= 0]
-        assert sorted(numbers) == rows.train.tolist()
-        seen.append(numbers)
-    assert seen[0] != seen[1]
-
-
-@pytest.mark.usefixtures("small_windows")
-def test_masks_of_a_resumed_epoch_are_those_of_an_undisturbed_one(tmp_path: Path) -> None:
-    _file(tmp_path)
+def test_masks_of_a_resumed_epoch_are_those_of_an_undisturbed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of rows that are streamed in several windows."""
+    monkeypatch.setattr("trainwiz.core.data.streamed.WINDOW_BYTES", 6000)
+    monkeypatch.setattr("trainwiz.core.data.texts.UNIT_BYTES", 1000)
+    proteins = ["MKTAYIAKQR"[: 3 + n % 8] * (1 + n % 5) for n in range(701)]
+    pq.write_table(pa.table({"sequence": proteins}), tmp_path / "a.parquet", row_group_size=53)
+    data = {"sources": [{"name": "a.parquet", "text_column": "sequence"}], "streaming": True, "validation_rows": 40}
+    config = RunConfig.model_validate({"task": "masked-lm", "data": data})
     found = []
     for workers, skip in ((0, 0), (2, 0), (2, 9)):
-        rows = load_text_rows(_config("masked-lm", "sequence", "a.parquet"), tmp_path)
-        sampler = EpochSampler(len(rows.train), 5, windows=rows.windows_of_training())
-        found.append(
-            _batches(
-                sampler,
-                Rows(rows.train, partial(masked_protein, ProteinStore(rows.texts, 1022), 0.15, 5)),
-                2,
-                1,
-                skip,
-                workers,
-            )
-        )
+        rows = load_text_rows(config, tmp_path)
+        windows = rows.windows_of_training()
+        assert windows is not None and len(list(windows.orders(5, 2))) > 2
+        sampler = EpochSampler(len(rows.train), 5, windows=windows)
+        masked = partial(masked_protein, ProteinStore(rows.texts, 1022), 0.15, 5)
+        found.append(_batches(sampler, Rows(rows.train, masked), 2, 1, skip, workers))
     assert found[0] == found[1] and found[0][9:] == found[2] and len(found[2]) > 20
-
-
-def _masked(length: int = 200, seed: int = 1, epoch: int = 0, sample: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    letters = (np.arange(length) % 20 + 4).astype(np.uint8)
-    return mask_sequence(letters, 0.15, sample_generator(seed, epoch, sample))
 
 
 def test_shares_of_masked_swapped_and_kept() -> None:
@@ -203,7 +149,10 @@ def test_shares_of_masked_swapped_and_kept() -> None:
     assert (inputs == 4).mean() == pytest.approx(0.1 + 0.1 / 20, abs=0.01)
     others = inputs[(inputs != MASK) & (inputs != 4)]
     assert others.min() >= 4 and others.max() <= 23
-    assert (tokens[~chosen][1:-1] == 4).all()
+    # Ends are special tokens and never labelled; even a single letter is: a batch without labels has no loss.
+    assert (tokens[~chosen][1:-1] == 4).all() and (tokens[0], tokens[-1]) == (CLS, EOS)
+    _, labels = mask_sequence(letters[:1], 0.15, sample_generator(1, 0, 0))
+    assert labels.tolist() == [IGNORED, 4, IGNORED]
 
 
 def test_built_in_encoding_equals_the_real_tokenizer() -> None:
@@ -212,14 +161,6 @@ def test_built_in_encoding_equals_the_real_tokenizer() -> None:
     expected = esm_tokenizer()(text, add_special_tokens=False)["input_ids"]
     assert ours.tokens.tolist() == expected * 2
     assert ESM_VOCABULARY[:4] == ("<cls>", "<pad>", "<eos>", "<unk>") and ESM_VOCABULARY[31:] == ("<null_1>", "<mask>")
-
-
-def test_ends_are_special_tokens_and_never_labelled() -> None:
-    tokens, labels = _masked(length=1)
-    assert (tokens[0], tokens[-1]) == (CLS, EOS)
-    assert (labels[0], labels[-1]) == (IGNORED, IGNORED)
-    # Even a single letter is labelled: a batch without labels has no loss.
-    assert labels[1] == 4
 
 
 # Each task's parts, without a run: what they hold, and what is said when they cannot be made.

@@ -23,7 +23,7 @@ from trainwiz.core.training.chats import (
 )
 from transformers import PreTrainedTokenizerFast
 
-from tests.core.training.runs import different_tensors, losses, resumed, text_config, train, write_run
+from tests.core.training.runs import losses, text_config, train, write_run
 from tests.core.training.tokenizers_for_tests import SENTENCES, small_tokenizer
 
 MARK = re.compile(r"<[|｜][^<>{}]*?[|｜]>|<\w+_of_\w+>")
@@ -66,7 +66,7 @@ def encoder_of(
 def test_tokens_and_masks_are_those_of_trl_for_every_family(tmp_path: Path) -> None:
     """assistant_only_loss of TRL: its training template, and the mask that transformers makes of its marks."""
     utils = pytest.importorskip("trl.chat_template_utils")
-    chats, compared, by_prefixes = conversations(12), 0, set()
+    chats, compared, by_prefixes = conversations(8), 0, set()
     for name, own in FAMILIES.items():
         tokenizer = tokenizer_with(own, tmp_path)
         # Of the day it is rendered on it is otherwise theirs word for word.
@@ -96,7 +96,7 @@ def test_tokens_and_masks_are_those_of_trl_for_every_family(tmp_path: Path) -> N
                 continue
             if found.tokens.tolist() == said["input_ids"] and found.learnt.tolist() == whole.learnt.tolist():
                 by_prefixes.add(name)
-    assert len(FAMILIES) >= 25 and compared > 12 * 25
+    assert len(FAMILIES) >= 25 and compared > 8 * 25
     # Found without any marks: templates that write each turn the same whatever follows.
     assert by_prefixes >= {"llama3", "gemma", "gemma3", "cohere", "lfm2", "qwen3_instruct_2507", "smolvlm"}
 
@@ -191,18 +191,14 @@ def chats_file(folder: Path) -> Path:
 
 
 @pytest.mark.real
-def test_answers_alone_are_learnt_and_a_streamed_resume_is_the_same_run(tmp_path: Path) -> None:
+def test_a_run_on_chats_learns_the_answers(tmp_path: Path) -> None:
     source = {"name": str(chats_file(tmp_path)), "layout": "chat", "text_column": "messages"}
     config = text_config(
         "qwen2-tiny", data__sources=[source], model__chat_template="chatml", training__max_steps=12,
-        checkpoint__every_steps=6, training__learning_rate=5e-3, batch__sequence_length=96,
+        training__learning_rate=5e-3, batch__sequence_length=96,
     )  # fmt: skip
     whole = write_run(tmp_path / "whole", config)
     train(whole, config)
     assert losses(whole)[12] < losses(whole)[1] / 2
-    streamed = config.with_values({"data.streaming": True, "data.workers": 2}, "you")
-    again = resumed(whole, tmp_path / "resumed", streamed, 6)
-    assert different_tensors(whole / "checkpoint-12", again / "checkpoint-12") == []
-    assert losses(again) == losses(whole, after=6)
     assert "<|im_start|>" in (whole / "final_model" / "chat_template.jinja").read_text()
     assert json.loads((whole / "identity.json").read_text())["loaded"]["tokenizer"].keys() >= {"chat template"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,12 +18,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data.lengths import prompt_room
 from trainwiz.core.estimate import activations as logit_slices
 from trainwiz.core.training.batches import IGNORED
-from trainwiz.core.training.evaluation import (
-    EvaluationSchedule,
-    ScheduleCallback,
-    token_metrics,
-    token_sums,
-)
+from trainwiz.core.training.evaluation import EvaluationSchedule, ScheduleCallback, token_metrics, token_sums
 from trainwiz.core.training.generation import GenerationRequest, Generator, make_bleu, word_cutter
 from trainwiz.core.training.model import build_model
 from trainwiz.core.training.tokens import CausalEncoder, PairEncoder
@@ -113,31 +107,21 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PreTrained
     return {task: small_tokenizer(tmp_path_factory.mktemp(task), ends_texts=end) for task, end in ends.items()}
 
 
-Made = Callable[[RunConfig, Path], tuple[Generator, Any, Any]]
+Tokenizers = dict[str, PreTrainedTokenizerFast]
 
 
-@pytest.fixture
-def made(tokenizers: dict[str, PreTrainedTokenizerFast]) -> Made:
-    return partial(_made, tokenizers)
-
-
-def _made(
-    tokenizers: dict[str, PreTrainedTokenizerFast], config: RunConfig, folder: Path
-) -> tuple[Generator, Any, Any]:
+def made(tokenizers: Tokenizers, config: RunConfig, folder: Path) -> tuple[Generator, Any, Any]:
     tokenizer = tokenizers[config.task]
     torch.manual_seed(3)
     model = build_model(config, None, folder, tokenizer).eval()
-    encode = (
-        PairEncoder(tokenizer, 24, 24).source
-        if config.task == "seq2seq"
-        else partial(CausalEncoder(tokenizer, 48).prompt, room=24)
-    )
+    pairs = config.task == "seq2seq"
+    encode = PairEncoder(tokenizer, 24, 24).source if pairs else partial(CausalEncoder(tokenizer, 48).prompt, room=24)
     return Generator(config, folder, ROWS, tokenizer, encode), model, tokenizer
 
 
 @each(("name", "beams"), [("t5-chat-tiny", 1), ("opus-mt-tiny", 2), ("qwen2-tiny", 2), ("qwen2-tiny", 1)])
 def test_texts_do_not_depend_on_their_batch_and_bleu_is_sacrebleus(
-    name: str, beams: int, made: Made, tmp_path: Path
+    name: str, beams: int, tokenizers: Tokenizers, tmp_path: Path
 ) -> None:
     config = text_config(
         name,
@@ -146,7 +130,7 @@ def test_texts_do_not_depend_on_their_batch_and_bleu_is_sacrebleus(
         evaluation__generation_rows=6,
         batch__eval_micro_batch_size=4,
     )
-    generator, model, tokenizer = made(config, tmp_path)
+    generator, model, tokenizer = made(tokenizers, config, tmp_path)
     metrics = generator.metrics(request(model), "eval")
     shown = [json.loads(line) for line in (tmp_path / "generations.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["row"] for line in shown] == ROWS.held_out[:5].tolist() and {line["step"] for line in shown} == {40}
@@ -167,10 +151,10 @@ def test_texts_do_not_depend_on_their_batch_and_bleu_is_sacrebleus(
 
 
 def test_processes_share_the_rows_and_a_stop_between_batches_ends_it_without_a_score(
-    made: Made, tmp_path: Path
+    tokenizers: Tokenizers, tmp_path: Path
 ) -> None:
     config = text_config("t5-chat-tiny", evaluation__generation_length=2, batch__eval_micro_batch_size=4)
-    generator, model, _ = made(config, tmp_path)
+    generator, model, _ = made(tokenizers, config, tmp_path)
     shares = [generator._own_share(request(model, rank=rank, processes=2)) for rank in (0, 1)]
     assert [len(share) for share in shares] == [6, 6]
     assert sorted([*shares[0], *shares[1]]) == sorted(generator._own_share(request(model)))
@@ -196,13 +180,13 @@ def test_how_text_is_cut_into_words() -> None:
 
 @each(("asked", "prompt", "answer"), [(None, 24, 24), (16, 32, 16), (40, 24, 24)])
 def test_a_causal_prompt_and_its_answer_fit_the_sequence(
-    asked: int | None, prompt: int, answer: int, made: Made, tmp_path: Path
+    asked: int | None, prompt: int, answer: int, tokenizers: Tokenizers, tmp_path: Path
 ) -> None:
     """GPT-2 has no position beyond its table: a longer text would end the run."""
     config = text_config("gpt2-tiny", evaluation__generation_length=asked)
     config.model.architecture = {**(config.model.architecture or {}), "n_positions": 48}
     assert prompt_room(config) == prompt
-    generator, model, tokenizer = made(config, tmp_path)
+    generator, model, tokenizer = made(tokenizers, config, tmp_path)
     generator._writer._search.eos_token_id = None
     long = text_rows(["red fox " * 40] * 2, ["x"] * 2, held_out=1)
     generator._numbers, generator._sources = long.held_out, long.texts
@@ -210,10 +194,10 @@ def test_a_causal_prompt_and_its_answer_fit_the_sequence(
     assert {length for *_, length in generator._own_share(request(model))} == {answer}
 
 
-def test_what_is_kept_of_hostile_rows_cannot_move_a_terminal(made: Made, tmp_path: Path) -> None:
+def test_what_is_kept_of_hostile_rows_cannot_move_a_terminal(tokenizers: Tokenizers, tmp_path: Path) -> None:
     hostile = ["\x9b2J clear", "\x7f\u202eback", "\x1b]0;title\x07"] * 8
     config = text_config("t5-chat-tiny", evaluation__generation_length=2)
-    _, model, tokenizer = made(config, tmp_path)
+    _, model, tokenizer = made(tokenizers, config, tmp_path)
     rows = text_rows(hostile, hostile, held_out=6)
     Generator(config, tmp_path, rows, tokenizer, PairEncoder(tokenizer, 24, 24).source).metrics(request(model), "eval")
     kept = (tmp_path / "generations.jsonl").read_text(encoding="utf-8").splitlines()

@@ -63,18 +63,9 @@ def test_token_numbers_follow_the_tokenizer(tokenizer: PreTrainedTokenizerBase) 
     assert with_token_ids({"is_encoder_decoder": True}, tokenizer)["decoder_start_token_id"] == pad
 
 
-def test_a_tokenizer_larger_than_the_vocabulary_is_one_sentence(
+def test_a_checkpoint_that_lacks_a_tensor_or_its_base_and_too_small_a_vocabulary_are_refused(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
-    entries = len(tokenizer)
-    config = text_config(
-        "gpt2-tiny", model__architecture={**text_config("gpt2-tiny").model.architecture, "vocab_size": 9}
-    )
-    with pytest.raises(UsageError, match=rf"has {entries:,} entries but the model has 9 embeddings;"):
-        build_model(config, None, tmp_path, tokenizer)
-
-
-def test_a_checkpoint_that_lacks_a_tensor_is_refused(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     config = text_config("qwen2-tiny")
     checkpoint = tmp_path / "checkpoint-3"
     build_model(config, None, tmp_path, tokenizer).save_pretrained(checkpoint)
@@ -83,6 +74,14 @@ def test_a_checkpoint_that_lacks_a_tensor_is_refused(tokenizer: PreTrainedTokeni
     save_file(tensors, checkpoint / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UsageError, match=r"is missing 1 tensor, for example model\.layers\.1\.mlp\.up_proj\.weight"):
         build_model(config, checkpoint, tmp_path, tokenizer)
+    lora("qwen2-tiny", tmp_path, tokenizer).save_pretrained(tmp_path / "checkpoint-4")
+    shutil.rmtree(tmp_path / "base_model")
+    adapted = text_config("qwen2-tiny", peft__method="lora")
+    with pytest.raises(UsageError, match=r"base_model is missing: the adapter of checkpoint-4"):
+        build_model(adapted, tmp_path / "checkpoint-4", tmp_path, tokenizer)
+    few = text_config("gpt2-tiny", model__architecture={**text_config("gpt2-tiny").model.architecture, "vocab_size": 9})
+    with pytest.raises(UsageError, match=rf"has {len(tokenizer):,} entries but the model has 9 embeddings;"):
+        build_model(few, None, tmp_path, tokenizer)
 
 
 def test_esm_is_the_same_from_its_checkpoint_and_leaves_weights_without_a_gradient(tmp_path: Path) -> None:
@@ -163,15 +162,9 @@ def test_code_that_comes_with_a_model_is_not_run_and_not_asked_about(
 ) -> None:
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question was asked"))
-    (tmp_path / "config.json").write_text(
-        json.dumps(
-            {
-                "model_type": "of-its-own",
-                "architectures": ["OwnForMaskedLM"],
-                "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModelForMaskedLM": "own.OwnForMaskedLM"},
-            }
-        )
-    )
+    code = {"AutoConfig": "own.OwnConfig", "AutoModelForMaskedLM": "own.OwnForMaskedLM"}
+    document = {"model_type": "of-its-own", "architectures": ["OwnForMaskedLM"], "auto_map": code}
+    (tmp_path / "config.json").write_text(json.dumps(document))
     ran = tmp_path / "ran"
     (tmp_path / "own.py").write_text(f"open({str(ran)!r}, 'w').close()")
     config = tiny_config(model__name=str(tmp_path), model__init="pretrained", model__architecture_overrides={})
@@ -218,14 +211,6 @@ def test_a_target_that_the_model_lacks_is_told_with_the_names_that_it_has(
     with pytest.raises(UsageError, match=rf"no module 'query', 'nope'; .*\b{its_own}\b") as caught:
         lora(name, tmp_path, tokenizer, peft__targets=["query", its_own, "nope"])
     assert caught.value.findings[0].code == "unknown_lora_target"
-
-
-def test_an_adapter_without_its_base_is_refused(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
-    config = text_config("qwen2-tiny", peft__method="lora")
-    build_model(config, None, tmp_path, tokenizer).save_pretrained(tmp_path / "checkpoint-3")
-    shutil.rmtree(tmp_path / "base_model")
-    with pytest.raises(UsageError, match=r"base_model is missing: the adapter of checkpoint-3"):
-        build_model(config, tmp_path / "checkpoint-3", tmp_path, tokenizer)
 
 
 def test_a_run_continues_from_an_adapter(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
@@ -342,12 +327,15 @@ def test_a_run_in_4_bits_learns_resumes_bit_for_bit_and_is_merged_into_16_bits(t
     config = text_config("qwen2-tiny", **settings, evaluation__every_steps=4, training__learning_rate=0.02)
     whole = write_run(tmp_path / "whole", config)
     train(whole, config)
+    engine = json.loads((whole / "engine.json").read_text())
+    assert (engine["actual"], engine["adapter"], engine["model"]) == ("single", "lora", "Qwen2ForCausalLM")
+    assert 0 < engine["trainable_parameters"] < engine["parameters"] / 10
     # Evaluated in between: bitsandbytes packs weights anew for that on some CPUs, after which nothing would be learnt.
     assert losses(whole)[8] < losses(whole)[4] < losses(whole)[1]
     again = resumed(whole, tmp_path / "resumed", config, 4)
     assert different_tensors(whole / "checkpoint-8", again / "checkpoint-8") == []
     adapters = load_file(whole / "checkpoint-8" / "adapter_model.safetensors")
-    assert all("lora_" in name for name in adapters)
+    assert all("lora_" in name for name in adapters) and not (whole / "checkpoint-8" / "model.safetensors").exists()
     name = "model.layers.0.self_attn.q_proj"
     a, b = (adapters[f"base_model.model.{name}.lora_{part}.weight"] for part in "AB")
     base = load_file(whole / "base_model" / "model.safetensors")[f"{name}.weight"]
@@ -355,28 +343,19 @@ def test_a_run_in_4_bits_learns_resumes_bit_for_bit_and_is_merged_into_16_bits(t
     assert merged.dtype == torch.bfloat16 and torch.equal(merged, (base + 2 * (b @ a)).to(torch.bfloat16))
 
 
-@pytest.mark.real
-@pytest.mark.all
-@pytest.mark.parametrize("kind", ["nf4", "int8"])
-def test_two_processes_train_one_base_each(kind: str, tmp_path: Path) -> None:
-    config = text_config(
-        "llama-tiny", peft__method="lora", engine__base_precision=kind, engine__strategy="ddp", engine__processes=2
-    )
-    folder = write_run(tmp_path / kind, config)
-    assert train(folder, config)["outcome"] == "finished"
-
-
-@pytest.mark.real
-def test_dora_and_a_head_trained_whole_on_4_bits_resume_bit_for_bit(tmp_path: Path) -> None:
-    settings = {**PACKED, "engine__precision": "bf16", "peft__dora": True, "peft__rslora": True, "peft__rank": 4}
-    few = {"training__max_steps": 4, "checkpoint__every_steps": 2, "evaluation__every_steps": 4}
-    config = text_config("llama-tiny", **settings, peft__modules_to_save=["lm_head"], training__loss_chunk=32, **few)
-    whole = write_run(tmp_path / "whole", config)
-    train(whole, config)
-    again = resumed(whole, tmp_path / "resumed", config, 2)
-    assert different_tensors(whole / "checkpoint-4", again / "checkpoint-4") == []
-    adapters = load_file(whole / "checkpoint-4" / "adapter_model.safetensors")
-    base = load_file(whole / "base_model" / "model.safetensors")
-    trained = next(value for name, value in adapters.items() if name.endswith("lm_head.weight"))
-    assert not torch.equal(trained, base["lm_head.weight"].float())
-    assert any("lora_magnitude_vector" in name for name in adapters)
+def test_dora_and_a_head_trained_whole_on_4_bits_come_back_from_their_checkpoint(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    settings = {**PACKED, "peft__dora": True, "peft__rslora": True, "peft__rank": 4, "training__loss_chunk": 32}
+    config = text_config("llama-tiny", **settings, peft__modules_to_save=["lm_head"])
+    model = build_model(config, None, tmp_path, tokenizer)
+    train_a_little(model)
+    model.save_pretrained(tmp_path / "checkpoint-4")
+    again = build_model(config, tmp_path / "checkpoint-4", tmp_path, tokenizer)
+    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    same = dict(again.named_parameters())
+    assert all(same[name].requires_grad and torch.equal(same[name], weight) for name, weight in trained.items())
+    base = load_file(tmp_path / "base_model" / "model.safetensors")
+    head = next(weight for name, weight in trained.items() if "lm_head" in name)
+    assert not torch.equal(head, base["lm_head.weight"].float())
+    assert any("lora_magnitude_vector" in name for name in trained)

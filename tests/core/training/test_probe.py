@@ -18,13 +18,7 @@ from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ProbeOrder
 from trainwiz.core.training import probe_trainer
 from trainwiz.core.training.batches import EpochSampler, PaddedBatch
 from trainwiz.core.training.metrics import StepMeter
-from trainwiz.core.training.probe_rows import (
-    GeneratedRows,
-    SpreadSampler,
-    generated_rows,
-    longest_batch,
-    probe_parts,
-)
+from trainwiz.core.training.probe_rows import GeneratedRows, SpreadSampler, generated_rows, longest_batch, probe_parts
 from trainwiz.core.training.probe_trainer import Answers, MicroBatchSearch, ProbeClock, ProbeTrainer
 from transformers import PrinterCallback, ProgressCallback, TrainingArguments
 

@@ -1,8 +1,8 @@
-"""Stops: the real training inside a long step and an evaluation, a run started by hand, and what all processes agree on."""
+"""Stops: the real training inside a long step and an evaluation, a run started by hand, what all processes agree on; and
+what a training process does beside its training: phases, logged numbers, reporters that never end it."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shlex
@@ -21,82 +21,57 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.start import start_run, stop_run
-from trainwiz.core.run.attempts import read_phase
+from trainwiz.core.run.attempts import PhaseNow, read_phase
 from trainwiz.core.run.checkpoints import complete_checkpoints, newest_complete
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import recorded_runs, remove_run
 from trainwiz.core.run.state import read_state
 from trainwiz.core.training import process as processes
-from trainwiz.core.training.callbacks import ASK_EVERY, MOST_SKIPPED, LossGuard, NonFiniteLoss, StopCallback
-from trainwiz.core.training.process import StopRequest
-from transformers import TrainerControl, TrainerState, TrainingArguments
-
-from tests.core.training.runs import (
-    Training,
-    evaluations,
-    log_of,
-    metrics,
-    start,
-    stop_when,
-    tiny_config,
-    train,
-    write_run,
+from trainwiz.core.training.callbacks import (
+    ASK_EVERY,
+    MOST_SKIPPED,
+    GuardedReporter,
+    LossGuard,
+    NonFiniteLoss,
+    StopCallback,
+    take_reporters,
 )
+from trainwiz.core.training.metrics import MetricsCallback, StepMeter, json_number
+from trainwiz.core.training.process import Phases, StopRequest
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from tests.core.training.runs import evaluations, log_of, metrics, start, stop_when, tiny_config, write_run
 from tests.each import each
 from tests.site import FAULTS_VARIABLE
 
-LEAVES_WITHIN_S = 60.0
-"""The end of a process on a busy machine included; what is left here would take two minutes."""
-EVALUATION = {"data__validation_rows": 60, "batch__eval_micro_batch_size": 1}
-TWO: dict[str, Any] = {"engine__processes": 2, "batch__gradient_accumulation_steps": 1}
-ENGINES: dict[str, dict[str, Any]] = {
-    "single": {},
-    "ddp": {**TWO, "engine__strategy": "ddp"},
-    "zero2, two processes": {**TWO, "engine__strategy": "zero2"},
-}
-
-
-def newest_of(folder: Path) -> str:
-    newest = newest_complete(RunFolder(folder))
-    return newest.name if newest is not None else "none"
-
-
-def evaluates(folder: Path, step: int) -> Callable[[], bool]:
-    def due() -> bool:
-        phase = read_phase(RunFolder(folder))
-        return phase is not None and (phase.phase, phase.step) == ("evaluating", step)
-
-    return due
-
 
 @pytest.mark.real
-@pytest.mark.parametrize(
-    "engine", ["single", *(pytest.param(name, marks=pytest.mark.all) for name in ("ddp", "zero2, two processes"))]
-)
 def test_an_evaluation_under_way_is_left_and_a_single_process_drops_a_long_window(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "zero" in engine and importlib.util.find_spec("deepspeed") is None:
-        pytest.skip("DeepSpeed is not installed (pip install deepspeed)")
-    accumulation = {"batch__micro_batch_size": 1, "batch__gradient_accumulation_steps": 20}
     config = tiny_config(
-        **EVALUATION, **(ENGINES[engine] | accumulation), training__max_steps=8, checkpoint__every_steps=4
-    )
+        data__validation_rows=60, batch__eval_micro_batch_size=1, batch__micro_batch_size=1,
+        batch__gradient_accumulation_steps=20, training__max_steps=8, checkpoint__every_steps=4,
+    )  # fmt: skip
     folder = write_run(tmp_path / "one", config)
+    run = RunFolder(folder)
+
+    def evaluates() -> bool:
+        phase = read_phase(run)
+        return phase is not None and (phase.phase, phase.step) == ("evaluating", 4)
+
+    def stopped(due: Callable[[], bool], *resume: str) -> tuple[str, int, str]:
+        outcome = stop_when(folder, start(folder, config, *resume), due)
+        newest = newest_complete(run)
+        return outcome["outcome"], outcome["step"], newest.name if newest is not None else "none"
+
     monkeypatch.setenv(FAULTS_VARIABLE, "slow@4:during=evaluation:seconds=1")
-    outcome = stop_when(folder, start(folder, config), evaluates(folder, 4))
-    assert (outcome["outcome"], outcome["step"], newest_of(folder)) == ("stopped", 4, "checkpoint-4")
+    assert stopped(evaluates) == ("stopped", 4, "checkpoint-4")
     # One that came to its end would have logged its result.
     assert evaluations(folder) == []
-    monkeypatch.setenv(FAULTS_VARIABLE, "slow@6:seconds=3" if engine == "single" else "slow@6:seconds=0.3:rank=1")
-    process = start(folder, config, "--resume", "checkpoint-4")
-    outcome = stop_when(folder, process, lambda: "slow at step 6" in log_of(folder))
-    # Several processes finish the step together.
-    last = 5 if engine == "single" else 6
-    assert (outcome["outcome"], outcome["step"], newest_of(folder)) == ("stopped", last, f"checkpoint-{last}")
-    monkeypatch.delenv(FAULTS_VARIABLE)
-    train(folder, config, "--resume", newest_of(folder))
-    assert [line["step"] for line in evaluations(folder)] == [8]
+    monkeypatch.setenv(FAULTS_VARIABLE, "slow@6:seconds=2")
+    found = stopped(lambda: "slow at step 6" in log_of(folder), "--resume", "checkpoint-4")
+    assert found == ("stopped", 5, "checkpoint-5")
 
 
 @pytest.mark.real
@@ -104,14 +79,13 @@ def test_a_run_by_hand_is_seen_guarded_stopped_and_gone_on_with(tmp_path: Path) 
     config = tiny_config(training__max_steps=5000, checkpoint__every_steps=5000)
     folder = write_run(tmp_path / "by hand", config)
     run = RunFolder(folder)
-    process = start(folder, config, forked=False)
+    process = _by_hand(run)
     _wait_until_it_trains(run, process)
     assert read_state(run).engine["actual"] == "single"
     assert recorded_runs() == [run]
 
-    assert _refusal(folder) == "by hand is already running. Monitor it with: trainwiz monitor " + shlex.quote(
-        str(folder)
-    )
+    running = "by hand is already running. Monitor it with: trainwiz monitor "
+    assert _refusal(folder) == running + shlex.quote(str(folder))
     for meddle in (lambda: start_run(run, resume="auto"), lambda: remove_run(run)):
         with pytest.raises(UsageError):
             meddle()
@@ -122,10 +96,8 @@ def test_a_run_by_hand_is_seen_guarded_stopped_and_gone_on_with(tmp_path: Path) 
     stopped = state.outcome["step"]
     assert process.wait(60) == 0
     assert state.exit is not None
-    assert (
-        state.exit.message
-        == f"Stopped at step {stopped:,} by you. checkpoint-{stopped} is the newest complete checkpoint."
-    )
+    said = f"Stopped at step {stopped:,} by you. checkpoint-{stopped} is the newest complete checkpoint."
+    assert state.exit.message == said
     assert max(line["step"] for line in metrics(folder)) == stopped
 
     assert _refusal(folder) == (
@@ -134,16 +106,27 @@ def test_a_run_by_hand_is_seen_guarded_stopped_and_gone_on_with(tmp_path: Path) 
     )
     assert read_state(run).status == "stopped"
 
-    process = start(folder, config, "--resume", f"checkpoint-{stopped}")
+    process = _by_hand(run, "--resume", f"checkpoint-{stopped}")
     _wait_until_it_trains(run, process)
     state = stop_run(run, now=True)
-    assert (
-        state.status == "stopped"
-        and state.exit is not None
-        and "immediately, without a checkpoint" in state.exit.message
-    )
+    assert state.status == "stopped" and state.exit is not None
+    assert "immediately, without a checkpoint" in state.exit.message
     assert process.wait(60) != 0
     assert [attempt.resume for attempt in state.attempts] == [None, f"checkpoint-{stopped}"]
+
+
+def _by_hand(run: RunFolder, *arguments: str) -> subprocess.Popen[bytes]:
+    """By its script, from somewhere else."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    with run.train_log.open("ab") as log:
+        return subprocess.Popen(
+            ["/bin/sh", str(run.file("launch.sh")), *arguments],
+            cwd="/",
+            env={**os.environ, "PATH": path, "CDPATH": "/"},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
 
 
 def _refusal(folder: Path) -> str:
@@ -154,7 +137,7 @@ def _refusal(folder: Path) -> str:
     return ended.stderr.strip()
 
 
-def _wait_until_it_trains(run: RunFolder, process: Training) -> None:
+def _wait_until_it_trains(run: RunFolder, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 120
     while read_state(run).status != "running":
         assert process.poll() is None and time.monotonic() < deadline, run.train_log.read_text()[-4000:]
@@ -163,16 +146,6 @@ def _wait_until_it_trains(run: RunFolder, process: Training) -> None:
 
 ONE_PROCESS: Any = SimpleNamespace(num_processes=1)
 ARGUMENTS: Any = None
-
-
-@each("event", ["on_step_end", "on_substep_end"])
-@each(("step", "saved", "saves"), [(4, set(), True), (4, {4}, False), (4, {2}, True), (0, set(), False)])
-def test_a_stop_saves_once_and_never_before_the_first_step(step: int, saved: set[int], saves: bool, event: str) -> None:
-    callback = StopCallback(StopRequest(asked_at=1.0), ONE_PROCESS, saved)
-    control = TrainerControl(should_evaluate=True)
-    getattr(callback, event)(ARGUMENTS, TrainerState(global_step=step, max_steps=10), control)
-    assert callback.stopped
-    assert (control.should_training_stop, control.should_save, control.should_evaluate) == (True, saves, False)
 
 
 class Several:
@@ -220,26 +193,30 @@ def test_a_signal_that_comes_twice_is_one_request_and_a_later_one_ends_at_once(m
 
 
 @each(
-    ("event", "step", "metrics", "stops"),
+    ("event", "step", "more", "saved", "stops", "saves"),
     [
-        ("on_evaluate", 4, {"eval_loss": 1.0}, True),
-        ("on_evaluate", 10, {"eval_loss": 1.0}, False),
+        *((event, 4, {}, saved, True, 4 not in saved)
+          for event in ("on_step_end", "on_substep_end") for saved in (set(), {4}, {2})),
+        ("on_step_end", 0, {}, set(), True, False),
+        ("on_substep_end", 0, {}, set(), True, False),
+        ("on_step_end", 10, {}, {10}, False, False),
+        ("on_evaluate", 4, {"metrics": {"eval_loss": 1.0}}, {4}, True, False),
+        ("on_evaluate", 10, {"metrics": {"eval_loss": 1.0}}, {10}, False, False),
         # Left in the middle after the last step: the run is finished all the same.
-        ("on_evaluate", 10, {}, False),
-        ("on_save", 4, None, True),
-        ("on_save", 10, None, False),
-        ("on_epoch_begin", 4, None, True),
-        ("on_step_end", 10, None, False),
+        ("on_evaluate", 10, {"metrics": {}}, {10}, False, False),
+        ("on_save", 4, {}, {4}, True, False),
+        ("on_save", 10, {}, {10}, False, False),
+        ("on_epoch_begin", 4, {}, {4}, True, False),
     ],
-)
-def test_a_stop_is_seen_after_evaluations_and_saves_and_the_last_step_ends_the_run_by_itself(
-    event: str, step: int, metrics: dict[str, float] | None, stops: bool
+)  # fmt: skip
+def test_a_stop_saves_once_never_before_the_first_step_and_the_last_step_ends_the_run_by_itself(
+    event: str, step: int, more: dict[str, Any], saved: set[int], stops: bool, saves: bool
 ) -> None:
-    callback = StopCallback(StopRequest(asked_at=time.monotonic()), ONE_PROCESS, {step})
-    control = TrainerControl()
-    more = {} if metrics is None else {"metrics": metrics}
+    callback = StopCallback(StopRequest(asked_at=1.0), ONE_PROCESS, saved)
+    control = TrainerControl(should_evaluate=event == "on_substep_end" or (event == "on_step_end" and stops))
     getattr(callback, event)(ARGUMENTS, TrainerState(global_step=step, max_steps=10), control, **more)
-    assert (callback.stopped, control.should_training_stop, control.should_save) == (stops, stops, False)
+    assert (callback.stopped, control.should_training_stop, control.should_save) == (stops, stops, saves)
+    assert not control.should_evaluate
 
 
 def test_one_process_asks_nobody_and_several_finish_their_window_together() -> None:
@@ -323,42 +300,143 @@ def test_weights_that_are_shared_out_are_looked_at_where_they_are(tmp_path: Path
 
 
 @pytest.mark.real
-@pytest.mark.parametrize(("processes", "fault"), [(1, "nan@8"), pytest.param(2, "nan@8:rank=1", marks=pytest.mark.all)])
-def test_a_real_run_ends_at_its_last_good_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, fault: str
-) -> None:
-    monkeypatch.setenv("TRAINWIZ_FAULTS", fault)
+def test_a_real_run_ends_at_its_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FAULTS_VARIABLE, "nan@8")
     config = tiny_config(
         training__max_steps=12,
         checkpoint__every_steps=3,
         checkpoint__keep=2,
         checkpoint__keep_best=True,
         evaluation__every_steps=3,
-        engine__processes=processes,
-        engine__strategy="single" if processes == 1 else "ddp",
         logging__every_steps=4,
     )
     folder = write_run(tmp_path / "run", config)
     assert start(folder, config).wait(240) != 0
     assert {found.step for found in complete_checkpoints(RunFolder(folder))} == {3, 6}
     assert not (folder / "final_model").exists() and not list(folder.glob("*partial*"))
-    failures = [json.loads(path.read_text()) for path in sorted(folder.glob("failure-rank*.json"))]
-    assert len(failures) == processes, "all ranks end by themselves, none hangs in a collective"
-    for failure in failures:
-        assert failure["type"] == "NonFiniteLoss" and failure["findings"][0]["code"] == "nan_loss"
-        assert failure["message"] == "The loss is NaN or infinite at step 8. The last good checkpoint is checkpoint-6."
+    failure = json.loads((folder / "failure-rank0.json").read_text())
+    assert failure["type"] == "NonFiniteLoss" and failure["findings"][0]["code"] == "nan_loss"
+    assert failure["message"] == "The loss is NaN or infinite at step 8. The last good checkpoint is checkpoint-6."
     for checkpoint in (folder / "checkpoint-3", folder / "checkpoint-6"):
         assert all(tensor.isfinite().all() for tensor in load_file(checkpoint / "model.safetensors").values())
 
 
-@pytest.mark.real
-@pytest.mark.all
-def test_a_real_run_that_goes_on_saves_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINWIZ_FAULTS", "nan@5")
-    config = tiny_config(training__max_steps=8, checkpoint__every_steps=3, recovery__on_nan="continue")
-    folder = write_run(tmp_path / "run", config)
-    assert start(folder, config).wait(240) != 0
-    assert [row["step"] for row in metrics(folder) if row.get("loss") == "NaN"] == [5, 6, 7, 8]
-    assert sorted(path.name for path in folder.glob("checkpoint-*")) == ["checkpoint-3"]
-    assert not (folder / "final_model").exists()
-    assert "no final_model" in json.loads((folder / "failure-rank0.json").read_text())["message"]
+# Beside the training.
+
+
+def now(folder: Path) -> PhaseNow:
+    found = read_phase(RunFolder(folder))
+    assert found is not None
+    return found
+
+
+def test_a_phase_inside_another_gives_it_back_and_how_far_it_has_come_is_no_new_one(tmp_path: Path) -> None:
+    phases = Phases()
+    with phases.during("tokenising"):
+        phases.tell("outside of a run", whoever=True)
+    phases.begin(RunFolder(tmp_path / "gone"))
+    phases.enter("saving", 3)
+    phases.begin(RunFolder(tmp_path))
+    phases.enter("training", 7)
+    with phases.during("evaluating", 8), phases.during("generating"):
+        assert (now(tmp_path).phase, now(tmp_path).step) == ("generating", 8)
+    assert (now(tmp_path).phase, now(tmp_path).step) == ("training", 8)
+    phases.enter("tokenising")
+    since_s, phases._next_detail = now(tmp_path).since_s, 0.0
+    time.sleep(0.05)
+    phases.tell("12 of 80 rows")
+    phases.tell("13 of 80 rows")
+    assert now(tmp_path) == PhaseNow("tokenising", since_s, 8, "12 of 80 rows"), "not at every call"
+
+
+def test_only_rank_0_speaks_but_for_work_of_whoever_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    phases = Phases()
+    phases.begin(RunFolder(tmp_path))
+    phases.enter("tokenising")
+    phases.tell("mine")
+    assert read_phase(RunFolder(tmp_path)) is None
+    phases.tell("12 of 80 rows", whoever=True)
+    assert now(tmp_path).detail == "12 of 80 rows"
+
+
+def test_signals_are_heard_and_threads_told_to_wait_before_torch_is_loaded() -> None:
+    """Importing it takes seconds, in which a stop was lost; its OpenMP reads how to wait once."""
+    code = (
+        "import sys, importlib; [importlib.import_module(name) for name in sys.argv[1:]]; print('torch' in sys.modules)"
+    )
+    names = ["trainwiz.core.training.__main__", "trainwiz.core.training.probe"]
+    done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_numbers_that_json_does_not_have() -> None:
+    values = [float("nan"), float("inf"), float("-inf"), 1.5, 3, None, torch.tensor(2.0)]
+    assert [json_number(value) for value in values] == ["NaN", "Infinity", "-Infinity", 1.5, 3, None, 2.0]
+
+
+def test_an_attempt_without_a_checkpoint_takes_the_lines_before_it_back(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    metrics = MetricsCallback(run, StepMeter(), Accelerator(cpu=True))
+    metrics.start_over()
+    assert not run.metrics_jsonl.exists()
+    run.metrics_jsonl.write_text('{"time_s": 1.0, "step": 3, "loss": 2.0}\n')
+    metrics.start_over()
+    last = json.loads(run.metrics_jsonl.read_text().splitlines()[-1])
+    assert last["resumed_from"] == 0 and "step" not in last
+
+
+def arguments(folder: Path, *reporters: str) -> TrainingArguments:
+    return TrainingArguments(output_dir=str(folder), report_to=list(reporters) or "none", use_cpu=True)
+
+
+def tell(reporter: GuardedReporter, args: TrainingArguments, losses: list[float]) -> None:
+    state, control = TrainerState(max_steps=9, is_world_process_zero=True), TrainerControl()
+    calls: Any = reporter
+    calls.on_train_begin(args, state, control, model=None)
+    for step, loss in enumerate(losses):
+        state.global_step = step
+        calls.on_log(args, state, control, logs={"loss": loss})
+    calls.on_train_end(args, state, control)
+
+
+def test_a_reporter_that_fails_is_said_once_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "logs").write_text("a file where the folder should be")
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "logs"))
+    args = arguments(tmp_path, "tensorboard")
+    tell(take_reporters(args)[0], args, [3.0, 2.0])
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 1 and said[0].startswith("tensorboard failed and is disabled: ")
+
+
+class NeedsServer(TrainerCallback):
+    """Fails unless it was told to stay offline, as wandb does without an account."""
+
+    heard: list[str] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if os.environ.get("WANDB_MODE") != "offline":
+            raise ConnectionError("no account")
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.heard.append(os.environ["WANDB_MODE"])
+
+
+def test_without_a_server_it_writes_into_the_run_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "")
+    monkeypatch.delenv("WANDB_MODE")
+    NeedsServer.heard = []
+    tell(GuardedReporter("wandb", NeedsServer), arguments(tmp_path), [1.0])
+    assert NeedsServer.heard == ["offline"]
+    assert "wandb writes to the run folder because its server is unavailable: no account" in capsys.readouterr().out
+
+
+def test_an_unknown_name_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"Unknown reporter wandbb; .*tensorboard.*logging\.report_to"):
+        take_reporters(arguments(tmp_path, "wandbb", "tensorboard"))

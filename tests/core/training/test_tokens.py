@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import partial
@@ -26,7 +24,6 @@ from trainwiz.core.training.tokenizer import SPECIAL_TOKENS, build_tokenizer, fo
 from trainwiz.core.training.tokens import CausalEncoder, PairEncoder, TokenStore, cut, join_tokens, row_lengths
 from transformers import AutoTokenizer, NllbTokenizer, PreTrainedTokenizerFast
 
-from tests.conftest import REPOSITORY
 from tests.core.training.runs import text_config
 from tests.core.training.tokenizers_for_tests import CHINESE, SENTENCES, small_tokenizer, text_rows
 from tests.each import each
@@ -53,6 +50,10 @@ def test_of_a_prompt_with_a_response_only_the_response_and_its_end_are_labelled(
     # The last token of the prompt predicts the first of the response.
     wanted = [IGNORED] * (len(prompt) - 1) + [*response, tokenizer.eos_token_id] + [IGNORED]
     assert labels.tolist() == wanted
+    # A cut prompt begins with a begin token only where the whole one did.
+    tokens, _ = CausalEncoder(tokenizer, 8).row("the old fox " * 9, " sees")
+    whole = [*tokenizer("the old fox " * 9)["input_ids"], *tokenizer(" sees")["input_ids"], tokenizer.eos_token_id]
+    assert tokens.tolist() == whole[-8:] and tokens[0] != prompt[0]
 
 
 def test_a_tokenizer_that_begins_and_ends_texts_gives_one_begin_and_one_end(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -72,15 +73,6 @@ def test_a_tokenizer_that_begins_and_ends_texts_gives_one_begin_and_one_end(toke
     )
 
 
-def test_a_cut_prompt_begins_with_the_begin_token_only_where_the_whole_one_did(
-    tokenizer: PreTrainedTokenizerFast,
-) -> None:
-    prompt, response = tokenizer("the old fox " * 9)["input_ids"], tokenizer(" sees")["input_ids"]
-    tokens, _ = CausalEncoder(tokenizer, 8).row("the old fox " * 9, " sees")
-    assert tokens.tolist() == [*prompt, *response, tokenizer.eos_token_id][-8:]
-    assert tokens[0] != prompt[0]
-
-
 @each(
     ("prompt", "response", "length", "kept"),
     [(4, 3, 10, (4, 3)), (9, 3, 10, (7, 3)), (3, 20, 10, (3, 7)), (20, 20, 10, (5, 5)), (20, 20, 9, (5, 4)), (0, 20, 6, (0, 6))],
@@ -94,7 +86,7 @@ def test_what_is_too_long_keeps_the_begin_of_the_response_and_the_end_of_the_pro
 
 
 def test_source_and_target_are_cut_to_their_own_lengths_and_keep_their_end(
-    tokenizer: PreTrainedTokenizerFast, pair_tokenizer: PreTrainedTokenizerFast
+    tokenizer: PreTrainedTokenizerFast, pair_tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     end = pair_tokenizer.eos_token_id
     source, target = PairEncoder(pair_tokenizer, 9, 5).row("the old fox sees " * 20, "你好，世界。" * 20)
@@ -106,6 +98,9 @@ def test_source_and_target_are_cut_to_their_own_lengths_and_keep_their_end(
     assert encoder.row("fox", "cat")[1].tolist() == [*tokenizer("cat")["input_ids"], tokenizer.eos_token_id]
     long = encoder.row("fox", "the old fox sees 3 stones and more")[1]
     assert len(long) == 5 and long[-1] == tokenizer.eos_token_id
+    # The cut is not saved with the tokenizer.
+    pair_tokenizer.save_pretrained(tmp_path / "saved")
+    assert Tokenizer.from_file(str(tmp_path / "saved" / "tokenizer.json")).truncation is None
 
 
 @each(
@@ -136,37 +131,21 @@ def test_a_text_alone_is_labelled_to_its_end_and_a_huge_row_is_cut_before_it_is_
     assert len(tokens) == 16 and (labels != IGNORED).sum() == len(tokenizer("cat")["input_ids"]) + 1
 
 
-def test_the_cut_is_not_saved_with_the_tokenizer(pair_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
-    PairEncoder(pair_tokenizer, 6, 4).row("the old fox sees 7 stones", "the red cat sees 8 stones")
-    pair_tokenizer.save_pretrained(tmp_path / "saved")
-    saved = Tokenizer.from_file(str(tmp_path / "saved" / "tokenizer.json"))
-    assert saved.truncation is None and len(saved.encode("the old fox sees 7 stones").ids) > 6
-
-
-def rows_and_encoder(model: str, folder: Path, source: int = 24, target: int = 16, **changes: Any) -> Any:
-    config = text_config(model, batch__sequence_length=source, **changes)
-    rows = load_text_rows(config, folder)
-    tokenizer = build_tokenizer(config, folder, rows)
-    causal = config.task == "causal-lm"
-    encoder = CausalEncoder(tokenizer, source) if causal else PairEncoder(tokenizer, source, target)
-    return rows, encoder, config.task
-
-
 @each(("model", "sizes"), [("gpt2-tiny", (24, 0)), ("t5-chat-tiny", (24, 16)), ("t5-chat-tiny", (8, 20))])
-def test_they_are_those_of_the_rows(model: str, sizes: tuple[int, int], tmp_path: Path) -> None:
+def test_lengths_are_those_of_the_rows(
+    model: str, sizes: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After the tokenizer cut other texts: it must not remember that."""
-    rows, encoder, task = rows_and_encoder(model, tmp_path, *sizes)
+    config = text_config(model, batch__sequence_length=sizes[0])
+    rows, task = load_text_rows(config, tmp_path), config.task
+    tokenizer = build_tokenizer(config, tmp_path, rows)
+    encoder: Any = CausalEncoder(tokenizer, sizes[0]) if task == "causal-lm" else PairEncoder(tokenizer, *sizes)
     made = Rows(rows.train, partial(text_row, rows, encoder.row))
-    expected = [max(map(len, made[(0, row)])) for row in range(len(made))]
-    assert row_lengths(rows, rows.train, task, encoder.lengths).tolist() == expected
-    assert len(set(expected)) >= 4
-
-
-def test_of_streamed_rows_those_of_one_window_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So a run that streams little data is the run that holds it in memory, bit for bit."""
-    rows, encoder, task = rows_and_encoder("t5-chat-tiny", tmp_path / "memory")
     in_memory = row_lengths(rows, rows.train, task, encoder.lengths)
-    streamed, *_ = rows_and_encoder("t5-chat-tiny", tmp_path / "streamed", data__streaming=True)
+    assert in_memory.tolist() == [max(map(len, made[(0, row)])) for row in range(len(made))]
+    assert len({*in_memory.tolist()}) >= 4
+    # Of streamed rows those of one window are counted: a run that streams little is the one in memory, bit for bit.
+    streamed: Any = load_text_rows(text_config(model, data__streaming=True), tmp_path)
     monkeypatch.setattr(streamed.windows, "_sizes", np.full_like(streamed.windows._sizes, 900))
     for budget in (10**9, 1000):
         monkeypatch.setattr(streamed.windows, "_budget", budget)
@@ -315,60 +294,25 @@ def test_the_models_own_comes_before_one_from_the_data(tmp_path: Path) -> None:
     assert (run / "tokenizer").is_dir()
 
 
-@each(
-    ("model", "changes", "code", "message"),
-    [
-        *(
-            ("gpt2-tiny", {"model__tokenizer": name}, "missing_tokenizer", f"the tokenizer of {name} cannot be loaded")
-            for name in ("not-here", "someone/not-here")
-        ),
-        (
-            "gpt2-medium",
-            {"model__init": "pretrained"},
-            "missing_tokenizer",
-            "the tokenizer of openai-community/gpt2-medium cannot be loaded",
-        ),
-        (
-            "gpt2-tiny",
-            {"model__architecture": {**T5, "vocab_size": 200}},
-            "vocabulary_too_small",
-            "vocabulary of 200 entries: it needs at least 261",
-        ),
-    ],
-)
+NO_TOKENIZER = "the tokenizer of {} cannot be loaded"
+NOT_HAD: list[tuple[str, dict[str, Any], str]] = [
+    ("gpt2-tiny", {"model__tokenizer": "not-here"}, NO_TOKENIZER.format("not-here")),
+    ("gpt2-tiny", {"model__tokenizer": "someone/not-here"}, NO_TOKENIZER.format("someone/not-here")),
+    ("gpt2-medium", {"model__init": "pretrained"}, NO_TOKENIZER.format("openai-community/gpt2-medium")),
+    ("gpt2-tiny", {"model__architecture": {**T5, "vocab_size": 200}}, "of 200 entries: it needs at least 261"),
+]
+
+
+@each(("model", "changes", "message"), NOT_HAD)
 def test_a_tokenizer_that_cannot_be_had_is_one_sentence(
-    model: str, changes: dict[str, Any], code: str, message: str, tmp_path: Path
+    model: str, changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
+    code = "vocabulary_too_small" if "entries" in message else "missing_tokenizer"
     with pytest.raises(UsageError) as error:
         build_tokenizer(text_config(model, **changes), tmp_path, ROWS)
     (finding,) = error.value.findings
     assert finding.code == code and message in finding.message and "\n" not in finding.message
     assert not (tmp_path / "tokenizer").exists()
-
-
-@pytest.mark.all
-def test_a_tokenizer_whose_library_is_missing_names_it(tmp_path: Path) -> None:
-    """In a process of its own, where sentencepiece cannot be imported whether it is here or not."""
-    for name in ("source.spm", "target.spm"):
-        (tmp_path / name).write_bytes(b"")
-    (tmp_path / "vocab.json").write_text("{}")
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MarianTokenizer"}))
-    script = """if True:
-        import sys
-        sys.modules["sentencepiece"] = None
-        from pathlib import Path
-        from trainwiz.core.errors import UsageError
-        from trainwiz.core.training.tokenizer import build_tokenizer
-        from tests.core.training.runs import text_config
-        try:
-            build_tokenizer(text_config("opus-mt-tiny", model__tokenizer="."), Path(sys.argv[1]), None)
-        except UsageError as error:
-            print(error.findings[0].code, error.findings[0].message, sep="\\n")
-    """
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True, cwd=REPOSITORY)
-    code, message = ended.stdout.splitlines()
-    assert code == "missing_package" and "requires the SentencePiece library; install it with pip" in message
 
 
 def test_a_tokenizer_without_padding_pads_with_its_end_and_one_without_end_is_refused(tmp_path: Path) -> None:
