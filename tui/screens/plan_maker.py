@@ -124,6 +124,8 @@ class PlanThreads:
             self._pause = None
         now = time.monotonic()
         if typed and now - self._planned_at < BURST_S:
+            # The files of a plan that nobody will see are not written.
+            self._wanted.stale()
             wait = min(TYPING_PAUSE_S, self._planned_at + BURST_S - now)
             self._pause = self._screen.set_timer(wait, partial(self._read, request))
         else:

@@ -36,7 +36,7 @@ from trainwiz.tui.screens.plan_maker import (
     profile_request,
 )
 from trainwiz.tui.screens.plan_offers import DataReadings, card_offers, data_offers, model_offers, profile_offers
-from trainwiz.tui.screens.plan_state import Reading, lacks_model, with_changes
+from trainwiz.tui.screens.plan_state import FILES_FOLLOW, Reading, lacks_model, with_changes
 
 PAINTED_WITHIN_S = 0.03
 """Nothing is worked on for so long while new figures are painted: two threads that both work hold each other up.
@@ -116,7 +116,7 @@ class PlanReader:
         # The figures first; the files that follow from them take twice as long.
         files, folder = self._written
         quick = replace(self._base, plan=plan, files=files, folder=folder, read_at=self._clock())
-        yield replace(quick, waits_for=mark("writing the files"))
+        yield replace(quick, waits_for=FILES_FOLLOW)
         time.sleep(PAINTED_WITHIN_S)
         if is_cancelled():
             return

@@ -41,6 +41,10 @@ OF_THE_DEMO = {"model.name": "esm2-tiny", f"{FIRST_SOURCE}name": "sample-protein
 """What the demo trains; with another model or other data it is the demo no more, and nothing of it stays."""
 
 
+FILES_FOLLOW = mark("writing the files")
+"""What a reading waits for whose figures are complete."""
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """One entry of a list to choose from."""

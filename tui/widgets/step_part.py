@@ -13,12 +13,12 @@ from textual.widget import Widget
 from textual.worker import Worker, WorkerState
 from trainwiz.core.language import tr
 from trainwiz.core.text import plain_text
+from trainwiz.tui.screens.plan_state import FILES_FOLLOW, PlanState
 from trainwiz.tui.theme import Marks
 from trainwiz.tui.widgets.lists import LinesWidget, Pressed, line_key
 
 if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest
-    from trainwiz.tui.screens.plan_state import PlanState
 
     Change = Callable[[PlanRequest], PlanRequest]
     """How a request becomes the next one; given to what the request is by then."""
@@ -87,6 +87,9 @@ class LinesPart(StepPart, LinesWidget):
         """The lines of the state by width and smallness: the layout and the painting ask for the same ones."""
 
     def show(self, state: PlanState) -> None:
+        if self._state is not None and state.reading.waits_for == FILES_FOLLOW:
+            # Figures first: a curve costs as much as all of them, and is drawn a moment later.
+            return
         before, self._state = self._state, state
         if before is not None and drawn_of(before) == drawn_of(state):
             return
