@@ -103,7 +103,7 @@ def parse_json(text: str | bytes) -> Any:
     Python's own have no limit until something multiplies them or makes them a float.
     """
     try:
-        return json.loads(text, parse_int=_whole)
+        return json.loads(text, parse_int=lambda digits: (int if len(digits) <= LONGEST_INT else float)(digits))
     except RecursionError:
         raise ValueError(tr("it is nested too deeply")) from None
 
@@ -115,10 +115,6 @@ def is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _whole(digits: str) -> int | float:
-    return int(digits) if len(digits) <= LONGEST_INT else float(digits)
 
 
 def within_bounds(whole: int) -> int | float:

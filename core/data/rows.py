@@ -182,7 +182,8 @@ def read_rows(
     """
     source = files.source
     chosen = set(range(len(files.files)))
-    if limit is not None and source.max_rows is None and _bytes(files) > SHARDS_BYTES:
+    size = sum(path.stat().st_size for path in files.files if path.is_file())
+    if limit is not None and source.max_rows is None and size > SHARDS_BYTES:
         chosen = set(spread(len(files.files), SAMPLED_FILES))
     each = None if limit is None else max(limit // len(chosen), 200)
     rest = list[tuple[int | None, int]]()
@@ -220,10 +221,6 @@ def _count_rest(tally: SourceTally, rest: list[tuple[int | None, int]]) -> None:
     if rest:
         tally.sampled = True
         tally.exact = tally.exact and not unknown_bytes and tally.kept == tally.seen
-
-
-def _bytes(files: SourceFiles) -> int:
-    return sum(path.stat().st_size for path in files.files if path.is_file())
 
 
 def _file_rows(

@@ -164,14 +164,11 @@ TOKEN_BYTES = 4
 
 def index_bytes(files: Sequence[Path], kind: str | None, rows: int, text_bytes: int) -> int:
     """At most so much beside the run for streamed rows of these files, which hold `text_bytes` of texts."""
-    sizes = [(_may_be_copied(path, kind), path.stat().st_size) for path in files if path.is_file()]
-    copied = sum(size for may_be, size in sizes if may_be)
-    return rows * BYTES_PER_ROW + int(copied / max(sum(size for _, size in sizes), 1) * text_bytes)
-
-
-def _may_be_copied(path: Path, kind: str | None) -> bool:
-    """Whether rows may be told only by what stands before them, as far as the name says: packing, arrays, quotes."""
-    return path.name.endswith((".gz", ".json")) or (kind or format_of(path)) == "csv"
+    sizes = {path: path.stat().st_size for path in files if path.is_file()}
+    # Packed files, arrays and quoted cells: there rows are told only by what stands before them.
+    whole = [path for path in sizes if path.name.endswith((".gz", ".json")) or (kind or format_of(path)) == "csv"]
+    copied = sum(sizes[path] for path in whole)
+    return rows * BYTES_PER_ROW + int(copied / max(sum(sizes.values()), 1) * text_bytes)
 
 
 class IndexWriter:

@@ -68,7 +68,9 @@ def measured_step(
         tokens = 2.0 ** _doublings(found, usual)
         scale = tokens if rate is None or formula is None else step_time(usual, rate).step.likely / formula
     apart = (max(found.step_s / other.step_s, other.step_s / found.step_s) for other in exact[1:COMPARED])
-    factor = max(_spread(found), BETWEEN_RUNS.get(work.device, 1.15), *apart)
+    # Its steps spread: 90 % over median, median over 10 %.
+    spread = max(found.step_high_s / found.step_s, found.step_s / found.step_low_s)
+    factor = max(spread, BETWEEN_RUNS.get(work.device, 1.15), *apart)
     doublings = log2(scale) if exact else _doublings(found, usual)
     factor *= EACH_DOUBLING ** abs(doublings) * OTHER_SETTINGS ** _other_settings(found, work)
     text = measured_text(found.day, found.source)
@@ -151,11 +153,6 @@ def measured_start(work: Workload, measurements: Sequence[Measurement]) -> tuple
     if not seconds:
         return None
     return Range(min(seconds) / START_FACTOR, max(seconds) * START_FACTOR), measured_text(runs[0].day, runs[0].source)
-
-
-def _spread(measurement: Measurement) -> float:
-    """Of the steps: the larger of 90 % over median and median over 10 %."""
-    return max(measurement.step_high_s / measurement.step_s, measurement.step_s / measurement.step_low_s)
 
 
 def _measured_work(measurement: Measurement, usual: Workload) -> Workload:

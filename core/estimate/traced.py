@@ -72,7 +72,8 @@ def measured_peak(work: Workload, measurements: Sequence[Measurement], expected:
     same = (
         measurement
         for measurement in measurements
-        if _size(measurement, work) > (0 if _met_the_longest(measurement) else expected)
+        if ((measurement.host_rss_bytes if work.device == "cpu" else measurement.peak_allocated_bytes) or 0)
+        > (0 if _met_the_longest(measurement) else expected)
         and same_work(measurement, work)
     )
     return max(same, key=lambda peak: (peak.peak_allocated_bytes or 0, peak.host_rss_bytes or 0), default=None)
@@ -93,11 +94,6 @@ def with_measured_context(work: Workload, measurements: Sequence[Measurement]) -
             source = tr("measured on this machine, {day}", day=measurement.day)
             return replace(work, context_bytes=used - reserved, context_source=source)
     return work
-
-
-def _size(measurement: Measurement, work: Workload) -> int:
-    """0 where it is not known."""
-    return (measurement.host_rss_bytes if work.device == "cpu" else measurement.peak_allocated_bytes) or 0
 
 
 def _met_the_longest(measurement: Measurement) -> bool:

@@ -186,7 +186,7 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
             column=error.colno,
             reason=error.msg,
         )
-        if _looks_commented(text, error.pos):
+        if {"/", "#"}.intersection(text[max(0, error.pos - 1) : error.pos + 1]):
             message = tr("{message} DeepSpeed does not accept comments: remove them.", message=message)
         raise usage_error("broken_file", KEY, message) from None
     except ValueError as error:
@@ -205,10 +205,6 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
         )
         raise usage_error("broken_file", KEY, message)
     return document
-
-
-def _looks_commented(text: str, position: int) -> bool:
-    return text[position : position + 1] in ("/", "#") or text[max(0, position - 1) : position] in ("/", "#")
 
 
 def _repeated_key(text: str) -> str | None:

@@ -216,7 +216,9 @@ def mismatches(document: Mapping[str, Any], config: RunConfig) -> list[Finding]:
     for expected in _expectations(document, config):
         stands = _at(document, expected.path)
         value = expected.absent if stands is None else stands
-        if value is None or value == "auto" or _same(value, expected.value):
+        # 1 is no true.
+        is_same = value == expected.value and isinstance(value, bool) == isinstance(expected.value, bool)
+        if value is None or value == "auto" or is_same:
             continue
         form = MISMATCH[stands is not None, expected.path in FILLED_IN]
         message = tr(form, place=expected.path, value=_shown(value), wanted=_shown(expected.value), key=expected.key)
@@ -322,10 +324,6 @@ def scheduler_of(config: RunConfig) -> str:
     if schedule == "cosine":
         return "WarmupCosineLR"
     return "WarmupDecayLR" if final == 0 else NO_SCHEDULER
-
-
-def _same(found: Any, wanted: Any) -> bool:
-    return bool(found == wanted) and isinstance(found, bool) == isinstance(wanted, bool)
 
 
 def _shown(value: Any) -> str:

@@ -132,7 +132,8 @@ def _exports(config: RunConfig) -> list[str]:
         reason = variable.reason
         lines.append(comment(tr("{sentence}.", sentence=f"{reason[:1].upper()}{reason[1:]}")))
         if variable.name == "CUDA_VISIBLE_DEVICES" and variable.value:
-            gpus = variable.value if _plain(variable.value) else "0"
+            # Indices and UUIDs hold nothing that a shell would read as its own.
+            gpus = variable.value if all(ch.isalnum() or ch in ",-/" for ch in variable.value) else "0"
             lines.append(f': "${{CUDA_VISIBLE_DEVICES:={gpus}}}"; export CUDA_VISIBLE_DEVICES')
         else:
             lines.append(f"export {variable.name}={shlex.quote(variable.value)}")
@@ -143,11 +144,6 @@ def _exports(config: RunConfig) -> list[str]:
 
 def comment(text: str) -> str:
     return f"# {plain_text(text)}"
-
-
-def _plain(gpus: str) -> bool:
-    """Indices and UUIDs hold nothing that a shell would read as its own."""
-    return all(ch.isalnum() or ch in ",-/" for ch in gpus)
 
 
 # The command for each machine of a run, to type or to paste there.

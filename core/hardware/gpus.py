@@ -109,7 +109,9 @@ def _read_all() -> GpuReading:
             return GpuReading(unavailable={"gpus": nvml.error})
         reader = Reader()
         driver = reader.read("driver", lambda: str(call("nvmlSystemGetDriverVersion")))
-        cuda = reader.read("cuda_driver_version", lambda: _cuda_version(call("nvmlSystemGetCudaDriverVersion")))
+        # 12090 is 12.9.
+        number = "nvmlSystemGetCudaDriverVersion"
+        cuda = reader.read("cuda_driver_version", lambda: "{}.{}".format(*divmod(call(number) // 10, 100)))
         count = reader.read("gpus", lambda: int(call("nvmlDeviceGetCount"))) or 0
         if count == 0 and "gpus" not in reader.unavailable:
             reader.unavailable["gpus"] = tr(NO_GPU)
@@ -211,8 +213,3 @@ def slice_profile(name: str | None) -> str | None:
 def _capability(handle: Any) -> str:
     major, minor = call("nvmlDeviceGetCudaComputeCapability", handle)
     return f"{major}.{minor}"
-
-
-def _cuda_version(number: int) -> str:
-    """12090 -> "12.9"."""
-    return f"{number // 1000}.{number % 1000 // 10}"

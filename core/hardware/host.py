@@ -97,13 +97,9 @@ def _mounts(root: Path) -> Iterator[tuple[str, str, list[str]]]:
         fields, kind = left.split(" "), right.split(" ")
         if len(fields) < 5 or len(kind) < 3 or kind[0] not in {"cgroup", "cgroup2"}:
             continue
-        folder, shown = (_unescaped(fields[place]) for place in (4, 3))
+        # mountinfo writes a blank as \\040.
+        folder, shown = (fields[place].replace("\\040", " ").replace("\\134", "\\") for place in (4, 3))
         yield folder, shown, [] if kind[0] == "cgroup2" else kind[2].split(",")
-
-
-def _unescaped(path: str) -> str:
-    """mountinfo writes a blank as \\040."""
-    return path.replace("\\040", " ").replace("\\134", "\\")
 
 
 def _cpu_quota(group: Path) -> float | None:

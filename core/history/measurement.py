@@ -226,12 +226,8 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MOST
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and is_number(value)
-
-
 _CHECKS: dict[str, Callable[[Any], bool]] = {
-    "int": _is_count,
+    "int": lambda value: isinstance(value, int) and is_number(value),
     "float": is_number,
     "bool": lambda value: isinstance(value, bool),
     "str": lambda value: isinstance(value, str),

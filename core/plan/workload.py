@@ -179,17 +179,15 @@ def plan_memory(plan: Plan) -> None:
         disk_bytes=disk,
         disk_capacity_bytes=machine.disk_free_bytes,
         device=devices.label,
-        evaluation_bytes=None if evaluation is None else processes * _judged_bytes(evaluation, devices.device),
+        evaluation_bytes=None
+        if evaluation is None
+        else processes * (evaluation.device_used_bytes if devices.device == "cpu" else evaluation.needed_bytes),
         basis=estimate.basis,
         waiting=plan.evidence.waiting,
         host_ram_low_bytes=host.low_bytes,
         host_ram_high_bytes=host.high_bytes,
         needed_high_bytes=estimate.safe_bytes * processes,
     )
-
-
-def _judged_bytes(estimate: MemoryEstimate, device: str) -> int:
-    return estimate.device_used_bytes if device == "cpu" else estimate.needed_bytes
 
 
 def _evaluation(plan: Plan, work: Workload) -> MemoryEstimate | None:

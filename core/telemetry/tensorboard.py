@@ -42,17 +42,14 @@ def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[s
         return {".": [root]}
     found: dict[str, list[Path]] = {}
     for folder, names in _folders(root, skip):
+        # Files of one second are numbered: 9 before 10.
         files = sorted(
-            (name for name in names if EVENT_MARK in name and not name.endswith(".profile-empty")), key=_in_order
+            (name for name in names if EVENT_MARK in name and not name.endswith(".profile-empty")),
+            key=lambda name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)],
         )
         if files:
             found[folder.relative_to(root).as_posix()] = [folder / name for name in files]
     return dict(sorted(found.items(), key=lambda item: _begun_s(item[1][0])))
-
-
-def _in_order(name: str) -> list[str | int]:
-    """Files of one second are numbered: 9 before 10."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def _begun_s(path: Path) -> float:

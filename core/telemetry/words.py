@@ -211,7 +211,10 @@ def _shown(command: Sequence[str]) -> Iterator[str]:
             follows_a_name = False
             continue
         follows_a_name = "=" not in word and word.startswith("-") and _is_secret(word.lstrip("-"))
-        text = _HEADER.sub(rf"\g<name>:{HIDDEN}", _PAIR.sub(_without_value, word))
+        text = _PAIR.sub(
+            lambda pair: f"{pair['before']}{HIDDEN}{pair['quote']}" if _is_secret(pair["name"]) else pair[0], word
+        )
+        text = _HEADER.sub(rf"\g<name>:{HIDDEN}", text)
         # A command within a word, as of `bash -c "HF_TOKEN=... python train.py"`.
         yield _within(text) if len(text.split()) > 1 else _without_secrets(text)
 
@@ -236,10 +239,6 @@ def _without_secrets(word: str) -> str:
     text = _URL_LOGIN.sub(rf"\g<scheme>{HIDDEN}@", word)
     text = _SECRET_VALUE.sub(HIDDEN, text)
     return HIDDEN if _HEX_KEY.fullmatch(text) else text
-
-
-def _without_value(pair: re.Match[str]) -> str:
-    return f"{pair['before']}{HIDDEN}{pair['quote']}" if _is_secret(pair["name"]) else pair[0]
 
 
 def short_command(command: Sequence[str]) -> str:

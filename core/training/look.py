@@ -134,7 +134,10 @@ class Look:
             yield "roles_repeat"
         if any(turn["role"] == "system" and turn["content"].strip() not in text for turn in turns):
             yield "system_dropped"
-        thoughts = [turn.get("reasoning_content") or _thought_in(turn["content"]) for turn in turns]
+        thoughts = [
+            turn.get("reasoning_content") or turn["content"].partition(THOUGHT)[2].partition("</think>")[0]
+            for turn in turns
+        ]
         if any(thought.strip() and thought.strip() not in text for thought in thoughts):
             yield "thoughts_dropped"
         if any(mark in turn["content"] for turn in turns for mark in self._marks):
@@ -161,11 +164,6 @@ def _shown(encoder: ChatEncoder, place: str, chat: str) -> ShownChat:
     except ChatError as error:
         return ShownChat(place, (str(error),), (False,), ())
     return ShownChat(place, tuple(pieces), tuple(whole.learnt.tolist()), tuple(turns))
-
-
-def _thought_in(content: str) -> str:
-    """What stands between the marks of a thought."""
-    return content.partition(THOUGHT)[2].partition("</think>")[0]
 
 
 def answer(asked: dict[str, Any]) -> ChatLook:

@@ -208,9 +208,10 @@ class Conversation:
         for side, answer in answers.items():
             self._said[side] += [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
         if self._options.as_json:
+            texts = {side: {} if self._word == "fill" else {"text": answers[side]} for side in self._sides}
             document = {
                 "prompt": prompt,
-                **{side: self._document(answers[side], results[side]) for side in self._sides},
+                **{side: {**texts[side], **results[side]} for side in self._sides},
             }
             say_json(document, compact=True)
         elif self._word == "fill":
@@ -244,9 +245,6 @@ class Conversation:
             say()
             self._note(self._ended(result))
         return text, result
-
-    def _document(self, answer: str, result: dict[str, Any]) -> dict[str, Any]:
-        return result if self._word == "fill" else {"text": answer, **result}
 
     @staticmethod
     def _ended(result: dict[str, Any]) -> str:

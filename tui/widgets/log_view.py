@@ -117,7 +117,9 @@ class LogView(ScrollView, can_focus=True):
         if not self._lines:
             self._shown, self._owners = ([self.empty_text] if self.empty_text else []), range(1)
         elif self.wrap:
-            rows = [(part, index) for index, line in enumerate(self._lines) for part in _wrapped(line.text, width)]
+            # A log is cut anywhere, so that it can be put together again.
+            cut = [chop_cells(line.text, width) if cell_len(line.text) > width else [line.text] for line in self._lines]
+            rows = [(part, index) for index, parts in enumerate(cut) for part in parts]
             self._shown, self._owners = [part for part, _ in rows], [index for _, index in rows]
         else:
             self._shown, self._owners = [line.text for line in self._lines], range(len(self._lines))
@@ -173,11 +175,6 @@ class LogView(ScrollView, can_focus=True):
             segments += [Segment(text[at:start], style), Segment(text[start : start + len(wanted)], found)]
             at = start + len(wanted)
         return [*segments, Segment(text[at:], style)]
-
-
-def _wrapped(line: str, width: int) -> list[str]:
-    """Pieces of at most `width` cells; a log is cut anywhere, so that it can be put together again."""
-    return [line] if len(line) * 2 <= width or cell_len(line) <= width else chop_cells(line, width)
 
 
 PAGE_LINES = 400

@@ -191,15 +191,13 @@ def _kinds(values: Mapping[str, Any], layers: int) -> list[str]:
         elif isinstance(value, int) and not isinstance(value, bool):
             if PERIOD_KEY.search(name) and 2 <= value <= layers:
                 said = [place % value for place in range(layers)]
-            elif name in PREFIX_KEYS and 0 < value < layers and _is_used(values, name):
+            elif name == "max_window_layers" and not values.get("use_sliding_window"):
+                continue
+            elif name in PREFIX_KEYS and 0 < value < layers:
                 said = [place < value for place in range(layers)]
         if said is not None and len(set(said)) > 1:
             kinds = [f"{kind}|{one}" for kind, one in zip(kinds, said, strict=True)]
     return kinds
-
-
-def _is_used(values: Mapping[str, Any], name: str) -> bool:
-    return name != "max_window_layers" or bool(values.get("use_sliding_window"))
 
 
 ALL_TRACED = mark("all layers traced")
