@@ -184,7 +184,7 @@ def test_the_newest_counts_and_other_rows_or_models_do_not() -> None:
 
 
 def test_ram_bounds_it_and_the_users_number_stays() -> None:
-    short = replace(ON_GPU, ram_available_bytes=ON_GPU.ram_total_bytes // 16)
+    short = replace(ON_GPU, ram_available_bytes=3425 * 2**20)
     found, why = workers(planned(short, {"workers": 1, "data_wait_s": 1.5}))
     assert found is not None and found < 5 and "RAM budget" in why
     assert workers(planned(ON_GPU, {"workers": 2, "data_wait_s": 0.5}, data__workers=1))[0] == 1

@@ -163,7 +163,8 @@ def test_it_is_killed_while_it_is_watched(work: Path) -> None:
 def test_a_job_shows_nothing_that_is_older_and_has_finished_at_its_last_step(work: Path) -> None:
     words = ["train_fake.py", "--output_dir", "short", "--max_steps", "20"]
     old, long_ago = write_points(work / "short" / "runs" / "old", {"train/loss": [(1, 9.0)]}), time.time() - 3600
-    os.utime(old, (long_ago, long_ago))
+    # Its name says when it was begun, too.
+    os.utime(old.rename(old.with_name(f"events.out.tfevents.{long_ago:.0f}.box.7.0")), (long_ago, long_ago))
     with started(python(*words), work, work / "short.log") as process:
         # Seen before it wrote anything, and not again before its end: it stands still while it is looked at.
         process.send_signal(signal.SIGSTOP)
