@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from unittest.mock import Mock, create_autospec
 import huggingface_hub.constants
 import pytest
 from huggingface_hub.errors import HfHubHTTPError
-from trainwiz.core.model.export import modelfile
+from trainwiz.core.model.export import command_for, modelfile
 from trainwiz.core.model.found import find_model, next_commands
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.template_parts import template_parts
@@ -99,6 +100,17 @@ def test_the_modelfile_and_the_commands(folder: Path, capsys: pytest.CaptureFixt
     assert "# This is an adapter. Merge it first: trainwiz model merge" in text
     assert f'\nFROM {folder / "tuned-merged"}\nTEMPLATE """{{{{ if .System }}}}<|im_start|>system' in text
     assert '\nPARAMETER stop "</s>"\n' in text and "50 test conversations" in text
+    # Rank 4 takes the smallest room that vLLM has, and the template is the adapter's own; adapters it cannot load are merged.
+    served, own = command_for("vllm", model, None, known), model.path.resolve() / "chat_template.jinja"
+    command = shlex.split(served.body)
+    assert command[:6] == ["vllm", "serve", str(folder / "base-32"), "--enable-lora", "--max-lora-rank", "8"]
+    assert command[7].endswith(f"={own.parent}") and command[-2:] == ["--chat-template", str(own)]
+    settings = model.path / "adapter_config.json"
+    kept = settings.read_text()
+    settings.write_text(kept.replace('"use_dora": false', '"use_dora": true'))
+    dora = command_for("vllm", model, folder / "tuned-merged", known)
+    settings.write_text(kept)
+    assert "must be merged" in dora.notes[0] and "--enable-lora" not in dora.body
     assert main(["model", "export", "base-32", "--gguf", "--to", "base.gguf"]) == 0
     assert Path("base.gguf").read_bytes()[:4] == b"GGUF" and "</s>" in capsys.readouterr().out
     assert [command for _, command in next_commands(RunFolder(folder / "runs" / "tuned"))] == [

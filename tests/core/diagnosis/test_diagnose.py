@@ -108,6 +108,28 @@ def test_a_killed_rank_is_the_cause_and_not_the_connection_that_the_others_lost(
     assert found_in(real, lost, log=log(KILLED)).cause == "cuda_oom"
 
 
+HUNG_UP = """\
+step 9/16  loss 3.0466  learning rate 0.0008  2,928 non-padding tokens/s
+Traceback (most recent call last):
+  File "main.py", line 47, in main
+    trainer.train()
+RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:63616. This is typically caused by a remote worker crashing.
+W1122 11:21:14.881000 17057 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 17133 closing signal SIGTERM
+E1122 11:21:15.049000 17057 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -1) local_rank: 0 (pid: 17132) of binary: /usr/bin/python
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : -1 (pid: 17132)  (SIGHUP)
+"""
+
+
+def test_the_signal_that_hung_up_a_rank_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(HUNG_UP)
+    found = diagnose_log(tmp_path / "train.log")
+    assert (found.cause, found.signal, found.rank) == ("unknown", "SIGHUP", 0)
+    assert "SIGHUP" in found.message
+
+
 def test_the_earliest_rank_is_the_cause() -> None:
     loud = failure("[pair.cc:1] Connection closed by peer", rank=0, time_s=7.5)
     late = failure("index 3 is out of bounds", "IndexError", rank=2, time_s=7.4)
