@@ -74,7 +74,7 @@ LOW_MEMORY_BYTES = 15 * GIB
 
 TRAINER_BYTES = int(0.75 * GIB)
 """One training process without its model: torch, transformers, reporters, rows. Measured on a CPU build before the first
-step: 476 to 563 MiB (tools/benchmarks/bench_host_ram.py); a process that trains came to 0.75 GiB (overheads.py)."""
+step: 476 to 563 MiB (tools/benchmarks/bench_host_ram.py); a process that trains came to 0.75 GiB."""
 TRAINER_SPREAD_BYTES = int(0.25 * GIB)
 CUDA_BUILD_BYTES = int(0.1 * GIB)
 """`import torch` of a CUDA build over that of a CPU build: 322,040 kB (github.com/pytorch/pytorch/issues/113326) and

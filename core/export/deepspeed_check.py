@@ -216,7 +216,7 @@ def mismatches(document: Mapping[str, Any], config: RunConfig) -> list[Finding]:
     for expected in _expectations(document, config):
         stands = _at(document, expected.path)
         value = expected.absent if stands is None else stands
-        # 1 is no true.
+        # To Python 1 equals true.
         is_same = value == expected.value and isinstance(value, bool) == isinstance(expected.value, bool)
         if value is None or value == "auto" or is_same:
             continue

@@ -273,7 +273,7 @@ def _cut(launch: Launch, words: list[Word]) -> Launch:
         name = longer[0] if len(longer) == 1 else table.SHORT.get(name, name)
         value = Word(inline, word.line, word.known) if equals else None
         if value is None and words and name not in table.FLAGS and not words[0].text.startswith("-"):
-            # A script is no value.
+            # The script is never the value of an option.
             value, words = (None, words) if words[0].text.endswith(".py") else (words[0], words[1:])
         launch.is_module |= name == "module"
         given: Any = True if value is None else value.text if value.known else Unresolved(value.text)

@@ -133,7 +133,7 @@ def _reader(document: Document, file: str) -> Callable[[Document, str], Imported
 MOST_TEXT_BYTES = 2**20
 MOST_FILES = 20
 COMMAND, PASTED = "command", mark("pasted text")
-"""Names of what stands in no file."""
+"""What a text is called that comes from no file."""
 LONGEST_SHOWN = 120
 ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
 

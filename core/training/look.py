@@ -18,7 +18,7 @@ from trainwiz.core.data.rows import SourceTally, read_rows
 from trainwiz.core.data.sources import all_sources, find_files
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import tr
-from trainwiz.core.processes import NEVER_USED, heavy_imports
+from trainwiz.core.processes import heavy_imports
 from trainwiz.core.tracing.chats import ChatLook, Doubt, ShownChat
 from trainwiz.core.training.process import begin_answering
 
@@ -168,12 +168,12 @@ def _shown(encoder: ChatEncoder, place: str, chat: str) -> ShownChat:
 
 def answer(asked: dict[str, Any]) -> ChatLook:
     """Raises nothing that a config or its files can bring about."""
-    with heavy_imports(NEVER_USED):
+    config, folder = RunConfig.model_validate(asked["config"]), Path(asked["folder"])
+    with heavy_imports():
         from trainwiz.core.training.chats import ChatEncoder, set_template
         from trainwiz.core.training.tokenizer import named_tokenizer
         from trainwiz.core.training.tokens import CausalEncoder
 
-    config, folder = RunConfig.model_validate(asked["config"]), Path(asked["folder"])
     if config.task != "causal-lm":
         return ChatLook.nothing(tr("rows for {task} cannot be shown yet", task=config.task))
     try:

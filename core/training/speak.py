@@ -14,11 +14,11 @@ from typing import Any
 
 from trainwiz.core.errors import Finding, TrainwizError, usage_error
 from trainwiz.core.language import tr
-from trainwiz.core.processes import NEVER_USED, heavy_imports, wait_briefly
+from trainwiz.core.processes import heavy_imports, wait_briefly
 from trainwiz.core.training.process import begin_answering, first_line
 
 wait_briefly(os.environ)
-with heavy_imports(NEVER_USED):
+with heavy_imports():
     import torch
     from trainwiz.core.training.generation import Stopped
     from trainwiz.core.training.gguf_file import write_gguf
