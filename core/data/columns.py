@@ -28,8 +28,8 @@ CHAT_NAMES = {
     "dialog": "turns", "dialogue": "turns", "turns": "turns",
 }  # fmt: skip
 """Names of columns that hold the turns of a chat -> the format that is known for it."""
-PREFERENCES = ("chosen", "rejected")
-"""Names of columns with a better and a worse answer."""
+PREFERENCES = ({"chosen", "rejected"}, {"prompt", "completion", "label"})
+"""Names of columns with a better and a worse answer; with good and bad ones, told by a label that is no text (KTO)."""
 PROMPT_LISTS = ("prompt", "completion"), ("prompt", "response")
 """Names of two list columns that are one chat, of which the second is learnt (TRL)."""
 PARTS_OF_A_CHAT: dict[str, tuple[str, ...]] = {
@@ -109,7 +109,7 @@ def chat_columns(columns: Sequence[Column], *, instructions: bool = True) -> dic
     turns = next((lower[name].name for name in CHAT_NAMES if name in lower and lower[name].is_list), None)
     if turns is not None:
         return {"text_column": turns, "chat_columns": beside}
-    for prompt, answer in PROMPT_LISTS:
+    for prompt, answer in PROMPT_LISTS if _preferences(columns) is None else ():
         if all(name in lower and lower[name].is_list for name in (prompt, answer)):
             return {"text_column": lower[prompt].name, "target_column": lower[answer].name, "chat_columns": beside}
     pair = pair_of(columns) if instructions else None
@@ -216,9 +216,15 @@ def pair_of(columns: Sequence[Column]) -> tuple[str, str] | None:
     lower = {column.name.lower(): column.name for column in columns if column.is_text}
     source = next((lower[name] for name in SOURCE_NAMES if name in lower), None)
     target = next((lower[name] for name in TARGET_NAMES if name in lower), None)
-    if source is None or target is None or any(name in lower for name in TEXT_NAMES):
+    if source is None or target is None or any(name in lower for name in TEXT_NAMES) or _preferences(columns):
         return None
     return source, target
+
+
+def _preferences(columns: Sequence[Column]) -> set[str] | None:
+    """The names by which rows hold answers that are not to be learnt, too."""
+    others = {column.name.lower() for column in columns if column.name.lower() != "label" or not column.is_text}
+    return next((names for names in PREFERENCES if names <= others), None)
 
 
 def described(columns: Sequence[Column]) -> str:
@@ -267,7 +273,7 @@ def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str,
     names = {column.name.lower() for column in columns}
     lists = [column for column in columns if column.is_list]
     chat = next((column for column in lists if column.name.lower().rpartition(".")[2] in CHAT_NAMES), None)
-    better = next((column for column in lists if column.name.lower() in PREFERENCES), None)
+    preferences = _preferences(columns)
     remedies: tuple[Remedy, ...] = (
         Remedy(tr("convert it to a prompt column and a response column: {place}", place=CONVERT)),
     )
@@ -282,14 +288,27 @@ def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str,
         if task == "causal-lm":
             changes = {f"{key}.layout": "chat", f"{key}.text_column": chat.name}
             remedies = (Remedy(tr("train on the answers of the chats"), changes=changes),)
-    elif better is not None:
+    elif preferences is not None and "label" in preferences:
+        message = tr(
+            "{file} is preference data: its label says which answers are good. This version does not support preference "
+            "training.",
+            file=file,
+        )
+        remedies = (Remedy(tr("keep only the rows with good answers, without the label column")),)
+    elif preferences is not None:
         message = tr(
             "{file} is preference data: a chosen and a rejected answer for each prompt. This version does not "
             "support preference training.",
             file=file,
         )
+        lower = {column.name.lower(): column for column in reversed(columns)}
+        better, prompt = lower["chosen"], next((lower[name] for name in SOURCE_NAMES if name in lower), None)
         if task == "causal-lm":
-            changes = {f"{key}.layout": "chat", f"{key}.text_column": better.name}
+            changes = {f"{key}.text_column": better.name}
+            if prompt is not None and prompt.is_list == better.is_list:
+                changes = {f"{key}.text_column": prompt.name, f"{key}.target_column": better.name}
+            if better.is_list:
+                changes[f"{key}.layout"] = "chat"
             remedies = (Remedy(tr("train on {column} only", column=repr(better.name)), changes=changes), *remedies)
     elif names >= TREE_NAMES:
         message = tr(

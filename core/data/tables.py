@@ -180,6 +180,13 @@ class JsonArrayReader(JsonLinesReader):
                     )
                     raise unreadable(place, problem)
                 yield number, row
+            window.skip("]")
+            if window.peek():
+                # Lines that are lists each: only the first would be read.
+                problem = tr(
+                    "has more after the end of its list; write one list of all rows, or one JSON object per line."
+                )
+                raise unreadable(str(self.path), problem)
 
 
 class _Window:

@@ -131,6 +131,7 @@ def test_missing_files_name_the_nearest_and_all_broken_sources_are_named_at_once
         ("a.jsonl", GOOD.encode("utf-16-le"), "line 1: the text contains NUL bytes"),
         ("a.json", json.dumps([{"prompt": "a", "response": "b"}] * 3, indent=1)[:-40], "row 3 is not valid JSON"),
         ("a.json", f"[{GOOD}, {GOOD.replace('b', '')}, 7]", "row 3 contains a number, but must be a JSON object"),
+        ("a.jsonl", f"[{GOOD}]\n[{GOOD}]\n", "has more after the end of its list; write one list of all rows"),
         ("a.json", f"[{GOOD} {GOOD}]", "row 2 is not valid JSON (no comma before it)"),
         ("a.json", f'[{GOOD}, {{"prompt": "\u00e9", "response": "b"}}]'.encode("latin-1"), "row 2: the text is not UTF-8"),
         ("a.csv", "prompt,response\na,b\nHello, you,c\n", "line 3: the row has 3 cells, but the first line has 2"),

@@ -178,6 +178,8 @@ SETS: dict[str, dict[str, Any]] = {
     "messages": {"messages": MESSAGES},
     "ultrachat": {"prompt": "Hello", "prompt_id": "f0e3", "messages": MESSAGES},
     "preferences": {"chosen": MESSAGES, "rejected": MESSAGES},
+    "dpo": {"question": "Who?", "chosen": "He.", "rejected": "I."},
+    "kto": {"prompt": "Who?", "completion": "I.", "label": False},
     "oasst": {
         "message_id": "6ab2", "parent_id": None, "user_id": "c3fe", "text": "Hello", "role": "prompter", "lang": "en",
         "message_tree_id": "6ab2", "source": "web",
@@ -209,6 +211,8 @@ def by_code(plan: Plan) -> dict[str, Finding]:
         ("messages", None, "'messages' is a list of chat turns (OpenAI messages)"),
         ("ultrachat", None, "list of chat turns"),
         ("preferences", "structured_columns", "chosen and a rejected answer for each"),
+        ("dpo", "structured_columns", "chosen and a rejected answer for each"),
+        ("kto", "structured_columns", "its label says which answers are good"),
         ("oasst", "structured_columns", "OpenAssistant"),
         ("squad", "structured_columns", "is a list"),
         ("wiki", "structured_columns", "is a list"),
