@@ -35,19 +35,20 @@ if [ -z "$build" ]; then
 fi
 
 [ -x "$venv/bin/python" ] || { say "Making the virtual environment $venv"; "$python" -m venv "$venv"; }
-pip=("$venv/bin/python" -m pip --disable-pip-version-check)
+# Bytecode is made at the end, by all cores: pip itself makes it file by file, which takes a third of its time.
+install=("$venv/bin/python" -m pip --disable-pip-version-check install -q --no-compile)
 
 if ! "$venv/bin/python" -c "import importlib.metadata as m; m.version('torch')" 2>/dev/null; then
   if [ "$build" = cpu ] && [ "$(uname -s)" = Linux ]; then
     say "Installing the CPU build of torch $version (no NVIDIA driver here; TRAINWIZ_TORCH=cuda for the CUDA build)"
-    "${pip[@]}" install -q "torch==$version+cpu" 2>/dev/null ||
-      "${pip[@]}" install -q "torch==$version" --index-url "$cpu_index" || {
+    "${install[@]}" "torch==$version+cpu" 2>/dev/null ||
+      "${install[@]}" "torch==$version" --index-url "$cpu_index" || {
         echo "No CPU build of torch $version could be had. Check the network, or run again with TRAINWIZ_TORCH=cuda." >&2
         exit 3
       }
   else
     say "Installing torch $version"
-    "${pip[@]}" install -q "torch==$version"
+    "${install[@]}" "torch==$version"
   fi
 fi
 
@@ -64,8 +65,8 @@ if [ "$deepspeed" = yes ]; then
   # DeepSpeed builds its parts when they are first used; that takes a compiler, and a torch that is already there.
   if command -v g++ >/dev/null 2>&1; then
     say "Installing DeepSpeed, whose parts for CPUs are compiled meanwhile (one to four minutes, once)"
-    "${pip[@]}" install -q setuptools wheel ninja py-cpuinfo
-    DS_BUILD_OPS=0 "${pip[@]}" install -q -c "$root/constraints.txt" --no-build-isolation deepspeed
+    "${install[@]}" setuptools wheel ninja py-cpuinfo
+    DS_BUILD_OPS=0 "${install[@]}" -c "$root/constraints.txt" --no-build-isolation deepspeed
     # Else the first run compiles them, beside others that wait for it and run into their time limits.
     PATH="$("$venv/bin/python" -c 'import sys, os; print(os.path.dirname(sys.executable))'):$PATH" DS_ACCELERATOR=cpu \
       TORCH_EXTENSIONS_DIR="${TORCH_EXTENSIONS_DIR:-$root/.cache/torch_extensions}" "$venv/bin/python" - >/dev/null 2>&1 <<'PY' &
@@ -81,8 +82,9 @@ PY
 fi
 
 say "Installing trainwiz and what it needs (about a minute)"
-"${pip[@]}" install -q -c "$root/constraints.txt" -e "$target"
-# pip keeps the bytecode of what it copies, but not of a checkout: there the first start would be slow, and every
-# start where PYTHONDONTWRITEBYTECODE is set.
-"$venv/bin/python" -m compileall -q "$root/core" "$root/tui" "$root/profiles"
+"${install[@]}" -c "$root/constraints.txt" -e "$target"
+# Without it the first start would be slow, and every start where PYTHONDONTWRITEBYTECODE is set. Some packages carry files
+# for other versions of Python, of which none can be made.
+packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+"$venv/bin/python" -m compileall -q -j0 "$packages" "$root/core" "$root/tui" "$root/profiles" >/dev/null 2>&1 || true
 [ -z "$compiling" ] || wait "$compiling" || say "DeepSpeed's parts did not compile; the first run with DeepSpeed says why"

@@ -17,7 +17,7 @@ Cause = Literal[
     "cuda_oom", "host_oom", "disk_full", "nccl_timeout", "nccl_error", "bf16_unsupported",
     "flash_attention_missing", "dataloader_worker_killed", "shared_memory", "deepspeed_mismatch",
     "port_in_use", "nan_loss", "missing_file", "config_mismatch", "gpu_lost", "node_lost", "user_stop",
-    "python_error", "unknown",
+    "time_limit", "python_error", "unknown",
 ]  # fmt: skip
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
@@ -46,6 +46,7 @@ SENTENCES: Mapping[Cause, str] = {
     "gpu_lost": mark("A GPU stopped responding"),
     "node_lost": mark("A node of the run did not join or was lost"),
     "user_stop": mark("The training was stopped on purpose"),
+    "time_limit": mark("The job reached the time limit of its scheduler"),
 }
 
 

@@ -138,7 +138,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     # What does not fit between machines is no setting: the sentence says what it is, and all of them start again.
     between_nodes = any(failure.type == "NodeProblem" for failure in evidence.failures)
     cause: Cause = "node_lost" if between_nodes and found.cause == "config_mismatch" else found.cause
-    return replace(found, remedies=remedies_for(cause, Place(evidence.run, evidence.settings, found.during)))
+    place = Place(evidence.run, evidence.settings, found.during)
+    return replace(found, remedies=remedies_for(cause, place, found.message))
 
 
 def _of_kernel(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> Diagnosis | None:

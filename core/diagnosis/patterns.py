@@ -246,6 +246,8 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _pattern("user_stop", r"^KeyboardInterrupt\b", r"slurmstepd: error: .{0,80}CANCELLED AT (?!.* DUE TO )"),
     _pattern("user_stop", r"got signal: 2\b"),
+    # Slurm, PBS, LSF.
+    _pattern("time_limit", r"CANCELLED AT .{0,60}DUE TO TIME LIMIT", r"walltime \d+ exceeded limit", r"\bTERM_RUNLIMIT\b"),
     _pattern(
         "nccl_timeout",
         r"caught collective operation timeout",
@@ -309,9 +311,11 @@ class Place:
         return Remedy(text, shlex.join(["trainwiz", *self.settings.again, *words[1:], "--yes"]))
 
 
-def remedies_for(cause: Cause, place: Place) -> tuple[Remedy, ...]:
-    """The best first."""
+def remedies_for(cause: Cause, place: Place, said: str = "") -> tuple[Remedy, ...]:
+    """The best first. `said`: the sentence of a diagnosis with what was raised."""
     first = _OF_SETTINGS[cause](place) if cause in _OF_SETTINGS else []
+    if cause == "python_error":
+        first += [place.remedy(tr(text), *words) for telling, text, *words in ERRORS if re.search(telling, said)]
     rest = [place.remedy(tr(text), *words) for text, *words in REMEDIES.get(cause, ())]
     if cause == "node_lost":
         command = f"trainwiz export {place.run} --script" if place.run else None
@@ -371,10 +375,43 @@ REMEDIES: Mapping[Cause, tuple[tuple[str, ...], ...]] = {
         (mark("Restart the machine, check power and cooling, then resume."), RESUME),
         (mark("Check whether all GPUs respond."), "hardware"),
     ),
+    "time_limit": (
+        (mark("Resume from the newest checkpoint."), RESUME),
+        (
+            mark(
+                "Let Slurm start it again by itself: `trainwiz export RUN --slurm` saves before the limit and resumes."
+            ),
+        ),
+    ),
     "node_lost": ((mark("Start all nodes of the run again; it resumes from its newest checkpoint."), RESUME),),
     "python_error": ((mark("Fix the error shown in the traceback, then resume."), RESUME),),
 }
 """Cause -> remedies as (sentence, words of the command); before them stand those that hang on the run's settings."""
+
+
+ERRORS: tuple[tuple[str, ...], ...] = (
+    (r"no NVIDIA driver|driver on your system is too old|driver version is insufficient",
+     mark("Install a newer NVIDIA driver, or a torch built for the driver that is there."), "doctor"),
+    (r"no kernel image is available", mark("Install a torch built for this GPU."), "doctor"),
+    (r"gated repo|\b40[13] Client Error|GatedRepoError",
+     mark("Accept the terms on the model's page on the Hugging Face Hub, then log in with `hf auth login`.")),
+    (r"huggingface\.co.*(?:Max retries|timed out)|Max retries.*huggingface\.co|LocalEntryNotFound",
+     mark("The Hugging Face Hub cannot be reached: use a model or dataset that is on this machine.")),
+    (r"does not recognize this architecture",
+     mark("Upgrade transformers: this version does not know the model.")),
+    (r"[Ff]ailed to find C compiler", mark("Install a C compiler (gcc): torch.compile and Triton need it.")),
+    (r"MissingCUDAException|CUDAMismatchException|CUDA_HOME",
+     mark("DeepSpeed compiles its optimizer: install the CUDA toolkit of torch's version, or choose another optimizer."),
+     AGAIN, "--optimizer", "adamw_torch"),
+    (r"CUDA Setup failed|libbitsandbytes",
+     mark("Install a bitsandbytes built for this CUDA; `python -m bitsandbytes` says what is missing.")),
+    (r"device-side assert|index out of range in self",
+     mark("Usually a token ID beyond the model's vocabulary: check that tokenizer and model belong together.")),
+    (r"chat_template is not set", mark("Choose an instruct model, or a template with --chat-template.")),
+    (r"mark a variable ready only once", mark("Use gradient checkpointing without re-entry (use_reentrant=False).")),
+    (r"No module named '?(?!trainwiz)", mark("Install the missing module in the environment that trains."), "doctor"),
+)  # fmt: skip
+"""What an exception says -> a remedy as in REMEDIES, which stands before those of python_error."""
 
 
 def smaller_batch(settings: Settings) -> tuple[int, int] | None:

@@ -249,6 +249,8 @@ class LogScan:
         self._bar: tuple[int, int] | None = None
         self._step: int | None = None
         self._tail: deque[Line] = deque(maxlen=KEPT_TAIL)
+        self._goes_on = False
+        """The newest hit is an exception that says nothing on its own line."""
 
     def feed(self, number: int, line: LineText) -> None:
         """Take the line with this number; one physical line may come as several."""
@@ -257,6 +259,11 @@ class LogScan:
         if not text.strip():
             return
         self._tail.append(Line(number, text, line.rank))
+        if self._goes_on and self._hits:
+            progress, hit = self._hits[-1]
+            said = plain_text(f"{hit.line.text} {text.strip()}", LONGEST_PROOF)
+            self._hits[-1] = progress, replace(hit, line=replace(hit.line, text=said))
+        self._goes_on = False
         bar = bar_of(text)
         if bar is not None:
             # Behind a bar without an end of its line stands what was printed next.
@@ -276,6 +283,7 @@ class LogScan:
             self._add(state, pattern.cause, pattern.confidence, here, pattern.consequence)
         elif _is_python_error(text, state.open):
             self._add(state, "python_error", "high", here, False)
+            self._goes_on = here.text.endswith(":")
         if state.open and not text[:1].isspace():
             # An exception at the start of a line ends its traceback.
             state.open = state.ignored = state.aside = False

@@ -142,11 +142,12 @@ SAYINGS: dict[str, tuple[str, str]] = {
     "assert in CUDA": ("python_error", TRACE + "RuntimeError: CUDA error: device-side assert triggered"),
     "triton": ("python_error", TRACE + "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376. Reducing block sizes or `num_stages` may help."),
     "download": ("python_error", TRACE + "requests.exceptions.ConnectionError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))"),
+    "bitsandbytes setup": ("python_error", TRACE + "RuntimeError: \n        CUDA Setup failed despite GPU being available."),
     "module": ("python_error", TRACE + "ModuleNotFoundError: No module named 'peft'"),
     # no cause of the list
     "slurm node": ("unknown", "slurmstepd: error: *** JOB 551 ON node7 CANCELLED AT 2024-03-02T21:18:04 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"),
     "segfault": ("unknown", "Fatal Python error: Segmentation fault\n\nThread 0x00007f (most recent call first):\n  File \"a.py\", line 3 in f\nSegmentation fault (core dumped)"),
-    "slurm time": ("unknown", "slurmstepd: error: *** JOB 551 ON node7 CANCELLED AT 2024-03-02T21:18:04 DUE TO TIME LIMIT ***"),
+    "slurm time": ("time_limit", "slurmstepd: error: *** JOB 551 ON node7 CANCELLED AT 2024-03-02T21:18:04 DUE TO TIME LIMIT ***"),
     "SIGTERM": ("unknown", TRACE + "torch.distributed.elastic.multiprocessing.api.SignalException: Process 4101 got signal: 15"),
     "nothing": ("unknown", "Loading the model\nTokenising\nGoodbye"),
 }  # fmt: skip

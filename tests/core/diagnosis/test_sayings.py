@@ -47,6 +47,18 @@ def test_each_cause_has_sayings_and_one_is_found_behind_very_much(tmp_path: Path
     assert diagnose(Evidence(log=read_log(tmp_path / "a.log", last_bytes=4_000))).cause == "cuda_oom"
 
 
+def test_an_exception_that_many_meet_has_its_own_remedy() -> None:
+    said = {
+        "RuntimeError: The NVIDIA driver on your system is too old (found version 11040).": "driver",
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device": "torch built for this GPU",
+        "OSError: You are trying to access a gated repo.\n401 Client Error.": "hf auth login",
+        "RuntimeError: \n    CUDA Setup failed despite GPU being available.": "python -m bitsandbytes",
+        "ModuleNotFoundError: No module named 'peft'": "missing module",
+    }
+    firsts = {text: of(f"Traceback (most recent call last):\n{text}\n").remedies[0].text for text in said}
+    assert {text: words for text, words in said.items() if words not in firsts[text]} == {}, firsts
+
+
 def ranked(text: str) -> str:
     return "".join(f"[rank3]: {line}\n" for line in text.splitlines())
 
