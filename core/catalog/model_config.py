@@ -110,6 +110,12 @@ SMALLEST: Mapping[str, str] = {
 def read_config(path: Path, name: str, source: Source) -> Answer:
     """The model that the file describes, or a finding that says what is wrong with the file."""
     code = "broken_model_config"
+    if path.suffix == ".gguf" or (not path.exists() and any(path.parent.glob("*.gguf"))):
+        message = tr(
+            "{path} is for llama.cpp (GGUF) and cannot be trained; specify the original model.",
+            path=path if path.suffix == ".gguf" else path.parent,
+        )
+        return None, (model_error("unsupported_model", message),)
     try:
         document = parse_json(read_small(path).decode("utf-8"))
     except FileNotFoundError:
@@ -176,7 +182,27 @@ def from_architecture(document: dict[str, Any], name: str, source: Source, path:
 
 
 def has_safetensors(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json"))
+    return any((folder / name).is_file() for name in ("model.safetensors", INDEX)) and not missing_shards(folder)
+
+
+INDEX = "model.safetensors.index.json"
+
+
+def missing_shards(folder: Path) -> list[str]:
+    """Weight files that the index of the folder names and that are not here: a download that was cut off."""
+    try:
+        listed = parse_json(read_small(folder / INDEX))["weight_map"].values()
+        return sorted({name for name in listed if not (folder / name).is_file()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def quantized_as(architecture: Mapping[str, Any]) -> str | None:
+    """How the published weights of a config.json are quantized ("gptq", "awq", "bitsandbytes", ...); None: they are not."""
+    settings = architecture.get("quantization_config") or architecture.get("quantization")
+    if settings is None:
+        return None
+    return str(settings.get("quant_method") or "MLX") if isinstance(settings, dict) else str(settings)
 
 
 def model_error(code: str, message: str) -> Finding:
@@ -188,7 +214,13 @@ def _classes(document: dict[str, Any]) -> str:
     return ", ".join(str(name) for name in listed) if isinstance(listed, list) else ""
 
 
+SEES_OR_HEARS = ("vision_config", "audio_config", "num_mel_bins")
+"""Keys of models whose rows hold pictures or sounds."""
+
+
 def _task(document: dict[str, Any]) -> Task | None:
+    if any(key in document for key in SEES_OR_HEARS):
+        return None
     classes = _classes(document).split(", ")
     for ending, task in _TASKS:
         if any(name.endswith(ending) for name in classes):

@@ -22,14 +22,22 @@ from trainwiz.core.catalog.hub import (
     is_hub_id,
     weights_of,
 )
-from trainwiz.core.catalog.model_config import Answer, ModelSpec, from_architecture, has_safetensors, read_config
+from trainwiz.core.catalog.model_config import (
+    Answer,
+    ModelSpec,
+    from_architecture,
+    has_safetensors,
+    missing_shards,
+    quantized_as,
+    read_config,
+)
 from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.sections import ModelSection
 from trainwiz.core.config.values import Task
 from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.files import at_home, open_file, read_small
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.text import parse_json
+from trainwiz.core.text import parse_json, plain_text
 
 AskHub = Callable[[str], HubModel]
 _no_model = partial(Finding, "missing_model", "error", "model.name")
@@ -41,7 +49,8 @@ MADE_FROM_THE_DATA = "train"
 
 def default_init(spec: ModelSpec) -> Literal["pretrained", "scratch"]:
     """`pretrained` where weights are here or published under the model's name; else there is nothing to load."""
-    return "pretrained" if spec.has_weights or _has_pickles(spec.path) or spec.hub_id is not None else "scratch"
+    here = spec.has_weights or _has_pickles(spec.path) or (spec.path is not None and bool(missing_shards(spec.path)))
+    return "pretrained" if here or spec.hub_id is not None else "scratch"
 
 
 def _has_pickles(folder: Path | None) -> bool:
@@ -51,12 +60,33 @@ def _has_pickles(folder: Path | None) -> bool:
 
 def weights_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:
     """() where the run needs no weights or has them; a warning where they are downloaded when it starts; else an error."""
-    if section.init != "pretrained" or spec.has_weights or _has_pickles(spec.path):
+    if section.init != "pretrained":
         return ()
+    quantized = quantized_as(spec.architecture)
+    if quantized not in (None, "mxfp4"):
+        return (Finding("quantized_weights", "error", "model.name", quantized_message(spec.name, str(quantized))),)
+    if spec.has_weights or _has_pickles(spec.path):
+        return ()
+    if spec.source == "folder" and (lacking := missing_shards(spec.path or Path())):
+        message = tr(
+            "{folder} lacks weight files that its index names, for example {file}. Complete the download.",
+            folder=spec.path,
+            file=lacking[0],
+        )
+        return (_no_model(message),)
     if spec.hub_id is None:
         message = tr("{name} has no pretrained weights.", name=spec.name)
         return (Finding("missing_model", "error", "model.init", message, (_from_scratch(),)),)
     return (_from_hub(spec, ask(spec.hub_id)),)
+
+
+def quantized_message(name: str, quantized: str) -> str:
+    return tr(
+        "The weights of {name} are quantized ({method}); trainwiz trains from the original model. QLoRA "
+        "(engine.base_precision=nf4) quantizes that to 4 bits when it loads it.",
+        name=name,
+        method=plain_text(quantized, 40),
+    )
 
 
 def _from_hub(spec: ModelSpec, answer: HubModel) -> Finding:

@@ -66,8 +66,7 @@ def packages_without_use(config: RunConfig) -> tuple[str, ...]:
     if config.model.trust_remote_code or not {"none", "tensorboard"}.issuperset(config.logging.report_to):
         return ()
     in_few_bits = config.engine.base_precision in ("nf4", "int8") or "8bit" in (config.engine.optimizer or "")
-    is_named = in_few_bits or "quantization_config" in (config.model.architecture or {})
-    return NEVER_USED if is_named else (*NEVER_USED, "bitsandbytes")
+    return NEVER_USED if in_few_bits else (*NEVER_USED, "bitsandbytes")
 
 
 def begin_answering(program: str) -> BinaryIO:

@@ -19,8 +19,8 @@ from accelerate import PartialState
 from peft import LoraConfig, PeftConfig, PeftModel, TaskType, get_peft_model, set_peft_model_state_dict
 from peft.utils import load_peft_weights
 from trainwiz.core.catalog.hub import is_offline
-from trainwiz.core.catalog.model_config import TEXT_CLASSES
-from trainwiz.core.catalog.models import resolve_model
+from trainwiz.core.catalog.model_config import TEXT_CLASSES, quantized_as
+from trainwiz.core.catalog.models import quantized_message, resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.data.proteins import ESM_VOCABULARY, MASK, PAD
@@ -41,6 +41,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     EsmTokenizer,
+    Mxfp4Config,
     PreTrainedModel,
 )
 from transformers.pytorch_utils import Conv1D
@@ -146,6 +147,7 @@ def load_weights(
             output_loading_info=True,
             **loading_options(config),
             **(quantization(config) if quantized else {}),
+            **_original_weights(name, architecture, quantized=quantized),
         )
     except UsageError:
         raise
@@ -155,7 +157,9 @@ def load_weights(
         norms_in_single(model, config)
     missing = sorted(report["missing_keys"])
     of_head = [key for key in missing if NEW_HEAD.search(key) or (head and NEW_CLASSES.search(key))]
-    if missing and (whole or len(of_head) < len(missing)):
+    # A language model whose head nobody trained says nothing, and one that adapters leave frozen never will.
+    without_head = not head and (config.task == "causal-lm" or config.peft.method != "none")
+    if missing and (whole or without_head or len(of_head) < len(missing)):
         # Published weights that fill a part of the model alone would be a pretraining of the rest, unasked for.
         raise usage_error(
             "broken_checkpoint" if whole else "weights_of_another_model",
@@ -166,7 +170,7 @@ def load_weights(
                 len(missing),
                 what=what,
                 name=name,
-                example=next(key for key in missing if whole or key not in of_head),
+                example=next(key for key in missing if whole or without_head or key not in of_head),
             ),
         )
     if missing:
@@ -176,6 +180,16 @@ def load_weights(
         )
     assert isinstance(model, PreTrainedModel)
     return model
+
+
+def _original_weights(name: str, architecture: Any, *, quantized: bool) -> dict[str, Any]:
+    """What makes 16-bit weights of published ones in 4 bits, where transformers can (gpt-oss). Raises UsageError where not."""
+    stored = quantized_as(architecture.to_dict())
+    if stored is None:
+        return {}
+    if stored != "mxfp4" or quantized:
+        raise usage_error("quantized_weights", "model.name", quantized_message(name, stored))
+    return {"quantization_config": Mxfp4Config(dequantize=True)}
 
 
 def _architecture(

@@ -215,6 +215,28 @@ def test_what_a_run_leaves_behind_is_told_from_a_model(tmp_path: Path) -> None:
     assert "contains an adapter" in finding.message and "peft.merge" in finding.message
 
 
+def test_weights_that_cannot_be_trained_or_are_not_whole_are_told_before_a_run(tmp_path: Path) -> None:
+    def said(**config: Any) -> list[str]:
+        (tmp_path / "config.json").write_text(json.dumps({**load_models()["qwen2-tiny"].architecture, **config}))
+        spec, findings = resolve_model(ModelSection(name=str(tmp_path), tokenizer="train"))
+        return [f"{finding.code}: {finding.message}" for finding in findings] if spec else [findings[0].code]
+
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "model-00001-of-00002.safetensors").touch()
+    assert "model-00002-of-00002.safetensors" in said()[0]
+    (tmp_path / "model-00002-of-00002.safetensors").touch()
+    assert said() == []
+    for method in ("gptq", "awq", "fp8", "bitsandbytes"):
+        assert f"are quantized ({method})" in said(quantization_config={"quant_method": method})[0]
+    assert said(quantization={"bits": 4, "group_size": 64})[0].startswith("quantized_weights")
+    assert said(vision_config={"depth": 2}) == ["unsupported_model"]
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "model-q4.gguf").touch()
+    _, findings = resolve_model(ModelSection(name=str(tmp_path)))
+    assert "GGUF" in findings[0].message
+
+
 def test_configs_from_real_repositories_are_read_or_refused_in_one_sentence(shared_data: Path) -> None:
     files = sorted((shared_data / "wild" / "configs").glob("*.json"))
     tasks = {}

@@ -74,6 +74,16 @@ def test_a_checkpoint_that_lacks_a_tensor_or_its_base_and_too_small_a_vocabulary
     save_file(tensors, checkpoint / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UsageError, match=r"is missing 1 tensor, for example model\.layers\.1\.mlp\.up_proj\.weight"):
         build_model(config, checkpoint, tmp_path, tokenizer)
+    headless = text_config("qwen2-tiny", model__name=str(checkpoint), model__init="pretrained")
+    shape = {**json.loads((checkpoint / "config.json").read_text()), "tie_word_embeddings": False}
+    (checkpoint / "config.json").write_text(json.dumps(shape))
+    build_model(config, None, tmp_path, tokenizer).base_model.save_pretrained(checkpoint)
+    (checkpoint / "config.json").write_text(json.dumps(shape))
+    with pytest.raises(UsageError, match=r"is missing 1 tensor, for example lm_head\.weight"):
+        build_model(headless, None, tmp_path, tokenizer)
+    (checkpoint / "config.json").write_text(json.dumps({**shape, "quantization_config": {"quant_method": "gptq"}}))
+    with pytest.raises(UsageError, match=r"are quantized \(gptq\)"):
+        build_model(headless, None, tmp_path, tokenizer)
     lora("qwen2-tiny", tmp_path, tokenizer).save_pretrained(tmp_path / "checkpoint-4")
     shutil.rmtree(tmp_path / "base_model")
     adapted = text_config("qwen2-tiny", peft__method="lora")
