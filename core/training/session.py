@@ -61,6 +61,17 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
 
+def tell_of_compiling(config: RunConfig, part: str) -> None:
+    """DeepSpeed says nothing while it compiles what it needs next."""
+    if not (config.engine.strategy or "").startswith("zero"):
+        return
+    from torch.utils.cpp_extension import get_default_build_root
+
+    built = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
+    if not any(built.glob(f"**/*{part}*.so")):
+        phases.tell(tr("DeepSpeed compiles its parts (one to four minutes, once)"))
+
+
 class TrainingSession:
     """Trains the run in `folder`; with `checkpoint`, goes on from it."""
 
@@ -76,6 +87,8 @@ class TrainingSession:
         phases.begin(self.folder)
         config = read_config(self.folder)
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.folder.file(TENSORBOARD_LOGS)))
+        if config.engine.device == "cpu":
+            tell_of_compiling(config, "shm_comm")
         args = begin_process(config)
         identity = IdentityCheck(self.folder, config, self.checkpoint, self.accept)
         identity.before_loading(args.world_size)
@@ -138,6 +151,7 @@ class TrainingSession:
         if stopping.agreed():
             self._write_outcome(trainer, metrics, "stopped", {})
             return
+        tell_of_compiling(config, "adam")
         try:
             trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
         except pickle.UnpicklingError as error:
