@@ -31,7 +31,7 @@ from tests.tui.contrast import faint_texts
 from tests.tui.pseudo import Pseudo, english_left, screen_lines, words_in
 from tests.tui.test_monitor_snapshots import _frozen_world, app_for, drawn  # noqa: F401 -- the fixture holds for this file too
 from tests.tui.wizard_keys import go
-from tests.tui.wizard_parts import FrozenReader, frozen
+from tests.tui.wizard_parts import FrozenReader, frozen, running
 
 NAMES = (
     "trainwiz nvidia smi cuda torch flash attn deepspeed tensorboard wandb python json yaml nccl gloo sdpa eager zero "
@@ -131,7 +131,7 @@ async def test_states_of_the_monitor(state: str, tmp_path: Path) -> None:
     monitor = app_for(state, "dark")
     data = [path for path in tmp_path.rglob("*") if path.is_file()]
     known = always_known() | words_in([*data, *(path.read_text(errors="replace") for path in data)])
-    async with monitor.run_test(size=SIZE) as pilot:
+    async with running(monitor, SIZE) as pilot:
         await drawn(pilot)
         assert "\n".join(await problems_after(pilot, MONITOR[state], known)) == ""
 

@@ -32,7 +32,10 @@ def test_older_answers_can_be_gone_back_to() -> None:
     assert [line[:12].strip() for line in first] == ["prompt", "before", "data"] and shown(9, 60, 9) == first
 
 
-def test_lines_are_shared_in_turns_with_the_chosen_answer_first() -> None:
-    assert shares([1, 9, 9, 1], 4) == [1, 1, 1, 1]
-    assert shares([1, 9, 9, 1], 7) == [1, 3, 2, 1]
+def test_each_text_has_a_line_and_the_chosen_answer_the_rest() -> None:
+    assert (
+        shares([1, 9, 9, 1], 4) == [1, 1, 1, 1]
+        and shares([1, 3, 9, 1], 7) == [1, 3, 2, 1]
+        and shares([9, 9, 9], 6) == [1, 4, 1]
+    )
     assert shares([2, 3], 1) == [1, 0] and shares([1, 1], 9) == [1, 1]

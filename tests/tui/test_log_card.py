@@ -10,7 +10,6 @@ from textual.widgets import Input
 from trainwiz.core.telemetry.log import LogFile
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.log_card import LogCard, WholeLog
-from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.log_view import (
     MOST_LINES,
     LogView,
@@ -23,7 +22,9 @@ from trainwiz.tui.widgets.log_view import (
     window_at_end,
 )
 
-from tests.tui.test_monitor import notices, until
+from tests.tui.test_monitor import notices
+from tests.tui.wizard_keys import until
+from tests.tui.wizard_parts import running
 
 ERROR = "RuntimeError: CUDA error: out of memory"
 WARNING = "UserWarning: this is slow"
@@ -50,9 +51,9 @@ async def test_it_follows_searches_filters_wraps_and_copies(tmp_path: Path) -> N
     path.write_text("".join(f"{words.get(number, 'line')} {number}\n" for number in range(50_000)))
     app = TrainwizApp(Blank, ascii_only=False)
     app.animation_level = "none"
-    card = LogCard(path, UNICODE_MARKS)
+    card = LogCard(path)
     app.call_later(app.push_screen, card)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(app, (80, 24)) as pilot:
         await until(pilot, lambda: app.screen is card and bool(card.query_one(WholeLog).shown_lines))
         await until(pilot, lambda: not card._reading)
         view = card.query_one(WholeLog)

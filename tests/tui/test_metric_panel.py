@@ -9,13 +9,15 @@ from textual.widgets import Input, OptionList, Static
 from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.tui.run_words import first_choice, held_out_name, ordered_names
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.monitor_cards import MetricCard, RangeDialog, all_names, metric_line
+from trainwiz.tui.screens.monitor_cards import MetricCard, all_names, metric_line
+from trainwiz.tui.widgets.frame import EntryDialog
 from trainwiz.tui.widgets.metric_panel import MetricPanel
 from trainwiz.tui.widgets.plot import Plot
 
 from tests.core.telemetry.written_run import write_lines, write_run
 from tests.each import each
-from tests.tui.test_monitor import monitored, plot_text, until
+from tests.tui.test_monitor import monitored, plot_text
+from tests.tui.wizard_keys import until
 
 
 def below(panel: MetricPanel) -> str:
@@ -69,7 +71,7 @@ async def test_steps_ranges_and_metrics_by_keys_and_mouse(tmp_path: Path) -> Non
         assert panel.cursor is not None and plot.picture.first <= panel.cursor <= plot.picture.last
         await pilot.press("0", "g", *"900-400", "enter")
         dialog = pilot.app.screen
-        assert isinstance(dialog, RangeDialog) and panel.title_text == "loss"
+        assert isinstance(dialog, EntryDialog) and panel.title_text == "loss"
         said = str(dialog.query_one("#said", Static).render())
         assert "! The first step of a range must be before the last." in said
         dialog.query_one(Input).value = ""

@@ -12,7 +12,6 @@ from trainwiz.core.telemetry.snapshot import Planned, Snapshot
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.monitor_cards import GpuCard
-from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.frame import KeyBar
 from trainwiz.tui.widgets.host_panel import HostPanel, PacePanel, batch_parts, memory_parts, step_parts
@@ -44,22 +43,20 @@ async def test_panels_have_the_focus_fold_and_take_the_screen_alone(tmp_path: Pa
             assert screen.focused is panel and screen_text(pilot.app).count("▸") == 1
             assert f"▸ {title}" in screen_text(pilot.app)
         await pilot.press("shift+tab", "shift+tab")
-        for size in ((60, 20), (20, 6), WIDE):
-            await pilot.resize_terminal(*size)
-            await pilot.pause(0.1)
-        assert screen.focused is host
-        await pilot.press("x")
         await pilot.resize_terminal(60, 20)
+        await pilot.press("x")
         await pilot.pause(0.1)
         assert screen.focused is host and shown(screen) == [host]
         await pilot.press("x")
+        await pilot.resize_terminal(*WIDE)
+        await pilot.pause(0.1)
+        assert screen.focused is host
 
         # A panel has the screen alone and gives it back.
-        for size in ((20, 6), (80, 24), WIDE):
+        for size in ((60, 20), WIDE):
             await pilot.resize_terminal(*size)
             await pilot.pause(0.05)
             before = shown(screen)
-            assert before or size[0] == 20
             for place, panel in enumerate(screen.panels, start=1):
                 await pilot.press(str(place))
                 await pilot.pause()
@@ -69,12 +66,10 @@ async def test_panels_have_the_focus_fold_and_take_the_screen_alone(tmp_path: Pa
             await pilot.press("escape")
             await pilot.pause()
             assert shown(screen) == before
-        await pilot.press("1")
-        for panel in (*screen.panels[1:], screen.panels[0]):
-            await pilot.press("tab")
-            await pilot.pause()
-            assert shown(screen) == [panel]
-        await pilot.press("shift+tab", "x")
+        await pilot.press("1", "tab")
+        await pilot.pause()
+        assert shown(screen) == [screen.panels[1]]
+        await pilot.press("x")
         await pilot.pause()
         assert len(shown(screen)) > 1
 
@@ -137,6 +132,6 @@ def test_only_what_is_inside_of_the_plan_is_ticked(peak_gib: float, sign: str) -
     look = Snapshot("run", "", "", "running", 0.0, planned=planned, metrics=metrics, pace=replace(NO_PACE, step_s=5.0))
     look = replace(look, peak_memory_bytes=int(peak_gib * GIB))
     look = replace(look, advice=advise(look))
-    assert memory_parts(look, UNICODE_MARKS)[-1].plain == sign
+    assert memory_parts(look)[-1].plain == sign
     assert batch_parts(look)[0].plain.removeprefix("per step ") == "1 sequence"
-    assert step_parts(look, UNICODE_MARKS)[-1].plain == "· faster"
+    assert step_parts(look)[-1].plain == "· faster"

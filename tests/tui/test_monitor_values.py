@@ -21,7 +21,7 @@ from trainwiz.tui.keys import KEYS, keys_of
 from trainwiz.tui.run_words import now_words, with_checkpoint_words
 from trainwiz.tui.screens.monitor_cards import gpu_page
 from trainwiz.tui.text import cells
-from trainwiz.tui.theme import UNICODE_MARKS, ascii_text, marks
+from trainwiz.tui.theme import ascii_text, use_ascii
 from trainwiz.tui.widgets.device_panel import DevicePanel, _cards_line, _gpus
 from trainwiz.tui.widgets.frame import GAP, fitting_keys
 from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary, PacePanel
@@ -150,7 +150,7 @@ def test_cards_of_a_process_and_what_fails_in_them(tmp_path: Path) -> None:
     for words in ("20.0 of 24.0 GiB", "this job 5.0   others 13.0   driver 2.0", "300 of 350 W", "70 °C"):
         assert words in text
     assert "1,400 of 1,980 MHz   fan 30%" in text and "MIG" not in title_of(DevicePanel, one)
-    page = [line.plain for line in gpu_page(one, full, 100, UNICODE_MARKS)]
+    page = [line.plain for line in gpu_page(one, full, 100)]
     assert any("4711" in line and "this job" in line and "5.0 GiB" in line for line in page)
     assert any(" 1 " in line and "other" in line and "13.0 GiB" in line for line in page)
     assert "process" in header_of(one).splitlines()[2] and "4711" in text_of(HostPanel, one, 100, 30)
@@ -161,7 +161,7 @@ def test_cards_of_a_process_and_what_fails_in_them(tmp_path: Path) -> None:
     two = replace(snapshot, gpus=(slowed,))
     assert "clock    1,400 MHz   throttled: power limit   fan 30%" in text_of(DevicePanel, two)
     assert title_of(DevicePanel, two).endswith(" · MIG 1g.10gb")
-    text = "\n".join(line.plain for line in gpu_page(two, slowed, 100, UNICODE_MARKS))
+    text = "\n".join(line.plain for line in gpu_page(two, slowed, 100))
     assert re.search(r"Clock throttled since [-\d :]+: power limit\.", text) and "[bold]game" in text
     lost = replace(CARD, index=1, problem="the GPU is lost", memory_used_bytes=None, memory_total_bytes=None)
     three = replace(snapshot, gpus=(CARD, lost, replace(CARD, index=2)))
@@ -200,14 +200,14 @@ def test_no_line_is_wider_than_its_room_and_in_ascii_all_is_ascii(language: str)
     try:
         for state, snapshot in snapshots().items():
             for is_ascii in (False, True):
-                look = marks(is_ascii)
+                use_ascii(is_ascii)
                 drawn: list[tuple[int, list[Content]]] = []
                 for width in (20, 38, 100):
                     for height in (2, 5, 12):
                         for kind in PANELS:
-                            lines = kind("", marks=look).lines(snapshot, width, height)
+                            lines = kind("").lines(snapshot, width, height)
                             drawn.append((width, [line.truncate(width) for line in lines[:height]]))
-                    header = RunHeader(snapshot.name, marks=look)
+                    header = RunHeader(snapshot.name)
                     header.snapshot = snapshot
                     drawn.append((width, header.lines_at(width)))
                 for width, lines in drawn:
@@ -215,9 +215,10 @@ def test_no_line_is_wider_than_its_room_and_in_ascii_all_is_ascii(language: str)
                         assert line.cell_length <= width, (state, width, line.plain)
                         if is_ascii:
                             assert len(ascii_text(line.plain)) == line.cell_length
-            assert origin_words(snapshot, UNICODE_MARKS).isprintable()
+            assert origin_words(snapshot).isprintable()
     finally:
         use_language("en")
+        use_ascii(False)
 
 
 @pytest.fixture

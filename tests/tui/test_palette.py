@@ -12,7 +12,8 @@ from trainwiz.tui.screens.plan_card import PlanCard
 from trainwiz.tui.widgets.host_panel import HostPanel
 
 from tests.core.telemetry.written_run import write_run
-from tests.tui.test_monitor import monitored, screen_of, until
+from tests.tui.test_monitor import monitored, screen_of
+from tests.tui.wizard_keys import until
 
 
 async def opened(pilot: Pilot, key: str = "colon") -> CommandPalette:

@@ -23,7 +23,6 @@ from trainwiz.tui.screens.plan_fields import (
 )
 from trainwiz.tui.screens.plan_state import PlanState, Reading, start_obstacle, with_values
 from trainwiz.tui.screens.plan_views import field_view, findable_fields
-from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.field_row import FieldView
 from trainwiz.tui.widgets.plan_panel import panel_lines
 
@@ -53,7 +52,7 @@ def state_of(**overrides: object) -> PlanState:
 
 
 def row(field_id: str, **overrides: object) -> FieldView:
-    return field_view(state_of(**overrides), FIELD_BY_ID[field_id], UNICODE_MARKS)
+    return field_view(state_of(**overrides), FIELD_BY_ID[field_id])
 
 
 def test_every_setting_has_one_field_or_a_reason() -> None:
@@ -188,7 +187,7 @@ def test_a_row_says_who_chose_its_value_and_why(field_id: str, origin: str, reas
     assert (view.value, view.origin, view.reason, view.changed) == ("fp32", "you", "", True)
     # The plan that is still on the screen was made before the choice.
     late = PlanState(request_of(engine__precision="fp32"), reading=Reading(plan=plan_for()))
-    view = field_view(late, FIELD_BY_ID["precision"], UNICODE_MARKS)
+    view = field_view(late, FIELD_BY_ID["precision"])
     assert (view.origin, view.reason, view.changed) == ("you", "", True)
 
 
@@ -217,7 +216,7 @@ def test_an_error_hinders_a_start_that_is_not_forced_and_no_writing() -> None:
 
 def test_the_panel_says_the_plan_its_targets_and_what_several_machines_send() -> None:
     def panel(plan: Plan) -> str:
-        return " ".join(plain(panel_lines(plan, 44, UNICODE_MARKS)).split())
+        return " ".join(plain(panel_lines(plan, 44)).split())
 
     plan = plan_for(task="seq2seq", batch__target_length=64)
     text = panel(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -30,11 +31,11 @@ def shown_in(pilot: Any, part: str = "#form") -> str:
 async def until(pilot: Any, holds: Callable[[], object]) -> None:
     """Wait for an event; the limit is only there against hanging."""
     end = time.monotonic() + 60
-    while time.monotonic() < end:
-        await pilot.pause(0.02)
-        if holds():
-            return
-    raise AssertionError(shown(pilot.app))
+    await pilot.pause()
+    while not holds():
+        assert time.monotonic() < end, shown(pilot.app)
+        await asyncio.sleep(0.03)
+    await pilot.pause()
 
 
 async def go(pilot, *keys: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -9,9 +10,11 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from textual.content import Content
 from textual.pilot import Pilot
+from textual.screen import Screen
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.request import PlanRequest
@@ -24,6 +27,7 @@ from trainwiz.core.telemetry.gpu import GpuLoad, GpuLoads
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_maker import Baseline
+from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import Offer, Reading
 
 GIB = 1024**3
@@ -220,10 +224,6 @@ class FrozenReader:
     ) -> None:
         """Nothing is better than frozen."""
 
-    def dated(self, request: PlanRequest, reading: Reading) -> Reading:
-        """No minute passes."""
-        return reading
-
     def loads(self) -> GpuLoads:
         """Every card is idle, as the machine was read."""
         return GpuLoads(
@@ -243,10 +243,20 @@ class FrozenReader:
         self.closed += 1
 
 
-def frozen_app(reader: Any = None, request: PlanRequest = FROZEN, **more: Any) -> TrainwizApp:
-    """The wizard over a frozen world; dark, in Unicode."""
+def frozen_app(
+    reader: Any = None, request: PlanRequest = FROZEN, *, ascii_only: bool = False, **more: Any
+) -> TrainwizApp:
+    """The wizard over a frozen world; dark."""
     reader = reader or FrozenReader()
-    return TrainwizApp(lambda: PlanScreen(request, reader=reader, **more), ascii_only=False)
+    return TrainwizApp(lambda: PlanScreen(request, reader=reader, **more), ascii_only=ascii_only)
+
+
+@asynccontextmanager
+async def running(app: TrainwizApp, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Pilot[int]]:
+    """Nobody looks at this terminal, and painting it takes half of the time: `shown` draws what is asked for."""
+    with patch.object(Screen, "_compositor_refresh", lambda screen: None):
+        async with app.run_test(size=size) as pilot:
+            yield pilot
 
 
 @asynccontextmanager
@@ -254,7 +264,7 @@ async def on_screen(
     app: TrainwizApp, size: tuple[int, int] = (120, 40)
 ) -> AsyncIterator[tuple[TrainwizApp, Pilot[int]]]:
     """The wizard on the screen, with its first plan."""
-    async with app.run_test(size=size) as pilot:
+    async with running(app, size) as pilot:
         await settled(pilot)
         yield app, pilot
 
@@ -264,8 +274,16 @@ def frozen(reader: Any = None, size: tuple[int, int] = (120, 40), **more: Any) -
     return on_screen(frozen_app(reader, **more), size)
 
 
+class QuickReader(PlanReader):
+    """Without what each fix would bring: that is planned in the background, for longer than all the rest takes."""
+
+    def _effects(self, request: PlanRequest, plan: Plan, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
+        return {}
+
+
 def real(request: PlanRequest, size: tuple[int, int] = (120, 40), **more: Any) -> AbstractAsyncContextManager[Any]:
     """The wizard over this machine and this folder."""
+    more.setdefault("reader", QuickReader())
     return on_screen(TrainwizApp(lambda: PlanScreen(request, **more), ascii_only=False), size)
 
 
@@ -274,14 +292,16 @@ def plain(lines: Iterable[Content]) -> str:
     return "\n".join(line.plain for line in lines)
 
 
-async def settled(pilot: object) -> None:
+async def settled(pilot: Pilot[Any]) -> None:
     """Wait until the plan on the screen belongs to the request, without a fixed sleep."""
-    for _ in range(400):
-        await pilot.pause(0.01)  # type: ignore[attr-defined]
-        screen = next((s for s in pilot.app.screen_stack if isinstance(s, PlanScreen)), None)  # type: ignore[attr-defined]
+    await pilot.pause()
+    for _ in range(3000):
+        # A pause of the pilot asks every widget: too much to wait with.
+        screen = next((one for one in pilot.app.screen_stack if isinstance(one, PlanScreen)), None)
         if screen is None or not screen.state.updating:
             # One pause for the new heights, one for the lines.
-            await pilot.pause()  # type: ignore[attr-defined]
-            await pilot.pause()  # type: ignore[attr-defined]
+            await pilot.pause()
+            await pilot.pause()
             return
+        await asyncio.sleep(0.02)
     raise AssertionError("the plan never came")

@@ -149,11 +149,6 @@ def help_parts(
         config = state.plan.config
         key = shown_key(spec, config)
         parts.append((tr("Now"), _chosen(shown_value(spec, config) or tr("not set"), config.origin(key))))
-        entries = config.value(key)
-        # Each variable of the environment has an origin of its own.
-        for name, value in entries.items() if isinstance(entries, dict) else ():
-            path = f"{key}.{name}"
-            parts.append((name, _chosen(value, config.origin(path if path in config.origins else key))))
         parts.append((tr("Command-line equivalent"), f"--set {key}=..."))
     problem = [(tr("Problem"), field_problem(state, spec))]
     return tr(spec.label), [*problem, *parts, *said]

@@ -45,11 +45,11 @@ from trainwiz.tui.screens.plan_state import (
     lacks_model,
     state_findings,
 )
-from trainwiz.tui.theme import Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import FieldView
 
 
-def field_view(state: PlanState, spec: Setting, marks: Marks, *, typing: bool = False) -> FieldView:
+def field_view(state: PlanState, spec: Setting, *, typing: bool = False) -> FieldView:
     """The row of a field. Without a plan the value is a placeholder, or what the user chose."""
     plan, overrides, changed = state.plan, state.request.overrides, is_changed(state, spec)
     invalid, by_you = field_problem(state, spec), "you" if changed else ""

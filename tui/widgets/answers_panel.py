@@ -10,7 +10,7 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import ScreenName, bindings
 from trainwiz.tui.text import pad, wrap
-from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel
 
 if TYPE_CHECKING:
@@ -45,12 +45,10 @@ class AnswersPanel(MonitorPanel):
     key_table: ClassVar[ScreenName | None] = "answers"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("answers")]
 
-    def __init__(self, *, marks: Marks = UNICODE_MARKS) -> None:
-        super().__init__(tr("answers"), marks=marks)
-        self.number = 0
-        """Of the prompt that is shown."""
-        self.back = 0
-        """Evaluations before the newest one."""
+    number = 0
+    """Of the prompt that is shown."""
+    back = 0
+    """Evaluations before the newest one."""
 
     def show(self, snapshot: Snapshot) -> None:
         self.set_class(not snapshot.answers, "-none")
@@ -59,7 +57,7 @@ class AnswersPanel(MonitorPanel):
     def title_of(self, snapshot: Snapshot) -> str:
         if len(snapshot.answers) < 2:
             return self._title
-        dot = self.marks.dot
+        dot = marks.dot
         return f"{self._title} {dot} {self.number % len(snapshot.answers) + 1}/{len(snapshot.answers)}"
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
@@ -105,13 +103,8 @@ def prompt_lines(shown: PromptAnswers, back: int, width: int, height: int) -> li
 
 
 def shares(wanted: list[int], height: int) -> list[int]:
-    """How many of `height` lines each text has: one each, then one more in turns, the chosen answer (the second) first."""
+    """How many of `height` lines each text has: one each; what is left goes to the chosen answer (the second), then on."""
     given = [1 if place < height else 0 for place in range(len(wanted))]
-    order = [1, 0, *range(2, len(wanted))]
-    left = height - sum(given)
-    while left > 0 and given != wanted:
-        for place in order:
-            if left > 0 and given[place] < wanted[place]:
-                given[place] += 1
-                left -= 1
+    for place in (1, *range(2, len(wanted)), 0):
+        given[place] += min(wanted[place] - given[place], height - sum(given))
     return given

@@ -10,7 +10,7 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import PANEL_NAMES, ScreenName
 from trainwiz.tui.text import pad, wrap
-from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import LinedWidget, level_sign
 
 if TYPE_CHECKING:
@@ -40,13 +40,11 @@ def pace_reason(snapshot: Snapshot) -> str:
 
 
 LABEL_WIDTH = 9
-UNICODE_LEVELS = "▁▂▃▄▅▆▇█"
-ASCII_LEVELS = "_.:-=+*#"
 
 
-def spark(values: Sequence[float | None], width: int, highest: float, marks: Marks) -> str:
+def spark(values: Sequence[float | None], width: int, highest: float) -> str:
     """The newest `width` values as levels between 0 and `highest`; a value that is not known is a blank."""
-    levels = UNICODE_LEVELS if marks == UNICODE_MARKS else ASCII_LEVELS
+    levels = marks.levels
     newest = list(values)[-width:] if width > 0 else []
     top = len(levels) - 1
     return "".join(
@@ -55,22 +53,21 @@ def spark(values: Sequence[float | None], width: int, highest: float, marks: Mar
     )
 
 
-def bar(share: float, width: int, marks: Marks, planned: float | None = None) -> Content:
+def bar(share: float, width: int, planned: float | None = None) -> Content:
     """A bar of `width` cells, `share` of it full, with a stroke where the plan expected it to end."""
     filled = max(0, min(width, round(share * width)))
     line = Content.assemble((marks.full * filled, "$accent"), (marks.empty * (width - filled), "$track"))
     if planned is None or width <= 0 or not 0 <= planned <= 1:
         return line
     place = min(width - 1, round(planned * width))
-    stroke = Content.styled("│" if marks == UNICODE_MARKS else "|", "$foreground")
+    stroke = Content.styled(marks.stroke, "$foreground")
     return Content.assemble(line[:place], stroke, line[place + 1 :])
 
 
-def thin_bar(share: float, width: int, marks: Marks, style: str = "$accent") -> Content:
+def thin_bar(share: float, width: int, style: str = "$accent") -> Content:
     """A line of `width` cells, `share` of it heavy; told apart without colours too."""
-    heavy, light = ("━", "─") if marks == UNICODE_MARKS else ("=", "-")
     filled = max(0, min(width, round(share * width)))
-    return Content.assemble((heavy * filled, style), (light * (width - filled), "$track"))
+    return Content.assemble((marks.heavy * filled, style), (marks.light * (width - filled), "$track"))
 
 
 def labelled(label: str, value: Content | str) -> Content:
@@ -98,11 +95,10 @@ def spark_meter(
     highest: float,
     value: Content,
     width: int,
-    marks: Marks,
     value_width: int = 0,
 ) -> Content:
     """A meter with the recent past as its chart."""
-    return meter(label, lambda room: spark(values, room, highest, marks).rjust(room), value, width, value_width)
+    return meter(label, lambda room: spark(values, room, highest).rjust(room), value, width, value_width)
 
 
 def bar_meter(
@@ -110,12 +106,11 @@ def bar_meter(
     share: float | None,
     value: Content,
     width: int,
-    marks: Marks,
     planned: float | None = None,
     value_width: int = 0,
 ) -> Content:
     """A meter with a bar; without a share it has only its value."""
-    chart = lambda room: Content() if share is None else bar(share, room, marks, planned)  # noqa: E731
+    chart = lambda room: Content() if share is None else bar(share, room, planned)  # noqa: E731
     return meter(label, chart, value, width, value_width)
 
 
@@ -144,10 +139,7 @@ def join_fitting(parts: Sequence[Content], width: int, gap: int = 3) -> Content:
 class SnapshotView(LinedWidget):
     """What reads as before is not drawn again."""
 
-    def __init__(self, *, marks: Marks = UNICODE_MARKS) -> None:
-        super().__init__()
-        self.marks = marks
-        self.snapshot: Snapshot | None = None
+    snapshot: Snapshot | None = None
 
     def show(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -184,8 +176,8 @@ class MonitorPanel(SnapshotView, can_focus=True):
     MonitorPanel:focus { border: round $accent; border-title-color: $accent; }
     """
 
-    def __init__(self, title: str, *, marks: Marks = UNICODE_MARKS) -> None:
-        super().__init__(marks=marks)
+    def __init__(self, title: str) -> None:
+        super().__init__()
         self._title = title
         self._drawn_title = ""
         self._show_title(False)
@@ -196,7 +188,7 @@ class MonitorPanel(SnapshotView, can_focus=True):
 
     def _show_title(self, focused: bool) -> None:
         """A mark before the title says in every terminal which panel has the focus."""
-        title = f"{self.marks.here} {self.title_text}" if focused else self.title_text
+        title = f"{marks.here} {self.title_text}" if focused else self.title_text
         if title != self._drawn_title:
             self._drawn_title = title
             self.border_title = frame_title(title)
@@ -261,7 +253,7 @@ class AdvicePanel(MonitorPanel):
         lines: list[Content] = []
         for level, text, remedy in said:
             first, *rest = wrap(plain_text(text, 400), room) or [""]
-            lines.append(Content.assemble(level_sign(level, self.marks), " ", first))
+            lines.append(Content.assemble(level_sign(level), " ", first))
             lines += [Content(f"  {line}") for line in rest]
             if remedies and remedy:
                 lines += [Content.styled(f"  {line}", "$muted") for line in wrap(plain_text(remedy, 400), room)]

@@ -28,7 +28,7 @@ from trainwiz.tui.screens.plan_offers import browse_data, browse_model
 from trainwiz.tui.screens.plan_state import PlanState, goal_of
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.text import cut, pad
-from trainwiz.tui.theme import Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton, FieldRow
 from trainwiz.tui.widgets.step_part import LinesPart, PartRow, StepPart
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from textual.screen import ModalScreen
 
 
-def field_parts() -> Mapping[str, tuple[Callable[[Marks], StepPart], ...]]:
+def field_parts() -> Mapping[str, Callable[[], StepPart]]:
     """Field id -> what stands beneath its row. Imported when a step is completed: the first frame waits for none."""
     from trainwiz.tui.widgets.data_table import DataTable
     from trainwiz.tui.widgets.facts import chat_facts, data_facts
@@ -44,17 +44,17 @@ def field_parts() -> Mapping[str, tuple[Callable[[Marks], StepPart], ...]]:
     from trainwiz.tui.widgets.plan_charts import input_lengths, rate_curve, target_lengths
 
     return {
-        "final_learning_rate": (partial(LinesPart, rate_curve),),
-        "gpus": (GpuChoice,),
-        "data": (partial(LinesPart, data_facts),),
-        "layout": (partial(LinesPart, chat_facts),),
-        "target_column": (DataTable,),
-        "length": (partial(LinesPart, input_lengths),),
-        "target_length": (partial(LinesPart, target_lengths),),
+        "final_learning_rate": partial(LinesPart, rate_curve),
+        "gpus": GpuChoice,
+        "data": partial(LinesPart, data_facts),
+        "layout": partial(LinesPart, chat_facts),
+        "target_column": DataTable,
+        "length": partial(LinesPart, input_lengths),
+        "target_length": partial(LinesPart, target_lengths),
     }
 
 
-def step_parts() -> Mapping[int, Callable[[Marks], StepPart]]:
+def step_parts() -> Mapping[int, Callable[[], StepPart]]:
     """Step -> what stands beneath all of its rows."""
     from trainwiz.tui.widgets.facts import machine_facts, model_facts
     from trainwiz.tui.widgets.review import Review
@@ -88,9 +88,8 @@ class MoreRow(PartRow):
     MoreRow:focus { color: $accent; }
     """
 
-    def __init__(self, marks: Marks, hidden: int, *, is_open: bool) -> None:
+    def __init__(self, hidden: int, *, is_open: bool) -> None:
         super().__init__()
-        self._marks = marks
         self._hidden = hidden
         self._open = is_open
 
@@ -104,24 +103,23 @@ class MoreRow(PartRow):
     def render(self) -> RenderResult:
         hidden = self._hidden
         text = tr("show fewer") if self._open else trn("{n} more, rarely changed", "{n} more, rarely changed", hidden)
-        return Content(f"\n  {self._marks.menu if self._open else self._marks.more} {text}")
+        return Content(f"\n  {marks.menu if self._open else marks.more} {text}")
 
 
 class GoalRow(PartRow):
     """One goal of the first step; enter takes it and goes on."""
 
     field_id = GOAL
+    _is_chosen = False
 
     DEFAULT_CSS = """
     GoalRow { height: 1; color: $muted; }
     GoalRow:focus { background: $panel; }
     """
 
-    def __init__(self, goal: str, marks: Marks) -> None:
+    def __init__(self, goal: str) -> None:
         super().__init__(id=f"goal-{goal}")
         self.goal = goal
-        self._marks = marks
-        self._is_chosen = False
 
     def show(self, state: PlanState) -> None:
         is_chosen = goal_of(state) == self.goal
@@ -130,7 +128,7 @@ class GoalRow(PartRow):
             self.refresh()
 
     def render(self) -> RenderResult:
-        marks, width = self._marks, self.content_size.width
+        width = self.content_size.width
         here, chosen = (marks.here if self.has_focus else " "), (marks.ok if self._is_chosen else " ")
         label, note = GOALS[self.goal]
         name = (pad(tr(label), GOAL_CELLS), "$foreground" if self.has_focus or self._is_chosen else "$muted")
@@ -161,13 +159,12 @@ class StepForm(Vertical):
     StepForm > .-before-group { margin: 0; }
     """
 
-    def __init__(self, step: int, marks: Marks, *, more: bool) -> None:
+    def __init__(self, step: int, *, more: bool) -> None:
         super().__init__(id=f"step-{step}")
         self.step = step
         self.more = more
         self.has_parts = False
         self._titles: dict[str, Static] = {}
-        self._marks = marks
 
     def compose(self) -> ComposeResult:
         specs = fields_of(self.step, self.more)
@@ -182,12 +179,12 @@ class StepForm(Vertical):
                 self._titles[group] = Static(tr(group), classes=classes, markup=False)
                 yield self._titles[group]
             if spec.id == GOAL:
-                yield from (GoalRow(goal, self._marks) for goal in spec.choices)
+                yield from (GoalRow(goal) for goal in spec.choices)
                 continue
-            yield FieldRow(spec, self._marks)
+            yield FieldRow(spec)
             if spec.id in FIELD_ACTIONS:
                 yield FieldButton(spec)
-        yield MoreRow(self._marks, hidden_fields(self.step, None), is_open=self.more)
+        yield MoreRow(hidden_fields(self.step, None), is_open=self.more)
 
     async def add_parts(self) -> None:
         """What the fields and the step bring of their own; after the rows, which the first frame is made of.
@@ -202,16 +199,16 @@ class StepForm(Vertical):
             if spec.id in beneath:
                 row = self.query_one(f"#field-{spec.id}")
                 place = self.children.index(row) + (spec.id in FIELD_ACTIONS)
-                await self.mount_all([part(self._marks) for part in beneath[spec.id]], after=place)
+                await self.mount(beneath[spec.id](), after=place)
         if last is not None:
-            await self.mount(last(self._marks))
+            await self.mount(last())
 
     def show(self, state: PlanState) -> None:
         used = set[str]()
         for child in self.children:
             if isinstance(child, FieldRow):
                 child.display = applies(child.spec, state.plan) or child.editing
-                child.show(field_view(state, child.spec, self._marks, typing=child.editing))
+                child.show(field_view(state, child.spec, typing=child.editing))
                 used |= {child.spec.group} if child.display else set()
             elif isinstance(child, MoreRow):
                 child.show(hidden_fields(self.step, state.plan))
@@ -236,9 +233,8 @@ class StepForm(Vertical):
 class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
     """The forms of the steps that were seen, made once and kept; one is shown. The arrow keys move the focus."""
 
-    def __init__(self, step: int, marks: Marks) -> None:
-        super().__init__(StepForm(step, marks, more=False), id="form")
-        self._marks = marks
+    def __init__(self, step: int) -> None:
+        super().__init__(StepForm(step, more=False), id="form")
 
     async def complete(self) -> None:
         """What the first frame does not wait for: the tables and lists of the step that it shows."""
@@ -261,7 +257,7 @@ class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
             if form.step == step and form.more != more:
                 await form.remove()
         if not self.query(f"#step-{step}"):
-            form = StepForm(step, self._marks, more=more)
+            form = StepForm(step, more=more)
             await self.mount(form)
             await form.add_parts()
             form.visit(True)

@@ -11,10 +11,9 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 from textual.worker import Worker, WorkerState
-from trainwiz.core.language import tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.screens.plan_state import FILES_FOLLOW, PlanState
-from trainwiz.tui.theme import Marks
+from trainwiz.tui.widgets.frame import failure_words
 from trainwiz.tui.widgets.lists import LinesWidget, Pressed, line_key
 
 if TYPE_CHECKING:
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
     """How a request becomes the next one; given to what the request is by then."""
     Answer = str | Change | None
     """What a dialog is dismissed with: a text as if it were typed into the field, a change, or nothing."""
-    Draw = Callable[[PlanState, int, Marks, bool], Iterable[Content]]
-    """Lines for (state, width in cells, marks, whether the screen is small)."""
+    Draw = Callable[[PlanState, int, bool], Iterable[Content]]
+    """Lines for (state, width in cells, whether the screen is small)."""
 
 
 class StepPart(Widget):
-    """A widget of a step that draws a PlanState. Made with the marks alone."""
+    """A widget of a step that draws a PlanState."""
 
     DEFAULT_CSS = """
     StepPart { height: auto; width: 1fr; }
@@ -47,11 +46,8 @@ class StepPart(Widget):
 
         field_id: str
 
-    def __init__(self, marks: Marks, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.marks = marks
-        self._state: PlanState | None = None
-        self._said = ""
+    _state: PlanState | None = None
+    _said = ""
 
     def show(self, state: PlanState) -> None:
         """Draw a state; called for every change while the step is on the screen. Must be quick."""
@@ -69,19 +65,14 @@ class StepPart(Widget):
     def _worker_failed(self, event: Worker.StateChanged) -> None:
         """These messages do not bubble: without this nobody would hear of a failure that nobody foresaw."""
         if event.state is WorkerState.ERROR and event.worker.error is not None:
-            self.failed(unforeseen_words(event.worker.error))
-
-
-def unforeseen_words(error: BaseException) -> str:
-    """What is said of a failure that is a mistake of trainwiz's own."""
-    return tr("Internal error in trainwiz: {kind}: {reason}.", kind=type(error).__name__, reason=error)
+            self.failed(failure_words(event.worker.error))
 
 
 class LinesPart(StepPart, LinesWidget):
     """The lines that a pure function makes of the state."""
 
-    def __init__(self, draw: Draw, marks: Marks) -> None:
-        super().__init__(marks)
+    def __init__(self, draw: Draw) -> None:
+        super().__init__()
         self.draw = draw
         self._kept: dict[tuple[int, bool], list[Content]] = {}
         """The lines of the state by width and smallness: the layout and the painting ask for the same ones."""
@@ -107,7 +98,7 @@ class LinesPart(StepPart, LinesWidget):
             return []
         small = is_small(self)
         if (width, small) not in self._kept:
-            self._kept[width, small] = list(self.draw(self._state, width, self.marks, small))
+            self._kept[width, small] = list(self.draw(self._state, width, small))
         return self._kept[width, small]
 
 
