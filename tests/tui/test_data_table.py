@@ -14,8 +14,7 @@ from trainwiz.tui.widgets import data_table
 from trainwiz.tui.widgets.data_table import DataTable, cell_text, shown_columns, table_lines
 
 from tests.each import each
-from tests.tui.wizard_keys import go
-from tests.tui.wizard_parts import frozen
+from tests.tui.wizard_parts import frozen, go
 
 TEXT, TARGET = "data.sources.0.text_column", "data.sources.0.target_column"
 HOSTILE = "a\x1b[31mb\x1b]0;title\x07[bold]\u202e\nc"

@@ -15,8 +15,7 @@ from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.file_picker import FilePicker
 
-from tests.tui.wizard_keys import go, shown, to_field, type_into, until
-from tests.tui.wizard_parts import frozen
+from tests.tui.wizard_parts import frozen, go, shown, to_field, type_into, until
 
 ACCELERATE = """compute_environment: LOCAL_MACHINE
 distributed_type: MULTI_GPU

@@ -25,9 +25,8 @@ from trainwiz.tui.widgets.file_picker import (
 )
 
 from tests.each import each
-from tests.tui.wizard_keys import shown as text_of
-from tests.tui.wizard_keys import until
-from tests.tui.wizard_parts import running
+from tests.tui.wizard_parts import running, until
+from tests.tui.wizard_parts import shown as text_of
 
 NOTE = "a long note about what it is for and on which card " * 3
 OFFERS = [*(Offer(f"profile-{number}", note=NOTE) for number in range(30)), Offer("data.csv")]

@@ -23,8 +23,7 @@ from trainwiz.tui.widgets.log_view import (
 )
 
 from tests.tui.test_monitor import notices
-from tests.tui.wizard_keys import until
-from tests.tui.wizard_parts import running
+from tests.tui.wizard_parts import running, until
 
 ERROR = "RuntimeError: CUDA error: out of memory"
 WARNING = "UserWarning: this is slow"
@@ -144,7 +143,7 @@ def texts(window: LogWindow) -> list[str]:
 
 
 def test_a_window_moves_without_a_gap(tmp_path: Path) -> None:
-    lines = [f"line {number}" for number in range(10_000)]
+    lines = [f"line {number}" for number in range(4_000)]
     (tmp_path / "log").write_text("\n".join(lines) + "\n")
     log = LogFile(tmp_path / "log")
     window = window_at_end(log, None)

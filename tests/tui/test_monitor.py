@@ -24,8 +24,7 @@ from trainwiz.tui.widgets.plot import Plot
 from trainwiz.tui.widgets.run_header import RunHeader
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_lines, write_run
-from tests.tui.wizard_keys import until
-from tests.tui.wizard_parts import running
+from tests.tui.wizard_parts import running, until
 
 WIDE = (120, 40)
 

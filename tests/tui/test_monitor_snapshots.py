@@ -22,8 +22,8 @@ from trainwiz.tui.widgets.log_view import LogView
 
 from tests.core.telemetry.written_run import NOW_S
 from tests.tui.monitor_states import RecordedProcess, target_of
-from tests.tui.wizard_keys import shown as screen_text
-from tests.tui.wizard_keys import until
+from tests.tui.wizard_parts import shown as screen_text
+from tests.tui.wizard_parts import until
 
 BASELINE_TEXTUAL = "8.2.8"
 needs_baseline = pytest.mark.skipif(

@@ -15,6 +15,7 @@ from textual.content import Content
 from trainwiz.core.language import use_language
 from trainwiz.core.launch.actions import StopCost
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.telemetry.answers import Answer, PromptAnswers
 from trainwiz.core.telemetry.snapshot import GpuProcess, Planned, ProcessReading, Snapshot
 from trainwiz.core.telemetry.target import Target, open_source
 from trainwiz.tui.keys import KEYS, keys_of
@@ -25,7 +26,7 @@ from trainwiz.tui.theme import ascii_text, use_ascii
 from trainwiz.tui.widgets.device_panel import DevicePanel, _cards_line, _gpus
 from trainwiz.tui.widgets.frame import GAP, fitting_keys
 from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary, PacePanel
-from trainwiz.tui.widgets.monitor_panel import AdvicePanel, MonitorPanel
+from trainwiz.tui.widgets.monitor_panel import AdvicePanel, MonitorPanel, prompt_lines, shares
 from trainwiz.tui.widgets.plot import StepRange, parse_range
 from trainwiz.tui.widgets.run_header import RunHeader, origin_words
 
@@ -245,3 +246,39 @@ def test_chinese_keys_ranges_and_sentences() -> None:
     cost = StopCost(60.0, 300.0, 600.0, "checkpoint-100", 12, 600.0)
     assert "。 " not in with_checkpoint_words(cost)
     assert "12 步" in now_words(cost) and "checkpoint-100" in now_words(cost)
+
+
+LONG = "Let it cool down and empty it, and do not use it again. " * 3
+PROMPT = PromptAnswers(
+    "What now?\x1b]0;title\x07",
+    "Unplug it.",
+    (Answer(0, "kettle kettle", False), Answer(40, "?", True), Answer(80, LONG, True)),
+)
+
+
+def shown(back: int, width: int, height: int) -> list[str]:
+    return [line.plain for line in prompt_lines(PROMPT, back, width, height)]
+
+
+def test_the_newest_answer_stands_over_the_first_one_and_takes_what_room_is_left() -> None:
+    lines = shown(0, 60, 8)
+    assert [line[:12].strip() for line in lines if line[:12].strip()] == ["prompt", "step 80", "before", "data"]
+    assert lines[-2].endswith("kettle kettle …") and len(lines) == 7
+    cramped = shown(0, 60, 4)
+    assert len(cramped) == 4 and cramped[1].endswith("…") and "\x1b" not in "".join(cramped)
+    assert all(len(line) <= 60 for line in (*lines, *cramped))
+
+
+def test_older_answers_can_be_gone_back_to() -> None:
+    assert shown(1, 60, 9)[1].split() == ["step", "40", "?"]
+    first = shown(2, 60, 9)
+    assert [line[:12].strip() for line in first] == ["prompt", "before", "data"] and shown(9, 60, 9) == first
+
+
+def test_each_text_has_a_line_and_the_chosen_answer_the_rest() -> None:
+    assert (
+        shares([1, 9, 9, 1], 4) == [1, 1, 1, 1]
+        and shares([1, 3, 9, 1], 7) == [1, 3, 2, 1]
+        and shares([9, 9, 9], 6) == [1, 4, 1]
+    )
+    assert shares([2, 3], 1) == [1, 0] and shares([1, 1], 9) == [1, 1]

@@ -27,11 +27,9 @@ from trainwiz.tui.widgets.review import (
     field_id_of,
     file_content,
 )
-from trainwiz.tui.widgets.step_form import StepForm
-from trainwiz.tui.widgets.step_part import StepPart
+from trainwiz.tui.widgets.step_form import StepForm, StepPart
 
-from tests.tui.wizard_keys import go, shown, until
-from tests.tui.wizard_parts import FrozenReader, frozen, plain, settled
+from tests.tui.wizard_parts import FrozenReader, frozen, go, plain, settled, shown, until
 
 CHANGED = PlanRequest(profile="2080super", overrides={"batch.micro_batch_size": 3})
 

@@ -20,7 +20,7 @@ from tests.core.supervise.conftest import Starter, assert_gone, start  # noqa: F
 from tests.core.telemetry.written_run import source_of, write_run
 from tests.each import each
 from tests.tui.test_monitor import monitored, notices
-from tests.tui.wizard_keys import until
+from tests.tui.wizard_parts import until
 
 
 def asked(pilot: Pilot) -> str:

@@ -17,8 +17,7 @@ from trainwiz.tui.screens.run_picker import RunPicker
 from trainwiz.tui.widgets.frame import HelpCard
 
 from tests.core.telemetry.written_run import NOW_S, write_run
-from tests.tui.wizard_keys import until
-from tests.tui.wizard_parts import running
+from tests.tui.wizard_parts import running, until
 
 
 def found(folder: Path, status: str = "running", **more: object) -> Found:

@@ -21,8 +21,7 @@ from trainwiz.tui.widgets.chooser import Chooser, matching
 from trainwiz.tui.widgets.field_row import ActionButton, FieldRow, RemedyButton
 from trainwiz.tui.widgets.frame import HelpCard
 
-from tests.tui.wizard_keys import WIDE, go, shown, to_field, type_into
-from tests.tui.wizard_parts import FROZEN, MISSING, FrozenReader, frozen, settled
+from tests.tui.wizard_parts import FROZEN, MISSING, WIDE, FrozenReader, frozen, go, settled, shown, to_field, type_into
 
 
 async def test_the_five_steps_forth_and_back_with_their_help():

@@ -24,8 +24,7 @@ from trainwiz.tui.widgets.file_picker import FilePicker
 from trainwiz.tui.widgets.frame import rail_lines, wrong_steps
 
 from tests.each import each
-from tests.tui.wizard_keys import go, to_field, until
-from tests.tui.wizard_parts import MACHINE, plain, real, settled
+from tests.tui.wizard_parts import MACHINE, go, plain, real, settled, to_field, until
 
 ARCHITECTURE = {**load_models()["gpt2-tiny"].architecture}
 DEMO = PlanRequest(profile="cpu-demo")

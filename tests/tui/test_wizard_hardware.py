@@ -30,8 +30,7 @@ from trainwiz.tui.widgets.gpu_choice import GpuChoice, GpuRow, RowView, row_line
 from tests.each import each
 from tests.fakes.nvml import GIB, FakeGpu, FakeMig, FakeNvml
 from tests.fakes.nvml.fixtures import fake_nvml, fake_nvml_library  # noqa: F401 - fixtures
-from tests.tui.wizard_keys import go, shown, shown_in, to_field, until
-from tests.tui.wizard_parts import plain, real, settled
+from tests.tui.wizard_parts import go, plain, real, settled, shown, shown_in, to_field, until
 
 DEMO = PlanRequest(profile="cpu-demo")
 TALL = (120, 60)

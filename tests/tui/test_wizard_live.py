@@ -35,8 +35,19 @@ from trainwiz.tui.widgets.plan_panel import effect_words, panel_lines, part_line
 
 from tests.core.history.measurements import measurement
 from tests.tui.tracers import fixed_worker, hung_worker
-from tests.tui.wizard_keys import shown, to_field, type_into, until
-from tests.tui.wizard_parts import GIB, FrozenReader, frozen, make_frozen_plan, plain, real, settled
+from tests.tui.wizard_parts import (
+    GIB,
+    FrozenReader,
+    frozen,
+    make_frozen_plan,
+    plain,
+    real,
+    settled,
+    shown,
+    to_field,
+    type_into,
+    until,
+)
 
 KEY_GAP_S = 0.03
 

@@ -27,8 +27,7 @@ from trainwiz.tui.widgets.plan_panel import panel_lines
 from trainwiz.tui.widgets.plan_strip import strip_lines
 
 from tests.each import each
-from tests.tui.wizard_keys import change, go
-from tests.tui.wizard_parts import QuickReader, plain, real, settled
+from tests.tui.wizard_parts import QuickReader, change, go, plain, real, settled
 
 
 @pytest.fixture(scope="module")

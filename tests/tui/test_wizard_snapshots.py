@@ -15,8 +15,7 @@ from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAI
 from trainwiz.tui.theme import use_ascii
 
 from tests.conftest import REPOSITORY
-from tests.tui.wizard_keys import until
-from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
+from tests.tui.wizard_parts import FrozenReader, frozen_app, settled, until
 
 PINNED = re.search(r"^textual==(\S+)", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE)
 pytestmark = pytest.mark.skipif(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from textual.content import Content
+from textual.events import Paste
 from textual.pilot import Pilot
 from textual.screen import Screen
 from trainwiz.core.catalog.model_config import ModelSpec
@@ -29,6 +31,7 @@ from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_maker import Baseline
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import Offer, Reading
+from trainwiz.tui.widgets.field_row import FieldRow
 
 GIB = 1024**3
 NOW = datetime(2026, 11, 21, 14, 2)
@@ -176,22 +179,19 @@ def make_frozen_plan(
 FROZEN_FILES = {"run.yaml": "name: frozen\nnote: '[red]text[/red]'\n", "launch.sh": "#!/bin/sh\nexec accelerate\n"}
 
 
-class FrozenReader:
-    """Stands in for PlanReader: the machine first, then everything. Remembers what it was asked."""
+class FrozenReader(PlanReader):
+    """The machine first, then everything; nothing is better than frozen. Remembers what it was asked."""
 
     def __init__(self, findings: tuple[Finding, ...] = (TAKES_YEARS, MANY_WORKERS), machine: Machine = MACHINE) -> None:
+        super().__init__(machine)
         self.findings = findings
         self.machine = machine
         self.asked: list[PlanRequest] = []
-        self.closed = 0
         self.problem: tuple[Finding, ...] = ()
         """What makes a request impossible, when set."""
         self.may_answer = threading.Event()
         """Cleared: what is asked waits."""
         self.may_answer.set()
-
-    def measure(self) -> bool:
-        return False
 
     def read(self, request: PlanRequest, is_cancelled: Callable[[], bool]) -> Iterator[Reading]:
         self.asked.append(request)
@@ -219,28 +219,14 @@ class FrozenReader:
             read_at=NOW,
         )
 
-    def improve(
-        self, request: PlanRequest, is_cancelled: Callable[[], bool], on_reading: Callable[[Reading], None]
-    ) -> None:
-        """Nothing is better than frozen."""
-
     def loads(self) -> GpuLoads:
         """Every card is idle, as the machine was read."""
         return GpuLoads(
             tuple(GpuLoad(gpu.index, gpu.uuid, gpu.memory_other_bytes, 0) for gpu in self.machine.gpus),
         )
 
-    def rest(self) -> None:
-        """No driver to leave alone."""
-
-    def forget_machine(self) -> None:
-        """This machine stays."""
-
     def profile_alone(self, request: PlanRequest) -> Baseline:
         return Baseline(request, make_config(request))
-
-    def close(self) -> None:
-        self.closed += 1
 
 
 def frozen_app(
@@ -305,3 +291,61 @@ async def settled(pilot: Pilot[Any]) -> None:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("the plan never came")
+
+
+WIDE = (120, 40)
+
+
+def shown(app: TrainwizApp) -> str:
+    """All text that is on the screen."""
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+def shown_in(pilot: Any, part: str = "#form") -> str:
+    """The text of one part of the screen alone, its lines joined."""
+    region = pilot.app.screen.query_one(part).region
+    lines = shown(pilot.app).splitlines()[region.y : region.bottom]
+    return " ".join(" ".join(line[region.x : region.right].strip("│ ") for line in lines).split())
+
+
+async def until(pilot: Any, holds: Callable[[], object]) -> None:
+    """Wait for an event; the limit is only there against hanging."""
+    end = time.monotonic() + 60
+    await pilot.pause()
+    while not holds():
+        assert time.monotonic() < end, shown(pilot.app)
+        await asyncio.sleep(0.03)
+    await pilot.pause()
+
+
+async def go(pilot, *keys: str) -> None:
+    await pilot.press(*keys)
+    await settled(pilot)
+
+
+async def to_field(pilot, name: str) -> FieldRow:
+    """Go to a field, on whichever step it is."""
+    await pilot.app.screen._found(name)
+    await pilot.pause()
+    row = pilot.app.focused
+    assert isinstance(row, FieldRow) and row.spec.id == name
+    return row
+
+
+async def type_into(pilot, text: str) -> None:
+    await pilot.press("space")
+    await pilot.pause()
+    await pilot.press(*text)
+
+
+async def change(pilot: Any, label: str, text: str) -> None:
+    """One field, by its name and what a person would type: pasted, since the screen is then drawn once for all letters."""
+    for key, words in (("slash", label), ("space", text)):
+        await pilot.press(key)
+        await pilot.pause()
+        pilot.app.post_message(Paste(words))
+        await pilot.pause()
+        await pilot.pause()
+        await go(pilot, "enter")
+        row = pilot.app.focused
+        assert isinstance(row, FieldRow) and row.spec.label == label, f"{label}: the focus is on {row}"

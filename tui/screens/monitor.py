@@ -29,13 +29,12 @@ from trainwiz.core.run.state import ACTIVE
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, Need, bindings, keys_of
 from trainwiz.tui.theme import marks
-from trainwiz.tui.widgets.answers_panel import AnswersPanel
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.frame import HelpCard, KeyBar, failure_words
 from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary, PacePanel
 from trainwiz.tui.widgets.log_view import LogView
 from trainwiz.tui.widgets.metric_panel import MetricPanel
-from trainwiz.tui.widgets.monitor_panel import AdvicePanel, MonitorPanel, SnapshotView
+from trainwiz.tui.widgets.monitor_panel import AdvicePanel, AnswersPanel, MonitorPanel, SnapshotView
 from trainwiz.tui.widgets.run_header import RunHeader
 
 if TYPE_CHECKING:

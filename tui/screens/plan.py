@@ -28,8 +28,16 @@ from trainwiz.tui.widgets.frame import HeadLine, HelpCard, KeyBar, StepRail, fai
 from trainwiz.tui.widgets.lists import Pressed
 from trainwiz.tui.widgets.plan_panel import PlanPanel
 from trainwiz.tui.widgets.plan_strip import PlanStrip
-from trainwiz.tui.widgets.step_form import FIELD_ACTIONS, FieldButton, FormScroll, GoalRow, MoreRow, focus_target
-from trainwiz.tui.widgets.step_part import PartRow, StepPart
+from trainwiz.tui.widgets.step_form import (
+    FIELD_ACTIONS,
+    FieldButton,
+    FormScroll,
+    GoalRow,
+    MoreRow,
+    PartRow,
+    StepPart,
+    focus_target,
+)
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
@@ -37,7 +45,7 @@ if TYPE_CHECKING:
     from trainwiz.tui.screens.plan_command import Started, StartKind
     from trainwiz.tui.screens.plan_reader import PlanReader
     from trainwiz.tui.screens.plan_state import Offer, Reading
-    from trainwiz.tui.widgets.step_part import Answer
+    from trainwiz.tui.widgets.step_form import Answer
 
     Then = Callable[[str | None], None] | Callable[[str | None], Awaitable[None]]
 

@@ -16,7 +16,7 @@ from trainwiz.tui.screens.plan_offers import with_target, with_text
 from trainwiz.tui.text import cells, cut, pad
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import FocusLines
-from trainwiz.tui.widgets.step_part import StepPart
+from trainwiz.tui.widgets.step_form import StepPart
 
 if TYPE_CHECKING:
     from trainwiz.core.data.summary import Glance

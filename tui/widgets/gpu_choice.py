@@ -16,7 +16,7 @@ from trainwiz.tui.screens.plan_machine import asked_gpus, is_asked, toggled, usa
 from trainwiz.tui.text import cells, cut, gib, pad, size
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import FocusLines, Pressed, indented
-from trainwiz.tui.widgets.step_part import PartRow, StepPart, is_small
+from trainwiz.tui.widgets.step_form import PartRow, StepPart, is_small
 
 if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest

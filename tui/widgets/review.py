@@ -26,7 +26,7 @@ from trainwiz.tui.text import cells, cut, pad, size
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.lists import LinesWidget
-from trainwiz.tui.widgets.step_part import PartRow, StepPart
+from trainwiz.tui.widgets.step_form import PartRow, StepPart
 
 if TYPE_CHECKING:
     from trainwiz.core.config.keys import ConfigDifference
