@@ -120,7 +120,8 @@ class ImportReport(TextLines):
         if width and self._merged is not None:
             self.show(report_lines(self._merged, width))
         elif width:
-            self.show(refusal_lines(self._findings, width) or about_lines(width))
+            refusals = [line for finding in self._findings for line in finding_lines(finding, width)]
+            self.show(refusals or about_lines(width))
 
 
 def about_lines(width: int) -> list[Content]:
@@ -129,12 +130,6 @@ def about_lines(width: int) -> list[Content]:
     dot = Content.styled(f"{INDENT}{marks.dot} ", "$muted")
     middle = [line for kind in kinds for line in hanging(dot + kind, width, 4)]
     return [*hanging(first, width, 0), *middle, *hanging(last, width, 0)]
-
-
-def refusal_lines(findings: Sequence[Finding], width: int) -> list[Content]:
-    """A sentence for each text that cannot be imported."""
-    said = [f"{marks.bad} {plain_text(finding.message, LONGEST_MESSAGE)}" for finding in findings]
-    return [line for text in said for line in hanging(Content.styled(text, "$error"), width, 2)]
 
 
 def report_lines(merged: Imported, width: int) -> list[Content]:

@@ -15,6 +15,7 @@ from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.text import cells, count, cut, gib, pad, short_count, size
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import hanging, indented
+from trainwiz.tui.widgets.plan_panel import finding_lines
 
 if TYPE_CHECKING:
     from trainwiz.core.catalog.model_config import ModelSpec
@@ -53,7 +54,6 @@ def said(label: str, text: str, width: int) -> list[Content]:
 # How many rows there are, where that number comes from, and what is wrong with some of them.
 
 MOST_FINDINGS = 4
-LONGEST_FINDING = 600
 
 
 def data_facts(state: PlanState, width: int, is_small: bool = False) -> Iterator[Content]:
@@ -77,7 +77,11 @@ def data_facts(state: PlanState, width: int, is_small: bool = False) -> Iterator
         sentences = [tr("No rows could be read.")]
     for sentence in sentences:
         yield from indented(sentence, width, "$muted")
-    yield from _finding_lines(findings_of(state), width)
+    findings = findings_of(state)
+    for finding in findings[:MOST_FINDINGS]:
+        yield from finding_lines(finding, width)
+    if more := findings[MOST_FINDINGS:]:
+        yield from indented(trn("and {n} more finding", "and {n} more findings", len(more)), width)
 
 
 # The first chat as the model will read it.
@@ -133,17 +137,6 @@ def findings_of(state: PlanState) -> tuple[Finding, ...]:
         on_screen, (*reading.data_findings, *(reading.data.findings if reading.data is not None else ()), *wrong)
     )
     return tuple({one.message: one for one in about if one.message not in said}.values())
-
-
-def _finding_lines(findings: tuple[Finding, ...], width: int) -> Iterator[Content]:
-    for finding in findings[:MOST_FINDINGS]:
-        is_error = finding.severity == "error"
-        mark = marks.bad if is_error else marks.tight
-        text = f"{mark} {plain_text(finding.message, LONGEST_FINDING)}"
-        yield from indented(text, width, "$error" if is_error else "$warning")
-    more = len(findings) - MOST_FINDINGS
-    if more > 0:
-        yield from indented(trn("and {n} more finding", "and {n} more findings", more), width, "$muted")
 
 
 # What was detected of this machine, or what is planned for another one.
