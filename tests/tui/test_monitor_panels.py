@@ -20,6 +20,7 @@ from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.frame import KeyBar
 from trainwiz.tui.widgets.host_panel import HostPanel, PacePanel, batch_parts, memory_parts, step_parts
 from trainwiz.tui.widgets.metric_panel import MetricPanel
+from trainwiz.tui.widgets.monitor_panel import AdvicePanel
 
 from tests.core.telemetry.written_run import GIB, write_run
 from tests.each import each
@@ -93,6 +94,10 @@ async def test_panels_have_the_focus_fold_and_take_the_screen_alone(tmp_path: Pa
         await pilot.press("shift+tab", "f")
         await pilot.pause()
         assert (plot.region.height, pace.region.height) == (1, sum(heights) - 1)
+        await pilot.click(AdvicePanel)
+        await pilot.press("f")
+        await pilot.pause()
+        assert [panel for panel in screen.panels if panel.has_class("-fills")] == [pace, host]
         await pilot.click(HostPanel)
         await pilot.press("f")
         await pilot.pause()

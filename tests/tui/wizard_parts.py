@@ -285,8 +285,7 @@ async def settled(pilot: Pilot[Any]) -> None:
         # A pause of the pilot asks every widget: too much to wait with.
         screen = next((one for one in pilot.app.screen_stack if isinstance(one, PlanScreen)), None)
         if screen is None or not screen.state.updating:
-            # One pause for the new heights, one for the lines.
-            await pilot.pause()
+            # For the new heights.
             await pilot.pause()
             return
         await asyncio.sleep(0.02)
@@ -342,9 +341,7 @@ async def change(pilot: Any, label: str, text: str) -> None:
     """One field, by its name and what a person would type: pasted, since the screen is then drawn once for all letters."""
     for key, words in (("slash", label), ("space", text)):
         await pilot.press(key)
-        await pilot.pause()
         pilot.app.post_message(Paste(words))
-        await pilot.pause()
         await pilot.pause()
         await go(pilot, "enter")
         row = pilot.app.focused
