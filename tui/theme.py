@@ -213,7 +213,9 @@ class Marks:
 
 
 UNICODE_MARKS = Marks()
-ASCII_MARKS = Marks(*"+!x>*v>x-", "...", *"#=.|-", "->", *"|=-", fills="#=+.", levels="_.:-=+*#", ascii_only=True)
+ASCII_MARKS = Marks(
+    "+", "!", "x", ">", "*", "v", ">", "x", "-", "...", "#", "=", ".", "|", "-", "->", "|", "=", "-", "#=+.", "_.:-=+*#", True
+)  # fmt: skip
 marks = Marks()
 """Those of this process, which has one terminal."""
 

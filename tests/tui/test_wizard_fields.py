@@ -396,14 +396,6 @@ def test_the_panel_says_the_plan_its_targets_and_what_several_machines_send() ->
     assert "up to 512 source and 64 target tokens each" in text
     assert "including evaluation 2 min, generation 5 min" in text and "saving" not in text
     plan, text = plan_for(), panel(plan_for())
-    for words in (
-        "6 × 651 × 1 process = 3,906 sequences 1,999,872 tokens per step −0.01% from target",
-        "✓ fits needs 5.4 GiB, at most 5.9 GiB",
-        "peak: backward of layer 33",
-        "RAM 21.4 of 62.7 GiB ✓ fits Disk 18.9 of 181.0 GiB ✓ fits",
-        "! 7.3 to 18 years, implausible 500,000 steps × 7.7 to 19 min",
-    ):
-        assert words in text, words
     assert "source" not in text and "network" not in text
     sent = {"network_bytes": 40 * 2**30, "network_high_s": 57.0, "network_gbit_s": 10.0, "network_assumed": True}
     text = panel(replace(plan, time=replace(plan.time, **sent, total_low_s=None, total_high_s=None)))

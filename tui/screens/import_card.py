@@ -125,7 +125,6 @@ class ImportReport(TextLines):
 
 
 def about_lines(width: int) -> list[Content]:
-    """What can be read, while nothing was."""
     first, *kinds, last = (Content.styled(tr(line), "$muted") for line in ABOUT)
     dot = Content.styled(f"{INDENT}{marks.dot} ", "$muted")
     middle = [line for kind in kinds for line in hanging(dot + kind, width, 4)]
@@ -163,7 +162,6 @@ def _rows(given: int, rows: Sequence[list[str]], width: int) -> Iterator[Content
 
 
 def _reasons(rows: Sequence[list[str]], width: int) -> Iterator[Content]:
-    """The settings under their reasons."""
     for why, settings in rows:
         yield from hanging(Content(f"{INDENT}{why}"), width, 2)
         yield from hanging(Content.styled(f"{INDENT}{INDENT}{settings}", "$muted"), width, 4)
@@ -290,7 +288,6 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         self.query_one(ImportReport).show_import(self._merged, self._findings)
 
     def _warn(self) -> None:
-        """What using the profile costs."""
         cost = trn(
             "Using it discards {n} value chosen in the wizard.",
             "Using it discards {n} values chosen in the wizard.",

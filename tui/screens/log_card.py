@@ -41,8 +41,6 @@ LEVELS: tuple[tuple[LogLevel | None, str], ...] = (
 
 
 class LogCard(ModalScreen[None]):
-    """All of a file."""
-
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("log")]
     AUTO_FOCUS = "LogView"
 

@@ -139,7 +139,6 @@ class PlanScreen(Screen[None]):
         return focused.spec if isinstance(focused, FieldRow) else None
 
     def _keys(self) -> tuple[KeyBinding, ...]:
-        """The keys that do something now."""
         if isinstance(self.focused, FieldInput):
             return keys_of("edit")
         return views.shown_keys(self.state, self._spec, on_button=isinstance(self.focused, ActionButton | RemedyButton))
@@ -226,7 +225,6 @@ class PlanScreen(Screen[None]):
                 self._open(row)
 
     def _act(self, field_id: str) -> None:
-        """What the button beside a field does."""
         dialog = FIELD_ACTIONS[field_id][1](self.state)
         self.app.push_screen(dialog, partial(self._chosen, FIELD_BY_ID[field_id]))
 

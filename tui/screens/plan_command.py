@@ -144,7 +144,6 @@ def help_parts(
 
 
 def _chosen(value: object, origin: Origin) -> str:
-    """A value, and who chose it why."""
     words = mark("{value} ({origin}: {reason})") if origin.reason else mark("{value} ({origin})")
     by = tr(ORIGINS.get(origin.origin, origin.origin))
     return tr(words, value=value, origin=by, reason=tr(origin.reason))

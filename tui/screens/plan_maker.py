@@ -70,11 +70,9 @@ class Newest:
             self._waiting = self._newest = None
 
     def is_stale(self, request: PlanRequest) -> bool:
-        """Whether work on a request may stop."""
         return self._closed or request is not self._newest
 
     def close(self) -> None:
-        """Nothing is wanted, now and later."""
         with self._lock:
             self._closed, self._waiting = True, None
 

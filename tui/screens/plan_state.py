@@ -187,7 +187,6 @@ def with_goal(request: PlanRequest, goal: str) -> PlanRequest:
 
 
 def goal_of(state: PlanState) -> str:
-    """The goal that the request stands for."""
     request = state.request
     if request.profile is not None:
         return "demo" if request.profile == DEFAULT_PROFILE else "profile"

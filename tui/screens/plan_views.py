@@ -96,7 +96,6 @@ def field_view(state: PlanState, spec: Setting, *, typing: bool = False) -> Fiel
 
 
 def offers(state: PlanState, spec: Setting) -> tuple[Offer, ...]:
-    """What a field can be chosen from."""
     reading = state.reading
     if spec.keys == (PROFILE,):
         return reading.profiles

@@ -73,11 +73,9 @@ class ListWindow(Window[str]):
         """The line with the mark of the cursor; -1: none."""
 
     def entry(self) -> Input:
-        """What is typed into."""
         return entry_field(tr("type to search"), 4096)
 
     def parts(self) -> list[Widget]:
-        """Title, entry, list, hint."""
         options: OptionList = OptionList(markup=False)
         options.can_focus = False
         title = Static(Content.styled(self._title, "bold"), classes="title", markup=False)
@@ -102,7 +100,6 @@ class ListWindow(Window[str]):
 
     @property
     def place(self) -> int | None:
-        """The line of the cursor."""
         return self.options.highlighted
 
     def line(self, place: int, mark: str, width: int) -> Content:

@@ -194,7 +194,6 @@ NON_COMMERCIAL = ("-nc", "research", "noncommercial")
 
 
 def model_facts(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
-    """Of the model that is planned."""
     reading = state.reading
     if state.plan is not None:
         yield from model_lines(state.plan.model, reading.model, reading.model_facts, width)
@@ -252,7 +251,6 @@ def size_words(parameters: float | None, facts: ModelFacts | None) -> str:
 
 
 def weights_words(model: ModelSpec, facts: ModelFacts | None) -> str:
-    """Whether they are here, and where."""
     if facts is not None and facts.weights_folder is not None:
         return tr("on this machine: {folder}", folder=plain_text(facts.weights_folder))
     if model.hub_id is None:

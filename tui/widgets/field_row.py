@@ -71,7 +71,6 @@ def row_lines(view: FieldView, width: int, *, focused: bool, roomy: bool, editin
 
 
 def label_cells(width: int) -> int:
-    """Width of the label column."""
     return 20 if width >= 48 else 16
 
 

@@ -142,7 +142,6 @@ class Bars:
 
     @property
     def top(self) -> int:
-        """Tokens at the right edge."""
         return round(self.span * len(self.counts))
 
 

@@ -130,8 +130,6 @@ class FileList(CursorList):
 
 
 class FileText(VerticalScroll, can_focus=False):
-    """One file."""
-
     DEFAULT_CSS = """
     FileText { height: 12; margin: 1 0 0 2; border-left: solid $line; padding: 0 1; scrollbar-size: 1 1; }
     FileText Static { width: auto; height: auto; color: $muted; }
@@ -370,7 +368,6 @@ class Review(StepPart):
 
     @on(CursorList.Moved)
     def _show_file(self) -> None:
-        """The file under the cursor, as text."""
         current = self.query_one(FileList).current
         if current != self._file:
             self._file = current
