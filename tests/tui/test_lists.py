@@ -134,17 +134,6 @@ def test_folders_first_then_the_files_that_can_be_read(world: Path):
     assert sizes["b.jsonl"] == 2048 and "round" in sizes and sizes["lost.csv"] is None
 
 
-def test_a_folder_that_cannot_be_read_is_a_sentence(world: Path, monkeypatch: pytest.MonkeyPatch):
-    assert read_folder(world / "gone", KINDS).problem == f"Can't read {world / 'gone'}: No such file or directory."
-    assert "Not a directory" in read_folder(world / "b.jsonl", KINDS).problem
-
-    def refused(path):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(os, "scandir", refused)
-    assert read_folder(world, KINDS).problem == f"Can't read {world}: Permission denied."
-
-
 def test_names_that_no_config_could_hold_are_refused():
     assert unusable_name("rows.csv") == unusable_name("数据 1.csv") == ""
     assert "UTF-8" in unusable_name(os.fsdecode(b"\xff.csv"))

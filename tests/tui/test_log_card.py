@@ -109,8 +109,8 @@ async def test_it_follows_searches_filters_wraps_and_copies(tmp_path: Path) -> N
 
         # Far more at once than is laid out.
         await pilot.press("end")
-        add(path, "".join(f"more {number:<70}|\n" for number in range(15_000)))
-        await until(pilot, lambda: seen(view)[-1].startswith("more 14999"))
+        add(path, "".join(f"more {number:<60}|\n" for number in range(18_000)))
+        await until(pilot, lambda: seen(view)[-1].startswith("more 17999"))
         assert len(view.shown_lines) <= MOST_LINES and card._window.at_end
         # A reader of older lines is left alone.
         await pilot.press("pageup", "pageup")

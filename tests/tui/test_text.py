@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from trainwiz.core.text import plain_text
 from trainwiz.tui import output
 from trainwiz.tui import text as figures
-from trainwiz.tui.text import cells, command_apart, cut, divide_line, pad, wrap
+from trainwiz.tui.text import command_apart, divide_line, wrap
 
 from tests.each import each
 
@@ -42,22 +42,6 @@ LETTERS = "ab z中文，。é한글🙂…e\u0301"
 def some_texts() -> list[str]:
     chance = random.Random(7)
     return ["".join(chance.choices(LETTERS, k=chance.randrange(30))) for _ in range(2_000)]
-
-
-def test_pad_fills_up_to_a_width_and_never_cuts() -> None:
-    for text in some_texts():
-        for right in (False, True):
-            padded = pad(text, 20, right=right)
-            assert cells(padded) == max(20, cells(text))
-            assert padded.endswith(text) if right else padded.startswith(text)
-
-
-@each("width", [1, 2, 3, 7, 24])
-def test_cut_is_as_wide_as_may_be(width: int) -> None:
-    for text in some_texts():
-        short = cut(text, width)
-        assert cell_len(short) <= width
-        assert (short == text) == (cells(text) <= width) or text.endswith("…")
 
 
 @each("limit", [1, 2, 3, 7, 24])

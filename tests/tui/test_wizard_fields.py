@@ -261,12 +261,6 @@ def test_fields_follow_the_task_the_engine_and_the_adapters(values, shown, hidde
     assert not applying & {"gpu", "num_gpus", "ram", "gpu_memory", "tflops", "capability"}, "of other machines"
 
 
-def test_a_field_without_a_condition_waits_for_no_plan_and_slash_lists_what_applies() -> None:
-    assert {spec.id for spec in FIELDS if applies(spec, None)} == {spec.id for spec in FIELDS if spec.when is None}
-    labels = {offer.label for offer in findable_fields(state_of())}
-    assert "Seed" in labels and not any("LoRA" in label for label in labels)
-
-
 @each(
     ("name", "text", "values"),
     [

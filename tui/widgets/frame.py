@@ -21,7 +21,7 @@ from trainwiz.core.language import tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, owner_of
 from trainwiz.tui.plan_words import run_words
-from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, STEPS, TRAINING
+from trainwiz.tui.screens.plan_fields import DATA, FIELDS, HARDWARE, MODEL, STEPS, TRAINING
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.text import cells, cut, pad
 from trainwiz.tui.theme import marks
@@ -243,8 +243,6 @@ def wrong_steps(state: PlanState) -> frozenset[int]:
     if state.plan is None and not state.invalid and not state.reading.findings:
         # Nothing was planned yet, and the first frame need not wait for the tables of all fields.
         return frozenset()
-    from trainwiz.tui.screens.plan_fields import FIELDS
-
     return frozenset(spec.step for spec in FIELDS if field_problem(state, spec))
 
 
