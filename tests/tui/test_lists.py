@@ -132,6 +132,7 @@ def test_folders_first_then_the_files_that_can_be_read(world: Path):
     (world / "lost.csv").symlink_to("nowhere")
     sizes = {entry.name: entry.bytes for entry in read_folder(world, KINDS).entries}
     assert sizes["b.jsonl"] == 2048 and "round" in sizes and sizes["lost.csv"] is None
+    assert "Not a directory" in read_folder(world / "b.jsonl", KINDS).problem
 
 
 def test_names_that_no_config_could_hold_are_refused():

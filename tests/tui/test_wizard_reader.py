@@ -23,6 +23,7 @@ from trainwiz.tui.screens.plan_command import Started, command_line, start_plan
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, STEPS
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import PlanState, field_problem, with_values
+from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.plan_panel import panel_lines
 from trainwiz.tui.widgets.plan_strip import strip_lines
 
@@ -239,15 +240,15 @@ async def test_keys_alone_give_the_files_of_the_command(profile, tmp_path, monke
     assert not at_review
     async with real(request, (80, 24), reader=QuickReader(here)) as (app, pilot):
         await change(pilot, "Profile", profile)
-        for step in range(1, len(STEPS)):
+        # Through all steps where something is changed on them; / goes to the last one by itself.
+        for step in range(1, len(STEPS) if changes else 1):
             await go(pilot, "enter")
             assert app.screen.state.step == step
         for field, typed in (*((field, typed) for field, typed, _ in changes), ("Folder", FOLDER)):
             await change(pilot, field, typed)
-        # From any field of the last step: back, and on to its first button.
-        await go(pilot, "escape", "enter")
-        while app.focused.action != "write":
-            await pilot.press("right")
+        while not (on_button := isinstance(app.focused, ActionButton)) or app.focused.action != "write":
+            assert app.focused.id != "files", "beyond the buttons"
+            await pilot.press("right" if on_button else "down")
         await go(pilot, "enter")
         await app.workers.wait_for_complete()
         await pilot.pause()
