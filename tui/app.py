@@ -29,7 +29,7 @@ from textual.widgets import Input
 from trainwiz.core.errors import EXIT_STOPPED
 from trainwiz.core.language import tr, use_language
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of, owner_of
-from trainwiz.tui.theme import THEMES, AsciiFilter, Marks, default_theme_name, marks, wants_ascii
+from trainwiz.tui.theme import THEMES, AsciiFilter, default_theme_name, use_ascii, wants_ascii
 
 # Keys that come faster than they are worked off: each one goes where it would have gone had it been typed slowly.
 
@@ -207,6 +207,7 @@ class TrainwizApp(App[int]):
             self.console.size = shutil.get_terminal_size()
         self._first_screen = first_screen
         self.ascii_only = wants_ascii() if ascii_only is None else ascii_only
+        use_ascii(self.ascii_only)
         if self.ascii_only:
             # Chinese would be nothing but question marks.
             use_language("en")
@@ -218,10 +219,6 @@ class TrainwizApp(App[int]):
         self.theme = default_theme_name()
         for name in set(self.available_themes) - {theme.name for theme in THEMES}:
             self.unregister_theme(name)
-
-    @property
-    def marks(self) -> Marks:
-        return marks(self.ascii_only)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's own, and in ASCII mode one that replaces every other character."""

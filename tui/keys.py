@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from functools import cache, partial
+from typing import Literal, cast
 
 from textual.binding import Binding
 from textual.dom import DOMNode
@@ -31,7 +32,6 @@ class KeyBinding:
     """One or two words for the key bar, in English; `words` is what is shown."""
     tooltip: str
     """One sentence for the help, in English; `sentence` is what is shown."""
-    screen: ScreenName
     label: str = ""
     """How the key bar writes the key; empty writes `key`."""
     rank: int = 1
@@ -40,6 +40,11 @@ class KeyBinding:
     needs: Need = ""
     fills: tuple[tuple[str, str], ...] = ()
     """What stands for the {names} of the description and the tooltip; translated as they are."""
+
+    @property
+    def screen(self) -> ScreenName:
+        """Its id begins with it."""
+        return cast("ScreenName", self.id.partition(".")[0])
 
     @property
     def shown_key(self) -> str:
@@ -59,14 +64,9 @@ class KeyBinding:
         return tr(text, **{name: tr(value) for name, value in self.fills})
 
 
-def key(id: str, keys: str, action: str, description: str, tooltip: str, **more: Any) -> KeyBinding:
-    """A key of the screen that its id begins with."""
-    return KeyBinding(id, keys, action, description, tooltip, cast("ScreenName", id.partition(".")[0]), **more)
-
-
-def hidden(id: str, keys: str, action: str, description: str, tooltip: str, **more: Any) -> KeyBinding:
-    """A key that only the help and the palette tell of."""
-    return key(id, keys, action, description, tooltip, rank=9, **more)
+key = KeyBinding
+hidden = partial(KeyBinding, rank=9)
+"""A key that only the help and the palette tell of."""
 
 
 # Keys of the whole application, of its windows and of its lists.
@@ -397,6 +397,7 @@ STOLEN_KEYS: frozenset[str] = frozenset(f"ctrl+{letter}" for letter in "sbaojhm"
 KEYS: tuple[KeyBinding, ...] = (*APP_KEYS, *BROWSE_KEYS, *PLAN_KEYS, *IMPORT_KEYS, *MONITOR_KEYS, *PANEL_KEYS)
 
 
+@cache
 def keys_of(*screens: ScreenName) -> tuple[KeyBinding, ...]:
     """The rows of the table for these screens, in the order of the table within each screen."""
     return tuple(row for screen in screens for row in KEYS if row.screen == screen)

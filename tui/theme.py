@@ -6,6 +6,7 @@ import locale
 import os
 import unicodedata
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -183,7 +184,8 @@ def _locale_name(environment: Mapping[str, str]) -> str:
     return environment.get("LC_ALL") or (kind if kind != "C.UTF-8" else "") or environment.get("LANG") or ""
 
 
-class Marks(NamedTuple):
+@dataclass
+class Marks:
     """The marks that stand beside words, in Unicode or in ASCII."""
 
     ok: str = "✓"
@@ -201,11 +203,23 @@ class Marks(NamedTuple):
     empty: str = "░"
     bar: str = "▏"
     minus: str = "−"
+    arrow: str = "→"
+    stroke: str = "│"
+    heavy: str = "━"
+    light: str = "─"
+    fills: str = "█▓▒░"
+    levels: str = "▁▂▃▄▅▆▇█"
+    ascii_only: bool = False
 
 
 UNICODE_MARKS = Marks()
-ASCII_MARKS = Marks("+", "!", "x", ">", "*", "v", ">", "x", "-", "...", "#", "=", ".", "|", "-")
+ASCII_MARKS = Marks(
+    "+", "!", "x", ">", "*", "v", ">", "x", "-", "...", "#", "=", ".", "|", "-", "->", "|", "=", "-", "#=+.", "_.:-=+*#", True
+)  # fmt: skip
+marks = Marks()
+"""Those of this process, which has one terminal."""
 
 
-def marks(ascii_only: bool) -> Marks:
-    return ASCII_MARKS if ascii_only else UNICODE_MARKS
+def use_ascii(wanted: bool) -> None:
+    """Draw with ASCII alone from now on, or with all that there is."""
+    vars(marks).update(vars(ASCII_MARKS if wanted else UNICODE_MARKS))

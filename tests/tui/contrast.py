@@ -5,7 +5,7 @@ Lines of charts and frames are no text, and what lies in the shade of a window i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.color import Color as RichColor
@@ -14,7 +14,7 @@ from textual.color import Color
 from textual.pilot import Pilot
 from textual.strip import Strip
 from trainwiz.tui.app import TrainwizApp
-from trainwiz.tui.theme import PALETTES
+from trainwiz.tui.theme import PALETTES, Palette
 
 LEAST = 4.5
 HALF = 0.5
@@ -38,12 +38,12 @@ def is_text(character: str) -> bool:
     return character.isalnum() or character in "✓✗!▸●?"
 
 
-async def faint_texts(pilot: Pilot[Any]) -> list[str]:
-    """What stands on the screen with too little contrast, in any theme."""
+async def faint_texts(pilot: Pilot[Any], palettes: Sequence[Palette] = PALETTES) -> list[str]:
+    """What stands on the screen with too little contrast, in any of these themes."""
     app = pilot.app
     assert isinstance(app, TrainwizApp)
     faint = []
-    for palette in PALETTES:
+    for palette in palettes:
         app.theme = palette.name
         await pilot.pause()
         await pilot.pause()

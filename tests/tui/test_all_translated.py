@@ -23,6 +23,7 @@ from trainwiz.tui.cli import main
 from trainwiz.tui.command import app
 from trainwiz.tui.options import OPTIONS
 from trainwiz.tui.screens.plan_fields import STEPS, TRAINING
+from trainwiz.tui.theme import PALETTES
 from typer.main import get_command
 
 from tests.conftest import REPOSITORY
@@ -30,8 +31,7 @@ from tests.each import each
 from tests.tui.contrast import faint_texts
 from tests.tui.pseudo import Pseudo, english_left, screen_lines, words_in
 from tests.tui.test_monitor_snapshots import _frozen_world, app_for, drawn  # noqa: F401 -- the fixture holds for this file too
-from tests.tui.wizard_keys import go
-from tests.tui.wizard_parts import FrozenReader, frozen
+from tests.tui.wizard_parts import FrozenReader, frozen, go, running
 
 NAMES = (
     "trainwiz nvidia smi cuda torch flash attn deepspeed tensorboard wandb python json yaml nccl gloo sdpa eager zero "
@@ -66,18 +66,18 @@ def _nobodys_language(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
 WINDOWS = (("f1",), ("slash", *"nothing at all"), ("colon",))
 
 
-async def problems(pilot: Pilot[Any], known: set[str]) -> list[str]:
-    """What is wrong with the screen as it stands."""
-    return english_left(screen_lines(pilot.app), known) + await faint_texts(pilot)
+async def problems(pilot: Pilot[Any], known: set[str], number: int = 0) -> list[str]:
+    """What is wrong with the screen as it stands, in one theme after the other: each restyles all of it."""
+    return english_left(screen_lines(pilot.app), known) + await faint_texts(pilot, [PALETTES[number % len(PALETTES)]])
 
 
-async def problems_after(pilot: Pilot[Any], cases: Keys, known: set[str]) -> list[str]:
+async def problems_after(pilot: Pilot[Any], cases: Keys, known: set[str], first: int = 0) -> list[str]:
     """... and after each of these keys; the window of the ones before is closed."""
     screen, found = pilot.app.screen, list[str]()
-    for keys in cases:
+    for number, keys in enumerate(cases, first):
         await pilot.press(*keys)
         await pilot.pause(0.3)
-        found += [f"{keys}: {problem}" for problem in await problems(pilot, known)]
+        found += [f"{keys}: {problem}" for problem in await problems(pilot, known, number)]
         for _ in range(4):
             if pilot.app.screen is not screen:
                 await pilot.press("escape")
@@ -94,7 +94,7 @@ async def test_steps_of_the_wizard() -> None:
         for step in range(len(STEPS)):
             await go(pilot, *(["enter"] if step else []))
             assert pilot.app.screen.state.step == step
-            found = await problems_after(pilot, ((), *(WINDOWS if step == 0 else WINDOWS[:1])), known)
+            found = await problems_after(pilot, ((), *(WINDOWS if step == 0 else WINDOWS[:1])), known, step)
             if step == TRAINING:
                 await pilot.press("space", *"x%", "enter")
                 found += await problems(pilot, known)
@@ -131,7 +131,7 @@ async def test_states_of_the_monitor(state: str, tmp_path: Path) -> None:
     monitor = app_for(state, "dark")
     data = [path for path in tmp_path.rglob("*") if path.is_file()]
     known = always_known() | words_in([*data, *(path.read_text(errors="replace") for path in data)])
-    async with monitor.run_test(size=SIZE) as pilot:
+    async with running(monitor, SIZE) as pilot:
         await drawn(pilot)
         assert "\n".join(await problems_after(pilot, MONITOR[state], known)) == ""
 

@@ -15,8 +15,7 @@ from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.file_picker import FilePicker
 
-from tests.tui.wizard_keys import go, shown, to_field, type_into, until
-from tests.tui.wizard_parts import frozen
+from tests.tui.wizard_parts import frozen, go, shown, to_field, type_into, until
 
 ACCELERATE = """compute_environment: LOCAL_MACHINE
 distributed_type: MULTI_GPU
@@ -84,6 +83,10 @@ async def test_a_paste_shows_what_became_of_each_setting_and_fills_the_wizard():
             assert app.screen is card and said in shown(app)
             assert card.box.text == ACCELERATE, "nothing is lost"
         entry.value = "mine"
+        card.box.text = f"{ACCELERATE}\n"
+        await was_read(pilot)
+        assert entry.value == "mine", "the user's own name stays"
+        entry.focus()
         await go(pilot, "enter")
         assert app.screen is plan_screen(app)
         assert plan_screen(app).state.request.profile == "mine"

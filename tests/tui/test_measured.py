@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import Attempt, RunState
 from trainwiz.core.telemetry.run_source import RunSource
@@ -17,9 +18,9 @@ from trainwiz.tui.headless.ending import ending_of, ending_rows
 from trainwiz.tui.output import labelled
 from trainwiz.tui.run_words import engine_problems, evaluation_parts
 from trainwiz.tui.screens.plan_card import plan_content
-from trainwiz.tui.theme import UNICODE_MARKS
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_lines, write_run
+from tests.tui.wizard_parts import make_frozen_plan
 
 EVALUATION = {"eval_loss": 2.611, "eval_perplexity": 13.61, "eval_accuracy": 0.452, "eval_bleu": 24.07}
 WORDS = ["loss 2.61", "perplexity 13.6", "accuracy 45.2%", "BLEU 24.1"]
@@ -73,19 +74,26 @@ def test_an_engine_that_was_not_planned_is_always_said() -> None:
 
 
 def test_the_plan_card_names_the_engine_and_what_recovery_changed() -> None:
-    model = {"name": "m", "parameters": 7_600_000_000, "trainable_parameters": 40_400_000}
-    batch = {"micro_batch": 6, "accumulation": 8, "world_size": 1, "effective_samples": 48}
-    changes = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}
+    document = make_frozen_plan(PlanRequest(profile="2080super", overrides={"engine.device": "cuda"})).to_json()
+    changes = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 1302}
     attempt = Attempt(2, 0.0, resume="checkpoint-5", because="cuda_oom", changes=changes)
 
     def said(engine: dict[str, Any], attempt: Attempt | None = None) -> str:
-        plan = {"task": "causal-lm", "model": model, "batch": batch}
-        return plan_content(plan, UNICODE_MARKS, engine, *([attempt] if attempt else [])).plain
+        return " ".join(plan_content(document, engine, attempt).plain.split())
 
     text = said({"planned": "ddp", "actual": "ddp"}, attempt)
-    assert "7,600,000,000 parameters, 40.4M trainable, 0.53%" in text and "Engine    ddp, as planned" in text
-    assert "6 × 8 × 1 = 48 sequences" in text
-    assert "attempt 2, because GPU memory ran out; from step 5: 3 × 16 instead of 6 × 8" in text
+    assert "651,000,000 parameters" in text and "Engine ddp, as planned" in text
+    for words in (
+        "6 × 651 × 1 process = 3,906 sequences 1,999,872 tokens per step −0.01% from target",
+        "✓ fits needs 5.4 GiB, at most 5.9 GiB",
+        "RAM 21.4 of 62.7 GiB ✓ fits Disk 18.9 of 181.0 GiB ✓ fits",
+        "! 7.3 to 18 years, implausible 500,000 steps × 7.7 to 19 min",
+    ):
+        assert words in text, words
+    assert "attempt 2, because GPU memory ran out; from step 5: 3 × 1,302 instead of 6 × 651" in text
     assert "instead of" not in said({}, Attempt(2, 0.0))
     assert "! The engine is single." in said(OTHER_ENGINE)
     assert "ddp planned, actual engine not read yet" in said({"planned": "ddp"})
+    # Of another version what it found is told.
+    document["memory"] = {"device_used_bytes": "5 GiB"}
+    assert "The plan takes years." in said({}) and "sequences" not in said({})

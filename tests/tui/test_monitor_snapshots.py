@@ -17,12 +17,13 @@ from trainwiz.core.telemetry.target import Source, Target
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.text import cells
+from trainwiz.tui.theme import use_ascii
 from trainwiz.tui.widgets.log_view import LogView
 
 from tests.core.telemetry.written_run import NOW_S
 from tests.tui.monitor_states import RecordedProcess, target_of
-from tests.tui.test_monitor import until
-from tests.tui.wizard_keys import shown as screen_text
+from tests.tui.wizard_parts import shown as screen_text
+from tests.tui.wizard_parts import until
 
 BASELINE_TEXTUAL = "8.2.8"
 needs_baseline = pytest.mark.skipif(
@@ -107,6 +108,7 @@ def _chinese(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     use_language("zh")
     yield
     use_language("en")
+    use_ascii(False)
 
 
 @needs_baseline

@@ -15,17 +15,18 @@ from textual.content import Content
 from trainwiz.core.language import use_language
 from trainwiz.core.launch.actions import StopCost
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.telemetry.answers import Answer, PromptAnswers
 from trainwiz.core.telemetry.snapshot import GpuProcess, Planned, ProcessReading, Snapshot
 from trainwiz.core.telemetry.target import Target, open_source
 from trainwiz.tui.keys import KEYS, keys_of
 from trainwiz.tui.run_words import now_words, with_checkpoint_words
 from trainwiz.tui.screens.monitor_cards import gpu_page
 from trainwiz.tui.text import cells
-from trainwiz.tui.theme import UNICODE_MARKS, ascii_text, marks
+from trainwiz.tui.theme import ascii_text, use_ascii
 from trainwiz.tui.widgets.device_panel import DevicePanel, _cards_line, _gpus
 from trainwiz.tui.widgets.frame import GAP, fitting_keys
 from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary, PacePanel
-from trainwiz.tui.widgets.monitor_panel import AdvicePanel, MonitorPanel
+from trainwiz.tui.widgets.monitor_panel import AdvicePanel, MonitorPanel, prompt_lines, shares
 from trainwiz.tui.widgets.plot import StepRange, parse_range
 from trainwiz.tui.widgets.run_header import RunHeader, origin_words
 
@@ -150,7 +151,7 @@ def test_cards_of_a_process_and_what_fails_in_them(tmp_path: Path) -> None:
     for words in ("20.0 of 24.0 GiB", "this job 5.0   others 13.0   driver 2.0", "300 of 350 W", "70 °C"):
         assert words in text
     assert "1,400 of 1,980 MHz   fan 30%" in text and "MIG" not in title_of(DevicePanel, one)
-    page = [line.plain for line in gpu_page(one, full, 100, UNICODE_MARKS)]
+    page = [line.plain for line in gpu_page(one, full, 100)]
     assert any("4711" in line and "this job" in line and "5.0 GiB" in line for line in page)
     assert any(" 1 " in line and "other" in line and "13.0 GiB" in line for line in page)
     assert "process" in header_of(one).splitlines()[2] and "4711" in text_of(HostPanel, one, 100, 30)
@@ -161,7 +162,7 @@ def test_cards_of_a_process_and_what_fails_in_them(tmp_path: Path) -> None:
     two = replace(snapshot, gpus=(slowed,))
     assert "clock    1,400 MHz   throttled: power limit   fan 30%" in text_of(DevicePanel, two)
     assert title_of(DevicePanel, two).endswith(" · MIG 1g.10gb")
-    text = "\n".join(line.plain for line in gpu_page(two, slowed, 100, UNICODE_MARKS))
+    text = "\n".join(line.plain for line in gpu_page(two, slowed, 100))
     assert re.search(r"Clock throttled since [-\d :]+: power limit\.", text) and "[bold]game" in text
     lost = replace(CARD, index=1, problem="the GPU is lost", memory_used_bytes=None, memory_total_bytes=None)
     three = replace(snapshot, gpus=(CARD, lost, replace(CARD, index=2)))
@@ -200,14 +201,14 @@ def test_no_line_is_wider_than_its_room_and_in_ascii_all_is_ascii(language: str)
     try:
         for state, snapshot in snapshots().items():
             for is_ascii in (False, True):
-                look = marks(is_ascii)
+                use_ascii(is_ascii)
                 drawn: list[tuple[int, list[Content]]] = []
                 for width in (20, 38, 100):
                     for height in (2, 5, 12):
                         for kind in PANELS:
-                            lines = kind("", marks=look).lines(snapshot, width, height)
+                            lines = kind("").lines(snapshot, width, height)
                             drawn.append((width, [line.truncate(width) for line in lines[:height]]))
-                    header = RunHeader(snapshot.name, marks=look)
+                    header = RunHeader(snapshot.name)
                     header.snapshot = snapshot
                     drawn.append((width, header.lines_at(width)))
                 for width, lines in drawn:
@@ -215,9 +216,10 @@ def test_no_line_is_wider_than_its_room_and_in_ascii_all_is_ascii(language: str)
                         assert line.cell_length <= width, (state, width, line.plain)
                         if is_ascii:
                             assert len(ascii_text(line.plain)) == line.cell_length
-            assert origin_words(snapshot, UNICODE_MARKS).isprintable()
+            assert origin_words(snapshot).isprintable()
     finally:
         use_language("en")
+        use_ascii(False)
 
 
 @pytest.fixture
@@ -244,3 +246,39 @@ def test_chinese_keys_ranges_and_sentences() -> None:
     cost = StopCost(60.0, 300.0, 600.0, "checkpoint-100", 12, 600.0)
     assert "。 " not in with_checkpoint_words(cost)
     assert "12 步" in now_words(cost) and "checkpoint-100" in now_words(cost)
+
+
+LONG = "Let it cool down and empty it, and do not use it again. " * 3
+PROMPT = PromptAnswers(
+    "What now?\x1b]0;title\x07",
+    "Unplug it.",
+    (Answer(0, "kettle kettle", False), Answer(40, "?", True), Answer(80, LONG, True)),
+)
+
+
+def shown(back: int, width: int, height: int) -> list[str]:
+    return [line.plain for line in prompt_lines(PROMPT, back, width, height)]
+
+
+def test_the_newest_answer_stands_over_the_first_one_and_takes_what_room_is_left() -> None:
+    lines = shown(0, 60, 8)
+    assert [line[:12].strip() for line in lines if line[:12].strip()] == ["prompt", "step 80", "before", "data"]
+    assert lines[-2].endswith("kettle kettle …") and len(lines) == 7
+    cramped = shown(0, 60, 4)
+    assert len(cramped) == 4 and cramped[1].endswith("…") and "\x1b" not in "".join(cramped)
+    assert all(len(line) <= 60 for line in (*lines, *cramped))
+
+
+def test_older_answers_can_be_gone_back_to() -> None:
+    assert shown(1, 60, 9)[1].split() == ["step", "40", "?"]
+    first = shown(2, 60, 9)
+    assert [line[:12].strip() for line in first] == ["prompt", "before", "data"] and shown(9, 60, 9) == first
+
+
+def test_each_text_has_a_line_and_the_chosen_answer_the_rest() -> None:
+    assert (
+        shares([1, 9, 9, 1], 4) == [1, 1, 1, 1]
+        and shares([1, 3, 9, 1], 7) == [1, 3, 2, 1]
+        and shares([9, 9, 9], 6) == [1, 4, 1]
+    )
+    assert shares([2, 3], 1) == [1, 0] and shares([1, 1], 9) == [1, 1]

@@ -17,9 +17,8 @@ from trainwiz.core.hardware.read import probe_machine
 from trainwiz.core.profile import user_folder
 from trainwiz.tui.screens.plan_fields import DATA, REVIEW, TRAINING
 from trainwiz.tui.screens.plan_reader import PlanReader
-from trainwiz.tui.theme import ASCII_MARKS, UNICODE_MARKS
-from trainwiz.tui.widgets.chooser import SaveDialog
 from trainwiz.tui.widgets.field_row import ActionButton
+from trainwiz.tui.widgets.frame import EntryDialog
 from trainwiz.tui.widgets.review import (
     DifferenceList,
     Review,
@@ -28,12 +27,9 @@ from trainwiz.tui.widgets.review import (
     field_id_of,
     file_content,
 )
-from trainwiz.tui.widgets.step_form import StepForm
-from trainwiz.tui.widgets.step_part import StepPart
+from trainwiz.tui.widgets.step_form import StepForm, StepPart
 
-from tests.each import each
-from tests.tui.wizard_keys import go, shown, until
-from tests.tui.wizard_parts import FrozenReader, frozen, plain, settled
+from tests.tui.wizard_parts import FrozenReader, frozen, go, plain, settled, shown, until
 
 CHANGED = PlanRequest(profile="2080super", overrides={"batch.micro_batch_size": 3})
 
@@ -49,7 +45,7 @@ def test_differences_are_those_of_the_resolved_run():
     follows = {one.key: one for one in found if one.chosen_by.origin != "you"}
     steps = follows["batch.gradient_accumulation_steps"]
     assert (steps.theirs, steps.yours) == (2, 4)
-    lines = plain(difference_lines(found, 100, UNICODE_MARKS, 0))
+    lines = plain(difference_lines(found, 100, 0))
     assert re.search("32 → 16 +● you", lines) and re.search("2 → 4 +derived", lines)
 
 
@@ -119,7 +115,7 @@ async def test_saving_asks_until_the_name_can_be_taken_and_what_is_half_made_is_
         app.screen.query_one("#button-save").focus()
         await go(pilot, "enter")
         dialog = app.screen
-        assert isinstance(dialog, SaveDialog)
+        assert isinstance(dialog, EntryDialog)
         for name, words in {"": "Type a name.", "taken": "You already have a profile"}.items():
             dialog.query_one(Input).value = name
             await pilot.press("enter")
@@ -127,36 +123,29 @@ async def test_saving_asks_until_the_name_can_be_taken_and_what_is_half_made_is_
             assert app.screen is dialog and words in " ".join(shown(app).split()), name
         dialog.query_one(Input).value = "mine"
         await go(pilot, "enter")
-        assert not isinstance(app.screen, SaveDialog)
+        assert not isinstance(app.screen, EntryDialog)
+        assert [one.message for one in app._notifications] == ["Saved mine: trainwiz --profile mine"]
         assert "max_steps: 7" in mine.read_text() and "trace" not in mine.read_text()
         assert taken.read_text() == "name: taken\nextends: cpu-demo\n"
         # On a busy machine a reading arrives between the mount of a part and that of its buttons.
         form = app.screen.query_one(f"#step-{REVIEW}", StepForm)
         await form.query_one(Review).remove()
-        making = form.mount(Review(app.marks))
+        making = form.mount(Review())
         form.show(app.screen.state)
         await making
         form.show(app.screen.state)
         assert form.query_one("#button-start", ActionButton).is_mounted
         # Somebody who types faster than the first step is completed finds the second one half made: its parts come once.
-        form = StepForm(DATA, app.marks, more=False)
+        form = StepForm(DATA, more=False)
         await app.screen.query_one("FormScroll").mount(form)
         await asyncio.gather(form.add_parts(), form.add_parts())
         parts = [getattr(part, "draw", type(part)) for part in form.query(StepPart)]
         assert parts and len(parts) == len(set(parts))
 
 
-@each(
-    ("key", "field"),
-    [
-        ("data.sources.0.name", "data"),
-        ("engine.environment.NCCL_DEBUG", "environment"),
-        ("training.epochs", "steps"),
-        ("nothing.like.it", ""),
-    ],
-)
-def test_a_difference_knows_its_field(key, field):
-    assert field_id_of(key) == field
+def test_a_difference_knows_its_field():
+    keys = {"data.sources.0.name": "data", "engine.environment.NCCL_DEBUG": "environment", "nothing.like.it": ""}
+    assert {key: field_id_of(key) for key in keys} == keys
 
 
 def test_differences_keep_to_their_width_whatever_stands_in_them():
@@ -167,19 +156,11 @@ def test_differences_keep_to_their_width_whatever_stands_in_them():
         ConfigDifference("data.sources", [{"name": "a"}], [{"name": "b"}, {"name": "c"}], mine),
     )
     for width in (30, 50, 90, 200):
-        for marks in (UNICODE_MARKS, ASCII_MARKS):
-            for line in difference_lines(rows, width, marks, 1):
-                assert line.cell_length <= width and "\x1b" not in line.plain and "\n" not in line.plain
+        for line in difference_lines(rows, width, 1):
+            assert line.cell_length <= width and "\x1b" not in line.plain and "\n" not in line.plain
     assert file_content("note: '[red]'\x1b[31m\n").plain == "note: '[red]'"
 
 
-@each(
-    ("theirs", "yours", "room", "words"),
-    [
-        ("5", "23", 20, "5 → 23"),
-        ("agemagician/uniref50", "sample-proteins", 21, "agemagic… → sample-p…"),
-        ("蛋白质序列数据", "ours", 14, "蛋白质… → ours"),
-    ],
-)
-def test_a_change_keeps_something_of_both_values(theirs: str, yours: str, room: int, words: str) -> None:
-    assert change_words(theirs, yours, "→", room, UNICODE_MARKS) == words
+def test_a_change_keeps_something_of_both_values() -> None:
+    assert change_words("agemagician/uniref50", "sample-proteins", 21) == "agemagic… → sample-p…"
+    assert change_words("蛋白质序列数据", "ours", 14) == "蛋白质… → ours"

@@ -19,7 +19,8 @@ from tests.core.run.checkpoint_files import write_checkpoint
 from tests.core.supervise.conftest import Starter, assert_gone, start  # noqa: F401 - a fixture
 from tests.core.telemetry.written_run import source_of, write_run
 from tests.each import each
-from tests.tui.test_monitor import monitored, notices, until
+from tests.tui.test_monitor import monitored, notices
+from tests.tui.wizard_parts import until
 
 
 def asked(pilot: Pilot) -> str:
@@ -144,6 +145,6 @@ async def test_a_run_that_goes_on_is_stopped_from_the_monitor(start: Starter) ->
     async with monitored(started.run.path, interval_s=0.2) as (screen, pilot):
         await pilot.press("s", "enter")
         assert "Requesting a stop." in notices(pilot)
-        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status == "stopped", 60)
+        await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.status == "stopped")
     assert list(started.run.path.glob("checkpoint-*/trainer_state.json"))
     assert_gone(started.mark)

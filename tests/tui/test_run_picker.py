@@ -17,7 +17,7 @@ from trainwiz.tui.screens.run_picker import RunPicker
 from trainwiz.tui.widgets.frame import HelpCard
 
 from tests.core.telemetry.written_run import NOW_S, write_run
-from tests.tui.test_monitor import until
+from tests.tui.wizard_parts import running, until
 
 
 def found(folder: Path, status: str = "running", **more: object) -> Found:
@@ -54,7 +54,7 @@ async def test_it_lists_follows_what_happens_and_enter_watches(tmp_path: Path, m
         return MonitorScreen(target, interval_s=3600.0, clock=lambda: NOW_S)
 
     app = TrainwizApp(lambda: RunPicker(watch, find=find, clock=lambda: NOW_S), ascii_only=False)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(app, (120, 40)) as pilot:
         first, ended, hostile = await listed(pilot, 3)
         assert "● running" in first and "first" in first and "step 20 of 500" in first and "60 min ago" in first
         assert "✓ finished" in ended and title(pilot).startswith("2 running, 1 ended.")

@@ -29,21 +29,17 @@ def monitor_in(folder: Path, term: str, *program: str) -> Terminal:
     return Terminal([*command, str(write_run(folder / "run"))], os.environ, str(folder))
 
 
-@each("term", ["dumb", "linux"])
-def test_every_kind_of_terminal_shows_the_run_and_lets_go(tmp_path: Path, term: str) -> None:
+@each(("term", "signalled"), [("dumb", False), ("screen-256color", True)])
+def test_a_terminal_shows_the_run_and_can_be_used_when_it_ends(tmp_path: Path, term: str, signalled: bool) -> None:
     with monitor_in(tmp_path, term, "-m", "trainwiz.tui") as terminal:
         terminal.seconds_until(b"1,600", timeout_s=120)
-        terminal.type(b"q")
-        assert terminal.wait() == 0
-
-
-def test_a_signal_that_ends_it_leaves_a_terminal_that_can_be_used(tmp_path: Path) -> None:
-    with monitor_in(tmp_path, "screen-256color", "-m", "trainwiz.tui") as terminal:
-        terminal.seconds_until(b"loss", b"1,600", timeout_s=120)
-        os.kill(terminal.pid, signal.SIGTERM)
+        if signalled:
+            os.kill(terminal.pid, signal.SIGTERM)
+        else:
+            terminal.type(b"q")
         # Out of the other screen, and the cursor and the line editor are back.
         terminal.seconds_until(b"\x1b[?1049l", b"\x1b[?25h")
-        assert terminal.wait() == 130
+        assert terminal.wait() == (130 if signalled else 0)
 
 
 def test_a_screen_that_breaks_is_no_success(tmp_path: Path) -> None:

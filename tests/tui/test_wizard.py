@@ -21,8 +21,7 @@ from trainwiz.tui.widgets.chooser import Chooser, matching
 from trainwiz.tui.widgets.field_row import ActionButton, FieldRow, RemedyButton
 from trainwiz.tui.widgets.frame import HelpCard
 
-from tests.tui.wizard_keys import WIDE, go, shown, to_field, type_into
-from tests.tui.wizard_parts import FROZEN, MISSING, FrozenReader, frozen, settled
+from tests.tui.wizard_parts import FROZEN, MISSING, WIDE, FrozenReader, frozen, go, settled, shown, to_field, type_into
 
 
 async def test_the_five_steps_forth_and_back_with_their_help():
@@ -80,10 +79,8 @@ async def test_remedies_steps_and_rows_answer_keys_and_a_mouse():
         assert app.screen.state.request.overrides == {"model.name": "esm2-8m"}, "there is no ninth one"
         app.screen._change_request(FROZEN)
         app.screen._focus_step()
-        await pilot.resize_terminal(60, 20)
-        await settled(pilot)
-        rail = app.screen.query_one("#rail")
-        await pilot.click("#rail", offset=(str(rail.render()).index("3"), 0))
+        # Two lines of the rail are a step.
+        await pilot.click("#rail", offset=(3, 2 * DATA))
         await settled(pilot)
         assert (app.screen.state.step, app.screen.state.reached) == (HARDWARE, HARDWARE), "not seen yet"
         await go(pilot, "enter", "enter", "g")
@@ -91,11 +88,10 @@ async def test_remedies_steps_and_rows_answer_keys_and_a_mouse():
         await pilot.press(*"hard")
         await go(pilot, "enter")
         assert app.screen.state.step == HARDWARE and app.screen.state.reached == DATA
-        await pilot.click("#rail", offset=(str(rail.render()).index("Mod"), 0))
+        await pilot.click("#rail", offset=(3, 2 * MODEL))
         await settled(pilot)
         assert app.screen.state.step == MODEL
         # A button of a mouse comes up later than it goes down, and the row with the focus has more lines than without.
-        await pilot.resize_terminal(*WIDE)
         await to_field(pilot, "precision")
         below = app.screen.query_one("#field-attention", FieldRow)
         long = "a reason that takes many words, and with them more lines than a row without the focus has for it"
@@ -212,13 +208,11 @@ async def test_a_number_is_typed_planned_taken_back_and_refused_at_every_size():
         assert row.editing, "enter leaves the editor only with a readable text"
         await go(pilot, "escape")
         assert not row.editing and app.screen.state.invalid == {}
-        for width, height in ((60, 20), (20, 5), (200, 60)):
-            await pilot.resize_terminal(width, height)
+        for size in ((60, 15), (200, 60)):
+            await pilot.resize_terminal(*size)
             await settled(pilot)
             text = shown(app)
-            assert "651" in text, f"the batch at {width}x{height}"
-            assert "fits" in text or width < 40, (width, height)
-            assert any(word in text for word in ("Training", "Target", "Micro-batch")), (width, height)
+            assert "651" in text and "fits" in text and "Training" in text, size
         await to_field(pilot, "name")
         await type_into(pilot, "q half a na")
         entry = app.screen.query_one(Input)

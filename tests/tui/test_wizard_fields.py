@@ -1,8 +1,11 @@
-"""The wizard's fields: every setting has one, shown where it means something, found by /, with its help and its reason."""
+"""What one wants from the first step on, and the fields: each setting has one, shown where it means something."""
 
 from __future__ import annotations
 
+import csv
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from textual.widgets import Input
@@ -12,24 +15,191 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.language import use_language
 from trainwiz.core.plan.result import Plan
-from trainwiz.tui.screens.plan_command import help_parts
+from trainwiz.core.profile.store import load_profile
+from trainwiz.tui.options import OF_COMMANDS, named_by
+from trainwiz.tui.plan_words import run_words, steps_words
+from trainwiz.tui.screens.plan import PlanScreen
+from trainwiz.tui.screens.plan_command import command_line, help_parts
 from trainwiz.tui.screens.plan_fields import (
+    DATA,
     FIELD_BY_ID,
     FIELDS,
+    MODEL,
+    REVIEW,
     applies,
+    on_screen,
     parse_field,
     shown_value,
     word_for,
 )
-from trainwiz.tui.screens.plan_state import PlanState, Reading, start_obstacle, with_values
-from trainwiz.tui.screens.plan_views import field_view, findable_fields
-from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.field_row import FieldView
+from trainwiz.tui.screens.plan_maker import numbered_remedies
+from trainwiz.tui.screens.plan_offers import model_offers
+from trainwiz.tui.screens.plan_state import (
+    OF_THE_DEMO,
+    PlanState,
+    Reading,
+    goal_of,
+    is_ready,
+    lacks_model,
+    start_obstacle,
+    with_changes,
+    with_goal,
+    with_values,
+)
+from trainwiz.tui.screens.plan_views import current_offer, field_view, findable_fields, offers
+from trainwiz.tui.widgets.chooser import Chooser, FitChooser
+from trainwiz.tui.widgets.field_row import FieldRow, FieldView
 from trainwiz.tui.widgets.plan_panel import panel_lines
+from trainwiz.tui.widgets.step_form import GoalRow
 
 from tests.each import each
-from tests.tui.wizard_keys import go, until
-from tests.tui.wizard_parts import MISSING, frozen, make_frozen_plan, plain
+from tests.tui.wizard_parts import MISSING, frozen, go, make_frozen_plan, plain, real, settled, shown, until
+
+DEMO = PlanRequest(profile="cpu-demo")
+MODEL_FIELD, DATA_FIELD, PROFILE_FIELD = (FIELD_BY_ID[name] for name in ("model", "data", "profile"))
+
+
+def test_another_model_or_other_data_leave_nothing_of_the_demo() -> None:
+    values = load_profile("cpu-demo").values
+    own = {"model.name": values["model.name"], "data.sources.0.name": values["data.sources"][0]["name"]}
+    assert own == OF_THE_DEMO and len(values["data.sources"]) == 1
+    batch = with_values(DEMO, FIELD_BY_ID["micro_batch"], {"batch.micro_batch_size": 4})
+    for changed in (
+        with_values(batch, MODEL_FIELD, {"model.name": "./mine"}),
+        with_values(batch, DATA_FIELD, {"data.sources.0.name": "mine.csv"}),
+        with_changes(batch, {"model.name": "esm2-8m"}),
+    ):
+        assert changed.profile is None and changed.overrides["batch.micro_batch_size"] == 4
+    same = with_values(batch, MODEL_FIELD, {"model.name": "esm2-tiny"})
+    other = with_values(replace(DEMO, profile="a6000"), MODEL_FIELD, {"model.name": "./mine"})
+    assert (batch.profile, same.profile, other.profile) == ("cpu-demo", "cpu-demo", "a6000")
+
+
+def test_a_goal_is_what_the_command_can_say() -> None:
+    tuned = with_goal(DEMO, "fine-tune")
+    assert (tuned.profile, tuned.overrides) == (None, {"model.init": "pretrained"})
+    assert lacks_model(tuned) and not lacks_model(with_values(tuned, MODEL_FIELD, {"model.name": "./mine"}))
+    scratch = with_goal(tuned, "pretrain")
+    assert scratch.overrides == {"model.init": "scratch"}
+    assert with_goal(scratch, "demo") == DEMO
+    assert "--set model.init=pretrained" in command_line(tuned)
+    # A profile says itself what it starts from.
+    assert with_values(tuned, PROFILE_FIELD, {"profile": "a6000"}).overrides == {}
+    assert with_values(DEMO, PROFILE_FIELD, {}).profile is None
+    goals = [goal_of(PlanState(request)) for request in (DEMO, tuned, scratch, PlanRequest(profile="a6000"))]
+    assert goals == ["demo", "fine-tune", "pretrain", "profile"]
+    # The model of the demo is not marked while its plan still stands.
+    state = PlanState(DEMO, reading=Reading(plan=make_frozen_plan(DEMO)))
+    assert current_offer(state, MODEL_FIELD) == "esm2-tiny"
+    assert current_offer(replace(state, request=tuned), MODEL_FIELD) == ""
+
+
+@each(
+    ("training", "origins", "passes", "words", "both"),
+    [
+        ({"max_steps": 120}, {"training.max_steps": "profile"}, 3.87, ["120 steps", "3.87 epochs"], "120 steps (3.87 epochs)"),
+        ({"epochs": 3.0, "max_steps": 412}, {}, 3.0, ["3 epochs", "412 steps"], "412 steps (3 epochs)"),
+        ({"epochs": 1.0, "max_steps": 120}, {"training.epochs": "you"}, 1.0, ["1 epoch", "120 steps"], "120 steps (1 epoch)"),
+    ],
+)  # fmt: skip
+def test_epochs_stand_beside_steps(training, origins, passes, words, both) -> None:
+    plan = make_frozen_plan(PlanRequest())
+    document = {"training": training, "origins": {key: {"origin": origin} for key, origin in origins.items()}}
+    time = replace(plan.time, steps=training.get("max_steps"), epochs=passes)
+    plan = replace(plan, config=RunConfig.model_validate(document), time=time)
+    assert (run_words(plan), steps_words(plan)) == (words, both)
+    assert shown_value(FIELD_BY_ID["steps"], plan.config) == words[0]
+
+
+def test_a_finding_names_the_field_on_the_screen_and_the_option_in_a_command() -> None:
+    text = "training.learning_rate cannot be 5; see config.json, or --dataset FILE. Leave --smoke."
+    found = on_screen(Finding("x", "error", "training.learning_rate", text, (Remedy("--set engine.precision=bf16"),)))
+    assert found.message == "“Peak learning rate” cannot be 5; see config.json, or “Data”. Leave --smoke."
+    assert found.remedies[0].text == "“Precision”=bf16"
+    assert named_by(text, OF_COMMANDS).startswith("--learning-rate cannot be 5; see config.json, or --dataset FILE.")
+
+
+def test_fine_tuning_offers_models_with_weights_and_those_that_are_here_first(tmp_path: Path) -> None:
+    for name in ("bare", "whole"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    (tmp_path / "whole" / "model.safetensors").write_bytes(b"")
+    models = model_offers(tmp_path)
+    state = PlanState(request=DEMO, reading=Reading(models=models))
+    assert [offer.value for offer in offers(state, MODEL_FIELD)] == [offer.value for offer in models]
+    tuned = offers(replace(state, request=with_goal(DEMO, "fine-tune")), MODEL_FIELD)
+    names = [offer.value for offer in tuned]
+    assert names[0] == "./whole" and "esm2-8m" in names and not {"./bare", "esm2-tiny", "gpt2-tiny"} & set(names)
+    here = [offer.weights for offer in tuned]
+    assert here == sorted(here), "here comes before published"
+    scratch = offers(replace(state, request=with_goal(DEMO, "pretrain")), MODEL_FIELD)
+    assert "esm2-tiny" in [offer.value for offer in scratch]
+
+
+async def test_a_model_and_data_of_ones_own_take_a_dozen_keys(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen2", "vocab_size": 400, **shape}))
+    (folder / "model.safetensors").write_bytes(b"\0" * 1000)
+    with Path("mine.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text",), *((f"the cat sees house {n}",) for n in range(300))])
+    async with real(DEMO) as (app, pilot):
+        await go(pilot, "down", "down", "enter")
+        assert isinstance(app.screen, Chooser), "pretraining needs a model, and the list of models opens by itself"
+        await go(pilot, "escape")
+        row = app.screen.query_one("#field-model", FieldRow).view
+        assert row.value == "not set" and row.invalid.startswith("Choose a model")
+        assert app.screen.state.plan is None and "Choose a model" in shown(app)
+        await go(pilot, "escape")
+        assert isinstance(app.focused, GoalRow) and app.focused.goal == "pretrain"
+        assert offers(app.screen.state, PROFILE_FIELD)[0].label == "none"
+        await go(pilot, "up", "enter", "enter")
+        await go(pilot, "down", "down", "right")
+        assert app.screen.state.step == MODEL
+        await go(pilot, "enter", "space", "enter")
+        assert app.screen.state.step == DATA
+        await go(pilot, "enter", "enter")
+        state = app.screen.state
+        assert (state.step, is_ready(state)) == (REVIEW, True)
+        assert command_line(state.request) == (
+            "trainwiz --set model.init=pretrained --model ./tiny --peft lora --dataset mine.csv --yes"
+        )
+        config = state.plan.config
+        assert (config.profile, config.name, config.training.epochs) == (None, "tiny-mine", 3.0)
+        assert not any(origin.origin == "profile" for origin in config.origins.values())
+        assert config.batch.sequence_length != 64 and config.training.max_steps != 120
+
+
+async def test_what_fits_is_a_goal_and_a_remedy_whose_row_is_the_run(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.csv").write_text("text,label\n" + "".join(f"the cat sees house {n},{n % 2}\n" for n in range(300)))
+    async with real(DEMO) as (app, pilot):
+        await pilot.press("down", "down", "down", "enter")
+        await until(pilot, lambda: isinstance(app.screen, FitChooser))
+        assert app.screen._offers[0].value == "mine.csv" and "which dataset" in shown(app)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen._fits is not None and len(app.screen._offers) > 3)
+        assert "mine.csv" not in shown(app) and "3 epochs" in shown(app)
+        row = app.screen._fits.rows[1]
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: isinstance(app.screen, PlanScreen) and is_ready(app.screen.state))
+        state = app.screen.state
+        assert (state.step, state.request.profile) == (REVIEW, None)
+        assert state.plan.memory == row.plan.memory and state.plan.config.model.name == row.way.model
+        app.screen._change_request(
+            with_changes(state.request, {"batch.micro_batch_size": 50_000, "batch.sequence_length": 512})
+        )
+        await settled(pilot)
+        found = [finding for finding in app.screen.state.plan.findings if finding.code == "others_fit"]
+        assert (
+            found and found[0].remedies[0].command == "trainwiz fit --dataset mine.csv --task sequence-classification"
+        )
+        number = numbered_remedies(app.screen.state.plan.findings).index(found[0].remedies[0]) + 1
+        await pilot.press(str(number))
+        await until(pilot, lambda: isinstance(app.screen, FitChooser) and app.screen._fits is not None)
+
 
 NO_FIELD = {
     "data.sources": "name, columns and rows of the first source are fields; several are mixed in a profile",
@@ -53,7 +223,7 @@ def state_of(**overrides: object) -> PlanState:
 
 
 def row(field_id: str, **overrides: object) -> FieldView:
-    return field_view(state_of(**overrides), FIELD_BY_ID[field_id], UNICODE_MARKS)
+    return field_view(state_of(**overrides), FIELD_BY_ID[field_id])
 
 
 def test_every_setting_has_one_field_or_a_reason() -> None:
@@ -89,12 +259,6 @@ def test_fields_follow_the_task_the_engine_and_the_adapters(values, shown, hidde
     applying = {spec.id for spec in FIELDS if applies(spec, plan)}
     assert set(shown.split()) <= applying and not set(hidden.split()) & applying
     assert not applying & {"gpu", "num_gpus", "ram", "gpu_memory", "tflops", "capability"}, "of other machines"
-
-
-def test_a_field_without_a_condition_waits_for_no_plan_and_slash_lists_what_applies() -> None:
-    assert {spec.id for spec in FIELDS if applies(spec, None)} == {spec.id for spec in FIELDS if spec.when is None}
-    labels = {offer.label for offer in findable_fields(state_of())}
-    assert "Seed" in labels and not any("LoRA" in label for label in labels)
 
 
 @each(
@@ -188,7 +352,7 @@ def test_a_row_says_who_chose_its_value_and_why(field_id: str, origin: str, reas
     assert (view.value, view.origin, view.reason, view.changed) == ("fp32", "you", "", True)
     # The plan that is still on the screen was made before the choice.
     late = PlanState(request_of(engine__precision="fp32"), reading=Reading(plan=plan_for()))
-    view = field_view(late, FIELD_BY_ID["precision"], UNICODE_MARKS)
+    view = field_view(late, FIELD_BY_ID["precision"])
     assert (view.origin, view.reason, view.changed) == ("you", "", True)
 
 
@@ -217,7 +381,7 @@ def test_an_error_hinders_a_start_that_is_not_forced_and_no_writing() -> None:
 
 def test_the_panel_says_the_plan_its_targets_and_what_several_machines_send() -> None:
     def panel(plan: Plan) -> str:
-        return " ".join(plain(panel_lines(plan, 44, UNICODE_MARKS)).split())
+        return " ".join(plain(panel_lines(plan, 44)).split())
 
     plan = plan_for(task="seq2seq", batch__target_length=64)
     text = panel(
@@ -226,14 +390,6 @@ def test_the_panel_says_the_plan_its_targets_and_what_several_machines_send() ->
     assert "up to 512 source and 64 target tokens each" in text
     assert "including evaluation 2 min, generation 5 min" in text and "saving" not in text
     plan, text = plan_for(), panel(plan_for())
-    for words in (
-        "6 × 651 × 1 process = 3,906 sequences 1,999,872 tokens per step −0.01% from target",
-        "✓ fits needs 5.4 GiB, at most 5.9 GiB",
-        "peak: backward of layer 33",
-        "RAM 21.4 of 62.7 GiB ✓ fits Disk 18.9 of 181.0 GiB ✓ fits",
-        "! 7.3 to 18 years, implausible 500,000 steps × 7.7 to 19 min",
-    ):
-        assert words in text, words
     assert "source" not in text and "network" not in text
     sent = {"network_bytes": 40 * 2**30, "network_high_s": 57.0, "network_gbit_s": 10.0, "network_assumed": True}
     text = panel(replace(plan, time=replace(plan.time, **sent, total_low_s=None, total_high_s=None)))
@@ -245,7 +401,7 @@ async def test_slash_reaches_every_field_that_means_something_and_brings_it_into
         there = [spec for spec in FIELDS if applies(spec, app.screen.state.plan)]
         assert {offer.value for offer in findable_fields(app.screen.state)} == {spec.id for spec in there}
         # In the order of the screen; some of them, also those behind "more".
-        for spec in there[:: len(there) // 7]:
+        for spec in there[:: len(there) // 3]:
             await pilot.press("slash")
             await pilot.pause()
             app.screen.query_one(Input).value = spec.label.lower()

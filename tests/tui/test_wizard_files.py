@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,20 +11,20 @@ from textual.events import Paste
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.tui.screens.plan import PlanScreen
-from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, applies, parse_field, shown_value
+from trainwiz.tui.screens.plan_command import help_parts
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, REVIEW, applies, parse_field, shown_value
 from trainwiz.tui.screens.plan_offers import browse_data, found_column, model_offers
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import PlanState, start_obstacle, with_values
 from trainwiz.tui.screens.plan_views import field_view
-from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.chooser import matching
 from trainwiz.tui.widgets.facts import data_facts, findings_of, model_lines
 from trainwiz.tui.widgets.field_row import FieldRow, row_lines
 from trainwiz.tui.widgets.file_picker import FilePicker
+from trainwiz.tui.widgets.frame import rail_lines, wrong_steps
 
 from tests.each import each
-from tests.tui.wizard_keys import go, to_field, until
-from tests.tui.wizard_parts import MACHINE, plain, real, settled
+from tests.tui.wizard_parts import MACHINE, go, plain, real, settled, to_field, until
 
 ARCHITECTURE = {**load_models()["gpt2-tiny"].architecture}
 DEMO = PlanRequest(profile="cpu-demo")
@@ -50,7 +51,7 @@ def chosen(reader: PlanReader, name: str) -> PlanState:
 
 def facts(state: PlanState) -> str:
     assert state.plan is not None
-    lines = model_lines(state.plan.model, state.reading.model, state.reading.model_facts, 200, UNICODE_MARKS)
+    lines = model_lines(state.plan.model, state.reading.model, state.reading.model_facts, 200)
     return " ".join(plain(lines).split())
 
 
@@ -119,9 +120,9 @@ def test_what_cannot_be_used_is_a_sentence(name, text, said, tmp_path, monkeypat
     if text is not None:
         (tmp_path / name).write_text(text)
     state = chosen(reader, name)
-    view = field_view(state, MODEL, UNICODE_MARKS)
+    view = field_view(state, MODEL)
     assert said in view.invalid and start_obstacle(state)
-    lines = row_lines(view, 80, UNICODE_MARKS, focused=True, roomy=True, editing=False)
+    lines = row_lines(view, 80, focused=True, roomy=True, editing=False)
     assert "\x1b" not in plain(lines)
 
 
@@ -142,7 +143,7 @@ def state_of(reader: PlanReader, request: PlanRequest) -> PlanState:
 
 
 def said(state: PlanState) -> str:
-    return " ".join(line.plain.strip() for line in data_facts(state, 400, UNICODE_MARKS))
+    return " ".join(line.plain.strip() for line in data_facts(state, 400))
 
 
 PAIRS = [{"prompt": "a", "response": ""}, {"prompt": "b", "response": "c"}, {"prompt": "d", "response": "e"}]
@@ -158,19 +159,19 @@ def test_a_file_in_a_folder_is_no_data_set_of_the_hub_and_its_rows_are_not_denie
     hub = state_of(PlanReader(MACHINE), asked("someone/a-set"))
     assert hub.plan is not None and applies(FIELD_BY_ID["split"], hub.plan)
     assert "No rows could be read." in said(hub)
-    assert "someone/a-set" in field_view(hub, FIELD_BY_ID["data"], UNICODE_MARKS).invalid
+    assert "someone/a-set" in field_view(hub, FIELD_BY_ID["data"]).invalid
 
 
 def test_columns_are_found_or_said_to_be_missing_once_and_can_be_chosen(here: Path):
     column, reader = FIELD_BY_ID["column"], PlanReader(MACHINE)
     state = state_of(reader, asked(rows(here / "found.jsonl", {"note": "x", "sequence": "MKV"})))
-    assert field_view(state, column, UNICODE_MARKS).value == "sequence"
+    assert field_view(state, column).value == "sequence"
     assert found_column(state, FIELD_BY_ID["target_column"]) == "", "the letters of a protein have no target"
     name = rows(here / "a.jsonl", *({"first": "MKV", "second": "MSS"} for _ in range(9)))
     state = state_of(reader, asked(name))
     assert state.reading.data is None and state.reading.glance is not None
     assert [column.name for column in state.reading.glance.columns] == ["first", "second"]
-    views = [field_view(state, FIELD_BY_ID[field], UNICODE_MARKS) for field in ("data", "column")]
+    views = [field_view(state, FIELD_BY_ID[field]) for field in ("data", "column")]
     words = " ".join((*(view.invalid for view in views), said(state)))
     assert views[1].value == "not found" and words.count("does not indicate which column") == 1
     assert "“Text column”" in words and "text_column" not in words
@@ -193,16 +194,18 @@ def test_a_file_that_is_broken_mended_and_gone_is_seen_as_it_is(here: Path):
     path.write_text('{"text": "MKV"}\n{broken\n')
     reader = PlanReader(MACHINE)
     broken = state_of(reader, asked("a.jsonl"))
-    problem = field_view(broken, FIELD_BY_ID["data"], UNICODE_MARKS).invalid
+    problem = field_view(broken, FIELD_BY_ID["data"]).invalid
     assert "a.jsonl, line 2 is not a JSON object" in problem
     assert findings_of(broken) == (), "the field says it already"
+    assert help_parts(broken, FIELD_BY_ID["data"], ())[1][0] == ("Problem", problem)
+    assert "✗ Data" in plain(rail_lines(replace(broken, reached=REVIEW), wrong_steps(broken), 18))
     assert "No rows could be read." in said(broken)
     path.write_text('{"text": "MKV"}\n{"text": "MSSQ"}\n')
     mended = state_of(reader, asked("a.jsonl"))
     assert mended.reading.data is not None and mended.reading.data.texts == 2
     path.unlink()
     gone = state_of(reader, asked("a.jsonl"))
-    assert "no data at 'a.jsonl'" in field_view(gone, FIELD_BY_ID["data"], UNICODE_MARKS).invalid
+    assert "no data at 'a.jsonl'" in field_view(gone, FIELD_BY_ID["data"]).invalid
     assert gone.reading.glance is None and gone.plan is not None
 
 

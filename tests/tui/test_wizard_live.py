@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -23,22 +22,32 @@ from trainwiz.core.history.rates import METHOD
 from trainwiz.core.history.store import append, history_path, load
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import plan_run, probe_here
+from trainwiz.core.plan.result import Plan
 from trainwiz.core.tracing.worker import TraceWorker
-from trainwiz.tui.screens import plan as plan_screen
 from trainwiz.tui.screens import plan_command as plan_starter
 from trainwiz.tui.screens import plan_maker
 from trainwiz.tui.screens.plan_command import Started
-from trainwiz.tui.screens.plan_maker import Effect, History, Measured, Newest, effect_key, numbered_remedies
+from trainwiz.tui.screens.plan_maker import History, Newest, effect_key, numbered_remedies
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import with_changes
-from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.lists import TextLines
 from trainwiz.tui.widgets.plan_panel import effect_words, panel_lines, part_lines
 
 from tests.core.history.measurements import measurement
 from tests.tui.tracers import fixed_worker, hung_worker
-from tests.tui.wizard_keys import shown, to_field, type_into, until
-from tests.tui.wizard_parts import GIB, FrozenReader, frozen, plain, real, settled
+from tests.tui.wizard_parts import (
+    GIB,
+    FrozenReader,
+    frozen,
+    make_frozen_plan,
+    plain,
+    real,
+    settled,
+    shown,
+    to_field,
+    type_into,
+    until,
+)
 
 KEY_GAP_S = 0.03
 
@@ -140,17 +149,22 @@ def test_a_remedy_says_what_planning_it_gives(tmp_path, monkeypatch):
     remedies = numbered_remedies(last.plan.findings)
     assert remedies
     for remedy in remedies:
-        expected = Effect.of(plan_run(with_changes(request, remedy.changes), here))
-        assert readings[-1].effects[effect_key(remedy.changes)] == expected
+        found, expected = (
+            readings[-1].effects[effect_key(remedy.changes)],
+            plan_run(with_changes(request, remedy.changes), here),
+        )
+        assert (found.memory, found.time) == (expected.memory, expected.time)
 
 
 def test_what_a_remedy_brings_is_before_and_after():
-    before = Effect(6 * GIB, "does_not_fit", "analytic", 3600.0, 7200.0)
-    after = replace(before, memory_bytes=4 * GIB, verdict="fits", total_low_s=7200.0, total_high_s=14400.0)
-    assert effect_words(before, after, UNICODE_MARKS).plain == "6.0 → 4.0 GiB ✓ fits · 1 to 2 h → 2 to 4 h"
-    traced = replace(after, tier="traced", total_low_s=3600.0, total_high_s=7200.0)
-    assert effect_words(before, traced, UNICODE_MARKS).plain == "6.0 → 4.0 GiB ✓ fits (traced)"
-    assert effect_words(before, before, UNICODE_MARKS).plain == "memory and time unchanged"
+    def made(micro: int, steps: int) -> Plan:
+        return make_frozen_plan(PlanRequest(overrides={"batch.micro_batch_size": micro, "training.max_steps": steps}))
+
+    before, after = made(9, 10), made(4, 10)
+    assert effect_words(before, made(4, 20)).plain == "8.1 → 3.6 GiB ✓ fits · 1.3 to 3.2 h → 2.6 to 6.4 h"
+    traced = replace(after, memory=replace(after.memory, tier="traced"))
+    assert effect_words(before, traced).plain == "8.1 → 3.6 GiB ✓ fits (traced)"
+    assert effect_words(before, before).plain == "memory and time unchanged"
 
 
 def is_dimmed(app) -> bool:
@@ -160,7 +174,7 @@ def is_dimmed(app) -> bool:
 
 
 class Improving(FrozenReader):
-    """Improves for as long as it may, and a minute passes whenever it is asked."""
+    """Improves for as long as it may."""
 
     def __init__(self) -> None:
         super().__init__(findings=())
@@ -172,18 +186,10 @@ class Improving(FrozenReader):
             time.sleep(0.005)
         self.ended.set()
 
-    def dated(self, request, reading):
-        return replace(reading, folder="runs/of-this-minute", read_at=reading.read_at + timedelta(minutes=1))
 
-
-async def test_a_plan_is_dated_while_it_stands_and_dimmed_and_never_blank_when_it_is_old(monkeypatch):
-    monkeypatch.setattr(plan_screen, "DATED_EVERY_S", 0.2)
+async def test_an_old_plan_is_dimmed_and_never_blank():
     reader = Improving()
-    async with frozen(reader, (160, 60), at_review=True) as (app, pilot):
-        first = app.screen.state.reading.read_at
-        await until(pilot, lambda: app.screen.state.reading.read_at > first)
-        await pilot.pause()
-        assert not app.screen.state.updating and "runs/of-this-minute" in shown(app)
+    async with frozen(reader, (160, 60)) as (app, pilot):
         await to_field(pilot, "micro_batch")
         assert await asyncio.to_thread(reader.improves.wait, 100) and not reader.ended.is_set()
         reader.may_answer.clear()
@@ -203,10 +209,10 @@ async def test_a_plan_is_dated_while_it_stands_and_dimmed_and_never_blank_when_i
 
 def test_the_parts_of_the_peak_are_a_bar_with_a_legend():
     parts = {"gradients": 2 * GIB, "weights": 4 * GIB, "activations": 2 * GIB, "context": 1}
-    bar, *legend = (line.plain for line in part_lines(parts, 40, UNICODE_MARKS))
+    bar, *legend = (line.plain for line in part_lines(parts, 40))
     assert bar == "█" * 20 + "▓" * 10 + "▒" * 10
     assert "  ".join(legend).split("  ") == ["█ weights 4.0", "▓ gradients 2.0", "▒ activations 2.0"]
-    assert part_lines({}, 40, UNICODE_MARKS) == []
+    assert part_lines({}, 40) == []
 
 
 DEMO = PlanRequest(profile="cpu-demo")
@@ -266,7 +272,7 @@ async def test_better_figures_arrive_by_themselves_and_then_this_machine_is_meas
         await until(pilot, lambda: "full" in screen.state.plan.memory.basis and not screen.state.plan.memory.waiting)
         assert screen.state.plan.memory.allocated_bytes == 3 * GIB and not screen.state.updating
         assert f'"allocated_bytes": {3 * GIB}' in screen.state.reading.files["plan.json"], "the preview is of this plan"
-        shown = plain(panel_lines(screen.state.plan, 60, UNICODE_MARKS))
+        shown = plain(panel_lines(screen.state.plan, 60))
         assert "full trace" in shown and "as set in a test" in shown
         await until(pilot, lambda: begun)
         assert screen.state.plan.evidence.rates is None
@@ -275,19 +281,14 @@ async def test_better_figures_arrive_by_themselves_and_then_this_machine_is_meas
         screen._change_request(PlanRequest("cpu-demo", {"training.max_steps": 10}))
         await settled(pilot)
         assert screen.state.plan.evidence.rates == some
-        screen.post_message(Measured("GPU 0 is busy."))
-        await until(pilot, lambda: [note.message for note in app._notifications] == ["GPU 0 is busy."])
     assert begun == [("cpu", machine.cpu_cores, 19)] and rates_module.kept_rates(machine) == (some,)
     assert [worker.state for worker in tracer.made] == ["dead"], "leaving ends the tracer"
 
 
-def test_why_this_machine_is_not_measured_is_said_once(machine, asked_rates):
-    reader = PlanReader(machine, "full", lambda: hung_worker())
-    list(reader.read(DEMO, lambda: False))
-    with pytest.raises(CannotRunError, match="GPU 0 is busy"):
-        reader.measure()
-    assert not reader.measure() and len(asked_rates) == 1
-    reader.close()
+async def test_why_this_machine_is_not_measured_is_said_once(machine, asked_rates):
+    async with wizard(machine, Kept(lambda: fixed_worker(GIB))) as (app, pilot):
+        await until(pilot, lambda: [note.message for note in app._notifications] == ["GPU 0 is busy."])
+        assert not app.screen.reader.measure() and len(asked_rates) == 1
 
 
 async def test_with_a_hung_tracer_values_are_planned_and_a_start_takes_the_plan_on_the_screen(machine, monkeypatch):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,19 +19,16 @@ from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.commands.wizard import wizard_request
 from trainwiz.tui.screens import plan_command as plan_starter
 from trainwiz.tui.screens import plan_reader
-from trainwiz.tui.screens.plan_command import Started, command_line, help_parts, start_plan
+from trainwiz.tui.screens.plan_command import Started, command_line, start_plan
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, STEPS
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import PlanState, field_problem, with_values
-from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.field_row import ActionButton
-from trainwiz.tui.widgets.frame import rail_lines, wrong_steps
 from trainwiz.tui.widgets.plan_panel import panel_lines
 from trainwiz.tui.widgets.plan_strip import strip_lines
 
 from tests.each import each
-from tests.tui.wizard_keys import change, go
-from tests.tui.wizard_parts import plain, real, settled
+from tests.tui.wizard_parts import QuickReader, change, go, plain, real, settled
 
 
 @pytest.fixture(scope="module")
@@ -148,20 +143,6 @@ def test_the_disk_is_that_of_the_folder_and_of_runs_again_when_it_is_taken_back(
     assert [request.output_dir for request in probed] == [None]
 
 
-def test_a_plan_that_stands_for_a_while_is_dated_again(tmp_path):
-    clock = [datetime(2026, 11, 21, 14, 2, 50)]
-    own = PlanReader(probe_here(PlanRequest()), clock=lambda: clock[0])
-    named = PlanRequest(profile="cpu-demo", output_dir=str(tmp_path / "run"))
-    free = PlanRequest(profile="cpu-demo")
-    for request, stays in ((named, True), (free, False)):
-        reading = replace(last(own, request), folder="runs/of-a-minute-ago")
-        assert own.dated(request, reading) is reading
-        clock[0] += timedelta(minutes=45)
-        later = own.dated(request, reading)
-        assert later.read_at == clock[0] and later.plan is reading.plan and later.files is reading.files
-        assert (later.folder == reading.folder) is stays
-
-
 def test_the_command_of_the_review_asks_for_the_same(monkeypatch):
     """Parsed by a shell and by the real command, it gives the same request."""
     request = PlanRequest(
@@ -198,7 +179,7 @@ async def test_five_enters_on_a_first_start_reach_a_start_of_the_demo(monkeypatc
         lambda kind, plan, request, said: started.append((kind, plan, request)) or Started(kind),
     )
     request, at_review = wizard_request(PlanRequest(), tmp_path)
-    async with real(request, at_review=at_review) as (app, pilot):
+    async with real(request, at_review=at_review, reader=None) as (app, pilot):
         assert app.screen.state.step == HARDWARE
         await pilot.press(*["enter"] * 5)
         await settled(pilot)
@@ -211,37 +192,21 @@ async def test_five_enters_on_a_first_start_reach_a_start_of_the_demo(monkeypatc
     assert list(tmp_path.iterdir()) == [], "nothing is written before the launch"
 
 
-def test_a_broken_file_is_said_under_its_field_on_the_rail_and_first_in_the_help(reader, tmp_path):
-    name, said = "empty.fasta", "is empty (0 bytes)"
-    (tmp_path / name).touch()
-    request = with_values(PlanRequest(profile="cpu-demo"), FIELD_BY_ID["data"], {"data.sources.0.name": name})
-    state = PlanState(request, step=0, reached=REVIEW, reading=last(reader, request), updating=False)
-    assert said in field_problem(state, FIELD_BY_ID["data"])
-    assert field_problem(state, FIELD_BY_ID["column"]) == ""
-    assert "✗ Data" in plain(rail_lines(state, wrong_steps(state), 18, UNICODE_MARKS))
-    _, parts = help_parts(state, FIELD_BY_ID["data"], ())
-    assert parts[0][0] == "Problem" and said in parts[0][1]
-    sound = PlanRequest(profile="cpu-demo")
-    assert field_problem(PlanState(sound, reading=last(reader, sound)), FIELD_BY_ID["data"]) == ""
-
-
 def test_a_model_that_is_not_there_has_no_figures_and_no_verdict(reader):
     state = PlanState(
         PlanRequest(profile="cpu-demo"), reading=last(reader, PlanRequest("cpu-demo", {"model.name": "/no/such/model"}))
     )
     assert state.plan is not None and field_problem(state, FIELD_BY_ID["model"])
-    for lines in (panel_lines(state.plan, 60, UNICODE_MARKS), strip_lines(state, 80, 4, UNICODE_MARKS)):
+    for lines in (panel_lines(state.plan, 60), strip_lines(state, 80, 4)):
         text = plain(lines)
         assert text.count("the model size is unknown") == 2
         assert "fits" not in text and "0.00" not in text
 
 
-SIZE = (140, 60)
 FOLDER = "out"
 """The run folder, in the working folder of each of the two."""
 OF_A_FOLDER = {"accelerate.yaml", "launch.sh", "plan.json", "run.yaml", "state.json"}
-Changes = tuple[tuple[str, str, str], ...]
-CHANGES: dict[str, Changes] = {
+CHANGES: dict[str, tuple[tuple[str, str, str], ...]] = {
     # Profile -> (the field's name, what a person types or chooses there, the same for --set).
     "cpu-demo": (
         ("Micro-batch", "16", "batch.micro_batch_size=16"),
@@ -257,43 +222,33 @@ PROFILES = [
 ]
 
 
-@pytest.fixture
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Goes to a working folder of its own for each side. Free memory and disk change while a test runs: both plan for the
-    machine as it was once."""
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_keys_alone_give_the_files_of_the_command(profile, tmp_path, monkeypatch):
+    # Free memory and disk change while a test runs: both plan for the machine as it was once.
     here = probe_here(PlanRequest())
     monkeypatch.setattr(gather, "probe_here", lambda request: here)
     monkeypatch.setattr(plan_reader, "free_disk", lambda path: here.disk_free_bytes)
-
-    def enter(side: str) -> Path:
-        (tmp_path / side).mkdir()
-        monkeypatch.chdir(tmp_path / side)
-        return tmp_path / side
-
-    return enter
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-async def test_keys_alone_give_the_files_of_the_command(profile, folders):
+    theirs, ours = tmp_path / "headless", tmp_path / "wizard"
     changes = CHANGES.get(profile, ())
     words = ["--profile", profile, *(word for _, _, value in changes for word in ("--set", value))]
-    theirs = folders("headless")
+    for side in (theirs, ours):
+        side.mkdir()
+    monkeypatch.chdir(theirs)
     assert cli.main([*words, "--output-dir", FOLDER, "--dry-run"]) == 0
-    ours = folders("wizard")
-    request, at_review = wizard_request(PlanRequest(), Path.cwd())
+    monkeypatch.chdir(ours)
+    request, at_review = wizard_request(PlanRequest(), ours)
     assert not at_review
-    async with real(request, SIZE, reader=PlanReader(gather.probe_here(request))) as (app, pilot):
+    async with real(request, (80, 24), reader=QuickReader(here)) as (app, pilot):
         await change(pilot, "Profile", profile)
-        for step in range(1, len(STEPS)):
+        # Through all steps where something is changed on them; / goes to the last one by itself.
+        for step in range(1, len(STEPS) if changes else 1):
             await go(pilot, "enter")
             assert app.screen.state.step == step
-        for field, typed, _ in changes:
+        for field, typed in (*((field, typed) for field, typed, _ in changes), ("Folder", FOLDER)):
             await change(pilot, field, typed)
-        await change(pilot, "Folder", FOLDER)
-        for _ in range(60):
-            if isinstance(app.focused, ActionButton) and app.focused.action == "write":
-                break
-            await pilot.press("down")
+        while not (on_button := isinstance(app.focused, ActionButton)) or app.focused.action != "write":
+            assert app.focused.id != "files", "beyond the buttons"
+            await pilot.press("right" if on_button else "down")
         await go(pilot, "enter")
         await app.workers.wait_for_complete()
         await pilot.pause()

@@ -12,10 +12,10 @@ from textual.events import Paste
 from trainwiz.core.language import use_language
 from trainwiz.tui.screens.import_card import ImportCard
 from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAINING
+from trainwiz.tui.theme import use_ascii
 
 from tests.conftest import REPOSITORY
-from tests.tui.wizard_keys import until
-from tests.tui.wizard_parts import FrozenReader, frozen_app, settled
+from tests.tui.wizard_parts import FrozenReader, frozen_app, settled, until
 
 PINNED = re.search(r"^textual==(\S+)", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE)
 pytestmark = pytest.mark.skipif(
@@ -50,6 +50,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     yield
     use_language("en")
+    use_ascii(False)
 
 
 def picture(name: str, size: tuple[int, int], theme: str, keys: tuple[str, ...], lead):
@@ -67,8 +68,7 @@ def picture(name: str, size: tuple[int, int], theme: str, keys: tuple[str, ...],
 
     if name == "chinese":
         use_language("zh")
-    app = frozen_app(FrozenReader(findings=()) if name == "help" else None)
-    app.ascii_only = name == "ascii"
+    app = frozen_app(FrozenReader(findings=()) if name == "help" else None, ascii_only=name == "ascii")
     return {"app": app, "terminal_size": size, "run_before": run}
 
 

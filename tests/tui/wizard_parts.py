@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from textual.content import Content
+from textual.events import Paste
 from textual.pilot import Pilot
+from textual.screen import Screen
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.request import PlanRequest
@@ -24,7 +29,9 @@ from trainwiz.core.telemetry.gpu import GpuLoad, GpuLoads
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_maker import Baseline
+from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import Offer, Reading
+from trainwiz.tui.widgets.field_row import FieldRow
 
 GIB = 1024**3
 NOW = datetime(2026, 11, 21, 14, 2)
@@ -172,22 +179,19 @@ def make_frozen_plan(
 FROZEN_FILES = {"run.yaml": "name: frozen\nnote: '[red]text[/red]'\n", "launch.sh": "#!/bin/sh\nexec accelerate\n"}
 
 
-class FrozenReader:
-    """Stands in for PlanReader: the machine first, then everything. Remembers what it was asked."""
+class FrozenReader(PlanReader):
+    """The machine first, then everything; nothing is better than frozen. Remembers what it was asked."""
 
     def __init__(self, findings: tuple[Finding, ...] = (TAKES_YEARS, MANY_WORKERS), machine: Machine = MACHINE) -> None:
+        super().__init__(machine)
         self.findings = findings
         self.machine = machine
         self.asked: list[PlanRequest] = []
-        self.closed = 0
         self.problem: tuple[Finding, ...] = ()
         """What makes a request impossible, when set."""
         self.may_answer = threading.Event()
         """Cleared: what is asked waits."""
         self.may_answer.set()
-
-    def measure(self) -> bool:
-        return False
 
     def read(self, request: PlanRequest, is_cancelled: Callable[[], bool]) -> Iterator[Reading]:
         self.asked.append(request)
@@ -215,38 +219,30 @@ class FrozenReader:
             read_at=NOW,
         )
 
-    def improve(
-        self, request: PlanRequest, is_cancelled: Callable[[], bool], on_reading: Callable[[Reading], None]
-    ) -> None:
-        """Nothing is better than frozen."""
-
-    def dated(self, request: PlanRequest, reading: Reading) -> Reading:
-        """No minute passes."""
-        return reading
-
     def loads(self) -> GpuLoads:
         """Every card is idle, as the machine was read."""
         return GpuLoads(
             tuple(GpuLoad(gpu.index, gpu.uuid, gpu.memory_other_bytes, 0) for gpu in self.machine.gpus),
         )
 
-    def rest(self) -> None:
-        """No driver to leave alone."""
-
-    def forget_machine(self) -> None:
-        """This machine stays."""
-
     def profile_alone(self, request: PlanRequest) -> Baseline:
         return Baseline(request, make_config(request))
 
-    def close(self) -> None:
-        self.closed += 1
 
-
-def frozen_app(reader: Any = None, request: PlanRequest = FROZEN, **more: Any) -> TrainwizApp:
-    """The wizard over a frozen world; dark, in Unicode."""
+def frozen_app(
+    reader: Any = None, request: PlanRequest = FROZEN, *, ascii_only: bool = False, **more: Any
+) -> TrainwizApp:
+    """The wizard over a frozen world; dark."""
     reader = reader or FrozenReader()
-    return TrainwizApp(lambda: PlanScreen(request, reader=reader, **more), ascii_only=False)
+    return TrainwizApp(lambda: PlanScreen(request, reader=reader, **more), ascii_only=ascii_only)
+
+
+@asynccontextmanager
+async def running(app: TrainwizApp, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Pilot[int]]:
+    """Nobody looks at this terminal, and painting it takes half of the time: `shown` draws what is asked for."""
+    with patch.object(Screen, "_compositor_refresh", lambda screen: None):
+        async with app.run_test(size=size) as pilot:
+            yield pilot
 
 
 @asynccontextmanager
@@ -254,7 +250,7 @@ async def on_screen(
     app: TrainwizApp, size: tuple[int, int] = (120, 40)
 ) -> AsyncIterator[tuple[TrainwizApp, Pilot[int]]]:
     """The wizard on the screen, with its first plan."""
-    async with app.run_test(size=size) as pilot:
+    async with running(app, size) as pilot:
         await settled(pilot)
         yield app, pilot
 
@@ -264,8 +260,16 @@ def frozen(reader: Any = None, size: tuple[int, int] = (120, 40), **more: Any) -
     return on_screen(frozen_app(reader, **more), size)
 
 
+class QuickReader(PlanReader):
+    """Without what each fix would bring: that is planned in the background, for longer than all the rest takes."""
+
+    def _effects(self, request: PlanRequest, plan: Plan, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
+        return {}
+
+
 def real(request: PlanRequest, size: tuple[int, int] = (120, 40), **more: Any) -> AbstractAsyncContextManager[Any]:
     """The wizard over this machine and this folder."""
+    more.setdefault("reader", QuickReader())
     return on_screen(TrainwizApp(lambda: PlanScreen(request, **more), ascii_only=False), size)
 
 
@@ -274,14 +278,71 @@ def plain(lines: Iterable[Content]) -> str:
     return "\n".join(line.plain for line in lines)
 
 
-async def settled(pilot: object) -> None:
+async def settled(pilot: Pilot[Any]) -> None:
     """Wait until the plan on the screen belongs to the request, without a fixed sleep."""
-    for _ in range(400):
-        await pilot.pause(0.01)  # type: ignore[attr-defined]
-        screen = next((s for s in pilot.app.screen_stack if isinstance(s, PlanScreen)), None)  # type: ignore[attr-defined]
+    await pilot.pause()
+    for _ in range(3000):
+        # A pause of the pilot asks every widget: too much to wait with.
+        screen = next((one for one in pilot.app.screen_stack if isinstance(one, PlanScreen)), None)
         if screen is None or not screen.state.updating:
-            # One pause for the new heights, one for the lines.
-            await pilot.pause()  # type: ignore[attr-defined]
-            await pilot.pause()  # type: ignore[attr-defined]
+            # For the new heights.
+            await pilot.pause()
             return
+        await asyncio.sleep(0.02)
     raise AssertionError("the plan never came")
+
+
+WIDE = (120, 40)
+
+
+def shown(app: TrainwizApp) -> str:
+    """All text that is on the screen."""
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+def shown_in(pilot: Any, part: str = "#form") -> str:
+    """The text of one part of the screen alone, its lines joined."""
+    region = pilot.app.screen.query_one(part).region
+    lines = shown(pilot.app).splitlines()[region.y : region.bottom]
+    return " ".join(" ".join(line[region.x : region.right].strip("│ ") for line in lines).split())
+
+
+async def until(pilot: Any, holds: Callable[[], object]) -> None:
+    """Wait for an event; the limit is only there against hanging."""
+    end = time.monotonic() + 60
+    await pilot.pause()
+    while not holds():
+        assert time.monotonic() < end, shown(pilot.app)
+        await asyncio.sleep(0.03)
+    await pilot.pause()
+
+
+async def go(pilot, *keys: str) -> None:
+    await pilot.press(*keys)
+    await settled(pilot)
+
+
+async def to_field(pilot, name: str) -> FieldRow:
+    """Go to a field, on whichever step it is."""
+    await pilot.app.screen._found(name)
+    await pilot.pause()
+    row = pilot.app.focused
+    assert isinstance(row, FieldRow) and row.spec.id == name
+    return row
+
+
+async def type_into(pilot, text: str) -> None:
+    await pilot.press("space")
+    await pilot.pause()
+    await pilot.press(*text)
+
+
+async def change(pilot: Any, label: str, text: str) -> None:
+    """One field, by its name and what a person would type: pasted, since the screen is then drawn once for all letters."""
+    for key, words in (("slash", label), ("space", text)):
+        await pilot.press(key)
+        pilot.app.post_message(Paste(words))
+        await pilot.pause()
+        await go(pilot, "enter")
+        row = pilot.app.focused
+        assert isinstance(row, FieldRow) and row.spec.label == label, f"{label}: the focus is on {row}"

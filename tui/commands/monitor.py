@@ -19,10 +19,9 @@ from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.output import Row, is_terminal, say, say_json, say_rows
 from trainwiz.tui.run_words import EVALUATION_WORDS, first_choice, measured, painted_status, steps_of
 from trainwiz.tui.text import aligned, duration, gib, size, value_label
-from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.answers_panel import answer_label, answer_text
 from trainwiz.tui.widgets.device_panel import mig_words, of_limit
 from trainwiz.tui.widgets.host_panel import role_parts, step_parts, token_parts
+from trainwiz.tui.widgets.monitor_panel import answer_label, answer_text
 from trainwiz.tui.widgets.run_header import phase_part, progress_words
 
 if TYPE_CHECKING:
@@ -185,7 +184,7 @@ def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
     if not snapshot.used_gpus:
         yield "CPU", cpu_parts(snapshot)
     yield tr("Host"), host_parts(snapshot)
-    roles = [part.plain for part in role_parts(snapshot, UNICODE_MARKS.times)]
+    roles = [part.plain for part in role_parts(snapshot)]
     yield tr("Processes"), [*roles[:-1], f"{roles[-1]} GiB"] if roles else []
     for problem in snapshot.problems:
         yield tr("Problem"), [plain_text(problem)]
@@ -281,7 +280,7 @@ def engine_parts(snapshot: Snapshot) -> list[str]:
 def pace_parts(snapshot: Snapshot) -> list[str]:
     """Tokens and steps, as the screen has them."""
     pace = snapshot.pace
-    parts = step_parts(snapshot, UNICODE_MARKS) if pace.step_s is not None else []
+    parts = step_parts(snapshot) if pace.step_s is not None else []
     if pace.tokens_per_s is not None or pace.real_tokens_per_s is not None:
         parts += token_parts(snapshot)
     return [part.plain for part in parts]

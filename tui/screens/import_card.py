@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.timer import Timer
@@ -25,15 +25,14 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.plan_words import part_words, report_sections
 from trainwiz.tui.text import cells, pad
-from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.field_row import ActionButton, KeepRow
-from trainwiz.tui.widgets.frame import KeyBar, Window
+from trainwiz.tui.theme import marks
+from trainwiz.tui.widgets.field_row import ActionButton
+from trainwiz.tui.widgets.frame import KeyBar, Window, entry_field, failure_words
 from trainwiz.tui.widgets.lists import Pressed, TextLines, hanging
 from trainwiz.tui.widgets.plan_panel import finding_lines
-from trainwiz.tui.widgets.step_part import unforeseen_words
 
 if TYPE_CHECKING:
-    from trainwiz.tui.app import TrainwizApp
+    pass
 
 
 LONGEST_WRAPPED = 20_000
@@ -106,11 +105,8 @@ BESIDE = 0.45
 class ImportReport(TextLines):
     """Lines that are laid out again for every width."""
 
-    def __init__(self, marks: Marks) -> None:
-        super().__init__()
-        self._marks = marks
-        self._merged: Imported | None = None
-        self._findings: tuple[Finding, ...] = ()
+    _merged: Imported | None = None
+    _findings: tuple[Finding, ...] = ()
 
     def show_import(self, merged: Imported | None, findings: tuple[Finding, ...]) -> None:
         self._merged, self._findings = merged, findings
@@ -122,33 +118,27 @@ class ImportReport(TextLines):
     def _lay_out(self) -> None:
         width = self.size.width
         if width and self._merged is not None:
-            self.show(report_lines(self._merged, width, self._marks))
+            self.show(report_lines(self._merged, width))
         elif width:
-            self.show(refusal_lines(self._findings, width, self._marks) or about_lines(width, self._marks))
+            refusals = [line for finding in self._findings for line in finding_lines(finding, width)]
+            self.show(refusals or about_lines(width))
 
 
-def about_lines(width: int, marks: Marks) -> list[Content]:
-    """What can be read, while nothing was."""
+def about_lines(width: int) -> list[Content]:
     first, *kinds, last = (Content.styled(tr(line), "$muted") for line in ABOUT)
     dot = Content.styled(f"{INDENT}{marks.dot} ", "$muted")
     middle = [line for kind in kinds for line in hanging(dot + kind, width, 4)]
     return [*hanging(first, width, 0), *middle, *hanging(last, width, 0)]
 
 
-def refusal_lines(findings: Sequence[Finding], width: int, marks: Marks) -> list[Content]:
-    """A sentence for each text that cannot be imported."""
-    said = [f"{marks.bad} {plain_text(finding.message, LONGEST_MESSAGE)}" for finding in findings]
-    return [line for text in said for line in hanging(Content.styled(text, "$error"), width, 2)]
-
-
-def report_lines(merged: Imported, width: int, marks: Marks) -> list[Content]:
+def report_lines(merged: Imported, width: int) -> list[Content]:
     """Every line fits into `width` cells."""
     sections = report_sections(merged)
     titles = f" {marks.dot} ".join(title for title, _, _ in sections)
     lines = hanging(Content.styled(tr(", ").join(map(part_words, merged.parts)), "bold"), width, 2)
     lines += hanging(Content.styled(titles, "$muted"), width, 2)
     for finding in merged.findings:
-        lines += finding_lines(finding, width, marks)
+        lines += finding_lines(finding, width)
     for title, given, rows in sections:
         lines += [Content(""), Content.styled(title, "bold")]
         lines += _rows(given, rows, width) if given else _reasons(rows, width)
@@ -172,7 +162,6 @@ def _rows(given: int, rows: Sequence[list[str]], width: int) -> Iterator[Content
 
 
 def _reasons(rows: Sequence[list[str]], width: int) -> Iterator[Content]:
-    """The settings under their reasons."""
     for why, settings in rows:
         yield from hanging(Content(f"{INDENT}{why}"), width, 2)
         yield from hanging(Content.styled(f"{INDENT}{INDENT}{settings}", "$muted"), width, 4)
@@ -199,21 +188,14 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     ImportCard PasteBox .text-area--placeholder { color: $muted; }
     ImportCard VerticalScroll { height: 1fr; margin: 1 0; scrollbar-size: 1 1; }
     ImportCard VerticalScroll:focus { background: $background; }
-    ImportCard KeepRow { display: none; }
-    ImportCard KeepRow Input { margin: 0 2 0 0; }
-    ImportCard.-read KeepRow { display: block; }
+    ImportCard #keep { display: none; height: 1; }
+    ImportCard #keep Static { width: auto; color: $muted; margin: 0 1 0 0; }
+    ImportCard #keep Input { width: 1fr; max-width: 40; margin: 0 2 0 0; }
+    ImportCard.-read #keep { display: block; }
     ImportCard #problem { max-height: 4; color: $error; }
     ImportCard #problem.-warning { color: $warning; }
     ImportCard.-low VerticalScroll { margin: 0; }
     """
-
-    @dataclass
-    class Done(Message):
-        """A text was read: an import, or why it is none; neither for an empty text."""
-
-        text: str
-        merged: Imported | None
-        findings: tuple[Finding, ...]
 
     def __init__(self, gives_way: int = 0) -> None:
         """`gives_way`: how many values of the user's own the profile would take the place of."""
@@ -221,7 +203,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         self._gives_way = gives_way
         self._merged: Imported | None = None
         self._findings: tuple[Finding, ...] = ()
-        self._read_text = ""
+        self._read_text = self._proposed = ""
         self._pause: Timer | None = None
         self._wants_on = False
 
@@ -234,8 +216,11 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
             yield Static(Content.styled(tr(TITLE), "bold"), classes="title", markup=False)
             yield PasteBox(tr("Paste text, or type a file path."))
             with VerticalScroll():
-                yield ImportReport(cast("TrainwizApp", self.app).marks)
-            yield KeepRow()
+                yield ImportReport()
+            with Horizontal(id="keep"):
+                yield Static(tr("Save as"), markup=False)
+                yield entry_field(tr("profile name"), 80)
+                yield ActionButton(tr("use it"), "use")
             yield Static("", id="problem", markup=False)
             yield KeyBar(self.key_rows)
 
@@ -274,23 +259,25 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         except TrainwizError as error:
             findings = error.findings
         if not worker.is_cancelled:
-            self.post_message(self.Done(text, merged, findings))
+            self.call_later(self._take, text, merged, findings)
 
     @on(Worker.StateChanged)
     def _worker_failed(self, event: Worker.StateChanged) -> None:
         if event.state is WorkerState.ERROR and event.worker.error is not None:
-            self._say(unforeseen_words(event.worker.error))
+            self._say(failure_words(event.worker.error))
 
-    @on(Done)
-    def _take(self, event: Done) -> None:
-        event.stop()
-        if event.text != self.box.text:
+    def _take(self, text: str, merged: Imported | None, findings: tuple[Finding, ...]) -> None:
+        """A text was read: an import, or why it is none; neither for an empty text."""
+        if text != self.box.text:
             return
-        self._read_text, self._merged, self._findings = event.text, event.merged, event.findings
+        self._read_text, self._merged, self._findings = text, merged, findings
         self.box.is_done = self._merged is not None
         self.set_class(self.box.is_done, "-read")
         if self._merged is not None:
-            self.query_one(KeepRow).propose(free_name(self._merged))
+            entry = self.query_one(Input)
+            if entry.value == self._proposed:
+                # The user's own name stays.
+                entry.value = self._proposed = free_name(self._merged)
             self._warn()
         self.query_one(VerticalScroll).scroll_home(animate=False)
         self._draw()
@@ -301,7 +288,6 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         self.query_one(ImportReport).show_import(self._merged, self._findings)
 
     def _warn(self) -> None:
-        """What using the profile costs."""
         cost = trn(
             "Using it discards {n} value chosen in the wizard.",
             "Using it discards {n} values chosen in the wizard.",
@@ -332,7 +318,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def _go_on(self) -> None:
         self._wants_on = False
         if self._merged is not None:
-            self.query_one(KeepRow).query_one(ActionButton).focus()
+            self.query_one(ActionButton).focus()
 
     def action_press(self) -> None:
         if isinstance(self.focused, ActionButton):
@@ -362,7 +348,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         try:
             saved = save_import(self._merged, name)
         except TrainwizError as error:
-            self._say(" ".join(finding.message for finding in error.findings))
+            self._say(failure_words(error))
             return
         words = tr("✓ Saved as profile {name}: {file}", name=saved.name, file=saved.file)
         self.app.notify(plain_text(words, LONGEST_MESSAGE), markup=False)

@@ -18,7 +18,7 @@ from trainwiz.core.telemetry.log import LogFile, PlacedLine
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.text import size as size_words
-from trainwiz.tui.theme import Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets import log_view as windows
 from trainwiz.tui.widgets.frame import KeyBar, entry_field
 from trainwiz.tui.widgets.log_view import LogView, LogWindow
@@ -41,8 +41,6 @@ LEVELS: tuple[tuple[LogLevel | None, str], ...] = (
 
 
 class LogCard(ModalScreen[None]):
-    """All of a file."""
-
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("log")]
     AUTO_FOCUS = "LogView"
 
@@ -56,9 +54,9 @@ class LogCard(ModalScreen[None]):
     LogCard.-searching Input { display: block; }
     """
 
-    def __init__(self, path: Path, marks: Marks) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__()
-        self._title, self._marks = str(path), marks
+        self._title = str(path)
         self._log = LogFile(path)
         self._window = LogWindow()
         self._level = 0
@@ -170,7 +168,7 @@ class LogCard(ModalScreen[None]):
             words.append(tr("following"))
         elif window.lines and window.size:
             words.append(tr("at {share}", share=f"{self._top_byte / window.size * 100:.0f}%"))
-        text = f" {self._marks.dot} ".join(words)
+        text = f" {marks.dot} ".join(words)
         if str(view.border_subtitle) != text:
             view.border_subtitle = frame_title(text)
 

@@ -28,15 +28,13 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import ACTIVE
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, Need, bindings, keys_of
-from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.answers_panel import AnswersPanel
-from trainwiz.tui.widgets.canvas import choose_glyphs
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.frame import HelpCard, KeyBar, failure_words
 from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary, PacePanel
 from trainwiz.tui.widgets.log_view import LogView
 from trainwiz.tui.widgets.metric_panel import MetricPanel
-from trainwiz.tui.widgets.monitor_panel import AdvicePanel, MonitorPanel, SnapshotView
+from trainwiz.tui.widgets.monitor_panel import AdvicePanel, AnswersPanel, MonitorPanel, SnapshotView
 from trainwiz.tui.widgets.run_header import RunHeader
 
 if TYPE_CHECKING:
@@ -51,20 +49,85 @@ COLUMN = "column"
 """CSS class of what holds panels one below the other."""
 
 
-class PanelScreen(Screen[None]):
-    """A screen of panels; each folds to its title, and one can have the whole screen.
+INTERVAL_S = 1.0
 
-    It sets classes and moves the focus; the style sheet says what they look like: -folded (a panel), -fills (takes the
-    rest of its column), -none (it has nothing to show), -alone (has the screen), -away (a column without that panel), -one-panel (the screen). Which
-    panel was chosen outlives sizes at which it has no room.
+ABOUT = mark(
+    "The monitor only reads files and watches processes. You can close it and open it again at any time, in this or "
+    "another terminal; the run continues. Press tab to move between panels; then f1 explains the panel, x "
+    "maximizes it, and f folds it to its title. A digit shows one panel alone, at any terminal size. A "
+    "colon lists all actions by name."
+)
+LOG_HELP = mark(
+    "The newest log lines of the job; a progress bar is one line. Press enter or l to open the whole log, where you "
+    "can search and filter."
+)
+NO_LOG = mark("No log of this job was found.")
+
+
+class MonitorScreen(Screen[None]):
+    """Looks at a target again and again in a thread, one look at a time, and shows each look.
+
+    `readonly` takes away every key that changes the run. `clock` gives Unix time in seconds. Each panel folds to its
+    title, and one can have the whole screen: it sets classes and moves the focus, and the style sheet says what they look
+    like: -folded (a panel), -fills (takes the rest of its column), -none (it has nothing to show), -alone (has the screen),
+    -away (a column without that panel), -one-panel (the screen). Which panel was chosen outlives sizes at which it has no
+    room.
     """
 
     AUTO_FOCUS = ""
     _chosen: Widget | None = None
 
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("monitor")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-medium"), (100, "-wide"), (150, "-huge")]
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (22, "-low"), (34, "-high"), (48, "-tall")]
+
+    class Looked(Message, bubble=False):
+        def __init__(self, snapshot: Snapshot) -> None:
+            super().__init__()
+            self.snapshot = snapshot
+
+        def can_replace(self, message: Message) -> bool:
+            return isinstance(message, MonitorScreen.Looked)
+
+    def __init__(
+        self,
+        target: Target,
+        readonly: bool = False,
+        *,
+        interval_s: float = INTERVAL_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__()
+        self.target, self.readonly = target, readonly
+        self.snapshot: Snapshot | None = None
+        self._interval_s, self._clock = interval_s, clock
+        self._source: Source | None = None
+        self._looking = self._look_again = False
+        self._said = ""
+
+    def compose(self) -> ComposeResult:
+        yield RunHeader(self.target.name, readonly=self.readonly)
+        with Container(id="panels", classes=COLUMN):
+            with Vertical(id="left", classes=COLUMN):
+                yield MetricPanel().add_class(PANEL, "-greedy")
+                yield PacePanel(tr("speed")).add_class(PANEL)
+                yield AnswersPanel(tr("answers")).add_class(PANEL, "-none")
+            with Vertical(id="right", classes=COLUMN):
+                yield DevicePanel(tr("device")).add_class(PANEL)
+                yield HostPanel(tr("RAM and disk")).add_class(PANEL)
+                yield AdvicePanel(tr("advice")).add_class(PANEL, "-greedy")
+        yield MonitorSummary().add_class("aside")
+        log = LogView(empty_text=tr("No output yet.") if self.target.kind == "run" else tr(NO_LOG), id="log")
+        log.border_title = tr("log")
+        yield log.add_class(PANEL)
+        yield KeyBar(self.key_rows)
+
     @property
     def panels(self) -> list[Widget]:
-        return list(self.query(f".{PANEL}").results(Widget))
+        """In the order of their digits: the answers, which not every run has, come last."""
+        return sorted(self.query(f".{PANEL}").results(Widget), key=lambda panel: isinstance(panel, AnswersPanel))
+
+    # Panels
 
     @property
     def focused_panel(self) -> Widget | None:
@@ -154,87 +217,6 @@ class PanelScreen(Screen[None]):
     def _focus_chosen(self) -> None:
         if self._chosen is not None and self._chosen.focusable and self.focused_panel is not self._chosen:
             self._chosen.focus()
-
-
-def _is_shown(widget: Widget) -> bool:
-    return all(node.display for node in widget.ancestors_with_self if isinstance(node, Widget))
-
-
-INTERVAL_S = 1.0
-
-ABOUT = mark(
-    "The monitor only reads files and watches processes. You can close it and open it again at any time, in this or "
-    "another terminal; the run continues. Press tab to move between panels; then f1 explains the panel, x "
-    "maximizes it, and f folds it to its title. A digit shows one panel alone, at any terminal size. A "
-    "colon lists all actions by name."
-)
-LOG_HELP = mark(
-    "The newest log lines of the job; a progress bar is one line. Press enter or l to open the whole log, where you "
-    "can search and filter."
-)
-NO_LOG = mark("No log of this job was found.")
-
-
-class MonitorScreen(PanelScreen):
-    """Looks at a target again and again in a thread, one look at a time, and shows each look.
-
-    `readonly` takes away every key that changes the run. `clock` gives Unix time in seconds.
-    """
-
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("monitor")]
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-medium"), (100, "-wide"), (150, "-huge")]
-    VERTICAL_BREAKPOINTS = [(0, "-flat"), (22, "-low"), (34, "-high"), (48, "-tall")]
-
-    class Looked(Message, bubble=False):
-        def __init__(self, snapshot: Snapshot) -> None:
-            super().__init__()
-            self.snapshot = snapshot
-
-        def can_replace(self, message: Message) -> bool:
-            return isinstance(message, MonitorScreen.Looked)
-
-    def __init__(
-        self,
-        target: Target,
-        readonly: bool = False,
-        *,
-        interval_s: float = INTERVAL_S,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        super().__init__()
-        self.target, self.readonly = target, readonly
-        self.snapshot: Snapshot | None = None
-        self._interval_s, self._clock = interval_s, clock
-        self._source: Source | None = None
-        self._looking = self._look_again = False
-        self._said = ""
-
-    def compose(self) -> ComposeResult:
-        marks = self.marks
-        yield RunHeader(self.target.name, marks=marks, readonly=self.readonly)
-        with Container(id="panels", classes=COLUMN):
-            with Vertical(id="left", classes=COLUMN):
-                yield MetricPanel(marks=marks, glyphs=choose_glyphs(marks != UNICODE_MARKS)).add_class(PANEL, "-greedy")
-                yield PacePanel(tr("speed"), marks=marks).add_class(PANEL)
-                yield AnswersPanel(marks=marks).add_class(PANEL, "-none")
-            with Vertical(id="right", classes=COLUMN):
-                yield DevicePanel(tr("device"), marks=marks).add_class(PANEL)
-                yield HostPanel(tr("RAM and disk"), marks=marks).add_class(PANEL)
-                yield AdvicePanel(tr("advice"), marks=marks).add_class(PANEL, "-greedy")
-        yield MonitorSummary(marks=marks).add_class("aside")
-        log = LogView(empty_text=tr("No output yet.") if self.target.kind == "run" else tr(NO_LOG), id="log")
-        log.border_title = tr("log")
-        yield log.add_class(PANEL)
-        yield KeyBar(self.key_rows)
-
-    @property
-    def panels(self) -> list[Widget]:
-        """In the order of their digits: the answers, which not every run has, come last."""
-        return sorted(super().panels, key=lambda panel: isinstance(panel, AnswersPanel))
-
-    @property
-    def marks(self) -> Marks:
-        return cast("TrainwizApp", self.app).marks if hasattr(self.app, "marks") else UNICODE_MARKS
 
     # Looking
 
@@ -332,7 +314,7 @@ class MonitorScreen(PanelScreen):
     def _show_keys(self) -> None:
         """The bar and the title of the log follow what works now and what has the focus."""
         log = self.query_one("#log", LogView)
-        title = f"{self.marks.here} {tr('log')}" if log.has_focus else tr("log")
+        title = f"{marks.here} {tr('log')}" if log.has_focus else tr("log")
         if str(log.border_title) != title:
             log.border_title = title
         self.query_one(KeyBar).refresh_changed()
@@ -373,7 +355,7 @@ class MonitorScreen(PanelScreen):
             return
         from trainwiz.tui.screens.log_card import LogCard
 
-        self.app.push_screen(LogCard(Path(snapshot.log_path), self.marks))
+        self.app.push_screen(LogCard(Path(snapshot.log_path)))
 
     def action_open_panel(self) -> None:
         """Enter opens what the focused panel has to open; most panels become larger."""
@@ -381,7 +363,7 @@ class MonitorScreen(PanelScreen):
         if isinstance(panel, DevicePanel) and (gpu := panel.chosen_gpu) is not None:
             from trainwiz.tui.screens.monitor_cards import GpuCard
 
-            self.app.push_screen(GpuCard(lambda: self.snapshot, gpu, self.marks))
+            self.app.push_screen(GpuCard(lambda: self.snapshot, gpu))
         elif isinstance(panel, LogView):
             self.action_show_log()
         elif panel is not None:
@@ -488,4 +470,8 @@ class MonitorScreen(PanelScreen):
         from trainwiz.tui.screens.plan_card import PlanCard
 
         if self._may("plan"):
-            self.app.push_screen(PlanCard(self.folder, self.marks))
+            self.app.push_screen(PlanCard(self.folder))
+
+
+def _is_shown(widget: Widget) -> bool:
+    return all(node.display for node in widget.ancestors_with_self if isinstance(node, Widget))

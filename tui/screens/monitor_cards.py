@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.widgets import Input, Static
+from textual.widgets import Static
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.core.text import plain_text
@@ -18,11 +18,11 @@ from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.run_words import held_out_name, now_words, ordered_names, with_checkpoint_words
 from trainwiz.tui.screens.plan_state import Offer
 from trainwiz.tui.text import cells, gib, pad, value_label
-from trainwiz.tui.theme import Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.device_panel import VALUE_WIDTH, card_lines, held_words, processes_lines, short_name
 from trainwiz.tui.widgets.field_row import ActionButton
-from trainwiz.tui.widgets.frame import KeyBar, Window, entry_field
+from trainwiz.tui.widgets.frame import EntryDialog, KeyBar, Window
 from trainwiz.tui.widgets.lists import Pressed, TextLines
 from trainwiz.tui.widgets.monitor_panel import LABEL_WIDTH, bar_meter, frame_title, spark_meter
 from trainwiz.tui.widgets.plot import HOW_TO_TYPE, StepRange, parse_range
@@ -103,10 +103,10 @@ class GpuCard(Window[None]):
     }
     """
 
-    def __init__(self, look: Callable[[], Snapshot | None], place: int, marks: Marks) -> None:
+    def __init__(self, look: Callable[[], Snapshot | None], place: int) -> None:
         """`look` gives the newest look."""
         super().__init__()
-        self._look, self._place, self.marks = look, place, marks
+        self._look, self._place = look, place
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
@@ -132,10 +132,10 @@ class GpuCard(Window[None]):
             return
         gpus = snapshot.used_gpus
         gpu = gpus[min(self._place, len(gpus) - 1)] if gpus else None
-        title = "GPU" if gpu is None else f"GPU {gpu.index} {self.marks.dot} {short_name(gpu.name)}"
+        title = "GPU" if gpu is None else f"GPU {gpu.index} {marks.dot} {short_name(gpu.name)}"
         if str(scroll.border_title) != title:
             scroll.border_title = frame_title(title)
-        lines = gpu_page(snapshot, gpu, width, self.marks)
+        lines = gpu_page(snapshot, gpu, width)
         self.query_one(TextLines).show([line.truncate(width, ellipsis=True) for line in lines])
 
     def action_other_card(self, by: int) -> None:
@@ -145,25 +145,25 @@ class GpuCard(Window[None]):
             self.draw()
 
 
-def gpu_page(snapshot: Snapshot, gpu: GpuReading | None, width: int, marks: Marks) -> list[Content]:
+def gpu_page(snapshot: Snapshot, gpu: GpuReading | None, width: int) -> list[Content]:
     """All lines about a card; what has no room is scrolled to."""
     if gpu is None:
         return [Content.styled(tr("GPU lost: no GPU is visible any more."), "$warning")]
     facts = [(tr("name"), gpu.name), ("UUID", gpu.uuid or tr("unknown")), *([("MIG", gpu.mig)] if gpu.mig else [])]
     identity = [Content.assemble((pad(label, LABEL_WIDTH), "$muted"), plain_text(text, 80)) for label, text in facts]
-    lines = card_lines(gpu, snapshot.planned, width, ALL_LINES, marks)
+    lines = card_lines(gpu, snapshot.planned, width, ALL_LINES)
     if gpu.problem:
         return [*lines, *identity]
     if gpu.memory_history and gpu.memory_total_bytes:
         value = Content(f"{gib(gpu.memory_used_bytes)} GiB")
-        lines.insert(2, spark_meter("", gpu.memory_history, gpu.memory_total_bytes, value, width, marks, VALUE_WIDTH))
+        lines.insert(2, spark_meter("", gpu.memory_history, gpu.memory_total_bytes, value, width, VALUE_WIDTH))
     if gpu.fan_percent is not None:
         value = Content(f"{gpu.fan_percent:.0f}%")
-        lines.append(bar_meter(tr("fan"), gpu.fan_percent / 100, value, width, marks, None, VALUE_WIDTH))
+        lines.append(bar_meter(tr("fan"), gpu.fan_percent / 100, value, width, None, VALUE_WIDTH))
     prefix = f"gpus.{gpu.index}."
     reason = snapshot.unavailable.get(f"{prefix}processes")
     said = tr("Processes: {reason}", reason=plain_text(reason)) if reason else tr("No process uses memory.")
-    processes = processes_lines(gpu, marks)
+    processes = processes_lines(gpu)
     head = Content.styled(tr("Processes on this GPU"), "bold") if processes else Content.styled(said, "$muted")
     unreadable = [
         tr("{sensor}: {reason}", sensor=tr(SENSOR_WORDS[sensor]), reason=plain_text(reason, 120))
@@ -227,50 +227,11 @@ def metric_line(name: str, summary: MetricSummary, width: int) -> Content:
     return line.truncate(width, ellipsis=True)
 
 
-class RangeDialog(Window[StepRange]):
+def range_dialog(low: float, high: float) -> EntryDialog[StepRange]:
     """Answers a range inside the steps `low` to `high`, or None when it was closed."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("list")]
-
-    DEFAULT_CSS = """
-    RangeDialog > Vertical { width: 66; }
-    RangeDialog Input { margin: 1 0; }
-    RangeDialog #said { color: $muted; }
-    RangeDialog #said.-wrong { color: $error; }
-    """
-
-    def __init__(self, low: float, high: float) -> None:
-        super().__init__()
-        self._low, self._high = low, high
-
-    def compose(self) -> ComposeResult:
-        with Vertical():
-            heading = tr("Steps to show ({first} to {last})", first=f"{self._low:,.0f}", last=f"{self._high:,.0f}")
-            yield Static(Content.styled(heading, "bold"), markup=False)
-            yield entry_field("400-900", 80)
-            yield Static(_hint(), id="said", markup=False)
-
-    @on(Input.Changed)
-    def _typed(self, event: Input.Changed) -> None:
-        event.stop()
-        self.query_one("#said", Static).remove_class("-wrong").update(_hint())
-
-    @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        try:
-            wanted = parse_range(event.value, self._low, self._high)
-        except ValueError as error:
-            self.query_one("#said", Static).add_class("-wrong").update(f"! {error}")
-        else:
-            self.dismiss(wanted)
-
-    def action_move(self, by: int) -> None:
-        """There is no list to move in."""
-
-
-def _hint() -> str:
-    return tr(HOW_TO_TYPE) + "\n" + tr("enter apply   esc close")
+    heading = tr("Steps to show ({first} to {last})", first=f"{low:,.0f}", last=f"{high:,.0f}")
+    hint = tr(HOW_TO_TYPE) + "\n" + tr("enter apply   esc close")
+    return EntryDialog(heading, "400-900", hint, lambda text: parse_range(text, low, high))
 
 
 # Dialogs that ask before something is done to a run.

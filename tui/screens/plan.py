@@ -16,34 +16,41 @@ from textual.widget import Widget
 from textual.worker import Worker, WorkerState
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.language import tr
+from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.screens import plan_state as states
 from trainwiz.tui.screens import plan_views as views
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, STEPS, Setting, parse_field
-from trainwiz.tui.screens.plan_maker import Measured, PlanThreads, Read, numbered_remedies
+from trainwiz.tui.screens.plan_maker import PlanThreads, numbered_remedies
 from trainwiz.tui.screens.plan_state import PlanState
 from trainwiz.tui.widgets.field_row import ActionButton, FieldInput, FieldRow, RemedyButton
-from trainwiz.tui.widgets.frame import HeadLine, HelpCard, KeyBar, StepRail
+from trainwiz.tui.widgets.frame import HeadLine, HelpCard, KeyBar, StepRail, failure_words
 from trainwiz.tui.widgets.lists import Pressed
 from trainwiz.tui.widgets.plan_panel import PlanPanel
 from trainwiz.tui.widgets.plan_strip import PlanStrip
-from trainwiz.tui.widgets.step_form import FIELD_ACTIONS, FieldButton, FormScroll, GoalRow, MoreRow, focus_target
-from trainwiz.tui.widgets.step_part import PartRow, StepPart, unforeseen_words
+from trainwiz.tui.widgets.step_form import (
+    FIELD_ACTIONS,
+    FieldButton,
+    FormScroll,
+    GoalRow,
+    MoreRow,
+    PartRow,
+    StepPart,
+    focus_target,
+)
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
     from trainwiz.tui.app import TrainwizApp
     from trainwiz.tui.screens.plan_command import Started, StartKind
     from trainwiz.tui.screens.plan_reader import PlanReader
-    from trainwiz.tui.screens.plan_state import Offer
-    from trainwiz.tui.widgets.step_part import Answer
+    from trainwiz.tui.screens.plan_state import Offer, Reading
+    from trainwiz.tui.widgets.step_form import Answer
 
     Then = Callable[[str | None], None] | Callable[[str | None], Awaitable[None]]
 
 
 FIRST_FRAME_S = 0.05
-DATED_EVERY_S = 10.0
-"""How often it is seen to that "done" and the folder's name are of this minute."""
 
 
 class PlanScreen(Screen[None]):
@@ -79,10 +86,9 @@ class PlanScreen(Screen[None]):
         return cast("TrainwizApp", self.app)
 
     def compose(self) -> ComposeResult:
-        marks = self._wizard.marks
-        head, rail, panel = HeadLine(marks), StepRail(marks, id="rail"), PlanPanel(marks, id="panel")
-        strip, self._key_bar = PlanStrip(marks, id="strip"), KeyBar(self._keys)
-        self._forms = FormScroll(self.state.step, marks)
+        head, rail, panel = HeadLine(), StepRail(id="rail"), PlanPanel(id="panel")
+        strip, self._key_bar = PlanStrip(id="strip"), KeyBar(self._keys)
+        self._forms = FormScroll(self.state.step)
         # Every key draws them: looked for each time, they would cost more than what they draw.
         self._parts = (head, rail, panel, strip)
         yield from (head, Container(rail, self._forms, panel, id="body"), strip, self._key_bar)
@@ -95,7 +101,6 @@ class PlanScreen(Screen[None]):
         self._focus_step()
         # A pause, so that the imports of the reader do not hold up the first frame on its way to the terminal.
         self.call_after_refresh(self.set_timer, FIRST_FRAME_S, self._begin)
-        self.set_interval(DATED_EVERY_S, self._date)
 
     async def complete_first_step(self) -> None:
         await self._forms.complete()
@@ -134,7 +139,6 @@ class PlanScreen(Screen[None]):
         return focused.spec if isinstance(focused, FieldRow) else None
 
     def _keys(self) -> tuple[KeyBinding, ...]:
-        """The keys that do something now."""
         if isinstance(self.focused, FieldInput):
             return keys_of("edit")
         return views.shown_keys(self.state, self._spec, on_button=isinstance(self.focused, ActionButton | RemedyButton))
@@ -147,12 +151,6 @@ class PlanScreen(Screen[None]):
     async def _begin(self) -> None:
         self._threads.change(self.state.request)
         await self.complete_first_step()
-
-    def _date(self) -> None:
-        """A plan that stands here for a while is for a start now, not for one when it was made."""
-        state, reader = self.state, self.reader
-        if reader is not None and not state.busy and states.is_ready(state) and not state.reading.findings:
-            self._replace(replace(state, reading=reader.dated(state.request, state.reading)))
 
     def on_unmount(self) -> None:
         self._threads.close()
@@ -179,26 +177,24 @@ class PlanScreen(Screen[None]):
         if self.state.updating:
             self._replace(replace(self.state, slow=True))
 
-    @on(Read)
-    async def _take(self, event: Read) -> None:
-        state, reading = self.state, event.reading
-        if event.request is not state.request or state.busy:
+    async def take_reading(self, request: PlanRequest, reading: Reading, *, is_better: bool = False) -> None:
+        """What a thread read for a request; `is_better`: the same plan again, with better figures."""
+        state = self.state
+        if request is not state.request or state.busy:
             return
-        if reading.plan is None and not states.lacks_model(state.request):
+        if reading.plan is None and not states.lacks_model(request):
             reading = replace(reading, plan=state.plan)
         done = not reading.waits_for
         self._replace(replace(state, reading=reading, updating=not done, slow=state.slow and not done))
-        if done and not event.is_better:
-            self._threads.improve(event.request)
+        if done and not is_better:
+            self._threads.improve(request)
         self._open_wanted_list()
         if self.state.wanted_start and (states.is_ready(self.state) or states.start_obstacle(self.state)):
             await self._start(cast("StartKind", self.state.wanted_start))
 
-    @on(Measured)
-    def _measured(self, event: Measured) -> None:
-        if event.problem:
-            self.notify(event.problem, markup=False)
-        elif not self.state.busy:
+    def plan_again(self) -> None:
+        """The rates of this machine are known now."""
+        if not self.state.busy:
             self._threads.change(self.state.request)
 
     # Values: rows, their editors and lists, dialogs, remedies.
@@ -229,7 +225,6 @@ class PlanScreen(Screen[None]):
                 self._open(row)
 
     def _act(self, field_id: str) -> None:
-        """What the button beside a field does."""
         dialog = FIELD_ACTIONS[field_id][1](self.state)
         self.app.push_screen(dialog, partial(self._chosen, FIELD_BY_ID[field_id]))
 
@@ -460,7 +455,7 @@ class PlanScreen(Screen[None]):
         if event.state is WorkerState.SUCCESS and worker.group == "start":
             self._started(cast("Started", worker.result))
         elif event.state is WorkerState.ERROR and worker.error is not None:
-            self._replace(states.with_defect(self.state, worker.group, unforeseen_words(worker.error)))
+            self._replace(states.with_defect(self.state, worker.group, failure_words(worker.error)))
 
     def ask_to_leave(self) -> None:
         """At once where nothing would be lost."""
@@ -470,12 +465,16 @@ class PlanScreen(Screen[None]):
             self._wizard.exit(0)
 
     def _leave(self, way: str | None) -> None:
-        from trainwiz.tui.widgets.chooser import SaveDialog
+        from trainwiz.tui.widgets.chooser import save_dialog
 
         if way == "quit":
             self._wizard.exit(0)
         elif way == "save":
-            self.app.push_screen(SaveDialog(self.state.request))
+            self.app.push_screen(save_dialog(self.state.request), self._saved)
+
+    def _saved(self, words: str | None) -> None:
+        if words is not None:
+            self.notify(plain_text(words, 400), timeout=8.0, markup=False)
 
     def action_help(self) -> None:
         from trainwiz.tui.screens.plan_command import help_parts

@@ -21,7 +21,7 @@ from trainwiz.core.plan.words import mode_words, number_of_mode
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.tui.options import OPTIONS
 from trainwiz.tui.screens.plan_fields import STEPS, Setting, shown_key, shown_value
-from trainwiz.tui.screens.plan_machine import names_another
+from trainwiz.tui.screens.plan_machine import ATTRIBUTES, names_another
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.widgets.field_row import ORIGINS
 
@@ -40,21 +40,10 @@ def command_line(request: PlanRequest) -> str:
     for key, value in request.overrides.items():
         words += _choice(key, value)
     words += mode_words(request.mode, number_of_mode(request))
-    for flag, setting in (
-        ("--trace-steps", request.trace_steps),
-        ("--gpu", request.gpu),
-        ("--num-gpus", request.num_gpus),
-        ("--ram", request.ram_bytes),
-        ("--gpu-memory", request.gpu_memory_bytes),
-        ("--tflops", request.tflops),
-        ("--fp32-tflops", request.fp32_tflops),
-        ("--bandwidth", request.bandwidth),
-        ("--capability", request.capability),
-        ("--output-dir", request.output_dir),
-        ("--name", request.name),
-    ):
+    own = {**{key: getattr(request, name) for key, name in ATTRIBUTES.items()}, "trace_steps": request.trace_steps}
+    for key, setting in {**own, "output_dir": request.output_dir, "name": request.name}.items():
         if setting is not None:
-            words += [flag, str(setting)]
+            words += [f"--{key.replace('_', '-')}", str(setting)]
     if request.force:
         words.append("--force")
     # A run for another machine is written here and started there.
@@ -149,18 +138,12 @@ def help_parts(
         config = state.plan.config
         key = shown_key(spec, config)
         parts.append((tr("Now"), _chosen(shown_value(spec, config) or tr("not set"), config.origin(key))))
-        entries = config.value(key)
-        # Each variable of the environment has an origin of its own.
-        for name, value in entries.items() if isinstance(entries, dict) else ():
-            path = f"{key}.{name}"
-            parts.append((name, _chosen(value, config.origin(path if path in config.origins else key))))
         parts.append((tr("Command-line equivalent"), f"--set {key}=..."))
     problem = [(tr("Problem"), field_problem(state, spec))]
     return tr(spec.label), [*problem, *parts, *said]
 
 
 def _chosen(value: object, origin: Origin) -> str:
-    """A value, and who chose it why."""
     words = mark("{value} ({origin}: {reason})") if origin.reason else mark("{value} ({origin})")
     by = tr(ORIGINS.get(origin.origin, origin.origin))
     return tr(words, value=value, origin=by, reason=tr(origin.reason))

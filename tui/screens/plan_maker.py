@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from textual.message import Message
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import TrainwizError
 
@@ -71,11 +70,9 @@ class Newest:
             self._waiting = self._newest = None
 
     def is_stale(self, request: PlanRequest) -> bool:
-        """Whether work on a request may stop."""
         return self._closed or request is not self._newest
 
     def close(self) -> None:
-        """Nothing is wanted, now and later."""
         with self._lock:
             self._closed, self._waiting = True, None
 
@@ -87,23 +84,6 @@ TYPING_PAUSE_S = 0.032
 SEEN_AS_SLOW_S = 0.15
 
 
-@dataclass
-class Read(Message):
-    """A thread read something for a request."""
-
-    request: PlanRequest
-    reading: Reading
-    is_better: bool = False
-    """The same plan again, with better figures."""
-
-
-@dataclass
-class Measured(Message):
-    """A thread measured the rates of this machine, or could not: `problem` says why."""
-
-    problem: str = ""
-
-
 class PlanThreads:
     """Threads of the wizard: one plans by what is known, one waits for better figures, each of the newest request; one
     measures this machine."""
@@ -111,7 +91,7 @@ class PlanThreads:
     def __init__(self, screen: PlanScreen, reader: PlanReader | None, tier: RefineTier) -> None:
         self.reader = reader
         self._tier: RefineTier = tier
-        self._screen, self._post = screen, screen.post_message
+        self._screen = screen
         self._wanted, self._better = Newest(), Newest()
         self._pause: Timer | None = None
         self._slow: Timer | None = None
@@ -167,7 +147,7 @@ class PlanThreads:
 
         def plan(request: PlanRequest) -> None:
             for reading in reader.read(request, partial(self._wanted.is_stale, request)):
-                self._post(Read(request, reading))
+                self._screen.call_later(self._screen.take_reading, request, reading)
 
         self._wanted.work_through(plan)
 
@@ -177,7 +157,7 @@ class PlanThreads:
 
         def improve(request: PlanRequest) -> None:
             def post(better: Reading) -> None:
-                self._post(Read(request, better, is_better=True))
+                self._screen.call_later(self._screen.take_reading, request, better, is_better=True)
 
             reader.improve(request, partial(self._better.is_stale, request), post)
 
@@ -189,32 +169,15 @@ class PlanThreads:
         assert self.reader is not None
         try:
             if self.reader.measure():
-                self._post(Measured())
+                self._screen.call_later(self._screen.plan_again)
         except TrainwizError as error:
-            self._post(Measured(error.findings[0].message))
+            self._screen.call_later(self._screen.notify, error.findings[0].message, markup=False)
 
 
 # What the remedies of a plan would bring: each is planned like any other change, and told before and after.
 
 MAX_REMEDIES = 9
 """As many as there are digits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """A plan in the figures that a remedy is judged by."""
-
-    memory_bytes: int
-    verdict: str | None
-    tier: str
-    """How `memory_bytes` is known: "analytic", "traced" or "measured"."""
-    total_low_s: float | None
-    total_high_s: float | None
-
-    @classmethod
-    def of(cls, plan: Plan) -> Effect:
-        memory, time = plan.memory, plan.time
-        return cls(memory.judged_bytes, memory.verdict, memory.tier, time.total_low_s, time.total_high_s)
 
 
 def numbered_remedies(findings: tuple[Finding, ...]) -> list[Remedy]:

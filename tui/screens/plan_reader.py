@@ -28,7 +28,6 @@ from trainwiz.core.run.folder import DEFAULT_ROOT, RUN_YAML, new_run_folder
 from trainwiz.core.telemetry.gpu import GpuLoads, LoadReader
 from trainwiz.tui.screens.plan_maker import (
     Baseline,
-    Effect,
     PlanMaker,
     effect_key,
     new_tracer,
@@ -51,10 +50,8 @@ class PlanReader:
         machine: Machine | None = None,
         tier: RefineTier = "analytic",
         tracer: Callable[[], Tracer] = new_tracer,
-        clock: Callable[[], datetime] = datetime.now,
     ) -> None:
         """`machine` is this machine, where it is known already; a `tier` above "analytic" runs a `tracer` of its own."""
-        self._clock = clock
         self._machine = machine
         self._plans = PlanMaker(tier, tracer)
         self._loads = LoadReader()
@@ -115,7 +112,7 @@ class PlanReader:
         self._base = replace(self._base, data=data, glance=self._glance(known.config), data_findings=findings)
         # The figures first; the files that follow from them take twice as long.
         files, folder = self._written
-        quick = replace(self._base, plan=plan, files=files, folder=folder, read_at=self._clock())
+        quick = replace(self._base, plan=plan, files=files, folder=folder, read_at=datetime.now())
         yield replace(quick, waits_for=FILES_FOLLOW)
         time.sleep(PAINTED_WITHIN_S)
         if is_cancelled():
@@ -136,15 +133,7 @@ class PlanReader:
         config = relative_to_folder(plan.config, folder)
         self._written = {RUN_YAML: run_yaml_text(config), **planned_texts(plan, config, folder)}, str(folder)
         files, place = self._written
-        return replace(self._base, plan=plan, files=files, folder=place, read_at=self._clock())
-
-    def dated(self, request: PlanRequest, reading: Reading) -> Reading:
-        """The same reading a minute later: a start now ends later, and its folder is named by the time. No other work."""
-        now, plan = self._clock(), reading.plan
-        if plan is None or reading.read_at is None or f"{now:%x %H:%M}" == f"{reading.read_at:%x %H:%M}":
-            return reading
-        folder = reading.folder if request.output_dir else str(new_run_folder(DEFAULT_ROOT, plan.config.name))
-        return replace(reading, folder=folder, read_at=now)
+        return replace(self._base, plan=plan, files=files, folder=place, read_at=datetime.now())
 
     def improve(
         self, request: PlanRequest, is_cancelled: Callable[[], bool], on_reading: Callable[[Reading], None]
@@ -174,27 +163,28 @@ class PlanReader:
         """The rates of the devices that were planned last, where they are not known: see PlanMaker."""
         return self._gathered is not None and self._plans.measure(self._gathered[2])
 
-    def _effects(self, request: PlanRequest, plan: Plan, is_cancelled: Callable[[], bool]) -> Mapping[str, Effect]:
+    def _effects(self, request: PlanRequest, plan: Plan, is_cancelled: Callable[[], bool]) -> Mapping[str, Plan]:
         """What the remedies of a plan bring, as far as they can be planned."""
-        effects: dict[str, Effect] = {}
+        effects: dict[str, Plan] = {}
         for remedy in numbered_remedies(plan.findings):
             if is_cancelled():
                 break
             if remedy.opens:
                 continue
             try:
-                changed = self._planned(with_changes(request, remedy.changes))
+                # Data that was not read yet counts as the last that was.
+                changed = self._planned(with_changes(request, remedy.changes), lambda config: self._last_data)
             except (TrainwizError, OSError):
                 continue
             if changed.model.parameters is not None:
-                effects[effect_key(remedy.changes)] = Effect.of(changed)
+                effects[effect_key(remedy.changes)] = changed
         return effects
 
-    def _planned(self, request: PlanRequest) -> Plan:
-        """The plan of a request by what is known now; data that was not read yet counts as the last that was."""
+    def _planned(self, request: PlanRequest, read: Callable[[RunConfig], edge.DataAnswer]) -> Plan:
+        """The plan of a request by what is known now; `read` gives its data where they were not read yet."""
         here = self._here(request)
         known = edge.gather_known(request, self._profile(request, here), here)
-        answer = edge.without_data(known, here) or self._data.known(_data_key(known.config)) or self._last_data
+        answer = edge.without_data(known, here) or self._data.known(_data_key(known.config)) or read(known.config)
         return self._plans.plan(edge.with_data(known, *answer))
 
     def profile_alone(self, request: PlanRequest) -> Baseline:
@@ -204,11 +194,7 @@ class PlanReader:
         """
         alone = profile_request(request)
         try:
-            here = self._here(alone)
-            known = edge.gather_known(alone, edge.gather_profile(alone, here), here)
-            answer = edge.without_data(known, here) or self._data.known(_data_key(known.config))
-            answer = answer or edge.gather_data(known.config)
-            return Baseline(alone, self._plans.plan(edge.with_data(known, *answer)).config)
+            return Baseline(alone, self._planned(alone, edge.gather_data).config)
         except TrainwizError as error:
             return Baseline(alone, problem=" ".join(finding.message for finding in error.findings))
         except OSError as error:

@@ -24,7 +24,6 @@ from trainwiz.tui.screens.plan_fields import (
     on_screen,
 )
 from trainwiz.tui.screens.plan_machine import is_machine_changed, is_of_the_machine, names_another, with_machine
-from trainwiz.tui.screens.plan_maker import Effect
 
 if TYPE_CHECKING:
     from trainwiz.core.catalog.model_config import ModelSpec
@@ -81,8 +80,8 @@ class Reading:
     """Why there is no plan for the request; empty when there is one."""
     data_findings: tuple[Finding, ...] = ()
     """What is wrong with the data; they name files and lines, not keys."""
-    effects: Mapping[str, Effect] = field(default_factory=lambda: MappingProxyType({}))
-    """What the remedies bring, by `effect_key` of their changes; those that are not planned yet are missing."""
+    effects: Mapping[str, Plan] = field(default_factory=lambda: MappingProxyType({}))
+    """The plans with the remedies, by `effect_key` of their changes; those that are not made yet are missing."""
     waits_for: str = ""
     """What is still being read; empty when the reading is complete."""
     read_at: datetime | None = None
@@ -188,7 +187,6 @@ def with_goal(request: PlanRequest, goal: str) -> PlanRequest:
 
 
 def goal_of(state: PlanState) -> str:
-    """The goal that the request stands for."""
     request = state.request
     if request.profile is not None:
         return "demo" if request.profile == DEFAULT_PROFILE else "profile"

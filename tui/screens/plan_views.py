@@ -45,11 +45,11 @@ from trainwiz.tui.screens.plan_state import (
     lacks_model,
     state_findings,
 )
-from trainwiz.tui.theme import Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import FieldView
 
 
-def field_view(state: PlanState, spec: Setting, marks: Marks, *, typing: bool = False) -> FieldView:
+def field_view(state: PlanState, spec: Setting, *, typing: bool = False) -> FieldView:
     """The row of a field. Without a plan the value is a placeholder, or what the user chose."""
     plan, overrides, changed = state.plan, state.request.overrides, is_changed(state, spec)
     invalid, by_you = field_problem(state, spec), "you" if changed else ""
@@ -96,7 +96,6 @@ def field_view(state: PlanState, spec: Setting, marks: Marks, *, typing: bool = 
 
 
 def offers(state: PlanState, spec: Setting) -> tuple[Offer, ...]:
-    """What a field can be chosen from."""
     reading = state.reading
     if spec.keys == (PROFILE,):
         return reading.profiles
@@ -200,21 +199,13 @@ def value_beside(state: PlanState, spec: Setting, by: int) -> str | None:
 
 
 def shown_keys(state: PlanState, spec: Setting | None, *, on_button: bool) -> tuple[KeyBinding, ...]:
-    """The keys that do something now, where `spec` has the focus, or a button."""
+    """The keys that do something now, where `spec` has the focus, or a button; with how many remedies there are."""
     remedies = len(numbered_remedies(state_findings(state)))
-    hidden = set() if remedies else {"plan.remedy_1"}
-    if spec is None or not is_changed(state, spec):
-        hidden.add("plan.reset")
-    if state.step != HARDWARE:
-        hidden.add("plan.import")
-    rows = (row for row in keys_of("plan", "app") if row.id not in hidden)
-    return tuple(relabel(row, remedies, on_button=on_button) for row in rows)
-
-
-def relabel(row: KeyBinding, remedies: int, *, on_button: bool) -> KeyBinding:
-    """The key bar says how many remedies there are, and what enter does on a button."""
-    if row.id == "plan.remedy_1" and remedies > 0:
-        return replace(row, label=f"1-{remedies}" if remedies > 1 else "1")
-    if row.id == "plan.next" and on_button:
-        return replace(row, description=mark("press"))
-    return row
+    rows = {row.id: row for row in keys_of("plan", "app")}
+    if remedies:
+        rows["plan.remedy_1"] = replace(rows["plan.remedy_1"], label=f"1-{remedies}" if remedies > 1 else "1")
+    if on_button:
+        rows["plan.next"] = replace(rows["plan.next"], description=mark("press"))
+    useless = {"plan.remedy_1": not remedies, "plan.import": state.step != HARDWARE}
+    useless["plan.reset"] = spec is None or not is_changed(state, spec)
+    return tuple(row for row in rows.values() if not useless.get(row.id))

@@ -21,7 +21,6 @@ from trainwiz.tui.commands.monitor import name_to_give, row_of
 from trainwiz.tui.keys import bindings, keys_of
 from trainwiz.tui.run_words import look_of
 from trainwiz.tui.text import aligned, cut, pad
-from trainwiz.tui.theme import UNICODE_MARKS
 from trainwiz.tui.widgets.frame import HelpCard, KeyBar, failure_words
 from trainwiz.tui.widgets.run_header import status_mark, status_word
 
@@ -111,9 +110,9 @@ class RunPicker(Screen[None]):
         """One line an entry, in columns that are as wide as they must be and cut at the edge of the screen."""
         rows = [self._cells(found) for found in self._found]
         names = aligned([[cut(name, MOST_NAME), figures] for name, figures, _ in rows])
-        marks, lines = getattr(self.app, "marks", UNICODE_MARKS), []
+        lines = []
         for found, (name, figures), (_, _, more) in zip(self._found, names, rows, strict=True):
-            status = f"{status_mark(found.status, marks)} {pad(status_word(found.status), STATUS_WIDTH)}"
+            status = f"{status_mark(found.status)} {pad(status_word(found.status), STATUS_WIDTH)}"
             look = look_of(found.status).style
             line = Content.assemble((status, look), f" {name}  {figures}  ", (more, "$muted"))
             lines.append(line.truncate(max(20, self.size.width - 2)))

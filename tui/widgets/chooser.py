@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -24,13 +24,12 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_state import Offer, PlanState
 from trainwiz.tui.text import cells, pad
-from trainwiz.tui.theme import UNICODE_MARKS
-from trainwiz.tui.widgets.frame import Window, entry_field, failure_words
+from trainwiz.tui.theme import marks
+from trainwiz.tui.widgets.frame import EntryDialog, Window, entry_field, failure_words
 from trainwiz.tui.widgets.lists import wrap
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.fit import Fits
-    from trainwiz.tui.app import TrainwizApp
 
 LABEL_WIDTH = 26
 NARROWEST_NOTE = 28
@@ -74,11 +73,9 @@ class ListWindow(Window[str]):
         """The line with the mark of the cursor; -1: none."""
 
     def entry(self) -> Input:
-        """What is typed into."""
         return entry_field(tr("type to search"), 4096)
 
     def parts(self) -> list[Widget]:
-        """Title, entry, list, hint."""
         options: OptionList = OptionList(markup=False)
         options.can_focus = False
         title = Static(Content.styled(self._title, "bold"), classes="title", markup=False)
@@ -103,7 +100,6 @@ class ListWindow(Window[str]):
 
     @property
     def place(self) -> int | None:
-        """The line of the cursor."""
         return self.options.highlighted
 
     def line(self, place: int, mark: str, width: int) -> Content:
@@ -123,9 +119,7 @@ class ListWindow(Window[str]):
     def _drawn(self, place: int, here: bool = False) -> Content:
         # A cell on each side, and two of the scrollbar.
         width = (self.options.size.width or LABEL_WIDTH) - 4
-        app = cast("TrainwizApp", self.app)
-        mark = (app.marks if hasattr(app, "marks") else UNICODE_MARKS).here
-        return self.line(place, mark if here else " ", width)
+        return self.line(place, marks.here if here else " ", width)
 
     @on(OptionList.OptionHighlighted)
     def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
@@ -306,58 +300,18 @@ class FitChooser(Chooser):
         self._fill("")
 
 
-LONGEST_NAME = 80
-LONGEST_MESSAGE = 400
-SHOWN_S = 8.0
+def save_dialog(request: PlanRequest) -> EntryDialog[str]:
+    """Keeps the choices as a profile; answers how it is used."""
 
-
-class SaveDialog(Window[None]):
-    """Keeps the choices as a profile and says how it is used; a name that cannot be taken is said, and may be changed."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("edit")]
-    AUTO_FOCUS = "Input"
-
-    DEFAULT_CSS = """
-    SaveDialog > Vertical { width: 76; padding: 1 2; }
-    SaveDialog Input { margin: 1 0; }
-    SaveDialog #problem { color: $error; }
-    SaveDialog .hint { color: $muted; }
-    """
-
-    def __init__(self, request: PlanRequest) -> None:
-        super().__init__()
-        self._request = of_a_setup(request)
-
-    def compose(self) -> ComposeResult:
-        with Vertical():
-            yield Static(Content.styled(tr("Save as my profile"), "bold"), markup=False)
-            yield entry_field(tr("profile name"), LONGEST_NAME)
-            yield Static("", id="problem", markup=False)
-            hint = tr("enter save (existing profiles are never overwritten)   esc cancel")
-            yield Static(hint, classes="hint", markup=False)
-
-    @on(Input.Changed)
-    def _typed(self, event: Input.Changed) -> None:
-        event.stop()
-        self.query_one("#problem", Static).update("")
-
-    def action_accept(self) -> None:
+    def save(text: str) -> str:
         from trainwiz.core.profile.save import save_profile
 
-        name = self.query_one(Input).value.strip()
-        problem = tr("Type a name.") if not name else ""
-        if name:
-            try:
-                saved = save_profile(name, self._request)
-                words = tr("Saved {name}: trainwiz --profile {name}", name=saved.name)
-                self.app.notify(plain_text(words, LONGEST_MESSAGE), timeout=SHOWN_S, markup=False)
-                self.dismiss(None)
-            except TrainwizError as error:
-                problem = " ".join(finding.message for finding in error.findings)
-        self.query_one("#problem", Static).update(Content(plain_text(problem, LONGEST_MESSAGE)))
+        if not text.strip():
+            raise ValueError(tr("Type a name."))
+        return tr("Saved {name}: trainwiz --profile {name}", name=save_profile(text.strip(), of_a_setup(request)).name)
 
-    def action_cancel(self) -> None:
-        self.action_close()
+    hint = tr("enter save (existing profiles are never overwritten)   esc cancel")
+    return EntryDialog(tr("Save as my profile"), tr("profile name"), hint, save)
 
 
 def of_a_setup(request: PlanRequest) -> PlanRequest:

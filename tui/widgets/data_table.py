@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import events
 from textual.binding import BindingType
 from textual.content import Content
 from trainwiz.core.config.values import CLASSIFIES
@@ -15,9 +14,9 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_offers import with_target, with_text
 from trainwiz.tui.text import cells, cut, pad
-from trainwiz.tui.theme import Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import FocusLines
-from trainwiz.tui.widgets.step_part import StepPart
+from trainwiz.tui.widgets.step_form import StepPart
 
 if TYPE_CHECKING:
     from trainwiz.core.data.summary import Glance
@@ -100,14 +99,10 @@ def cell_text(cell: str | None) -> str:
 
 TALL_ROWS, SHORT_ROWS = 5, 2
 INDENT = 2
-FIRST_LINE_OF_COLUMNS, LINES_OF_COLUMNS = 2, 2
 
 
 class DataTable(StepPart, FocusLines, can_focus=True):
-    """Left and right move along the columns; space learns from one, t answers with one. A click does as space."""
-
-    FOCUS_ON_CLICK = False
-    """As of a FieldRow."""
+    """Left and right move along the columns; space learns from one, t answers with one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("columns")]
     DEFAULT_CSS = """
@@ -115,8 +110,8 @@ class DataTable(StepPart, FocusLines, can_focus=True):
     DataTable:focus { background: $panel; }
     """
 
-    def __init__(self, marks: Marks) -> None:
-        super().__init__(marks, id="first-rows")
+    def __init__(self) -> None:
+        super().__init__(id="first-rows")
         self.cursor = 0
 
     @property
@@ -141,7 +136,7 @@ class DataTable(StepPart, FocusLines, can_focus=True):
         glance = self.glance
         if glance is None:
             return []
-        lines = list(table_lines(glance, self._column, self._rows, width, self.marks))
+        lines = list(table_lines(glance, self._column, self._rows, width))
         if self.has_focus:
             words = (
                 tr("←→ move   space use as text   t use as target")
@@ -182,24 +177,8 @@ class DataTable(StepPart, FocusLines, can_focus=True):
         if self._can_answer and glance is not None and glance.can_take(self.cursor, target=True):
             self.post_message(self.Changed(partial(with_target, glance, self.cursor)))
 
-    def on_click(self, event: events.Click) -> None:
-        """On a column's name: the cursor goes there, and a second click learns from it."""
-        self.focus(scroll_visible=False)
-        glance = self.glance
-        line = event.y - FIRST_LINE_OF_COLUMNS
-        if glance is None or not 0 <= line < LINES_OF_COLUMNS:
-            return
-        left = INDENT
-        for place, wide in shown_columns(glance, self._column, self._rows, self.content_size.width - INDENT):
-            if left <= event.x < left + wide + GAP:
-                if place == self.cursor and event.chain > 1:
-                    self.action_take_text()
-                self.cursor = place
-                self.refresh(layout=True)
-            left += wide + GAP
 
-
-def table_lines(glance: Glance, cursor: int | None, rows: int, width: int, marks: Marks) -> Iterator[Content]:
+def table_lines(glance: Glance, cursor: int | None, rows: int, width: int) -> Iterator[Content]:
     """A title, the names of the columns, what each is used for, the first rows. `cursor` is a column's position."""
     shown = shown_columns(glance, cursor, rows, width - INDENT)
     yield Content()

@@ -13,7 +13,7 @@ from trainwiz.core.telemetry.machine import limited_by_heat, real_throttling
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.keys import ScreenName, bindings
 from trainwiz.tui.text import GIB, cells, gib, pad, span
-from trainwiz.tui.theme import Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.monitor_panel import (
     LABEL_WIDTH,
     MonitorPanel,
@@ -39,7 +39,7 @@ SMALL_BYTES = 0.2 * GIB
 CELL_WIDTH = 12
 
 
-def card_lines(gpu: GpuReading, planned: Planned, width: int, height: int, marks: Marks) -> list[Content]:
+def card_lines(gpu: GpuReading, planned: Planned, width: int, height: int) -> list[Content]:
     """One card in at most `height` lines; with little room heat and power share one."""
     if gpu.problem:
         words = tr("cannot be read: {reason}", reason=plain_text(gpu.problem))
@@ -47,12 +47,12 @@ def card_lines(gpu: GpuReading, planned: Planned, width: int, height: int, marks
     value_width = VALUE_WIDTH if width >= 36 else 0
 
     def spark_line(label: str, history: Sequence[float | None], highest: float, value: Content) -> Content:
-        return spark_meter(label, history, highest, value, width, marks, value_width)
+        return spark_meter(label, history, highest, value, width, value_width)
 
     busy = spark_line(tr("util"), gpu.utilization_history, 100, unit(gpu.utilization_percent, "%"))
     total = gpu.memory_total_bytes
     filled, expected = share(gpu.memory_used_bytes, total), share(planned.memory_bytes, total)
-    memory = bar_meter(tr("memory"), filled, memory_words(gpu), width, marks, expected, value_width)
+    memory = bar_meter(tr("memory"), filled, memory_words(gpu), width, expected, value_width)
     heat = heat_words(gpu)
     watts = Content(tr("not readable") if gpu.power_w is None else f"{of_limit(gpu.power_w, gpu.power_limit_w)} W")
     if height < 4:
@@ -89,24 +89,20 @@ def holders_lines(gpu: GpuReading, planned: Planned, width: int) -> list[Content
 
 
 def clock_lines(gpu: GpuReading, width: int) -> list[Content]:
-    """The clock, what holds it back, and the fan, as far as they are known; the highest clock goes first."""
-    parts, shorter = [], []
-    if gpu.clock_mhz is not None:
-        shorter = [Content(f"{gpu.clock_mhz:,.0f} MHz")]
-        parts = [Content(f"{of_limit(gpu.clock_mhz, gpu.clock_limit_mhz)} MHz")]
+    """The clock, what holds it back (instead of the highest clock), and the fan, as far as they are known."""
     # The line of the heat tells of heat.
     held = [reason for reason in real_throttling(gpu.throttle_reasons) if not limited_by_heat([reason])]
-    rest = [Content.styled(tr("throttled: {reasons}", reasons=_reasons(held)), "$warning")] if held else []
+    parts = []
+    if gpu.clock_mhz is not None:
+        parts.append(Content(f"{of_limit(gpu.clock_mhz, None if held else gpu.clock_limit_mhz)} MHz"))
+    if held:
+        parts.append(Content.styled(tr("throttled: {reasons}", reasons=_reasons(held)), "$warning"))
     if gpu.fan_percent is not None:
-        rest.append(Content(tr("fan {share}", share=f"{gpu.fan_percent:.0f}%")))
-    room = width - LABEL_WIDTH
-    line = Content("   ").join([*parts, *rest])
-    if line.cell_length > room:
-        line = join_fitting([*shorter, *rest], room)
-    return [labelled(tr("clock"), line)] if line else []
+        parts.append(Content(tr("fan {share}", share=f"{gpu.fan_percent:.0f}%")))
+    return [labelled(tr("clock"), join_fitting(parts, width - LABEL_WIDTH))] if parts else []
 
 
-def row(gpu: GpuReading, width: int, marks: Marks, *, chosen: bool = False) -> Content:
+def row(gpu: GpuReading, width: int, *, chosen: bool = False) -> Content:
     """One card in one line: number, busy, memory, heat, power."""
     head = Content.styled(
         f"{gpu.index:<2}" if not chosen else f"{gpu.index}{marks.here}", "$accent" if chosen else "$muted"
@@ -128,23 +124,23 @@ def row(gpu: GpuReading, width: int, marks: Marks, *, chosen: bool = False) -> C
         f"  MIG {plain_text(mig, 10)}" if mig and width >= ROW_WITH_POWER + 16 else "",
     )
     room = max(0, width - 3 - values.cell_length)
-    chart = spark(gpu.utilization_history, room, 100, marks).rjust(room)
+    chart = spark(gpu.utilization_history, room, 100).rjust(room)
     return Content.assemble(head, (chart, "$accent 75%"), " ", values)
 
 
-def card_cells(gpus: Sequence[GpuReading], width: int, height: int, marks: Marks) -> list[Content]:
+def card_cells(gpus: Sequence[GpuReading], width: int, height: int) -> list[Content]:
     """All cards in `height` lines, several in each: "0: 90%  9.1" is number, busy, GiB used; a mark where one needs a look."""
     columns = max(1, width // CELL_WIDTH)
     room = columns * height
     shown = list(gpus) if len(gpus) <= room else list(gpus)[: max(0, room - 1)]
-    parts = [_cell(gpu, marks) for gpu in shown]
+    parts = [_cell(gpu) for gpu in shown]
     if len(shown) < len(gpus):
         parts.append(Content.styled(tr("{n} more", n=len(gpus) - len(shown)), "$muted"))
     padded = [part.pad_right(max(0, CELL_WIDTH - part.cell_length)) for part in parts]
     return [Content("").join(padded[start : start + columns]) for start in range(0, len(padded), columns)]
 
 
-def _cell(gpu: GpuReading, marks: Marks) -> Content:
+def _cell(gpu: GpuReading) -> Content:
     number = (f"{gpu.index}:", "$muted")
     if gpu.problem:
         return Content.assemble(number, (f" {marks.tight} {tr('lost')}", "$warning"))
@@ -154,7 +150,7 @@ def _cell(gpu: GpuReading, marks: Marks) -> Content:
     return Content.assemble(number, f"{busy:>4}{gib(gpu.memory_used_bytes):>5}", sign)
 
 
-def processes_lines(gpu: GpuReading, marks: Marks) -> list[Content]:
+def processes_lines(gpu: GpuReading) -> list[Content]:
     """Who holds memory of the card: this job's processes first, each with its name and GiB."""
     if not gpu.processes:
         return []
@@ -301,21 +297,21 @@ class DevicePanel(MonitorPanel):
         else:
             shares_lines = self.content_size and len(gpus) > self.content_size.height
             parts = [_gpus(gpus), last, tr("util, GiB") if shares_lines else ""]
-        return f" {self.marks.dot} ".join(filter(None, parts))
+        return f" {marks.dot} ".join(filter(None, parts))
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         gpus = snapshot.used_gpus
         if not gpus:
             return self._cpu(snapshot, width) if snapshot.host.sample else self.wrapped(machine_reason(snapshot), width)
         if len(gpus) == 1:
-            lines = card_lines(gpus[0], snapshot.planned, width, height, self.marks)
-            processes = processes_lines(gpus[0], self.marks)
+            lines = card_lines(gpus[0], snapshot.planned, width, height)
+            processes = processes_lines(gpus[0])
             # Only with the whole screen: elsewhere the line below the memory sums them up.
             return [*lines, Content(), *processes] if processes and ALL_LINES > height > len(lines) + 3 else lines
         if len(gpus) > height:
-            return card_cells(gpus, width, height, self.marks)
+            return card_cells(gpus, width, height)
         chosen = self.chosen_gpu if self.has_focus else None
-        return [row(gpu, width, self.marks, chosen=place == chosen) for place, gpu in enumerate(gpus)]
+        return [row(gpu, width, chosen=place == chosen) for place, gpu in enumerate(gpus)]
 
     def _cpu(self, snapshot: Snapshot, width: int) -> list[Content]:
         host, loads = snapshot.host, snapshot.job_cpu_history
@@ -325,14 +321,14 @@ class DevicePanel(MonitorPanel):
             (tr("machine"), host.cpu_history, 100, host.cpu_percent),
         )
         lines = [
-            spark_meter(label, history, top, load_words(load, tr("% CPU")), width, self.marks, 13)
+            spark_meter(label, history, top, load_words(load, tr("% CPU")), width, 13)
             for label, history, top, load in charts
         ]
         label, held = _held_on_cpu(snapshot)
         if held is not None:
             total, planned = host.ram_total_bytes, share(snapshot.planned.memory_bytes, host.ram_total_bytes)
             value = Content(f"{part_of(held, total)} GiB")
-            lines.append(bar_meter(label, share(held, total), value, width, self.marks, planned))
+            lines.append(bar_meter(label, share(held, total), value, width, planned))
         return [*lines, *self.wrapped(_no_gpu_reason(snapshot), width)[:2]]
 
 

@@ -13,8 +13,9 @@ from trainwiz.tui.plan_words import learnt_text, trained_words
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, on_screen
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.text import cells, count, cut, gib, pad, short_count, size
-from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.lists import indented
+from trainwiz.tui.theme import marks
+from trainwiz.tui.widgets.lists import hanging, indented
+from trainwiz.tui.widgets.plan_panel import finding_lines
 
 if TYPE_CHECKING:
     from trainwiz.core.catalog.model_config import ModelSpec
@@ -32,11 +33,11 @@ def title(text: str) -> Content:
     return Content.styled(text, "bold $muted")
 
 
-def waiting(what: str, marks: Marks) -> Content:
+def waiting(what: str) -> Content:
     return Content.styled(f"  {plain_text(what)} {marks.ellipsis}", "$muted")
 
 
-def line(label: str, value: str, note: str, width: int, marks: Marks) -> Content:
+def line(label: str, value: str, note: str, width: int) -> Content:
     """A value with a note after it, as far as there is room."""
     value = cut(plain_text(value), max(8, width - LABEL - 3), marks.ellipsis)
     room = width - LABEL - 3 - cells(value) - 2
@@ -44,20 +45,18 @@ def line(label: str, value: str, note: str, width: int, marks: Marks) -> Content
     return Content.assemble("  ", (pad(label, LABEL), "$muted"), value, (note, "$muted"))
 
 
-def hanging(label: str, text: str, width: int) -> Iterator[Content]:
+def said(label: str, text: str, width: int) -> list[Content]:
     """A label with a text that hangs beneath it over several lines."""
-    lines = Content(plain_text(text)).wrap(max(10, width - LABEL - 3))
-    for index, one in enumerate(lines):
-        yield Content.assemble("  ", (pad(label if index == 0 else "", LABEL), "$muted"), one.plain.rstrip())
+    start = Content.assemble("  ", (pad(label, LABEL), "$muted"))
+    return hanging(start + plain_text(text), width - 1, LABEL + 2)
 
 
 # How many rows there are, where that number comes from, and what is wrong with some of them.
 
 MOST_FINDINGS = 4
-LONGEST_FINDING = 600
 
 
-def data_facts(state: PlanState, width: int, marks: Marks, is_small: bool = False) -> Iterator[Content]:
+def data_facts(state: PlanState, width: int, is_small: bool = False) -> Iterator[Content]:
     """Rows, their files and the findings; what is being read while it is."""
     from trainwiz.core.data.lengths import joins_texts
 
@@ -78,7 +77,11 @@ def data_facts(state: PlanState, width: int, marks: Marks, is_small: bool = Fals
         sentences = [tr("No rows could be read.")]
     for sentence in sentences:
         yield from indented(sentence, width, "$muted")
-    yield from _finding_lines(findings_of(state), width, marks)
+    findings = findings_of(state)
+    for finding in findings[:MOST_FINDINGS]:
+        yield from finding_lines(finding, width)
+    if more := findings[MOST_FINDINGS:]:
+        yield from indented(trn("and {n} more finding", "and {n} more findings", len(more)), width)
 
 
 # The first chat as the model will read it.
@@ -86,7 +89,7 @@ def data_facts(state: PlanState, width: int, marks: Marks, is_small: bool = Fals
 LINES_OF_A_CHAT, LINES_IF_SMALL = 12, 4
 
 
-def chat_facts(state: PlanState, width: int, marks: Marks, is_small: bool = False) -> Iterator[Content]:
+def chat_facts(state: PlanState, width: int, is_small: bool = False) -> Iterator[Content]:
     """What is learnt of the chats, and the first one with the learnt tokens marked; nothing for other rows."""
     from trainwiz.tui.chat_rows import chat_lines
 
@@ -136,61 +139,48 @@ def findings_of(state: PlanState) -> tuple[Finding, ...]:
     return tuple({one.message: one for one in about if one.message not in said}.values())
 
 
-def _finding_lines(findings: tuple[Finding, ...], width: int, marks: Marks) -> Iterator[Content]:
-    for finding in findings[:MOST_FINDINGS]:
-        is_error = finding.severity == "error"
-        mark = marks.bad if is_error else marks.tight
-        text = f"{mark} {plain_text(finding.message, LONGEST_FINDING)}"
-        yield from indented(text, width, "$error" if is_error else "$warning")
-    more = len(findings) - MOST_FINDINGS
-    if more > 0:
-        yield from indented(trn("and {n} more finding", "and {n} more findings", more), width, "$muted")
-
-
 # What was detected of this machine, or what is planned for another one.
 
 MOST_LIBRARIES = 8
 MOST_REASONS = 2
 
 
-def machine_facts(state: PlanState, width: int, marks: Marks, is_small: bool) -> Iterator[Content]:
+def machine_facts(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
     """Its GPUs have rows of their own above."""
     machine, plan = state.reading.machine, state.plan
     if machine is None:
-        yield waiting(tr(state.reading.waits_for) or tr("reading this machine"), marks)
+        yield waiting(tr(state.reading.waits_for) or tr("reading this machine"))
     else:
         is_elsewhere = plan is not None and plan.machine.hypothetical
-        yield from machine_lines(machine, width, marks, with_gpus=is_elsewhere, details=state.details)
+        yield from machine_lines(machine, width, with_gpus=is_elsewhere, details=state.details)
         rates = plan.evidence.rates if plan is not None and plan.evidence is not None else None
         if rates is not None and state.details:
-            yield from hanging(tr("Performance"), tr("measured {day}", day=rates.day), width)
+            yield from said(tr("Performance"), tr("measured {day}", day=rates.day), width)
 
 
-def machine_lines(
-    machine: Machine, width: int, marks: Marks, *, with_gpus: bool, details: bool = True
-) -> Iterator[Content]:
+def machine_lines(machine: Machine, width: int, *, with_gpus: bool, details: bool = True) -> Iterator[Content]:
     """`with_gpus` names the cards, which have no rows of their own while another machine is planned for."""
     yield Content()
     yield title(tr("This machine"))
     if not machine.gpus:
-        yield line("GPU", tr("none"), "", width, marks)
+        yield line("GPU", tr("none"), "", width)
         for reason in list(dict.fromkeys(machine.unavailable.values()))[: MOST_REASONS if details else 1]:
-            yield from hanging("", reason, width)
+            yield from said("", reason, width)
     if with_gpus:
         for gpu in machine.gpus:
             free = tr("{free} of {total} GiB free", free=gib(gpu.memory_free_bytes), total=gib(gpu.memory_total_bytes))
-            yield line(f"GPU {gpu.index}", (gpu.name or tr("unknown")).removeprefix("NVIDIA "), free, width, marks)
+            yield line(f"GPU {gpu.index}", (gpu.name or tr("unknown")).removeprefix("NVIDIA "), free, width)
     cores = trn("{n} core", "{n} cores", machine.cpu_cores)
-    yield line("CPU", cores, machine.cpu_model or "", width, marks)
+    yield line("CPU", cores, machine.cpu_model or "", width)
     free = gib(machine.ram_available_bytes)
     full = tr("{free} of {total} GiB free", free=free, total=gib(machine.ram_total_bytes))
-    yield line(tr("RAM"), full if details else tr("{free} GiB free", free=free), "", width, marks)
+    yield line(tr("RAM"), full if details else tr("{free} GiB free", free=free), "", width)
     if machine.disk_free_bytes is not None:
         free = tr("{free} GiB free", free=gib(machine.disk_free_bytes))
-        yield line(tr("Disk"), free, machine.disk_path or "", width, marks)
+        yield line(tr("Disk"), free, machine.disk_path or "", width)
     found = [f"{name} {version}" for name, version in machine.libraries.versions.items() if version]
     if found and details:
-        yield from hanging(tr("Libraries"), ", ".join(found[:MOST_LIBRARIES]), width)
+        yield from said(tr("Libraries"), ", ".join(found[:MOST_LIBRARIES]), width)
 
 
 # What the model is, how large its weights are, whether they are here, and under which licence.
@@ -203,35 +193,34 @@ FP32_BYTES, HALF_BYTES = 4, 2
 NON_COMMERCIAL = ("-nc", "research", "noncommercial")
 
 
-def model_facts(state: PlanState, width: int, marks: Marks, is_small: bool) -> Iterator[Content]:
-    """Of the model that is planned."""
+def model_facts(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
     reading = state.reading
     if state.plan is not None:
-        yield from model_lines(state.plan.model, reading.model, reading.model_facts, width, marks)
+        yield from model_lines(state.plan.model, reading.model, reading.model_facts, width)
     elif not reading.findings:
-        yield waiting(tr(reading.waits_for) or tr("reading the model"), marks)
+        yield waiting(tr(reading.waits_for) or tr("reading the model"))
 
 
 def model_lines(
-    planned: PlannedModel, model: ModelSpec | None, facts: ModelFacts | None, width: int, marks: Marks
+    planned: PlannedModel, model: ModelSpec | None, facts: ModelFacts | None, width: int
 ) -> Iterator[Content]:
     yield Content()
     yield title(tr("Model details"))
     note = trained_words(planned.parameters, planned.trainable_parameters)
-    yield line(tr("Parameters"), short_count(planned.parameters), note, width, marks)
-    yield from hanging(tr("Method"), learnt_text(planned), width)
-    yield line(tr("Architecture"), planned.architecture or tr("unknown"), "", width, marks)
+    yield line(tr("Parameters"), short_count(planned.parameters), note, width)
+    yield from said(tr("Method"), learnt_text(planned), width)
+    yield line(tr("Architecture"), planned.architecture or tr("unknown"), "", width)
     if model is None:
         return
-    shape = shape_words(model, marks)
+    shape = shape_words(model)
     if shape:
-        yield from hanging(tr("Shape"), shape, width)
-    yield from hanging(tr("Size"), size_words(planned.parameters, facts), width)
-    yield from hanging(tr("Weights"), weights_words(model, facts), width)
-    yield from hanging(tr("License"), licence_words(model, facts), width)
+        yield from said(tr("Shape"), shape, width)
+    yield from said(tr("Size"), size_words(planned.parameters, facts), width)
+    yield from said(tr("Weights"), weights_words(model, facts), width)
+    yield from said(tr("License"), licence_words(model, facts), width)
 
 
-def shape_words(model: ModelSpec, marks: Marks) -> str:
+def shape_words(model: ModelSpec) -> str:
     """ "33 layers · 1280 wide · 20 heads", as far as its config says it."""
     config = model.architecture
     layers, wide, heads = (
@@ -262,7 +251,6 @@ def size_words(parameters: float | None, facts: ModelFacts | None) -> str:
 
 
 def weights_words(model: ModelSpec, facts: ModelFacts | None) -> str:
-    """Whether they are here, and where."""
     if facts is not None and facts.weights_folder is not None:
         return tr("on this machine: {folder}", folder=plain_text(facts.weights_folder))
     if model.hub_id is None:

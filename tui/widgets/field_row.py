@@ -6,20 +6,17 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from textual import events, on
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.message import Message
-from textual.widgets import Input, Static
+from textual.widgets import Input
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_fields import Setting
 from trainwiz.tui.text import cells, cut, pad
-from trainwiz.tui.theme import Marks
-from trainwiz.tui.widgets.frame import entry_field
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import FocusLines, LinesWidget, Pressed, TextLines, indented, wrap
 
 LONGEST_INPUT = 4096
@@ -48,7 +45,7 @@ class FieldView:
     dimmed: bool = False
 
 
-def row_lines(view: FieldView, width: int, marks: Marks, *, focused: bool, roomy: bool, editing: bool) -> list[Content]:
+def row_lines(view: FieldView, width: int, *, focused: bool, roomy: bool, editing: bool) -> list[Content]:
     """The lines of a row in `width` cells. `roomy` shows reasons of rows without focus, in one line."""
     label_width = label_cells(width)
     origin = tr(ORIGINS.get(view.origin, view.origin))
@@ -74,7 +71,6 @@ def row_lines(view: FieldView, width: int, marks: Marks, *, focused: bool, roomy
 
 
 def label_cells(width: int) -> int:
-    """Width of the label column."""
     return 20 if width >= 48 else 16
 
 
@@ -82,12 +78,6 @@ class FieldInput(Input):
     """The editor in a row. Enter keeps the text, escape leaves it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("edit")]
-
-    @dataclass
-    class Left(Message):
-        """The editor is done."""
-
-        keep: bool
 
     def __init__(self, text: str) -> None:
         super().__init__(text, compact=True, max_length=LONGEST_INPUT, select_on_focus=True)
@@ -98,13 +88,17 @@ class FieldInput(Input):
         return super().refresh(*regions, repaint=repaint, layout=False, recompose=recompose)
 
     def action_accept(self) -> None:
-        self.post_message(self.Left(keep=True))
+        self._leave(keep=True)
 
     def action_cancel(self) -> None:
-        self.post_message(self.Left(keep=False))
+        self._leave(keep=False)
 
     def on_blur(self) -> None:
-        self.post_message(self.Left(keep=True))
+        self._leave(keep=True)
+
+    def _leave(self, *, keep: bool) -> None:
+        if isinstance(self.parent, FieldRow) and self.parent.editing:
+            self.post_message(FieldRow.Done(self.parent, keep))
 
 
 class FieldRow(FocusLines, can_focus=True):
@@ -130,10 +124,9 @@ class FieldRow(FocusLines, can_focus=True):
         row: FieldRow
         keep: bool
 
-    def __init__(self, spec: Setting, marks: Marks) -> None:
+    def __init__(self, spec: Setting) -> None:
         super().__init__(id=f"field-{spec.id}")
         self.spec = spec
-        self._marks = marks
         self.view = FieldView(label=tr(spec.label), value=marks.ellipsis, has_list=spec.opens_a_list)
         self._editor: FieldInput | None = None
         self._first_text = ""
@@ -184,7 +177,7 @@ class FieldRow(FocusLines, can_focus=True):
     def lines_in(self, width: int) -> list[Content]:
         focused = self.has_focus or self.editing
         roomy = not (self.screen.has_class("-short") or self.screen.has_class("-slim"))
-        return row_lines(self.view, width, self._marks, focused=focused, roomy=roomy, editing=self.editing)
+        return row_lines(self.view, width, focused=focused, roomy=roomy, editing=self.editing)
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
@@ -198,12 +191,6 @@ class FieldRow(FocusLines, can_focus=True):
         if self._editor is not None and event.value != self._last_text:
             self._last_text = event.value
             self.post_message(self.Typed(self, event.value, event.value == self._first_text))
-
-    @on(FieldInput.Left)
-    def _left(self, event: FieldInput.Left) -> None:
-        event.stop()
-        if self._editor is not None:
-            self.post_message(self.Done(self, event.keep))
 
 
 class ActionButton(LinesWidget, can_focus=True):
@@ -258,31 +245,3 @@ class RemedyButton(TextLines, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         event.stop()
         self.post_message(Pressed(self))
-
-
-LONGEST_PROFILE_NAME = 80
-
-
-class KeepRow(Horizontal):
-    """The name under which something is kept, and the button that keeps it. Proposes names until the user types one."""
-
-    DEFAULT_CSS = """
-    KeepRow { height: 1; }
-    KeepRow Static { width: auto; color: $muted; margin: 0 1 0 0; }
-    KeepRow Input { width: 1fr; max-width: 40; border: none; height: 1; padding: 0; background: $panel; margin: 0 2 0 0; }
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._proposed = ""
-
-    def compose(self) -> ComposeResult:
-        yield Static(tr("Save as"), markup=False)
-        yield entry_field(tr("profile name"), LONGEST_PROFILE_NAME)
-        yield ActionButton(tr("use it"), "use")
-
-    def propose(self, name: str) -> None:
-        """Put a name into the field, unless the user's own stands there."""
-        entry = self.query_one(Input)
-        if entry.value == self._proposed:
-            entry.value = self._proposed = name

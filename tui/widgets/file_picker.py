@@ -22,7 +22,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.text import cells, cut, pad, size
 from trainwiz.tui.widgets.chooser import ListWindow
-from trainwiz.tui.widgets.step_part import unforeseen_words
+from trainwiz.tui.widgets.frame import failure_words
 
 # What is in a folder, for a list to choose from: folders, then the files that are looked for, then the others.
 
@@ -183,12 +183,6 @@ class FilePicker(ListWindow):
     FilePicker .problem { max-height: 4; color: $warning; }
     """
 
-    @dataclass
-    class Listed(Message):
-        """A folder was read."""
-
-        listing: Listing
-
     def __init__(
         self, title: str, start: str | Path = "", kinds: Sequence[str] = (), *, with_folders: bool = True
     ) -> None:
@@ -236,18 +230,16 @@ class FilePicker(ListWindow):
         worker = get_current_worker()
         listing = read_folder(folder, self._kinds, lambda: worker.is_cancelled)
         if not worker.is_cancelled:
-            self.post_message(self.Listed(listing))
+            self.call_later(self._listed, listing)
 
     @on(Worker.StateChanged)
     def _worker_failed(self, event: Worker.StateChanged) -> None:
         if event.state is WorkerState.ERROR and event.worker.error is not None:
-            self._say(unforeseen_words(event.worker.error))
+            self._say(failure_words(event.worker.error))
 
-    @on(Listed)
-    def _listed(self, event: Listed) -> None:
-        event.stop()
-        if event.listing.folder == self._folder:
-            self.listing = event.listing
+    def _listed(self, listing: Listing) -> None:
+        if listing.folder == self._folder:
+            self.listing = listing
             self._fill()
             if self._wants_to_take:
                 self.take_line(self.place)

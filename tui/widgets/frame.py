@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
+from textual import on
 from textual.app import ComposeResult, RenderResult
 from textual.binding import BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
@@ -20,10 +21,10 @@ from trainwiz.core.language import tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, owner_of
 from trainwiz.tui.plan_words import run_words
-from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, STEPS, TRAINING
+from trainwiz.tui.screens.plan_fields import DATA, FIELDS, HARDWARE, MODEL, STEPS, TRAINING
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.text import cells, cut, pad
-from trainwiz.tui.theme import Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import LinedWidget
 
 if TYPE_CHECKING:
@@ -37,10 +38,7 @@ class HeadLine(Widget):
     HeadLine { height: 1; padding: 0 1; }
     """
 
-    def __init__(self, marks: Marks) -> None:
-        super().__init__()
-        self._marks = marks
-        self._state: PlanState | None = None
+    _state: PlanState | None = None
 
     def show(self, state: PlanState) -> None:
         before, self._state = self._state, state
@@ -48,7 +46,7 @@ class HeadLine(Widget):
             self.refresh()
 
     def render(self) -> RenderResult:
-        state, dot = self._state, self._marks.dot
+        state, dot = self._state, marks.dot
         left = Content.assemble(("trainwiz", "bold $accent"), (f" {dot} {tr('plan')}", "$muted"))
         if state is None:
             return left
@@ -61,7 +59,7 @@ class HeadLine(Widget):
         room = self.content_size.width - left.cell_length - 2
         if room < 4:
             return left
-        right = cut(right, room, self._marks.ellipsis)
+        right = cut(right, room, marks.ellipsis)
         gap = self.content_size.width - left.cell_length - cells(right)
         return Content.assemble(left, " " * max(1, gap), (right, "$muted"))
 
@@ -83,8 +81,8 @@ def fitting_keys(rows: Sequence[KeyBinding], width: int) -> list[KeyBinding]:
 class KeyBar(Widget):
     """The keys that `rows` returns, redrawn by `refresh()` when they change. A click does what the key does."""
 
-    def __init__(self, rows: Callable[[], Sequence[KeyBinding]], *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self, rows: Callable[[], Sequence[KeyBinding]]) -> None:
+        super().__init__()
         self._rows = rows
         self._drawn: tuple[KeyBinding, ...] = ()
 
@@ -132,9 +130,56 @@ def entry_field(placeholder: str, longest: int) -> Input:
     return entry
 
 
+class EntryDialog(Window[Answer]):
+    """Answers what `take` makes of the text; the sentence of what it raises stands below, and the text may be changed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("list")]
+
+    DEFAULT_CSS = """
+    EntryDialog > Vertical { width: 76; }
+    EntryDialog Input { margin: 1 0; }
+    EntryDialog #said { color: $muted; }
+    EntryDialog #said.-wrong { color: $error; }
+    """
+
+    def __init__(self, title: str, placeholder: str, hint: str, take: Callable[[str], Answer]) -> None:
+        super().__init__()
+        self._title, self._hint, self._take = title, hint, take
+        self._entry = entry_field(placeholder, 80)
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Static(Content.styled(self._title, "bold"), markup=False)
+            yield self._entry
+            yield Static(self._hint, id="said", markup=False)
+
+    def _say(self, text: str, *, wrong: bool) -> None:
+        self.query_one("#said", Static).set_class(wrong, "-wrong").update(
+            Content(plain_text(text, 400) if wrong else text)
+        )
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        event.stop()
+        self._say(self._hint, wrong=False)
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        try:
+            self.dismiss(self._take(event.value))
+        except (ValueError, TrainwizError) as error:
+            self._say(f"! {error}", wrong=True)
+
+    def action_move(self, by: int) -> None:
+        """There is no list to move in."""
+
+
 def failure_words(error: BaseException) -> str:
-    """What it says for people; of an unexpected one its type too."""
-    return plain_text(error if isinstance(error, TrainwizError) else f"{type(error).__name__}: {error}", 300)
+    """What it says for people; of one that nobody foresaw that it is a mistake of trainwiz's own."""
+    if isinstance(error, TrainwizError | OSError):
+        return plain_text(error, 300)
+    return plain_text(tr("Internal error in trainwiz: {kind}: {reason}.", kind=type(error).__name__, reason=error), 300)
 
 
 KEY_WIDTH = 10
@@ -198,12 +243,10 @@ def wrong_steps(state: PlanState) -> frozenset[int]:
     if state.plan is None and not state.invalid and not state.reading.findings:
         # Nothing was planned yet, and the first frame need not wait for the tables of all fields.
         return frozenset()
-    from trainwiz.tui.screens.plan_fields import FIELDS
-
     return frozenset(spec.step for spec in FIELDS if field_problem(state, spec))
 
 
-def _mark(state: PlanState, step: int, wrong: frozenset[int], marks: Marks) -> tuple[str, str]:
+def _mark(state: PlanState, step: int, wrong: frozenset[int]) -> tuple[str, str]:
     if step == state.step:
         return marks.here, "$accent"
     if step in wrong:
@@ -211,20 +254,20 @@ def _mark(state: PlanState, step: int, wrong: frozenset[int], marks: Marks) -> t
     return (marks.ok, "$success") if step <= state.reached else (" ", "$muted")
 
 
-def rail_lines(state: PlanState, wrong: frozenset[int], width: int, marks: Marks) -> list[Content]:
+def rail_lines(state: PlanState, wrong: frozenset[int], width: int) -> list[Content]:
     """The rail as a column of `width` cells, two lines for each step."""
     lines: list[Content] = []
     for step, name in enumerate(STEPS):
         here = step == state.step
         style = "$accent bold" if here else "$foreground" if step <= state.reached else "$muted"
         number = (f" {step + 1} ", "$muted")
-        lines.append(Content.assemble(number, _mark(state, step, wrong, marks), " ", (tr(name), style)))
+        lines.append(Content.assemble(number, _mark(state, step, wrong), " ", (tr(name), style)))
         summary = cut(plain_text(step_summary(state, step)), max(3, width - 3), marks.ellipsis)
         lines.append(Content.styled(f"   {summary}", "$muted"))
     return lines
 
 
-def folded_rail(state: PlanState, wrong: frozenset[int], width: int, marks: Marks) -> list[Content]:
+def folded_rail(state: PlanState, wrong: frozenset[int], width: int) -> list[Content]:
     """The steps side by side: number or mark, and words as far as they fit."""
     names = [tr(name) for name in STEPS]
     is_long = sum(cells(name) + 2 + len(RAIL_GAP) for name in names) - len(RAIL_GAP) <= width
@@ -232,7 +275,7 @@ def folded_rail(state: PlanState, wrong: frozenset[int], width: int, marks: Mark
     for step, name in enumerate(names):
         here = step == state.step
         style = "$accent" if here else "$foreground" if step <= state.reached else "$muted"
-        sign, colour = _mark(state, step, wrong, marks)
+        sign, colour = _mark(state, step, wrong)
         word = name if here or is_long else cut(name, SHORT, "") if width >= 36 else ""
         pieces.append(Content.assemble((sign.strip() or str(step + 1), colour), " ", (word, style)))
     return pieces
@@ -247,11 +290,8 @@ class StepRail(LinedWidget):
 
         step: int
 
-    def __init__(self, marks: Marks, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._marks = marks
-        self._state: PlanState | None = None
-        self._wrong: frozenset[int] = frozenset()
+    _state: PlanState | None = None
+    _wrong: frozenset[int] = frozenset()
 
     def show(self, state: PlanState) -> None:
         before, self._state = self._state, state
@@ -268,18 +308,10 @@ class StepRail(LinedWidget):
         if state is None:
             return []
         if self.folded:
-            return [Content(RAIL_GAP).join(folded_rail(state, self._wrong, width, self._marks))]
-        return rail_lines(state, self._wrong, width, self._marks)
+            return [Content(RAIL_GAP).join(folded_rail(state, self._wrong, width))]
+        return rail_lines(state, self._wrong, width)
 
     def on_click(self, event: events.Click) -> None:
-        if self._state is None:
-            return
         step = event.y // 2
-        if self.folded:
-            pieces = folded_rail(self._state, self._wrong, self.content_size.width, self._marks)
-            ends = [
-                sum(piece.cell_length + len(RAIL_GAP) for piece in pieces[: place + 1]) for place in range(len(pieces))
-            ]
-            step = next((place for place, end in enumerate(ends) if event.x < end), len(STEPS))
-        if step <= min(self._state.reached, len(STEPS) - 1):
+        if self._state is not None and not self.folded and step <= min(self._state.reached, len(STEPS) - 1):
             self.post_message(self.Chosen(step))

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, cast
 from textual import on
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.screens.plan_machine import asked_gpus, is_asked, toggled, usable_gpus, with_gpus
 from trainwiz.tui.text import cells, cut, gib, pad, size
-from trainwiz.tui.theme import Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import FocusLines, Pressed, indented
-from trainwiz.tui.widgets.step_part import PartRow, StepPart, is_small
+from trainwiz.tui.widgets.step_form import PartRow, StepPart, is_small
 
 if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest
@@ -51,7 +50,7 @@ class RowView:
     """Capability, driver and UUID are shown without the focus too."""
 
 
-def row_lines(view: RowView, width: int, marks: Marks, *, focused: bool, roomy: bool) -> list[Content]:
+def row_lines(view: RowView, width: int, *, focused: bool, roomy: bool) -> list[Content]:
     """The lines of a row in `width` cells; `roomy` or the focus shows who holds the card and what it is."""
     gpu = view.gpu
     mark = marks.here if focused else " "
@@ -75,7 +74,7 @@ def row_lines(view: RowView, width: int, marks: Marks, *, focused: bool, roomy: 
     elif focused or roomy or not view.of_several:
         lines += indented(_holders_words(view.load), width)
     if focused or view.details:
-        lines += indented(_facts(gpu, marks), width)
+        lines += indented(_facts(gpu), width)
     return lines
 
 
@@ -141,7 +140,7 @@ def _holder_words(holder: GpuHolder) -> str:
     return f"{name} ({holder.pid}){held}"
 
 
-def _facts(gpu: Gpu, marks: Marks) -> str:
+def _facts(gpu: Gpu) -> str:
     parts = [
         f"sm {gpu.compute_capability}" if gpu.compute_capability else "",
         tr("driver {version}", version=plain_text(gpu.driver)) if gpu.driver else "",
@@ -160,9 +159,8 @@ class GpuRow(PartRow, FocusLines):
     GpuRow:focus { background: $panel; }
     """
 
-    def __init__(self, view: RowView, marks: Marks) -> None:
+    def __init__(self, view: RowView) -> None:
         super().__init__()
-        self._marks = marks
         self.view = view
         self.can_focus = view.can_be_chosen
 
@@ -177,7 +175,7 @@ class GpuRow(PartRow, FocusLines):
             super().press()
 
     def lines_in(self, width: int) -> list[Content]:
-        return row_lines(self.view, width, self._marks, focused=self.has_focus, roomy=not is_small(self))
+        return row_lines(self.view, width, focused=self.has_focus, roomy=not is_small(self))
 
 
 LOOK_S = 2.0
@@ -211,15 +209,8 @@ class GpuChoice(StepPart):
     GpuChoice > .notes { height: auto; color: $muted; }
     """
 
-    @dataclass
-    class Looked(Message):
-        """The loads of the GPUs; `is_outdated`: the machine is to be read again."""
-
-        loads: GpuLoads
-        is_outdated: bool
-
-    def __init__(self, marks: Marks) -> None:
-        super().__init__(marks)
+    def __init__(self) -> None:
+        super().__init__()
         self._machine: Machine | None = None
         self._loads: GpuLoads | None = None
         self._timer: Timer | None = None
@@ -263,7 +254,7 @@ class GpuChoice(StepPart):
         for row in rows[len(views) :]:
             row.remove()
         if len(views) > len(rows):
-            self.mount_all([GpuRow(view, self.marks) for view in views[len(rows) :]], before=self._notes)
+            self.mount_all([GpuRow(view) for view in views[len(rows) :]], before=self._notes)
         notes = notes_below(machine, self._loads, self._refused)
         self._notes.update(Content("\n").join(Content(f"    {line}") for line in notes))
         self._notes.display = bool(notes)
@@ -298,15 +289,14 @@ class GpuChoice(StepPart):
             outdated = is_outdated(machine.gpus, loads)
             if outdated:
                 source.forget_machine()
-            self.post_message(self.Looked(loads, outdated))
+            self.call_later(self._take, loads, outdated)
         finally:
             self._is_looking = False
 
-    def on_gpu_choice_looked(self, event: Looked) -> None:
-        event.stop()
-        self._loads = event.loads
+    def _take(self, loads: GpuLoads, is_outdated: bool) -> None:
+        self._loads = loads
         self._draw_rows()
-        if event.is_outdated:
+        if is_outdated:
             # The same request once more: what it is planned on has changed.
             self.post_message(self.Changed(replace))
 

@@ -9,7 +9,7 @@ from trainwiz.core.language import mark, tr, tr_as, trn
 from trainwiz.core.telemetry.words import rough_words
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.text import GIB, duration, gib, pad, span, step_seconds
-from trainwiz.tui.theme import Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.device_panel import device_line, part_of, share
 from trainwiz.tui.widgets.lists import level_sign
 from trainwiz.tui.widgets.monitor_panel import (
@@ -50,14 +50,14 @@ class HostPanel(MonitorPanel):
 
     def title_of(self, snapshot: Snapshot) -> str:
         last = snapshot.ending is not None and bool(snapshot.host.sample)
-        return self._title + (f" {self.marks.dot} {tr('last reading')}" if last else "")
+        return self._title + (f" {marks.dot} {tr('last reading')}" if last else "")
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         host = snapshot.host
         if not host.sample:
             known = snapshot.source == "run" or height > ROOM_FOR_REASON
             return self.wrapped(machine_reason(snapshot) if known else tr(SHORT), width)
-        if parts := role_parts(snapshot, self.marks.times):
+        if parts := role_parts(snapshot):
             fitting = join_fitting(parts, width - 5, 3 if width >= 58 else 2)
             roles = spread(fitting, Content.styled("GiB", "$muted"), width)
         else:
@@ -68,11 +68,11 @@ class HostPanel(MonitorPanel):
         if height < 3:
             return [roles, spread(Content(f"{tr('machine')} {used} GiB"), disk_content(snapshot), width)]
         filled = share(host.ram_used_bytes, host.ram_total_bytes)
-        machine = bar_meter(tr("machine"), filled, Content(f"{used} GiB"), width, self.marks)
+        machine = bar_meter(tr("machine"), filled, Content(f"{used} GiB"), width)
         lines = [roles, machine, disk_content(snapshot, width)]
         if height > len(lines) and host.cpu_percent is not None:
             value = Content(f"{host.cpu_percent:.0f}%")
-            lines.append(spark_meter("CPU", host.cpu_history, 100, value, width, self.marks))
+            lines.append(spark_meter("CPU", host.cpu_history, 100, value, width))
         if height > len(lines) + 2 and snapshot.processes:
             lines += [Content(), *process_lines(snapshot, height - len(lines) - 1)]
         return lines
@@ -95,7 +95,7 @@ def process_lines(snapshot: Snapshot, height: int) -> list[Content]:
     return [head, *rows]
 
 
-def role_parts(snapshot: Snapshot, times: str) -> list[Content]:
+def role_parts(snapshot: Snapshot) -> list[Content]:
     """ "trainer 9.8", "workers 12 × 0.7", ...: GiB by role, the largest first."""
     groups: dict[str, list[int]] = {}
     for process in snapshot.processes:
@@ -106,7 +106,7 @@ def role_parts(snapshot: Snapshot, times: str) -> list[Content]:
     for role, sizes in sorted(groups.items(), key=lambda item: -sum(item[1])):
         if (total := sum(sizes)) >= LEAST_BYTES:
             several = len(sizes) > 1 and role != "supervisor"
-            amount = f"{len(sizes)} {times} {exact_gib(total / len(sizes))}" if several else exact_gib(total)
+            amount = f"{len(sizes)} {marks.times} {exact_gib(total / len(sizes))}" if several else exact_gib(total)
             parts.append(quiet(tr(ROLE_NAMES.get(role, (plain_text(role, 16),) * 2)[several]), amount))
     return parts
 
@@ -156,10 +156,10 @@ class PacePanel(MonitorPanel):
     )
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
-        steps = Content("   ").join(step_parts(snapshot, self.marks))
+        steps = Content("   ").join(step_parts(snapshot))
         if steps.cell_length > width:
-            steps = join_fitting(step_parts(snapshot, self.marks, short=True), width, 2)
-        others = (token_parts(snapshot), memory_parts(snapshot, self.marks), batch_parts(snapshot))
+            steps = join_fitting(step_parts(snapshot, short=True), width, 2)
+        others = (token_parts(snapshot), memory_parts(snapshot), batch_parts(snapshot))
         tokens, memory, batch = (join_fitting(parts, width) for parts in others)
         lines = [line for line in (tokens, steps, memory, batch) if line]
         return [*lines, *since_lines(snapshot)] if height > len(lines) + 1 else lines
@@ -180,7 +180,7 @@ def token_parts(snapshot: Snapshot) -> list[Content]:
     return parts
 
 
-def step_parts(snapshot: Snapshot, marks: Marks, *, short: bool = False) -> list[Content]:
+def step_parts(snapshot: Snapshot, *, short: bool = False) -> list[Content]:
     """The planned and the measured time of a step, and whether they agree; `short` has the measured time first."""
     low, high, measured = snapshot.planned.step_low_s, snapshot.planned.step_high_s, snapshot.pace.step_s
     planned = None if low is None or high is None else span(step_seconds(low), step_seconds(high))
@@ -202,7 +202,7 @@ def step_parts(snapshot: Snapshot, marks: Marks, *, short: bool = False) -> list
     return parts
 
 
-def memory_parts(snapshot: Snapshot, marks: Marks) -> list[Content]:
+def memory_parts(snapshot: Snapshot) -> list[Content]:
     """ "memory planned 5.4 GiB   measured 5.3   ✓": the peak of the device against the plan."""
     planned, measured = snapshot.planned.memory_bytes, snapshot.peak_memory_bytes
     if planned is None or measured is None:
@@ -252,5 +252,5 @@ class MonitorSummary(SnapshotView):
         lines = [device_line(snapshot), host_line(snapshot), join_fitting(token_parts(snapshot), width)]
         if snapshot.advice:
             worst = snapshot.advice[0]
-            lines.append(Content.assemble(level_sign(worst.level, self.marks), " ", plain_text(worst.text)))
+            lines.append(Content.assemble(level_sign(worst.level), " ", plain_text(worst.text)))
         return lines

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
-from trainwiz.tui.theme import Marks
+from trainwiz.tui.theme import marks
 
 # What is painted anew: only the lines of a widget that read otherwise than before.
 
@@ -136,10 +136,8 @@ class TextLines(LinedWidget):
     TextLines { height: auto; }
     """
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._text: Sequence[Content] = ()
-        self._dimmed = False
+    _text: Sequence[Content] = ()
+    _dimmed = False
 
     def show(self, lines: Sequence[Content]) -> None:
         is_as_high = len(lines) == len(self._text)
@@ -171,9 +169,9 @@ def wrap(text: str, width: int) -> list[str]:
     return [line.plain.rstrip() for line in Content(text).wrap(max(width, 8))] if text else []
 
 
-def indented(text: str, width: int, style: str = "$muted", indent: int = 4) -> list[Content]:
+def indented(text: str, width: int, style: str = "$muted") -> list[Content]:
     """A paragraph in lines of `width` cells, all of them indented."""
-    return [Content.styled(" " * indent + line, style) for line in wrap(text, width - indent - 1)]
+    return [Content.styled(f"    {line}", style) for line in wrap(text, width - 5)]
 
 
 def hanging(content: Content, width: int, indent: int) -> list[Content]:
@@ -186,7 +184,7 @@ def hanging(content: Content, width: int, indent: int) -> list[Content]:
     return [first, *(Content(" " * indent) + piece for piece in rest.wrap(max(10, width - indent)))]
 
 
-def level_sign(level: str, marks: Marks) -> tuple[str, str]:
+def level_sign(level: str) -> tuple[str, str]:
     """The mark before a finding or a piece of advice, and its colour."""
     known = {"error": (marks.bad, "$error"), "warning": (marks.tight, "$warning"), "ok": (marks.ok, "$success")}
     return known.get(level, (marks.dot, "$muted"))

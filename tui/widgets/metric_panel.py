@@ -16,8 +16,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import ScreenName, bindings
 from trainwiz.tui.run_words import first_choice, held_out_name, held_out_word, measured, ordered_names
 from trainwiz.tui.text import value_label
-from trainwiz.tui.theme import UNICODE_MARKS, Marks
-from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.drawing import PlotData, Reading, read_at, step_beside
 from trainwiz.tui.widgets.lists import TextLines
 from trainwiz.tui.widgets.monitor_panel import MonitorPanel, join_fitting, quiet
@@ -74,16 +73,9 @@ def _at_step(label: str, value: str, step: float) -> Content:
 
 LONGEST_NAME = 60
 
-NO_VALUES = mark("No values found.")
-EMPTY_TEXTS = {
-    "prepared": mark("This run has not been started: start it with bash launch.sh in its folder."),
-    "starting": mark("The run is starting; values appear after the first logged step."),
-    "running": mark("No values yet; they appear after the first logged step."),
-    "stopping": mark("The run is stopping; it has logged no values."),
-    "failed": mark("The run ended before its first logged step."),
-    "stopped": mark("The run was stopped before its first logged step."),
-    "lost": mark("The run was lost before its first logged step."),
-}
+NOT_STARTED = mark("This run has not been started: start it with bash launch.sh in its folder.")
+NOT_YET = mark("No values yet; they appear after the first logged step.")
+NEVER = mark("The run ended before its first logged step.")
 
 
 class MetricPanel(MonitorPanel):
@@ -103,19 +95,18 @@ class MetricPanel(MonitorPanel):
     MetricPanel > #values { height: 1; color: $foreground; }
     """
 
-    def __init__(self, *, marks: Marks = UNICODE_MARKS, glyphs: Glyphs = BRAILLE) -> None:
-        super().__init__("loss", marks=marks)
+    def __init__(self) -> None:
+        super().__init__("loss")
         self.metric = "loss"
         self.range = StepRange()
         self.logarithmic = False
         self.cursor: float | None = None
         """The step that is read."""
         self._chosen = False
-        self._glyphs = glyphs
         self._data = PlotData()
 
     def compose(self) -> ComposeResult:
-        yield Plot(glyphs=self._glyphs)
+        yield Plot()
         yield TextLines(id="values")
 
     # What is plotted
@@ -146,7 +137,7 @@ class MetricPanel(MonitorPanel):
             self.choose(names[place % len(names)])
 
     def title_of(self, snapshot: Snapshot) -> str:
-        return f" {self.marks.dot} ".join([plain_text(self.metric, LONGEST_NAME), *self._notes()])
+        return f" {marks.dot} ".join([plain_text(self.metric, LONGEST_NAME), *self._notes()])
 
     def _notes(self) -> list[str]:
         scale = self.query_one(Plot).picture.scale if self.is_mounted else None
@@ -179,7 +170,8 @@ class MetricPanel(MonitorPanel):
     def _empty_text(self, snapshot: Snapshot) -> str:
         if snapshot.metrics:
             return tr("{metric} was not logged.", metric=plain_text(self.metric, LONGEST_NAME))
-        return plain_text(snapshot.unavailable.get("metrics") or tr(EMPTY_TEXTS.get(snapshot.status, NO_VALUES)))
+        words = NOT_STARTED if snapshot.status == "prepared" else NOT_YET if snapshot.ending is None else NEVER
+        return plain_text(snapshot.unavailable.get("metrics") or tr(words))
 
     def _show_values(self, snapshot: Snapshot) -> None:
         if self.cursor is None:
@@ -228,12 +220,12 @@ class MetricPanel(MonitorPanel):
         self.show_range(StepRange())
 
     def action_type_range(self) -> None:
-        from trainwiz.tui.screens.monitor_cards import RangeDialog
+        from trainwiz.tui.screens.monitor_cards import range_dialog
 
         if (whole := self._data.whole_range) is None:
             self.notify(tr("No steps yet."), markup=False)
         else:
-            self.app.push_screen(RangeDialog(*whole), self.show_range)
+            self.app.push_screen(range_dialog(*whole), self.show_range)
 
     # The cursor
 

@@ -1,19 +1,21 @@
-"""MonitorPanel: a framed part of the monitor that draws a snapshot; its meters, and the panel of advice."""
+"""MonitorPanel: a framed part of the monitor that draws a snapshot; its meters, and the panels of advice and answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from textual.binding import BindingType
 from textual.content import Content
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.keys import PANEL_NAMES, ScreenName
+from trainwiz.tui.keys import PANEL_NAMES, ScreenName, bindings
 from trainwiz.tui.text import pad, wrap
-from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import LinedWidget, level_sign
 
 if TYPE_CHECKING:
+    from trainwiz.core.telemetry.answers import Answer, PromptAnswers
     from trainwiz.core.telemetry.snapshot import Snapshot
 
 
@@ -40,13 +42,11 @@ def pace_reason(snapshot: Snapshot) -> str:
 
 
 LABEL_WIDTH = 9
-UNICODE_LEVELS = "▁▂▃▄▅▆▇█"
-ASCII_LEVELS = "_.:-=+*#"
 
 
-def spark(values: Sequence[float | None], width: int, highest: float, marks: Marks) -> str:
+def spark(values: Sequence[float | None], width: int, highest: float) -> str:
     """The newest `width` values as levels between 0 and `highest`; a value that is not known is a blank."""
-    levels = UNICODE_LEVELS if marks == UNICODE_MARKS else ASCII_LEVELS
+    levels = marks.levels
     newest = list(values)[-width:] if width > 0 else []
     top = len(levels) - 1
     return "".join(
@@ -55,22 +55,21 @@ def spark(values: Sequence[float | None], width: int, highest: float, marks: Mar
     )
 
 
-def bar(share: float, width: int, marks: Marks, planned: float | None = None) -> Content:
+def bar(share: float, width: int, planned: float | None = None) -> Content:
     """A bar of `width` cells, `share` of it full, with a stroke where the plan expected it to end."""
     filled = max(0, min(width, round(share * width)))
     line = Content.assemble((marks.full * filled, "$accent"), (marks.empty * (width - filled), "$track"))
     if planned is None or width <= 0 or not 0 <= planned <= 1:
         return line
     place = min(width - 1, round(planned * width))
-    stroke = Content.styled("│" if marks == UNICODE_MARKS else "|", "$foreground")
+    stroke = Content.styled(marks.stroke, "$foreground")
     return Content.assemble(line[:place], stroke, line[place + 1 :])
 
 
-def thin_bar(share: float, width: int, marks: Marks, style: str = "$accent") -> Content:
+def thin_bar(share: float, width: int, style: str = "$accent") -> Content:
     """A line of `width` cells, `share` of it heavy; told apart without colours too."""
-    heavy, light = ("━", "─") if marks == UNICODE_MARKS else ("=", "-")
     filled = max(0, min(width, round(share * width)))
-    return Content.assemble((heavy * filled, style), (light * (width - filled), "$track"))
+    return Content.assemble((marks.heavy * filled, style), (marks.light * (width - filled), "$track"))
 
 
 def labelled(label: str, value: Content | str) -> Content:
@@ -98,11 +97,10 @@ def spark_meter(
     highest: float,
     value: Content,
     width: int,
-    marks: Marks,
     value_width: int = 0,
 ) -> Content:
     """A meter with the recent past as its chart."""
-    return meter(label, lambda room: spark(values, room, highest, marks).rjust(room), value, width, value_width)
+    return meter(label, lambda room: spark(values, room, highest).rjust(room), value, width, value_width)
 
 
 def bar_meter(
@@ -110,12 +108,11 @@ def bar_meter(
     share: float | None,
     value: Content,
     width: int,
-    marks: Marks,
     planned: float | None = None,
     value_width: int = 0,
 ) -> Content:
     """A meter with a bar; without a share it has only its value."""
-    chart = lambda room: Content() if share is None else bar(share, room, marks, planned)  # noqa: E731
+    chart = lambda room: Content() if share is None else bar(share, room, planned)  # noqa: E731
     return meter(label, chart, value, width, value_width)
 
 
@@ -144,10 +141,7 @@ def join_fitting(parts: Sequence[Content], width: int, gap: int = 3) -> Content:
 class SnapshotView(LinedWidget):
     """What reads as before is not drawn again."""
 
-    def __init__(self, *, marks: Marks = UNICODE_MARKS) -> None:
-        super().__init__()
-        self.marks = marks
-        self.snapshot: Snapshot | None = None
+    snapshot: Snapshot | None = None
 
     def show(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -184,8 +178,8 @@ class MonitorPanel(SnapshotView, can_focus=True):
     MonitorPanel:focus { border: round $accent; border-title-color: $accent; }
     """
 
-    def __init__(self, title: str, *, marks: Marks = UNICODE_MARKS) -> None:
-        super().__init__(marks=marks)
+    def __init__(self, title: str) -> None:
+        super().__init__()
         self._title = title
         self._drawn_title = ""
         self._show_title(False)
@@ -196,7 +190,7 @@ class MonitorPanel(SnapshotView, can_focus=True):
 
     def _show_title(self, focused: bool) -> None:
         """A mark before the title says in every terminal which panel has the focus."""
-        title = f"{self.marks.here} {self.title_text}" if focused else self.title_text
+        title = f"{marks.here} {self.title_text}" if focused else self.title_text
         if title != self._drawn_title:
             self._drawn_title = title
             self.border_title = frame_title(title)
@@ -261,8 +255,101 @@ class AdvicePanel(MonitorPanel):
         lines: list[Content] = []
         for level, text, remedy in said:
             first, *rest = wrap(plain_text(text, 400), room) or [""]
-            lines.append(Content.assemble(level_sign(level, self.marks), " ", first))
+            lines.append(Content.assemble(level_sign(level), " ", first))
             lines += [Content(f"  {line}") for line in rest]
             if remedies and remedy:
                 lines += [Content.styled(f"  {line}", "$muted") for line in wrap(plain_text(remedy, 400), room)]
         return lines
+
+
+LONGEST = 4000
+LABEL = 12
+"""Cells of "step 10,000"."""
+NOTHING = mark("This run generates no answers.")
+NOT_YET = mark("No answers yet: they are generated before the first step and at every evaluation.")
+
+
+def answer_label(answer: Answer) -> str:
+    return tr("before") if answer.step == 0 else tr("step {step}", step=f"{answer.step:,}")
+
+
+def answer_text(answer: Answer) -> str:
+    """One line of it; of one that was cut off, with dots."""
+    text = plain_text(answer.text, LONGEST) or tr("(empty)")
+    return text if answer.ended else f"{text} …"
+
+
+class AnswersPanel(MonitorPanel):
+    """One prompt at a time; the arrow keys go through the steps and the prompts."""
+
+    help_text = mark(
+        "The model's answers to a few prompts, with greedy decoding. The newest answer is above the one from before "
+        "training. Left and right show other steps, up and down other prompts. The prompts are held-out rows, or those "
+        "of evaluation.prompts. An ellipsis means that the answer reached its maximum length or time."
+    )
+    key_table: ClassVar[ScreenName | None] = "answers"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("answers")]
+
+    number = 0
+    """Of the prompt that is shown."""
+    back = 0
+    """Evaluations before the newest one."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.set_class(not snapshot.answers, "-none")
+        super().show(snapshot)
+
+    def title_of(self, snapshot: Snapshot) -> str:
+        if len(snapshot.answers) < 2:
+            return self._title
+        dot = marks.dot
+        return f"{self._title} {dot} {self.number % len(snapshot.answers) + 1}/{len(snapshot.answers)}"
+
+    def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
+        if not snapshot.answers:
+            return self.wrapped(tr(NOT_YET if snapshot.ending is None else NOTHING), width)
+        return prompt_lines(snapshot.answers[self.number % len(snapshot.answers)], self.back, width, height)
+
+    def action_move_step(self, by: int) -> None:
+        """Towards older answers with a negative `by`."""
+        if self.snapshot is not None and self.snapshot.answers:
+            shown = self.snapshot.answers[self.number % len(self.snapshot.answers)]
+            self.back = max(0, min(len(shown.answers) - 1, self.back - by))
+            self.refresh_changed()
+
+    def action_move_prompt(self, by: int) -> None:
+        if self.snapshot is not None and self.snapshot.answers:
+            self.number = (self.number + by) % len(self.snapshot.answers)
+            self.show(self.snapshot)
+
+
+def prompt_lines(shown: PromptAnswers, back: int, width: int, height: int) -> list[Content]:
+    """The prompt, the chosen answer, the first one, and what the data answers: each has at least a line, and the answers
+    share what is left."""
+    chosen = shown.answers[max(0, len(shown.answers) - 1 - back)]
+    texts = [
+        (tr("prompt"), plain_text(shown.source, LONGEST), "$muted"),
+        (answer_label(chosen), answer_text(chosen), ""),
+    ]
+    if chosen is not shown.first:
+        texts.append((answer_label(shown.first), answer_text(shown.first), ""))
+    if shown.reference is not None:
+        texts.append((tr("data"), plain_text(shown.reference, LONGEST), "$muted"))
+    room = max(10, width - LABEL)
+    wrapped = [wrap(text, room) or [""] for _, text, _ in texts]
+    counts = shares([len(lines) for lines in wrapped], height)
+    lines = []
+    for (label, _, style), parts, count in zip(texts, wrapped, counts, strict=True):
+        cut = len(parts) > count > 0
+        for place, part in enumerate(parts[:count]):
+            text = f"{part[: room - 1]}…" if cut and place == count - 1 else part
+            lines.append(Content.assemble((pad(label if place == 0 else "", LABEL), "$muted"), (text, style)))
+    return lines
+
+
+def shares(wanted: list[int], height: int) -> list[int]:
+    """How many of `height` lines each text has: one each; what is left goes to the chosen answer (the second), then on."""
+    given = [1 if place < height else 0 for place in range(len(wanted))]
+    for place in (1, *range(2, len(wanted)), 0):
+        given[place] += min(wanted[place] - given[place], height - sum(given))
+    return given

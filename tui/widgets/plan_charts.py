@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from trainwiz.core.language import mark, tr
 from trainwiz.tui.text import cells, count, cut, number, percent, value_label
-from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.canvas import DotCanvas, Glyphs, Scale, choose_glyphs
 from trainwiz.tui.widgets.drawing import Row
 from trainwiz.tui.widgets.lists import indented
@@ -28,33 +28,21 @@ LEAST_GAP = 2
 """Cells between two labels below the curve."""
 
 
-def curve_rows(schedule: RateSchedule, columns: int, rows: int, glyphs: Glyphs) -> list[Row]:
-    """The curve alone, one value for each column of dots, from 0 at the bottom to the highest rate at the top."""
-    canvas = DotCanvas(columns, rows, glyphs)
-    scale = Scale(0.0, schedule.highest or 1.0)
-    # The last step that is taken has the rate of all the steps before it being done.
-    reach = schedule.steps - 1
-    before: int | None = None
-    for x in range(canvas.width):
-        rate = schedule.at(round(reach * x / max(1, canvas.width - 1)))
-        y = scale.row(rate, canvas.height)
-        top, bottom = (y, y) if before is None else (min(y, before), max(y, before))
-        canvas.line(x, top, bottom)
-        before = y
-    return [list(canvas.row(row)) for row in range(rows)]
-
-
 def rate_picture(schedule: RateSchedule, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """`height` rows of `width` cells: rates at the left, the steps of warm-up and end below. Needs 24 x 3 cells."""
-    rows = height - 1
-    labels = {0: value_label(schedule.highest), rows - 1: "0"}
-    gutter = max(map(len, labels.values())) + 1
-    columns = width - gutter
-    picture: list[Row] = []
-    for row, curve in enumerate(curve_rows(schedule, columns, rows, glyphs)):
-        picture.append([(labels.get(row, "").rjust(gutter - 1) + " ", "label"), *curve])
-    picture.append([(" " * gutter + _step_line(schedule, columns), "label")])
-    return picture
+    """`height` rows of `width` cells: from 0 to the highest rate, the steps of warm-up and end below. Needs 24 x 3 cells."""
+    rows, highest = height - 1, value_label(schedule.highest)
+    gutter = len(highest) + 1
+    canvas, scale = DotCanvas(width - gutter, rows, glyphs), Scale(0.0, schedule.highest or 1.0)
+    # The last step that is taken has the rate of all the steps before it being done.
+    reach, before = schedule.steps - 1, -1
+    for x in range(canvas.width):
+        y = scale.row(schedule.at(round(reach * x / max(1, canvas.width - 1))), canvas.height)
+        before = y if before < 0 else before
+        canvas.line(x, min(y, before), max(y, before))
+        before = y
+    labels = {0: highest, rows - 1: "0"}
+    picture = [[(labels.get(row, "").rjust(gutter - 1) + " ", "label"), *canvas.row(row)] for row in range(rows)]
+    return [*picture, [(" " * gutter + _step_line(schedule, canvas.columns), "label")]]
 
 
 def _step_line(schedule: RateSchedule, columns: int) -> str:
@@ -76,19 +64,22 @@ def _step_line(schedule: RateSchedule, columns: int) -> str:
 INDENT = 4
 CURVE_HEIGHT = 6
 WIDEST_CURVE = 60
-SMALL_CURVE = 8
-"""Cells of the curve where there is one line for it."""
 LEAST_CURVE = 24
 
 
-def rate_curve(state: PlanState, width: int, marks: Marks, is_small: bool) -> list[Content]:
-    """What the training will do, not what was typed: drawn of the plan's resolved config."""
+def rate_curve(state: PlanState, width: int, is_small: bool) -> list[Content]:
+    """What the training will do, not what was typed, in a sentence and, where there is room, drawn."""
     plan = state.plan
     if plan is None:
         return []
-    schedule, glyphs = schedule_of(plan), choose_glyphs(marks != UNICODE_MARKS)
-    style = "$muted" if state.slow else "$accent"
-    return rate_lines(schedule, rate_words(plan, schedule), width, glyphs, folded=is_small, style=style)
+    schedule, room = schedule_of(plan), width - INDENT - 1
+    lines = indented(rate_words(plan, schedule), width)
+    if schedule is None or is_small or room < LEAST_CURVE:
+        return lines
+    styles = {"line": "$muted" if state.slow else "$accent", "label": "$muted"}
+    for row in rate_picture(schedule, min(room, WIDEST_CURVE), CURVE_HEIGHT, choose_glyphs(marks.ascii_only)):
+        lines.append(Content.assemble(" " * INDENT, *((text, styles.get(role, "")) for text, role in row)))
+    return lines
 
 
 def schedule_of(plan: Plan) -> RateSchedule | None:
@@ -97,27 +88,6 @@ def schedule_of(plan: Plan) -> RateSchedule | None:
 
     steps = plan.time.steps or plan.config.training.max_steps
     return rate_schedule(plan.config, steps) if steps else None
-
-
-def rate_lines(
-    schedule: RateSchedule | None, words: str, width: int, glyphs: Glyphs, *, folded: bool, style: str
-) -> list[Content]:
-    """The sentence and the curve; `folded` puts a curve of one line before the sentence."""
-    room = width - INDENT - 1
-    if schedule is None or room < LEAST_CURVE:
-        return indented(words, width)
-    styles = {"line": style, "label": "$muted"}
-
-    def drawn(row: Row) -> Content:
-        return Content.assemble(" " * INDENT, *((text, styles.get(role, "")) for text, role in row))
-
-    if folded:
-        left = INDENT + SMALL_CURVE + 2
-        first, *rest = indented(words, width, indent=left)
-        (curve,) = curve_rows(schedule, SMALL_CURVE, 1, glyphs)
-        return [drawn(curve) + first[left - 2 :], *rest]
-    picture = rate_picture(schedule, min(room, WIDEST_CURVE), CURVE_HEIGHT, glyphs)
-    return [*indented(words, width), *map(drawn, picture)]
 
 
 def rate_words(plan: Plan, schedule: RateSchedule | None) -> str:
@@ -172,7 +142,6 @@ class Bars:
 
     @property
     def top(self) -> int:
-        """Tokens at the right edge."""
         return round(self.span * len(self.counts))
 
 
@@ -205,12 +174,11 @@ def bar_rows(bars: Bars, height: int) -> list[str]:
 # How long the rows are, where they are cut, and what is lost and padded there.
 
 MOST_COLUMNS, LEAST_COLUMNS = 72, 12
-WORTH_SAYING = 0.005
 TALL, SHORT = 4, 1
 """Lines of the bars. Where there is room for one only, the words say what is cut and no more."""
 
 
-def input_lengths(state: PlanState, width: int, marks: Marks, is_small: bool) -> Iterator[Content]:
+def input_lengths(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
     """The picture of the inputs, and in words what the chosen length does to them."""
     from trainwiz.core.data.lengths import joins_texts
 
@@ -225,35 +193,27 @@ def input_lengths(state: PlanState, width: int, marks: Marks, is_small: bool) ->
         )
         yield from indented(sentence, width)
         return
-    yield from _lengths(data.lengths, data, limit, width, marks, is_small)
+    yield from _lengths(data.lengths, data, limit, width, is_small)
     waste = batch.padding_waste
     if not data.lengths or is_small or waste is None:
         return
-    text = mark("{share} of the processed tokens are padding.")
-    if batch.arranged_waste is not None and waste - batch.arranged_waste > WORTH_SAYING:
-        text = mark("{share} of the processed tokens are padding; {arranged} if rows of similar length are grouped.")
-    elif batch.drawn_waste is not None and batch.drawn_waste - waste > WORTH_SAYING:
-        text = mark("{share} of the processed tokens are padding; {drawn} if rows of similar length were not grouped.")
-    arranged, drawn = percent(batch.arranged_waste), percent(batch.drawn_waste)
-    yield from indented(tr(text, share=percent(waste), arranged=arranged, drawn=drawn), width)
+    yield from indented(tr("{share} of the processed tokens are padding.", share=percent(waste)), width)
 
 
-def target_lengths(state: PlanState, width: int, marks: Marks, is_small: bool) -> Iterator[Content]:
+def target_lengths(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
     """The same for targets, which are padded with their inputs; nothing where rows have none."""
     data, plan = state.reading.data, state.plan
     if data is not None and plan is not None and plan.task == "seq2seq":
         limit = plan.config.batch.target_length or plan.batch.sequence_length
-        yield from _lengths(data.target_lengths, data, limit, width, marks, is_small)
+        yield from _lengths(data.target_lengths, data, limit, width, is_small)
 
 
-def _lengths(
-    rows: tuple[int, ...], data: DataSummary, limit: int, width: int, marks: Marks, is_small: bool
-) -> Iterator[Content]:
+def _lengths(rows: tuple[int, ...], data: DataSummary, limit: int, width: int, is_small: bool) -> Iterator[Content]:
     from trainwiz.core.plan.rows import lengths_of
 
     lengths = lengths_of(rows)
     if lengths is not None:
-        yield from _picture(lengths, limit, width, SHORT if is_small else TALL, marks)
+        yield from _picture(lengths, limit, width, SHORT if is_small else TALL)
         yield from indented(_cut(lengths, limit), width)
         if not is_small:
             yield from indented(_usual(lengths, estimated=data.length_unit != "tokens"), width)
@@ -287,7 +247,7 @@ def _cut(lengths: Lengths, limit: int) -> str:
     )  # fmt: skip
 
 
-def _picture(lengths: Lengths, limit: int, width: int, height: int, marks: Marks) -> Iterator[Content]:
+def _picture(lengths: Lengths, limit: int, width: int, height: int) -> Iterator[Content]:
     columns = min(MOST_COLUMNS, width - INDENT - 2)
     if columns < LEAST_COLUMNS:
         return

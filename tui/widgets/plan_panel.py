@@ -31,10 +31,10 @@ from trainwiz.tui.plan_words import (
     token_words,
     unknown_time_words,
 )
-from trainwiz.tui.screens.plan_maker import Effect, effect_key, numbered_remedies
+from trainwiz.tui.screens.plan_maker import effect_key, numbered_remedies
 from trainwiz.tui.screens.plan_state import PlanState, state_findings
 from trainwiz.tui.text import GIB, cells, count, deviation, duration_range, gib, pad, percent, size
-from trainwiz.tui.theme import Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import RemedyButton
 from trainwiz.tui.widgets.lists import TextLines, hanging, level_sign
 
@@ -52,18 +52,16 @@ VERDICTS: Mapping[str | None, tuple[str, str, str]] = {
 }
 UNKNOWN = "", mark("capacity unknown"), "$muted"
 """Verdict -> its mark, its words, its colour."""
-FILLS, ASCII_FILLS = "█▓▒░", "#=+."
-"""The parts from the largest on; those after the last share it."""
 WORTH_A_WORD = 0.005 * GIB
 
 
-def verdict_words(verdict: str | None, marks: Marks) -> Content:
+def verdict_words(verdict: str | None) -> Content:
     """Mark and words, coloured: "✓ fits"."""
     sign, words, style = VERDICTS.get(verdict, UNKNOWN)
     return Content.styled(f"{getattr(marks, sign, '')} {tr(words)}".strip(), style)
 
 
-def memory_bar(plan: Plan, width: int, marks: Marks) -> Content:
+def memory_bar(plan: Plan, width: int) -> Content:
     """The capacity as a bar: filled up to what is needed, hatched up to what is needed at most."""
     memory = plan.memory
     capacity = memory.capacity_bytes
@@ -80,14 +78,14 @@ def memory_bar(plan: Plan, width: int, marks: Marks) -> Content:
     )
 
 
-def part_lines(breakdown: Mapping[str, int], width: int, marks: Marks) -> list[Content]:
+def part_lines(breakdown: Mapping[str, int], width: int) -> list[Content]:
     """The peak as a bar of its parts, largest first, and beneath it which is which, in GiB."""
     parts = [(name, amount) for name, amount in breakdown.items() if amount >= WORTH_A_WORD]
     parts.sort(key=lambda part: -part[1])
     total = sum(amount for _, amount in parts)
     if not total or width < 8:
         return []
-    fills = FILLS if marks.full == FILLS[0] else ASCII_FILLS
+    fills = marks.fills
     bar, legend, end = "", [], 0
     for index, (name, amount) in enumerate(parts):
         fill = fills[min(index, len(fills) - 1)]
@@ -122,7 +120,7 @@ TIME_VERDICTS = {
 }
 
 
-def batch_product(plan: Plan, marks: Marks) -> str:
+def batch_product(plan: Plan) -> str:
     """ "6 × 651 × 1 process  =  3,906 sequences"."""
     batch = plan.batch
     processes = trn("{n} process", "{n} processes", batch.world_size)
@@ -135,18 +133,16 @@ def _sequences(plan: Plan) -> str:
     return trn("{n} sequence", "{n} sequences", samples, n=count(samples))
 
 
-def panel_lines(
-    plan: Plan, width: int, marks: Marks, now: datetime | None = None, *, details: bool = True
-) -> list[Content]:
+def panel_lines(plan: Plan, width: int, now: datetime | None = None, *, details: bool = True) -> list[Content]:
     """The panel in `width` cells; long lines wrap beneath their text. `now` dates the end. Without `details`: what
     decides whether to start."""
-    parts = _batch(plan, marks, details), _memory(plan, width, marks, details), _time(plan, marks, now, details)
+    parts = _batch(plan, details), _memory(plan, width, details), _time(plan, now, details)
     return [piece for part in parts for line in (*part, Content()) for piece in hanging(line, width, 2 * len(INDENT))]
 
 
-def _bar_line(plan: Plan, width: int, marks: Marks) -> Content:
-    verdict = verdict_words(plan.memory.verdict, marks)
-    bar = memory_bar(plan, max(8, width - len(INDENT) - verdict.cell_length - 2), marks)
+def _bar_line(plan: Plan, width: int) -> Content:
+    verdict = verdict_words(plan.memory.verdict)
+    bar = memory_bar(plan, max(8, width - len(INDENT) - verdict.cell_length - 2))
     return Content.assemble(INDENT, bar, "  ", verdict)
 
 
@@ -159,7 +155,7 @@ def _heading(text: str, note: str = "") -> Content:
     return Content.assemble((text, "bold"), (note, "$muted"))
 
 
-def _batch(plan: Plan, marks: Marks, details: bool) -> Iterator[Content]:
+def _batch(plan: Plan, details: bool) -> Iterator[Content]:
     batch = plan.batch
     yield _heading(tr("Batch"))
     off = deviation(batch.deviation, marks.minus)
@@ -169,7 +165,7 @@ def _batch(plan: Plan, marks: Marks, details: bool) -> Iterator[Content]:
         shown = target if abs(batch.deviation or 0) > WORTH_SAYING else ""
         yield Content.assemble(f"{INDENT}{_sequences(plan)}, {tokens}", (f"   {shown}", "$muted"))
         return
-    yield Content(INDENT + batch_product(plan, marks))
+    yield Content(INDENT + batch_product(plan))
     yield Content.assemble(f"{INDENT}{tokens}", (f"   {target}", "$muted"))
     yield from _muted(length_words(plan.task, batch.sequence_length, plan.config.batch.target_length))
     if batch.real_tokens is not None and batch.effective_tokens:
@@ -182,13 +178,13 @@ def _batch(plan: Plan, marks: Marks, details: bool) -> Iterator[Content]:
     )
 
 
-def _memory(plan: Plan, width: int, marks: Marks, details: bool) -> Iterator[Content]:
+def _memory(plan: Plan, width: int, details: bool) -> Iterator[Content]:
     memory, known = plan.memory, plan.model.parameters is not None
     capacity = f" {marks.dot} {gib(memory.capacity_bytes)} GiB" if details and memory.capacity_bytes is not None else ""
     yield _heading(memory_title(memory.device), f" {marks.dot} {plain_text(tr(memory.device))}{capacity}")
     if known:
-        yield _bar_line(plan, width, marks)
-        yield from (_device_memory(plan, width, marks) if details else _short_memory(plan))
+        yield _bar_line(plan, width)
+        yield from (_device_memory(plan, width) if details else _short_memory(plan))
     else:
         # Zeros would read as figures, and "fits" as a verdict.
         yield from _muted(tr(UNKNOWN_SIZE))
@@ -200,12 +196,12 @@ def _memory(plan: Plan, width: int, marks: Marks, details: bool) -> Iterator[Con
     )
     if not details:
         short = [row for row in rows if row[2] is not None and row[1] > row[2]]
-        yield from (_capacity_line(*row, marks) for row in short)
+        yield from (_capacity_line(*row) for row in short)
         return
     yield Content()
     left = max(cells(label) for label, _, _ in rows) + 1
     for place, (label, needed, has) in enumerate(rows):
-        yield _capacity_line(pad(label, left), needed, has, marks)
+        yield _capacity_line(pad(label, left), needed, has)
         low, high = memory.host_ram_low_bytes, memory.host_ram_high_bytes
         if place == 0 and plan.config.engine.device == "cuda" and low is not None and high is not None:
             yield from _muted(tr("between {low} and {high}, predicted", low=gib(low), high=gib(high)))
@@ -219,7 +215,7 @@ def _short_memory(plan: Plan) -> Iterator[Content]:
     yield from _muted(memory.waiting)
 
 
-def _device_memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
+def _device_memory(plan: Plan, width: int) -> Iterator[Content]:
     memory = plan.memory
     if memory.device == "host RAM":
         between = tr("between {low} and {high}", low=gib(memory.low_bytes), high=gib(memory.high_bytes))
@@ -228,7 +224,7 @@ def _device_memory(plan: Plan, width: int, marks: Marks) -> Iterator[Content]:
         yield Content(INDENT + _need(plan))
     yield from _muted(source_words(memory.tier, memory.basis), memory.waiting)
     yield from _muted(tr("peak: {moment}", moment=memory.peak_moment))
-    yield from (Content(INDENT) + line for line in part_lines(memory.breakdown, width - len(INDENT), marks))
+    yield from (Content(INDENT) + line for line in part_lines(memory.breakdown, width - len(INDENT)))
     shown = shown_words(memory.device_used_bytes, memory.low_bytes, memory.high_bytes, plan.config.engine.device)
     evaluation = memory.evaluation_bytes
     yield from _muted(shown, "" if evaluation is None else tr("{size} during evaluation", size=size(evaluation)))
@@ -241,7 +237,7 @@ def _muted(*texts: str) -> Iterator[Content]:
             yield Content.styled(INDENT + plain_text(text, LONGEST_TEXT), "$muted")
 
 
-def _capacity_line(label: str, needed: int, capacity: int | None, marks: Marks) -> Content:
+def _capacity_line(label: str, needed: int, capacity: int | None) -> Content:
     if capacity is None:
         unknown = tr("free space unknown")
         return Content.assemble((label, "bold"), f"{gib(needed):>7} GiB", (f"   {unknown}", "$muted"))
@@ -260,7 +256,7 @@ def time_line(plan: Plan) -> Content:
     return Content(total)
 
 
-def _time(plan: Plan, marks: Marks, now: datetime | None, details: bool) -> Iterator[Content]:
+def _time(plan: Plan, now: datetime | None, details: bool) -> Iterator[Content]:
     time = plan.time
     yield _heading(tr("Time"))
     step = duration_range(time.step_low_s, time.step_high_s)
@@ -301,12 +297,9 @@ class PlanPanel(VerticalScroll, can_focus=False):
     PlanPanel { padding: 0 1; scrollbar-size: 1 1; scrollbar-gutter: stable; }
     """
 
-    def __init__(self, marks: Marks, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._marks = marks
-        self._state: PlanState | None = None
-        self._drawn: tuple[object, ...] = ()
-        self._findings: FindingsView | None = None
+    _state: PlanState | None = None
+    _drawn: tuple[object, ...] = ()
+    _findings: FindingsView | None = None
 
     def compose(self) -> ComposeResult:
         yield TextLines(id="panel-plan")
@@ -332,14 +325,14 @@ class PlanPanel(VerticalScroll, can_focus=False):
             return
         self._drawn = shown
         if state.plan is not None:
-            upper.show(panel_lines(state.plan, width, self._marks, reading.read_at, details=state.details))
+            upper.show(panel_lines(state.plan, width, reading.read_at, details=state.details))
         else:
-            waits = f"{tr(reading.waits_for)} {self._marks.ellipsis}" if reading.waits_for else tr("no plan")
+            waits = f"{tr(reading.waits_for)} {marks.ellipsis}" if reading.waits_for else tr("no plan")
             upper.show(_placeholder(waits))
             if not reading.findings:
                 return
         if self._findings is None:
-            self._findings = FindingsView(self._marks, id="panel-findings")
+            self._findings = FindingsView(id="panel-findings")
             self.mount(self._findings)
         self._findings.show(state, width)
 
@@ -355,16 +348,16 @@ INDENT = "  "
 ARROW = "→"
 
 
-def effect_words(before: Effect, after: Effect, marks: Marks) -> Content:
+def effect_words(before: Plan, after: Plan) -> Content:
     """ "5.4 → 4.1 GiB ✓ fits · 7 to 18 years → 11 to 27 days"; what stays as it is is left out."""
     parts: list[Content] = []
-    old, new = gib(before.memory_bytes), gib(after.memory_bytes)
-    if old != new or before.verdict != after.verdict:
-        memory = Content.styled(f"{old} {ARROW} {new} GiB ", "$muted") + verdict_words(after.verdict, marks)
-        if after.tier != before.tier:
-            memory += Content.styled(f" ({tr(after.tier)})", "$muted")
+    old, new = gib(before.memory.judged_bytes), gib(after.memory.judged_bytes)
+    if old != new or before.memory.verdict != after.memory.verdict:
+        memory = Content.styled(f"{old} {ARROW} {new} GiB ", "$muted") + verdict_words(after.memory.verdict)
+        if after.memory.tier != before.memory.tier:
+            memory += Content.styled(f" ({tr(after.memory.tier)})", "$muted")
         parts.append(memory)
-    old, new = (duration_range(one.total_low_s, one.total_high_s) for one in (before, after))
+    old, new = (duration_range(one.time.total_low_s, one.time.total_high_s) for one in (before, after))
     if old != new:
         parts.append(Content.styled(f"{old} {ARROW} {new}", "$muted"))
     if not parts:
@@ -381,11 +374,9 @@ def remedy_lines(number: int, remedy: Remedy, effect: Content | None, width: int
     return lines
 
 
-def finding_lines(finding: Finding, width: int, marks: Marks) -> list[Content]:
+def finding_lines(finding: Finding, width: int) -> list[Content]:
     """The sentence, and beneath it what can be done that no button does."""
-    lines = hanging(
-        Content.assemble(INDENT, level_sign(finding.severity, marks), " ", plain_text(finding.message)), width, 4
-    )
+    lines = hanging(Content.assemble(INDENT, level_sign(finding.severity), " ", plain_text(finding.message)), width, 4)
     for remedy in finding.remedies:
         if not remedy.is_taken:
             words = Content.assemble("    ", (f"{marks.dot}  {plain_text(remedy.text)}", "$muted"))
@@ -400,9 +391,8 @@ class FindingsView(Vertical):
     FindingsView { height: auto; }
     """
 
-    def __init__(self, marks: Marks, *, id: str | None = None) -> None:
+    def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._marks = marks
         self._heading = TextLines()
         self._texts: list[TextLines] = []
         self._buttons: list[RemedyButton] = []
@@ -422,7 +412,7 @@ class FindingsView(Vertical):
             self._draw(*self._shown)
 
     def _draw(self, state: PlanState, width: int) -> None:
-        findings, marks = state_findings(state), self._marks
+        findings = state_findings(state)
         self.display = bool(findings) or state.plan is not None
         if findings:
             title = Content.styled(trn("{n} finding", "{n} findings", len(findings)), "bold")
@@ -430,19 +420,19 @@ class FindingsView(Vertical):
             nothing = tr("no problems found")
             title = Content.assemble((f"{marks.ok} ", "$success"), (nothing, "$muted"))
         self._heading.show(hanging(title, width, 2))
-        before = Effect.of(state.plan) if state.plan is not None and not state.reading.findings else None
+        before = state.plan if not state.reading.findings else None
         place, number, numbered = 0, 0, len(numbered_remedies(findings))
         for index, finding in enumerate(findings):
             if index == len(self._texts):
                 self._texts.append(TextLines())
-            place = self._put(self._texts[index], place, finding_lines(finding, width, marks))
+            place = self._put(self._texts[index], place, finding_lines(finding, width))
             for remedy in finding.remedies:
                 if remedy.is_taken and number < numbered:
                     number += 1
                     if number > len(self._buttons):
                         self._buttons.append(RemedyButton(number))
                     after = state.reading.effects.get(effect_key(remedy.changes))
-                    effect = None if before is None or after is None else effect_words(before, after, marks)
+                    effect = None if before is None or after is None else effect_words(before, after)
                     place = self._put(self._buttons[number - 1], place, remedy_lines(number, remedy, effect, width))
         for row in (*self._texts[len(findings) :], *self._buttons[number:]):
             row.display = False

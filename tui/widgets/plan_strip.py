@@ -10,7 +10,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import memory_title, steps_words
 from trainwiz.tui.screens.plan_state import PlanState, state_findings
 from trainwiz.tui.text import cells, count, cut, deviation, gib, pad
-from trainwiz.tui.theme import Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import LinedWidget, dimmed, level_sign
 from trainwiz.tui.widgets.plan_panel import (
     UNKNOWN_SIZE,
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from trainwiz.core.plan.result import Plan
 
 
-def strip_lines(state: PlanState, width: int, height: int, marks: Marks) -> list[Content]:
+def strip_lines(state: PlanState, width: int, height: int) -> list[Content]:
     """The plan in at most `height` lines of `width` cells."""
     findings = state_findings(state)
     plan = state.plan
-    summary = _finding_summary(findings, width, marks)
+    summary = _finding_summary(findings, width)
     if plan is None:
         waiting = state.reading.waits_for
         text = f"{tr(waiting)} {marks.ellipsis}" if waiting else tr("no plan")
         first = Content.assemble((_label(tr("Plan")), "bold"), (text, "$muted"))
         return [first, summary][: height if findings else 1]
-    lines = [_one_line(plan, marks)] if height < 4 else _plan_lines(plan, width, marks)
+    lines = [_one_line(plan)] if height < 4 else _plan_lines(plan, width)
     return [*lines, summary][:height]
 
 
@@ -45,21 +45,21 @@ def _label(text: str) -> str:
     return pad(text, max(map(cells, labels)) + 1)
 
 
-def _one_line(plan: Plan, marks: Marks) -> Content:
+def _one_line(plan: Plan) -> Content:
     batch = plan.batch
     return Content.assemble(
         f"{batch.micro_batch}{marks.times}{batch.accumulation}{marks.times}{batch.world_size}  ",
-        verdict_words(plan.memory.verdict, marks),
+        verdict_words(plan.memory.verdict),
         "  ",
         time_line(plan),
     )
 
 
-def _plan_lines(plan: Plan, width: int, marks: Marks) -> list[Content]:
+def _plan_lines(plan: Plan, width: int) -> list[Content]:
     off = deviation(plan.batch.deviation, marks.minus)
     tokens = tr("{count} tokens", count=count(plan.batch.effective_tokens))
     label = (_label(tr("Batch")), "bold")
-    batch = _with_extras(Content.assemble(label, batch_product(plan, marks)), [tokens, off], width, 2)
+    batch = _with_extras(Content.assemble(label, batch_product(plan)), [tokens, off], width, 2)
     if plan.model.parameters is None:
         labels = _label(memory_title(plan.memory.device)), _label(tr("Time"))
         return [batch, *(Content.assemble((label, "bold"), (tr(UNKNOWN_SIZE), "$muted")) for label in labels)]
@@ -67,12 +67,12 @@ def _plan_lines(plan: Plan, width: int, marks: Marks) -> list[Content]:
     ram = memory.host_ram_bytes, memory.host_ram_capacity_bytes
     extras = [tr("RAM {used} of {total} GiB", used=gib(ram[0]), total=gib(ram[1]))] if ram[1] else []
     extras = [steps_words(plan), *extras, tr("disk {amount} GiB", amount=gib(memory.disk_bytes))]
-    return [batch, _memory_line(plan, width, marks), _with_extras(time, extras, width, 3)]
+    return [batch, _memory_line(plan, width), _with_extras(time, extras, width, 3)]
 
 
-def _memory_line(plan: Plan, width: int, marks: Marks) -> Content:
+def _memory_line(plan: Plan, width: int) -> Content:
     memory = plan.memory
-    verdict = verdict_words(memory.verdict, marks)
+    verdict = verdict_words(memory.verdict)
     used, capacity = gib(memory.judged_bytes), memory.capacity_bytes
     words = (
         mark("{used} of {total} GiB")
@@ -81,7 +81,7 @@ def _memory_line(plan: Plan, width: int, marks: Marks) -> Content:
     )
     text = tr(words, used=used, total=gib(capacity)) if capacity else f"{used} GiB"
     label = _label(memory_title(memory.device))
-    bar = memory_bar(plan, max(6, min(24, width - cells(label) - verdict.cell_length - cells(text) - 4)), marks)
+    bar = memory_bar(plan, max(6, min(24, width - cells(label) - verdict.cell_length - cells(text) - 4)))
     line = Content.assemble((label, "bold"), bar, "  ", verdict, (f"  {text}", "$muted"))
     return _with_extras(line, [f"{tr(memory.tier)}{marks.ellipsis if memory.waiting else ''}"], width, 2)
 
@@ -94,14 +94,14 @@ def _with_extras(line: Content, extras: list[str], width: int, gap: int) -> Cont
     return line
 
 
-def _finding_summary(findings: tuple[Finding, ...], width: int, marks: Marks) -> Content:
+def _finding_summary(findings: tuple[Finding, ...], width: int) -> Content:
     label = _label(tr("Findings"))
     if not findings:
         return Content.assemble((label, "bold"), (f"{marks.ok} {tr('none')}", "$success"))
     first, others = findings[0], len(findings) - 1
     more = f"  {trn('+{n} more, f1', '+{n} more, f1', others)}" if others else ""
     message = cut(plain_text(first.message), max(10, width - cells(label) - 2 - cells(more)), marks.ellipsis)
-    return Content.assemble((label, "bold"), level_sign(first.severity, marks), " ", message, (more, "$muted"))
+    return Content.assemble((label, "bold"), level_sign(first.severity), " ", message, (more, "$muted"))
 
 
 class PlanStrip(LinedWidget):
@@ -111,10 +111,7 @@ class PlanStrip(LinedWidget):
     PlanStrip { height: 4; padding: 0 1; }
     """
 
-    def __init__(self, marks: Marks, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._marks = marks
-        self._state: PlanState | None = None
+    _state: PlanState | None = None
 
     def show(self, state: PlanState) -> None:
         self._state = state
@@ -125,6 +122,6 @@ class PlanStrip(LinedWidget):
         state, size = self._state, self.content_size
         if state is None or not size:
             return []
-        lines = strip_lines(state, size.width, size.height, self._marks)
+        lines = strip_lines(state, size.width, size.height)
         is_old = state.plan is not None and (state.slow or bool(state.reading.findings))
         return dimmed(lines) if is_old else lines

@@ -15,7 +15,8 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 from trainwiz.core.language import mark, tr
-from trainwiz.tui.widgets.canvas import BRAILLE, Glyphs
+from trainwiz.tui.theme import marks
+from trainwiz.tui.widgets.canvas import choose_glyphs
 from trainwiz.tui.widgets.drawing import Picture, PlotData, draw_plot
 from trainwiz.tui.widgets.lists import LineKey, refresh_lines
 
@@ -139,7 +140,7 @@ ROLES = ("raw", "line", "point", "bad", "label", "legend", "cursor")
 
 
 class Plot(Widget):
-    """Shows a PlotData. `glyphs` says what the terminal can draw. A mouse points at a step or drags a range."""
+    """Shows a PlotData. A mouse points at a step or drags a range."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"plot--{role}" for role in ROLES}
 
@@ -166,10 +167,10 @@ class Plot(Widget):
             super().__init__()
             self.first, self.last = first, last
 
-    def __init__(self, *, glyphs: Glyphs = BRAILLE, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self._data = PlotData()
-        self._glyphs = glyphs
+        self._glyphs = choose_glyphs(marks.ascii_only)
         self.picture = Picture([])
         """What is drawn now, with the place of its steps."""
         self._drawn: Sequence[LineKey] = ()

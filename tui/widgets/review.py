@@ -23,10 +23,10 @@ from trainwiz.tui.screens.plan_fields import FIELDS, word_for
 from trainwiz.tui.screens.plan_maker import Baseline, profile_request
 from trainwiz.tui.screens.plan_state import PlanState, is_ready, start_obstacle
 from trainwiz.tui.text import cells, cut, pad, size
-from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.lists import LinesWidget
-from trainwiz.tui.widgets.step_part import PartRow, StepPart
+from trainwiz.tui.widgets.step_form import PartRow, StepPart
 
 if TYPE_CHECKING:
     from trainwiz.core.config.keys import ConfigDifference
@@ -52,9 +52,8 @@ class CursorList(PartRow, LinesWidget):
     class Moved(Message):
         """Another line is under the cursor."""
 
-    def __init__(self, marks: Marks, *, id: str) -> None:
+    def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self.marks = marks
         self.cursor = 0
         self._count = 0
 
@@ -97,8 +96,8 @@ class CursorList(PartRow, LinesWidget):
 class FileList(CursorList):
     """Up and down choose which file is shown."""
 
-    def __init__(self, marks: Marks) -> None:
-        super().__init__(marks, id="files")
+    def __init__(self) -> None:
+        super().__init__(id="files")
         self._files: Mapping[str, str] = {}
 
     @property
@@ -120,7 +119,7 @@ class FileList(CursorList):
         return [*starmap(self._line, enumerate(self._files))] or [nothing]
 
     def _line(self, index: int, name: str) -> Content:
-        here, marks = index == self.cursor, self.marks
+        here = index == self.cursor
         title = pad(cut(plain_text(name), NAME_WIDTH, marks.ellipsis), NAME_WIDTH)
         return Content.assemble(
             (f"{marks.here if here else ' '} ", "$accent"),
@@ -131,8 +130,6 @@ class FileList(CursorList):
 
 
 class FileText(VerticalScroll, can_focus=False):
-    """One file."""
-
     DEFAULT_CSS = """
     FileText { height: 12; margin: 1 0 0 2; border-left: solid $line; padding: 0 1; scrollbar-size: 1 1; }
     FileText Static { width: auto; height: auto; color: $muted; }
@@ -175,25 +172,24 @@ def value_words(key: str, value: Any) -> str:
     return word_for(key, value)
 
 
-def change_words(theirs: str, yours: str, arrow: str, room: int, marks: Marks) -> str:
+def change_words(theirs: str, yours: str, room: int) -> str:
     """ "theirs -> yours" in at most `room` cells; each keeps half of them before the other is cut."""
     theirs, yours = plain_text(theirs, LONGEST_VALUE), plain_text(yours, LONGEST_VALUE)
-    both = room - cells(arrow) - 2
+    both = room - cells(marks.arrow) - 2
     for_theirs = max(both // 2, both - cells(yours))
     theirs = cut(theirs, for_theirs, marks.ellipsis)
-    return cut(f"{theirs} {arrow} {cut(yours, both - cells(theirs), marks.ellipsis)}", room, marks.ellipsis)
+    return cut(f"{theirs} {marks.arrow} {cut(yours, both - cells(theirs), marks.ellipsis)}", room, marks.ellipsis)
 
 
-def difference_lines(differences: tuple[ConfigDifference, ...], width: int, marks: Marks, cursor: int) -> list[Content]:
+def difference_lines(differences: tuple[ConfigDifference, ...], width: int, cursor: int) -> list[Content]:
     """One line for each: key, the profile's value, yours, who chose it. `cursor` -1: none has the cursor."""
-    arrow = "→" if marks == UNICODE_MARKS else "->"
     key_width = min(max(cells(one.key) for one in differences), WIDEST_KEY, max(8, width // 2 - 3))
     lines = []
     for index, one in enumerate(differences):
         mine = one.chosen_by.origin == "you"
         origin = tr("you") if mine else tr("derived")
         room = max(4, width - key_width - 7 - cells(origin))
-        text = change_words(value_words(one.key, one.theirs), value_words(one.key, one.yours), arrow, room, marks)
+        text = change_words(value_words(one.key, one.theirs), value_words(one.key, one.yours), room)
         lines.append(
             Content.assemble(
                 (f"{marks.here if index == cursor else ' '} ", "$accent"),
@@ -208,8 +204,8 @@ def difference_lines(differences: tuple[ConfigDifference, ...], width: int, mark
 class DifferenceList(CursorList):
     """Space goes to the field of the difference under the cursor; r gives its value back."""
 
-    def __init__(self, marks: Marks) -> None:
-        super().__init__(marks, id="differences")
+    def __init__(self) -> None:
+        super().__init__(id="differences")
         self._differences: tuple[ConfigDifference, ...] = ()
         self.display = False
 
@@ -230,7 +226,7 @@ class DifferenceList(CursorList):
 
     def lines_in(self, width: int) -> list[Content]:
         cursor = self.cursor if self.has_focus else -1
-        return difference_lines(self._differences, width, self.marks, cursor) if self._differences else [Content()]
+        return difference_lines(self._differences, width, cursor) if self._differences else [Content()]
 
 
 BUTTONS = {
@@ -253,14 +249,8 @@ class Review(StepPart):
     Review #buttons { margin: 1 0 0 2; }
     """
 
-    @dataclass
-    class Compared(Message):
-        """What the profile alone would be."""
-
-        baseline: Baseline
-
-    def __init__(self, marks: Marks) -> None:
-        super().__init__(marks, id="review")
+    def __init__(self) -> None:
+        super().__init__(id="review")
         self._baseline: Baseline | None = None
         self._asked: PlanRequest | None = None
         self._is_comparing = False
@@ -274,11 +264,11 @@ class Review(StepPart):
         yield Static("", id="verdict", classes="text", markup=False)
         yield Static("", id="differences-title", classes="heading", markup=False)
         yield Static("", id="differences-note", classes="text", markup=False)
-        yield DifferenceList(self.marks)
+        yield DifferenceList()
         yield Static(tr("Command-line equivalent (press c to copy)"), classes="heading", markup=False)
         yield Static("", id="command", classes="text", markup=False)
         yield Static(tr("Files to write"), classes="heading", markup=False)
-        yield FileList(self.marks)
+        yield FileList()
         yield FileText(id="preview")
 
     def show(self, state: PlanState) -> None:
@@ -293,14 +283,14 @@ class Review(StepPart):
     def _show_buttons(self, state: PlanState) -> None:
         obstacle = "" if state.busy else start_obstacle(state)
         label = tr(BUSY_WORDS.get(state.busy, state.busy)) if state.busy else tr("Start")
-        reason = f"{self.marks.bad} {plain_text(obstacle)}" if obstacle else ""
+        reason = f"{marks.bad} {plain_text(obstacle)}" if obstacle else ""
         self.query_one("#button-start", ActionButton).show(tr("Cannot start") if obstacle else label, reason)
         self.query_one("#button-detached", ActionButton).display = not obstacle
 
     def _verdict(self, state: PlanState) -> Content:
         """Why the last start failed, or what a start waits for, or where it goes."""
         if state.problem and state.problem != start_obstacle(state):
-            return Content.styled(f"{self.marks.bad} {plain_text(state.problem)}", "$error")
+            return Content.styled(f"{marks.bad} {plain_text(state.problem)}", "$error")
         if state.wanted_start and not state.busy:
             return Content.styled(tr("starts when the plan is ready; esc cancels"), "$accent")
         if not is_ready(state):
@@ -308,7 +298,7 @@ class Review(StepPart):
                 # Nothing is on its way: the button says why.
                 return Content("")
             waits_for = tr(state.reading.waits_for) if state.reading.waits_for else tr("updating the plan")
-            return Content.styled(f"{waits_for} {self.marks.ellipsis}", "$muted")
+            return Content.styled(f"{waits_for} {marks.ellipsis}", "$muted")
         where = tr("Writes to {folder}; nothing is overwritten.", folder=plain_text(state.reading.folder))
         return Content.styled(where, "$muted")
 
@@ -324,19 +314,17 @@ class Review(StepPart):
         if wanted != self._asked and not self._is_comparing and reader is not None:
             self._asked, self._is_comparing = wanted, True
             alone = reader.profile_alone
-            work = lambda: self.post_message(self.Compared(alone(wanted)))  # noqa: E731
+            work = lambda: self.call_later(self._take, alone(wanted))  # noqa: E731
             self.run_worker(work, thread=True, group="compare", exit_on_error=False)
 
     def failed(self, sentence: str) -> None:
         """Said in its place; asked again when the profile, the machine or the folder is another."""
         if self._asked is not None:
-            self.post_message(self.Compared(Baseline(self._asked, problem=sentence)))
+            self._take(Baseline(self._asked, problem=sentence))
 
-    @on(Compared)
-    def _take(self, event: Compared) -> None:
-        event.stop()
+    def _take(self, baseline: Baseline) -> None:
         self._is_comparing = False
-        self._baseline = event.baseline
+        self._baseline = baseline
         if self._state is not None:
             # What was asked for meanwhile.
             self._compare(self._state)
@@ -373,14 +361,13 @@ class Review(StepPart):
         if not state.request.overrides:
             return tr("None: no value of the profile was changed.")
         if baseline is None:
-            return tr("comparing with the profile") + f" {self.marks.ellipsis}"
+            return tr("comparing with the profile") + f" {marks.ellipsis}"
         if baseline.problem:
             return tr("Can't plan the profile alone: {reason}", reason=plain_text(baseline.problem))
         return tr("None: your values are the same as the ones it already has.")
 
     @on(CursorList.Moved)
     def _show_file(self) -> None:
-        """The file under the cursor, as text."""
         current = self.query_one(FileList).current
         if current != self._file:
             self._file = current

@@ -14,7 +14,7 @@ from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.keys import KEYS
 from trainwiz.tui.run_words import look_of
 from trainwiz.tui.text import cells, command_apart, duration, epochs, step_seconds, wrap
-from trainwiz.tui.theme import UNICODE_MARKS, Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.monitor_panel import SnapshotView, thin_bar
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def status_word(status: str) -> str:
     return tr(WORDS.get(status, status))
 
 
-def status_mark(status: str, marks: Marks) -> str:
-    return look_of(status).sign if marks == UNICODE_MARKS else look_of(status).ascii_sign
+def status_mark(status: str) -> str:
+    return look_of(status).ascii_sign if marks.ascii_only else look_of(status).sign
 
 
 class RunHeader(SnapshotView):
@@ -50,8 +50,8 @@ class RunHeader(SnapshotView):
     RunHeader { height: auto; padding: 0 1; color: $foreground; }
     """
 
-    def __init__(self, name: str, *, marks: Marks = UNICODE_MARKS, readonly: bool = False) -> None:
-        super().__init__(marks=marks)
+    def __init__(self, name: str, *, readonly: bool = False) -> None:
+        super().__init__()
         self.readonly = readonly
         self._run_name = plain_text(name)
         self._line_count = 2
@@ -68,9 +68,9 @@ class RunHeader(SnapshotView):
     def lines_at(self, width: int) -> list[Content]:
         snapshot = self.snapshot
         if snapshot is None:
-            return [Content.assemble(("trainwiz ", "$muted"), f"{self.marks.dot} {self._run_name}"), Content(" ")]
+            return [Content.assemble(("trainwiz ", "$muted"), f"{marks.dot} {self._run_name}"), Content(" ")]
         lines = [self._first_line(snapshot, width), self._progress(snapshot, width)]
-        origin = origin_words(snapshot, self.marks)
+        origin = origin_words(snapshot)
         if origin:
             lines.append(Content.styled(origin, "$muted").truncate(width, ellipsis=True))
         # Where there is little room, how it ended and what to do comes before how it got there.
@@ -89,8 +89,8 @@ class RunHeader(SnapshotView):
         ]
 
     def _first_line(self, snapshot: Snapshot, width: int) -> Content:
-        dot, look = self.marks.dot, look_of(snapshot.status)
-        sign = status_mark(snapshot.status, self.marks)
+        dot, look = marks.dot, look_of(snapshot.status)
+        sign = status_mark(snapshot.status)
         status = Content.styled(f"{sign} {status_word(snapshot.status)}", look.style)
         facts = [status, *(Content(text) for text in progress_words(snapshot, clock=True))]
         brand = Content.styled(f"trainwiz {dot} ", "$muted")
@@ -120,11 +120,11 @@ class RunHeader(SnapshotView):
             words.insert(0, tr("reading: {percent}%", percent=f"{snapshot.read_share * 100:.0f}"))
         if not is_paused(snapshot) and (phase := phase_part(snapshot)):
             words.insert(0, phase)
-        while words and cells(f" {self.marks.dot} ".join(words)) > width - SHORTEST_NAME:
+        while words and cells(f" {marks.dot} ".join(words)) > width - SHORTEST_NAME:
             words.pop()
-        text = f" {self.marks.dot} ".join(words)
+        text = f" {marks.dot} ".join(words)
         room = max(0, width - cells(text) - (2 if text else 0))
-        filled = thin_bar(share, room, self.marks, look_of(snapshot.status).style)
+        filled = thin_bar(share, room, look_of(snapshot.status).style)
         return Content.assemble(filled, "  " if text else "", (text, "$muted"))
 
     def _ending(self, snapshot: Snapshot, width: int) -> list[Content]:
@@ -203,7 +203,7 @@ def progress_words(snapshot: Snapshot, *, clock: bool = False) -> list[str]:
     return facts
 
 
-def origin_words(snapshot: Snapshot, marks: Marks) -> str:
+def origin_words(snapshot: Snapshot) -> str:
     """Where the figures come from, for what is not a run of ours, and for a replay; else empty."""
     words = []
     if snapshot.replayed_s is not None:

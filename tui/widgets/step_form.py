@@ -1,16 +1,22 @@
-"""StepForm: the fields of one step, what was found beneath them, and what a step brings beside its rows."""
+"""StepForm: the fields of one step. StepPart: what a step or a field brings beside its rows, with rows that take the focus."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from textual import events, on
 from textual.app import ComposeResult, RenderResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Static
+from textual.worker import Worker, WorkerState
 from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.text import plain_text
 from trainwiz.tui.screens.plan_fields import (
     FIELD_BY_ID,
     GOAL,
@@ -25,18 +31,130 @@ from trainwiz.tui.screens.plan_fields import (
     hidden_fields,
 )
 from trainwiz.tui.screens.plan_offers import browse_data, browse_model
-from trainwiz.tui.screens.plan_state import PlanState, goal_of
+from trainwiz.tui.screens.plan_state import FILES_FOLLOW, PlanState, goal_of
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.text import cut, pad
-from trainwiz.tui.theme import Marks
+from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton, FieldRow
-from trainwiz.tui.widgets.step_part import LinesPart, PartRow, StepPart
+from trainwiz.tui.widgets.frame import failure_words
+from trainwiz.tui.widgets.lists import LinesWidget, Pressed, line_key
 
 if TYPE_CHECKING:
+    from trainwiz.core.config.request import PlanRequest
+
+    Change = Callable[[PlanRequest], PlanRequest]
+    """How a request becomes the next one; given to what the request is by then."""
+    Answer = str | Change | None
+    """What a dialog is dismissed with: a text as if it were typed into the field, a change, or nothing."""
+    Draw = Callable[[PlanState, int, bool], Iterable[Content]]
+    """Lines for (state, width in cells, whether the screen is small)."""
     from textual.screen import ModalScreen
 
 
-def field_parts() -> Mapping[str, tuple[Callable[[Marks], StepPart], ...]]:
+class StepPart(Widget):
+    """A widget of a step that draws a PlanState."""
+
+    DEFAULT_CSS = """
+    StepPart { height: auto; width: 1fr; }
+    """
+
+    @dataclass
+    class Changed(Message):
+        """The user chose something in the part: the screen plans for `change(request)`."""
+
+        change: Change
+
+    @dataclass
+    class FieldWanted(Message):
+        """The user wants to see a field, on whichever step it is."""
+
+        field_id: str
+
+    _state: PlanState | None = None
+    _said = ""
+
+    def show(self, state: PlanState) -> None:
+        """Draw a state; called for every change while the step is on the screen. Must be quick."""
+
+    def visit(self, shown: bool) -> None:
+        """The step came onto the screen or left it: what polls begins and ends here."""
+
+    def failed(self, sentence: str) -> None:
+        """A worker of the part broke off. Said once: what polls would say it again and again."""
+        if sentence != self._said:
+            self._said = sentence
+            self.app.notify(plain_text(sentence), severity="error", markup=False)
+
+    @on(Worker.StateChanged)
+    def _worker_failed(self, event: Worker.StateChanged) -> None:
+        """These messages do not bubble: without this nobody would hear of a failure that nobody foresaw."""
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            self.failed(failure_words(event.worker.error))
+
+
+class LinesPart(StepPart, LinesWidget):
+    """The lines that a pure function makes of the state."""
+
+    def __init__(self, draw: Draw) -> None:
+        super().__init__()
+        self.draw = draw
+        self._kept: dict[tuple[int, bool], list[Content]] = {}
+        """The lines of the state by width and smallness: the layout and the painting ask for the same ones."""
+
+    def show(self, state: PlanState) -> None:
+        if self._state is not None and state.reading.waits_for == FILES_FOLLOW:
+            # Figures first: a curve costs as much as all of them, and is drawn a moment later.
+            return
+        before, self._state = self._state, state
+        if before is not None and drawn_of(before) == drawn_of(state):
+            return
+        # The screen is laid out only where the height changes, and painted where a line does: that costs most.
+        width, size = self.content_size.width, self.app.size
+        drawn = self._kept.get((width, is_small(self)))
+        self._kept.clear()
+        if drawn is not None and [*map(line_key, drawn)] == [*map(line_key, self.lines_in(width))]:
+            return
+        is_as_high = width > 0 and self.get_content_height(size, size, width) == self.content_size.height
+        self.refresh(layout=not is_as_high)
+
+    def lines_in(self, width: int) -> list[Content]:
+        if self._state is None:
+            return []
+        small = is_small(self)
+        if (width, small) not in self._kept:
+            self._kept[width, small] = list(self.draw(self._state, width, small))
+        return self._kept[width, small]
+
+
+def drawn_of(state: PlanState) -> tuple[object, ...]:
+    """What the lines of a part follow from; equal where they cannot have changed."""
+    return id(state.reading), state.updating, state.slow, state.invalid, state.details
+
+
+def is_small(widget: Widget) -> bool:
+    """The screen has no room for what can be done without."""
+    return any(widget.screen.has_class(name) for name in ("-low", "-short", "-slim"))
+
+
+class PartRow(Widget, can_focus=True):
+    """A row of a part that takes the focus: space presses it, and help and reset are those of its field."""
+
+    FOCUS_ON_CLICK = False
+    """As of a FieldRow."""
+
+    field_id = ""
+
+    def press(self) -> None:
+        """Space, or a click."""
+        self.post_message(Pressed(self))
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.focus(scroll_visible=False)
+        self.press()
+
+
+def field_parts() -> Mapping[str, Callable[[], StepPart]]:
     """Field id -> what stands beneath its row. Imported when a step is completed: the first frame waits for none."""
     from trainwiz.tui.widgets.data_table import DataTable
     from trainwiz.tui.widgets.facts import chat_facts, data_facts
@@ -44,17 +162,17 @@ def field_parts() -> Mapping[str, tuple[Callable[[Marks], StepPart], ...]]:
     from trainwiz.tui.widgets.plan_charts import input_lengths, rate_curve, target_lengths
 
     return {
-        "final_learning_rate": (partial(LinesPart, rate_curve),),
-        "gpus": (GpuChoice,),
-        "data": (partial(LinesPart, data_facts),),
-        "layout": (partial(LinesPart, chat_facts),),
-        "target_column": (DataTable,),
-        "length": (partial(LinesPart, input_lengths),),
-        "target_length": (partial(LinesPart, target_lengths),),
+        "final_learning_rate": partial(LinesPart, rate_curve),
+        "gpus": GpuChoice,
+        "data": partial(LinesPart, data_facts),
+        "layout": partial(LinesPart, chat_facts),
+        "target_column": DataTable,
+        "length": partial(LinesPart, input_lengths),
+        "target_length": partial(LinesPart, target_lengths),
     }
 
 
-def step_parts() -> Mapping[int, Callable[[Marks], StepPart]]:
+def step_parts() -> Mapping[int, Callable[[], StepPart]]:
     """Step -> what stands beneath all of its rows."""
     from trainwiz.tui.widgets.facts import machine_facts, model_facts
     from trainwiz.tui.widgets.review import Review
@@ -88,9 +206,8 @@ class MoreRow(PartRow):
     MoreRow:focus { color: $accent; }
     """
 
-    def __init__(self, marks: Marks, hidden: int, *, is_open: bool) -> None:
+    def __init__(self, hidden: int, *, is_open: bool) -> None:
         super().__init__()
-        self._marks = marks
         self._hidden = hidden
         self._open = is_open
 
@@ -104,24 +221,23 @@ class MoreRow(PartRow):
     def render(self) -> RenderResult:
         hidden = self._hidden
         text = tr("show fewer") if self._open else trn("{n} more, rarely changed", "{n} more, rarely changed", hidden)
-        return Content(f"\n  {self._marks.menu if self._open else self._marks.more} {text}")
+        return Content(f"\n  {marks.menu if self._open else marks.more} {text}")
 
 
 class GoalRow(PartRow):
     """One goal of the first step; enter takes it and goes on."""
 
     field_id = GOAL
+    _is_chosen = False
 
     DEFAULT_CSS = """
     GoalRow { height: 1; color: $muted; }
     GoalRow:focus { background: $panel; }
     """
 
-    def __init__(self, goal: str, marks: Marks) -> None:
+    def __init__(self, goal: str) -> None:
         super().__init__(id=f"goal-{goal}")
         self.goal = goal
-        self._marks = marks
-        self._is_chosen = False
 
     def show(self, state: PlanState) -> None:
         is_chosen = goal_of(state) == self.goal
@@ -130,7 +246,7 @@ class GoalRow(PartRow):
             self.refresh()
 
     def render(self) -> RenderResult:
-        marks, width = self._marks, self.content_size.width
+        width = self.content_size.width
         here, chosen = (marks.here if self.has_focus else " "), (marks.ok if self._is_chosen else " ")
         label, note = GOALS[self.goal]
         name = (pad(tr(label), GOAL_CELLS), "$foreground" if self.has_focus or self._is_chosen else "$muted")
@@ -161,13 +277,12 @@ class StepForm(Vertical):
     StepForm > .-before-group { margin: 0; }
     """
 
-    def __init__(self, step: int, marks: Marks, *, more: bool) -> None:
+    def __init__(self, step: int, *, more: bool) -> None:
         super().__init__(id=f"step-{step}")
         self.step = step
         self.more = more
         self.has_parts = False
         self._titles: dict[str, Static] = {}
-        self._marks = marks
 
     def compose(self) -> ComposeResult:
         specs = fields_of(self.step, self.more)
@@ -182,12 +297,12 @@ class StepForm(Vertical):
                 self._titles[group] = Static(tr(group), classes=classes, markup=False)
                 yield self._titles[group]
             if spec.id == GOAL:
-                yield from (GoalRow(goal, self._marks) for goal in spec.choices)
+                yield from (GoalRow(goal) for goal in spec.choices)
                 continue
-            yield FieldRow(spec, self._marks)
+            yield FieldRow(spec)
             if spec.id in FIELD_ACTIONS:
                 yield FieldButton(spec)
-        yield MoreRow(self._marks, hidden_fields(self.step, None), is_open=self.more)
+        yield MoreRow(hidden_fields(self.step, None), is_open=self.more)
 
     async def add_parts(self) -> None:
         """What the fields and the step bring of their own; after the rows, which the first frame is made of.
@@ -202,16 +317,16 @@ class StepForm(Vertical):
             if spec.id in beneath:
                 row = self.query_one(f"#field-{spec.id}")
                 place = self.children.index(row) + (spec.id in FIELD_ACTIONS)
-                await self.mount_all([part(self._marks) for part in beneath[spec.id]], after=place)
+                await self.mount(beneath[spec.id](), after=place)
         if last is not None:
-            await self.mount(last(self._marks))
+            await self.mount(last())
 
     def show(self, state: PlanState) -> None:
         used = set[str]()
         for child in self.children:
             if isinstance(child, FieldRow):
                 child.display = applies(child.spec, state.plan) or child.editing
-                child.show(field_view(state, child.spec, self._marks, typing=child.editing))
+                child.show(field_view(state, child.spec, typing=child.editing))
                 used |= {child.spec.group} if child.display else set()
             elif isinstance(child, MoreRow):
                 child.show(hidden_fields(self.step, state.plan))
@@ -236,9 +351,8 @@ class StepForm(Vertical):
 class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
     """The forms of the steps that were seen, made once and kept; one is shown. The arrow keys move the focus."""
 
-    def __init__(self, step: int, marks: Marks) -> None:
-        super().__init__(StepForm(step, marks, more=False), id="form")
-        self._marks = marks
+    def __init__(self, step: int) -> None:
+        super().__init__(StepForm(step, more=False), id="form")
 
     async def complete(self) -> None:
         """What the first frame does not wait for: the tables and lists of the step that it shows."""
@@ -261,7 +375,7 @@ class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
             if form.step == step and form.more != more:
                 await form.remove()
         if not self.query(f"#step-{step}"):
-            form = StepForm(step, self._marks, more=more)
+            form = StepForm(step, more=more)
             await self.mount(form)
             await form.add_parts()
             form.visit(True)

@@ -79,22 +79,27 @@ def state(name: str, status: str, age_s: float, max_steps: int, exit_: dict[str,
 
 
 def plan(gpus: int, step_s: float, max_steps: int) -> dict[str, Any]:
-    device = {"device_used_bytes": int(5.4 * GIB), "low_bytes": int(5.1 * GIB), "high_bytes": int(5.9 * GIB)}
-    if not gpus:
-        device = {"device_used_bytes": int(1.5 * GIB), "low_bytes": int(1.2 * GIB), "high_bytes": int(1.9 * GIB)}
     names = [{"uuid": f"GPU-{index}", "name": "NVIDIA GeForce RTX 2080 SUPER"} for index in range(gpus)]
+    used, low, high = (5.4, 5.1, 5.9) if gpus else (1.5, 1.2, 1.9)
+    memory = {
+        "tier": "analytic", "device": "GPU 0 · RTX 2080 Super" if gpus else "host RAM", "verdict": "fits",
+        "allocated_bytes": 5 * GIB, "reserved_bytes": 5 * GIB, "capacity_bytes": 8 * GIB, "breakdown": {},
+        "device_used_bytes": int(used * GIB), "low_bytes": int(low * GIB), "high_bytes": int(high * GIB),
+        "peak_moment": "backward", "host_ram_bytes": int(21.4 * GIB), "host_ram_capacity_bytes": None,
+        "host_ram_parts": {}, "disk_bytes": int(18.9 * GIB), "disk_capacity_bytes": None,
+    }  # fmt: skip
+    batch = {
+        "micro_batch": 6, "accumulation": 651, "world_size": 1, "effective_samples": 3906, "sequence_length": 512,
+        "effective_tokens": 1_999_872, "real_tokens": None, "target_tokens": None, "target_samples": None, "deviation": None,
+    }  # fmt: skip
     return {
         "profile": "2080super",
         "machine": {"gpus": names},
-        "model": {"name": "esm2-650m", "parameters": 651_043_254},
-        "batch": {
-            "micro_batch": 6,
-            "accumulation": 651,
-            "world_size": 1,
-            "effective_samples": 3906,
-            "effective_tokens": 1_999_872,
+        "model": {
+            "name": "esm2-650m", "architecture": None, "parameters": 651_043_254, "trainable_parameters": 651_043_254,
         },
-        "memory": {**device, "verdict": "fits", "host_ram_bytes": int(21.4 * GIB), "disk_bytes": int(18.9 * GIB)},
+        "batch": batch,
+        "memory": memory,
         "time": {
             "step_s": step_s * 0.9,
             "step_low_s": step_s * 0.62,
@@ -106,7 +111,7 @@ def plan(gpus: int, step_s: float, max_steps: int) -> dict[str, Any]:
         },
         "choices": [{"key": "engine.precision", "value": "fp16", "origin": "detected", "reason": "sm 7.5 has no bf16"}],
         "findings": [{"code": "long", "severity": "warning", "message": "The plan takes years."}],
-    }
+    }  # fmt: skip
 
 
 def metric_rows(steps: int, log_every: int, step_s: float, nan_at: tuple[int, ...] = ()) -> list[dict[str, Any]]:
