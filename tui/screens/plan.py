@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -101,6 +102,12 @@ class PlanScreen(Screen[None]):
         self._focus_step()
         # A pause, so that the imports of the reader do not hold up the first frame on its way to the terminal.
         self.call_after_refresh(self.set_timer, FIRST_FRAME_S, self._begin)
+        self.set_interval(60.0, self._date)
+
+    def _date(self) -> None:
+        """A run that starts a minute later ends a minute later."""
+        if self.state.reading.read_at is not None:
+            self._replace(replace(self.state, reading=replace(self.state.reading, read_at=datetime.now())))
 
     async def complete_first_step(self) -> None:
         await self._forms.complete()
