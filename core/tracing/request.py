@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import platformdirs
 from trainwiz.core.estimate.workload import HALF, KINDS, Moment, Workload
@@ -217,10 +217,18 @@ class TraceResult:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> TraceResult:
-        moments = {key: tuple(Moment(**moment) for moment in values[key]) for key in ("training", "evaluation")}
-        replay = values.get("replay")
-        return cls(**{**values, **moments, "replay": None if replay is None else Replay(**replay)})
+    def from_json(cls, values: Any) -> TraceResult:
+        """Of another process or a file: ValueError for anything that is no trace."""
+        result = _reader(cls).validate_python(values)
+        moments = [moment.parts for moment in (*result.training, *result.evaluation)]
+        counts = [size for parts in moments for size in parts.values()]
+        counts += [result.parameters, result.trainable_parameters, result.kernels, result.reserved_bytes or 0]
+        counts += [] if result.replay is None else asdict(result.replay).values()
+        known = bool(result.training) and all(parts.keys() <= set(KINDS) for parts in moments)
+        rates = (result.flops, result.moved_bytes, result.seconds)
+        if not (known and all(0 <= n < MOST_COUNT for n in counts) and all(0 <= n < MOST_RATE for n in rates)):
+            raise ValueError("no trace: values of the wrong kind")
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,59 +242,22 @@ class TraceProblem:
 TraceAnswer = TraceResult | TraceProblem
 
 
-# From JSON values of another process or a file to a TraceAnswer, checked: neither is trusted to be whole.
-
 LONGEST_MESSAGE = 400
 MOST_COUNT, MOST_RATE = 1 << 60, 1e30
 """Bytes or parameters; floating-point operations. More is no trace, and arithmetic with it may overflow."""
 
 
-def result_of(values: Any) -> TraceResult:
-    """ValueError for anything that is no trace."""
-    if not isinstance(values, Mapping):
-        raise ValueError("no trace: not an object")
-    try:
-        result = TraceResult.from_json(dict(values))
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"no trace: {error}") from None
-    counts = (result.parameters, result.trainable_parameters, result.kernels)
-    rates = (result.flops, result.moved_bytes, result.seconds)
-    whole = (
-        result.tier in get_args(TraceTier)
-        and bool(result.training)
-        and all(_is_moment(moment) for moment in (*result.training, *result.evaluation))
-        and all(_is_count(count) for count in counts)
-        and (result.reserved_bytes is None or _is_count(result.reserved_bytes))
-        and (result.replay is None or all(_is_count(size) for size in asdict(result.replay).values()))
-        and all(isinstance(rate, int | float) and 0 <= rate < MOST_RATE for rate in rates)
-        and isinstance(result.note, str)
-        and isinstance(result.versions, dict)
-    )
-    if not whole:
-        raise ValueError("no trace: values of the wrong kind")
-    return result
-
-
 def problem_of(values: Any) -> TraceProblem:
     """ValueError for anything that is no problem. The message becomes one harmless line."""
-    if not isinstance(values, Mapping):
-        raise ValueError("no problem: not an object")
-    message = values.get("message")
-    known: dict[Any, ProblemCode] = {code: code for code in get_args(ProblemCode)}
-    code = known.get(str(values.get("code")))
-    if code is None or not isinstance(message, str) or not message:
-        raise ValueError("no problem: values of the wrong kind")
-    return TraceProblem(code, plain_text(message, LONGEST_MESSAGE))
+    problem: TraceProblem = _reader(TraceProblem).validate_python(values)
+    return replace(problem, message=plain_text(problem.message, LONGEST_MESSAGE))
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_COUNT
+@cache
+def _reader(kind: type) -> Any:
+    from pydantic import TypeAdapter  # takes a tenth of a second
 
-
-def _is_moment(moment: Moment) -> bool:
-    if not isinstance(moment.name, str) or not isinstance(moment.parts, dict):
-        return False
-    return all(kind in KINDS and _is_count(size) for kind, size in moment.parts.items())
+    return TypeAdapter(kind)
 
 
 # TraceCache: traces that were made before, one file for each, in the user's cache folder.
@@ -326,7 +297,7 @@ class TraceCache:
                 document = parse_json(file.read(LARGEST_FILE_BYTES))
             if document["request"] != request.for_tier(tier).to_json():
                 return None
-            result = result_of(document["result"])
+            result = TraceResult.from_json(document["result"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
         if result.tier != tier:

@@ -178,9 +178,8 @@ class Request:
 class Server:
     """Reads requests from stdin until its end, which is the end of this process and of its children too.
 
-    In: `{"ask": number, "tier", "request", "limit_s"}`, `{"cancel": number}`, `{"ping": 1}`.
-    Out: `{"ready": true}`, `{"missing": reason}`, `{"started": number}`,
-    `{"answer": number, "result" | "problem": ...}`, `{"pong": 1}`.
+    In: `{"ask": number, "tier", "request", "limit_s"}`, `{"cancel": number}`.
+    Out: `{"ready": true}`, `{"missing": reason}`, `{"answer": number, "result" | "problem": ...}`.
     """
 
     def __init__(self, answers: int, *, forks: bool = True, idle: Iterable[IdleWork] = ()) -> None:
@@ -246,8 +245,6 @@ class Server:
         elif "cancel" in message:
             for request in [request for request in self._requests if request.number == message["cancel"]]:
                 self._drop(request)
-        elif "ping" in message:
-            self._say(pong=1)
 
     def _drop(self, request: Request) -> None:
         self._requests.remove(request)
@@ -280,7 +277,6 @@ class Server:
                 self._say(answer=request.number, **problem("worker_died", text))
                 continue
             request.deadline_s = time.monotonic() + request.limit_s
-            self._say(started=request.number)
 
     def _say(self, **message: Any) -> None:
         write_all(self._answers, json.dumps(message).encode() + b"\n")
