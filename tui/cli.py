@@ -44,7 +44,6 @@ def take_lang(arguments: list[str]) -> tuple[str | None, list[str]]:
 
 
 def no_language(value: str) -> UsageError:
-    """What there is instead of this language."""
     choice = tr(" or ").join(LANGUAGES)
     if not value or value.startswith("-"):
         return usage_error("usage", FLAG, tr("--lang: choose a language: {names}.", names=choice))
@@ -68,7 +67,6 @@ LAUNCHER = re.compile(
 
 
 def resume_without_value(args: Sequence[str]) -> list[str]:
-    """`--resume` at the end or before another option means `--resume auto`."""
     return _with_value(args, "--resume", "auto", lambda following: not following.startswith("--"))
 
 
@@ -126,18 +124,8 @@ def speak(arguments: list[str]) -> list[str]:
     option = None
     if any(argument.partition("=")[0] == "--lang" for argument in arguments):
         option, arguments = take_lang(arguments)
-    language = chosen_language(option, os.environ)
-    use_language(language if can_be_written(language) else "en")
+    use_language(chosen_language(option, os.environ))
     return arguments
-
-
-def can_be_written(language: str) -> bool:
-    """Whether the letters of a language have a place in what stdout takes; else all of them would be question marks."""
-    try:
-        {"zh": "中文"}.get(language, "").encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
 
 
 def run_command(arguments: Sequence[str]) -> int:

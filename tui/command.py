@@ -48,7 +48,6 @@ def own_parameter(own: Own) -> inspect.Parameter:
 
 
 def taking(function: Callable[..., int], parameters: Sequence[inspect.Parameter]) -> Callable[..., int]:
-    """The function as typer sees it: with these parameters, by name."""
 
     def command(**given: Any) -> int:
         return function(**given)
@@ -59,7 +58,6 @@ def taking(function: Callable[..., int], parameters: Sequence[inspect.Parameter]
 
 
 def call(command: Subcommand, **given: Any) -> int:
-    """Load what the command is made of, and run it."""
     module, _, function = command.calls.partition(":")
     choices = {option.name: given.pop(option.name) for option in command.choices}
     run = getattr(import_module(f"trainwiz.tui.commands.{module}"), function)
@@ -93,7 +91,6 @@ class RootGroup(typer.core.TyperGroup):
 
 
 def root(ctx: typer.Context, version: bool, **choices: Any) -> int:
-    """The wizard, or with --yes the headless run."""
     if version:
         from trainwiz.core import product_version
 

@@ -79,7 +79,6 @@ _FIELDS: dict[str, tuple[str, float]] = {
 
 @cache
 def load_gpus() -> Mapping[str, GpuSpec]:
-    """Every known GPU by its catalogue name, in the order of the file."""
     import yaml  # the keeper of a run reads its cards through this module, and never the catalogue
 
     text = resources.files("trainwiz.profiles").joinpath("gpus.yaml").read_text(encoding="utf-8")

@@ -19,8 +19,6 @@ from trainwiz.core.text import parse_json
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model known by its architecture."""
-
     name: str
     architecture: dict[str, Any]
     """The Hugging Face config.json as a dict (has "model_type" and "architectures")."""
@@ -261,7 +259,6 @@ LIGER = _words("""
 
 
 def has_attention(model_type: str | None, attention: str) -> bool:
-    """Whether transformers builds models of this type with `attention`: "sdpa", "flash_attention_2" or "eager"."""
     without = {"sdpa": NO_SDPA, "flash_attention_2": NO_FLASH}.get(attention, frozenset())
     return model_type not in without
 
@@ -309,5 +306,4 @@ def _read(architecture: Architecture | Mapping[str, Any]) -> Architecture | None
 
 
 def _same(target: str, name: str) -> bool:
-    """One is the other, or the end of its path."""
     return target == name or name.endswith(f".{target}") or target.endswith(f".{name}")

@@ -219,7 +219,6 @@ def _activation_bytes(work: Workload, block: Block) -> int:
 
 
 def working_bytes(work: Workload, block: Block) -> int:
-    """The temporary tensors in the middle of one block's backward pass."""
     queries = work.queries_of(block)
     tokens = work.micro_batch * queries
     formats = work.formats
@@ -259,7 +258,6 @@ def _softmax_bytes(work: Workload, block: Block) -> int:
 
 
 def positions_of(work: Workload, rows: int) -> int:
-    """Positions of `rows` sequences that get logits."""
     return rows if work.architecture.pooled else rows * work.decoded_length
 
 

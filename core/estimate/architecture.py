@@ -171,7 +171,6 @@ class Architecture:
 
     @property
     def vocabulary_parameters(self) -> int:
-        """Elements of the vocabulary projection (tied or not)."""
         return self.vocabulary * (self.embedding_width or self.hidden)
 
     @property
@@ -185,7 +184,6 @@ class Architecture:
         return sum(block.layers for block in self.blocks)
 
     def linear_names(self) -> tuple[str, ...]:
-        """Module names that LoRA can target, in the model's order."""
         return tuple(dict.fromkeys(name for block in self.blocks for name, _, _ in block.linears))
 
 
@@ -200,7 +198,6 @@ def lora_parameters(architecture: Architecture, rank: int, targets: tuple[str, .
 
 
 def block_lora_parameters(block: Block, rank: int, targets: tuple[str, ...]) -> int:
-    """Of one block."""
     return sum(rank * (inputs + outputs) for name, inputs, outputs in block.linears if is_target(name, targets))
 
 
@@ -220,7 +217,6 @@ HEADS_OF_VOCABULARY = ("lm_head", "embed_out", "output_layer")
 
 
 def is_table(name: str) -> bool:
-    """Whether a module of this name is the token table or the head."""
     return name.rpartition(".")[2] in (*TABLES, *HEADS_OF_VOCABULARY)
 
 

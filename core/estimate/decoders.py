@@ -172,7 +172,6 @@ FAMILIES: dict[str, Traits] = {
 
 
 def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
-    """A decoder of the family that the config names, or of `traits`."""
     family = traits or FAMILIES[str(config["model_type"])]
     sizes = family.sizes
     hidden = number(config, *HIDDEN, default=sizes.get("hidden"))
@@ -259,7 +258,6 @@ def _on(config: Config, switch: Switch) -> bool:
 
 
 def _norm_weights(kind: str, family: Traits, heads: int, kv_heads: int, head_dim: int) -> int:
-    """Parameters of the norms of queries and keys."""
     if not kind:
         return 0
     return 2 * head_dim * family.norm_vectors if kind == "head" else (heads + kv_heads) * head_dim

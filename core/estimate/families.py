@@ -27,7 +27,6 @@ _INNER = ("text_config", "language_config", "llm_config", "decoder")
 
 
 def read_generic(config: Config) -> Architecture:
-    """Any transformer, with `approximate` set; MissingKeyError where a size is nowhere."""
     if config.get("vocab_size") is None:
         for name in _INNER:
             inner = config.get(name)

@@ -191,7 +191,6 @@ def micro_batch_flops(work: Workload) -> float:
 
 
 def _adapter_flops(work: Workload) -> float:
-    """Of the two products of each adapter, forward."""
     weights = (
         work.queries_of(block) * block.layers * block_lora_parameters(block, work.lora_rank, work.lora_targets)
         for block in work.architecture.blocks
@@ -284,8 +283,6 @@ def _kind(work: Workload) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one micro-batch asks of the device."""
-
     flops: float
     moved_bytes: float
     kernels: float
@@ -300,7 +297,6 @@ class Cost:
 
 
 def cost_of(work: Workload) -> Cost:
-    """By formulas, forward and backward."""
     return Cost(micro_batch_flops(work), moved_bytes(work) + weight_bytes(work), kernels(work))
 
 
@@ -368,8 +364,6 @@ GIGA = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Between the machines, as given or assumed."""
-
     gbit_s: float
     assumed: bool
 

@@ -61,7 +61,6 @@ def memory_limits(groups: Iterable[Path]) -> Limits:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Folders of the groups that this process is in, its own first, for one controller in both versions."""
     paths = _own_paths(root)
     for mount, shown, controllers in _mounts(root):
         path = paths.get(controller if controllers else "")
@@ -156,7 +155,6 @@ def read_memory(root: Path = Path("/")) -> Memory:
 
 
 def memory_within(limits: Limits) -> Memory:
-    """RAM as it is now, under `limits`."""
     machine = psutil.virtual_memory()
     limited = limits.memory_bytes is not None and limits.memory_bytes < machine.total
     total = limits.memory_bytes if limited and limits.memory_bytes is not None else int(machine.total)
@@ -198,7 +196,6 @@ def is_wsl(root: Path = Path("/")) -> bool:
 
 
 def cpu_model(root: Path = Path("/")) -> str | None:
-    """Name of the processor, or None where the system does not say it."""
     if sys.platform == "darwin":
         return _mac_processor()
     lines = _lines(root / "proc/cpuinfo")
@@ -243,7 +240,6 @@ EVERYWHERE = "00000000"
 
 
 def interfaces(root: Path = Path("/")) -> tuple[str, ...]:
-    """Names of the interfaces that are up and have an IPv4 address, the one of the default route first."""
     try:
         up = psutil.net_if_stats()
         addresses = psutil.net_if_addrs()

@@ -52,7 +52,6 @@ def installer_of(prefix: Path, *, has_pip: bool) -> str:
 
 
 def python_command() -> str:
-    """How to call this interpreter in a shell."""
     return next((name for name in ("python3", "python") if _is_ours(name)), shlex.quote(sys.executable))
 
 
@@ -121,12 +120,10 @@ def torch_build(machine: Machine, *, for_card: bool = False) -> str:
 
 
 def has_amd_gpu() -> bool:
-    """The device through which ROCm computes."""
     return Path("/dev/kfd").exists()
 
 
 def _as_installed(extra: str) -> str:
-    """trainwiz with an extra, from where it was installed."""
     try:
         told = json.loads(importlib.metadata.distribution("trainwiz").read_text("direct_url.json") or "{}")
     except (importlib.metadata.PackageNotFoundError, ValueError):
@@ -140,7 +137,6 @@ def missing(needed: Sequence[str] = NEEDED) -> list[str]:
 
 
 def need(needed: Sequence[str] = NEEDED, machine: Machine | None = None) -> None:
-    """Raises CannotRunError where a part of `needed` is not installed."""
     if lacking := missing(needed):
         raise without(lacking, machine)
 

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from trainwiz.core.catalog.gpus import GIB, GpuSpec, find_gpu, gpus_called, near_gpus
 from trainwiz.core.errors import Finding, UsageError, os_reason
 from trainwiz.core.hardware import host
-from trainwiz.core.hardware.gpus import GpuReading, read_gpus
 from trainwiz.core.hardware.install import find_installer, has_amd_gpu
 from trainwiz.core.hardware.machine import Accelerator, Gpu, Machine, describe, find_libraries, torch_cuda_version
+from trainwiz.core.hardware.nvml import GpuReading, read_gpus
 from trainwiz.core.hardware.visible import VARIABLE, mark_visible
 from trainwiz.core.language import mark, tr
 
@@ -30,8 +30,6 @@ DISPLAY_CLASS = "0x03"
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What `trainwiz doctor` needs to know beside the Machine."""
-
     nvidia_cards: int = 0
     """NVIDIA graphics cards on the PCI bus, with or without a driver."""
     cpp_compiler: str | None = None
@@ -52,7 +50,6 @@ class Tools:
 
 
 def find_tools(root: Path = Path("/")) -> Tools:
-    """Look around on this computer; starts no process."""
     # A venv's own programs count also where the venv is not activated.
     beside_python = Path(sys.executable).parent / "ninja"
     release = host.text_of(root / "etc/os-release").splitlines()

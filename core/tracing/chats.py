@@ -35,8 +35,6 @@ MOST_LOOKS = 200
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Rows of which something is to be said."""
-
     code: str
     rows: int
     """How many of those that were looked at."""
@@ -48,8 +46,6 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class ShownChat:
-    """A row as the model will read it."""
-
     place: str
     pieces: tuple[str, ...]
     """The text of each token; empty for one that goes on with the letter of the last."""
@@ -82,7 +78,6 @@ class ChatLook:
 
     @classmethod
     def from_json(cls, values: Any) -> ChatLook:
-        """Raises ValueError for anything that is no look."""
         from pydantic import TypeAdapter  # takes a tenth of a second
 
         look: ChatLook = TypeAdapter(cls).validate_python(values)
@@ -151,7 +146,6 @@ def _asked(config: RunConfig, folder: Path, show: tuple[int, ...]) -> ChatLook:
 
 
 def _kept_at(config: RunConfig, folder: Path, show: tuple[int, ...]) -> Path:
-    """Where the look is kept: named by all that it depends on."""
     tokenizer = tokenizer_folder(config, folder)
     files = sorted(tokenizer.iterdir()) if tokenizer is not None else []
     files.append(folder / at_home(Path(config.model.chat_template or "own")))

@@ -201,12 +201,10 @@ class TraceResult:
 
     @property
     def allocated_bytes(self) -> int:
-        """Peak of training."""
         return max(moment.bytes for moment in self.training)
 
     @property
     def note_words(self) -> str:
-        """`note` in the chosen language."""
         stacks = [
             tr("layers {first} and {second} of {layers}", first=first, second=second, layers=layers)
             for first, second, layers in _TRACED.findall(self.note)
@@ -233,8 +231,6 @@ class TraceResult:
 
 @dataclass(frozen=True, slots=True)
 class TraceProblem:
-    """Why there is no trace, in one sentence for the user."""
-
     code: ProblemCode
     message: str
 
@@ -268,7 +264,6 @@ LARGEST_FILE_BYTES = 1 << 20
 
 
 def user_cache_folder() -> Path:
-    """Where traces are kept, for example ~/.cache/trainwiz/traces."""
     return Path(platformdirs.user_cache_dir("trainwiz")) / "traces"
 
 
@@ -284,7 +279,6 @@ class TraceCache:
         self._versions = dict(trace_versions() if versions is None else versions)
 
     def file(self, request: TraceRequest, tier: TraceTier) -> Path:
-        """Where the trace of `request` is, or would be."""
         return self._folder / f"{request.for_tier(tier).key({**self._versions, 'tier': tier})}.json"
 
     def get(self, request: TraceRequest, tier: TraceTier) -> TraceResult | None:

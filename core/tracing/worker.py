@@ -78,7 +78,6 @@ class TraceWorker:
     """
 
     def __init__(self, cache: TraceCache | None = None, *, command: Sequence[str] | None = None) -> None:
-        """Without a cache, the user's own."""
         self.state: WorkerState = "starting"
         """`starting` also before the first start; `dead` after the child died, until a request starts it again."""
         self._cache = TraceCache() if cache is None else cache
@@ -93,7 +92,6 @@ class TraceWorker:
         """Why no child is started any more."""
 
     def start(self) -> None:
-        """Start the child where none runs; returns at once."""
         with self._lock:
             self._begin()
 

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import termios
 import threading
 import time
 from itertools import starmap
@@ -227,7 +226,8 @@ def test_a_signal_asks_for_a_stop_with_a_checkpoint_and_a_second_one_ends_at_onc
     started.wait_for_steps(2)
     timers = [threading.Timer(0.5 + 1.5 * place, os.kill, (os.getpid(), one)) for place, one in enumerate(sent)]
     try:
-        with StopSignals().heard() as signals:
+        signals = StopSignals()
+        with signals.heard():
             for timer in timers:
                 timer.start()
             assert follow(started.run, PlainReporter(), signals) == code
@@ -241,15 +241,12 @@ def test_a_signal_asks_for_a_stop_with_a_checkpoint_and_a_second_one_ends_at_onc
 
 
 SHOW = """
-import sys, time
 from trainwiz.core.run.state import RunState
 from trainwiz.tui.headless.reporters import BarReporter, Progress
 reporter = BarReporter()
 def show(step):
     state = RunState(status="running", max_steps=120)
     reporter.progress(Progress(state, "training", 0.1, step, 120, 2.71, 18900.0, 2**30, 21.0))
-show(70)
-time.sleep(0.3)
 show(71)
 reporter.note("[bold]a note[/bold]")
 reporter.close()
@@ -257,20 +254,17 @@ reporter.close()
 
 
 @pytest.mark.skipif(not Path("/dev/ptmx").exists(), reason="needs a pseudo-terminal")
-def test_the_bar_is_one_live_line_which_a_pressed_ctrl_c_does_not_break() -> None:
+def test_the_bar_is_one_live_line() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ |= {"TERM": "xterm", "COLUMNS": "120"}
         os.execv(sys.executable, [sys.executable, "-c", SHOW])
-    text, echoed = b"", True
+    text = b""
     with contextlib.suppress(OSError):
         while data := os.read(terminal, 4096):
             text += data
-            if b"step 70" in text and b"step 71" not in text:
-                echoed = bool(termios.tcgetattr(terminal)[3] & termios.ECHOCTL)
-    after = bool(termios.tcgetattr(terminal)[3] & termios.ECHOCTL)
     os.close(terminal)
     drawn = text.decode()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, drawn
     assert "step 71/120   loss 2.71" in drawn and "0:21 left" in drawn and "[bold]a note[/bold]" in drawn
-    assert "18,900 tokens/s   1.0 GiB" in drawn and after and not echoed
+    assert "18,900 tokens/s   1.0 GiB" in drawn

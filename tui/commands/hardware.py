@@ -96,7 +96,6 @@ def _rates_rows(kept: Sequence[Rates]) -> Iterator[Row]:
 
 
 def run_doctor(*, as_json: bool) -> int:
-    """Print what is here and what is missing; exit 3 when no training at all can run here, else 0."""
     machine = probe_machine()
     checks = check_machine(machine, find_tools())
     ready = can_train(checks)

@@ -86,7 +86,6 @@ class Commands:
                 raise _refusal(tr(OUTSIDE, text=repr(plain_text(word, 60)), folder=self.folder))
 
     def options(self, choices: Mapping[str, Any]) -> list[str]:
-        """Choices as arguments; what is None was not said."""
         arguments: list[str] = []
         for name, value in choices.items():
             self.check(value)
@@ -101,7 +100,6 @@ class Commands:
         return arguments
 
     def run(self, *arguments: str) -> str:
-        """What the command prints. Raises ToolError with its sentences where it refuses."""
         command = [sys.executable, "-P", "-m", "trainwiz.tui", *arguments]
         try:
             done = subprocess.run(
@@ -126,7 +124,6 @@ def _refusal(message: str) -> Exception:
 
 
 def _sentences(text: str) -> str:
-    """Of the JSON of a refusal: each error with its remedies."""
     try:
         findings = json.loads(text.strip().splitlines()[-1])["findings"]
         return "\n".join(
@@ -144,7 +141,6 @@ def _sentences(text: str) -> str:
 
 
 def server_of(commands: Commands, *, allow_start: bool, allow_stop: bool) -> MCPServer:
-    """The server with the tools that it may offer."""
     from mcp.server import MCPServer
     from mcp.types import ToolAnnotations
 
@@ -251,7 +247,6 @@ class Tools:
         return [f"--profile={profile or 'none'}", *self._commands.options(choices)]
 
     def _place(self, what: str) -> str:
-        """A file or folder inside, or else the run of that name."""
         self._commands.check(what)
         return what if what and (self._commands.folder / what).exists() else self._run(what)
 

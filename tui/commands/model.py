@@ -41,7 +41,6 @@ class SpeechOptions:
 
 
 def run_speech(word: str, path: str, **given: Any) -> int:
-    """`given` are SpeechOptions. Raises UsageError for a model that speaks otherwise."""
     options = SpeechOptions(**given)
     model = find_model(path, options.base)
     _check(word, path, model, options)
@@ -97,8 +96,6 @@ def _check(word: str, text: str, model: FoundModel, options: SpeechOptions) -> N
 
 
 class Conversation:
-    """Turns of one user and one or two models."""
-
     def __init__(self, word: str, model: FoundModel, options: SpeechOptions) -> None:
         self._word, self._model, self._options = word, model, options
         self._chats = word == "chat" and model.has_template and not options.plain
@@ -111,7 +108,6 @@ class Conversation:
         self._said = {side: list(first) for side in self._sides}
 
     def introduce(self, known: dict[str, Any]) -> None:
-        """What is loaded, and what is assumed."""
         if self._options.as_json:
             return
         model, options = self._model, self._options
@@ -272,7 +268,6 @@ def _sampling(own: dict[str, Any], temperature: float | None) -> str:
 
 
 def harmless(text: str) -> str:
-    """What a model wrote as lines without control characters."""
     return "\n".join(map(plain_text, text.split("\n")))
 
 
@@ -281,7 +276,6 @@ def _side(side: str) -> str:
 
 
 def _columns(answers: dict[str, str]) -> list[str]:
-    """Two answers side by side."""
     width = ((width_of(sys.stdout) or 80) - 3) // 2
     sides = []
     for side, answer in answers.items():

@@ -52,7 +52,6 @@ def say_targets(found: Sequence[Found], *, as_json: bool, now_s: float | None = 
 
 
 def row_of(found: Found, now_s: float) -> tuple[str, str, str, str, str, str]:
-    """One row as plain text, in the order of HEADINGS."""
     kind = tr(SOURCES.get(found.target.kind, ""))
     cards = f"GPU {', '.join(map(str, found.gpus))}" if found.gpus else ""
     what = " · ".join(part for part in (kind, found.what, cards) if part)
@@ -165,7 +164,6 @@ GAP = "   "
 
 
 def summary_rows(snapshot: Snapshot) -> list[Row]:
-    """The whole look, one subject a line."""
     return [(label, GAP.join(parts)) for label, parts in labelled_parts(snapshot) if parts]
 
 
@@ -228,7 +226,6 @@ def plain_line(snapshot: Snapshot) -> str:
 
 
 def leading_metric(snapshot: Snapshot) -> list[str]:
-    """The loss; where no metric has that name, one that is called a loss, else the first that there is."""
     known = {name: summary.last for name, summary in snapshot.metrics.items() if name not in ELSEWHERE}
     name = first_choice([name for name, last in known.items() if last is not None])
     last = known[name] if name is not None else None
@@ -236,7 +233,6 @@ def leading_metric(snapshot: Snapshot) -> list[str]:
 
 
 def short_name(name: str) -> str:
-    """The name as text; of a long one the end, where the names of one job differ."""
     whole = plain_text(name)
     return whole if len(whole) <= LONGEST_NAME else f"…{whole[1 - LONGEST_NAME :]}"
 
@@ -271,7 +267,6 @@ def metric_parts(snapshot: Snapshot) -> list[str]:
 
 
 def engine_parts(snapshot: Snapshot) -> list[str]:
-    """What computes, as read inside the process; before that, what is planned."""
     planned, actual = snapshot.engine.get("planned"), snapshot.engine.get("actual")
     if not planned and not actual:
         return []
@@ -279,7 +274,6 @@ def engine_parts(snapshot: Snapshot) -> list[str]:
 
 
 def pace_parts(snapshot: Snapshot) -> list[str]:
-    """Tokens and steps, as the screen has them."""
     pace = snapshot.pace
     parts = step_parts(snapshot, UNICODE_MARKS) if pace.step_s is not None else []
     if pace.tokens_per_s is not None or pace.real_tokens_per_s is not None:
@@ -462,7 +456,6 @@ def look_once(target: Target, *, as_json: bool) -> int:
 def show_screen(
     target: Target | None, *, readonly: bool, interval_s: float | None = None, replay: str | None = None
 ) -> int:
-    """The screen on `target`; None lets the user choose first."""
     from textual.screen import Screen
     from trainwiz.tui.app import TrainwizApp
     from trainwiz.tui.screens.monitor import MonitorScreen

@@ -60,7 +60,6 @@ TIME_WORDS: dict[str, str] = {
 
 
 def plan_rows(plan: Plan) -> list[Row]:
-    """Plan, Memory with Disk and Time; findings are printed by their own function."""
     facts = filter(None, (model_text(plan), data_text(plan), batch_text(plan), " = ".join(run_words(plan))))
     needs = [memory_text(plan, sys.stdout), disk_text(plan, sys.stdout), tr("Time {time}", time=time_text(plan))]
     return [
@@ -80,7 +79,6 @@ def model_text(plan: Plan) -> str:
 
 
 def data_text(plan: Plan) -> str:
-    """ "512 rows of sample-proteins"."""
     if any(finding.code == "no_data_named" for finding in plan.findings):
         return tr("no dataset specified")
     sources = plan.config.data.sources
@@ -131,7 +129,6 @@ def memory_text(plan: Plan, stream: TextIO) -> str:
 
 
 def verdict(plan: Plan, stream: TextIO) -> str:
-    """A mark and a word: colour is never the only carrier."""
     if plan.memory.verdict is None:
         return ""
     sign, word, style = VERDICTS[plan.memory.verdict]
@@ -179,7 +176,6 @@ def number_rows(plan: Plan, now: datetime, *, verbose: bool = False) -> Iterator
 
 
 def host_ram_lines(plan: Plan) -> Iterator[str]:
-    """What is needed and what there is; where CUDA's libraries are in it, that it is a prediction."""
     memory = plan.memory
     yield of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)
     low, high = memory.host_ram_low_bytes, memory.host_ram_high_bytes
@@ -211,7 +207,6 @@ def machine_text(plan: Plan) -> str:
 
 
 def batch_lines(plan: Plan) -> Iterator[str]:
-    """Product and tokens, lengths, real tokens, padding."""
     batch = plan.batch
     yield batch_text(plan)
     yield length_words(plan.task, batch.sequence_length, plan.config.batch.target_length)
@@ -228,7 +223,6 @@ def batch_lines(plan: Plan) -> Iterator[str]:
 
 
 def memory_lines(plan: Plan) -> Iterator[str]:
-    """Peak and verdict, interval and where it comes from, what it is made of, the peak of evaluation."""
     memory = plan.memory
     yield memory_text(plan, sys.stdout)
     if memory.device_used_bytes:
@@ -247,7 +241,6 @@ def memory_lines(plan: Plan) -> Iterator[str]:
 
 
 def time_lines(plan: Plan, now: datetime) -> Iterator[str]:
-    """Total and when it is done, steps and pace, parts of the total, tokens, energy."""
     time = plan.time
     yield "   ".join(filter(None, (time_text(plan), finish_words(time.total_low_s, time.total_high_s, now))))
     if time.step_low_s is not None:
@@ -264,7 +257,6 @@ def time_lines(plan: Plan, now: datetime) -> Iterator[str]:
 
 
 def pace_parts(plan: Plan) -> Iterator[str]:
-    """Steps and how long one takes, the share of the device's peak, where the pace comes from, the start."""
     time = plan.time
     step = duration_range(time.step_low_s, time.step_high_s)
     if time.steps is None:
@@ -325,7 +317,6 @@ def run_plan(values: Mapping[str, Any], *, verbose: bool) -> int:
 
 
 def best_plan(request: PlanRequest, tier: RefineTier) -> Plan:
-    """The plan with the figures of `tier`; Ctrl-C while they are made ends with the best so far."""
     with refining(tier) as refiner:
         with Waiting(tr("reading machine, model and data")):
             gathered = gather(request)

@@ -84,7 +84,6 @@ def change_cells(change: dict[str, Any]) -> list[str]:
 
 
 def _hardware_value(value: Any) -> str:
-    """What a machine must have; sizes are the only large numbers in it."""
     if value is None:
         return tr("not specified")
     return size(value) if isinstance(value, int) and value >= 2**20 else plain_text(str(value))
@@ -106,7 +105,6 @@ def value_words(value: Any) -> str:
 
 
 def _source(source: dict[str, Any]) -> str:
-    """A data source by name, with what limits its rows."""
     rows, least, most = (source.get(key) for key in ("max_rows", "min_characters", "max_characters"))
     limits = [tr("{count} rows", count=count(rows))] if rows is not None else []
     if most is not None:
@@ -193,7 +191,6 @@ def _say_broken() -> None:
 
 
 def run_show(name: str, *, as_json: bool) -> int:
-    """All values of one profile with their reasons, and what its guide claims."""
     profile = load_as_written(name)
     if as_json:
         say_json(profile.to_json())
@@ -218,7 +215,6 @@ def run_show(name: str, *, as_json: bool) -> int:
 
 
 def run_use(name: str) -> int:
-    """Write `profile:` into .trainwiz.yaml of the current folder."""
     path = use_profile(name, Path.cwd())
     say(tr("{name} is now the profile of this folder ({file}).", name=plain_text(name), file=path.name))
     return EXIT_FINISHED
@@ -257,7 +253,6 @@ def run_diff(a: str, b: str, *, as_json: bool) -> int:
 
 
 def run_validate(files: Sequence[str], *, as_json: bool) -> int:
-    """Every mistake in these files (all profiles when none is named); exit 2 when there is one."""
     findings = validate_profiles(files)
     errors = any(finding.severity == "error" for finding in findings)
     if as_json:
@@ -273,7 +268,6 @@ def run_validate(files: Sequence[str], *, as_json: bool) -> int:
 
 
 def run_save(choices: Mapping[str, Any], name: str, extends: str | None) -> int:
-    """Keep the choices of a run, as typer read them, as a profile of the user's own."""
     from trainwiz.core.profile.save import save_profile
     from trainwiz.tui.choices import parse_choices
 

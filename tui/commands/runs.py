@@ -151,7 +151,6 @@ def run_compare(runs: list[str], *, as_json: bool) -> int:
 
 
 def _setting(value: Any, planned: Any) -> str:
-    """The value of the newest attempt, with the planned one where recovery changed it."""
     if value == planned:
         return _value(value)
     return tr("{value} (planned {planned})", value=_value(value), planned=_value(planned))
@@ -285,7 +284,6 @@ LEVEL_STYLES = {"error": "error", "warning": "warning"}
 
 
 def run_show(run: str, *, as_json: bool) -> int:
-    """One run: state, progress, attempts, checkpoints, how it ended."""
     folder = find_run(run)
     described = describe_run(folder)
     if as_json:
@@ -318,7 +316,6 @@ def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
 
 
 def _state(run: RunDescription) -> Iterator[Row]:
-    """How it stands: its state, what it does now, how it ended, and what watchers have to say."""
     state = run.state
     done = tr("{count} steps", count=steps_of(run.summary.step, run.summary.max_steps))
     yield tr("State"), f"{painted_status(state.status, tr(state.status))}   {done}"
@@ -341,7 +338,6 @@ def _state(run: RunDescription) -> Iterator[Row]:
 
 
 def _stop(folder: RunFolder, state: RunState) -> Iterator[Row]:
-    """What a stop with a checkpoint would take."""
     sentences = wait_sentences(stop_cost(folder)) if state.is_active else []
     if sentences:
         yield tr("To stop it"), sentence_gap().join(sentences)
@@ -350,7 +346,6 @@ def _stop(folder: RunFolder, state: RunState) -> Iterator[Row]:
 
 
 def _setup(run: RunDescription) -> Iterator[Row]:
-    """What is trained, with what, and what came out so far."""
     state = run.state
     profile = tr("profile {name}", name=plain_text(state.profile or tr("none")))
     yield tr("Model"), f"{plain_text(state.model or tr('unknown'))} · {profile}"
@@ -369,7 +364,6 @@ def _setup(run: RunDescription) -> Iterator[Row]:
 
 
 def _attempt(attempt: Attempt, run: RunDescription) -> Iterator[Row]:
-    """One start: when, from where, for how long; why trainwiz made it, what it changed, how it ended."""
     state = run.state
     is_last = attempt is state.attempts[-1]
     last_sign_s = (time.time() if state.is_active else state.ended_s) if is_last else None

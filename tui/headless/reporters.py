@@ -5,8 +5,6 @@ A bar for terminals, lines for pipes, JSON lines for programs.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 import time
 from collections import deque
@@ -123,7 +121,6 @@ class ProgressReader:
         )
 
     def _doing(self, state: RunState) -> str:
-        """The work of the present attempt that is no training step, in words; empty where there is none."""
         now = read_phase(self.folder)
         is_work = now is not None and now.phase != "training" and state.is_active and now.since_s >= began_s(state)
         return phase_words(now) if now is not None and is_work else ""
@@ -149,7 +146,6 @@ class ProgressReader:
             self._pace.append((time_s, int(step)))
 
     def _left_s(self, step: float | None, max_steps: int | None) -> float | None:
-        """Steps that are left at the pace of the last logged ones."""
         if step is None or max_steps is None or len(self._pace) < 2:
             return None
         (first_s, first_step), (last_s, last_step) = self._pace[0], self._pace[-1]
@@ -194,7 +190,6 @@ QUIET_STEP_S = 5.0
 
 
 def new_reporter(*, as_json: bool, plain: bool) -> Reporter:
-    """The bar needs a terminal; anything else gets lines."""
     if as_json:
         return JsonReporter()
     Colours.wanted = not plain
@@ -326,7 +321,6 @@ def numbers_text(progress: Progress, *, short: bool = False) -> str:
 
 
 def row_text(row: dict[str, Any], progress: Progress) -> str:
-    """One logged line; evaluations carry their own names."""
     step = row.get("step")
     at = labelled("", step_text(step if isinstance(step, int) else None, progress.max_steps))
     measured = evaluation_parts(row)
@@ -340,7 +334,6 @@ def row_text(row: dict[str, Any], progress: Progress) -> str:
 
 
 def answer_line(row: dict[str, Any]) -> str:
-    """ "          at step 60   What is red? → An apple." """
     step = int(number(row.get("step")) or 0)
     when = tr("before step 1") if step == 0 else tr("at step {step}", step=f"{step:,}")
     asked, said = (plain_text(str(row.get(key) or ""), LONGEST_ANSWER) for key in ("source", "generation"))
@@ -348,7 +341,6 @@ def answer_line(row: dict[str, Any]) -> str:
 
 
 def waiting_for(progress: Progress) -> str:
-    """What a silent moment is spent on: in the training's own words where it has some."""
     if progress.doing and progress.phase == "stopping":
         return tr("{phase}: {detail}", phase=tr(progress.phase), detail=progress.doing)
     if progress.doing:
@@ -367,7 +359,6 @@ def advice_text(advice: Advice) -> str:
 
 
 def written_files(folder: RunFolder) -> list[str]:
-    """Names of the files in a new run folder, without the hidden ones."""
     return sorted(path.name for path in folder.path.iterdir() if path.is_file() and not path.name.startswith("."))
 
 
@@ -377,8 +368,6 @@ NARROW = 90
 
 
 class Numbers(ProgressColumn):
-    """The text beside the bar, cut where the terminal ends."""
-
     def render(self, task: Task) -> Text:
         return Text(str(task.fields.get("text", "")), no_wrap=True, overflow="ellipsis")
 
@@ -423,10 +412,8 @@ class BarReporter(PlainReporter):
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-            show_control_keys(True)
 
     def _training_text(self, progress: Progress) -> str:
-        """The numbers; when the last step was long ago, since when the next one is awaited."""
         text = numbers_text(progress, short=self._console.width < NARROW)
         if progress.phase_s < QUIET_STEP_S:
             return text
@@ -443,20 +430,4 @@ class BarReporter(PlainReporter):
             )
             self._task = self._bar.add_task("", total=None, text="")
             self._bar.start()
-            show_control_keys(False)
         return self._bar
-
-
-def show_control_keys(shown: bool) -> None:
-    """Whether the terminal writes "^C" when Ctrl-C is pressed: beside a bar it would break the line."""
-    # A job in the background would be halted for touching the terminal.
-    if not is_terminal(sys.stdin) or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
-        return
-    try:
-        import termios
-    except ImportError:
-        return
-    with contextlib.suppress(termios.error):
-        settings = termios.tcgetattr(sys.stdin)
-        settings[3] = settings[3] | termios.ECHOCTL if shown else settings[3] & ~termios.ECHOCTL
-        termios.tcsetattr(sys.stdin, termios.TCSANOW, settings)

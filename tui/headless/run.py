@@ -6,7 +6,7 @@ import shlex
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -50,7 +50,6 @@ def needs_another_machine(finding: Finding) -> bool:
 
 
 def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
-    """(command, what it does), the nearest to what was asked first."""
     asked = shlex.join(choices.words)
     profile = choices.request.profile
     commands: list[tuple[str, str]] = []
@@ -92,18 +91,12 @@ class StopSignals:
         self.stops = 0
         self.hung_up = False
 
-    @contextmanager
-    def heard(self) -> Iterator[StopSignals]:
-        hang_up = getattr(signal, "SIGHUP", None)
-        of_hang_up = {hang_up: self._hang_up} if hang_up is not None else {}
-        with handling({signal.SIGINT: self._stop, signal.SIGTERM: self._stop, **of_hang_up}):
-            yield self
+    def heard(self) -> AbstractContextManager[None]:
+        return handling({signal.SIGINT: self._hear, signal.SIGTERM: self._hear, signal.SIGHUP: self._hear})
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.stops += 1
-
-    def _hang_up(self, number: int, frame: FrameType | None) -> None:
-        self.hung_up = True
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self.stops += number != signal.SIGHUP
+        self.hung_up = self.hung_up or number == signal.SIGHUP
 
 
 # Follow a run that has been started, until it ends or the user leaves.
@@ -240,7 +233,6 @@ def write(plan: Plan, output_dir: str | None) -> RunFolder:
 
 
 def resume(choices: Choices, reporter: Reporter) -> int:
-    """Go on in the folder of a run, from its newest complete checkpoint or the one that is named."""
     others = [flag for flag in choices.given if flag not in RESUME_CHOICES]
     if others:
         raise UsageError(
@@ -275,7 +267,8 @@ def start_and_follow(
     A run that is followed belongs to this command: were it to vanish (killed, terminal closed), the
     keeper saves a checkpoint and stops. `detach` is for runs that outlive it.
     """
-    with StopSignals().heard() as signals:
+    signals = StopSignals()
+    with signals.heard():
         with Waiting(tr("starting the run")):
             start_run(folder, resume=checkpoint, tied_to_caller=not detach, accept=accept)
         reporter.prepared(folder, [])

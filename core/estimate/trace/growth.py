@@ -73,7 +73,6 @@ class PeaksLedger(Ledger):
         super().forget_phases()
 
     def take(self) -> Parts:
-        """What was kept, and a new beginning."""
         self._keep()
         taken, self._parts = self._parts, {}
         return taken
@@ -124,7 +123,6 @@ class Growth:
     times: int
 
     def moments(self, first: Parts, second: Parts) -> tuple[Moment, ...]:
-        """The fullest point of each phase."""
         fullest: dict[str, Point] = {}
         for place, part in first.items():
             for phase, point in (*self._from_start(place, part, second), *self._from_end(place, first, second)):

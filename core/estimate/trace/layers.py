@@ -69,7 +69,6 @@ class Versions:
 
     @property
     def cost(self) -> int:
-        """In layers."""
         return sum(self.first) + sum(self.second) + 2 * REST_IN_LAYERS
 
     @property
@@ -107,7 +106,6 @@ def shallow_versions(config: Any) -> Versions | None:
 
 
 def _versions(stacks: tuple[Stack, ...], first: tuple[int, ...]) -> Versions | None:
-    """The second version as near to the first as their patterns let it."""
     missing = [(stack.layers - depth) // stack.period for stack, depth in zip(stacks, first, strict=True)]
     times = math.gcd(*missing)
     if times == 0:
@@ -240,8 +238,6 @@ def trace_layers(request: TraceRequest, *, forks: bool = False) -> TraceResult:
 
 @dataclass(frozen=True, slots=True)
 class _Shallow:
-    """The trace of one version, with all its peaks."""
-
     result: TraceResult
     depths: dict[str, int]
     training: Parts

@@ -115,8 +115,6 @@ OPTIMIZER = -1
 
 @dataclass(slots=True)
 class Entry:
-    """One storage that is alive."""
-
     number: int
     bytes: int
     kind: str
@@ -156,7 +154,6 @@ class Ledger:
         self.events.append((0, OPTIMIZER if phase in (CLIPPING, STEP) else 0))
 
     def layer(self, bytes_of_weights: int) -> None:
-        """A pass comes to a layer."""
         self.events.append((0, bytes_of_weights))
 
     def pass_over(self, since: int) -> None:

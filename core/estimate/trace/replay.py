@@ -32,8 +32,6 @@ SMALLEST_REST = 512
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A part of a segment."""
-
     size: int
     number: int
     small: bool
@@ -330,7 +328,6 @@ def _replayed(ledger: Ledger, request: TraceRequest, order: Sequence[int], power
 
 
 def _at(step: Sequence[Event], share: float, powers: dict[int, int]) -> Iterable[Event]:
-    """The events of a step on rows of a `share` of the length."""
     if share == 1:
         return step
     sizes = {size: max(1, round(size * share**power / SMALLEST_REST)) * SMALLEST_REST for size, power in powers.items()}

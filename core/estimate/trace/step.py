@@ -126,7 +126,6 @@ NO_TOKEN = 0
 
 
 def trace_evaluation(model: Any, request: TraceRequest, tracker: Tracker) -> None:
-    """One batch of held-out rows, and one that generates."""
     model.eval()
     tracker.kind = "activations"
     if request.eval_micro_batch:
@@ -203,7 +202,6 @@ TRACED_LIBRARIES = ("torch", "transformers", "accelerate", "peft")
 
 
 def rounding_of(request: TraceRequest) -> int:
-    """Bytes that the allocator of the device rounds up to."""
     return 512 if request.device == "cuda" else 64
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.hardware import nvml
-from trainwiz.core.hardware.gpus import read_gpus
+from trainwiz.core.hardware.nvml import read_gpus
 from trainwiz.core.hardware.read import probe_machine
 
 from tests.each import each
