@@ -79,10 +79,7 @@ class Choices:
 
 
 def parse_choices(values: Mapping[str, Any]) -> Choices:
-    """`values` maps option names to what typer read: text, flags, None where absent.
-
-    Raises UsageError with one finding for every wrong value.
-    """
+    """`values` maps option names to what typer read: text, flags, None where absent."""
     given = {name: value for name, value in values.items() if is_given(BY_NAME[name], value)}
     findings: list[Finding] = []
     parsed: dict[str, Any] = {}

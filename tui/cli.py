@@ -20,10 +20,7 @@ COMPLETE = "_TRAINWIZ_COMPLETE"
 
 
 def take_lang(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """(the language, the arguments without it); the last of several counts, as for any option.
-
-    What follows "--" is no option. Raises UsageError for a language that there is not, or none.
-    """
+    """(the language, the arguments without it); the last of several counts, as for any option."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     chosen: str | None = None
     rest: list[str] = []
@@ -115,10 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def speak(arguments: list[str]) -> list[str]:
-    """Choose the language, which `--lang` may do anywhere on the command line; returns the other arguments.
-
-    It comes before all else: help and refusals are in it. Raises UsageError for a language that there is not.
-    """
+    """Choose the language, which `--lang` may do anywhere on the command line; returns the other arguments."""
     from trainwiz.core.language import chosen_language, use_language
 
     option = None

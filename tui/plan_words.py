@@ -144,10 +144,7 @@ def _is_by_epochs(plan: Plan) -> bool:
 def time_part_words(
     total_s: float | None, evaluation_s: float | None, generation_s: float | None, saving_s: float | None
 ) -> list[str]:
-    """What the total holds beside steps: ["evaluation 12 min", "generation 3.2 h"]; small parts are left out.
-
-    `generation_s` is a part of its own, not of `evaluation_s`.
-    """
+    """What the total holds beside steps: ["evaluation 12 min", "generation 3.2 h"]; small parts are left out."""
     parts = (
         (mark("evaluation {time}"), evaluation_s),
         (mark("generation {time}"), generation_s),

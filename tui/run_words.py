@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,7 +49,7 @@ def look_of(status: str) -> StatusLook:
 
 def painted_status(status: str, words: str) -> str:
     look = look_of(status)
-    return paint(f"{look.sign} {words}", look.paint, sys.stdout)
+    return paint(f"{look.sign} {words}", look.paint)
 
 
 def steps_of(step: int | None, max_steps: int | None) -> str:

@@ -232,8 +232,9 @@ def _all_names(spec: GpuSpec) -> tuple[str, ...]:
     return (spec.name, *spec.aliases, *spec.short_names)
 
 
-def _names(spec: GpuSpec) -> set[str]:
-    return {_normal(known) for known in _all_names(spec)}
+@cache
+def _names(spec: GpuSpec) -> frozenset[str]:
+    return frozenset(map(_normal, _all_names(spec)))
 
 
 def _unsized(name: str) -> str:

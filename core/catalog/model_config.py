@@ -280,10 +280,7 @@ BESIDE_THE_BLOCKS: Mapping[str, tuple[str, ...]] = {
 
 
 def known_targets(architecture: Architecture | Mapping[str, Any]) -> tuple[str, ...]:
-    """Module names of the blocks that LoRA can adapt, in the model's order; () for a family that is not known.
-
-    `architecture` is one of the estimator, or a Hugging Face config as a dict.
-    """
+    """Module names of the blocks that LoRA can adapt, in the model's order; () for a family that is not known."""
     known = _read(architecture)
     return () if known is None else known.linear_names()
 

@@ -192,10 +192,7 @@ def _feed_forward_bytes(work: Workload, block: Block) -> int:
 
 
 def _expert_bytes(work: Workload, block: Block) -> int:
-    """Per token and expert that it takes: grouped products (transformers' grouped_mm), which autocast leaves as they are.
-
-    The gathered input and the output keep their hidden width; gate, value, activation and product the expert's.
-    """
+    """Per token and expert that it takes: grouped products (transformers' grouped_mm), which autocast leaves as they are."""
     wide = work.formats.residual
     hidden = block.hidden * (1 if work.lora else 2)
     inner = block.expert_width * (4 if block.gated else 2) - (block.expert_width if work.lora else 0)

@@ -110,10 +110,7 @@ def read_qwen(config: Config) -> Architecture:
 
 
 def read_chatglm(config: Config) -> Architecture:
-    """The table has `padded_vocab_size` rows; key heads are shared where `multi_query_attention` says so.
-
-    The first ChatGLM, which knows none of these keys, was another kind of model.
-    """
+    """The table has `padded_vocab_size` rows; key heads are shared where `multi_query_attention` says so."""
     if config.get("padded_vocab_size") is None:
         return read_generic(config)
     shared = bool(config.get("multi_query_attention"))

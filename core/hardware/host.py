@@ -34,10 +34,7 @@ class Limits:
 
 
 def read_limits(root: Path = Path("/")) -> Limits:
-    """The limits of the process that asks. `root` holds proc/ and sys/ (tests give another one).
-
-    Every group from the process's own up to the top can limit it, so all of them are read.
-    """
+    """The limits of the process that asks. `root` holds proc/ and sys/ (tests give another one)."""
     quotas = (quota for group in _groups(root, "cpu") if (quota := _cpu_quota(group)) is not None)
     return replace(memory_limits(memory_groups(root)), cpu_cores=min(quotas, default=None))
 
@@ -137,9 +134,6 @@ def text_of(path: Path) -> str:
         return ""
 
 
-SHARED_MEMORY = Path("/dev/shm")
-
-
 @dataclass(frozen=True, slots=True)
 class Memory:
     """RAM in bytes: of the machine, or of the cgroup limit where that is smaller."""
@@ -183,16 +177,6 @@ def nearest_existing(path: Path) -> Path:
 def free_disk(path: Path) -> int:
     """Bytes that this user can still write at `path` or, before it exists, at its nearest parent. Raises OSError."""
     return shutil.disk_usage(nearest_existing(path)).free
-
-
-def shared_memory_size(folder: Path = SHARED_MEMORY) -> int:
-    """Bytes of the shared memory file system, which loader workers hand their batches through. Raises OSError."""
-    return shutil.disk_usage(folder).total
-
-
-def is_wsl(root: Path = Path("/")) -> bool:
-    """Linux inside Windows: the kernel says "microsoft" in its release."""
-    return "microsoft" in text_of(root / "proc/sys/kernel/osrelease").lower()
 
 
 def cpu_model(root: Path = Path("/")) -> str | None:
@@ -317,12 +301,5 @@ def apple_gpu(
         memory_total_bytes=working_set,
         memory_free_bytes=min(working_set, ram_available_bytes),
         catalogue_name=spec.name if spec is not None else None,
-        unavailable={
-            "compute_capability": tr("only NVIDIA GPUs have one"),
-            "uuid": tr("an Apple GPU has none"),
-            "driver": tr("part of macOS"),
-            "mig": tr("only NVIDIA GPUs have it"),
-            "memory_other_bytes": tr("the memory is shared with the CPU"),
-        },
     )
     return gpu, None

@@ -48,11 +48,10 @@ def installer_of(prefix: Path, *, has_pip: bool) -> str:
     if by_uv or (not has_pip and shutil.which("uv")):
         active = os.environ.get("VIRTUAL_ENV") == str(prefix)
         return "uv pip install" if active else f"uv pip install --python {shlex.quote(str(prefix))}"
-    return "pip install" if _is_ours("pip") else f"{python_command()} -m pip install"
-
-
-def python_command() -> str:
-    return next((name for name in ("python3", "python") if _is_ours(name)), shlex.quote(sys.executable))
+    if _is_ours("pip"):
+        return "pip install"
+    python = next((name for name in ("python3", "python") if _is_ours(name)), shlex.quote(sys.executable))
+    return f"{python} -m pip install"
 
 
 def _is_ours(name: str) -> bool:

@@ -121,7 +121,7 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         platform=sys.platform,
         accelerator=accelerator,
         os_version=host.os_version(),
-        wsl=host.is_wsl(),
+        wsl="microsoft" in host.text_of(Path("/proc/sys/kernel/osrelease")).lower(),
         cpu_model=model,
         cpu_bf16=host.cpu_has_bf16(),
         shared_memory_bytes=_shared_memory(unavailable),
@@ -167,7 +167,7 @@ def _shared_memory(unavailable: dict[str, str]) -> int | None:
     if sys.platform != "linux":
         unavailable["shared_memory_bytes"] = tr("only Linux has /dev/shm")
         return None
-    return _read("shared_memory_bytes", host.shared_memory_size, unavailable)
+    return _read("shared_memory_bytes", lambda: shutil.disk_usage("/dev/shm").total, unavailable)
 
 
 def _read(name: str, read: Callable[[], T], unavailable: dict[str, str]) -> T | None:

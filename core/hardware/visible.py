@@ -22,10 +22,7 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def mark_visible(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
-    """`gpus` (cards in NVML's order, slices after their card) with `visible` and `cuda_index` set, and notes.
-
-    A lost card keeps its place in the numbering and is never visible.
-    """
+    """`gpus` (cards in NVML's order, slices after their card) with `visible` and `cuda_index` set, and notes."""
     notes: list[str] = []
     text = environment.get(VARIABLE)
     cards = _cuda_order([gpu for gpu in gpus if gpu.parent_uuid is None], text, environment, notes)

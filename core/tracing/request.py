@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -60,18 +60,13 @@ def _code_digest() -> str:
 
 TraceTier = Literal["layers", "full"]
 """`layers` traces shallow versions of the model and extends them; `full` all of it, with the allocator replayed."""
-LISTS = ("lora_targets", "modules_to_save", "lengths")
-"""Parts of a request that are lists in JSON."""
 MOST_ACCUMULATION = 2
 """More micro-batches add nothing: the second already meets the gradients of the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """One process, before strategies share its states out (core/estimate/memory.py does that). Hashable; made of JSON values.
-
-    Lengths are in tokens, sizes in sequences.
-    """
+    """One process, before strategies share its states out (core/estimate/memory.py does that). Hashable; made of JSON values."""
 
     model_config: str
     """Hugging Face config as JSON with sorted keys."""
@@ -130,11 +125,11 @@ class TraceRequest:
         return cls(**{**same, **special})
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), **{name: list(getattr(self, name)) for name in LISTS}}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TraceRequest:
-        return cls(**{**values, **{name: tuple(values.get(name, ())) for name in LISTS}})
+        return cls(**{name: tuple(one) if isinstance(one, list) else one for name, one in values.items()})
 
     def for_tier(self, tier: TraceTier) -> TraceRequest:
         """Without what only the replay of a full trace depends on."""
@@ -193,7 +188,6 @@ class TraceResult:
     """Operations of one micro-batch."""
     seconds: float
     """What the trace took."""
-    versions: dict[str, str] = field(default_factory=dict)
     note: str = ""
     """What a reader must know: "layers 2 and 4 of 33, extended". Kept in the cache; `note_words` is what people read."""
     replay: Replay | None = None
@@ -289,10 +283,10 @@ class TraceCache:
         try:
             with open_file(path) as file:
                 document = parse_json(file.read(LARGEST_FILE_BYTES))
-            if document["request"] != request.for_tier(tier).to_json():
+            if TraceRequest.from_json(document["request"]) != request.for_tier(tier):
                 return None
             result = TraceResult.from_json(document["result"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
         if result.tier != tier:
             return None

@@ -51,10 +51,7 @@ def schema_of(what: str) -> dict[str, Any]:
 
 
 def _shapes() -> dict[str, Any]:
-    """Name -> the type of what is printed; a mapping is an object with these keys, a list of one is a list of it.
-
-    The types are those that the documents are made of, so that a new field is in its schema too.
-    """
+    """Name -> the type of what is printed; a mapping is an object with these keys, a list of one is a list of it."""
     from trainwiz.core.diagnosis.cause import Diagnosis
     from trainwiz.core.export.accelerate import Variable
     from trainwiz.core.hardware.machine import Machine

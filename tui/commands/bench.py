@@ -59,10 +59,7 @@ Measured = TypeVar("Measured")
 def measured(
     values: Mapping[str, Any], measure: Callable[[Plan, Gathered, Waiting], Measured]
 ) -> tuple[Choices, Plan | None, Measured | None]:
-    """The choices, their plan and what `measure` found of it; no plan where Ctrl-C ended it, once all is cleared up.
-
-    Raises TrainwizError, also for a plan of another machine.
-    """
+    """The choices, their plan and what `measure` found of it; no plan where Ctrl-C ended it, once all is cleared up."""
     choices = parse_choices(values)
     refused = [flag for flag in OTHER_MACHINE if flag in choices.given]
     if refused:

@@ -34,7 +34,7 @@ def run_diagnose(what: str, *, as_json: bool) -> int:
         say_rows([(tr("Fixes") if number == 0 else "", remedy.text)])
         if remedy.command:
             # One line whatever its length: it is there to be copied.
-            say(labelled("", paint(f"  {remedy.command}", "strong", sys.stdout)))
+            say(labelled("", paint(f"  {remedy.command}", "strong")))
     return EXIT_FINISHED
 
 

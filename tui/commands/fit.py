@@ -349,10 +349,10 @@ def _say_table(fits: Fits) -> None:
         if width is None or max(map(cells, lines)) <= width or not least[2]:
             break
         columns.remove(least)
-    say(paint(lines[0], "quiet", sys.stdout))
+    say(paint(lines[0], "quiet"))
     for line, fit in zip(lines[1:], fits.rows, strict=True):
         late = not fit.in_time or fit.plan.memory.verdict != "fits"
-        say(paint(line, "warning", sys.stdout) if late else line)
+        say(paint(line, "warning") if late else line)
     for note in _notes(fits):
         say(note)
 

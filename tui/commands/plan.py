@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from trainwiz.core.config import OriginKind
 from trainwiz.core.config.request import PlanRequest
@@ -61,7 +60,7 @@ TIME_WORDS: dict[str, str] = {
 
 def plan_rows(plan: Plan) -> list[Row]:
     facts = filter(None, (model_text(plan), data_text(plan), batch_text(plan), " = ".join(run_words(plan))))
-    needs = [memory_text(plan, sys.stdout), disk_text(plan, sys.stdout), tr("Time {time}", time=time_text(plan))]
+    needs = [memory_text(plan), disk_text(plan), tr("Time {time}", time=time_text(plan))]
     return [
         (tr("Plan"), " · ".join(facts)),
         (tr("Method"), method_words(plan)),
@@ -108,7 +107,7 @@ def batch_text(plan: Plan) -> str:
     return tr("{batch} ({deviation} from the target)", batch=words, deviation=deviation(batch.deviation))
 
 
-def memory_text(plan: Plan, stream: TextIO) -> str:
+def memory_text(plan: Plan) -> str:
     """ "0.6 of 23 GiB host RAM   ✓ fits", or "needs 5.1 of 9.6 GiB on GPU 0 · RTX 3080 10GB   ✓ fits"."""
     memory = plan.memory
     if memory.verdict is None and memory.allocated_bytes == 0:
@@ -118,30 +117,30 @@ def memory_text(plan: Plan, stream: TextIO) -> str:
         words = mark("needs {needed} GiB, {device} has {total} GiB")
         device = tr("this machine") if memory.device == "host RAM" else plain_text(memory.device)
         said = tr(words, needed=amount, device=device, total=gib(memory.capacity_bytes))
-        return f"{said}   {verdict(plan, stream)}".rstrip()
+        return f"{said}   {verdict(plan)}".rstrip()
     if memory.capacity_bytes is not None:
         amount = tr("{amount} of {whole}", amount=amount, whole=gib(memory.capacity_bytes))
     if memory.device == "host RAM":
         where = tr("{amount} GiB RAM", amount=amount)
     else:
         where = tr("needs {amount} GiB on {device}", amount=amount, device=plain_text(memory.device))
-    return f"{where}   {verdict(plan, stream)}".rstrip()
+    return f"{where}   {verdict(plan)}".rstrip()
 
 
-def verdict(plan: Plan, stream: TextIO) -> str:
+def verdict(plan: Plan) -> str:
     if plan.memory.verdict is None:
         return ""
     sign, word, style = VERDICTS[plan.memory.verdict]
-    return paint(f"{sign} {tr(word)}", style, stream)
+    return paint(f"{sign} {tr(word)}", style)
 
 
-def disk_text(plan: Plan, stream: TextIO) -> str:
+def disk_text(plan: Plan) -> str:
     memory = plan.memory
     text = tr("Disk {size}", size=size(memory.disk_bytes))
     if memory.disk_capacity_bytes is None:
         return text
     enough = memory.disk_bytes <= memory.disk_capacity_bytes
-    word = paint("✓", "good", stream) if enough else paint(tr("✗ not enough"), "error", stream)
+    word = paint("✓", "good") if enough else paint(tr("✗ not enough"), "error")
     return f"{text}   {word}"
 
 
@@ -224,7 +223,7 @@ def batch_lines(plan: Plan) -> Iterator[str]:
 
 def memory_lines(plan: Plan) -> Iterator[str]:
     memory = plan.memory
-    yield memory_text(plan, sys.stdout)
+    yield memory_text(plan)
     if memory.device_used_bytes:
         source, low = plain_text(source_words(memory.tier, memory.basis), 300), gib(memory.low_bytes)
         if memory.device == "host RAM":
@@ -285,7 +284,7 @@ def of_capacity(needed: int, capacity: int | None) -> str:
     if capacity is None:
         return tr("{size}, free space unknown", size=size(needed))
     verdict = (tr("✓ fits"), "good") if needed <= capacity else (tr("✗ not enough"), "error")
-    return f"{tr('{amount} of {whole}', amount=size(needed), whole=size(capacity))}   {paint(*verdict, sys.stdout)}"
+    return f"{tr('{amount} of {whole}', amount=size(needed), whole=size(capacity))}   {paint(*verdict)}"
 
 
 ORIGIN_WORDS: dict[OriginKind, str] = {

@@ -77,9 +77,6 @@ def say_claims(profile: Profile) -> None:
 def change_cells(change: dict[str, Any]) -> list[str]:
     words = _hardware_value if change["key"].startswith("hardware.") else value_words
     shown = [words(change[side]) for side in ("first", "second")]
-    if shown[0] == shown[1] and change["key"].endswith("sources"):
-        # The same names: what differs is how much of them is used.
-        shown = [", ".join(map(_source, change[side])) for side in ("first", "second")]
     return [plain_text(change["key"]), *shown, plain_text(tr(change["reason"]))]
 
 
@@ -98,9 +95,7 @@ def value_words(value: Any) -> str:
     if isinstance(value, int | float):
         return number(value)
     if isinstance(value, list):
-        return ", ".join(
-            value_words(item["name"] if isinstance(item, dict) and "name" in item else item) for item in value
-        )
+        return ", ".join(_source(one) if isinstance(one, dict) and "name" in one else value_words(one) for one in value)
     return plain_text(json.dumps(finite(value)) if isinstance(value, dict) else value)
 
 
@@ -121,19 +116,18 @@ def say_table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
         start = "  ".join([*(pad(row[c], width, right=c in right) for c, width in enumerate(widths)), ""])
         first, *rest = wrapped(row[-1], " " * cells(start), sys.stdout)
         for line in [f"{start}{first}", *(" " * cells(start) + more for more in rest)]:
-            say(paint(line.rstrip(), "quiet", sys.stdout) if head and position == 0 else line.rstrip())
+            say(paint(line.rstrip(), "quiet") if head and position == 0 else line.rstrip())
 
 
 def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) -> int:
-    """The profiles with these words, with what fits this machine; as text what fits comes first.
-
-    The guides to the letter are named only where they are asked for, by `guides` or by a word.
-    """
+    """The profiles with these words, with what fits this machine; as text what fits comes first."""
     from trainwiz.core.hardware.read import probe_machine
     from trainwiz.core.plan.gather import profile_rows
+    from trainwiz.core.profile.store import profile_files
 
     current = current_profile(Path.cwd())
-    hidden = [] if as_json or guides or words else [name for name in _guides() if name != current]
+    ours = [name for name, (_, origin) in profile_files().items() if origin == "builtin" and name != current]
+    hidden = [] if as_json or guides or words else [name for name in ours if name.endswith(GUIDE_SUFFIX)]
     rows = profile_rows(probe_machine(), words, hidden)
     if as_json:
         say(json.dumps([row.to_json() for row in rows], ensure_ascii=False, indent=1))
@@ -151,19 +145,10 @@ def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) 
             "{n} exact-guide profiles are hidden: trainwiz profiles list --guides",
             len(hidden),
         )
-        say(paint(f"  {words_of_guides}", "quiet", sys.stdout))
-        say(paint(tr("  Filter by GPU, model or task: trainwiz profiles list 4090"), "quiet", sys.stdout))
+        say(paint(f"  {words_of_guides}", "quiet"))
+        say(paint(tr("  Filter by GPU, model or task: trainwiz profiles list 4090"), "quiet"))
     _say_broken()
     return EXIT_FINISHED
-
-
-def _guides() -> list[str]:
-    """The guides to the letter that ship with trainwiz."""
-    from trainwiz.core.profile.store import profile_files
-
-    return [
-        name for name, (_, origin) in profile_files().items() if origin == "builtin" and name.endswith(GUIDE_SUFFIX)
-    ]
 
 
 def _list_cells(row: ProfileRow, current: str | None) -> list[str]:
@@ -195,7 +180,7 @@ def run_show(name: str, *, as_json: bool) -> int:
     if as_json:
         say_json(profile.to_json())
         return EXIT_FINISHED
-    say(f"{paint(plain_text(profile.name), 'strong', sys.stdout)}  {plain_text(tr(profile.description))}")
+    say(f"{paint(plain_text(profile.name), 'strong')}  {plain_text(tr(profile.description))}")
     if profile.variants:
         say(
             tr(

@@ -61,10 +61,7 @@ GAP = 2
 
 
 def run_list(*, as_json: bool, everywhere: bool = False) -> int:
-    """All runs in ./runs, the newest first; with `everywhere` also those of this user that lie in other folders.
-
-    Raises UsageError when runs/ may not be read.
-    """
+    """All runs in ./runs, the newest first; with `everywhere` also those of this user that lie in other folders."""
     if DEFAULT_ROOT.is_dir() and not os.access(DEFAULT_ROOT, os.R_OK | os.X_OK):
         reason = tr("Permission denied")
         message = tr("Cannot read {path}: {reason}.", path=DEFAULT_ROOT, reason=reason)
@@ -199,10 +196,7 @@ def _what_goes(folder: RunFolder) -> str:
 
 
 def run_resume(run: str, *, detach: bool, accept: Sequence[str] = ()) -> int:
-    """Go on from the newest complete checkpoint, followed like a new run.
-
-    `accept`: parts of its identity, also joined by commas. Raises UsageError for a part that there is not.
-    """
+    """Go on from the newest complete checkpoint, followed like a new run."""
     parts = [part.strip() for given in accept for part in given.split(",") if part.strip()]
     unknown = [part for part in parts if part not in (*PARTS, "all")]
     if unknown:
@@ -332,7 +326,7 @@ def _state(run: RunDescription) -> Iterator[Row]:
         if state.exit.remedy:
             yield tr("Next"), plain_text(state.exit.remedy)
     for advice in list(advice_of(run.advice))[-MOST_ADVICE:]:
-        yield tr("Advice"), paint(advice.text, LEVEL_STYLES.get(advice.level, "note"), sys.stdout)
+        yield tr("Advice"), paint(advice.text, LEVEL_STYLES.get(advice.level, "note"))
         if advice.remedy:
             yield "", advice.remedy
 
@@ -355,7 +349,7 @@ def _setup(run: RunDescription) -> Iterator[Row]:
         plain_text(actual) if actual else tr("{engine} planned", engine=plain_text(planned or tr("unknown"))),
     )
     for problem in engine_problems(state.engine):
-        yield "", paint(f"! {plain_text(problem)}", "warning", sys.stdout)
+        yield "", paint(f"! {plain_text(problem)}", "warning")
     if run.summary.loss is not None:
         yield tr("Loss"), f"{run.summary.loss:.4g}"
     measured = evaluation_parts(state.outcome or {})

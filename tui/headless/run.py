@@ -16,7 +16,6 @@ from trainwiz.core.errors import (
     EXIT_CANNOT_RUN,
     EXIT_FINISHED,
     EXIT_TRAINING_FAILED,
-    Finding,
     UsageError,
     sort_findings,
     usage_error,
@@ -43,12 +42,6 @@ from trainwiz.tui.text import sentence_gap
 # What works here when a run cannot be started: whole commands, each with what it does.
 
 
-def needs_another_machine(finding: Finding) -> bool:
-    """Whether another machine would help; against wrong data or a wrong argument a written folder does not."""
-    by_machine = finding.where.startswith("engine.") or finding.where in ("hardware", "memory", "host_ram")
-    return by_machine and not finding.code.endswith("_not_supported")
-
-
 def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
     asked = shlex.join(choices.words)
     profile = choices.request.profile
@@ -62,7 +55,9 @@ def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
         if plan.config.engine.strategy == "fsdp" and plan.config.engine.device != "cuda":
             what = tr("a tiny model, on this machine")
         commands.append((f"trainwiz{named} --smoke --yes", what))
-    if any(needs_another_machine(finding) for finding in plan.errors):
+    # Against wrong data or a wrong argument a written folder does not help.
+    where = [finding.where for finding in plan.errors if not finding.code.endswith("_not_supported")]
+    if any(one.startswith("engine.") or one in ("hardware", "memory", "host_ram") for one in where):
         commands.append(
             (
                 f"trainwiz {asked} --dry-run".replace("  ", " "),
@@ -171,10 +166,7 @@ TRACE_LIMIT_S = 20.0
 
 
 def run_headless(choices: Choices) -> int:
-    """The whole run; returns the exit code of the command.
-
-    Raises TrainwizError for what is asked wrongly and for what cannot be written or started.
-    """
+    """The whole run; returns the exit code of the command."""
     reporter = new_reporter(as_json=choices.json, plain=choices.plain)
     try:
         if choices.resume is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from importlib import metadata
 from types import MethodType
 from typing import Any
 
@@ -85,10 +84,7 @@ def trace_training(model: Any, optimizer: Any, request: TraceRequest, tracker: T
 
 
 def training_loss(model: Any, request: TraceRequest, between: Callable[[], None] = lambda: None) -> torch.Tensor:
-    """The loss of one micro-batch; `between` is called when the model is through with it.
-
-    As in the Trainer, what the model put out is gone before the backward pass.
-    """
+    """The loss of one micro-batch; `between` is called when the model is through with it."""
     inputs = model_inputs(request, request.micro_batch, model)
     if request.task == "sequence-classification":
         result: torch.Tensor = model(**inputs).loss
@@ -198,9 +194,6 @@ def _search(model: Any, request: TraceRequest, tracker: Tracker, prompt: int, wr
     ledger.enter("")
 
 
-TRACED_LIBRARIES = ("torch", "transformers", "accelerate", "peft")
-
-
 def rounding_of(request: TraceRequest) -> int:
     return 512 if request.device == "cuda" else 64
 
@@ -263,5 +256,4 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: fl
         moved_bytes=work[1],
         kernels=work[2],
         seconds=time.perf_counter() - started,
-        versions={name: metadata.version(name) for name in TRACED_LIBRARIES},
     )

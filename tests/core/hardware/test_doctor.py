@@ -87,7 +87,6 @@ def test_the_build_of_torch_must_know_card_and_driver(
     assert found.command is None if command is None else command in (found.command or "")
 
 
-LOST = Gpu(1, visible=False, unavailable={"gpu": "the GPU is lost"})
 HIDDEN = replace(GOOD.gpus[0], visible=False)
 SMALL_SHM = replace(GOOD, shared_memory_bytes=64 * 1024**2)
 
@@ -105,7 +104,6 @@ SMALL_SHM = replace(GOOD, shared_memory_bytes=64 * 1024**2)
         *((GOOD, Tools(1, None, None, None, False, "debian"), "deepspeed_compiler", "missing", part)
           for part in ("g++", "Python.h", "ninja", "nvcc", "sudo apt install g++")),
         (replace(GOOD, torch_cuda=None), replace(TOOLS, nvcc=None), "deepspeed_compiler", "ok", "g++"),
-        (replace(GOOD, gpus=(*GOOD.gpus, LOST)), TOOLS, "gpu_1", "missing", "sudo nvidia-smi --gpu-reset -i 1"),
         (replace(GOOD, gpus=(HIDDEN,), accelerator="cpu", cuda_visible_devices=""), TOOLS, "gpus", "missing",
          "unset CUDA_VISIBLE_DEVICES"),
         (SMALL_SHM, replace(TOOLS, container=True), "shared_memory", "warning", "docker run --shm-size=8g ..."),

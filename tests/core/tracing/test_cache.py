@@ -15,7 +15,7 @@ from tests.core.tracing.requests import request
 from tests.each import each
 
 RESULT = TraceResult(
-    "full", (Moment("forward", {"weights": 7, "activations": 3}),), (), 12, 5, 4, 1e9, 2e9, 8, 0.5, {"torch": "2"}, "n"
+    "full", (Moment("forward", {"weights": 7, "activations": 3}),), (), 12, 5, 4, 1e9, 2e9, 8, 0.5, "n"
 )
 
 
