@@ -19,18 +19,11 @@ from trainwiz.tui.subcommands import COMMANDS, GROUPS, Own, Subcommand, command_
 
 def choice_parameter(option: Option) -> inspect.Parameter:
     """The typer parameter of one choice; absent values are None."""
-    default: Any
-    annotation: Any
-    if option.kind == "flag":
-        default, annotation = typer.Option(False, option.flag), bool
-    elif option.kind == "switch":
-        both = f"{option.flag}/--no-{option.flag.removeprefix('--')}"
-        default, annotation = typer.Option(None, both), bool | None
-    elif option.kind == "repeated":
-        default, annotation = typer.Option([], option.flag), list[str]
-    else:
-        default, annotation = typer.Option(None, option.flag), str | None
-    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    if option.kind == "switch":
+        default = typer.Option(None, f"{option.flag}/--no-{option.flag.removeprefix('--')}")
+        return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=bool | None)
+    synopsis = option.flag if option.kind == "flag" else f"{option.flag} VALUE"
+    return own_parameter(Own(synopsis, "", repeated=option.kind == "repeated"))
 
 
 def own_parameter(own: Own) -> inspect.Parameter:

@@ -49,28 +49,28 @@ class Tools:
         return f"sudo apt install {apt}"
 
 
-def find_tools(root: Path = Path("/")) -> Tools:
+def find_tools() -> Tools:
     # A venv's own programs count also where the venv is not activated.
     beside_python = Path(sys.executable).parent / "ninja"
-    release = host.text_of(root / "etc/os-release").splitlines()
+    release = host.text_of(host.ROOT / "etc/os-release").splitlines()
     return Tools(
         nvidia_cards=sum(
             host.text_of(device / "vendor").strip() == NVIDIA_VENDOR
             and host.text_of(device / "class").startswith(DISPLAY_CLASS)
-            for device in (root / "sys/bus/pci/devices").glob("*")
+            for device in (host.ROOT / "sys/bus/pci/devices").glob("*")
         ),
         cpp_compiler=shutil.which(os.environ.get("CXX") or "g++") or shutil.which("c++"),
         ninja=shutil.which("ninja") or (str(beside_python) if beside_python.exists() else None),
-        nvcc=_nvcc(root),
+        nvcc=_nvcc(),
         python_headers=(Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
         distribution=next((line.partition("=")[2].strip('"') for line in release if line.startswith("ID=")), ""),
-        container=any((root / mark).exists() for mark in (".dockerenv", "run/.containerenv")),
+        container=any((host.ROOT / mark).exists() for mark in (".dockerenv", "run/.containerenv")),
     )
 
 
-def _nvcc(root: Path) -> str | None:
+def _nvcc() -> str | None:
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    for folder in filter(None, (home, str(root / "usr/local/cuda"))):
+    for folder in filter(None, (home, "/usr/local/cuda")):
         candidate = Path(folder) / "bin" / "nvcc"
         if candidate.exists():
             return str(candidate)
@@ -121,7 +121,7 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         platform=sys.platform,
         accelerator=accelerator,
         os_version=host.os_version(),
-        wsl="microsoft" in host.text_of(Path("/proc/sys/kernel/osrelease")).lower(),
+        wsl="microsoft" in host.text_of(host.ROOT / "proc/sys/kernel/osrelease").lower(),
         cpu_model=model,
         cpu_bf16=host.cpu_has_bf16(),
         shared_memory_bytes=_shared_memory(unavailable),

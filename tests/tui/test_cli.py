@@ -51,8 +51,6 @@ def test_help_without_and_with_typer_is_the_same(capsys: pytest.CaptureFixture[s
         (("plan",), ("--gpu NAME", "--verbose"), ("--yes", "--detach", "--resume", "--dry-run", "--force")),
         (("bench",), ("at most 60 seconds", "--seconds N", "--micro-batch"), ("--gpu NAME", "--yes")),
         (("profiles", "save"), tuple(option.flag for option in SAVE_OPTIONS), ("--smoke", "--yes", "Modes:")),
-        (("runs",), ("Usage: trainwiz",), ()),
-        (("monitor",), ("Usage: trainwiz", "--replay SPEED"), ()),
     ],
 )
 def test_help_of_commands(

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainwiz.core.estimate.trace.build import CannotTrace
-from trainwiz.core.estimate.trace.growth import Growth, Parts, PeaksLedger
-from trainwiz.core.estimate.trace.ledger import Ledger
+from trainwiz.core.estimate.trace.ledger import Growth, Ledger, Parts, PeaksLedger
 from trainwiz.core.estimate.trace.server import Child
 from trainwiz.core.estimate.trace.step import rounding_of, trace_into
 from trainwiz.core.language import mark
@@ -202,7 +201,7 @@ ALL_TRACED = mark("all layers traced")
 
 
 def trace_layers(request: TraceRequest, *, forks: bool = False) -> TraceResult:
-    """Each peak of each part of the step grows by as much with every further layer (core/estimate/trace/growth.py).
+    """Each peak of each part of the step grows by as much with every further layer (core/estimate/trace/ledger.py).
 
     Where the depth cannot be changed, or little would be saved, all layers are traced. With `forks` the
     two versions are traced at once. Raises CannotTrace.

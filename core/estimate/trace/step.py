@@ -27,10 +27,14 @@ from trainwiz.core.estimate.trace.build import (
 from trainwiz.core.estimate.trace.emulation import attention_of, emulated
 from trainwiz.core.estimate.trace.ledger import (
     CLIPPING,
+    EVALUATION,
+    EVALUATION_END,
     FORWARD,
     FORWARD_END,
+    GENERATION,
     LOSS,
     LOSS_BACKWARD,
+    PROMPTS,
     STEP,
     Ledger,
     layer_stacks,
@@ -38,7 +42,7 @@ from trainwiz.core.estimate.trace.ledger import (
     weight_bytes,
 )
 from trainwiz.core.estimate.trace.tracker import Tracker
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
 from trainwiz.core.training.chunked_logits import let_logits_be_read
 from trainwiz.core.training.engine import numbers_in
@@ -112,10 +116,6 @@ def give_gradients(model: Any, tracker: Tracker) -> None:
             parameter.grad = torch.zeros_like(parameter)
 
 
-EVALUATION = mark("an evaluation")
-EVALUATION_END = mark("the logits of an evaluation")
-PROMPTS = mark("processing the prompts in an evaluation")
-GENERATION = mark("generating text in an evaluation")
 POSITIONS = 2
 """Generated for a trace: the second one already copies a cache that grew."""
 NO_TOKEN = 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from trainwiz.core.hardware import host
 from trainwiz.core.hardware.doctor import Check, can_train, check_machine
 from trainwiz.core.hardware.install import NEEDED
 from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
@@ -121,7 +123,8 @@ def test_each_finding(machine: Machine, tools: Tools, feature: str, status: str,
     assert can_train(check_machine(machine, tools)) is (feature != "disk" or status != "missing")
 
 
-def test_tools_of_a_bare_computer(tmp_path: Path) -> None:
+def test_tools_of_a_bare_computer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "ROOT", tmp_path)
     for name, vendor, kind in (
         ("00", "0x10de", "0x030000"),
         ("01", "0x10de", "0x040300"),
@@ -134,7 +137,7 @@ def test_tools_of_a_bare_computer(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text('NAME="Fedora Linux"\nID=fedora\nVERSION_ID=42\n')
     (tmp_path / ".dockerenv").touch()
-    tools = find_tools(tmp_path)
+    tools = find_tools()
     assert tools.nvidia_cards == 1, "the sound device of a card is not a card"
     assert (tools.distribution, tools.container) == ("fedora", True)
     assert tools.install("g++", "gcc-c++") == "sudo dnf install gcc-c++"
