@@ -6,7 +6,6 @@ import io
 import json
 import subprocess
 import sys
-import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,10 @@ from typing import Any
 import pytest
 from trainwiz.tui.cli import main
 from trainwiz.tui.commands import mcp_server
-from trainwiz.tui.commands.mcp_server import Commands, Tools, server_of
+from trainwiz.tui.commands.mcp_server import Tools, server_of
+from trainwiz.tui.headless import run as headless
+
+from tests.core.supervise.conftest import Starter, start  # noqa: F401 - a fixture
 
 mcp = pytest.importorskip("mcp", reason="the MCP SDK is the extra mcp")
 Client = pytest.importorskip("mcp.client.client", reason="the MCP SDK is older than version 2").Client
@@ -35,7 +37,7 @@ def command_here(command: list[str], **_: Any) -> subprocess.CompletedProcess[by
 def tools(here: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
     quick = SimpleNamespace(run=command_here, DEVNULL=None, TimeoutExpired=subprocess.TimeoutExpired)
     monkeypatch.setattr(mcp_server, "subprocess", quick)
-    return Tools(Commands(here))
+    return Tools(here)
 
 
 async def test_an_agent_is_offered_what_was_allowed_and_is_answered(tmp_path: Path) -> None:
@@ -50,7 +52,7 @@ async def test_an_agent_is_offered_what_was_allowed_and_is_answered(tmp_path: Pa
         assert found.structured_content["cause"] == "cuda_oom"
         refused = await client.call_tool("diagnose", {"what": "/etc/passwd"})
         assert refused.is_error and "outside the folder" in refused.content[0].text
-    reading = server_of(Commands(tmp_path), allow_start=False, allow_stop=False)
+    reading = server_of(Tools(tmp_path), allow_start=False, allow_stop=False)
     assert [tool.name for tool in await reading.list_tools()] == READING
 
 
@@ -85,15 +87,17 @@ def test_tools_give_what_the_commands_print(tools: Tools, here: Path, capsys: py
     assert [path.name for path in here.iterdir()] == ["out"]
 
 
-@pytest.mark.real
-def test_start_and_stop(tools: Tools) -> None:
-    started = tools.start(profile="cpu-demo", name="by-agent", settings={"training.max_steps": 5000})
-    run = next(event["run"] for event in started["events"] if event["event"] == "prepared")
-    for _ in range(600):
-        snapshot = tools.monitor()
-        if snapshot["step"]:
-            break
-        time.sleep(0.2)
-    assert snapshot["path"] == run and snapshot["max_steps"] == 5000
-    assert tools.stop(run="by-agent")["status"] == "stopped"
-    assert tools.diagnose(what="by-agent")["cause"] == "user_stop"
+def test_start_and_stop(
+    tools: Tools,
+    start: Starter,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(headless, "start_run", lambda *_, **__: None)
+    started = tools.start(profile="cpu-demo", name="by-agent", settings={"training.max_steps": 7})
+    (run,) = (event["run"] for event in started["events"] if event["event"] == "prepared")
+    assert "max_steps: 7" in (Path(run) / "run.yaml").read_text() and started["events"][-1]["event"] == "note"
+    one = start(start.folder("live"), SAID_STEP_S=0.1, STEPS=100_000)
+    one.wait(lambda state: state.window is not None)
+    assert tools.monitor()["path"] == "runs/live", "the one that trains"
+    assert tools.stop(run="live")["status"] == "stopped"
+    assert tools.diagnose(what="live")["cause"] == "user_stop"

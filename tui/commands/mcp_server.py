@@ -56,7 +56,7 @@ def run_mcp(folder: str, *, allow_start: bool, allow_stop: bool) -> int:
             tr("Waiting for an agent on stdin; Ctrl-C ends it. See docs/agents.md for how an agent starts it."),
             sys.stderr,
         )
-    server_of(Commands(Path.cwd()), allow_start=allow_start, allow_stop=allow_stop).run("stdio")
+    server_of(Tools(Path.cwd()), allow_start=allow_start, allow_stop=allow_stop).run("stdio")
     return EXIT_FINISHED
 
 
@@ -66,29 +66,32 @@ _WORDS = re.compile(r"[^\s\"',;:=\[\]{}()]+")
 OUTSIDE = mark("{text} is outside the folder of this server ({folder}). Use a path relative to that folder.")
 
 
-class Commands:
-    """Runs commands of trainwiz in one folder, and refuses values that name something outside of it."""
+class Tools:
+    """Commands of trainwiz in one folder, which refuse values that name something outside of it.
+
+    Each public method is a tool; its docstring and its parameters are what the agent reads.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
 
-    def check(self, value: Any) -> None:
+    def _check(self, value: Any) -> None:
         """Raises ToolError. A guard against mistakes: what a file inside of the folder names is not followed."""
         if isinstance(value, Mapping):
             value = [*value.keys(), *value.values()]
         if isinstance(value, list | tuple):
             for part in value:
-                self.check(part)
+                self._check(part)
             return
         for word in (str(value), *_WORDS.findall(str(value))):
             inside = not word.startswith("~") and "\0" not in word
             if not inside or not (self.folder / word).resolve().is_relative_to(self.folder):
                 raise _refusal(tr(OUTSIDE, text=repr(plain_text(word, 60)), folder=self.folder))
 
-    def options(self, choices: Mapping[str, Any]) -> list[str]:
+    def _options(self, choices: Mapping[str, Any]) -> list[str]:
         arguments: list[str] = []
         for name, value in choices.items():
-            self.check(value)
+            self._check(value)
             flag = BY_NAME[name].flag if name in BY_NAME else f"--{name.replace('_', '-')}"
             if isinstance(value, Mapping):
                 said = [f"{key}={one if isinstance(one, str) else json.dumps(one)}" for key, one in value.items()]
@@ -99,7 +102,7 @@ class Commands:
                 arguments.append(f"{flag}={value}")
         return arguments
 
-    def run(self, *arguments: str) -> str:
+    def _said(self, *arguments: str) -> str:
         command = [sys.executable, "-P", "-m", "trainwiz.tui", *arguments]
         try:
             done = subprocess.run(
@@ -112,8 +115,106 @@ class Commands:
             raise _refusal(_sentences(text) or plain_text(done.stderr.decode(errors="replace"), 2000))
         return text
 
-    def json(self, *arguments: str) -> Document:
-        return dict(json.loads(self.run(*arguments)))
+    def _json(self, *arguments: str) -> Document:
+        return dict(json.loads(self._said(*arguments)))
+
+    def plan(
+        self,
+        profile: str | None = None,
+        model: str | None = None,
+        dataset: str | None = None,
+        gpu: str | None = None,
+        num_gpus: int | None = None,
+        settings: dict[str, Any] | None = None,
+        tier: Tier = "analytic",
+    ) -> Document:
+        """Plan a training for this machine, or for another GPU: batch, memory, time, every choice, findings.
+
+        Name a profile, or a model and a dataset. `settings` are keys such as {"training.epochs": 2}. `tier`
+        "analytic" answers in a second; "layers" and "full" trace the step, which is more exact.
+        """
+        choices = {"model": model, "dataset": dataset, "gpu": gpu, "num_gpus": num_gpus, "set": settings, "tier": tier}
+        return self._json("plan", "--json", *self._asked(profile, choices))
+
+    def fit(
+        self,
+        dataset: str,
+        gpu: str | None = None,
+        num_gpus: int | None = None,
+        hours: float | None = None,
+        until: str | None = None,
+        best: Literal["largest", "fastest", "cheapest", "uncut"] = "largest",
+    ) -> Document:
+        """Which models fit a GPU (this machine's, or `gpu`) with this data and in this time, best first."""
+        choices = {"dataset": dataset, "gpu": gpu, "num_gpus": num_gpus, "hours": hours, "until": until, "best": best}
+        return self._json("fit", "--json", *self._options(choices))
+
+    def diagnose(self, what: str) -> Document:
+        """Why a training ended: cause, evidence, remedies. `what`: a run's name or folder, a log, a Trainer's output."""
+        return self._json("diagnose", "--json", "--", self._place(what))
+
+    def runs(self, run: str | None = None) -> Document:
+        """The runs of this folder, newest first; with `run` all about one: state, attempts, checkpoints, how it ended."""
+        if run is None:
+            return self._json("runs", "list", "--json")
+        return self._json("runs", "show", "--json", "--", self._run(run))
+
+    def monitor(self, what: str | None = None) -> Document:
+        """One look at a training: step, loss, pace, GPUs, advice. `what`: a run, or the output folder of another tool;
+        none: the run of this folder that trains now, else the newest.
+        """
+        if what is None:
+            found = self.runs()["runs"]
+            active = [run for run in found if run["status"] in ACTIVE]
+            if not found:
+                raise _refusal(tr("There are no runs in runs/ yet."))
+            what = str((active or found)[0]["path"])
+        return self._json("monitor", "--once", "--json", "--", self._place(what))
+
+    def start(
+        self,
+        profile: str | None = None,
+        model: str | None = None,
+        dataset: str | None = None,
+        settings: dict[str, Any] | None = None,
+        name: str | None = None,
+        smoke: bool = False,
+    ) -> Document:
+        """Start a training and leave it running; returns its folder. What does not fit is refused with its remedies.
+
+        `smoke` runs the same path with a tiny model in a minute.
+        """
+        choices = {"model": model, "dataset": dataset, "set": settings, "name": name, "smoke": smoke}
+        text = self._said("--yes", "--detach", "--json", *self._asked(profile, choices))
+        events = [json.loads(line) for line in text.splitlines() if line.strip()]
+        return {"events": [event for event in events if event.get("event") != "plan"]}
+
+    def stop(self, run: str, now: bool = False) -> Document:
+        """Stop a run after its step, with a checkpoint; `now` ends it without one. Returns what became of it."""
+        found = self._run(run)
+        self._said("runs", "stop", *(["--now"] if now else []), "--", found)
+        return self.runs(found)
+
+    def _asked(self, profile: str | None, choices: Mapping[str, Any]) -> list[str]:
+        """The choices of a plan; a profile by its name alone, since a file could name anything."""
+        if profile is not None and ("/" in profile or profile.endswith((".yaml", ".yml"))):
+            raise _refusal(tr("Specify a profile by name, not as a file."))
+        return [f"--profile={profile or 'none'}", *self._options(choices)]
+
+    def _place(self, what: str) -> str:
+        self._check(what)
+        return what if what and (self.folder / what).exists() else self._run(what)
+
+    def _run(self, name: str) -> str:
+        """The folder of a run that lies inside; a name could also be that of a run elsewhere."""
+        from trainwiz.core.run.listing import find_run
+
+        try:
+            path = find_run(name).path
+        except UsageError as error:
+            raise _refusal(str(error)) from None
+        self._check(path)
+        return str(path)
 
 
 def _refusal(message: str) -> Exception:
@@ -137,16 +238,12 @@ def _sentences(text: str) -> str:
         return ""
 
 
-# The tools.
-
-
-def server_of(commands: Commands, *, allow_start: bool, allow_stop: bool) -> MCPServer:
+def server_of(tools: Tools, *, allow_start: bool, allow_stop: bool) -> MCPServer:
     from mcp.server import MCPServer
     from mcp.types import ToolAnnotations
 
     server = MCPServer("trainwiz", instructions=INSTRUCTIONS, version=product_version(), log_level="WARNING")
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    tools = Tools(commands)
     offered: list[tuple[Any, ToolAnnotations]] = [
         (tool, reads) for tool in (tools.plan, tools.fit, tools.diagnose, tools.runs, tools.monitor)
     ]
@@ -155,108 +252,3 @@ def server_of(commands: Commands, *, allow_start: bool, allow_stop: bool) -> MCP
     for tool, hints in offered:
         server.add_tool(tool, description=inspect.getdoc(tool), annotations=hints)
     return server
-
-
-class Tools:
-    """Each method is a tool; its docstring and its parameters are what the agent reads."""
-
-    def __init__(self, commands: Commands) -> None:
-        self._commands = commands
-
-    def plan(
-        self,
-        profile: str | None = None,
-        model: str | None = None,
-        dataset: str | None = None,
-        gpu: str | None = None,
-        num_gpus: int | None = None,
-        settings: dict[str, Any] | None = None,
-        tier: Tier = "analytic",
-    ) -> Document:
-        """Plan a training for this machine, or for another GPU: batch, memory, time, every choice, findings.
-
-        Name a profile, or a model and a dataset. `settings` are keys such as {"training.epochs": 2}. `tier`
-        "analytic" answers in a second; "layers" and "full" trace the step, which is more exact.
-        """
-        choices = {"model": model, "dataset": dataset, "gpu": gpu, "num_gpus": num_gpus, "set": settings, "tier": tier}
-        return self._commands.json("plan", "--json", *self._asked(profile, choices))
-
-    def fit(
-        self,
-        dataset: str,
-        gpu: str | None = None,
-        num_gpus: int | None = None,
-        hours: float | None = None,
-        until: str | None = None,
-        best: Literal["largest", "fastest", "cheapest", "uncut"] = "largest",
-    ) -> Document:
-        """Which models fit a GPU (this machine's, or `gpu`) with this data and in this time, best first."""
-        choices = {"dataset": dataset, "gpu": gpu, "num_gpus": num_gpus, "hours": hours, "until": until, "best": best}
-        return self._commands.json("fit", "--json", *self._commands.options(choices))
-
-    def diagnose(self, what: str) -> Document:
-        """Why a training ended: cause, evidence, remedies. `what`: a run's name or folder, a log, a Trainer's output."""
-        return self._commands.json("diagnose", "--json", "--", self._place(what))
-
-    def runs(self, run: str | None = None) -> Document:
-        """The runs of this folder, newest first; with `run` all about one: state, attempts, checkpoints, how it ended."""
-        if run is None:
-            return self._commands.json("runs", "list", "--json")
-        return self._commands.json("runs", "show", "--json", "--", self._run(run))
-
-    def monitor(self, what: str | None = None) -> Document:
-        """One look at a training: step, loss, pace, GPUs, advice. `what`: a run, or the output folder of another tool;
-        none: the run of this folder that trains now, else the newest.
-        """
-        if what is None:
-            found = self.runs()["runs"]
-            active = [run for run in found if run["status"] in ACTIVE]
-            if not found:
-                raise _refusal(tr("There are no runs in runs/ yet."))
-            what = str((active or found)[0]["path"])
-        return self._commands.json("monitor", "--once", "--json", "--", self._place(what))
-
-    def start(
-        self,
-        profile: str | None = None,
-        model: str | None = None,
-        dataset: str | None = None,
-        settings: dict[str, Any] | None = None,
-        name: str | None = None,
-        smoke: bool = False,
-    ) -> Document:
-        """Start a training and leave it running; returns its folder. What does not fit is refused with its remedies.
-
-        `smoke` runs the same path with a tiny model in a minute.
-        """
-        choices = {"model": model, "dataset": dataset, "set": settings, "name": name, "smoke": smoke}
-        text = self._commands.run("--yes", "--detach", "--json", *self._asked(profile, choices))
-        events = [json.loads(line) for line in text.splitlines() if line.strip()]
-        return {"events": [event for event in events if event.get("event") != "plan"]}
-
-    def stop(self, run: str, now: bool = False) -> Document:
-        """Stop a run after its step, with a checkpoint; `now` ends it without one. Returns what became of it."""
-        found = self._run(run)
-        self._commands.run("runs", "stop", *(["--now"] if now else []), "--", found)
-        return self.runs(found)
-
-    def _asked(self, profile: str | None, choices: Mapping[str, Any]) -> list[str]:
-        """The choices of a plan; a profile by its name alone, since a file could name anything."""
-        if profile is not None and ("/" in profile or profile.endswith((".yaml", ".yml"))):
-            raise _refusal(tr("Specify a profile by name, not as a file."))
-        return [f"--profile={profile or 'none'}", *self._commands.options(choices)]
-
-    def _place(self, what: str) -> str:
-        self._commands.check(what)
-        return what if what and (self._commands.folder / what).exists() else self._run(what)
-
-    def _run(self, name: str) -> str:
-        """The folder of a run that lies inside; a name could also be that of a run elsewhere."""
-        from trainwiz.core.run.listing import find_run
-
-        try:
-            path = find_run(name).path
-        except UsageError as error:
-            raise _refusal(str(error)) from None
-        self._commands.check(path)
-        return str(path)
