@@ -39,7 +39,6 @@ class GpuSpec:
     uncertain: tuple[str, ...] = ()
     """Fields that were found in one source only, or assumed."""
     source: str = ""
-    note: str | None = None
     unified: bool = False
     """Its memory is the machine's RAM."""
 
@@ -186,7 +185,6 @@ def _specs(row: Mapping[str, Any]) -> list[GpuSpec]:
         short_names=tuple(row["aliases"]),
         uncertain=tuple(_FIELDS[key][0] for key in row["uncertain"]),
         source=row["source"],
-        note=row.get("note"),
     )
     return [spec]
 
@@ -223,7 +221,6 @@ def _of_group(
         usable_bytes=int(memory * row["usable"]) if "usable" in row else None,
         uncertain=tuple(sorted(doubts)),
         source=row.get("source", ""),
-        note=more.get("note"),
         unified=row.get("unified", False),
     )
 

@@ -29,11 +29,11 @@ from trainwiz.core.plan.gather import gather
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.attempts import attempt_words
 from trainwiz.core.run.folder import RunFolder, name_for_commands
-from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state
+from trainwiz.core.run.state import Attempt, RunExit, RunState
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import Choices, wrong
 from trainwiz.tui.headless.ending import ending_of, planned_batch
-from trainwiz.tui.headless.reporters import ProgressReader, Reporter, new_reporter, written_files
+from trainwiz.tui.headless.reporters import Progress, Reporter, new_reporter, written_files
 from trainwiz.tui.headless.waiting import Waiting, handling, improved, refining
 from trainwiz.tui.options import OTHER_MACHINE, wanted_tier
 from trainwiz.tui.run_words import is_long, wait_sentences
@@ -106,10 +106,10 @@ STOPPING_NOW = mark("Stopping immediately.")
 
 def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resumed: bool = False) -> int:
     """Show the run until it has ended; returns its exit code (129 when the terminal went away)."""
-    reader = ProgressReader(folder, resumed=resumed)
-    asked, told = 0, len(read_state(folder).attempts) - 1
+    progress = Progress(folder, resumed=resumed)
+    asked, told = 0, len(progress.state.attempts) - 1
     while True:
-        progress = reader.read()
+        progress.read()
         if not folder.path.is_dir():
             # The keeper ends the training of a folder that was removed; nobody can write there how.
             reporter.end(ending_of(folder, _gone(folder, progress.state)))
