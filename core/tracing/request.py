@@ -129,7 +129,8 @@ class TraceRequest:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TraceRequest:
-        return cls(**{name: tuple(one) if isinstance(one, list) else one for name, one in values.items()})
+        given: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
+        return cls(**given)
 
     def for_tier(self, tier: TraceTier) -> TraceRequest:
         """Without what only the replay of a full trace depends on."""
@@ -211,7 +212,7 @@ class TraceResult:
     @classmethod
     def from_json(cls, values: Any) -> TraceResult:
         """Of another process or a file: ValueError for anything that is no trace."""
-        result = _reader(cls).validate_python(values)
+        result: TraceResult = _reader(cls).validate_python(values)
         moments = [moment.parts for moment in (*result.training, *result.evaluation)]
         counts = [size for parts in moments for size in parts.values()]
         counts += [result.parameters, result.trainable_parameters, result.kernels, result.reserved_bytes or 0]
@@ -244,7 +245,7 @@ def problem_of(values: Any) -> TraceProblem:
 
 
 @cache
-def _reader(kind: type) -> Any:
+def _reader(kind: Any) -> Any:
     from pydantic import TypeAdapter  # takes a tenth of a second
 
     return TypeAdapter(kind)

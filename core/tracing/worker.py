@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -88,6 +89,8 @@ class TraceWorker:
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._starts_left = MOST_RESTARTS + 1
+        self._unwritten: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        """For the child; None is the end."""
         self._failure: TraceProblem | None = None
         """Why no child is started any more."""
 
@@ -107,7 +110,7 @@ class TraceWorker:
             often = tr("the tracer failed {n} times without a result and will not be restarted", n=n)
             return TraceProblem("worker_died", often)
         self._starts_left -= 1
-        self.state = "starting"
+        self.state, self._unwritten = "starting", queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="trainwiz-tracer", daemon=True)
         try:
             self._thread.start()
@@ -147,7 +150,8 @@ class TraceWorker:
                 answer = self._begin()
                 if answer is None:
                     self._handles[handle.number] = handle
-                    self._send(handle)
+                    asked = {"tier": tier, "request": request.to_json(), "limit_s": timeout_s}
+                    self._unwritten.put({"ask": handle.number, **asked})
         if answer is not None:
             on_done(answer)
         return handle
@@ -155,8 +159,8 @@ class TraceWorker:
     def cancel(self, handle: Handle) -> None:
         """Its trace is killed, or never started; `on_done` is not called any more."""
         with self._lock:
-            if self._handles.pop(handle.number, None) is not None and self.state == "ready":
-                self._write({"cancel": handle.number})
+            if self._handles.pop(handle.number, None) is not None:
+                self._unwritten.put({"cancel": handle.number})
 
     def close(self) -> None:
         """Kill the child; what was not answered is answered with a problem. May be called twice."""
@@ -184,13 +188,16 @@ class TraceWorker:
         It has a session of its own, so that ctrl-C in the terminal is the front end's alone, and `_kill` reaches all that
         it started.
         """
-        reason, process = tr("it exited"), self._made()
+        reason, process, unwritten = tr("it exited"), self._made(), self._unwritten
         try:
+            if process is not None:
+                threading.Thread(target=_write, args=(process, unwritten), daemon=True).start()
             while process is not None and (line := process.stdout.readline(LONGEST_LINE_BYTES)):  # type: ignore[union-attr]
                 self._hear(line)
-        except BrokenTracerError as error:
+        except (BrokenTracerError, RuntimeError) as error:
             reason = str(error)
         finally:
+            unwritten.put(None)
             with self._lock:
                 self._kill()
                 self._process, self._thread, self.state = None, None, "dead"
@@ -222,7 +229,6 @@ class TraceWorker:
                 said = os_reason(error) if isinstance(error, OSError) else str(error)
                 self._give_up(tr("the tracer could not be started: {reason}", reason=said))
                 return None
-            os.set_blocking(process.stdin.fileno(), False)  # type: ignore[union-attr]
             return process
 
     def _hear(self, line: bytes) -> None:
@@ -238,8 +244,6 @@ class TraceWorker:
         if message.get("ready") is True:
             with self._lock:
                 self.state = "dead" if self._failure else "ready"
-                for handle in list(self._handles.values()):
-                    self._send(handle)
         elif isinstance(message.get("missing"), str):
             reason = plain_text(message["missing"], LONGEST_MESSAGE)
             self._give_up(tr("cannot trace on this machine: {reason}", reason=reason))
@@ -265,26 +269,17 @@ class TraceWorker:
                 self._cache.put(handle.request, handle.tier, answer)
             handle.on_done(answer)
 
-    def _send(self, handle: Handle) -> None:
-        """At once to a child that is ready; to another one when it is."""
-        if self.state == "ready":
-            asked = {"tier": handle.tier, "request": handle.request.to_json(), "limit_s": handle.limit_s}
-            self._write({"ask": handle.number, **asked})
-
-    def _write(self, message: dict[str, Any]) -> None:
-        """Never waits: a child that has not read for so long that its pipe is full is ended."""
-        text, process = json.dumps(message).encode() + b"\n", self._process
-        with contextlib.suppress(OSError):
-            if (
-                process is not None
-                and process.stdin is not None
-                and os.write(process.stdin.fileno(), text) == len(text)
-            ):
-                return
-        self._kill()
-
     def _kill(self) -> None:
         """SIGKILL to the child and all of its session; its end comes by its output."""
         if self._process is not None and self._process.poll() is None:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _write(process: subprocess.Popen[bytes], unwritten: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+    """In a thread of its own: a child that computes reads late, and a config may be more than a pipe holds."""
+    # Of one that is gone its output says so.
+    with contextlib.suppress(OSError):
+        for message in iter(unwritten.get, None):
+            process.stdin.write(json.dumps(message).encode() + b"\n")  # type: ignore[union-attr]
+            process.stdin.flush()  # type: ignore[union-attr]

@@ -347,7 +347,7 @@ def run_monitor(
     """
     looks_once = once or (as_json and not plain)
     check_interval(interval_s)
-    target, found = choose(text) if replay is None or text is not None else choose_ended()
+    target, found = choose(text, ended=replay is not None)
     if not (looks_once or plain or (is_terminal(sys.stdin) and is_terminal(sys.stdout))):
         message = tr("The live monitor needs a terminal; without one use --once, --plain or --json.")
         raise usage_error("no_terminal", "terminal", message)
@@ -379,39 +379,31 @@ def check_interval(interval_s: float | None) -> None:
     raise usage_error("bad_interval", "--every", message)
 
 
-def choose(text: str | None, find: Callable[[], list[Found]] | None = None) -> tuple[Target | None, list[Found]]:
+def choose(text: str | None, *, ended: bool = False) -> tuple[Target | None, list[Found]]:
     """(what is meant, all there is where nothing was named); no target where a choice is needed.
 
-    `find` lists what can be watched; None asks this machine. Raises UsageError where `text` names
-    nothing, or where there is nothing to watch at all.
+    `ended`: among the runs that can be replayed. Raises UsageError where `text` names nothing, or
+    where there is nothing to watch at all.
     """
     from trainwiz.core.telemetry.discovery import default_target, find_target, list_targets
 
     if text is not None:
         return find_target(text), []
-    found = (find or list_targets)()
-    if not found:
-        raise usage_error(
-            "no_runs",
-            str(DEFAULT_ROOT),
-            tr(
-                "Nothing is training, and there are no runs in {folder}/ yet. `trainwiz --profile cpu-demo --yes` "
-                "creates one; `trainwiz monitor FOLDER` opens one in another place.",
-                folder=DEFAULT_ROOT,
-            ),
-        )
-    return default_target(found), found
-
-
-def choose_ended(find: Callable[[], list[Found]] | None = None) -> tuple[Target | None, list[Found]]:
-    """As `choose` without a name, among the runs that can be replayed."""
-    from trainwiz.core.telemetry.discovery import default_target, list_targets
-
-    found = [run for run in (find or list_targets)() if run.target.kind == "run" and run.status in ENDED]
-    if not found:
+    found = [one for one in list_targets() if not ended or (one.target.kind == "run" and one.status in ENDED)]
+    if found:
+        return default_target(found), found
+    if ended:
         message = tr("No run in {folder}/ has ended yet: nothing can be replayed.", folder=DEFAULT_ROOT)
         raise usage_error("nothing_to_replay", "--replay", message)
-    return default_target(found), found
+    raise usage_error(
+        "no_runs",
+        str(DEFAULT_ROOT),
+        tr(
+            "Nothing is training, and there are no runs in {folder}/ yet. `trainwiz --profile cpu-demo --yes` "
+            "creates one; `trainwiz monitor FOLDER` opens one in another place.",
+            folder=DEFAULT_ROOT,
+        ),
+    )
 
 
 def replayed(target: Target, speed: str, *, once: bool = False) -> Target:
@@ -470,7 +462,7 @@ def show_screen(
             return MonitorScreen(target, readonly, interval_s=every_s)
         from trainwiz.tui.screens.run_picker import RunPicker
 
-        return RunPicker(watch, find=None if replay is None else lambda: choose_ended()[1])
+        return RunPicker(watch, find=None if replay is None else lambda: choose(None, ended=True)[1])
 
     app = TrainwizApp(first)
     # What is loaded by now stays: the collector of garbage need not look through it again and again.
