@@ -208,6 +208,14 @@ def no_such_command(wanted: str, names: Sequence[str], path: str) -> str:
     return tr("`{path}` has no command {text}. Available: {names}.", text=shown, path=path, names=", ".join(names))
 
 
+LIMITS = {
+    "Input should be a valid": mark("{name} must be a number"),
+    "Input should be greater than or equal to": mark("{name} must be at least {least}"),
+    "Input should be less than or equal to": mark("{name} must be at most {most}"),
+}
+"""What pydantic, which reads typer's numbers, says of a value -> the same in the reader's language."""
+
+
 def click_sentence(error: Any, message: str) -> str:
     """What click found wrong, in the reader's language; its own words (`message`) where it is none of the known."""
     kind, parameter = type(error).__name__, getattr(error, "param", None)
@@ -224,6 +232,10 @@ def click_sentence(error: Any, message: str) -> str:
     if kind == "MissingParameter":
         return tr("{name} is missing", name=name)
     reason = plain_text(error.message, 120)
+    for begins, said in LIMITS.items():
+        if reason.startswith(begins):
+            limit = reason.rpartition(" ")[2]
+            return tr(said, name=name, least=limit, most=limit)
     return tr("invalid value for {name}: {reason}", name=name, reason=reason)
 
 

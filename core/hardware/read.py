@@ -182,10 +182,10 @@ DEFAULT_RAM_BYTES = 64 * GIB
 DEFAULT_CORES_PER_GPU = 8
 DEFAULT_CORES = 8
 
-USABLE_SHARE = 0.98
 _OF_SHARED_RAM = ("memory_total_bytes", "memory_free_bytes")
 KEPT_FOR_THE_HOST = 4 * GIB
 """Of RAM that a GPU shares: never counted as the GPU's. A training process takes about as much beside its GPU memory."""
+USABLE_SHARE = 0.98
 """What CUDA reports of a card's memory, where the catalogue does not know: 0.97 to 0.99 over those that it knows."""
 
 PLANNED = mark("this machine is planned for, not probed")

@@ -212,7 +212,7 @@ class TraceResult:
     @classmethod
     def from_json(cls, values: Any) -> TraceResult:
         """Of another process or a file: ValueError for anything that is no trace."""
-        result: TraceResult = _reader(cls).validate_python(values)
+        result: TraceResult = _reader().validate_python(values)
         moments = [moment.parts for moment in (*result.training, *result.evaluation)]
         counts = [size for parts in moments for size in parts.values()]
         counts += [result.parameters, result.trainable_parameters, result.kernels, result.reserved_bytes or 0]
@@ -240,15 +240,17 @@ MOST_COUNT, MOST_RATE = 1 << 60, 1e30
 
 def problem_of(values: Any) -> TraceProblem:
     """ValueError for anything that is no problem. The message becomes one harmless line."""
-    problem: TraceProblem = _reader(TraceProblem).validate_python(values)
+    from pydantic import TypeAdapter  # takes a tenth of a second
+
+    problem = TypeAdapter(TraceProblem).validate_python(values)
     return replace(problem, message=plain_text(problem.message, LONGEST_MESSAGE))
 
 
 @cache
-def _reader(kind: Any) -> Any:
-    from pydantic import TypeAdapter  # takes a tenth of a second
+def _reader() -> Any:
+    from pydantic import TypeAdapter  # likewise
 
-    return TypeAdapter(kind)
+    return TypeAdapter(TraceResult)
 
 
 # TraceCache: traces that were made before, one file for each, in the user's cache folder.

@@ -333,10 +333,9 @@ def answer_line(row: dict[str, Any]) -> str:
 
 
 def waiting_for(progress: Progress) -> str:
-    if progress.doing and progress.phase == "stopping":
-        return tr("{phase}: {detail}", phase=tr(progress.phase), detail=progress.doing)
-    if progress.doing:
-        return progress.doing
+    if doing := progress.doing:
+        stopping = progress.phase == "stopping"
+        return tr("{phase}: {detail}", phase=tr(progress.phase), detail=doing) if stopping else doing
     if progress.phase == "training" and progress.step is not None:
         if progress.step == progress.max_steps:
             return tr("evaluating and saving the model")
