@@ -90,7 +90,7 @@ class StopSignals:
         return handling({signal.SIGINT: self._hear, signal.SIGTERM: self._hear, signal.SIGHUP: self._hear})
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        self.stops += number != signal.SIGHUP
+        self.stops += 1
         self.hung_up = self.hung_up or number == signal.SIGHUP
 
 
