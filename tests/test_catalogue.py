@@ -63,7 +63,6 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/diagnosis/scan.py", "Traceback"): "a pattern of the log",
     ("core/telemetry/log.py", "died with"): "a pattern of the log",
     ("core/telemetry/log.py", "Traceback"): "a pattern of the log",
-    ("core/tracing/chats.py", "no look: "): "caught where the answer is read",
     ("core/training/chats.py", "for message in messages"): "a template",
     ("core/training/probe_trainer.py", "out of memory"): "a pattern of torch's messages",
     ("tui/commands/completion.py", "schema WHAT"): "a command and its argument",

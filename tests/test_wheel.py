@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,11 +35,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (REPOSITORY / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes((REPOSITORY / name).read_bytes())
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", wheels, source], check=True)
+    build = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, wheels], cwd=source, check=True, stdout=subprocess.DEVNULL)
     target = tmp_path_factory.mktemp("site")
     (wheel,) = wheels.glob("trainwiz-*.whl")
-    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", target, wheel], check=True)
+    zipfile.ZipFile(wheel).extractall(target)
     return target
 
 
@@ -144,7 +145,7 @@ def test_the_wheel_runs_the_demo_and_tells_it_as_json_lines(installed: Path, tmp
         "cpu-demo",
         "--yes",
         "--max-steps",
-        "6",
+        "2",
         "--output-dir",
         "run",
         "--json",
@@ -153,8 +154,8 @@ def test_the_wheel_runs_the_demo_and_tells_it_as_json_lines(installed: Path, tmp
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert [event["event"] for event in events][:2] == ["plan", "prepared"]
-    assert [event["step"] for event in events if event["event"] == "metrics" and "loss" in event] == [1, 2, 3, 4, 5, 6]
+    assert [event["step"] for event in events if event["event"] == "metrics" and "loss" in event] == [1, 2]
     end = events[-1]
-    assert (end["event"], end["status"], end["exit_code"], end["step"]) == ("end", "finished", 0, 6)
+    assert (end["event"], end["status"], end["exit_code"], end["step"]) == ("end", "finished", 0, 2)
     assert end["model"] == "run/final_model" and min(end["seconds"], end["first_loss"], end["last_loss"]) > 0
     assert (tmp_path / "run" / "final_model" / "model.safetensors").is_file()

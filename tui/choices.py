@@ -79,10 +79,7 @@ class Choices:
 
 
 def parse_choices(values: Mapping[str, Any]) -> Choices:
-    """`values` maps option names to what typer read: text, flags, None where absent.
-
-    Raises UsageError with one finding for every wrong value.
-    """
+    """`values` maps option names to what typer read: text, flags, None where absent."""
     given = {name: value for name, value in values.items() if is_given(BY_NAME[name], value)}
     findings: list[Finding] = []
     parsed: dict[str, Any] = {}
@@ -125,7 +122,6 @@ def choices_of(named: Mapping[str, Any], options: Sequence[Option]) -> Choices:
 
 
 def _as_typed(value: Any, kind: Kind) -> Any:
-    """The value as typer would have read it."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, Mapping):
@@ -141,7 +137,6 @@ def is_given(option: Option, value: Any) -> bool:
 
 
 def words_of(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """The choices of what, how, where and which mode, as command-line arguments."""
     words: list[str] = []
     for option in OPTIONS:
         if option.group == "run" or option.name not in given:
@@ -156,7 +151,6 @@ def words_of(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def parse_value(option: Option, value: Any) -> Any:
-    """The typed value of one choice; ValueError with a sentence when it is wrong."""
     if option.kind in ("flag", "switch", "repeated"):
         return value
     text = str(value).strip()
@@ -256,7 +250,6 @@ def profile_of(parsed: Mapping[str, Any]) -> str | None:
 
 
 def wrong(flag: str, message: str) -> Finding:
-    """A usage finding about one option."""
     sentence = message if message.endswith(("?", "？")) else tr("{sentence}.", sentence=message)
     return Finding("usage", "error", flag, tr("{flag}: {sentence}", flag=flag, sentence=sentence))
 

@@ -20,10 +20,7 @@ COMPLETE = "_TRAINWIZ_COMPLETE"
 
 
 def take_lang(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """(the language, the arguments without it); the last of several counts, as for any option.
-
-    What follows "--" is no option. Raises UsageError for a language that there is not, or none.
-    """
+    """(the language, the arguments without it); the last of several counts, as for any option."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     chosen: str | None = None
     rest: list[str] = []
@@ -44,7 +41,6 @@ def take_lang(arguments: list[str]) -> tuple[str | None, list[str]]:
 
 
 def no_language(value: str) -> UsageError:
-    """What there is instead of this language."""
     choice = tr(" or ").join(LANGUAGES)
     if not value or value.startswith("-"):
         return usage_error("usage", FLAG, tr("--lang: choose a language: {names}.", names=choice))
@@ -68,7 +64,6 @@ LAUNCHER = re.compile(
 
 
 def resume_without_value(args: Sequence[str]) -> list[str]:
-    """`--resume` at the end or before another option means `--resume auto`."""
     return _with_value(args, "--resume", "auto", lambda following: not following.startswith("--"))
 
 
@@ -117,27 +112,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def speak(arguments: list[str]) -> list[str]:
-    """Choose the language, which `--lang` may do anywhere on the command line; returns the other arguments.
-
-    It comes before all else: help and refusals are in it. Raises UsageError for a language that there is not.
-    """
+    """Choose the language, which `--lang` may do anywhere on the command line; returns the other arguments."""
     from trainwiz.core.language import chosen_language, use_language
 
     option = None
     if any(argument.partition("=")[0] == "--lang" for argument in arguments):
         option, arguments = take_lang(arguments)
-    language = chosen_language(option, os.environ)
-    use_language(language if can_be_written(language) else "en")
+    use_language(chosen_language(option, os.environ))
     return arguments
-
-
-def can_be_written(language: str) -> bool:
-    """Whether the letters of a language have a place in what stdout takes; else all of them would be question marks."""
-    try:
-        {"zh": "中文"}.get(language, "").encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
 
 
 def run_command(arguments: Sequence[str]) -> int:

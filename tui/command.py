@@ -19,18 +19,11 @@ from trainwiz.tui.subcommands import COMMANDS, GROUPS, Own, Subcommand, command_
 
 def choice_parameter(option: Option) -> inspect.Parameter:
     """The typer parameter of one choice; absent values are None."""
-    default: Any
-    annotation: Any
-    if option.kind == "flag":
-        default, annotation = typer.Option(False, option.flag), bool
-    elif option.kind == "switch":
-        both = f"{option.flag}/--no-{option.flag.removeprefix('--')}"
-        default, annotation = typer.Option(None, both), bool | None
-    elif option.kind == "repeated":
-        default, annotation = typer.Option([], option.flag), list[str]
-    else:
-        default, annotation = typer.Option(None, option.flag), str | None
-    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    if option.kind == "switch":
+        default = typer.Option(None, f"{option.flag}/--no-{option.flag.removeprefix('--')}")
+        return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=bool | None)
+    synopsis = option.flag if option.kind == "flag" else f"{option.flag} VALUE"
+    return own_parameter(Own(synopsis, "", repeated=option.kind == "repeated"))
 
 
 def own_parameter(own: Own) -> inspect.Parameter:
@@ -48,7 +41,6 @@ def own_parameter(own: Own) -> inspect.Parameter:
 
 
 def taking(function: Callable[..., int], parameters: Sequence[inspect.Parameter]) -> Callable[..., int]:
-    """The function as typer sees it: with these parameters, by name."""
 
     def command(**given: Any) -> int:
         return function(**given)
@@ -59,7 +51,6 @@ def taking(function: Callable[..., int], parameters: Sequence[inspect.Parameter]
 
 
 def call(command: Subcommand, **given: Any) -> int:
-    """Load what the command is made of, and run it."""
     module, _, function = command.calls.partition(":")
     choices = {option.name: given.pop(option.name) for option in command.choices}
     run = getattr(import_module(f"trainwiz.tui.commands.{module}"), function)
@@ -93,7 +84,6 @@ class RootGroup(typer.core.TyperGroup):
 
 
 def root(ctx: typer.Context, version: bool, **choices: Any) -> int:
-    """The wizard, or with --yes the headless run."""
     if version:
         from trainwiz.core import product_version
 

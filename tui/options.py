@@ -70,7 +70,6 @@ class Option(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The Python name: "target_tokens" for "--target-tokens"."""
         return self.flag.removeprefix("--").replace("-", "_")
 
     @property
@@ -79,7 +78,6 @@ class Option(NamedTuple):
 
     @property
     def synopsis(self) -> str:
-        """How it is written in the help: "--epochs N"."""
         if self.kind == "switch":
             return f"{self.flag}, --no-{self.flag.removeprefix('--')}"
         if self.values:
@@ -88,7 +86,6 @@ class Option(NamedTuple):
 
 
 def option_of(setting: Setting) -> Option:
-    """The option that its entry names. What may be left to the plan takes the word `auto` beside its values."""
     kind: Kind = "text"
     if setting.values:
         kind = "one-of"
@@ -243,7 +240,6 @@ COMMON: tuple[tuple[str, str], ...] = (
 
 
 def taking(flags: str) -> tuple[Option, ...]:
-    """Those that are named, in their own order."""
     return tuple(option for option in OPTIONS if option.flag in flags.split())
 
 
@@ -273,7 +269,6 @@ def root_help() -> str:
 
 
 def help_for(options: tuple[Option, ...]) -> str:
-    """The choices in groups, one line each."""
     lines: list[str] = []
     for group, title in TITLES.items():
         entries = [line for one in options if one.group == group for line in help_lines(one.synopsis, tr(one.help))]

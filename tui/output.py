@@ -40,10 +40,9 @@ class Colours:
     wanted = True
 
 
-def paint(text: str, style: str, stream: TextIO) -> str:
-    """`text` in a colour, where `stream` is a terminal that wants colours."""
+def paint(text: str, style: str, stream: TextIO | None = None) -> str:
     wanted = Colours.wanted and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return f"\x1b[{COLOURS[style]}m{text}\x1b[0m" if wanted and is_terminal(stream) else text
+    return f"\x1b[{COLOURS[style]}m{text}\x1b[0m" if wanted and is_terminal(stream or sys.stdout) else text
 
 
 def width_of(stream: TextIO) -> int | None:
@@ -52,7 +51,6 @@ def width_of(stream: TextIO) -> int | None:
 
 
 def wrapped(text: str, indent: str, stream: TextIO) -> list[str]:
-    """`text` as lines that start with `indent` (the first one does not)."""
     width = width_of(stream)
     if width is None or width <= len(indent) + 20:
         return [text]
@@ -97,13 +95,11 @@ def say_json(document: Mapping[str, Any], *, compact: bool = False) -> None:
 
 
 def json_text(document: Any, *, indent: int | None = None) -> str:
-    """A document as JSON that any terminal and file takes."""
     text = json.dumps(finite(document), ensure_ascii=False, indent=indent, default=str)
     return text if is_text(text) else json.dumps(finite(document), indent=indent, default=str)
 
 
 def finding_lines(finding: Finding, stream: TextIO) -> list[str]:
-    """A finding as lines: mark and message, then each remedy with its number and its command."""
     mark = paint(MARKS[finding.severity], finding.severity, stream)
     # What is wrong in a file names the file, and its keys stay.
     names = OF_COMMANDS if finding.where in OF_COMMANDS else {}
@@ -188,7 +184,6 @@ def silence_stdout() -> None:
 
 
 def usage_sentence(error: Any, arguments: Sequence[str]) -> str:
-    """The mistake in one sentence, with the nearest option or command that exists."""
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "trainwiz"
     message = plain_text(error.format_message()).rstrip(".")
@@ -207,14 +202,9 @@ def usage_sentence(error: Any, arguments: Sequence[str]) -> str:
 
 
 def no_such_command(wanted: str, names: Sequence[str], path: str) -> str:
-    """With the nearest command; or, for the name of a profile, how to use it."""
     shown, close = repr(plain_text(wanted)), nearest(wanted, names)
     if close:
         return tr("`{path}` has no command {text}; did you mean {near}?", text=shown, path=path, near=close)
-    profiles = difflib.get_close_matches(wanted, profile_names(), n=1, cutoff=0.7) if path == "trainwiz" else []
-    if profiles:
-        known = mark("`{path}` has no command {text}. To use the profile: trainwiz --profile {profile} --yes")
-        return tr(known, text=shown, path=path, profile=profiles[0])
     return tr("`{path}` has no command {text}. Available: {names}.", text=shown, path=path, names=", ".join(names))
 
 
@@ -247,16 +237,6 @@ def click_sentence(error: Any, message: str) -> str:
             limit = reason.rpartition(" ")[2]
             return tr(said, name=name, least=limit, most=limit)
     return tr("invalid value for {name}: {reason}", name=name, reason=reason)
-
-
-def profile_names() -> list[str]:
-    """Names of all profiles; none when the profiles themselves are what is broken."""
-    try:
-        from trainwiz.core.profile import list_profiles
-
-        return [profile.name for profile in list_profiles()]
-    except Exception:  # noqa: BLE001 -- only a hint hangs on it, and another failure is being told
-        return []
 
 
 def nearest(wanted: str, names: Sequence[str]) -> str:

@@ -22,7 +22,6 @@ LONGEST_NAME = 60
 
 
 def part_words(part: Imported) -> str:
-    """ "ds.json (DeepSpeed JSON)"."""
     from trainwiz.core.importing.report import KIND_WORDS
 
     return f"{plain_text(part.file)} ({tr(KIND_WORDS[part.kind])})"
@@ -56,7 +55,6 @@ def report_sections(merged: Imported) -> list[tuple[str, int, list[list[str]]]]:
 
 
 def _place(merged: Imported, one: Mapped | Renamed | Unknown) -> str:
-    """The line; where there are several files, the file too."""
     several, line = len(merged.parts) > 1, one.line
     return plain_text(f"{one.file}:{line}" if several and line else one.file if several else f":{line}" if line else "")
 
@@ -66,7 +64,6 @@ def _name(name: str) -> str:
 
 
 def _value(value: object) -> str:
-    """A value of a foreign file, as it stands there."""
     from trainwiz.core.importing.values import shown
 
     return plain_text(shown(value), LONGEST_VALUE)
@@ -103,7 +100,6 @@ def trained_words(parameters: float | None, trainable: float | None) -> str:
 
 
 def length_words(task: str, source: int | None, target: int | None) -> str:
-    """ "up to 256 source and 64 target tokens each"; "" for a task without targets."""
     if task != "seq2seq" or not source or not target:
         return ""
     return tr("up to {source} source and {target} target tokens each", source=f"{source:,}", target=f"{target:,}")
@@ -133,7 +129,6 @@ def run_words(plan: Plan) -> list[str]:
 
 
 def steps_words(plan: Plan) -> str:
-    """ "168 steps (3 epochs)", whichever of the two was asked for."""
     words = run_words(plan)
     if len(words) < 2:
         return "".join(words)
@@ -149,10 +144,7 @@ def _is_by_epochs(plan: Plan) -> bool:
 def time_part_words(
     total_s: float | None, evaluation_s: float | None, generation_s: float | None, saving_s: float | None
 ) -> list[str]:
-    """What the total holds beside steps: ["evaluation 12 min", "generation 3.2 h"]; small parts are left out.
-
-    `generation_s` is a part of its own, not of `evaluation_s`.
-    """
+    """What the total holds beside steps: ["evaluation 12 min", "generation 3.2 h"]; small parts are left out."""
     parts = (
         (mark("evaluation {time}"), evaluation_s),
         (mark("generation {time}"), generation_s),
@@ -240,7 +232,6 @@ def padding_words(
 
 
 def gain_words(gain: float | None, possible: float | None) -> str:
-    'What the order of the rows saves: "1.71x faster from grouping by length (1.79x at best)"; "" for none.'
     if gain is None or possible is None or gain < 1 + SMALL_GAIN:
         return ""
     return tr(
@@ -285,7 +276,6 @@ def finish_words(low_s: float | None, high_s: float | None, now: datetime) -> st
 def energy_words(
     low_kwh: float | None, high_kwh: float | None, low_cost: float | None, high_cost: float | None, currency: str
 ) -> str:
-    """ "1.2 to 3.4 kWh, 0.36 to 1 EUR"; "" where the power of the device is not known."""
     if low_kwh is None or high_kwh is None:
         return ""
     unit = f" {plain_text(currency)}" if currency else ""
@@ -313,7 +303,6 @@ def network_words(time: TimePlan) -> str:
 
 
 def fit_words(fit: Fit) -> str:
-    """ "4-bit LoRA, 512 tokens, 9.6 of 11.8 GiB, 14 to 60 min for 3 passes"."""
     from trainwiz.core.plan.fit import METHOD_NAMES, passes_words
 
     plan, memory = fit.plan, fit.plan.memory

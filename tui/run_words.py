@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,13 +48,11 @@ def look_of(status: str) -> StatusLook:
 
 
 def painted_status(status: str, words: str) -> str:
-    """Sign and word of a state, for the terminal."""
     look = look_of(status)
-    return paint(f"{look.sign} {words}", look.paint, sys.stdout)
+    return paint(f"{look.sign} {words}", look.paint)
 
 
 def steps_of(step: int | None, max_steps: int | None) -> str:
-    """How far it is, of how many."""
     if step is None:
         return "-"
     return tr("{amount} of {whole}", amount=count(step), whole=count(max_steps)) if max_steps else count(step)
@@ -136,13 +133,11 @@ EVALUATION_WORDS: tuple[tuple[str, str], ...] = (
 
 
 def evaluation_parts(values: Mapping[str, Any]) -> list[str]:
-    """["loss 2.61", "perplexity 13.6", "BLEU 24.1"] of an evaluation line; what is not there is left out."""
     known = [(name, words, number(values.get(name))) for name, words in EVALUATION_WORDS]
     return [tr(words, value=measured(name, value)) for name, words, value in known if value is not None]
 
 
 def measured(name: str, value: float) -> str:
-    """A measurement in the digits that mean something."""
     if not math.isfinite(value):
         return tr("NaN")
     if name == "eval_accuracy":
@@ -191,7 +186,6 @@ ENDS_THE_WAIT = frozenset({"preparing", "tokenising", "loading", "paused", "fini
 
 
 def with_checkpoint_words(cost: StopCost | None, *, stopping: bool = False) -> str:
-    """What a stop with a checkpoint does and what it costs."""
     if stopping:
         sentences = [tr("Stop already requested: it saves a checkpoint and ends.")]
     else:
@@ -200,7 +194,6 @@ def with_checkpoint_words(cost: StopCost | None, *, stopping: bool = False) -> s
 
 
 def wait_sentences(cost: StopCost) -> list[str]:
-    """How long a stop with a checkpoint may take, and why; empty where nothing is known."""
     if cost.waits_to_start:
         return [tr(WAITS_TO_START)]
     said = PHASE_SENTENCES.get(cost.phase) if cost.phase else None
@@ -232,7 +225,6 @@ def is_long(cost: StopCost) -> bool:
 
 
 def verified_text(state: RunState) -> str:
-    """What the keeper found gone after a stop, as one sentence; empty where it did not look."""
     verified = (state.stop or {}).get("verified")
     text = verified.get("text") if isinstance(verified, dict) else None
     return plain_text(text) if isinstance(text, str) else ""

@@ -27,8 +27,6 @@ from trainwiz.tui.options import (
 
 
 class Own(NamedTuple):
-    """An argument or an option of one command."""
-
     synopsis: str
     """As it is written: "RUN", "[WHAT]" where it may be left out, "RUN..." for several; "--now", "--every S"."""
     help: str
@@ -436,7 +434,6 @@ BY_WORDS: dict[str, Subcommand] = {command.words: command for command in COMMAND
 
 
 def below(group: str) -> Iterator[tuple[str, str]]:
-    """(name, what it says) of the commands of a group."""
     yield from (
         (command.words.partition(" ")[2], command.says)
         for command in COMMANDS
@@ -448,7 +445,6 @@ def below(group: str) -> Iterator[tuple[str, str]]:
 
 
 def command_help(command: Subcommand, path: str) -> str:
-    """Usage, what it does, its arguments and options."""
     own = [
         line
         for one in (*command.arguments, *command.options)

@@ -39,7 +39,6 @@ class GpuSpec:
     uncertain: tuple[str, ...] = ()
     """Fields that were found in one source only, or assumed."""
     source: str = ""
-    note: str | None = None
     unified: bool = False
     """Its memory is the machine's RAM."""
 
@@ -79,7 +78,6 @@ _FIELDS: dict[str, tuple[str, float]] = {
 
 @cache
 def load_gpus() -> Mapping[str, GpuSpec]:
-    """Every known GPU by its catalogue name, in the order of the file."""
     import yaml  # the keeper of a run reads its cards through this module, and never the catalogue
 
     text = resources.files("trainwiz.profiles").joinpath("gpus.yaml").read_text(encoding="utf-8")
@@ -187,7 +185,6 @@ def _specs(row: Mapping[str, Any]) -> list[GpuSpec]:
         short_names=tuple(row["aliases"]),
         uncertain=tuple(_FIELDS[key][0] for key in row["uncertain"]),
         source=row["source"],
-        note=row.get("note"),
     )
     return [spec]
 
@@ -224,7 +221,6 @@ def _of_group(
         usable_bytes=int(memory * row["usable"]) if "usable" in row else None,
         uncertain=tuple(sorted(doubts)),
         source=row.get("source", ""),
-        note=more.get("note"),
         unified=row.get("unified", False),
     )
 
@@ -233,8 +229,9 @@ def _all_names(spec: GpuSpec) -> tuple[str, ...]:
     return (spec.name, *spec.aliases, *spec.short_names)
 
 
-def _names(spec: GpuSpec) -> set[str]:
-    return {_normal(known) for known in _all_names(spec)}
+@cache
+def _names(spec: GpuSpec) -> frozenset[str]:
+    return frozenset(map(_normal, _all_names(spec)))
 
 
 def _unsized(name: str) -> str:

@@ -56,7 +56,6 @@ def cached_model_folder(hub_id: str) -> Path | None:
 
 
 def is_offline(environment: Mapping[str, str] | None = None) -> bool:
-    """The user has switched the network off for Hugging Face (HF_HUB_OFFLINE)."""
     variables = os.environ if environment is None else environment
     return variables.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
@@ -227,5 +226,4 @@ def ask_hub(hub_id: str) -> HubModel:
 
 
 def fetch_config(hub_id: str) -> dict[str, Any] | None:
-    """The config.json of a model on the hub; None where it cannot be had."""
     return ask(f"/{hub_id}/resolve/main/config.json")[1] if is_hub_id(hub_id) else None

@@ -19,8 +19,6 @@ from trainwiz.core.text import parse_json
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model known by its architecture."""
-
     name: str
     architecture: dict[str, Any]
     """The Hugging Face config.json as a dict (has "model_type" and "architectures")."""
@@ -293,7 +291,6 @@ LIGER = _words("""
 
 
 def has_attention(model_type: str | None, attention: str) -> bool:
-    """Whether transformers builds models of this type with `attention`: "sdpa", "flash_attention_2" or "eager"."""
     without = {"sdpa": NO_SDPA, "flash_attention_2": NO_FLASH}.get(attention, frozenset())
     return model_type not in without
 
@@ -315,10 +312,7 @@ BESIDE_THE_BLOCKS: Mapping[str, tuple[str, ...]] = {
 
 
 def known_targets(architecture: Architecture | Mapping[str, Any]) -> tuple[str, ...]:
-    """Module names of the blocks that LoRA can adapt, in the model's order; () for a family that is not known.
-
-    `architecture` is one of the estimator, or a Hugging Face config as a dict.
-    """
+    """Module names of the blocks that LoRA can adapt, in the model's order; () for a family that is not known."""
     known = _read(architecture)
     return () if known is None else known.linear_names()
 
@@ -341,5 +335,4 @@ def _read(architecture: Architecture | Mapping[str, Any]) -> Architecture | None
 
 
 def _same(target: str, name: str) -> bool:
-    """One is the other, or the end of its path."""
     return target == name or name.endswith(f".{target}") or target.endswith(f".{name}")

@@ -156,7 +156,6 @@ def is_instruct(spec: ModelSpec, tokenizer: str | None = None) -> bool:
 
 
 def has_chat_template(folder: Path | None) -> bool:
-    """Whether the tokenizer in `folder` brings a template for chats."""
     if folder is None:
         return False
     if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
@@ -213,18 +212,10 @@ def _on_hub(hub_id: str, where: str, answer: HubModel) -> Finding:
 
 
 def _made(spec: ModelSpec) -> Finding:
-    entries = spec.architecture.get("vocab_size")
-    if isinstance(entries, int):
-        message = tr(
-            "The tokenizer of {hub_id} is not on this machine. A new tokenizer (up to {entries} entries) will be trained on your data. Fine from scratch, but it won't match the published model.",
-            hub_id=spec.hub_id,
-            entries=f"{entries:,}",
-        )
-    else:
-        message = tr(
-            "The tokenizer of {hub_id} is not on this machine. A new tokenizer will be trained on your data. Fine from scratch, but it won't match the published model.",
-            hub_id=spec.hub_id,
-        )
+    message = tr(
+        "The tokenizer of {hub_id} is not on this machine. A new tokenizer will be trained on your data. Fine from scratch, but it won't match the published model.",
+        hub_id=spec.hub_id,
+    )
     fetch = Remedy(tr("use the published one"), f"hf download {spec.hub_id} --include 'tokenizer*' config.json")
     return Finding("tokenizer_made", "note", "model.tokenizer", message, (fetch,))
 
@@ -310,7 +301,6 @@ def _find(name: str, online: bool = False) -> Answer:
 
 
 def _models_on_hub(name: str) -> Answer:
-    """A model that only the hub has: its config.json is enough to plan it."""
     answer = ask_hub(name)
     document = fetch_config(name) if answer.state == "there" and not answer.closed else None
     if document is not None:

@@ -192,10 +192,7 @@ def _feed_forward_bytes(work: Workload, block: Block) -> int:
 
 
 def _expert_bytes(work: Workload, block: Block) -> int:
-    """Per token and expert that it takes: grouped products (transformers' grouped_mm), which autocast leaves as they are.
-
-    The gathered input and the output keep their hidden width; gate, value, activation and product the expert's.
-    """
+    """Per token and expert that it takes: grouped products (transformers' grouped_mm), which autocast leaves as they are."""
     wide = work.formats.residual
     hidden = block.hidden * (1 if work.lora else 2)
     inner = block.expert_width * (4 if block.gated else 2) - (block.expert_width if work.lora else 0)
@@ -219,7 +216,6 @@ def _activation_bytes(work: Workload, block: Block) -> int:
 
 
 def working_bytes(work: Workload, block: Block) -> int:
-    """The temporary tensors in the middle of one block's backward pass."""
     queries = work.queries_of(block)
     tokens = work.micro_batch * queries
     formats = work.formats
@@ -259,7 +255,6 @@ def _softmax_bytes(work: Workload, block: Block) -> int:
 
 
 def positions_of(work: Workload, rows: int) -> int:
-    """Positions of `rows` sequences that get logits."""
     return rows if work.architecture.pooled else rows * work.decoded_length
 
 

@@ -171,7 +171,6 @@ class Architecture:
 
     @property
     def vocabulary_parameters(self) -> int:
-        """Elements of the vocabulary projection (tied or not)."""
         return self.vocabulary * (self.embedding_width or self.hidden)
 
     @property
@@ -185,7 +184,6 @@ class Architecture:
         return sum(block.layers for block in self.blocks)
 
     def linear_names(self) -> tuple[str, ...]:
-        """Module names that LoRA can target, in the model's order."""
         return tuple(dict.fromkeys(name for block in self.blocks for name, _, _ in block.linears))
 
 
@@ -200,7 +198,6 @@ def lora_parameters(architecture: Architecture, rank: int, targets: tuple[str, .
 
 
 def block_lora_parameters(block: Block, rank: int, targets: tuple[str, ...]) -> int:
-    """Of one block."""
     return sum(rank * (inputs + outputs) for name, inputs, outputs in block.linears if is_target(name, targets))
 
 
@@ -220,7 +217,6 @@ HEADS_OF_VOCABULARY = ("lm_head", "embed_out", "output_layer")
 
 
 def is_table(name: str) -> bool:
-    """Whether a module of this name is the token table or the head."""
     return name.rpartition(".")[2] in (*TABLES, *HEADS_OF_VOCABULARY)
 
 
@@ -245,9 +241,7 @@ ALL_LINEAR = ("all-linear",)
 
 
 def lora_targets(architecture: Architecture, named: Sequence[str] = ()) -> tuple[str, ...]:
-    """The modules that LoRA adapts: `named`, or every linear layer of the blocks, as "all-linear" and none at all mean.
-
-    peft's own all-linear also takes what some models have beside their blocks (the dense layer of a head)."""
+    """The modules that LoRA adapts: `named`, or every linear layer of the blocks, as "all-linear" and none at all mean."""
     return architecture.linear_names() if not named or tuple(named) == ALL_LINEAR else tuple(named)
 
 
@@ -317,7 +311,12 @@ def expert_blocks(config: Mapping[str, Any], dense: Block) -> tuple[Block, ...]:
     if all(config.get(name) is None for name in COUNT) or number(config, *COUNT) < 2:
         return (dense,)
     sparse = _sparse(config, dense)
-    plain = _plain_layers(config, dense.layers)
+    # Layers without experts: the first ones, those that are named, or all but every n-th.
+    first = number(config, "first_k_dense_replace", default=0)
+    step = number(config, "decoder_sparse_step", "moe_layer_frequency", "moe_layer_freq", default=1)
+    named = config.get("mlp_only_layers") or ()
+    plain = max(min(first, dense.layers), dense.layers - dense.layers // max(1, step)) + len(named)
+    plain = min(plain, dense.layers - 1)
     if plain == 0:
         return (sparse,)
     return (replace(dense, layers=plain), replace(sparse, layers=dense.layers - plain))
@@ -344,15 +343,6 @@ def _sparse(config: Mapping[str, Any], dense: Block) -> Block:
         linear_parameters=rest + all_experts + products * dense.hidden * shared + experts * dense.hidden + gate,
         linears=dense.linears[:-feed],
     )
-
-
-def _plain_layers(config: Mapping[str, Any], layers: int) -> int:
-    """Layers without experts: the first ones, those that are named, or all but every n-th."""
-    first = number(config, "first_k_dense_replace", default=0)
-    step = number(config, "decoder_sparse_step", "moe_layer_frequency", "moe_layer_freq", default=1)
-    named = config.get("mlp_only_layers") or ()
-    plain = max(min(first, layers), layers - layers // max(1, step)) + len(named)
-    return min(plain, layers - 1)
 
 
 def classifying(architecture: Architecture, config: Mapping[str, Any], *, pooled: bool) -> Architecture:

@@ -172,7 +172,6 @@ FAMILIES: dict[str, Traits] = {
 
 
 def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
-    """A decoder of the family that the config names, or of `traits`."""
     family = traits or FAMILIES[str(config["model_type"])]
     sizes = family.sizes
     hidden = number(config, *HIDDEN, default=sizes.get("hidden"))
@@ -186,7 +185,8 @@ def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
     normed = family.query_key_norm if _on(config, family.query_key_switch) else ""
     parallel = _on(config, family.parallel)
     norms = 1 if parallel and isinstance(family.parallel, str) else family.norms
-    of_norms = norms * family.norm_vectors * hidden + _norm_weights(normed, family, heads, kv_heads, head_dim)
+    of_queries_and_keys = {"": 0, "head": 2 * head_dim * family.norm_vectors}
+    of_norms = norms * family.norm_vectors * hidden + of_queries_and_keys.get(normed, (heads + kv_heads) * head_dim)
     biases = ((width + 2 * kv_width, family.qkv_bias), (hidden, family.out_bias), (inner, family.ffn_bias))
     block = Block(
         layers=number(config, *LAYERS, default=sizes.get("layers")),
@@ -256,13 +256,6 @@ def _on(config: Config, switch: Switch) -> bool:
         return switch
     value = config.get(switch.removeprefix("+"))
     return switch.startswith("+") if value is None else bool(value)
-
-
-def _norm_weights(kind: str, family: Traits, heads: int, kv_heads: int, head_dim: int) -> int:
-    """Parameters of the norms of queries and keys."""
-    if not kind:
-        return 0
-    return 2 * head_dim * family.norm_vectors if kind == "head" else (heads + kv_heads) * head_dim
 
 
 def _linears(family: Traits, hidden: int, width: int, kv_width: int, ffn: int) -> tuple[tuple[str, int, int], ...]:

@@ -88,7 +88,6 @@ def read_bert(config: Config) -> Architecture:
 
 
 def _tables(config: Config, family: str, positions: int, width: int, rotary: bool, block: Block) -> int:
-    """Parameters of the embedding beside the token table."""
     hidden = block.hidden
     if family == "esm":
         # The norm after the last block, and the contact head that HF always builds.
@@ -132,7 +131,6 @@ def read_modernbert(config: Config) -> Architecture:
 
 
 def as_encoder(architecture: Architecture) -> Architecture:
-    """The same blocks without a causal mask, under the head of a masked LM."""
     hidden = architecture.hidden
     return replace(
         architecture,

@@ -27,7 +27,6 @@ _INNER = ("text_config", "language_config", "llm_config", "decoder")
 
 
 def read_generic(config: Config) -> Architecture:
-    """Any transformer, with `approximate` set; MissingKeyError where a size is nowhere."""
     if config.get("vocab_size") is None:
         for name in _INNER:
             inner = config.get(name)
@@ -111,10 +110,7 @@ def read_qwen(config: Config) -> Architecture:
 
 
 def read_chatglm(config: Config) -> Architecture:
-    """The table has `padded_vocab_size` rows; key heads are shared where `multi_query_attention` says so.
-
-    The first ChatGLM, which knows none of these keys, was another kind of model.
-    """
+    """The table has `padded_vocab_size` rows; key heads are shared where `multi_query_attention` says so."""
     if config.get("padded_vocab_size") is None:
         return read_generic(config)
     shared = bool(config.get("multi_query_attention"))

@@ -186,17 +186,13 @@ def micro_batch_flops(work: Workload) -> float:
     # The blocks are computed again, the vocabulary projection is not.
     recomputed = forward - _head_flops(work) if work.checkpointing else 0.0
     again = 0.0 if work.attention == "eager" else FUSED_BACKWARD * attention_flops(work)
-    adapters = (3 + work.checkpointing) * _adapter_flops(work)
-    return forward * (1.0 + backward) + recomputed + again + adapters
-
-
-def _adapter_flops(work: Workload) -> float:
-    """Of the two products of each adapter, forward."""
     weights = (
         work.queries_of(block) * block.layers * block_lora_parameters(block, work.lora_rank, work.lora_targets)
         for block in work.architecture.blocks
     )
-    return float(FORWARD * work.micro_batch * sum(weights)) if work.lora else 0.0
+    # The two products of each adapter.
+    adapters = (3 + work.checkpointing) * float(FORWARD * work.micro_batch * sum(weights)) if work.lora else 0.0
+    return forward * (1.0 + backward) + recomputed + again + adapters
 
 
 def attention_flops(work: Workload) -> float:
@@ -284,8 +280,6 @@ def _kind(work: Workload) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one micro-batch asks of the device."""
-
     flops: float
     moved_bytes: float
     kernels: float
@@ -300,7 +294,6 @@ class Cost:
 
 
 def cost_of(work: Workload) -> Cost:
-    """By formulas, forward and backward."""
     return Cost(micro_batch_flops(work), moved_bytes(work) + weight_bytes(work), kernels(work))
 
 
@@ -368,8 +361,6 @@ GIGA = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Between the machines, as given or assumed."""
-
     gbit_s: float
     assumed: bool
 

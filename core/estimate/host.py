@@ -56,7 +56,6 @@ def late_batches(workers: int, batches: int, prefetch: int) -> int:
 
 
 def most_prefetch(workers: int, *, pinned: bool) -> int:
-    """Batches that each of `workers` may keep ready."""
     return MOST_PREFETCH if pinned else MOST_SHARED // max(1, workers)
 
 
@@ -103,8 +102,6 @@ BYTES_PER_ROW = 2 * 8
 
 @dataclass(frozen=True, slots=True)
 class HostNeeds:
-    """What decides host RAM."""
-
     processes: int
     on_gpu: bool
     workers: int
@@ -133,8 +130,6 @@ class HostNeeds:
 
 @dataclass(frozen=True, slots=True)
 class HostRam:
-    """A prediction of the peak, by purpose."""
-
     parts: dict[str, int]
     low_bytes: int
     high_bytes: int

@@ -92,8 +92,6 @@ FOR_EACH_DOUBLING = 1.03
 
 @dataclass(frozen=True, slots=True)
 class CarriedStep:
-    """One optimizer step by formula, corrected by measurements of other models."""
-
     step: Range
     factor: float
     """Measured over formula."""
@@ -180,6 +178,5 @@ def _doublings(measurement: Measurement, usual: Workload) -> float:
 
 
 def _other_settings(measurement: Measurement, work: Workload) -> int:
-    """How many of checkpointing, optimizer, LoRA rank and loss slices differ."""
     names = ("checkpointing", "optimizer", "lora_rank", "loss_chunk")
     return sum(getattr(measurement, name) != getattr(work, name) for name in names)

@@ -207,7 +207,6 @@ def _estimate(
 
 
 def _measured(work: Workload, estimate: MemoryEstimate, measured: Measurement) -> MemoryEstimate:
-    """`estimate` with the figures that were measured; its parts are scaled so that they add up to them."""
     beside = overheads(work)
     if work.device == "cpu" or measured.peak_allocated_bytes is None:
         # Of a process on a CPU only its resident memory is known: what it holds beside its tensors may be so much

@@ -51,8 +51,6 @@ HOPPER = "9.0"
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Reserved over allocated memory, as factors."""
-
     low: float
     likely: float
     high: float
@@ -78,8 +76,6 @@ rows, and glibc does not use freed memory between them again (docs/environment.m
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """Bytes of one process."""
-
     context: int
     spread: int
     """The context may be so much more or less."""

@@ -216,10 +216,7 @@ def _step(work: Workload, elements: int) -> int:
 
 
 def _offloaded(work: Workload, share: int, element: int, *, stage_3: bool = False) -> int:
-    """Host RAM of one process: master weights, gradients, moments, and pinned copies on the way (bytes).
-
-    `share` is this process's part in fp32.
-    """
+    """Host RAM of one process: master weights, gradients, moments, and pinned copies on the way (bytes)."""
     moments = int(share * optimizer_bytes(work.optimizer, SINGLE) / SINGLE)
     half = element == HALF
     if stage_3:

@@ -50,14 +50,12 @@ LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES = 128 << 20, 4 << 30
 
 
 def measured_text(day: str, source: str) -> str:
-    """Where a figure was measured, in words; `source` is "probe" or "run"."""
     if source == "probe":
         return tr("measured on this machine, {day} (probe)", day=day)
     return tr("measured on this machine, {day} (run)", day=day)
 
 
 def rates_text(rates: Rates) -> str:
-    """Where a time by rates comes from, in words."""
     if rates.threads is None:
         return tr("from the speed of this machine, measured {day}", day=rates.day)
     return tr("from the speed of this machine, measured {day}; slower while other programs run", day=rates.day)
@@ -122,7 +120,6 @@ def traced_evaluation_peak(work: Workload, trace: TraceResult) -> Peak | None:
 
 
 def replayed(trace: TraceResult) -> Replay | None:
-    """None where the allocator was not replayed."""
     fullest, one = max(moment.bytes for moment in (*trace.training, *trace.evaluation)), trace.reserved_bytes
     return trace.replay or (Replay(fullest, one, one, one, fullest) if one else None)
 
@@ -169,8 +166,6 @@ STANDING = ("weights", "gradients", "optimizer")
 
 @dataclass(frozen=True, slots=True)
 class Kin:
-    """A workload that differs in its batch alone, and its trace."""
-
     work: Workload
     trace: TraceResult
 

@@ -29,7 +29,6 @@ def layer_name(number: int) -> str:
 
 
 def moment_text(name: str) -> str:
-    """The name of a moment as people read it."""
     layer = NUMBERED.fullmatch(name)
     return tr(LAYER, number=layer[1]) if layer else tr(name)
 
@@ -80,7 +79,6 @@ class Formats:
 
     @property
     def norm(self) -> int:
-        """Layer norms compute in fp32 under autocast."""
         return SINGLE if self.autocast else self.compute
 
 
@@ -169,7 +167,6 @@ class Workload:
 
     @property
     def shares_states(self) -> bool:
-        """Processes share out weights, gradients or optimizer states."""
         return self.world_size > 1 and self.strategy not in ("single", "ddp")
 
     @property
@@ -190,7 +187,6 @@ class Workload:
 
     @property
     def quantized(self) -> bool:
-        """The base is held in fewer bits than it computes in."""
         return self.lora and self.base_precision in ("nf4", "int8")
 
     @property
@@ -222,7 +218,6 @@ class Workload:
 
     @property
     def tokens(self) -> int:
-        """Input tokens of one micro-batch on one process, padding included."""
         return self.micro_batch * self.length
 
     def with_micro_batch(self, micro_batch: int, accumulation: int | None = None) -> Workload:

@@ -37,13 +37,10 @@ class Check:
 
 
 def can_train(checks: tuple[Check, ...]) -> bool:
-    """Nothing that every training needs is missing."""
     return not any(check.required and check.status == "missing" for check in checks)
 
 
 class Answer(NamedTuple):
-    """Of one look, as a Check has it."""
-
     status: CheckStatus
     reason: str
     remedy: str | None = None
@@ -290,7 +287,6 @@ CHECKS: dict[str, tuple[str, Callable[[Machine, Tools], Answer]]] = {
 
 
 def check_machine(machine: Machine, tools: Tools) -> tuple[Check, ...]:
-    """All checks that concern this machine."""
     apple, checks = machine.platform == "darwin", list[Check]()
     left_out = {"driver", "gpus", "torch_cuda", "tf32", "flash_attention"} if apple else {"mps"}
     left_out |= set() if machine.gpus else {"gpus"}

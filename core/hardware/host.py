@@ -9,13 +9,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 from trainwiz.core.catalog.gpus import find_gpu
 from trainwiz.core.hardware.machine import Gpu
 from trainwiz.core.language import tr
+
+ROOT = Path("/")
+"""Holds proc/, sys/ and etc/; tests have another one."""
 
 # Limits that a container or a batch system sets: memory and CPU of cgroups, version 1 and 2.
 
@@ -30,21 +33,11 @@ class Limits:
     memory_bytes: int | None = None
     memory_available_bytes: int | None = None
     """What is left under the limits; page cache that can be dropped counts as free."""
-    cpu_cores: float | None = None
 
 
-def read_limits(root: Path = Path("/")) -> Limits:
-    """The limits of the process that asks. `root` holds proc/ and sys/ (tests give another one).
-
-    Every group from the process's own up to the top can limit it, so all of them are read.
-    """
-    quotas = (quota for group in _groups(root, "cpu") if (quota := _cpu_quota(group)) is not None)
-    return replace(memory_limits(memory_groups(root)), cpu_cores=min(quotas, default=None))
-
-
-def memory_groups(root: Path = Path("/")) -> tuple[Path, ...]:
+def memory_groups() -> tuple[Path, ...]:
     """The folders of the groups that can limit this process's memory. They stay the same for long."""
-    return tuple(_groups(root, "memory"))
+    return tuple(_groups("memory"))
 
 
 def memory_limits(groups: Iterable[Path]) -> Limits:
@@ -60,15 +53,14 @@ def memory_limits(groups: Iterable[Path]) -> Limits:
     return Limits(min(limits, default=None), min(available, default=None))
 
 
-def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Folders of the groups that this process is in, its own first, for one controller in both versions."""
-    paths = _own_paths(root)
-    for mount, shown, controllers in _mounts(root):
+def _groups(controller: str) -> Iterator[Path]:
+    paths = _own_paths()
+    for mount, shown, controllers in _mounts():
         path = paths.get(controller if controllers else "")
         if path is None or (controllers and controller not in controllers):
             continue
         inside = path.removeprefix(shown.rstrip("/")) if path.startswith(shown) else ""
-        top = root / mount.lstrip("/")
+        top = ROOT / mount.lstrip("/")
         folder = top / inside.strip("/")
         # In a container the path may be the host's: its own group is then what the mount shows.
         if not folder.is_dir():
@@ -79,10 +71,10 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
             yield folder
 
 
-def _own_paths(root: Path) -> dict[str, str]:
+def _own_paths() -> dict[str, str]:
     """Controller name ("" for version 2) -> path of this process's group."""
     paths: dict[str, str] = {}
-    for line in _lines(root / "proc/self/cgroup"):
+    for line in _lines(ROOT / "proc/self/cgroup"):
         _, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
         for name in names.split(","):
@@ -90,9 +82,9 @@ def _own_paths(root: Path) -> dict[str, str]:
     return paths
 
 
-def _mounts(root: Path) -> Iterator[tuple[str, str, list[str]]]:
+def _mounts() -> Iterator[tuple[str, str, list[str]]]:
     """(folder, the cgroup that it shows: "/" on a host, the container's own inside one, controllers: none for version 2)."""
-    for line in _lines(root / "proc/self/mountinfo"):
+    for line in _lines(ROOT / "proc/self/mountinfo"):
         left, _, right = line.partition(" - ")
         fields, kind = left.split(" "), right.split(" ")
         if len(fields) < 5 or len(kind) < 3 or kind[0] not in {"cgroup", "cgroup2"}:
@@ -138,9 +130,6 @@ def text_of(path: Path) -> str:
         return ""
 
 
-SHARED_MEMORY = Path("/dev/shm")
-
-
 @dataclass(frozen=True, slots=True)
 class Memory:
     """RAM in bytes: of the machine, or of the cgroup limit where that is smaller."""
@@ -151,12 +140,11 @@ class Memory:
     """A cgroup limit, not the machine, sets the total."""
 
 
-def read_memory(root: Path = Path("/")) -> Memory:
-    return memory_within(memory_limits(memory_groups(root)))
+def read_memory() -> Memory:
+    return memory_within(memory_limits(memory_groups()))
 
 
 def memory_within(limits: Limits) -> Memory:
-    """RAM as it is now, under `limits`."""
     machine = psutil.virtual_memory()
     limited = limits.memory_bytes is not None and limits.memory_bytes < machine.total
     total = limits.memory_bytes if limited and limits.memory_bytes is not None else int(machine.total)
@@ -166,10 +154,10 @@ def memory_within(limits: Limits) -> Memory:
     return Memory(total, available, limited)
 
 
-def count_cores(root: Path = Path("/")) -> int:
+def count_cores() -> int:
     """Cores that this process may use: its affinity and the cgroup's quota respected, at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
-    quota = read_limits(root).cpu_cores
+    quota = min((quota for group in _groups("cpu") if (quota := _cpu_quota(group)) is not None), default=None)
     return max(1, cores if quota is None else min(cores, int(quota)))
 
 
@@ -187,21 +175,10 @@ def free_disk(path: Path) -> int:
     return shutil.disk_usage(nearest_existing(path)).free
 
 
-def shared_memory_size(folder: Path = SHARED_MEMORY) -> int:
-    """Bytes of the shared memory file system, which loader workers hand their batches through. Raises OSError."""
-    return shutil.disk_usage(folder).total
-
-
-def is_wsl(root: Path = Path("/")) -> bool:
-    """Linux inside Windows: the kernel says "microsoft" in its release."""
-    return "microsoft" in text_of(root / "proc/sys/kernel/osrelease").lower()
-
-
-def cpu_model(root: Path = Path("/")) -> str | None:
-    """Name of the processor, or None where the system does not say it."""
+def cpu_model() -> str | None:
     if sys.platform == "darwin":
         return _mac_processor()
-    lines = _lines(root / "proc/cpuinfo")
+    lines = _lines(ROOT / "proc/cpuinfo")
     names = (line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name"))
     return next(names, "") or platform.processor() or None
 
@@ -220,9 +197,9 @@ BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 """As Linux names them: products in bf16 of x86 (the first two) and of ARM."""
 
 
-def cpu_has_bf16(root: Path = Path("/")) -> bool | None:
+def cpu_has_bf16() -> bool | None:
     """Whether the first processor multiplies in bf16 by instructions; None where the system does not say."""
-    lines = (line.partition(":") for line in _lines(root / "proc/cpuinfo"))
+    lines = (line.partition(":") for line in _lines(ROOT / "proc/cpuinfo"))
     flags = next((words for name, _, words in lines if name.strip().lower() in ("flags", "features")), None)
     return None if flags is None else not BF16_FLAGS.isdisjoint(flags.split())
 
@@ -242,8 +219,7 @@ EVERYWHERE = "00000000"
 """Destination of the default route in /proc/net/route."""
 
 
-def interfaces(root: Path = Path("/")) -> tuple[str, ...]:
-    """Names of the interfaces that are up and have an IPv4 address, the one of the default route first."""
+def interfaces() -> tuple[str, ...]:
     try:
         up = psutil.net_if_stats()
         addresses = psutil.net_if_addrs()
@@ -257,25 +233,19 @@ def interfaces(root: Path = Path("/")) -> tuple[str, ...]:
         and not name.startswith(NOT_OUTWARD)
         and any(address.family == socket.AF_INET for address in addresses[name])
     ]
-    first = default_interface(root)
-    return tuple(sorted(names, key=lambda name: name != first))
+    # The default route of the lowest metric; elsewhere than on Linux there is no such file.
+    lines = [line.split() for line in _lines(ROOT / ROUTES)[1:]]
+    routes = [fields for fields in lines if len(fields) > 6 and fields[1] == EVERYWHERE]
+    best = min(routes, key=lambda fields: int(fields[6]) if fields[6].isdecimal() else 0, default=[None])
+    return tuple(sorted(names, key=lambda name: name != best[0]))
 
 
-def default_interface(root: Path = Path("/")) -> str | None:
-    """The interface of the default route; None where there is none, or elsewhere than on Linux."""
-    routes = [
-        fields for line in _lines(root / ROUTES)[1:] if len(fields := line.split()) > 6 and fields[1] == EVERYWHERE
-    ]
-    best = min(routes, key=lambda fields: int(fields[6]) if fields[6].isdecimal() else 0, default=None)
-    return best[0] if best is not None else None
-
-
-def infiniband_adapters(root: Path = Path("/")) -> tuple[str, ...] | None:
+def infiniband_adapters() -> tuple[str, ...] | None:
     """InfiniBand and RoCE adapters; () where the kernel knows none, None where there is no such list to read."""
     if sys.platform != "linux":
         return None
     try:
-        return tuple(sorted(entry.name for entry in (root / ADAPTERS).iterdir()))
+        return tuple(sorted(entry.name for entry in (ROOT / ADAPTERS).iterdir()))
     except FileNotFoundError:
         return ()
     except OSError:
@@ -321,12 +291,5 @@ def apple_gpu(
         memory_total_bytes=working_set,
         memory_free_bytes=min(working_set, ram_available_bytes),
         catalogue_name=spec.name if spec is not None else None,
-        unavailable={
-            "compute_capability": tr("only NVIDIA GPUs have one"),
-            "uuid": tr("an Apple GPU has none"),
-            "driver": tr("part of macOS"),
-            "mig": tr("only NVIDIA GPUs have it"),
-            "memory_other_bytes": tr("the memory is shared with the CPU"),
-        },
     )
     return gpu, None

@@ -48,12 +48,10 @@ def installer_of(prefix: Path, *, has_pip: bool) -> str:
     if by_uv or (not has_pip and shutil.which("uv")):
         active = os.environ.get("VIRTUAL_ENV") == str(prefix)
         return "uv pip install" if active else f"uv pip install --python {shlex.quote(str(prefix))}"
-    return "pip install" if _is_ours("pip") else f"{python_command()} -m pip install"
-
-
-def python_command() -> str:
-    """How to call this interpreter in a shell."""
-    return next((name for name in ("python3", "python") if _is_ours(name)), shlex.quote(sys.executable))
+    if _is_ours("pip"):
+        return "pip install"
+    python = next((name for name in ("python3", "python") if _is_ours(name)), shlex.quote(sys.executable))
+    return f"{python} -m pip install"
 
 
 def _is_ours(name: str) -> bool:
@@ -121,12 +119,10 @@ def torch_build(machine: Machine, *, for_card: bool = False) -> str:
 
 
 def has_amd_gpu() -> bool:
-    """The device through which ROCm computes."""
     return Path("/dev/kfd").exists()
 
 
 def _as_installed(extra: str) -> str:
-    """trainwiz with an extra, from where it was installed."""
     try:
         told = json.loads(importlib.metadata.distribution("trainwiz").read_text("direct_url.json") or "{}")
     except (importlib.metadata.PackageNotFoundError, ValueError):
@@ -140,7 +136,6 @@ def missing(needed: Sequence[str] = NEEDED) -> list[str]:
 
 
 def need(needed: Sequence[str] = NEEDED, machine: Machine | None = None) -> None:
-    """Raises CannotRunError where a part of `needed` is not installed."""
     if lacking := missing(needed):
         raise without(lacking, machine)
 

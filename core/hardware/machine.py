@@ -59,7 +59,6 @@ class Gpu:
 
     @property
     def capability(self) -> tuple[int, int] | None:
-        """(8, 6) for sm 8.6."""
         if self.compute_capability is None:
             return None
         major, _, minor = self.compute_capability.partition(".")
@@ -137,7 +136,6 @@ class Machine:
         return tuple(sorted(visible, key=lambda gpu: gpu.index if gpu.cuda_index is None else gpu.cuda_index))
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `trainwiz hardware --json`."""
         return asdict(self)
 
 
@@ -145,7 +143,6 @@ GIB = 1024**3
 
 
 def describe(machine: Machine) -> str:
-    """ "1 x RTX 3080 10GB, 12 cores, 62.7 GiB RAM"."""
     parts = [describe_gpus(machine.visible_gpus)]
     parts.append(trn("{n} core", "{n} cores", machine.cpu_cores))
     parts.append(tr("{size} GiB RAM", size=f"{machine.ram_total_bytes / GIB:.1f}"))
@@ -195,7 +192,6 @@ def can_import(name: str) -> bool:
 
 
 def find_libraries() -> Libraries:
-    """Version of each known library, None where it cannot be imported."""
     return Libraries({name: _version(name, distribution) for name, distribution in DISTRIBUTIONS.items()})
 
 

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from trainwiz.core.catalog.gpus import GIB, GpuSpec, find_gpu, gpus_called, near_gpus
 from trainwiz.core.errors import Finding, UsageError, os_reason
 from trainwiz.core.hardware import host
-from trainwiz.core.hardware.gpus import GpuReading, read_gpus
 from trainwiz.core.hardware.install import find_installer, has_amd_gpu
 from trainwiz.core.hardware.machine import Accelerator, Gpu, Machine, describe, find_libraries, torch_cuda_version
+from trainwiz.core.hardware.nvml import GpuReading, read_gpus
 from trainwiz.core.hardware.visible import VARIABLE, mark_visible
 from trainwiz.core.language import mark, tr
 
@@ -30,8 +30,6 @@ DISPLAY_CLASS = "0x03"
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What `trainwiz doctor` needs to know beside the Machine."""
-
     nvidia_cards: int = 0
     """NVIDIA graphics cards on the PCI bus, with or without a driver."""
     cpp_compiler: str | None = None
@@ -51,29 +49,28 @@ class Tools:
         return f"sudo apt install {apt}"
 
 
-def find_tools(root: Path = Path("/")) -> Tools:
-    """Look around on this computer; starts no process."""
+def find_tools() -> Tools:
     # A venv's own programs count also where the venv is not activated.
     beside_python = Path(sys.executable).parent / "ninja"
-    release = host.text_of(root / "etc/os-release").splitlines()
+    release = host.text_of(host.ROOT / "etc/os-release").splitlines()
     return Tools(
         nvidia_cards=sum(
             host.text_of(device / "vendor").strip() == NVIDIA_VENDOR
             and host.text_of(device / "class").startswith(DISPLAY_CLASS)
-            for device in (root / "sys/bus/pci/devices").glob("*")
+            for device in (host.ROOT / "sys/bus/pci/devices").glob("*")
         ),
         cpp_compiler=shutil.which(os.environ.get("CXX") or "g++") or shutil.which("c++"),
         ninja=shutil.which("ninja") or (str(beside_python) if beside_python.exists() else None),
-        nvcc=_nvcc(root),
+        nvcc=_nvcc(),
         python_headers=(Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
         distribution=next((line.partition("=")[2].strip('"') for line in release if line.startswith("ID=")), ""),
-        container=any((root / mark).exists() for mark in (".dockerenv", "run/.containerenv")),
+        container=any((host.ROOT / mark).exists() for mark in (".dockerenv", "run/.containerenv")),
     )
 
 
-def _nvcc(root: Path) -> str | None:
+def _nvcc() -> str | None:
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    for folder in filter(None, (home, str(root / "usr/local/cuda"))):
+    for folder in filter(None, (home, "/usr/local/cuda")):
         candidate = Path(folder) / "bin" / "nvcc"
         if candidate.exists():
             return str(candidate)
@@ -124,7 +121,7 @@ def probe_machine(disk_path: Path | None = None, environment: Mapping[str, str] 
         platform=sys.platform,
         accelerator=accelerator,
         os_version=host.os_version(),
-        wsl=host.is_wsl(),
+        wsl="microsoft" in host.text_of(host.ROOT / "proc/sys/kernel/osrelease").lower(),
         cpu_model=model,
         cpu_bf16=host.cpu_has_bf16(),
         shared_memory_bytes=_shared_memory(unavailable),
@@ -170,7 +167,7 @@ def _shared_memory(unavailable: dict[str, str]) -> int | None:
     if sys.platform != "linux":
         unavailable["shared_memory_bytes"] = tr("only Linux has /dev/shm")
         return None
-    return _read("shared_memory_bytes", host.shared_memory_size, unavailable)
+    return _read("shared_memory_bytes", lambda: shutil.disk_usage("/dev/shm").total, unavailable)
 
 
 def _read(name: str, read: Callable[[], T], unavailable: dict[str, str]) -> T | None:
@@ -185,10 +182,10 @@ DEFAULT_RAM_BYTES = 64 * GIB
 DEFAULT_CORES_PER_GPU = 8
 DEFAULT_CORES = 8
 
-USABLE_SHARE = 0.98
 _OF_SHARED_RAM = ("memory_total_bytes", "memory_free_bytes")
 KEPT_FOR_THE_HOST = 4 * GIB
 """Of RAM that a GPU shares: never counted as the GPU's. A training process takes about as much beside its GPU memory."""
+USABLE_SHARE = 0.98
 """What CUDA reports of a card's memory, where the catalogue does not know: 0.97 to 0.99 over those that it knows."""
 
 PLANNED = mark("this machine is planned for, not probed")

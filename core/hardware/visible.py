@@ -22,10 +22,7 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def mark_visible(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
-    """`gpus` (cards in NVML's order, slices after their card) with `visible` and `cuda_index` set, and notes.
-
-    A lost card keeps its place in the numbering and is never visible.
-    """
+    """`gpus` (cards in NVML's order, slices after their card) with `visible` and `cuda_index` set, and notes."""
     notes: list[str] = []
     text = environment.get(VARIABLE)
     cards = _cuda_order([gpu for gpu in gpus if gpu.parent_uuid is None], text, environment, notes)
@@ -148,7 +145,6 @@ FIRST_HALF = (5, 3)
 
 
 def choose_precision(machine: Machine) -> tuple[str, str]:
-    """("bf16" | "fp16" | "fp32", reason)."""
     if machine.accelerator == "mps":
         if version_tuple(machine.os_version) >= BF16_MACOS:
             return "bf16", tr("macOS {os_version} supports bf16 on its GPU", os_version=machine.os_version)
@@ -199,7 +195,6 @@ def choose_attention(machine: Machine) -> tuple[str, str]:
 
 
 def choose_tf32(machine: Machine) -> tuple[bool, str]:
-    """(use TF32 for what stays in fp32, reason)."""
     gpu, why = _card(
         machine,
         mark("TF32 needs an NVIDIA GPU; training is on an Apple GPU"),
@@ -226,7 +221,6 @@ def weakest_gpu(machine: Machine) -> Gpu | None:
 
 
 def _facts(gpu: Gpu) -> dict[str, str | None]:
-    """What a sentence about the card names."""
     return {"card": tr("the {gpu}", gpu=gpu_label(gpu)), "capability": gpu.compute_capability}
 
 

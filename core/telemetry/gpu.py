@@ -10,7 +10,6 @@ from typing import Any
 
 import psutil
 import pynvml
-from trainwiz.core.hardware.gpus import slice_profile
 from trainwiz.core.hardware.machine import Gpu
 from trainwiz.core.hardware.nvml import (
     NO_GPU,
@@ -20,6 +19,7 @@ from trainwiz.core.hardware.nvml import (
     call,
     device_memory,
     mig_handles,
+    slice_profile,
 )
 from trainwiz.core.language import mark, tr
 

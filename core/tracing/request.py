@@ -8,11 +8,11 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import platformdirs
 from trainwiz.core.estimate.workload import HALF, KINDS, Moment, Workload
@@ -60,18 +60,13 @@ def _code_digest() -> str:
 
 TraceTier = Literal["layers", "full"]
 """`layers` traces shallow versions of the model and extends them; `full` all of it, with the allocator replayed."""
-LISTS = ("lora_targets", "modules_to_save", "lengths")
-"""Parts of a request that are lists in JSON."""
 MOST_ACCUMULATION = 2
 """More micro-batches add nothing: the second already meets the gradients of the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """One process, before strategies share its states out (core/estimate/memory.py does that). Hashable; made of JSON values.
-
-    Lengths are in tokens, sizes in sequences.
-    """
+    """One process, before strategies share its states out (core/estimate/memory.py does that). Hashable; made of JSON values."""
 
     model_config: str
     """Hugging Face config as JSON with sorted keys."""
@@ -130,11 +125,12 @@ class TraceRequest:
         return cls(**{**same, **special})
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), **{name: list(getattr(self, name)) for name in LISTS}}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TraceRequest:
-        return cls(**{**values, **{name: tuple(values.get(name, ())) for name in LISTS}})
+        given: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
+        return cls(**given)
 
     def for_tier(self, tier: TraceTier) -> TraceRequest:
         """Without what only the replay of a full trace depends on."""
@@ -193,7 +189,6 @@ class TraceResult:
     """Operations of one micro-batch."""
     seconds: float
     """What the trace took."""
-    versions: dict[str, str] = field(default_factory=dict)
     note: str = ""
     """What a reader must know: "layers 2 and 4 of 33, extended". Kept in the cache; `note_words` is what people read."""
     replay: Replay | None = None
@@ -201,12 +196,10 @@ class TraceResult:
 
     @property
     def allocated_bytes(self) -> int:
-        """Peak of training."""
         return max(moment.bytes for moment in self.training)
 
     @property
     def note_words(self) -> str:
-        """`note` in the chosen language."""
         stacks = [
             tr("layers {first} and {second} of {layers}", first=first, second=second, layers=layers)
             for first, second, layers in _TRACED.findall(self.note)
@@ -217,16 +210,22 @@ class TraceResult:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> TraceResult:
-        moments = {key: tuple(Moment(**moment) for moment in values[key]) for key in ("training", "evaluation")}
-        replay = values.get("replay")
-        return cls(**{**values, **moments, "replay": None if replay is None else Replay(**replay)})
+    def from_json(cls, values: Any) -> TraceResult:
+        """Of another process or a file: ValueError for anything that is no trace."""
+        result: TraceResult = _reader().validate_python(values)
+        moments = [moment.parts for moment in (*result.training, *result.evaluation)]
+        counts = [size for parts in moments for size in parts.values()]
+        counts += [result.parameters, result.trainable_parameters, result.kernels, result.reserved_bytes or 0]
+        counts += [] if result.replay is None else asdict(result.replay).values()
+        known = bool(result.training) and all(parts.keys() <= set(KINDS) for parts in moments)
+        rates = (result.flops, result.moved_bytes, result.seconds)
+        if not (known and all(0 <= n < MOST_COUNT for n in counts) and all(0 <= n < MOST_RATE for n in rates)):
+            raise ValueError("no trace: values of the wrong kind")
+        return result
 
 
 @dataclass(frozen=True, slots=True)
 class TraceProblem:
-    """Why there is no trace, in one sentence for the user."""
-
     code: ProblemCode
     message: str
 
@@ -234,59 +233,24 @@ class TraceProblem:
 TraceAnswer = TraceResult | TraceProblem
 
 
-# From JSON values of another process or a file to a TraceAnswer, checked: neither is trusted to be whole.
-
 LONGEST_MESSAGE = 400
 MOST_COUNT, MOST_RATE = 1 << 60, 1e30
 """Bytes or parameters; floating-point operations. More is no trace, and arithmetic with it may overflow."""
 
 
-def result_of(values: Any) -> TraceResult:
-    """ValueError for anything that is no trace."""
-    if not isinstance(values, Mapping):
-        raise ValueError("no trace: not an object")
-    try:
-        result = TraceResult.from_json(dict(values))
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"no trace: {error}") from None
-    counts = (result.parameters, result.trainable_parameters, result.kernels)
-    rates = (result.flops, result.moved_bytes, result.seconds)
-    whole = (
-        result.tier in get_args(TraceTier)
-        and bool(result.training)
-        and all(_is_moment(moment) for moment in (*result.training, *result.evaluation))
-        and all(_is_count(count) for count in counts)
-        and (result.reserved_bytes is None or _is_count(result.reserved_bytes))
-        and (result.replay is None or all(_is_count(size) for size in asdict(result.replay).values()))
-        and all(isinstance(rate, int | float) and 0 <= rate < MOST_RATE for rate in rates)
-        and isinstance(result.note, str)
-        and isinstance(result.versions, dict)
-    )
-    if not whole:
-        raise ValueError("no trace: values of the wrong kind")
-    return result
-
-
 def problem_of(values: Any) -> TraceProblem:
     """ValueError for anything that is no problem. The message becomes one harmless line."""
-    if not isinstance(values, Mapping):
-        raise ValueError("no problem: not an object")
-    message = values.get("message")
-    known: dict[Any, ProblemCode] = {code: code for code in get_args(ProblemCode)}
-    code = known.get(str(values.get("code")))
-    if code is None or not isinstance(message, str) or not message:
-        raise ValueError("no problem: values of the wrong kind")
-    return TraceProblem(code, plain_text(message, LONGEST_MESSAGE))
+    from pydantic import TypeAdapter  # takes a tenth of a second
+
+    problem = TypeAdapter(TraceProblem).validate_python(values)
+    return replace(problem, message=plain_text(problem.message, LONGEST_MESSAGE))
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_COUNT
+@cache
+def _reader() -> Any:
+    from pydantic import TypeAdapter  # likewise
 
-
-def _is_moment(moment: Moment) -> bool:
-    if not isinstance(moment.name, str) or not isinstance(moment.parts, dict):
-        return False
-    return all(kind in KINDS and _is_count(size) for kind, size in moment.parts.items())
+    return TypeAdapter(TraceResult)
 
 
 # TraceCache: traces that were made before, one file for each, in the user's cache folder.
@@ -297,7 +261,6 @@ LARGEST_FILE_BYTES = 1 << 20
 
 
 def user_cache_folder() -> Path:
-    """Where traces are kept, for example ~/.cache/trainwiz/traces."""
     return Path(platformdirs.user_cache_dir("trainwiz")) / "traces"
 
 
@@ -313,7 +276,6 @@ class TraceCache:
         self._versions = dict(trace_versions() if versions is None else versions)
 
     def file(self, request: TraceRequest, tier: TraceTier) -> Path:
-        """Where the trace of `request` is, or would be."""
         return self._folder / f"{request.for_tier(tier).key({**self._versions, 'tier': tier})}.json"
 
     def get(self, request: TraceRequest, tier: TraceTier) -> TraceResult | None:
@@ -324,10 +286,10 @@ class TraceCache:
         try:
             with open_file(path) as file:
                 document = parse_json(file.read(LARGEST_FILE_BYTES))
-            if document["request"] != request.for_tier(tier).to_json():
+            if TraceRequest.from_json(document["request"]) != request.for_tier(tier):
                 return None
-            result = result_of(document["result"])
-        except (OSError, ValueError, KeyError, TypeError):
+            result = TraceResult.from_json(document["result"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
         if result.tier != tier:
             return None

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import os
+import queue
+import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from trainwiz.core.errors import os_reason
 from trainwiz.core.hardware.install import missing
 from trainwiz.core.language import tr
-from trainwiz.core.tracing.line import LineState, TraceLine, timeout_problem
-from trainwiz.core.tracing.request import TraceAnswer, TraceCache, TraceProblem, TraceRequest, TraceResult, TraceTier
+from trainwiz.core.text import parse_json, plain_text
+from trainwiz.core.tracing.request import (
+    LONGEST_MESSAGE,
+    TraceAnswer,
+    TraceCache,
+    TraceProblem,
+    TraceRequest,
+    TraceResult,
+    TraceTier,
+    problem_of,
+)
 
 OnDone = Callable[[TraceAnswer], None]
+WorkerState = Literal["starting", "ready", "dead"]
 TIMEOUT_S = 60.0
+CLOSE_S = 3.0
+MOST_RESTARTS = 3
+"""Starts after the first, without an answer between them."""
+LONGEST_LINE_BYTES = 4 << 20
+"""More without a line end is no answer."""
 ENVIRONMENT = {
     # Tensors without data need no threads, and none of this may reach the network or a GPU.
     "OMP_NUM_THREADS": "1",
@@ -33,14 +55,19 @@ def tracer_command() -> list[str]:
     return [sys.executable, "-P", "-m", "trainwiz.core.estimate.trace", "--parent", str(os.getpid())]
 
 
-@dataclass(eq=False)
+class BrokenTracerError(Exception):
+    """The process ended, or says what it should not."""
+
+
+@dataclass(frozen=True, eq=False)
 class Handle:
     """One request that was submitted."""
 
     number: int
     request: TraceRequest
     tier: TraceTier
-    on_done: OnDone = field(repr=False)
+    on_done: OnDone
+    limit_s: float
 
 
 class TraceWorker:
@@ -51,33 +78,46 @@ class TraceWorker:
     process however that ends. Answers are kept in the cache, and taken from it.
     """
 
-    def __init__(
-        self,
-        cache: TraceCache | None = None,
-        *,
-        command: Sequence[str] | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        """Without a cache, the user's own. `environment` is added to that of this process."""
+    def __init__(self, cache: TraceCache | None = None, *, command: Sequence[str] | None = None) -> None:
+        self.state: WorkerState = "starting"
+        """`starting` also before the first start; `dead` after the child died, until a request starts it again."""
         self._cache = TraceCache() if cache is None else cache
         self._command, self._is_ours = tracer_command() if command is None else command, command is None
-        self._environment = {**os.environ, **ENVIRONMENT, **(environment or {})}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._handles: dict[int, Handle] = {}
-        self._line: TraceLine | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread: threading.Thread | None = None
+        self._starts_left = MOST_RESTARTS + 1
+        self._unwritten: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        """For the child; None is the end."""
         self._failure: TraceProblem | None = None
-
-    @property
-    def state(self) -> LineState:
-        """`starting` also before the first start; `dead` after the child died, until a request starts it again."""
-        return "dead" if self._failure is not None else "starting" if self._line is None else self._line.state
+        """Why no child is started any more."""
 
     def start(self) -> None:
-        """Start the child; returns at once."""
-        line = self._open()
-        if line is not None:
-            line.start()
+        with self._lock:
+            self._begin()
+
+    def _begin(self) -> TraceProblem | None:
+        """None where a child runs from now on; else why there is none."""
+        if self._thread is not None or self._failure is not None:
+            return self._failure
+        if self._is_ours and (lacking := missing()):
+            text = tr("tracing needs {missing}, which is not installed; see trainwiz doctor", missing=lacking[0])
+            return self._give_up(text)
+        if not self._starts_left:
+            n = MOST_RESTARTS + 1
+            often = tr("the tracer failed {n} times without a result and will not be restarted", n=n)
+            return TraceProblem("worker_died", often)
+        self._starts_left -= 1
+        self.state, self._unwritten = "starting", queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="trainwiz-tracer", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._thread = None
+            return self._give_up(tr("the tracer could not be started: {reason}", reason=error))
+        return None
 
     def ask(self, request: TraceRequest, tier: TraceTier, timeout_s: float = TIMEOUT_S) -> TraceAnswer:
         """Waits at most `timeout_s` for the answer, starting and queueing included."""
@@ -91,7 +131,8 @@ class TraceWorker:
         handle = self.submit(request, tier, keep, timeout_s=timeout_s)
         if not answered.wait(max(0.0, timeout_s)):
             self.cancel(handle)
-        return answers[0] if answers else timeout_problem(timeout_s)
+        late = tr("the trace exceeded {seconds} s and was stopped", seconds=f"{timeout_s:g}")
+        return answers[0] if answers else TraceProblem("timeout", late)
 
     def submit(
         self, request: TraceRequest, tier: TraceTier, on_done: OnDone, *, timeout_s: float = TIMEOUT_S
@@ -102,37 +143,34 @@ class TraceWorker:
         `timeout_s` counts from the start of the trace: two are computed at once, one of them in full
         at most.
         """
-        handle = Handle(next(self._numbers), request, tier, on_done)
-        with self._lock:
-            self._handles[handle.number] = handle
-        known = self._cache.get(request, tier)
-        if known is not None:
-            self._deliver(handle.number, known)
-        elif (line := self._open()) is None:
-            self._deliver(handle.number, self._failure or TraceProblem("worker_died", tr("the tracer was closed")))
-        else:
-            message = {"ask": handle.number, "tier": tier, "request": request.to_json(), "limit_s": timeout_s}
-            line.ask(handle.number, message, timeout_s)
+        handle = Handle(next(self._numbers), request, tier, on_done, timeout_s)
+        answer: TraceAnswer | None = self._cache.get(request, tier)
+        if answer is None:
+            with self._lock:
+                answer = self._begin()
+                if answer is None:
+                    self._handles[handle.number] = handle
+                    asked = {"tier": tier, "request": request.to_json(), "limit_s": timeout_s}
+                    self._unwritten.put({"ask": handle.number, **asked})
+        if answer is not None:
+            on_done(answer)
         return handle
 
     def cancel(self, handle: Handle) -> None:
         """Its trace is killed, or never started; `on_done` is not called any more."""
         with self._lock:
-            there = self._handles.pop(handle.number, None)
-            line = self._line
-        if there is not None and line is not None:
-            line.cancel(handle.number)
+            if self._handles.pop(handle.number, None) is not None:
+                self._unwritten.put({"cancel": handle.number})
 
     def close(self) -> None:
         """Kill the child; what was not answered is answered with a problem. May be called twice."""
         with self._lock:
             self._failure = self._failure or TraceProblem("worker_died", tr("the tracer was closed"))
-            line, self._line = self._line, None
-        if line is not None:
-            line.close()
-        for number in list(self._handles):
-            # Asked while the line was closing, or of a line that did not end in time.
-            self._deliver(number, TraceProblem("worker_died", tr("the tracer was closed")))
+            self.state = "dead"
+            self._kill()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(CLOSE_S)
 
     def __enter__(self) -> TraceWorker:
         return self
@@ -140,29 +178,108 @@ class TraceWorker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> TraceLine | None:
-        """The line to the child, made when it is first needed; None after `close` and where it cannot be made."""
-        with self._lock:
-            if self._line is None and self._failure is None and self._is_ours and (lacking := missing()):
-                text = tr("tracing needs {missing}, which is not installed; see trainwiz doctor", missing=lacking[0])
-                self._failure = TraceProblem("worker_missing", text)
-            if self._line is None and self._failure is None:
-                try:
-                    self._line = TraceLine(self._command, self._environment, self._on_answer)
-                except (OSError, RuntimeError) as error:
-                    self._failure = TraceProblem(
-                        "worker_missing", tr("the tracer could not be started: {reason}", reason=error)
-                    )
-            return None if self._failure is not None else self._line
+    def _give_up(self, message: str) -> TraceProblem:
+        self.state, self._failure = "dead", self._failure or TraceProblem("worker_missing", message)
+        return self._failure
 
-    def _on_answer(self, number: int, answer: TraceAnswer) -> None:
-        handle = self._handles.get(number)
-        if handle is not None and isinstance(answer, TraceResult):
-            self._cache.put(handle.request, handle.tier, answer)
-        self._deliver(number, answer)
+    def _serve(self) -> None:
+        """The life of one child, in the thread that made it: Linux ends it with that thread.
 
-    def _deliver(self, number: int, answer: TraceAnswer) -> None:
+        It has a session of its own, so that ctrl-C in the terminal is the front end's alone, and `_kill` reaches all that
+        it started.
+        """
+        reason, process, unwritten = tr("it exited"), self._made(), self._unwritten
+        try:
+            if process is not None:
+                threading.Thread(target=_write, args=(process, unwritten), daemon=True).start()
+            while process is not None and (line := process.stdout.readline(LONGEST_LINE_BYTES)):  # type: ignore[union-attr]
+                self._hear(line)
+        except (BrokenTracerError, RuntimeError) as error:
+            reason = str(error)
+        finally:
+            unwritten.put(None)
+            with self._lock:
+                self._kill()
+                self._process, self._thread, self.state = None, None, "dead"
+                handles, self._handles = self._handles, {}
+                died = TraceProblem("worker_died", tr("the tracer failed: {reason}", reason=reason))
+                problem = self._failure or died
+            for handle in handles.values():
+                handle.on_done(problem)
+            if process is not None:
+                # One that hangs in the kernel dies later; nobody waits for it.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=1.0)
+
+    def _made(self) -> subprocess.Popen[bytes] | None:
+        """The child; None where it cannot be started, or after `close`."""
         with self._lock:
-            handle = self._handles.pop(number, None)
+            if self._failure is not None:
+                return None
+            try:
+                self._process = process = subprocess.Popen(
+                    list(self._command),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env={**os.environ, **ENVIRONMENT},
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:
+                said = os_reason(error) if isinstance(error, OSError) else str(error)
+                self._give_up(tr("the tracer could not be started: {reason}", reason=said))
+                return None
+            return process
+
+    def _hear(self, line: bytes) -> None:
+        """One message of the child. Raises BrokenTracerError for anything else."""
+        if len(line) == LONGEST_LINE_BYTES:
+            raise BrokenTracerError(tr("it wrote an unterminated line"))
+        try:
+            message = parse_json(line)
+        except ValueError:
+            raise BrokenTracerError(tr("it wrote invalid JSON")) from None
+        if not isinstance(message, dict):
+            raise BrokenTracerError(tr("it wrote an invalid message"))
+        if message.get("ready") is True:
+            with self._lock:
+                self.state = "dead" if self._failure else "ready"
+        elif isinstance(message.get("missing"), str):
+            reason = plain_text(message["missing"], LONGEST_MESSAGE)
+            self._give_up(tr("cannot trace on this machine: {reason}", reason=reason))
+            raise BrokenTracerError
+        elif isinstance(message.get("answer"), int):
+            self._take(message)
+        else:
+            raise BrokenTracerError(tr("it wrote an invalid message"))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        try:
+            found = message.get("result")
+            answer: TraceAnswer = (
+                TraceResult.from_json(found) if "result" in message else problem_of(message.get("problem"))
+            )
+        except ValueError:
+            raise BrokenTracerError(tr("it wrote an invalid trace")) from None
+        with self._lock:
+            self._starts_left = MOST_RESTARTS
+            handle = self._handles.pop(message["answer"], None)
         if handle is not None:
+            if isinstance(answer, TraceResult):
+                self._cache.put(handle.request, handle.tier, answer)
             handle.on_done(answer)
+
+    def _kill(self) -> None:
+        """SIGKILL to the child and all of its session; its end comes by its output."""
+        if self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _write(process: subprocess.Popen[bytes], unwritten: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+    """In a thread of its own: a child that computes reads late, and a config may be more than a pipe holds."""
+    # Of one that is gone its output says so.
+    with contextlib.suppress(OSError):
+        for message in iter(unwritten.get, None):
+            process.stdin.write(json.dumps(message).encode() + b"\n")  # type: ignore[union-attr]
+            process.stdin.flush()  # type: ignore[union-attr]

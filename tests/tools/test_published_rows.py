@@ -14,8 +14,6 @@ from trainwiz.core.estimate.peak import overheads
 from tools.benchmarks.published.compare import Figure, figure, stated
 from tools.benchmarks.published.coverage import Covered, left_out_spread, spread_of
 from tools.benchmarks.published.measured_code import CHANGES, OF_ROWS
-from tools.benchmarks.published.report import replaced
-from tools.benchmarks.published.rivals import ModelSizes, rivals_of
 from tools.benchmarks.published.rows import TABLE, PublishedRow, read_rows
 
 
@@ -65,38 +63,10 @@ def test_a_figure_answers_to_what_was_measured(tmp_path: Path) -> None:
     assert used.low - reserved.low == beside.context - beside.spread
 
 
-def test_a_g_of_unknown_size_is_read_as_the_nearer_one(tmp_path: Path) -> None:
-    row = replace(_row(read_rows(shared=tmp_path), "T14a"), measured=10 * 10**9, either_unit=True)
-    near = Figure(10 * 2**30, 10 * 2**30 - 1, 10 * 2**30 + 1)
-    assert near.holds(row) and near.error(row) == 0
-    certain = replace(row, either_unit=False)
-    assert not near.holds(certain) and near.error(certain) == pytest.approx(0.0737, abs=1e-3)
-
-
-def test_the_rivals_say_what_deepspeed_says(shared_data: Path) -> None:
-    stage2 = pytest.importorskip("deepspeed.runtime.zero.stage_1_and_2")
-    stage3 = pytest.importorskip("deepspeed.runtime.zero.stage3")
-    rows = read_rows()
-    alone, sharded = _row(rows, "T10").work, _row(rows, "M015").work
-    assert alone is not None and sharded is not None
-    sizes = ModelSizes(accelerate_fp32=1, accelerate_fp16=2, parameters=7_000_000_001, largest_layer=131_000_003)
-    one = stage2.estimate_zero2_model_states_mem_needs(sizes.parameters, 1, 1, False)[1]
-    two = stage3.estimate_zero3_model_states_mem_needs(sizes.parameters, sizes.largest_layer, 2, 1, False)[1]
-    assert rivals_of(alone, sizes).deepspeed == one and rivals_of(alone, sizes).accelerate == 2
-    assert rivals_of(sharded, sizes).deepspeed == two
-
-
 def test_every_change_of_the_measured_code_is_used_and_has_its_source() -> None:
     used = {name for names in OF_ROWS.values() for name in names}
     assert used == set(CHANGES)
     assert all(change.because for change in CHANGES.values())
-
-
-def test_tables_go_between_their_markers() -> None:
-    page = "a\n<!-- generated: x -->\nold\n<!-- end: x -->\nb"
-    assert replaced(page, "x", "new") == "a\n<!-- generated: x -->\nnew\n<!-- end: x -->\nb"
-    with pytest.raises(ValueError, match="once each"):
-        replaced(page, "y", "new")
 
 
 def test_what_is_stated_of_a_run_changes_nothing_else(tmp_path: Path) -> None:

@@ -11,21 +11,9 @@ import torch
 from tests.each import each
 from tools.faults.striking import FAULTS_VARIABLE, Fault, Faults
 
-EXAMPLE = "oom@7:above=3; nan@12; nccl@5:rank=1:once; slow@9:seconds=3; oom@10:during=evaluation"
-
 
 def faults(text: str, folder: Path) -> Faults:
     return Faults.of_environment(folder, {FAULTS_VARIABLE: text})
-
-
-def test_the_example_of_the_grammar() -> None:
-    assert [Fault.parse(text) for text in EXAMPLE.split(";")] == [
-        Fault("oom", 7, above=3),
-        Fault("nan", 12),
-        Fault("nccl", 5, rank=1, once=True),
-        Fault("slow", 9, seconds=3.0),
-        Fault("oom", 10, during="evaluation"),
-    ]
 
 
 @each("text", ["oom", "oom@", "oom@0", "oom@x", "rain@3", "oom@3:deep", "oom@3:during=lunch", "@3"])

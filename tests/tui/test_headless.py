@@ -10,11 +10,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import termios
 import threading
 import time
 from itertools import starmap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.lost import identify, machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunState, RunStatus, write_state
 from trainwiz.tui.headless.ending import ending_of, ending_rows
-from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, Progress, ProgressReader, waiting_for
+from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, Progress, waiting_for
 from trainwiz.tui.headless.run import EXIT_HUNG_UP, StopSignals, follow
 from trainwiz.tui.output import labelled
 from trainwiz.tui.text import GIB
@@ -44,12 +44,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     return RunFolder(path)
 
 
-def alive(folder: RunFolder, status: RunStatus = "running", **values: Any) -> ProgressReader:
+def alive(folder: RunFolder, status: RunStatus = "running", **values: Any) -> Progress:
     """A state whose keeper is alive: this very process."""
     attempts = [Attempt(1, BEGAN_S - 500, ended_s=BEGAN_S - 1, status="failed"), Attempt(2, BEGAN_S)]
     known = {"supervisor": this_process(), "machine": machine_identity(), "heartbeat_s": time.time(), "max_steps": 100}
     write_state(folder, RunState(status=status, attempts=attempts, **known, **values))
-    return ProgressReader(folder)
+    return Progress(folder)
 
 
 def log(folder: RunFolder, *rows: dict[str, Any]) -> None:
@@ -86,16 +86,16 @@ def test_numbers_while_training_of_this_start_alone(folder: RunFolder) -> None:
     assert (progress.loss, progress.tokens_per_s) == (2.5, 1234.0)
     assert progress.left_s == pytest.approx(180.0)
     assert progress.memory_bytes == GIB * 3 // 2
-    assert len(progress.new_rows) == 3 and reader.read().new_rows == ()
+    assert len(progress.new_rows) == 3 and reader.read().new_rows == []
 
-    resumed = ProgressReader(folder, resumed=True)
+    resumed = Progress(folder, resumed=True)
     assert resumed.read().step is None
     log(folder, row(11))
     assert [new["step"] for new in resumed.read().new_rows] == [11]
     # The fullest GPU wins over processes.
     gpus = [{"memory_used_bytes": GIB}, {"memory_used_bytes": 3 * GIB}, {"memory_used_bytes": None}]
     folder.system_jsonl.write_text(json.dumps({"gpus": gpus, "processes": [{"rss_bytes": 9 * GIB}]}) + "\n")
-    assert ProgressReader(folder).read().memory_bytes == 3 * GIB
+    assert Progress(folder).read().memory_bytes == 3 * GIB
 
 
 @each(
@@ -119,7 +119,7 @@ def test_a_silent_moment_is_told_in_the_words_of_the_training(
 
 @each(("step", "words"), [(119, "working on the steps after step 119"), (120, "evaluating and saving the model")])
 def test_after_the_last_step_there_is_no_next_one(step: int, words: str) -> None:
-    progress = Progress(RunState(status="running"), "training", 30.0, step, 120, 2.0, 1000.0, 2**30, 0.0)
+    progress: Any = SimpleNamespace(phase="training", step=step, max_steps=120, doing="")
     assert waiting_for(progress) == words
 
 
@@ -135,7 +135,7 @@ def test_advice_is_told_once_and_again_when_it_is_worse(folder: RunFolder, capsy
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"event": "advice", "code": "data_wait", "severity": "warning"}.items() <= events[-1].items()
     advise(folder, text="The GPU waits 31 % of a step.")
-    assert reader.read().new_advice == ()
+    assert reader.read().new_advice == []
     advise(folder, severity="error", text="The GPU waits 90 % of a step.")
     assert [advice.level for advice in reader.read().new_advice] == ["error"]
 
@@ -153,7 +153,7 @@ def test_plain_lines_and_events(folder: RunFolder, capsys: pytest.CaptureFixture
     ]
     # A loss that is no number is shown, and is null in JSON.
     folder.metrics_jsonl.write_text('{"step": 1, "loss": NaN}\n')
-    progress = ProgressReader(folder).read()
+    progress = Progress(folder).read()
     PlainReporter().progress(progress)
     assert "loss nan" in capsys.readouterr().out
     JsonReporter().progress(progress)
@@ -184,7 +184,7 @@ def test_the_last_line_says_how_it_ended_and_how_to_go_on(folder: RunFolder) -> 
 
     write_state(folder, RunState(status="running", heartbeat_s=1.0))
     os.utime(folder.state_json, (1.0, 1.0))
-    ending = ending_of(folder, ProgressReader(folder).read().state)
+    ending = ending_of(folder, Progress(folder).read().state)
     assert (ending.status, ending.exit_code) == ("lost", 1)
     assert "disappeared without a final record" in ending_rows(ending)[0][1]
 
@@ -227,7 +227,8 @@ def test_a_signal_asks_for_a_stop_with_a_checkpoint_and_a_second_one_ends_at_onc
     started.wait_for_steps(2)
     timers = [threading.Timer(0.5 + 1.5 * place, os.kill, (os.getpid(), one)) for place, one in enumerate(sent)]
     try:
-        with StopSignals().heard() as signals:
+        signals = StopSignals()
+        with signals.heard():
             for timer in timers:
                 timer.start()
             assert follow(started.run, PlainReporter(), signals) == code
@@ -241,36 +242,31 @@ def test_a_signal_asks_for_a_stop_with_a_checkpoint_and_a_second_one_ends_at_onc
 
 
 SHOW = """
-import sys, time
+from types import SimpleNamespace
 from trainwiz.core.run.state import RunState
-from trainwiz.tui.headless.reporters import BarReporter, Progress
+from trainwiz.tui.headless.reporters import BarReporter
 reporter = BarReporter()
-def show(step):
-    state = RunState(status="running", max_steps=120)
-    reporter.progress(Progress(state, "training", 0.1, step, 120, 2.71, 18900.0, 2**30, 21.0))
-show(70)
-time.sleep(0.3)
-show(71)
+reporter.progress(SimpleNamespace(
+    state=RunState(status="running"), phase="training", phase_s=0.1, step=71, max_steps=120, loss=2.71, left_s=21.0,
+    tokens_per_s=18900.0, memory_bytes=2**30, new_answers=[], new_advice=[], doing="",
+))
 reporter.note("[bold]a note[/bold]")
 reporter.close()
 """
 
 
 @pytest.mark.skipif(not Path("/dev/ptmx").exists(), reason="needs a pseudo-terminal")
-def test_the_bar_is_one_live_line_which_a_pressed_ctrl_c_does_not_break() -> None:
+def test_the_bar_is_one_live_line() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ |= {"TERM": "xterm", "COLUMNS": "120"}
         os.execv(sys.executable, [sys.executable, "-c", SHOW])
-    text, echoed = b"", True
+    text = b""
     with contextlib.suppress(OSError):
         while data := os.read(terminal, 4096):
             text += data
-            if b"step 70" in text and b"step 71" not in text:
-                echoed = bool(termios.tcgetattr(terminal)[3] & termios.ECHOCTL)
-    after = bool(termios.tcgetattr(terminal)[3] & termios.ECHOCTL)
     os.close(terminal)
     drawn = text.decode()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, drawn
     assert "step 71/120   loss 2.71" in drawn and "0:21 left" in drawn and "[bold]a note[/bold]" in drawn
-    assert "18,900 tokens/s   1.0 GiB" in drawn and after and not echoed
+    assert "18,900 tokens/s   1.0 GiB" in drawn

@@ -1,77 +1,103 @@
-"""`trainwiz mcp` as an agent meets it: the SDK's own client over stdio."""
+"""`trainwiz mcp` as an agent meets it: the SDK's own client over stdio once, and what its tools do in this process."""
 
 from __future__ import annotations
 
-import asyncio
+import io
 import json
+import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from trainwiz.tui.cli import main
+from trainwiz.tui.commands import mcp_server
+from trainwiz.tui.commands.mcp_server import Tools, server_of
+from trainwiz.tui.headless import run as headless
+
+from tests.core.supervise.conftest import Starter, start  # noqa: F401 - a fixture
 
 mcp = pytest.importorskip("mcp", reason="the MCP SDK is the extra mcp")
 Client = pytest.importorskip("mcp.client.client", reason="the MCP SDK is older than version 2").Client
+from mcp.server.mcpserver.exceptions import ToolError  # noqa: E402
 
 READING = ["plan", "fit", "diagnose", "runs", "monitor"]
 
 
-def server(folder: Path, *flags: str) -> Any:
-    """What starts the server, as an agent has it in its settings."""
-    return mcp.StdioServerParameters(
-        command=sys.executable, args=["-m", "trainwiz.tui", "mcp", str(folder), *flags], cwd=str(folder.parent)
-    )
+def command_here(command: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main(command[4:])
+    return subprocess.CompletedProcess(command, code, *(one.buffer.getvalue() for one in (out, err)))  # type: ignore[attr-defined]
 
 
-async def said(client: Any, tool: str, **arguments: Any) -> Any:
-    """What a tool gives: its document, or the text of its refusal."""
-    result = await client.call_tool(tool, arguments)
-    return result.content[0].text if result.is_error else result.structured_content
+@pytest.fixture
+def tools(here: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
+    quick = SimpleNamespace(run=command_here, DEVNULL=None, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr(mcp_server, "subprocess", quick)
+    return Tools(here)
 
 
-async def test_reading_tools_give_what_the_commands_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    (folder / "train.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
-    (folder / "out").symlink_to("/etc")
-    async with Client(server(folder)) as client:
-        tools = (await client.list_tools()).tools
-        assert [tool.name for tool in tools] == READING
-        assert all(tool.annotations.read_only_hint for tool in tools)
-        plan = await said(client, "plan", profile="cpu-demo", settings={"training.seed": 7})
-        assert main(["plan", "--profile", "cpu-demo", "--set", "training.seed=7", "--json"]) == 0
-        printed = json.loads(capsys.readouterr().out)
-        assert [plan[key] for key in ("batch", "choices", "model")] == [
-            printed[key] for key in ("batch", "choices", "model")
-        ]
-        assert (await said(client, "fit", dataset="sample-chat", gpu="RTX 3060 12GB"))["fits"]
-        assert (await said(client, "diagnose", what="train.log"))["cause"] == "cuda_oom"
-        assert await said(client, "runs") == {"runs": []}
-        assert "no runs in runs/" in await said(client, "monitor")
-        assert "is not a setting" in await said(client, "plan", profile="cpu-demo", settings={"x.y": 1})
-        for outside in ("/etc/passwd", "../train.log", "~/x", "out/passwd"):
-            assert "outside the folder" in await said(client, "plan", model="qwen3-0.6b", dataset=outside), outside
-            assert "outside the folder" in await said(client, "diagnose", what=outside), outside
-        nested = {"data.sources": "[{name: /etc/passwd}]"}
-        assert "outside the folder" in await said(client, "plan", profile="cpu-demo", settings=nested)
-        assert "by name" in await said(client, "plan", profile="./mine.yaml")
+async def test_an_agent_is_offered_what_was_allowed_and_is_answered(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    words = ["-m", "trainwiz.tui", "mcp", str(tmp_path), "--allow-start", "--allow-stop"]
+    started = mcp.StdioServerParameters(command=sys.executable, args=words, cwd=str(tmp_path.parent))
+    async with Client(started) as client:
+        offered = (await client.list_tools()).tools
+        assert [tool.name for tool in offered] == [*READING, "start", "stop"]
+        assert [tool.name for tool in offered if tool.annotations.read_only_hint] == READING
+        found = await client.call_tool("diagnose", {"what": "train.log"})
+        assert found.structured_content["cause"] == "cuda_oom"
+        refused = await client.call_tool("diagnose", {"what": "/etc/passwd"})
+        assert refused.is_error and "outside the folder" in refused.content[0].text
+    reading = server_of(Tools(tmp_path), allow_start=False, allow_stop=False)
+    assert [tool.name for tool in await reading.list_tools()] == READING
 
 
-@pytest.mark.real
-async def test_start_and_stop_where_they_are_allowed(tmp_path: Path) -> None:
-    async with Client(server(tmp_path, "--allow-start", "--allow-stop")) as client:
-        assert [tool.name for tool in (await client.list_tools()).tools] == [*READING, "start", "stop"]
-        refused = await said(client, "start", model="qwen3-8b", dataset="sample-chat")
-        assert "not on this machine" in refused and not list(tmp_path.iterdir())
-        settings = {"training.max_steps": 5000}
-        started = await said(client, "start", profile="cpu-demo", name="by-agent", settings=settings)
-        run = next(event["run"] for event in started["events"] if event["event"] == "prepared")
-        for _ in range(240):
-            snapshot = await said(client, "monitor")
-            if snapshot["step"]:
-                break
-            await asyncio.sleep(0.5)
-        assert snapshot["path"] == run and snapshot["max_steps"] == 5000
-        assert (await said(client, "stop", run="by-agent"))["status"] == "stopped"
-        assert (await said(client, "diagnose", what="by-agent"))["cause"] == "user_stop"
+def test_tools_give_what_the_commands_print(tools: Tools, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "out").symlink_to("/etc")
+    plan = tools.plan(profile="cpu-demo", settings={"training.seed": 7})
+    assert main(["plan", "--profile", "cpu-demo", "--set", "training.seed=7", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [plan[key] for key in ("batch", "choices", "model")] == [
+        printed[key] for key in ("batch", "choices", "model")
+    ]
+    assert tools.fit(dataset="sample-chat", gpu="RTX 3060 12GB")["fits"]
+    assert tools.runs() == {"runs": []}
+    nested = {"data.sources": "[{name: /etc/passwd}]"}
+    for call, said in (
+        (lambda: tools.monitor(), "no runs in runs/"),
+        (lambda: tools.plan(profile="cpu-demo", settings={"x.y": 1}), "is not a setting"),
+        (lambda: tools.plan(profile="./mine.yaml"), "by name"),
+        (lambda: tools.plan(profile="cpu-demo", settings=nested), "outside the folder"),
+        (lambda: tools.start(model="qwen3-8b", dataset="sample-chat"), "not on this machine"),
+        *(
+            (lambda place=place: tools.diagnose(what=place), "outside the folder")
+            for place in ("../x.log", "~/x", "out/passwd")
+        ),
+        *(
+            (lambda place=place: tools.plan(dataset=place), "outside the folder")
+            for place in ("/etc/passwd", "out/passwd")
+        ),
+    ):
+        with pytest.raises(ToolError, match=said):
+            call()
+    assert [path.name for path in here.iterdir()] == ["out"]
+
+
+def test_start_and_stop(
+    tools: Tools,
+    start: Starter,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(headless, "start_run", lambda *_, **__: None)
+    started = tools.start(profile="cpu-demo", name="by-agent", settings={"training.max_steps": 7})
+    (run,) = (event["run"] for event in started["events"] if event["event"] == "prepared")
+    assert "max_steps: 7" in (Path(run) / "run.yaml").read_text() and started["events"][-1]["event"] == "note"
+    one = start(start.folder("live"), SAID_STEP_S=0.1, STEPS=100_000)
+    one.wait(lambda state: state.window is not None)
+    assert tools.monitor()["path"] == "runs/live", "the one that trains"
+    assert tools.stop(run="live")["status"] == "stopped"
+    assert tools.diagnose(what="live")["cause"] == "user_stop"

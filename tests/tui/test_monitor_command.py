@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,14 @@ from typing import Any
 import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.telemetry.discovery import Found, list_targets
+from trainwiz.core.telemetry import discovery
+from trainwiz.core.telemetry.discovery import Found
 from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.core.telemetry.snapshot import GpuReading, Snapshot
 from trainwiz.core.telemetry.target import Target
 from trainwiz.tui.commands.monitor import (
     SAY_AGAIN_S,
     choose,
-    choose_ended,
     follow,
     plain_line,
     run_monitor,
@@ -56,9 +58,16 @@ def beats(folder: Path) -> Path:
     return folder
 
 
-def here() -> list[Found]:
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Found]]:
     """What there is to watch in the current folder: other jobs of this machine are not the test's."""
-    return [found for found in list_targets() if found.target.path.resolve().is_relative_to(Path.cwd())]
+    everywhere = discovery.list_targets
+
+    def listed() -> list[Found]:
+        return [found for found in everywhere() if found.target.path.resolve().is_relative_to(Path.cwd())]
+
+    monkeypatch.setattr(discovery, "list_targets", listed)
+    return listed
 
 
 def look(target: str | None, *, as_json: bool = False) -> int:
@@ -66,17 +75,17 @@ def look(target: str | None, *, as_json: bool = False) -> int:
 
 
 def test_without_a_name_the_one_that_runs_or_a_list(runs: Path) -> None:
-    target, found = choose(None, here)
+    target, found = choose(None)
     assert target is None and len(found) == 2
     beats(write_run(runs / "runs" / "active-0", steps=5))
-    target, _ = choose(None, here)
+    target, _ = choose(None)
     assert target is not None and target.path.name == "active-0"
     beats(write_run(runs / "runs" / "active-1", steps=5))
-    target, found = choose(None, here)
+    target, found = choose(None)
     assert target is None and [one.runs_now for one in found] == [True, True, False, False]
 
 
-def test_the_list_as_text(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_as_text(runs: Path, here: Callable[[], list[Found]], capsys: pytest.CaptureFixture[str]) -> None:
     say_targets(here(), as_json=False, now_s=NOW_S)
     heading, *rows = capsys.readouterr().out.splitlines()
     assert heading.split() == ["name", "status", "step", "loss", "what", "started"]
@@ -89,9 +98,10 @@ def test_the_list_as_text(runs: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "\x1b" not in out and "\x07" not in out and len(out.splitlines()) == 2 and "77" in out
 
 
-def test_nothing_at_all_says_how_to_get_a_run() -> None:
+def test_nothing_at_all_says_how_to_get_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="trainwiz --profile cpu-demo --yes"):
-        choose(None, list)
+        choose(None)
 
 
 def test_once_as_text_and_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,6 +169,7 @@ def test_plain_lines_end_with_the_run_and_say_how(
         ("first", {"replay": "0", "plain": True}, "--replay needs a speed above"),
         ("first", {"replay": "soon", "plain": True}, "--replay needs a speed above"),
         ("first", {"replay": "60", "once": True}, "--once"),
+        ("first", {}, "needs a terminal; without one use --once"),
         *(
             ("first", {"once": True, "interval_s": seconds}, "--every must be")
             for seconds in (0.0, -1.0, math.nan, math.inf, 1e9)
@@ -175,19 +186,19 @@ def test_what_cannot_be_is_one_sentence(runs: Path, target: str, options: dict[s
 
 def test_a_replay_without_a_name_is_of_what_has_ended(runs: Path) -> None:
     beats(write_run(runs / "runs" / "live", steps=5))
-    target, found = choose_ended(here)
+    target, found = choose(None, ended=True)
     assert target is None
     assert {one.status for one in found} == {"finished", "stopped"}
-    target, _ = choose_ended(lambda: [one for one in here() if one.status != "stopped"])
+    shutil.rmtree(runs / "runs" / "2026-11-21_1000-second")
+    target, _ = choose(None, ended=True)
     assert target is not None and target.path.name == "2026-11-20_1000-first"
+    shutil.rmtree(target.path)
     with pytest.raises(UsageError, match="nothing can be replayed"):
-        choose_ended(lambda: [one for one in here() if one.runs_now])
+        choose(None, ended=True)
 
 
-def test_without_a_terminal_ctrl_c_and_a_reader_that_goes_away(runs: Path) -> None:
+def test_ctrl_c_and_a_reader_that_goes_away(runs: Path) -> None:
     folder = beats(write_run(runs / "live", steps=5))
-    done = subprocess.run([*COMMAND, "first"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "--once" in done.stderr
     for ending, code in (("ctrl-c", 0), ("closed", 141)):
         words = [*COMMAND, folder.name, "--plain", "--json", "--every", "0.1"]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

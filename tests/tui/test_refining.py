@@ -132,6 +132,7 @@ def test_what_is_under_way_is_said_on_a_terminal_and_a_start_waits_no_longer_tha
 ):
     monkeypatch.setattr("trainwiz.tui.headless.waiting.is_terminal", lambda stream: stream is sys.stderr)
     monkeypatch.setattr("trainwiz.tui.headless.waiting.SILENT_S", 0.05)
+    monkeypatch.setattr("trainwiz.tui.headless.waiting.TICK_S", 0.05)
     began = time.monotonic()
     plan = improved(made(hung_worker()), demo, "layers", limit_s=0.5)
     assert time.monotonic() - began < 10

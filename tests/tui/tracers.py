@@ -18,9 +18,9 @@ GIB = 1024**3
 
 def fixed_worker(peak_bytes: int) -> TraceWorker:
     """Every trace of it has this peak."""
-    command = [sys.executable, fixed_tracer.__file__, str(os.getpid())]
-    environment = {"FIXED_BYTES": str(peak_bytes), "PYTHONPATH": str(REPOSITORY)}
-    return TraceWorker(NO_CACHE, command=command, environment=environment)
+    variables = [f"FIXED_BYTES={peak_bytes}", f"PYTHONPATH={REPOSITORY}"]
+    command = ["env", *variables, sys.executable, fixed_tracer.__file__, str(os.getpid())]
+    return TraceWorker(NO_CACHE, command=command)
 
 
 def dead_worker() -> TraceWorker:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from typing import Any, get_type_hints
@@ -32,7 +31,6 @@ SCHEMAS = ("profile", "run", *PRINTED)
 
 
 def run_schema(what: str) -> int:
-    """Print one schema. Raises UsageError for another word."""
     try:
         say_json(schema_of(one_of(what, SCHEMAS)))
     except ValueError as error:
@@ -53,10 +51,7 @@ def schema_of(what: str) -> dict[str, Any]:
 
 
 def _shapes() -> dict[str, Any]:
-    """Name -> the type of what is printed; a mapping is an object with these keys, a list of one is a list of it.
-
-    The types are those that the documents are made of, so that a new field is in its schema too.
-    """
+    """Name -> the type of what is printed; a mapping is an object with these keys, a list of one is a list of it."""
     from trainwiz.core.diagnosis.cause import Diagnosis
     from trainwiz.core.export.accelerate import Variable
     from trainwiz.core.hardware.machine import Machine
@@ -109,7 +104,6 @@ def _shapes() -> dict[str, Any]:
 
 
 def _fields(kind: type) -> dict[str, Any]:
-    """The schemas of a value's fields."""
     return dict(_schema(kind)["properties"])
 
 
@@ -183,7 +177,6 @@ RECIPES = (
 
 
 def run_agent_docs() -> int:
-    """Print the reference; in English, whatever the language of people."""
     say("\n".join(reference_lines()))
     return EXIT_FINISHED
 
@@ -207,39 +200,11 @@ def reference_lines() -> Iterator[str]:
         "",
         "`trainwiz schema NAME` prints one; `profile` and `run` are",
     )
-    yield "those of the YAML files. A $ref names a part of a schema above."
-    seen: dict[str, str] = {}
-    for name, command in PRINTED.items():
-        short = json.dumps(_short(_schema(_shapes()[name]), name, seen), separators=(",", ":"))
-        yield f"\n{name} ({command}):\n`{short}`"
-
-
-REPEATED = 200
-"""Characters of a part of a schema from which on it is written once and named the next time."""
-
-
-def _short(schema: Any, place: str, seen: dict[str, str]) -> Any:
-    """Without what programs can do without; a part that was there before by its place, as "plan.machine"."""
-    if isinstance(schema, list):
-        return [_short(part, place, seen) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    text = json.dumps(schema, sort_keys=True)
-    if len(text) > REPEATED and seen.setdefault(text, place) != place:
-        return {"$ref": seen[text]}
-    inside = schema.get("properties", {})
-    short = {
-        key: _short(part, place, seen)
-        for key, part in schema.items()
-        if key not in ("required", "properties") and part is not True
-    }
-    if inside:
-        short["properties"] = {key: _short(part, f"{place}.{key}", seen) for key, part in inside.items()}
-    return short
+    yield "those of the YAML files."
+    yield from (f"- {name}: {command}" for name, command in PRINTED.items())
 
 
 def _commands() -> Iterator[str]:
-    """A line for each command: its arguments, its own options, and the choices that it shares."""
     for command in sorted(COMMANDS, key=lambda one: one.words):
         yield f"- `{' '.join(['trainwiz', command.words, *(one.synopsis for one in command.arguments)])}`: {command.says}"
         yield from (f"  - {one.metavar}: {one.help}" for one in command.arguments)

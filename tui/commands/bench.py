@@ -59,10 +59,7 @@ Measured = TypeVar("Measured")
 def measured(
     values: Mapping[str, Any], measure: Callable[[Plan, Gathered, Waiting], Measured]
 ) -> tuple[Choices, Plan | None, Measured | None]:
-    """The choices, their plan and what `measure` found of it; no plan where Ctrl-C ended it, once all is cleared up.
-
-    Raises TrainwizError, also for a plan of another machine.
-    """
+    """The choices, their plan and what `measure` found of it; no plan where Ctrl-C ended it, once all is cleared up."""
     choices = parse_choices(values)
     refused = [flag for flag in OTHER_MACHINE if flag in choices.given]
     if refused:
@@ -94,7 +91,6 @@ def keep(result: ProbeResult) -> str:
 
 
 def progress_words(line: Mapping[str, Any]) -> str:
-    """What the probe does now, after `line` of it."""
     match line.get("event"):
         case "ready":
             return tr("first steps, on the longest batch")
@@ -109,7 +105,6 @@ def progress_words(line: Mapping[str, Any]) -> str:
 
 
 def planned_figures(plan: Plan) -> dict[str, Any]:
-    """What the plan said before."""
     of_time = ("step_s", "step_low_s", "step_high_s", "basis")
     of_memory = (
         "allocated_bytes",
@@ -125,7 +120,6 @@ def planned_figures(plan: Plan) -> dict[str, Any]:
 
 
 def bench_rows(plan: Plan, result: ProbeResult) -> list[Row]:
-    """The result, one subject a line, each figure beside the one of the plan."""
     measured = result.measurement
     assert measured is not None
     model, device = model_text(plan), plain_text(tr(plan.memory.device))
@@ -172,7 +166,6 @@ def batch_words(result: ProbeResult, measured: Measurement) -> str:
 
 
 def step_words(measured: Measurement) -> str:
-    """The middle, the spread, and the pace where tokens were counted."""
     words = tr(
         "{time} ({spread} over {count} steps)",
         time=duration(measured.step_s),

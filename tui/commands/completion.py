@@ -52,7 +52,6 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
 def run_completion(shell: str) -> int:
-    """Print the script. Raises UsageError for another shell."""
     from trainwiz.tui.choices import one_of, wrong
 
     try:
@@ -93,7 +92,6 @@ def _unquoted(word: str) -> str:
 
 
 def candidates(words: Sequence[str]) -> Iterator[Candidate]:
-    """What the last of the words could become."""
     *done, typed = words or [""]
     if done[-1:] == ["="] or typed == "=":
         # bash takes "--gpu=RTX" apart.

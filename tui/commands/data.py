@@ -73,4 +73,4 @@ def _say_look(look: ChatLook, row: int, source: str, learnt_words: str) -> None:
     say_rows([*rows, (tr("Row {row}", row=row), f"{plain_text(shown.place)}: {counts}")])
     say()
     for line in chat_lines(shown, (width_of(sys.stdout) or WIDTH) - 2):
-        say("  " + "".join(paint(text, "good", sys.stdout) if is_learnt else text for text, is_learnt in line))
+        say("  " + "".join(paint(text, "good") if is_learnt else text for text, is_learnt in line))

@@ -25,7 +25,6 @@ LONGEST_NAME = 200
 
 
 def run_diagnose(what: str, *, as_json: bool) -> int:
-    """Print the diagnosis of a run, a log, a folder or stdin. 0 whatever the cause. Raises UsageError."""
     if as_json:
         say_json(document(what))
         return EXIT_FINISHED
@@ -35,7 +34,7 @@ def run_diagnose(what: str, *, as_json: bool) -> int:
         say_rows([(tr("Fixes") if number == 0 else "", remedy.text)])
         if remedy.command:
             # One line whatever its length: it is there to be copied.
-            say(labelled("", paint(f"  {remedy.command}", "strong", sys.stdout)))
+            say(labelled("", paint(f"  {remedy.command}", "strong")))
     return EXIT_FINISHED
 
 
@@ -90,7 +89,6 @@ def _run_at(what: str) -> RunFolder | None:
 
 
 def rows_of(name: str, status: str | None, found: Diagnosis) -> Iterator[Row]:
-    """What is said before the remedies."""
     yield tr("Source"), name if status is None else f"{name} ({tr(status)})"
     known = tr("none") if found.cause is None else f"{found.cause} ({tr(CONFIDENCES[found.confidence])})"
     yield tr("Cause"), known

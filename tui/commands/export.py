@@ -27,7 +27,6 @@ def run_export(
     time: str | None = None,
     output: str | None = None,
 ) -> int:
-    """Print, or write to `output`, the commands for each machine or the sbatch file. Raises UsageError."""
     if script == slurm:
         message = tr(
             "Choose what to export: --script for the launch command of each node, or --slurm for an sbatch file."
@@ -90,14 +89,12 @@ def _number(section: object, key: str) -> float | None:
 
 
 def check_free(path: Path) -> None:
-    """Raises UsageError where there is something already."""
     if os.path.lexists(path):
         message = tr("{path} already exists and is not overwritten. Choose another name.", path=plain_text(path))
         raise usage_error("output_not_empty", str(path), message)
 
 
 def write_new(path: Path, text: str) -> None:
-    """A new file, and says so. Raises UsageError."""
     check_free(path)
     try:
         write_atomic(path, text)

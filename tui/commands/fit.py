@@ -119,7 +119,6 @@ def _hours(text: str) -> float:
 
 
 def _amount(flag: str, text: str) -> tuple[float, str]:
-    """(amount, currency or "")."""
     match = _AMOUNT.fullmatch(text.strip())
     with suppress(ValueError):
         if match is not None and not (match[1] and match[3]) and 0 < (amount := parse_number(match[2])) < math.inf:
@@ -132,7 +131,6 @@ def _amount(flag: str, text: str) -> tuple[float, str]:
 
 
 def run_fit(values: Mapping[str, Any], **asked: Any) -> int:
-    """`values` are the choices as typer read them, `asked` is what `answer` takes."""
     choices = parse_choices({**values, "profile": "none"})
     waits = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not choices.json
     fits, bound = answer(choices, **asked, waits=waits)
@@ -215,7 +213,6 @@ def traced(refiner: Refiner, fits: Fits, tier: RefineTier) -> Fits:
 
 
 def _ask(fits: Fits) -> int:
-    """A number opens that row in the wizard."""
     while True:
         try:
             answer = input(tr("Row to open in the wizard (Enter: the first, q: quit): ")).strip().lower()
@@ -239,7 +236,6 @@ def _ask(fits: Fits) -> int:
 
 
 def document(fits: Fits, bound: Bound) -> dict[str, Any]:
-    """The JSON of the command; its keys are stable."""
     question, limit = fits.question, bound.limit
     return {
         "machine": fits.machine.to_json(),
@@ -353,10 +349,10 @@ def _say_table(fits: Fits) -> None:
         if width is None or max(map(cells, lines)) <= width or not least[2]:
             break
         columns.remove(least)
-    say(paint(lines[0], "quiet", sys.stdout))
+    say(paint(lines[0], "quiet"))
     for line, fit in zip(lines[1:], fits.rows, strict=True):
         late = not fit.in_time or fit.plan.memory.verdict != "fits"
-        say(paint(line, "warning", sys.stdout) if late else line)
+        say(paint(line, "warning") if late else line)
     for note in _notes(fits):
         say(note)
 

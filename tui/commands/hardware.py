@@ -96,7 +96,6 @@ def _rates_rows(kept: Sequence[Rates]) -> Iterator[Row]:
 
 
 def run_doctor(*, as_json: bool) -> int:
-    """Print what is here and what is missing; exit 3 when no training at all can run here, else 0."""
     machine = probe_machine()
     checks = check_machine(machine, find_tools())
     ready = can_train(checks)
@@ -186,10 +185,10 @@ def _say_check(check: Check) -> None:
         sign, style = "·", "quiet"
     head = f"{sign} {pad(check.title, TITLE_WIDTH)}{pad(tr(word), 9)}"
     width = cells(head)
-    rows = [(paint(head, style, sys.stdout), check.reason), *([("", check.remedy)] if check.remedy else [])]
+    rows = [(paint(head, style), check.reason), *([("", check.remedy)] if check.remedy else [])]
     say_rows([(label, plain_text(text)) for label, text in rows], width)
     if check.command is not None:
-        say(" " * width + paint(plain_text(check.command), "strong", sys.stdout))
+        say(" " * width + paint(plain_text(check.command), "strong"))
 
 
 def _verdict(machine: Machine, ready: bool) -> str:

@@ -28,7 +28,6 @@ STDIN = "-"
 
 
 def run_import(given: Sequence[str], *, name: str | None, replace: bool, dry_run: bool, as_json: bool) -> int:
-    """Read, report, keep as a profile. Raises UsageError for what cannot be imported or kept."""
     merged = imported(given)
     saved = None if dry_run else save_import(merged, name, replace)
     if as_json:
@@ -40,7 +39,6 @@ def run_import(given: Sequence[str], *, name: str | None, replace: bool, dry_run
 
 
 def imported(given: Sequence[str]) -> Imported:
-    """All that was given, and what it names, as one."""
     if not given:
         message = tr(
             "Specify a file, or a launch command in quotes: trainwiz import FILE... See trainwiz import --help."
@@ -57,7 +55,6 @@ def _stdin() -> Text:
 
 
 def say_report(merged: Imported) -> None:
-    """What was read and what became of each setting."""
     say_rows((tr("From") if number == 0 else "", part_words(part)) for number, part in enumerate(merged.parts))
     for title, given, rows in report_sections(merged):
         say()
@@ -75,7 +72,6 @@ def say_report(merged: Imported) -> None:
 
 
 def say_profile(merged: Imported, saved: SavedProfile | None) -> None:
-    """Where the values are kept and what to do with them."""
     say()
     if saved is None:
         say(tr("Nothing was written. Run without --dry-run to save the profile."))

@@ -56,7 +56,7 @@ def run_mcp(folder: str, *, allow_start: bool, allow_stop: bool) -> int:
             tr("Waiting for an agent on stdin; Ctrl-C ends it. See docs/agents.md for how an agent starts it."),
             sys.stderr,
         )
-    server_of(Commands(Path.cwd()), allow_start=allow_start, allow_stop=allow_stop).run("stdio")
+    server_of(Tools(Path.cwd()), allow_start=allow_start, allow_stop=allow_stop).run("stdio")
     return EXIT_FINISHED
 
 
@@ -66,30 +66,32 @@ _WORDS = re.compile(r"[^\s\"',;:=\[\]{}()]+")
 OUTSIDE = mark("{text} is outside the folder of this server ({folder}). Use a path relative to that folder.")
 
 
-class Commands:
-    """Runs commands of trainwiz in one folder, and refuses values that name something outside of it."""
+class Tools:
+    """Commands of trainwiz in one folder, which refuse values that name something outside of it.
+
+    Each public method is a tool; its docstring and its parameters are what the agent reads.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
 
-    def check(self, value: Any) -> None:
+    def _check(self, value: Any) -> None:
         """Raises ToolError. A guard against mistakes: what a file inside of the folder names is not followed."""
         if isinstance(value, Mapping):
             value = [*value.keys(), *value.values()]
         if isinstance(value, list | tuple):
             for part in value:
-                self.check(part)
+                self._check(part)
             return
         for word in (str(value), *_WORDS.findall(str(value))):
             inside = not word.startswith("~") and "\0" not in word
             if not inside or not (self.folder / word).resolve().is_relative_to(self.folder):
                 raise _refusal(tr(OUTSIDE, text=repr(plain_text(word, 60)), folder=self.folder))
 
-    def options(self, choices: Mapping[str, Any]) -> list[str]:
-        """Choices as arguments; what is None was not said."""
+    def _options(self, choices: Mapping[str, Any]) -> list[str]:
         arguments: list[str] = []
         for name, value in choices.items():
-            self.check(value)
+            self._check(value)
             flag = BY_NAME[name].flag if name in BY_NAME else f"--{name.replace('_', '-')}"
             if isinstance(value, Mapping):
                 said = [f"{key}={one if isinstance(one, str) else json.dumps(one)}" for key, one in value.items()]
@@ -100,8 +102,7 @@ class Commands:
                 arguments.append(f"{flag}={value}")
         return arguments
 
-    def run(self, *arguments: str) -> str:
-        """What the command prints. Raises ToolError with its sentences where it refuses."""
+    def _said(self, *arguments: str) -> str:
         command = [sys.executable, "-P", "-m", "trainwiz.tui", *arguments]
         try:
             done = subprocess.run(
@@ -114,58 +115,8 @@ class Commands:
             raise _refusal(_sentences(text) or plain_text(done.stderr.decode(errors="replace"), 2000))
         return text
 
-    def json(self, *arguments: str) -> Document:
-        return dict(json.loads(self.run(*arguments)))
-
-
-def _refusal(message: str) -> Exception:
-    from mcp.server.mcpserver.exceptions import ToolError
-
-    refusal: Exception = ToolError(message)
-    return refusal
-
-
-def _sentences(text: str) -> str:
-    """Of the JSON of a refusal: each error with its remedies."""
-    try:
-        findings = json.loads(text.strip().splitlines()[-1])["findings"]
-        return "\n".join(
-            "\n- ".join(
-                [finding["message"], *(f"{one['text']}: {one['command'] or ''}" for one in finding["remedies"])]
-            )
-            for finding in findings
-            if finding["severity"] == "error"
-        )
-    except (ValueError, LookupError, TypeError):
-        return ""
-
-
-# The tools.
-
-
-def server_of(commands: Commands, *, allow_start: bool, allow_stop: bool) -> MCPServer:
-    """The server with the tools that it may offer."""
-    from mcp.server import MCPServer
-    from mcp.types import ToolAnnotations
-
-    server = MCPServer("trainwiz", instructions=INSTRUCTIONS, version=product_version(), log_level="WARNING")
-    reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    tools = Tools(commands)
-    offered: list[tuple[Any, ToolAnnotations]] = [
-        (tool, reads) for tool in (tools.plan, tools.fit, tools.diagnose, tools.runs, tools.monitor)
-    ]
-    offered += [(tools.start, ToolAnnotations(destructive_hint=False))] * allow_start
-    offered += [(tools.stop, ToolAnnotations(destructive_hint=True))] * allow_stop
-    for tool, hints in offered:
-        server.add_tool(tool, description=inspect.getdoc(tool), annotations=hints)
-    return server
-
-
-class Tools:
-    """Each method is a tool; its docstring and its parameters are what the agent reads."""
-
-    def __init__(self, commands: Commands) -> None:
-        self._commands = commands
+    def _json(self, *arguments: str) -> Document:
+        return dict(json.loads(self._said(*arguments)))
 
     def plan(
         self,
@@ -183,7 +134,7 @@ class Tools:
         "analytic" answers in a second; "layers" and "full" trace the step, which is more exact.
         """
         choices = {"model": model, "dataset": dataset, "gpu": gpu, "num_gpus": num_gpus, "set": settings, "tier": tier}
-        return self._commands.json("plan", "--json", *self._asked(profile, choices))
+        return self._json("plan", "--json", *self._asked(profile, choices))
 
     def fit(
         self,
@@ -196,17 +147,17 @@ class Tools:
     ) -> Document:
         """Which models fit a GPU (this machine's, or `gpu`) with this data and in this time, best first."""
         choices = {"dataset": dataset, "gpu": gpu, "num_gpus": num_gpus, "hours": hours, "until": until, "best": best}
-        return self._commands.json("fit", "--json", *self._commands.options(choices))
+        return self._json("fit", "--json", *self._options(choices))
 
     def diagnose(self, what: str) -> Document:
         """Why a training ended: cause, evidence, remedies. `what`: a run's name or folder, a log, a Trainer's output."""
-        return self._commands.json("diagnose", "--json", "--", self._place(what))
+        return self._json("diagnose", "--json", "--", self._place(what))
 
     def runs(self, run: str | None = None) -> Document:
         """The runs of this folder, newest first; with `run` all about one: state, attempts, checkpoints, how it ended."""
         if run is None:
-            return self._commands.json("runs", "list", "--json")
-        return self._commands.json("runs", "show", "--json", "--", self._run(run))
+            return self._json("runs", "list", "--json")
+        return self._json("runs", "show", "--json", "--", self._run(run))
 
     def monitor(self, what: str | None = None) -> Document:
         """One look at a training: step, loss, pace, GPUs, advice. `what`: a run, or the output folder of another tool;
@@ -218,7 +169,7 @@ class Tools:
             if not found:
                 raise _refusal(tr("There are no runs in runs/ yet."))
             what = str((active or found)[0]["path"])
-        return self._commands.json("monitor", "--once", "--json", "--", self._place(what))
+        return self._json("monitor", "--once", "--json", "--", self._place(what))
 
     def start(
         self,
@@ -234,26 +185,25 @@ class Tools:
         `smoke` runs the same path with a tiny model in a minute.
         """
         choices = {"model": model, "dataset": dataset, "set": settings, "name": name, "smoke": smoke}
-        text = self._commands.run("--yes", "--detach", "--json", *self._asked(profile, choices))
+        text = self._said("--yes", "--detach", "--json", *self._asked(profile, choices))
         events = [json.loads(line) for line in text.splitlines() if line.strip()]
         return {"events": [event for event in events if event.get("event") != "plan"]}
 
     def stop(self, run: str, now: bool = False) -> Document:
         """Stop a run after its step, with a checkpoint; `now` ends it without one. Returns what became of it."""
         found = self._run(run)
-        self._commands.run("runs", "stop", *(["--now"] if now else []), "--", found)
+        self._said("runs", "stop", *(["--now"] if now else []), "--", found)
         return self.runs(found)
 
     def _asked(self, profile: str | None, choices: Mapping[str, Any]) -> list[str]:
         """The choices of a plan; a profile by its name alone, since a file could name anything."""
         if profile is not None and ("/" in profile or profile.endswith((".yaml", ".yml"))):
             raise _refusal(tr("Specify a profile by name, not as a file."))
-        return [f"--profile={profile or 'none'}", *self._commands.options(choices)]
+        return [f"--profile={profile or 'none'}", *self._options(choices)]
 
     def _place(self, what: str) -> str:
-        """A file or folder inside, or else the run of that name."""
-        self._commands.check(what)
-        return what if what and (self._commands.folder / what).exists() else self._run(what)
+        self._check(what)
+        return what if what and (self.folder / what).exists() else self._run(what)
 
     def _run(self, name: str) -> str:
         """The folder of a run that lies inside; a name could also be that of a run elsewhere."""
@@ -263,5 +213,42 @@ class Tools:
             path = find_run(name).path
         except UsageError as error:
             raise _refusal(str(error)) from None
-        self._commands.check(path)
+        self._check(path)
         return str(path)
+
+
+def _refusal(message: str) -> Exception:
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    refusal: Exception = ToolError(message)
+    return refusal
+
+
+def _sentences(text: str) -> str:
+    try:
+        findings = json.loads(text.strip().splitlines()[-1])["findings"]
+        return "\n".join(
+            "\n- ".join(
+                [finding["message"], *(f"{one['text']}: {one['command'] or ''}" for one in finding["remedies"])]
+            )
+            for finding in findings
+            if finding["severity"] == "error"
+        )
+    except (ValueError, LookupError, TypeError):
+        return ""
+
+
+def server_of(tools: Tools, *, allow_start: bool, allow_stop: bool) -> MCPServer:
+    from mcp.server import MCPServer
+    from mcp.types import ToolAnnotations
+
+    server = MCPServer("trainwiz", instructions=INSTRUCTIONS, version=product_version(), log_level="WARNING")
+    reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    offered: list[tuple[Any, ToolAnnotations]] = [
+        (tool, reads) for tool in (tools.plan, tools.fit, tools.diagnose, tools.runs, tools.monitor)
+    ]
+    offered += [(tools.start, ToolAnnotations(destructive_hint=False))] * allow_start
+    offered += [(tools.stop, ToolAnnotations(destructive_hint=True))] * allow_stop
+    for tool, hints in offered:
+        server.add_tool(tool, description=inspect.getdoc(tool), annotations=hints)
+    return server

@@ -41,7 +41,6 @@ class SpeechOptions:
 
 
 def run_speech(word: str, path: str, **given: Any) -> int:
-    """`given` are SpeechOptions. Raises UsageError for a model that speaks otherwise."""
     options = SpeechOptions(**given)
     model = find_model(path, options.base)
     _check(word, path, model, options)
@@ -97,8 +96,6 @@ def _check(word: str, text: str, model: FoundModel, options: SpeechOptions) -> N
 
 
 class Conversation:
-    """Turns of one user and one or two models."""
-
     def __init__(self, word: str, model: FoundModel, options: SpeechOptions) -> None:
         self._word, self._model, self._options = word, model, options
         self._chats = word == "chat" and model.has_template and not options.plain
@@ -111,7 +108,6 @@ class Conversation:
         self._said = {side: list(first) for side in self._sides}
 
     def introduce(self, known: dict[str, Any]) -> None:
-        """What is loaded, and what is assumed."""
         if self._options.as_json:
             return
         model, options = self._model, self._options
@@ -147,7 +143,9 @@ class Conversation:
                 tr("Plain completion ({why}): each line is continued on its own, without the earlier ones.", why=why)
             ]
         lines = [tr("Both models use the template of the tuned model.")] if self._options.compare else []
-        if self._model.config is not None and not _trained_on_chats(self._model):
+        from trainwiz.core.data.lengths import trains_on_chats
+
+        if self._model.config is not None and not trains_on_chats(self._model.config):
             lines.append(
                 tr("The run was trained on plain text, not on chats. Use --plain to prompt it as it was trained.")
             )
@@ -161,7 +159,7 @@ class Conversation:
         for prompt in self._prompts():
             if prompt.strip() == NEW and self._asks:
                 self._begin()
-                say(paint(tr("New chat."), "quiet", sys.stdout))
+                say(paint(tr("New chat."), "quiet"))
                 continue
             try:
                 if not self._turn(worker, prompt) and not self._asks:
@@ -203,7 +201,7 @@ class Conversation:
         shows = not self._options.as_json and not beside and self._word != "fill"
         for side in self._sides:
             if shows and len(self._sides) == 2:
-                say(paint(f"{_side(side)}:", "strong", sys.stdout))
+                say(paint(f"{_side(side)}:", "strong"))
             answers[side], results[side] = self._asked(worker, side, prompt, shows=shows, counts=beside)
         for side, answer in answers.items():
             self._said[side] += [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
@@ -256,12 +254,6 @@ class Conversation:
         return words.get(str(result.get("ended")), "")
 
 
-def _trained_on_chats(model: FoundModel) -> bool:
-    from trainwiz.core.data.lengths import trains_on_chats
-
-    return model.config is None or trains_on_chats(model.config)
-
-
 def _sampling(own: dict[str, Any], temperature: float | None) -> str:
     if temperature is not None:
         return tr("Sampled at temperature {t}.", t=f"{temperature:g}") if temperature > 0 else tr("Greedy.")
@@ -272,7 +264,6 @@ def _sampling(own: dict[str, Any], temperature: float | None) -> str:
 
 
 def harmless(text: str) -> str:
-    """What a model wrote as lines without control characters."""
     return "\n".join(map(plain_text, text.split("\n")))
 
 
@@ -281,7 +272,6 @@ def _side(side: str) -> str:
 
 
 def _columns(answers: dict[str, str]) -> list[str]:
-    """Two answers side by side."""
     width = ((width_of(sys.stdout) or 80) - 3) // 2
     sides = []
     for side, answer in answers.items():
@@ -295,7 +285,7 @@ def _columns(answers: dict[str, str]) -> list[str]:
 def _say_fills(results: dict[str, dict[str, Any]]) -> None:
     for side, result in results.items():
         if len(results) == 2:
-            say(paint(f"{_side(side)}:", "strong", sys.stdout))
+            say(paint(f"{_side(side)}:", "strong"))
         say(harmless(result["filled"]))
         for number, row in enumerate(result["masks"], start=1):
             tokens = "   ".join(f"{plain_text(one['token'])} {percent(one['probability'])}" for one in row)

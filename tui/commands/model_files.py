@@ -36,7 +36,6 @@ ROOM = 1.3
 
 
 def run_merge(path: str, to: str, *, dtype: str | None, base: str | None, as_json: bool) -> int:
-    """Raises UsageError; nothing is overwritten."""
     model = find_model(path, base)
     if model.kind == "whole" or model.base is None:
         message = tr("{path} is already a full model; there is nothing to merge.", path=model.path)
@@ -109,7 +108,6 @@ def _against_trained(trained: dict[str, Any] | None) -> str:
 
 
 def _out(text: str, to: str | None) -> int:
-    """On stdout, or into a new file. Raises UsageError."""
     if to is None:
         sys.stdout.write("\n".join(map(plain_text, text.split("\n"))))
     else:
@@ -122,7 +120,6 @@ def run_card(path: str, to: str | None) -> int:
 
 
 def run_model_export(path: str, *, to: str | None, merged: str | None, **targets: bool) -> int:
-    """Raises UsageError for a model or a choice that does not go together."""
     model = find_model(path)
     target = check_exportable(model, [cast("Target", name) for name, chosen in targets.items() if chosen])
     place = Path(merged) if merged is not None else merged_folder(model)
@@ -135,7 +132,6 @@ def run_model_export(path: str, *, to: str | None, merged: str | None, **targets
 
 
 def _write_gguf(named: FoundModel, model: FoundModel, place: Path) -> int:
-    """Raises UsageError, also for a model whose file must be written by llama.cpp."""
     check_free(place)
     with ModelWorker() as worker:
         found = worker.result("gguf", **order_of(model, to=str(place.absolute()), name=named.name))
@@ -145,7 +141,6 @@ def _write_gguf(named: FoundModel, model: FoundModel, place: Path) -> int:
 
 
 def run_push(path: str, repo: str, *, public: bool, yes: bool, base: str | None) -> int:
-    """Lists what goes, asks, uploads in one commit. Raises UsageError and CannotRunError."""
     model = find_model(path)
     upload = plan_upload(model, repo, public=public, base=base)
     account = check_account()
@@ -165,7 +160,6 @@ def run_push(path: str, repo: str, *, public: bool, yes: bool, base: str | None)
 
 
 def _agreed(repo: str, amount: str) -> bool:
-    """Raises UsageError where nobody can be asked."""
     question = tr("Upload {amount} to {repo}? [y/N] ", amount=amount, repo=plain_text(repo))
     if not is_terminal(sys.stdin):
         raise usage_error("needs_answer", "--yes", tr("Uploading needs confirmation; add --yes."))

@@ -51,7 +51,6 @@ def say_targets(found: Sequence[Found], *, as_json: bool, now_s: float | None = 
 
 
 def row_of(found: Found, now_s: float) -> tuple[str, str, str, str, str, str]:
-    """One row as plain text, in the order of HEADINGS."""
     kind = tr(SOURCES.get(found.target.kind, ""))
     cards = f"GPU {', '.join(map(str, found.gpus))}" if found.gpus else ""
     what = " · ".join(part for part in (kind, found.what, cards) if part)
@@ -164,7 +163,6 @@ GAP = "   "
 
 
 def summary_rows(snapshot: Snapshot) -> list[Row]:
-    """The whole look, one subject a line."""
     return [(label, GAP.join(parts)) for label, parts in labelled_parts(snapshot) if parts]
 
 
@@ -227,7 +225,6 @@ def plain_line(snapshot: Snapshot) -> str:
 
 
 def leading_metric(snapshot: Snapshot) -> list[str]:
-    """The loss; where no metric has that name, one that is called a loss, else the first that there is."""
     known = {name: summary.last for name, summary in snapshot.metrics.items() if name not in ELSEWHERE}
     name = first_choice([name for name, last in known.items() if last is not None])
     last = known[name] if name is not None else None
@@ -235,7 +232,6 @@ def leading_metric(snapshot: Snapshot) -> list[str]:
 
 
 def short_name(name: str) -> str:
-    """The name as text; of a long one the end, where the names of one job differ."""
     whole = plain_text(name)
     return whole if len(whole) <= LONGEST_NAME else f"…{whole[1 - LONGEST_NAME :]}"
 
@@ -270,7 +266,6 @@ def metric_parts(snapshot: Snapshot) -> list[str]:
 
 
 def engine_parts(snapshot: Snapshot) -> list[str]:
-    """What computes, as read inside the process; before that, what is planned."""
     planned, actual = snapshot.engine.get("planned"), snapshot.engine.get("actual")
     if not planned and not actual:
         return []
@@ -278,7 +273,6 @@ def engine_parts(snapshot: Snapshot) -> list[str]:
 
 
 def pace_parts(snapshot: Snapshot) -> list[str]:
-    """Tokens and steps, as the screen has them."""
     pace = snapshot.pace
     parts = step_parts(snapshot) if pace.step_s is not None else []
     if pace.tokens_per_s is not None or pace.real_tokens_per_s is not None:
@@ -352,7 +346,7 @@ def run_monitor(
     """
     looks_once = once or (as_json and not plain)
     check_interval(interval_s)
-    target, found = choose(text) if replay is None or text is not None else choose_ended()
+    target, found = choose(text, ended=replay is not None)
     if not (looks_once or plain or (is_terminal(sys.stdin) and is_terminal(sys.stdout))):
         message = tr("The live monitor needs a terminal; without one use --once, --plain or --json.")
         raise usage_error("no_terminal", "terminal", message)
@@ -384,39 +378,31 @@ def check_interval(interval_s: float | None) -> None:
     raise usage_error("bad_interval", "--every", message)
 
 
-def choose(text: str | None, find: Callable[[], list[Found]] | None = None) -> tuple[Target | None, list[Found]]:
+def choose(text: str | None, *, ended: bool = False) -> tuple[Target | None, list[Found]]:
     """(what is meant, all there is where nothing was named); no target where a choice is needed.
 
-    `find` lists what can be watched; None asks this machine. Raises UsageError where `text` names
-    nothing, or where there is nothing to watch at all.
+    `ended`: among the runs that can be replayed. Raises UsageError where `text` names nothing, or
+    where there is nothing to watch at all.
     """
     from trainwiz.core.telemetry.discovery import default_target, find_target, list_targets
 
     if text is not None:
         return find_target(text), []
-    found = (find or list_targets)()
-    if not found:
-        raise usage_error(
-            "no_runs",
-            str(DEFAULT_ROOT),
-            tr(
-                "Nothing is training, and there are no runs in {folder}/ yet. `trainwiz --profile cpu-demo --yes` "
-                "creates one; `trainwiz monitor FOLDER` opens one in another place.",
-                folder=DEFAULT_ROOT,
-            ),
-        )
-    return default_target(found), found
-
-
-def choose_ended(find: Callable[[], list[Found]] | None = None) -> tuple[Target | None, list[Found]]:
-    """As `choose` without a name, among the runs that can be replayed."""
-    from trainwiz.core.telemetry.discovery import default_target, list_targets
-
-    found = [run for run in (find or list_targets)() if run.target.kind == "run" and run.status in ENDED]
-    if not found:
+    found = [one for one in list_targets() if not ended or (one.target.kind == "run" and one.status in ENDED)]
+    if found:
+        return default_target(found), found
+    if ended:
         message = tr("No run in {folder}/ has ended yet: nothing can be replayed.", folder=DEFAULT_ROOT)
         raise usage_error("nothing_to_replay", "--replay", message)
-    return default_target(found), found
+    raise usage_error(
+        "no_runs",
+        str(DEFAULT_ROOT),
+        tr(
+            "Nothing is training, and there are no runs in {folder}/ yet. `trainwiz --profile cpu-demo --yes` "
+            "creates one; `trainwiz monitor FOLDER` opens one in another place.",
+            folder=DEFAULT_ROOT,
+        ),
+    )
 
 
 def replayed(target: Target, speed: str, *, once: bool = False) -> Target:
@@ -461,7 +447,6 @@ def look_once(target: Target, *, as_json: bool) -> int:
 def show_screen(
     target: Target | None, *, readonly: bool, interval_s: float | None = None, replay: str | None = None
 ) -> int:
-    """The screen on `target`; None lets the user choose first."""
     from textual.screen import Screen
     from trainwiz.tui.app import TrainwizApp
     from trainwiz.tui.screens.monitor import MonitorScreen
@@ -476,7 +461,7 @@ def show_screen(
             return MonitorScreen(target, readonly, interval_s=every_s)
         from trainwiz.tui.screens.run_picker import RunPicker
 
-        return RunPicker(watch, find=None if replay is None else lambda: choose_ended()[1])
+        return RunPicker(watch, find=None if replay is None else lambda: choose(None, ended=True)[1])
 
     app = TrainwizApp(first)
     # What is loaded by now stays: the collector of garbage need not look through it again and again.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from trainwiz.core.config import OriginKind
 from trainwiz.core.config.request import PlanRequest
@@ -60,9 +59,8 @@ TIME_WORDS: dict[str, str] = {
 
 
 def plan_rows(plan: Plan) -> list[Row]:
-    """Plan, Memory with Disk and Time; findings are printed by their own function."""
     facts = filter(None, (model_text(plan), data_text(plan), batch_text(plan), " = ".join(run_words(plan))))
-    needs = [memory_text(plan, sys.stdout), disk_text(plan, sys.stdout), tr("Time {time}", time=time_text(plan))]
+    needs = [memory_text(plan), disk_text(plan), tr("Time {time}", time=time_text(plan))]
     return [
         (tr("Plan"), " · ".join(facts)),
         (tr("Method"), method_words(plan)),
@@ -80,7 +78,6 @@ def model_text(plan: Plan) -> str:
 
 
 def data_text(plan: Plan) -> str:
-    """ "512 rows of sample-proteins"."""
     if any(finding.code == "no_data_named" for finding in plan.findings):
         return tr("no dataset specified")
     sources = plan.config.data.sources
@@ -110,7 +107,7 @@ def batch_text(plan: Plan) -> str:
     return tr("{batch} ({deviation} from the target)", batch=words, deviation=deviation(batch.deviation))
 
 
-def memory_text(plan: Plan, stream: TextIO) -> str:
+def memory_text(plan: Plan) -> str:
     """ "0.6 of 23 GiB host RAM   ✓ fits", or "needs 5.1 of 9.6 GiB on GPU 0 · RTX 3080 10GB   ✓ fits"."""
     memory = plan.memory
     if memory.verdict is None and memory.allocated_bytes == 0:
@@ -120,31 +117,30 @@ def memory_text(plan: Plan, stream: TextIO) -> str:
         words = mark("needs {needed} GiB, {device} has {total} GiB")
         device = tr("this machine") if memory.device == "host RAM" else plain_text(memory.device)
         said = tr(words, needed=amount, device=device, total=gib(memory.capacity_bytes))
-        return f"{said}   {verdict(plan, stream)}".rstrip()
+        return f"{said}   {verdict(plan)}".rstrip()
     if memory.capacity_bytes is not None:
         amount = tr("{amount} of {whole}", amount=amount, whole=gib(memory.capacity_bytes))
     if memory.device == "host RAM":
         where = tr("{amount} GiB RAM", amount=amount)
     else:
         where = tr("needs {amount} GiB on {device}", amount=amount, device=plain_text(memory.device))
-    return f"{where}   {verdict(plan, stream)}".rstrip()
+    return f"{where}   {verdict(plan)}".rstrip()
 
 
-def verdict(plan: Plan, stream: TextIO) -> str:
-    """A mark and a word: colour is never the only carrier."""
+def verdict(plan: Plan) -> str:
     if plan.memory.verdict is None:
         return ""
     sign, word, style = VERDICTS[plan.memory.verdict]
-    return paint(f"{sign} {tr(word)}", style, stream)
+    return paint(f"{sign} {tr(word)}", style)
 
 
-def disk_text(plan: Plan, stream: TextIO) -> str:
+def disk_text(plan: Plan) -> str:
     memory = plan.memory
     text = tr("Disk {size}", size=size(memory.disk_bytes))
     if memory.disk_capacity_bytes is None:
         return text
     enough = memory.disk_bytes <= memory.disk_capacity_bytes
-    word = paint("✓", "good", stream) if enough else paint(tr("✗ not enough"), "error", stream)
+    word = paint("✓", "good") if enough else paint(tr("✗ not enough"), "error")
     return f"{text}   {word}"
 
 
@@ -179,7 +175,6 @@ def number_rows(plan: Plan, now: datetime, *, verbose: bool = False) -> Iterator
 
 
 def host_ram_lines(plan: Plan) -> Iterator[str]:
-    """What is needed and what there is; where CUDA's libraries are in it, that it is a prediction."""
     memory = plan.memory
     yield of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)
     low, high = memory.host_ram_low_bytes, memory.host_ram_high_bytes
@@ -211,7 +206,6 @@ def machine_text(plan: Plan) -> str:
 
 
 def batch_lines(plan: Plan) -> Iterator[str]:
-    """Product and tokens, lengths, real tokens, padding."""
     batch = plan.batch
     yield batch_text(plan)
     yield length_words(plan.task, batch.sequence_length, plan.config.batch.target_length)
@@ -228,9 +222,8 @@ def batch_lines(plan: Plan) -> Iterator[str]:
 
 
 def memory_lines(plan: Plan) -> Iterator[str]:
-    """Peak and verdict, interval and where it comes from, what it is made of, the peak of evaluation."""
     memory = plan.memory
-    yield memory_text(plan, sys.stdout)
+    yield memory_text(plan)
     if memory.device_used_bytes:
         source, low = plain_text(source_words(memory.tier, memory.basis), 300), gib(memory.low_bytes)
         if memory.device == "host RAM":
@@ -247,7 +240,6 @@ def memory_lines(plan: Plan) -> Iterator[str]:
 
 
 def time_lines(plan: Plan, now: datetime) -> Iterator[str]:
-    """Total and when it is done, steps and pace, parts of the total, tokens, energy."""
     time = plan.time
     yield "   ".join(filter(None, (time_text(plan), finish_words(time.total_low_s, time.total_high_s, now))))
     if time.step_low_s is not None:
@@ -264,7 +256,6 @@ def time_lines(plan: Plan, now: datetime) -> Iterator[str]:
 
 
 def pace_parts(plan: Plan) -> Iterator[str]:
-    """Steps and how long one takes, the share of the device's peak, where the pace comes from, the start."""
     time = plan.time
     step = duration_range(time.step_low_s, time.step_high_s)
     if time.steps is None:
@@ -293,7 +284,7 @@ def of_capacity(needed: int, capacity: int | None) -> str:
     if capacity is None:
         return tr("{size}, free space unknown", size=size(needed))
     verdict = (tr("✓ fits"), "good") if needed <= capacity else (tr("✗ not enough"), "error")
-    return f"{tr('{amount} of {whole}', amount=size(needed), whole=size(capacity))}   {paint(*verdict, sys.stdout)}"
+    return f"{tr('{amount} of {whole}', amount=size(needed), whole=size(capacity))}   {paint(*verdict)}"
 
 
 ORIGIN_WORDS: dict[OriginKind, str] = {
@@ -325,7 +316,6 @@ def run_plan(values: Mapping[str, Any], *, verbose: bool) -> int:
 
 
 def best_plan(request: PlanRequest, tier: RefineTier) -> Plan:
-    """The plan with the figures of `tier`; Ctrl-C while they are made ends with the best so far."""
     with refining(tier) as refiner:
         with Waiting(tr("reading machine, model and data")):
             gathered = gather(request)

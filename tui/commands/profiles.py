@@ -77,14 +77,10 @@ def say_claims(profile: Profile) -> None:
 def change_cells(change: dict[str, Any]) -> list[str]:
     words = _hardware_value if change["key"].startswith("hardware.") else value_words
     shown = [words(change[side]) for side in ("first", "second")]
-    if shown[0] == shown[1] and change["key"].endswith("sources"):
-        # The same names: what differs is how much of them is used.
-        shown = [", ".join(map(_source, change[side])) for side in ("first", "second")]
     return [plain_text(change["key"]), *shown, plain_text(tr(change["reason"]))]
 
 
 def _hardware_value(value: Any) -> str:
-    """What a machine must have; sizes are the only large numbers in it."""
     if value is None:
         return tr("not specified")
     return size(value) if isinstance(value, int) and value >= 2**20 else plain_text(str(value))
@@ -99,14 +95,11 @@ def value_words(value: Any) -> str:
     if isinstance(value, int | float):
         return number(value)
     if isinstance(value, list):
-        return ", ".join(
-            value_words(item["name"] if isinstance(item, dict) and "name" in item else item) for item in value
-        )
+        return ", ".join(_source(one) if isinstance(one, dict) and "name" in one else value_words(one) for one in value)
     return plain_text(json.dumps(finite(value)) if isinstance(value, dict) else value)
 
 
 def _source(source: dict[str, Any]) -> str:
-    """A data source by name, with what limits its rows."""
     rows, least, most = (source.get(key) for key in ("max_rows", "min_characters", "max_characters"))
     limits = [tr("{count} rows", count=count(rows))] if rows is not None else []
     if most is not None:
@@ -123,19 +116,18 @@ def say_table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
         start = "  ".join([*(pad(row[c], width, right=c in right) for c, width in enumerate(widths)), ""])
         first, *rest = wrapped(row[-1], " " * cells(start), sys.stdout)
         for line in [f"{start}{first}", *(" " * cells(start) + more for more in rest)]:
-            say(paint(line.rstrip(), "quiet", sys.stdout) if head and position == 0 else line.rstrip())
+            say(paint(line.rstrip(), "quiet") if head and position == 0 else line.rstrip())
 
 
 def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) -> int:
-    """The profiles with these words, with what fits this machine; as text what fits comes first.
-
-    The guides to the letter are named only where they are asked for, by `guides` or by a word.
-    """
+    """The profiles with these words, with what fits this machine; as text what fits comes first."""
     from trainwiz.core.hardware.read import probe_machine
     from trainwiz.core.plan.gather import profile_rows
+    from trainwiz.core.profile.store import profile_files
 
     current = current_profile(Path.cwd())
-    hidden = [] if as_json or guides or words else [name for name in _guides() if name != current]
+    ours = [name for name, (_, origin) in profile_files().items() if origin == "builtin" and name != current]
+    hidden = [] if as_json or guides or words else [name for name in ours if name.endswith(GUIDE_SUFFIX)]
     rows = profile_rows(probe_machine(), words, hidden)
     if as_json:
         say(json.dumps([row.to_json() for row in rows], ensure_ascii=False, indent=1))
@@ -153,19 +145,10 @@ def run_list(*, as_json: bool, words: Sequence[str] = (), guides: bool = False) 
             "{n} exact-guide profiles are hidden: trainwiz profiles list --guides",
             len(hidden),
         )
-        say(paint(f"  {words_of_guides}", "quiet", sys.stdout))
-        say(paint(tr("  Filter by GPU, model or task: trainwiz profiles list 4090"), "quiet", sys.stdout))
+        say(paint(f"  {words_of_guides}", "quiet"))
+        say(paint(tr("  Filter by GPU, model or task: trainwiz profiles list 4090"), "quiet"))
     _say_broken()
     return EXIT_FINISHED
-
-
-def _guides() -> list[str]:
-    """The guides to the letter that ship with trainwiz."""
-    from trainwiz.core.profile.store import profile_files
-
-    return [
-        name for name, (_, origin) in profile_files().items() if origin == "builtin" and name.endswith(GUIDE_SUFFIX)
-    ]
 
 
 def _list_cells(row: ProfileRow, current: str | None) -> list[str]:
@@ -193,12 +176,11 @@ def _say_broken() -> None:
 
 
 def run_show(name: str, *, as_json: bool) -> int:
-    """All values of one profile with their reasons, and what its guide claims."""
     profile = load_as_written(name)
     if as_json:
         say_json(profile.to_json())
         return EXIT_FINISHED
-    say(f"{paint(plain_text(profile.name), 'strong', sys.stdout)}  {plain_text(tr(profile.description))}")
+    say(f"{paint(plain_text(profile.name), 'strong')}  {plain_text(tr(profile.description))}")
     if profile.variants:
         say(
             tr(
@@ -218,7 +200,6 @@ def run_show(name: str, *, as_json: bool) -> int:
 
 
 def run_use(name: str) -> int:
-    """Write `profile:` into .trainwiz.yaml of the current folder."""
     path = use_profile(name, Path.cwd())
     say(tr("{name} is now the profile of this folder ({file}).", name=plain_text(name), file=path.name))
     return EXIT_FINISHED
@@ -257,7 +238,6 @@ def run_diff(a: str, b: str, *, as_json: bool) -> int:
 
 
 def run_validate(files: Sequence[str], *, as_json: bool) -> int:
-    """Every mistake in these files (all profiles when none is named); exit 2 when there is one."""
     findings = validate_profiles(files)
     errors = any(finding.severity == "error" for finding in findings)
     if as_json:
@@ -273,7 +253,6 @@ def run_validate(files: Sequence[str], *, as_json: bool) -> int:
 
 
 def run_save(choices: Mapping[str, Any], name: str, extends: str | None) -> int:
-    """Keep the choices of a run, as typer read them, as a profile of the user's own."""
     from trainwiz.core.profile.save import save_profile
     from trainwiz.tui.choices import parse_choices
 

@@ -61,10 +61,7 @@ GAP = 2
 
 
 def run_list(*, as_json: bool, everywhere: bool = False) -> int:
-    """All runs in ./runs, the newest first; with `everywhere` also those of this user that lie in other folders.
-
-    Raises UsageError when runs/ may not be read.
-    """
+    """All runs in ./runs, the newest first; with `everywhere` also those of this user that lie in other folders."""
     if DEFAULT_ROOT.is_dir() and not os.access(DEFAULT_ROOT, os.R_OK | os.X_OK):
         reason = tr("Permission denied")
         message = tr("Cannot read {path}: {reason}.", path=DEFAULT_ROOT, reason=reason)
@@ -151,7 +148,6 @@ def run_compare(runs: list[str], *, as_json: bool) -> int:
 
 
 def _setting(value: Any, planned: Any) -> str:
-    """The value of the newest attempt, with the planned one where recovery changed it."""
     if value == planned:
         return _value(value)
     return tr("{value} (planned {planned})", value=_value(value), planned=_value(planned))
@@ -200,10 +196,7 @@ def _what_goes(folder: RunFolder) -> str:
 
 
 def run_resume(run: str, *, detach: bool, accept: Sequence[str] = ()) -> int:
-    """Go on from the newest complete checkpoint, followed like a new run.
-
-    `accept`: parts of its identity, also joined by commas. Raises UsageError for a part that there is not.
-    """
+    """Go on from the newest complete checkpoint, followed like a new run."""
     parts = [part.strip() for given in accept for part in given.split(",") if part.strip()]
     unknown = [part for part in parts if part not in (*PARTS, "all")]
     if unknown:
@@ -285,7 +278,6 @@ LEVEL_STYLES = {"error": "error", "warning": "warning"}
 
 
 def run_show(run: str, *, as_json: bool) -> int:
-    """One run: state, progress, attempts, checkpoints, how it ended."""
     folder = find_run(run)
     described = describe_run(folder)
     if as_json:
@@ -318,7 +310,6 @@ def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
 
 
 def _state(run: RunDescription) -> Iterator[Row]:
-    """How it stands: its state, what it does now, how it ended, and what watchers have to say."""
     state = run.state
     done = tr("{count} steps", count=steps_of(run.summary.step, run.summary.max_steps))
     yield tr("State"), f"{painted_status(state.status, tr(state.status))}   {done}"
@@ -335,13 +326,12 @@ def _state(run: RunDescription) -> Iterator[Row]:
         if state.exit.remedy:
             yield tr("Next"), plain_text(state.exit.remedy)
     for advice in list(advice_of(run.advice))[-MOST_ADVICE:]:
-        yield tr("Advice"), paint(advice.text, LEVEL_STYLES.get(advice.level, "note"), sys.stdout)
+        yield tr("Advice"), paint(advice.text, LEVEL_STYLES.get(advice.level, "note"))
         if advice.remedy:
             yield "", advice.remedy
 
 
 def _stop(folder: RunFolder, state: RunState) -> Iterator[Row]:
-    """What a stop with a checkpoint would take."""
     sentences = wait_sentences(stop_cost(folder)) if state.is_active else []
     if sentences:
         yield tr("To stop it"), sentence_gap().join(sentences)
@@ -350,7 +340,6 @@ def _stop(folder: RunFolder, state: RunState) -> Iterator[Row]:
 
 
 def _setup(run: RunDescription) -> Iterator[Row]:
-    """What is trained, with what, and what came out so far."""
     state = run.state
     profile = tr("profile {name}", name=plain_text(state.profile or tr("none")))
     yield tr("Model"), f"{plain_text(state.model or tr('unknown'))} · {profile}"
@@ -360,7 +349,7 @@ def _setup(run: RunDescription) -> Iterator[Row]:
         plain_text(actual) if actual else tr("{engine} planned", engine=plain_text(planned or tr("unknown"))),
     )
     for problem in engine_problems(state.engine):
-        yield "", paint(f"! {plain_text(problem)}", "warning", sys.stdout)
+        yield "", paint(f"! {plain_text(problem)}", "warning")
     if run.summary.loss is not None:
         yield tr("Loss"), f"{run.summary.loss:.4g}"
     measured = evaluation_parts(state.outcome or {})
@@ -369,7 +358,6 @@ def _setup(run: RunDescription) -> Iterator[Row]:
 
 
 def _attempt(attempt: Attempt, run: RunDescription) -> Iterator[Row]:
-    """One start: when, from where, for how long; why trainwiz made it, what it changed, how it ended."""
     state = run.state
     is_last = attempt is state.attempts[-1]
     last_sign_s = (time.time() if state.is_active else state.ended_s) if is_last else None

@@ -35,7 +35,6 @@ BASES = {
 
 
 def benchmark_rows(measured: Benchmark | None) -> list[Row]:
-    """(label, text), one subject a line; nothing where nothing was measured."""
     if measured is None:
         return []
     rows = [(tr("Step"), step_words(measured)), (tr("Speed"), pace_words(measured))]
@@ -58,7 +57,6 @@ def benchmark_rows(measured: Benchmark | None) -> list[Row]:
 
 
 def step_words(measured: Benchmark) -> str:
-    """ "0.52 s (0.45 to 0.61 s in 28 steps), planned 0.12 to 0.8 s (by formulas)"."""
     steps = trn("{n} step", "{n} steps", measured.steps)
     spread = duration_range(measured.step_low_s, measured.step_high_s)
     words = tr("{median} ({range} over {steps})", median=duration(measured.step_s), range=spread, steps=steps)
@@ -70,7 +68,6 @@ def step_words(measured: Benchmark) -> str:
 
 
 def pace_words(measured: Benchmark) -> str:
-    """ "7,878 tokens/s, 6,010 of them real, planned 9,000; 3 % of the time waits for data"."""
     parts = []
     if measured.tokens_per_s is not None and measured.real_tokens_per_s is not None:
         rate, real = count(measured.tokens_per_s), count(measured.real_tokens_per_s)
@@ -156,7 +153,6 @@ def planned_batch(folder: RunFolder) -> dict[str, Any]:
 
 
 def attempts_of(folder: RunFolder, state: RunState) -> tuple[str, ...]:
-    """The attempts that nobody asked for, in words, and why the last failure was not followed by one."""
     recovered = recovered_attempts(state.attempts)
     batch = planned_batch(folder) if recovered else {}
     said = [attempt_words(attempt, batch) for attempt in recovered]

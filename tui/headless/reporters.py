@@ -1,17 +1,14 @@
-"""How a run is followed: Progress, one reading of its folder, and the reporters that show it.
+"""How a run is followed: Progress, what its folder says, and the reporters that show it.
 
 A bar for terminals, lines for pipes, JSON lines for programs.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
@@ -33,7 +30,7 @@ from trainwiz.tui.output import Colours, is_terminal, labelled, say, say_finding
 from trainwiz.tui.run_words import evaluation_parts
 from trainwiz.tui.text import cells, clock, count, pad, size
 
-# Progress: a run as one reading of its folder.
+# Progress: what the folder of a run says.
 
 TOLD = frozenset({"error", "warning"})
 PACE_ROWS = 20
@@ -42,38 +39,20 @@ METRICS_WINDOW_BYTES = 4 * 1024 * 1024
 SYSTEM_WINDOW_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
 class Progress:
-    """What a follower shows. Absent numbers are None."""
-
-    state: RunState
-    phase: str
-    """What is being done now, translated where it is shown: "starting accelerate", "training", "stopping", ..."""
-    phase_s: float
-    """Seconds since this phase began; while training, since the last logged step."""
-    step: int | None
-    max_steps: int | None
-    loss: float | None
-    tokens_per_s: float | None
-    """Real tokens, padding not counted."""
-    memory_bytes: int | None
-    """Of the fullest GPU, or of the run's processes where there is none."""
-    left_s: float | None
-    new_rows: tuple[dict[str, Any], ...] = field(default=())
-    """Lines of metrics.jsonl that came since the last reading."""
-    doing: str = ""
-    """What the training says that it does while it makes no steps, in words: "tokenising 12,000 of 80,000 rows"."""
-    new_answers: tuple[dict[str, Any], ...] = ()
-    """Lines of generations.jsonl about prompts that came since the last reading."""
-    new_advice: tuple[Advice, ...] = ()
-    """Warnings and errors of watchers that came since the last reading."""
-
-
-class ProgressReader:
-    """Reads a run folder again and again; each `read` costs what is new."""
+    """A run by its folder, as it was when it was `read` last; a reading costs what is new. Absent numbers are None."""
 
     def __init__(self, folder: RunFolder, *, resumed: bool = False) -> None:
         self.folder = folder
+        self.state = read_state(folder)
+        self.phase = ""
+        """What is being done now, translated where it is shown: "starting accelerate", "training", "stopping", ..."""
+        self.memory_bytes: int | None = None
+        """Of the fullest GPU, or of the run's processes where there is none."""
+        self.new_rows: list[dict[str, Any]] = []
+        """Lines of metrics.jsonl that came with the last reading; likewise prompts that were answered, and advice."""
+        self.new_answers: list[dict[str, Any]] = []
+        self.new_advice: list[Advice] = []
         self._metrics = JsonLinesTail(folder.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
         self._system = JsonLinesTail(folder.system_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
         self._advice = AdviceFile(JsonLinesTail(folder.file(ADVICE_JSONL)))
@@ -81,62 +60,79 @@ class ProgressReader:
         self._told: set[tuple[str, str, str]] = set()
         self._pace: deque[tuple[float, int]] = deque(maxlen=PACE_ROWS)
         self._row: dict[str, Any] = {}
-        self._memory: int | None = None
-        self._phase = ""
         self._loading = False
         self._attempts = 0
         self._phase_began = time.monotonic()
         if resumed:
             # Rows of earlier attempts are history: they say nothing about the pace of this one.
-            self._new_rows()
+            self._all_rows()
             self._answers.read_new()
 
     def read(self) -> Progress:
-        state = read_state(self.folder)
-        if len(state.attempts) != self._attempts:
+        self.state = read_state(self.folder)
+        if len(self.state.attempts) != self._attempts:
             # The time between two attempts is no pace.
-            self._attempts, self._loading = len(state.attempts), False
+            self._attempts, self._loading = len(self.state.attempts), False
             self._pace.clear()
-        rows = self._new_rows()
-        for row in rows:
+        self.new_rows = self._all_rows()
+        for row in self.new_rows:
             self._take(row)
         for line in self._system.read_new():
-            self._memory = memory_of(line) or self._memory
-        phase = self._phase_of(state)
-        if phase != self._phase or rows:
-            self._phase, self._phase_began = phase, time.monotonic()
-        step = number(self._row.get("step"))
-        return Progress(
-            state=state,
-            phase=phase,
-            phase_s=time.monotonic() - self._phase_began,
-            step=None if step is None else int(step),
-            max_steps=state.max_steps,
-            loss=number(self._row.get("loss")),
-            tokens_per_s=number(self._row.get("real_tokens_per_s")),
-            memory_bytes=self._memory,
-            left_s=self._left_s(step, state.max_steps),
-            new_rows=tuple(rows),
-            doing=self._doing(state),
-            new_answers=tuple(row for row in self._answers.read_new() if "prompt" in row),
-            new_advice=tuple(self._new_advice(state)),
-        )
+            self.memory_bytes = memory_of(line) or self.memory_bytes
+        self.new_answers = [row for row in self._answers.read_new() if "prompt" in row]
+        self.new_advice = list(self._untold())
+        phase = self._phase_now()
+        if phase != self.phase or self.new_rows:
+            self.phase, self._phase_began = phase, time.monotonic()
+        return self
 
-    def _doing(self, state: RunState) -> str:
-        """The work of the present attempt that is no training step, in words; empty where there is none."""
-        now = read_phase(self.folder)
+    @property
+    def phase_s(self) -> float:
+        """Seconds since this phase began; while training, since the last logged step."""
+        return time.monotonic() - self._phase_began
+
+    @property
+    def step(self) -> int | None:
+        step = number(self._row.get("step"))
+        return None if step is None else int(step)
+
+    @property
+    def max_steps(self) -> int | None:
+        return self.state.max_steps
+
+    @property
+    def loss(self) -> float | None:
+        return number(self._row.get("loss"))
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        return number(self._row.get("real_tokens_per_s"))
+
+    @property
+    def left_s(self) -> float | None:
+        if self.step is None or self.max_steps is None or len(self._pace) < 2:
+            return None
+        (first_s, first_step), (last_s, last_step) = self._pace[0], self._pace[-1]
+        if last_step <= first_step or last_s <= first_s:
+            return None
+        return max(0.0, self.max_steps - self.step) * (last_s - first_s) / (last_step - first_step)
+
+    @property
+    def doing(self) -> str:
+        """What the present attempt says that it does while it makes no steps: "tokenising 12,000 of 80,000 rows"."""
+        now, state = read_phase(self.folder), self.state
         is_work = now is not None and now.phase != "training" and state.is_active and now.since_s >= began_s(state)
         return phase_words(now) if now is not None and is_work else ""
 
-    def _new_advice(self, state: RunState) -> Iterator[Advice]:
+    def _untold(self) -> Iterator[Advice]:
         """Warnings and errors of the present attempt that were not told yet; a figure that changes is not told again."""
         for row in self._advice.read():
             key = str(row.get("code") or row.get("text")), str(row.get("where")), str(row.get("severity"))
-            if key not in self._told and (numbers_finite(row.get("time_s"), 0.0) or 0.0) >= began_s(state):
+            if key not in self._told and (numbers_finite(row.get("time_s"), 0.0) or 0.0) >= began_s(self.state):
                 self._told.add(key)
                 yield from (advice for advice in advice_of([row]) if advice.level in TOLD)
 
-    def _new_rows(self) -> list[dict[str, Any]]:
+    def _all_rows(self) -> list[dict[str, Any]]:
         rows = self._metrics.read_new()
         while self._metrics.behind:
             rows += self._metrics.read_new()
@@ -148,16 +144,8 @@ class ProgressReader:
         if time_s is not None and step is not None and number(row.get("loss")) is not None:
             self._pace.append((time_s, int(step)))
 
-    def _left_s(self, step: float | None, max_steps: int | None) -> float | None:
-        """Steps that are left at the pace of the last logged ones."""
-        if step is None or max_steps is None or len(self._pace) < 2:
-            return None
-        (first_s, first_step), (last_s, last_step) = self._pace[0], self._pace[-1]
-        if last_step <= first_step or last_s <= first_s:
-            return None
-        return max(0.0, max_steps - step) * (last_s - first_s) / (last_step - first_step)
-
-    def _phase_of(self, state: RunState) -> str:
+    def _phase_now(self) -> str:
+        state = self.state
         if state.status == "starting":
             # The trainers may end before the launcher does: the phase never goes back.
             self._loading = self._loading or bool(state.workers)
@@ -194,7 +182,6 @@ QUIET_STEP_S = 5.0
 
 
 def new_reporter(*, as_json: bool, plain: bool) -> Reporter:
-    """The bar needs a terminal; anything else gets lines."""
     if as_json:
         return JsonReporter()
     Colours.wanted = not plain
@@ -326,7 +313,6 @@ def numbers_text(progress: Progress, *, short: bool = False) -> str:
 
 
 def row_text(row: dict[str, Any], progress: Progress) -> str:
-    """One logged line; evaluations carry their own names."""
     step = row.get("step")
     at = labelled("", step_text(step if isinstance(step, int) else None, progress.max_steps))
     measured = evaluation_parts(row)
@@ -340,7 +326,6 @@ def row_text(row: dict[str, Any], progress: Progress) -> str:
 
 
 def answer_line(row: dict[str, Any]) -> str:
-    """ "          at step 60   What is red? → An apple." """
     step = int(number(row.get("step")) or 0)
     when = tr("before step 1") if step == 0 else tr("at step {step}", step=f"{step:,}")
     asked, said = (plain_text(str(row.get(key) or ""), LONGEST_ANSWER) for key in ("source", "generation"))
@@ -348,11 +333,9 @@ def answer_line(row: dict[str, Any]) -> str:
 
 
 def waiting_for(progress: Progress) -> str:
-    """What a silent moment is spent on: in the training's own words where it has some."""
-    if progress.doing and progress.phase == "stopping":
-        return tr("{phase}: {detail}", phase=tr(progress.phase), detail=progress.doing)
-    if progress.doing:
-        return progress.doing
+    if doing := progress.doing:
+        stopping = progress.phase == "stopping"
+        return tr("{phase}: {detail}", phase=tr(progress.phase), detail=doing) if stopping else doing
     if progress.phase == "training" and progress.step is not None:
         if progress.step == progress.max_steps:
             return tr("evaluating and saving the model")
@@ -367,7 +350,6 @@ def advice_text(advice: Advice) -> str:
 
 
 def written_files(folder: RunFolder) -> list[str]:
-    """Names of the files in a new run folder, without the hidden ones."""
     return sorted(path.name for path in folder.path.iterdir() if path.is_file() and not path.name.startswith("."))
 
 
@@ -377,8 +359,6 @@ NARROW = 90
 
 
 class Numbers(ProgressColumn):
-    """The text beside the bar, cut where the terminal ends."""
-
     def render(self, task: Task) -> Text:
         return Text(str(task.fields.get("text", "")), no_wrap=True, overflow="ellipsis")
 
@@ -423,10 +403,8 @@ class BarReporter(PlainReporter):
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-            show_control_keys(True)
 
     def _training_text(self, progress: Progress) -> str:
-        """The numbers; when the last step was long ago, since when the next one is awaited."""
         text = numbers_text(progress, short=self._console.width < NARROW)
         if progress.phase_s < QUIET_STEP_S:
             return text
@@ -443,20 +421,4 @@ class BarReporter(PlainReporter):
             )
             self._task = self._bar.add_task("", total=None, text="")
             self._bar.start()
-            show_control_keys(False)
         return self._bar
-
-
-def show_control_keys(shown: bool) -> None:
-    """Whether the terminal writes "^C" when Ctrl-C is pressed: beside a bar it would break the line."""
-    # A job in the background would be halted for touching the terminal.
-    if not is_terminal(sys.stdin) or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
-        return
-    try:
-        import termios
-    except ImportError:
-        return
-    with contextlib.suppress(termios.error):
-        settings = termios.tcgetattr(sys.stdin)
-        settings[3] = settings[3] | termios.ECHOCTL if shown else settings[3] & ~termios.ECHOCTL
-        termios.tcsetattr(sys.stdin, termios.TCSANOW, settings)

@@ -6,7 +6,7 @@ import shlex
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -16,7 +16,6 @@ from trainwiz.core.errors import (
     EXIT_CANNOT_RUN,
     EXIT_FINISHED,
     EXIT_TRAINING_FAILED,
-    Finding,
     UsageError,
     sort_findings,
     usage_error,
@@ -30,11 +29,11 @@ from trainwiz.core.plan.gather import gather
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.attempts import attempt_words
 from trainwiz.core.run.folder import RunFolder, name_for_commands
-from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state
+from trainwiz.core.run.state import Attempt, RunExit, RunState
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import Choices, wrong
 from trainwiz.tui.headless.ending import ending_of, planned_batch
-from trainwiz.tui.headless.reporters import ProgressReader, Reporter, new_reporter, written_files
+from trainwiz.tui.headless.reporters import Progress, Reporter, new_reporter, written_files
 from trainwiz.tui.headless.waiting import Waiting, handling, improved, refining
 from trainwiz.tui.options import OTHER_MACHINE, wanted_tier
 from trainwiz.tui.run_words import is_long, wait_sentences
@@ -43,14 +42,7 @@ from trainwiz.tui.text import sentence_gap
 # What works here when a run cannot be started: whole commands, each with what it does.
 
 
-def needs_another_machine(finding: Finding) -> bool:
-    """Whether another machine would help; against wrong data or a wrong argument a written folder does not."""
-    by_machine = finding.where.startswith("engine.") or finding.where in ("hardware", "memory", "host_ram")
-    return by_machine and not finding.code.endswith("_not_supported")
-
-
 def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
-    """(command, what it does), the nearest to what was asked first."""
     asked = shlex.join(choices.words)
     profile = choices.request.profile
     commands: list[tuple[str, str]] = []
@@ -63,7 +55,9 @@ def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
         if plan.config.engine.strategy == "fsdp" and plan.config.engine.device != "cuda":
             what = tr("a tiny model, on this machine")
         commands.append((f"trainwiz{named} --smoke --yes", what))
-    if any(needs_another_machine(finding) for finding in plan.errors):
+    # Against wrong data or a wrong argument a written folder does not help.
+    where = [finding.where for finding in plan.errors if not finding.code.endswith("_not_supported")]
+    if any(one.startswith("engine.") or one in ("hardware", "memory", "host_ram") for one in where):
         commands.append(
             (
                 f"trainwiz {asked} --dry-run".replace("  ", " "),
@@ -92,18 +86,12 @@ class StopSignals:
         self.stops = 0
         self.hung_up = False
 
-    @contextmanager
-    def heard(self) -> Iterator[StopSignals]:
-        hang_up = getattr(signal, "SIGHUP", None)
-        of_hang_up = {hang_up: self._hang_up} if hang_up is not None else {}
-        with handling({signal.SIGINT: self._stop, signal.SIGTERM: self._stop, **of_hang_up}):
-            yield self
+    def heard(self) -> AbstractContextManager[None]:
+        return handling({signal.SIGINT: self._hear, signal.SIGTERM: self._hear, signal.SIGHUP: self._hear})
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
+    def _hear(self, number: int, frame: FrameType | None) -> None:
         self.stops += 1
-
-    def _hang_up(self, number: int, frame: FrameType | None) -> None:
-        self.hung_up = True
+        self.hung_up = self.hung_up or number == signal.SIGHUP
 
 
 # Follow a run that has been started, until it ends or the user leaves.
@@ -118,10 +106,10 @@ STOPPING_NOW = mark("Stopping immediately.")
 
 def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resumed: bool = False) -> int:
     """Show the run until it has ended; returns its exit code (129 when the terminal went away)."""
-    reader = ProgressReader(folder, resumed=resumed)
-    asked, told = 0, len(read_state(folder).attempts) - 1
+    progress = Progress(folder, resumed=resumed)
+    asked, told = 0, len(progress.state.attempts) - 1
     while True:
-        progress = reader.read()
+        progress.read()
         if not folder.path.is_dir():
             # The keeper ends the training of a folder that was removed; nobody can write there how.
             reporter.end(ending_of(folder, _gone(folder, progress.state)))
@@ -178,10 +166,7 @@ TRACE_LIMIT_S = 20.0
 
 
 def run_headless(choices: Choices) -> int:
-    """The whole run; returns the exit code of the command.
-
-    Raises TrainwizError for what is asked wrongly and for what cannot be written or started.
-    """
+    """The whole run; returns the exit code of the command."""
     reporter = new_reporter(as_json=choices.json, plain=choices.plain)
     try:
         if choices.resume is not None:
@@ -240,7 +225,6 @@ def write(plan: Plan, output_dir: str | None) -> RunFolder:
 
 
 def resume(choices: Choices, reporter: Reporter) -> int:
-    """Go on in the folder of a run, from its newest complete checkpoint or the one that is named."""
     others = [flag for flag in choices.given if flag not in RESUME_CHOICES]
     if others:
         raise UsageError(
@@ -275,7 +259,8 @@ def start_and_follow(
     A run that is followed belongs to this command: were it to vanish (killed, terminal closed), the
     keeper saves a checkpoint and stops. `detach` is for runs that outlive it.
     """
-    with StopSignals().heard() as signals:
+    signals = StopSignals()
+    with signals.heard():
         with Waiting(tr("starting the run")):
             start_run(folder, resume=checkpoint, tied_to_caller=not detach, accept=accept)
         reporter.prepared(folder, [])

@@ -45,7 +45,6 @@ class Waiting:
         return self
 
     def say(self, what: str) -> None:
-        """What it waits for now; the clock goes on."""
         self._what = what
 
     def __exit__(
@@ -79,11 +78,9 @@ Handler = Callable[[int, FrameType | None], Any] | int | None
 
 @contextmanager
 def handling(handlers: Mapping[int, Handler]) -> Iterator[None]:
-    """Each signal does this for a while."""
     # nohup sets SIGHUP to be ignored, and that is what the user wants then.
-    hang_up = getattr(signal, "SIGHUP", None)
-    nohup = hang_up is not None and signal.getsignal(hang_up) is signal.SIG_IGN
-    wanted = {number: handler for number, handler in handlers.items() if number != hang_up or not nohup}
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    wanted = {number: handler for number, handler in handlers.items() if number != signal.SIGHUP or not nohup}
     before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
     try:
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -23,7 +24,9 @@ def main() -> None:
     if choices.parent is not None:
         hold_to(choices.parent)
     answers = private_stdout()
-    die_first()
+    # Where memory runs out, Linux shall end a preview before anything else (proc_pid_oom_score_adj(5)).
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("900", encoding="ascii")
     from trainwiz.core.estimate.trace import server
 
     if sys.platform != "linux" or choices.no_fork:
@@ -31,14 +34,6 @@ def main() -> None:
     else:
         server.import_all(answers)
         server.Server(answers, idle=server.first_traces()).run()
-
-
-def die_first() -> None:
-    """Where memory runs out, Linux shall end a preview before anything else (proc_pid_oom_score_adj(5))."""
-    try:
-        Path("/proc/self/oom_score_adj").write_text("900", encoding="ascii")
-    except OSError:
-        return
 
 
 if __name__ == "__main__":

@@ -253,11 +253,13 @@ def _summed_in_single(operation: Any) -> Callable[..., Any]:
 @contextmanager
 def emulated(device: str, recorder: Recorder) -> Iterator[None]:
     """Operations on CPU tensors do as they would on `device` ("cuda", "mps" or "cpu")."""
+    positions = itertools.cycle((True, False))
     swaps = [
         (torch.nn.Module, "_apply", _apply_to_fakes),
         # Models build masks for fake tensors that they leave out for real ones.
         (import_utils, "is_fake_tensor", lambda tensor: False),
-        (GenerationMixin, "_beam_search_has_unfinished_sequences", _two_positions()),
+        # A beam search that goes on after its first position and ends after its second.
+        (GenerationMixin, "_beam_search_has_unfinished_sequences", staticmethod(lambda *_, **__: next(positions))),
         (flash, "_flash_attention_forward", flash_attention(recorder)),
         (modeling_utils, "lazy_import_flash_attention", lambda *args, **kwargs: None),
         (PreTrainedModel, "_flash_attn_can_dispatch", _has_flash_attention),
@@ -336,12 +338,6 @@ def attention_of(model: torch.nn.Module, recorder: Recorder) -> Iterator[None]:
     finally:
         for place in lacking:
             delattr(place, name)
-
-
-def _two_positions() -> Any:
-    """A beam search that goes on after its first position and ends after its second."""
-    answers = itertools.cycle((True, False))
-    return staticmethod(lambda *args, **kwargs: next(answers))
 
 
 @contextmanager

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainwiz.core.estimate.trace.build import CannotTrace
-from trainwiz.core.estimate.trace.growth import Growth, Parts, PeaksLedger
-from trainwiz.core.estimate.trace.ledger import Ledger
+from trainwiz.core.estimate.trace.ledger import Growth, Ledger, Parts, PeaksLedger
 from trainwiz.core.estimate.trace.server import Child
 from trainwiz.core.estimate.trace.step import rounding_of, trace_into
 from trainwiz.core.language import mark
@@ -69,7 +68,6 @@ class Versions:
 
     @property
     def cost(self) -> int:
-        """In layers."""
         return sum(self.first) + sum(self.second) + 2 * REST_IN_LAYERS
 
     @property
@@ -107,7 +105,6 @@ def shallow_versions(config: Any) -> Versions | None:
 
 
 def _versions(stacks: tuple[Stack, ...], first: tuple[int, ...]) -> Versions | None:
-    """The second version as near to the first as their patterns let it."""
     missing = [(stack.layers - depth) // stack.period for stack, depth in zip(stacks, first, strict=True)]
     times = math.gcd(*missing)
     if times == 0:
@@ -204,7 +201,7 @@ ALL_TRACED = mark("all layers traced")
 
 
 def trace_layers(request: TraceRequest, *, forks: bool = False) -> TraceResult:
-    """Each peak of each part of the step grows by as much with every further layer (core/estimate/trace/growth.py).
+    """Each peak of each part of the step grows by as much with every further layer (core/estimate/trace/ledger.py).
 
     Where the depth cannot be changed, or little would be saved, all layers are traced. With `forks` the
     two versions are traced at once. Raises CannotTrace.
@@ -240,8 +237,6 @@ def trace_layers(request: TraceRequest, *, forks: bool = False) -> TraceResult:
 
 @dataclass(frozen=True, slots=True)
 class _Shallow:
-    """The trace of one version, with all its peaks."""
-
     result: TraceResult
     depths: dict[str, int]
     training: Parts

@@ -32,8 +32,6 @@ SMALLEST_REST = 512
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A part of a segment."""
-
     size: int
     number: int
     small: bool
@@ -61,10 +59,7 @@ class CachingAllocator:
         self._blocks = 0
 
     def replay(self, events: Iterable[Event], offset: int = 0) -> int:
-        """Bytes of all segments afterwards. A free of a number that was never allocated is passed over.
-
-        `offset` is added to the numbers.
-        """
+        """Bytes of all segments afterwards. A free of a number that was never allocated is passed over."""
         for number, size in events:
             if number > 0:
                 self._allocate(number + offset, size)
@@ -292,10 +287,7 @@ def replay_of(ledger: Ledger, request: TraceRequest, fullest: int) -> Replay:
 
 
 def orders_of(request: TraceRequest, events: int) -> list[list[int]]:
-    """Of each order the steps that are longer than all before them, the longest one last; none for rows of one length.
-
-    `events` are those of a step.
-    """
+    """Of each order the steps that are longer than all before them, the longest one last; none for rows of one length."""
     if len(set(request.lengths)) < 2 or request.length < MULTIPLE / (1 - SHORTER):
         return []
     orders: list[list[int]] = []
@@ -330,7 +322,6 @@ def _replayed(ledger: Ledger, request: TraceRequest, order: Sequence[int], power
 
 
 def _at(step: Sequence[Event], share: float, powers: dict[int, int]) -> Iterable[Event]:
-    """The events of a step on rows of a `share` of the length."""
     if share == 1:
         return step
     sizes = {size: max(1, round(size * share**power / SMALLEST_REST)) * SMALLEST_REST for size, power in powers.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import json
@@ -111,12 +110,9 @@ def _compute(parent: int, writer: Connection, work: Callable[..., T], values: tu
 
 
 def traced_here(tier: str, values: dict[str, Any], forks: bool) -> dict[str, Any]:
-    """What `answer` says, and what it `imported`."""
     if tier == "full":
         os.nice(FULL_NICENESS)
-    before = set(sys.modules)
-    said = answer(tier, values, forks=forks)
-    return {**said, "imported": [name for name in sys.modules if name not in before]}
+    return answer(tier, values, forks=forks)
 
 
 def _how_it_ended(status: int) -> str:
@@ -149,14 +145,6 @@ def first_traces() -> list[IdleWork]:
     return [] if torch.accelerator.is_available() else [partial(answer, "layers", SMALL.to_json())]
 
 
-def import_more(names: Iterable[str]) -> None:
-    """Modules that a trace had to import; only parts of the libraries, whose imports are known to work."""
-    for name in names:
-        if name.partition(".")[0] in NEEDED:
-            with contextlib.suppress(Exception):
-                importlib.import_module(name)
-
-
 MOST_AT_ONCE = 2
 MOST_IN_FULL = 1
 """So that a trace by layers never waits for a full one."""
@@ -165,8 +153,6 @@ STDIN = 0
 
 @dataclass
 class Request:
-    """One trace that is wanted, or under way."""
-
     number: int
     tier: str
     values: dict[str, Any]
@@ -178,9 +164,8 @@ class Request:
 class Server:
     """Reads requests from stdin until its end, which is the end of this process and of its children too.
 
-    In: `{"ask": number, "tier", "request", "limit_s"}`, `{"cancel": number}`, `{"ping": 1}`.
-    Out: `{"ready": true}`, `{"missing": reason}`, `{"started": number}`,
-    `{"answer": number, "result" | "problem": ...}`, `{"pong": 1}`.
+    In: `{"ask": number, "tier", "request", "limit_s"}`, `{"cancel": number}`.
+    Out: `{"ready": true}`, `{"missing": reason}`, `{"answer": number, "result" | "problem": ...}`.
     """
 
     def __init__(self, answers: int, *, forks: bool = True, idle: Iterable[IdleWork] = ()) -> None:
@@ -218,11 +203,7 @@ class Server:
             if trace.output in ready and request in self._requests:
                 self._requests.remove(request)
                 said, status = trace.result()
-                said = said or problem("worker_died", _how_it_ended(status))
-                imported = said.pop("imported", [])
-                self._say(answer=request.number, **said)
-                if imported and self._forks:
-                    self._idle.append(partial(import_more, imported))
+                self._say(answer=request.number, **(said or problem("worker_died", _how_it_ended(status))))
         return True
 
     def _patience_s(self) -> float | None:
@@ -246,8 +227,6 @@ class Server:
         elif "cancel" in message:
             for request in [request for request in self._requests if request.number == message["cancel"]]:
                 self._drop(request)
-        elif "ping" in message:
-            self._say(pong=1)
 
     def _drop(self, request: Request) -> None:
         self._requests.remove(request)
@@ -280,7 +259,6 @@ class Server:
                 self._say(answer=request.number, **problem("worker_died", text))
                 continue
             request.deadline_s = time.monotonic() + request.limit_s
-            self._say(started=request.number)
 
     def _say(self, **message: Any) -> None:
         write_all(self._answers, json.dumps(message).encode() + b"\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from importlib import metadata
 from types import MethodType
 from typing import Any
 
@@ -28,10 +27,14 @@ from trainwiz.core.estimate.trace.build import (
 from trainwiz.core.estimate.trace.emulation import attention_of, emulated
 from trainwiz.core.estimate.trace.ledger import (
     CLIPPING,
+    EVALUATION,
+    EVALUATION_END,
     FORWARD,
     FORWARD_END,
+    GENERATION,
     LOSS,
     LOSS_BACKWARD,
+    PROMPTS,
     STEP,
     Ledger,
     layer_stacks,
@@ -39,7 +42,7 @@ from trainwiz.core.estimate.trace.ledger import (
     weight_bytes,
 )
 from trainwiz.core.estimate.trace.tracker import Tracker
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
 from trainwiz.core.training.chunked_logits import let_logits_be_read
 from trainwiz.core.training.engine import numbers_in
@@ -85,10 +88,7 @@ def trace_training(model: Any, optimizer: Any, request: TraceRequest, tracker: T
 
 
 def training_loss(model: Any, request: TraceRequest, between: Callable[[], None] = lambda: None) -> torch.Tensor:
-    """The loss of one micro-batch; `between` is called when the model is through with it.
-
-    As in the Trainer, what the model put out is gone before the backward pass.
-    """
+    """The loss of one micro-batch; `between` is called when the model is through with it."""
     inputs = model_inputs(request, request.micro_batch, model)
     if request.task == "sequence-classification":
         result: torch.Tensor = model(**inputs).loss
@@ -116,17 +116,12 @@ def give_gradients(model: Any, tracker: Tracker) -> None:
             parameter.grad = torch.zeros_like(parameter)
 
 
-EVALUATION = mark("an evaluation")
-EVALUATION_END = mark("the logits of an evaluation")
-PROMPTS = mark("processing the prompts in an evaluation")
-GENERATION = mark("generating text in an evaluation")
 POSITIONS = 2
 """Generated for a trace: the second one already copies a cache that grew."""
 NO_TOKEN = 0
 
 
 def trace_evaluation(model: Any, request: TraceRequest, tracker: Tracker) -> None:
-    """One batch of held-out rows, and one that generates."""
     model.eval()
     tracker.kind = "activations"
     if request.eval_micro_batch:
@@ -199,11 +194,7 @@ def _search(model: Any, request: TraceRequest, tracker: Tracker, prompt: int, wr
     ledger.enter("")
 
 
-TRACED_LIBRARIES = ("torch", "transformers", "accelerate", "peft")
-
-
 def rounding_of(request: TraceRequest) -> int:
-    """Bytes that the allocator of the device rounds up to."""
     return 512 if request.device == "cuda" else 64
 
 
@@ -265,5 +256,4 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: fl
         moved_bytes=work[1],
         kernels=work[2],
         seconds=time.perf_counter() - started,
-        versions={name: metadata.version(name) for name in TRACED_LIBRARIES},
     )

@@ -163,10 +163,7 @@ DEQUANTIZED: dict[str, Callable[..., Any]] = {
 
 
 class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts storages, products, bytes moved and kernels while it is entered.
-
-    Tensors may be fake or real.
-    """
+    """Counts storages, products, bytes moved and kernels while it is entered."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

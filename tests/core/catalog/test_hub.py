@@ -30,21 +30,6 @@ def test_the_token_is_not_sent_along_to_where_the_hub_redirects(tmp_path: Path) 
         with pytest.raises(UsageError, match="downloaded when the run starts"):
             hub_files(HubSplit("some/gated"), environment)
     assert hub.tokens + elsewhere.tokens == ["Bearer hf_mine", None]
-
-
-def test_who_is_asked_and_what_a_document_says(tmp_path: Path) -> None:
-    nobody = {"HF_HUB_CACHE": str(tmp_path), "HF_TOKEN_PATH": str(tmp_path / "token")}
-    with hub_server(HubStandIn()) as hub:
-        hub.answers["/api/datasets/some/gated"] = DOCUMENT
-        environment = nobody | {"HF_ENDPOINT": hub.endpoint}
-        assert ask("/api/datasets/some/gated", environment | {"HF_HUB_OFFLINE": "1"}) == (0, None)
-        assert hub.asked == []
-        with pytest.raises(UsageError, match="is gated"):
-            hub_files(HubSplit("some/gated"), environment)
-        (tmp_path / "token").write_text("hf_kept\n")
-        with pytest.raises(UsageError, match="downloaded when the run starts"):
-            hub_files(HubSplit("some/gated"), environment)
-    assert hub.tokens == [None, "Bearer hf_kept"]
     assert sizes_of(DOCUMENT) == {"data/train.jsonl": 2, "b": 0}
     assert sizes_of({"siblings": "?"}) == {} == sizes_of({})
 

@@ -1,4 +1,4 @@
-"""Probing through the real nvidia-ml-py, over a fake driver, in a process of its own."""
+"""Probing through the real nvidia-ml-py, over a fake driver."""
 
 from __future__ import annotations
 
@@ -13,31 +13,29 @@ from typing import Any
 
 import pytest
 from trainwiz.core.hardware import nvml
-from trainwiz.core.hardware.gpus import read_gpus
+from trainwiz.core.hardware.nvml import read_gpus
 from trainwiz.core.hardware.read import probe_machine
 
 from tests.each import each
 from tests.fakes.nvml import DRIVER_NOT_LOADED, GIB, MIB, VERSION_MISMATCH, FakeGpu, FakeMig, FakeNvml
 
-PROBE = """
-import json
-from trainwiz.core.hardware.read import probe_machine
-import sys
-print(json.dumps(probe_machine().to_json()))
-assert not {"torch", "transformers", "textual"} & set(sys.modules)
-"""
-
 A100 = "NVIDIA A100-SXM4-40GB"
 
 
-def probe(fake: FakeNvml, **environment: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(fake.run_python(PROBE, **environment).stdout)
+@pytest.fixture
+def driver(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    fake_nvml.load_here(monkeypatch)
+    return fake_nvml
+
+
+def probe(**environment: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(json.dumps(probe_machine(environment=environment).to_json()))
     return document
 
 
-def test_one_card_is_read_whole(fake_nvml: FakeNvml) -> None:
-    fake_nvml.write([FakeGpu(memory_used=1 * GIB, memory_reserved=220 * MIB)], driver="535.129.03", cuda=12020)
-    machine = probe(fake_nvml)
+def test_one_card_is_read_whole(driver: FakeNvml) -> None:
+    driver.write([FakeGpu(memory_used=1 * GIB, memory_reserved=220 * MIB)], driver="535.129.03", cuda=12020)
+    machine = probe()
     (gpu,) = machine["gpus"]
     assert gpu["uuid"] == "GPU-00000000-0000-0000-0000-000000000000"
     assert gpu["memory_total_bytes"] == 10 * GIB
@@ -56,17 +54,17 @@ def test_one_card_is_read_whole(fake_nvml: FakeNvml) -> None:
         (1, DRIVER_NOT_LOADED, "not loaded"), (1, VERSION_MISMATCH, "updated"),
     ],
 )  # fmt: skip
-def test_without_a_card_to_use_there_is_a_reason(fake_nvml: FakeNvml, cards: int, code: int, words: str) -> None:
-    fake_nvml.write([FakeGpu()] * cards, init_error=code)
-    machine = probe(fake_nvml)
+def test_without_a_card_to_use_there_is_a_reason(driver: FakeNvml, cards: int, code: int, words: str) -> None:
+    driver.write([FakeGpu()] * cards, init_error=code)
+    machine = probe()
     assert (machine["gpus"], machine["accelerator"]) == ([], "cpu")
     assert words in machine["unavailable"]["gpus"]
 
 
-def test_a_lost_card_leaves_the_others_and_unsupported_fields_are_null(fake_nvml: FakeNvml) -> None:
+def test_a_lost_card_leaves_the_others_and_unsupported_fields_are_null(driver: FakeNvml) -> None:
     other = FakeGpu(name="NVIDIA GeForce RTX 3080", memory_total=20 * GIB)
-    fake_nvml.write([FakeGpu(), FakeGpu(lost=True), other, FakeGpu(unsupported=["memory", "cc", "uuid"])])
-    machine = probe(fake_nvml)
+    driver.write([FakeGpu(), FakeGpu(lost=True), other, FakeGpu(unsupported=["memory", "cc", "uuid"])])
+    machine = probe()
     first, lost, last, poor = machine["gpus"]
     assert "lost" in lost["unavailable"]["gpu"]
     assert "lost" in machine["unavailable"]["gpus.1"]
@@ -79,9 +77,9 @@ def test_a_lost_card_leaves_the_others_and_unsupported_fields_are_null(fake_nvml
         assert poor["unavailable"][name] == "this GPU does not report it"
 
 
-def test_a_gpu_that_shares_the_ram_has_what_there_is_of_it(fake_nvml: FakeNvml) -> None:
-    fake_nvml.write([FakeGpu(name="NVIDIA GB10", unsupported=["memory"])])
-    machine = probe(fake_nvml)
+def test_a_gpu_that_shares_the_ram_has_what_there_is_of_it(driver: FakeNvml) -> None:
+    driver.write([FakeGpu(name="NVIDIA GB10", unsupported=["memory"])])
+    machine = probe()
     (gpu,) = machine["gpus"]
     assert (gpu["catalogue_name"], gpu["unified"]) == ("GB10", True)
     assert gpu["memory_total_bytes"] == machine["ram_total_bytes"]
@@ -89,28 +87,26 @@ def test_a_gpu_that_shares_the_ram_has_what_there_is_of_it(fake_nvml: FakeNvml) 
     assert not {"memory_total_bytes", "memory_free_bytes"} & set(gpu["unavailable"])
 
 
-def test_links_of_cards(fake_nvml: FakeNvml) -> None:
-    fake_nvml.write([FakeGpu(name="NVIDIA H100 80GB HBM3", nvlinks={"switch": 18}, socket=n // 4) for n in range(8)])
-    machine = probe(fake_nvml)
+def test_links_of_cards(driver: FakeNvml) -> None:
+    driver.write([FakeGpu(name="NVIDIA H100 80GB HBM3", nvlinks={"switch": 18}, socket=n // 4) for n in range(8)])
+    machine = probe()
     assert machine["gpus"][0]["links"] == [f"GPU{n}: NVLink x18 through NVSwitch" for n in range(1, 8)]
     assert [gpu["cuda_index"] for gpu in machine["gpus"]] == list(range(8))
-    fake_nvml.write([FakeGpu(nvlinks={1: 4}), FakeGpu(nvlinks={0: 4}), FakeGpu(socket=1)])
-    hidden = probe(fake_nvml, CUDA_VISIBLE_DEVICES="")
+    driver.write([FakeGpu(nvlinks={1: 4}), FakeGpu(nvlinks={0: 4}), FakeGpu(socket=1)])
+    hidden = probe(CUDA_VISIBLE_DEVICES="")
     assert hidden["gpus"][0]["links"] == ["GPU1: NVLink x4", "GPU2: between CPU sockets"]
     assert (hidden["accelerator"], hidden["cuda_visible_devices"]) == ("cpu", ""), "hidden cards are listed, not used"
 
 
-def test_mig_slices_follow_their_card(fake_nvml: FakeNvml) -> None:
+def test_mig_slices_follow_their_card(driver: FakeNvml) -> None:
     slices = [
         FakeMig("MIG-11111111", gpu_instance=7),
         FakeMig("MIG-22222222", name=f"{A100} MIG 2c.3g.20gb", memory_total=19968 * MIB, gpu_instance=2, graphics_slices=3,
                 compute_slices=2),
     ]  # fmt: skip
     whole = FakeGpu(name=A100, compute_capability="8.0", memory_total=40 * GIB, mig=False)
-    fake_nvml.write(
-        [FakeGpu(name=A100, compute_capability="8.0", memory_total=40 * GIB, mig=True, slices=slices), whole]
-    )
-    machine = probe(fake_nvml)
+    driver.write([FakeGpu(name=A100, compute_capability="8.0", memory_total=40 * GIB, mig=True, slices=slices), whole])
+    machine = probe()
     card, first, second, other = machine["gpus"]
     assert (card["mig"], first["mig"], second["mig"], other["mig"]) == ("enabled", "1g.5gb", "2c.3g.20gb", "disabled")
     assert first["parent_uuid"] == card["uuid"]
@@ -118,7 +114,7 @@ def test_mig_slices_follow_their_card(fake_nvml: FakeNvml) -> None:
     assert [gpu["visible"] for gpu in machine["gpus"]] == [False, True, False, False]
     assert "one MIG slice" in machine["notes"][0]
 
-    by_name = probe(fake_nvml, CUDA_VISIBLE_DEVICES="MIG-2222")
+    by_name = probe(CUDA_VISIBLE_DEVICES="MIG-2222")
     assert [gpu["visible"] for gpu in by_name["gpus"]] == [False, False, True, False]
 
 

@@ -11,8 +11,8 @@ import psutil
 import pynvml
 import pytest
 from trainwiz.core.hardware import host as hardware_host
-from trainwiz.core.hardware.gpus import read_gpus
 from trainwiz.core.hardware.host import Limits
+from trainwiz.core.hardware.nvml import read_gpus
 from trainwiz.core.telemetry.gpu import READS, GpuSampler, LoadReader, free_bytes, is_outdated
 from trainwiz.core.telemetry.job_source import with_machine
 from trainwiz.core.telemetry.machine import HOST_VALUES, MachineHistory, MachineSampler, sample_host

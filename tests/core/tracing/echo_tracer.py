@@ -26,8 +26,6 @@ def echo(tier: str, values: dict[str, Any], *, forks: bool = False) -> dict[str,
         os.write(1, b"in its own way, too\n")
     elif task == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    elif task == "stop-server":
-        os.kill(os.getppid(), signal.SIGSTOP)
     elif task == "pids":
         Path(argument).write_text(f"{os.getppid()} {os.getpid()}")
         time.sleep(600)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from trainwiz.core.tracing.request import TraceRequest
 
@@ -14,6 +15,6 @@ REQUEST = TraceRequest(
 )  # fmt: skip
 
 
-def request(task: str = "causal-lm", micro_batch: int = 1) -> TraceRequest:
+def request(task: str = "causal-lm", **changes: Any) -> TraceRequest:
     """`task` is what tests.core.tracing.echo_tracer does."""
-    return replace(REQUEST, task=task, micro_batch=micro_batch)
+    return replace(REQUEST, task=task, **changes)

@@ -15,7 +15,7 @@ from tests.core.tracing.requests import request
 from tests.each import each
 
 RESULT = TraceResult(
-    "full", (Moment("forward", {"weights": 7, "activations": 3}),), (), 12, 5, 4, 1e9, 2e9, 8, 0.5, {"torch": "2"}, "n"
+    "full", (Moment("forward", {"weights": 7, "activations": 3}),), (), 12, 5, 4, 1e9, 2e9, 8, 0.5, "n"
 )
 
 
@@ -40,7 +40,7 @@ def test_what_is_put_is_got_by_another_cache_for_the_same_request_tier_and_versi
 def broken_files() -> list[bytes]:
     result = RESULT.to_json()
     whole = {"request": request().to_json(), "result": result}
-    wrong: list[Any] = [{"training": []}, {"training": 3}, {"parameters": 10**400}, {"tier": "layers"}, {"unknown": 1}]
+    wrong: list[Any] = [{"flops": -1.0}, {"training": []}, {"training": 3}, {"parameters": 10**400}, {"tier": "layers"}]
     documents = [{**whole, "result": None}, *({**whole, "result": {**result, **changes}} for changes in wrong)]
     other = {**whole, "request": request(micro_batch=2).to_json()}
     return [b"{", b"[" * 100_000, *(json.dumps(document).encode() for document in (other, *documents))]

@@ -106,7 +106,18 @@ def test_nothing_learnt_and_held_out_rows_that_are_trained_on(tmp_path: Path) ->
     assert [role for role, _ in shown.turns] == ["user", "assistant"] and shown.turns[-1][1] == len(shown.pieces)
 
 
-def test_the_child_answers_once_and_its_answer_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the child does, without the seconds of its imports; `data show` of tests/acceptance/test_docs.py has the child."""
+
+    def asked(config: RunConfig, folder: Path, show: tuple[int, ...]) -> ChatLook:
+        return answer({"config": config.model_dump(mode="json"), "folder": str(folder), "show": list(show)})
+
+    monkeypatch.setattr(client, "_asked", asked)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_rows_are_looked_at_once_and_what_was_found_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_with(tmp_path, PLAIN, CHAT, CHAT)
     first = look_at_chats(config, tmp_path)
     assert first is not None and [doubt.code for doubt in first.doubts] == ["duplicates"] and not first.problem
@@ -122,16 +133,6 @@ def test_the_child_answers_once_and_its_answer_is_kept(tmp_path: Path, monkeypat
     assert look_at_rows(named, tmp_path, (0,)).problem == "asked again", "its template was changed"
     chats_in(tmp_path / "a.jsonl", CHAT, CHAT, CHAT)
     assert look_at_rows(config, tmp_path, (0,)).problem == "asked again"
-
-
-@pytest.fixture
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the child does, without the seconds of its imports."""
-
-    def asked(config: RunConfig, folder: Path, show: tuple[int, ...]) -> ChatLook:
-        return answer({"config": config.model_dump(mode="json"), "folder": str(folder), "show": list(show)})
-
-    monkeypatch.setattr(client, "_asked", asked)
 
 
 def planned(folder: Path, template: str | None, *rows: list[dict[str, Any]], **changes: Any) -> Plan:

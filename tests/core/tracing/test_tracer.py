@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 from trainwiz.core.tracing.request import TraceCache, TraceProblem, TraceResult
 from trainwiz.core.tracing.worker import TraceWorker, tracer_command
 
 from tests.core.tracing.requests import REQUEST
-from tests.core.tracing.test_worker import gone, wait_for
+from tests.core.tracing.test_worker import gone, tracer_of, wait_for
 
 pytestmark = pytest.mark.real
 LLAMA = {
@@ -55,8 +54,7 @@ def test_a_fork_and_a_new_process_say_the_same(worker: TraceWorker) -> None:
 def test_a_trace_that_is_cancelled_leaves_no_fork_of_its_own(worker: TraceWorker) -> None:
     worker.start()
     assert wait_for(lambda: worker.state == "ready", WAIT_S)
-    assert worker._line is not None and worker._line._process is not None
-    tracer = psutil.Process(worker._line._process.pid)
+    tracer = tracer_of(worker)
     # Its versions have 200 and 400 layers.
     slow = {**LLAMA, "model_type": "qwen2_moe", "num_hidden_layers": 1000, "decoder_sparse_step": 200}
     handle = worker.submit(replace(SMALL, model_config=json.dumps(slow)), "layers", lambda _: None)
@@ -66,8 +64,9 @@ def test_a_trace_that_is_cancelled_leaves_no_fork_of_its_own(worker: TraceWorker
     assert wait_for(lambda: all(map(gone, family)))
 
 
-def test_without_torch_the_answer_says_so(tmp_path: Path) -> None:
+def test_without_torch_the_answer_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('No module named torch')")
-    with TraceWorker(NO_CACHE, environment={"PYTHONPATH": str(tmp_path)}) as worker:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with TraceWorker(NO_CACHE) as worker:
         answer = worker.ask(SMALL, "layers", WAIT_S)
     assert answer == TraceProblem("worker_missing", "cannot trace on this machine: No module named torch")
