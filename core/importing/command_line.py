@@ -1,10 +1,11 @@
-"""A launch command, alone or in a shell script: which one trains, its launcher, its script's arguments."""
+"""A launch command, alone or among the plain lines of a shell script: its launcher, its script's arguments."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -18,40 +19,34 @@ from trainwiz.core.importing.values import Unresolved, count_of, gpu_list
 from trainwiz.core.language import mark
 from trainwiz.core.text import plain_text
 
-_SUBSHELL = r"\$\((?>[^()]|\((?>[^()]|\([^()]*\))*+\))*+\)|`[^`]*`|\$[0-9@*\#?!-]"
-_VARIABLE = r"\$[A-Za-z_]\w*|\$\{[^{}]*\}"
+# The words of a text, by `shlex`. What only a shell could know stays as it is written.
+
+_SUBSHELL = r"\$\((?>[^()]|\((?>[^()]|\([^()]*\))*+\))*+\)|`[^`]*`"
+_OPEN = r"""<[A-Za-z_][\w./-]*(?:\ [\w./-]+)*>|\{(?=[^{}\s"':]*+\})[^{}\s"':]*(?:,|\.\.)[^{}\s"':]*\}"""
 PIECE = re.compile(
-    rf"""(?P<joined>\\\n)|(?P<comment>(?<![^\s;&|(])\#[^\n]*)|(?P<variable>{_VARIABLE})
-  | (?P<opaque>{_SUBSHELL}|<[A-Za-z_][\w./-]*(?:\ [\w./-]+)*>|\{{(?=[^{{}}\s]*+\}})[^{{}}\s]*(?:,|\.\.)[^{{}}\s]*\}})
+    rf"""(?P<joined>\\\n)|(?P<comment>(?<![^\s;&|(])\#[^\n]*)|(?P<opaque>{_SUBSHELL}|{_OPEN}|\$\{{[^{{}}]*\}})
   | (?P<redirect>(?:(?<!\S)\d+|&)?(?:>>|>&|<&|>|<)[ \t]*&?[^\s<>;|&()]*)
-  | "(?P<double>(?:{_SUBSHELL}|[^"\\]|\\.)*+)(?P<ends>"?)|'(?P<single>[^']*)(?P<closes>'?)|\\(?P<escaped>.)""",
+  | (?P<double>"(?:{_SUBSHELL}|[^"\\]|\\.)*+")|(?P<literal>'[^']*'|\\.)""",
     re.VERBOSE | re.DOTALL,
 )
-"""All of a script that is more than plain words, spaces and ends of commands."""
-IN_DOUBLE = re.compile(rf'(?P<joined>\\\n)|(?P<variable>{_VARIABLE})|(?P<opaque>{_SUBSHELL})|\\(?P<escaped>[$`"\\])')
-FILLED = re.compile(r"(?P<sign>[$\ue002])(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[^{}]*)\})")
-BRACED = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::?[-=](?P<default>[^$`]*))?")
+"""What is not for `shlex` to split, or means something else inside of quotes."""
+JOINED, IN_QUOTES = "\ue000\ue001"
+"""A continued line; a "$" between double quotes, whose value is not split."""
+HIDDEN = {ord(letter): 0xE100 + ord(letter) for letter in "$<{`"}
+PLAIN = {hidden: letter for letter, hidden in HIDDEN.items()} | {ord(JOINED): None, ord(IN_QUOTES): "$"}
+VARIABLE = re.compile(
+    rf"(?P<sign>[${IN_QUOTES}])(?:(?P<name>[A-Za-z_]\w*)|\{{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^{{}}$`]*))?\}})"
+)
+UNKNOWN = re.compile(rf"[${IN_QUOTES}][\w{{(@*#?!-]|`|{_OPEN}")
 ASSIGNED = re.compile(r"(?P<name>\+{0,2}[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
-"""Hydra's way: learning_rate=1e-4."""
-WORD = re.compile(r"[^ \t\n\ue000;|()&]+|[;|()&\n]")
+"""Hydra's way too: learning_rate=1e-4."""
 CUT_OFF_LINE = re.compile(r"\\\s*\Z")
+ENDS = ";|&()\n"
 OPENS, CLOSES = frozenset({"if", "for", "while", "until", "case"}), frozenset({"fi", "done", "esac"})
-KEYWORDS = OPENS | CLOSES | {"then", "else", "elif", "do", "{", "}", "!", "in", "function", "$", "%", "#"}
-SETTERS = frozenset({"export", "declare", "local", "readonly", "typeset", "set", "setenv"})
+KEYWORDS = OPENS | CLOSES | table.words("then else elif do { } ! $ % # export declare local readonly")
+"""What stands in front of a command or of an assignment."""
 MOST_PUT_IN = 200_000
 """Characters of all that variables bring: a few lines of A="$A$A" would fill the memory."""
-
-# Private-use characters for: a continued line, an unknown value, a variable in quotes, an opening quote, a line continued
-# inside a quote; then what a quote protects, and the inside of $(nproc --all), which must not be split into words.
-JOINED, NOT_KNOWN, IN_QUOTES, QUOTE, JOINED_IN_QUOTES = "\ue000\ue001\ue002\ue003\ue004"
-SPECIAL = " \t\n;|()&$<>#"
-PROTECTED = {ord(letter): 0xE100 + ord(letter) for letter in SPECIAL}
-OPAQUE = {ord(letter): 0xE200 + ord(letter) for letter in SPECIAL}
-UNPROTECTED = {hidden: letter for letter, hidden in PROTECTED.items()} | {ord(QUOTE): None, ord(JOINED_IN_QUOTES): None}
-PLAIN = UNPROTECTED | {hidden: letter for letter, hidden in OPAQUE.items()} | {
-    ord(JOINED): None, ord(NOT_KNOWN): None, ord(IN_QUOTES): "$"
-}  # fmt: skip
-LINE_ENDS = re.compile(f"[\n{JOINED}{JOINED_IN_QUOTES}{chr(0xE10A)}{chr(0xE20A)}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,101 +58,70 @@ class Word:
     known: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command: its words, and the environment that the script gives it."""
-
-    words: list[Word]
-    environment: Mapping[str, Word] = field(default_factory=dict)
-
-
 class Script:
-    """The commands of a text in their order; `cut_off` is the line of a quote that nothing closes, or of a backslash
-    at the end."""
+    """The commands of a text in their order. Raises ValueError for a quote that nothing closes."""
 
-    def __init__(self, text: str, line: int = 1, given: Mapping[str, str] | None = None) -> None:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-        whole = CUT_OFF_LINE.sub("", text)
-        self.cut_off = line + whole.count("\n") if whole != text else None
-        self.commands: list[Command] = []
-        self.values: dict[str, str] = dict(given or {})
+    def __init__(self, text: str, line: int = 1) -> None:
+        self.commands: list[list[Word]] = []
+        self.values: dict[str, str] = {}
         self.exported: dict[str, Word] = {}
-        self.depth = self.put_in = at = 0
-        self.line = line
-        flat = PIECE.sub(self._flat, whole)
+        self.depth = self.put_in = 0
+        lexer = shlex.shlex(PIECE.sub(_flat, text), posix=True, punctuation_chars=ENDS)
+        lexer.whitespace, lexer.commenters, lexer.whitespace_split = " \t", "", True
         words: list[tuple[str, int]] = []
-        for found in WORD.finditer(flat):
-            line, at = line + len(LINE_ENDS.findall(flat, at, found.start())), found.start()
-            if found[0] in SPECIAL:
+        for token in [*lexer, "\n"]:
+            if token and not token.strip(ENDS):
                 self._end_command(words)
                 words = []
-            else:
-                words += [(word, line) for word in self._filled(found[0])]
-        self._end_command(words)
-
-    def _flat(self, found: re.Match[str]) -> str:
-        """A piece such that only its ends are still spaces and ends of commands."""
-        kind, text = found.lastgroup or "", found[0]
-        if kind in ("ends", "closes") and not found[kind]:
-            self.cut_off = self.line + found.string.count("\n", 0, found.start())
-        if kind == "ends":
-            return QUOTE + IN_DOUBLE.sub(self._in_double, found["double"]).translate(PROTECTED)
-        if kind == "closes":
-            return QUOTE + found["single"].translate(PROTECTED)
-        flat = {"joined": JOINED, "comment": "", "redirect": " ", "variable": text.replace(" ", chr(0xE120))}
-        return flat[kind] if kind in flat else self._in_double(found).translate(PROTECTED)
-
-    @staticmethod
-    def _in_double(found: re.Match[str]) -> str:
-        kind, text = found.lastgroup, found[0]
-        if kind == "opaque":
-            return NOT_KNOWN + text.translate(OPAQUE)
-        return (
-            JOINED_IN_QUOTES if kind == "joined" else IN_QUOTES + text[1:] if kind == "variable" else found["escaped"]
-        )
+            elif token.strip(JOINED) or not token:
+                # A line that is continued between spaces is no word.
+                words += [(word, line) for word in self._filled(token)]
+            line += token.count("\n") + token.count(JOINED)
 
     def _filled(self, text: str) -> list[str]:
         """The words that one becomes with the values of its variables, which outside of quotes are split."""
-        filled = FILLED.sub(self._value, text)
-        return [filled] if filled == text or ASSIGNED.match(text) else filled.split()
+        filled = VARIABLE.sub(self._value, text)
+        is_split = filled != text and "$" in text and not ASSIGNED.match(text)
+        return filled.split() if is_split else [filled]
 
     def _value(self, found: re.Match[str]) -> str:
-        braced = BRACED.fullmatch(found["name"] or found["braced"].translate(UNPROTECTED))
-        value = None if braced is None else self.values.get(braced["name"], braced["default"])
+        value = self.values.get(found["name"] or found["braced"], found["default"])
         self.put_in += len(value or "")
-        if value is None or self.put_in > MOST_PUT_IN:
-            return NOT_KNOWN + found[0].translate(OPAQUE)
-        return value if found["sign"] == "$" else value.translate(PROTECTED)
+        return found[0] if value is None or self.put_in > MOST_PUT_IN else value
 
     def _end_command(self, words: list[tuple[str, int]]) -> None:
+        exports = False
         while words and words[0][0] in KEYWORDS:
             keyword = words[0][0]
             self.depth += (keyword in OPENS) - (keyword in CLOSES)
-            words = [] if keyword in ("for", "case", "function") else words[1:]
-        prefix: dict[str, Word] = {}
-        while words and (found := ASSIGNED.fullmatch(words[0][0])):
-            prefix[found["name"]] = self._assign(found, words[0][1], keep=len(words) == 1)
-            words = words[1:]
-        if words and words[0][0] in SETTERS:
-            for text, at in words[1:]:
-                if (found := ASSIGNED.fullmatch(text)) is not None:
-                    self.exported[found["name"]] = self._assign(found, at, keep=True)
-                elif text in self.values:
-                    self.exported[text] = _word(self.values[text], at)
-        elif words:
-            self.commands.append(Command([_word(text, at) for text, at in words], {**self.exported, **prefix}))
-
-    def _assign(self, found: re.Match[str], line: int, keep: bool) -> Word:
-        name, value = found["name"], found["value"].translate(UNPROTECTED)
-        if keep:
+            exports |= keyword == "export"
+            words = [] if keyword in ("for", "case") else words[1:]
+        assigned = [found for text, _ in words if (found := ASSIGNED.fullmatch(text)) is not None]
+        if len(assigned) < len(words) and not exports:
+            self.commands.append([*self.exported.values(), *(_word(*word) for word in words)])
+            return
+        for found in assigned:
+            name, value = found["name"], found["value"].replace(JOINED, "")
+            if exports:
+                self.exported[name] = _word(f"{name}={value}", words[0][1])
             # Which branch is taken, only a run would tell.
             differs = self.depth > 0 and self.values.get(name, value) != value
-            self.values[name] = f"{NOT_KNOWN}${name}" if differs else value
-        return _word(value, line)
+            self.values[name] = f"${name}" if differs else value
+
+
+def _flat(found: re.Match[str]) -> str:
+    """A piece such that `shlex` splits it where a shell would."""
+    kind, text = found.lastgroup, found[0]
+    if kind == "double":
+        text = text.replace("\\\n", JOINED).replace("\\$", chr(HIDDEN[ord("$")]))
+        return text.replace("$", IN_QUOTES).replace("<", chr(HIDDEN[ord("<")]))
+    if kind == "literal":
+        return text.translate(HIDDEN)
+    return {"joined": JOINED, "comment": "", "redirect": " "}.get(str(kind), shlex.quote(text))
 
 
 def _word(text: str, line: int) -> Word:
-    return Word(text.translate(PLAIN), line, NOT_KNOWN not in text)
+    return Word(text.translate(PLAIN), line, UNKNOWN.search(text) is None)
 
 
 # Which command starts a training: the launcher behind env, nohup, srun and the like, with its options.
@@ -194,10 +158,15 @@ class Launch:
         return self.script.text.rpartition(".")[2] if self.is_module else PurePosixPath(self.script.text).stem
 
 
-def launches_of(command: Command, depth: int = 0) -> list[Launch]:
-    environment, starter = dict(command.environment), ""
-    for at, word in enumerate(command.words):
+def launches_of(command: Sequence[Word], depth: int = 0) -> list[Launch]:
+    environment: dict[str, Word] = {}
+    starter = ""
+    for at, word in enumerate(command):
         name = _basename(word)
+        is_option = at > 0 and command[at - 1].text.startswith("-")
+        if not is_option and (assigned := ASSIGNED.fullmatch(word.text)) is not None:
+            environment[assigned["name"]] = Word(assigned["value"], word.line, word.known)
+            continue
         if name in table.STARTS_NOTHING:
             return []
         starter = starter or (name if name in STARTS_SEVERAL else "")
@@ -205,14 +174,11 @@ def launches_of(command: Command, depth: int = 0) -> list[Launch]:
             # bash -c "...", eval "$COMMAND"
             inner = [one for part in Script(word.text, word.line).commands for one in launches_of(part, depth + 1)]
         else:
-            inner = [launch] if (launch := _launch(command.words[at:])) else []
+            inner = [launch] if (launch := _launch(command[at:])) else []
+        for one in inner:
+            one.environment, one.starter = {**environment, **one.environment}, one.starter or starter
         if inner:
-            return [
-                replace(one, environment={**environment, **one.environment}, starter=one.starter or starter)
-                for one in inner
-            ]
-        if (assigned := ASSIGNED.fullmatch(word.text)) is not None:
-            environment[assigned["name"]] = Word(assigned["value"], word.line, word.known)
+            return inner
     return []
 
 
@@ -308,55 +274,36 @@ FILE_OPTIONS = frozenset(["config", "config_file", "config_path", "cfg", "c", "a
 LOOSE = re.compile(r"\$[@*]|\$\{?\w*(?:ARGS|OPTS|OPTIONS)\w*(?:\[@\])?\}?")
 """All further arguments in a variable: "$@", $EXTRA_ARGS."""
 
-SBATCH = re.compile(
-    r"^#SBATCH\s(?:.*\s)?(?:--(nodes|ntasks|gpus-per-node|gres|cpus-per-task)[= ]|-([Nnc]) ?)"
-    r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)(?=\s|$)",
-    re.MULTILINE,
-)
-SLURM: Mapping[str, str] = {
-    **dict.fromkeys(("nodes", "N"), "SLURM_NNODES SLURM_JOB_NUM_NODES"),
-    **dict.fromkeys(("ntasks", "n"), "SLURM_NTASKS"),
-    **dict.fromkeys(("gres", "gpus-per-node"), "SLURM_GPUS_ON_NODE"),
-    **dict.fromkeys(("cpus-per-task", "c"), "SLURM_CPUS_PER_TASK"),
-}
-"""What a job asks of Slurm -> the variables that it then finds (sbatch(1) of Slurm 24.11)."""
-
 
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what starts no training, and for a command without a script."""
-    script = Script(text, given=_slurm_variables(text))
-    launches = [launch for command in script.commands for launch in launches_of(command)]
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    whole = CUT_OFF_LINE.sub("", text)
+    try:
+        commands = Script(whole).commands
+        launches = [launch for command in commands for launch in launches_of(command)]
+    except ValueError:
+        raise refusal("cut_off", file, 1 + text.count("\n")) from None
     if not launches:
-        said = " ".join(word.text for command in script.commands[:1] for word in command.words[:3])
+        said = " ".join(word.text for command in commands[:1] for word in command[:3])
         raise refusal("not_importable.no_launch", file, said=plain_text(said, 60))
     launch = chosen(launches)
     if launch.script is None:
         raise refusal("not_importable.no_script", file, launch.line, program=launch.program)
     imported = Imported("launch_command", file)
-    imported.setup["launcher"] = "torchrun" if launch.program == "framework" else launch.program
-    place_launcher(imported, launch.program, [*launch.options, *_of_llama_factory(launch)])
+    starter = launch.starter if launch.program == "python" else ""
+    imported.launcher = starter or launch.program
+    options = _of_llama_factory(launch)
     _place_environment(imported, launch)
-    gpus = gpu_list(imported.setup.get("gpu_ids"))
-    if launch.program == "python" and launch.starter:
-        imported.setup["launcher"] = launch.starter
-        imported.say(launch.line, "processes_unknown", program=launch.starter)
-    elif launch.program in ("python", "framework") and "num_processes" not in imported.setup and gpus:
-        # Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences.
-        kind = "MULTI_GPU" if len(gpus) > 1 else "NO"
-        imported.setup |= {"num_processes": len(gpus), "distributed_type": kind}
+    place_launcher(imported, imported.launcher, [*launch.options, *options])
+    if starter:
+        imported.say(launch.line, "processes_unknown", program=starter)
     _place_script(imported, launch)
     if len(launches) > 1:
         imported.say(launch.line, "several_trainings.several", count=len(launches))
-    if script.cut_off is not None:
-        imported.say(script.cut_off, "cut_off")
+    if whole != text:
+        imported.say(1 + whole.count("\n"), "cut_off")
     return imported
-
-
-def _slurm_variables(text: str) -> dict[str, str]:
-    """The variables that Slurm sets in a job, as far as the #SBATCH lines in front of its first command say them."""
-    header = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*", text)
-    asked = SBATCH.findall(header[0] if header is not None else "")
-    return {name: count for long, short, count in asked for name in SLURM[long or short].split()}
 
 
 def _of_llama_factory(launch: Launch) -> list[Setting]:
@@ -385,12 +332,7 @@ def _place_environment(imported: Imported, launch: Launch) -> None:
 def _place_variable(imported: Imported, name: str, value: str) -> Became:
     if name == "CUDA_VISIBLE_DEVICES":
         gpus = [gpu for gpu in gpu_list(value) if gpu not in ("-1", "NoDevFiles")]
-        if not gpus:
-            imported.setup["use_cpu"] = True
-            return {"engine.device": "cpu"}
-        # accelerate's own --gpu_ids replaces the variable.
-        imported.setup.setdefault("gpu_ids", ",".join(gpus))
-        return {"engine.gpus": gpus}
+        return {"engine.gpus": gpus} if gpus else {"engine.device": "cpu"}
     if name == "OMP_NUM_THREADS" and count_of(value):
         return {"engine.cpu_threads": count_of(value)}
     if name.startswith(("ACCELERATE_", "FSDP_")):
@@ -420,7 +362,7 @@ def _place_script(imported: Imported, launch: Launch) -> None:
     fill(imported, settings, [Setting("script", hint, script.line)], _defaults_of(launch, name, settings))
     if any(reference.role == "deepspeed" for reference in imported.references):
         # That file says how the processes share the work, not the launcher.
-        imported.setup.pop("distributed_type", None)
+        imported.setup.pop("engine.strategy", None)
 
 
 def _defaults_of(launch: Launch, script: str, settings: Sequence[Setting]) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import re
 import shlex
@@ -19,7 +18,7 @@ from trainwiz.core.config.run import RunConfig
 from trainwiz.core.errors import Finding, Severity, UsageError, os_reason, sort_findings
 from trainwiz.core.files import at_home, read_small
 from trainwiz.core.importing import command_line, engines, trainer
-from trainwiz.core.importing.engines import engine_values, say_data_parallel
+from trainwiz.core.importing.engines import WEAK_STRATEGIES, settle
 from trainwiz.core.importing.names import ACCELERATE_TELLTALES, DEEPSPEED_TELLTALES, EVERYBODYS, TRAINERS_OWN
 from trainwiz.core.importing.report import (
     ROLES,
@@ -77,35 +76,22 @@ def read(text: str, file: str) -> Imported:
         broken = error
     else:
         return _reader(document, file)(document, file)
-    if _is_python(text):
-        return trainer.read_python(text, file)
     if OF_TOOLS.fullmatch(file):
         raise refusal("not_importable.kinds", file)
     if FENCE.search(text):
         raise refusal("not_importable.among_other_text", file)
-    if file.endswith((".yaml", ".yml", ".json", ".jsonc")):
-        raise broken
-    if is_command(text):
-        return command_line.read(text, file)
-    if looks_like_json(text):
+    if file.endswith((".yaml", ".yml", ".json", ".jsonc")) or looks_like_json(text):
         raise broken
     if MEANT_AS_PYTHON.search(text):
         return trainer.read_python(text, file)
+    if is_command(text):
+        return command_line.read(text, file)
     raise refusal("not_importable.kinds", file)
 
 
 def is_command(text: str) -> bool:
     """One line of it starts a training, or a program that may."""
     return LAUNCHERS.search(text) is not None
-
-
-def _is_python(text: str) -> bool:
-    """It parses as Python and calls or imports something: a line of YAML can be an annotation."""
-    try:
-        nodes = ast.walk(trainer.parsed(text, ""))
-    except NotImportable:
-        return False
-    return any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in nodes)
 
 
 def _reader(document: Document, file: str) -> Callable[[Document, str], Imported]:
@@ -332,63 +318,46 @@ def import_json(imported: Imported, saved: SavedProfile | None) -> dict[str, Any
 # beside it (trainer_config_process).
 
 ORDER: Sequence[Kind] = ("accelerate", "deepspeed", "training_arguments", "launch_command")
-"""The later one wins."""
-ENGINE_ORDER: Sequence[Kind] = ("accelerate", "training_arguments", "launch_command", "deepspeed")
-"""The same for the keys of ENGINE_KEYS: ZeRO stage and offload are what the DeepSpeed file says."""
-ENGINE_KEYS = ("engine.strategy", "engine.offload")
+"""The later one wins, but for the keys of OF_DEEPSPEED."""
+OF_DEEPSPEED = ("engine.strategy", "engine.offload")
 SAME_HALF = frozenset({"bf16", "bf16-true"})
-WEAK_STRATEGIES = ("ddp", "single")
-"""What a launcher alone comes to; that the script then uses DeepSpeed or FSDP contradicts nothing."""
 BATCH = ("batch.target_samples", "batch.micro_batch_size", "batch.gradient_accumulation_steps")
 
-Claim = tuple[Imported, Any, bool]
-"""Who says a value, the value, and whether only a setup decides it."""
+Claim = tuple[Imported, Any]
+"""Who says a value, and the value."""
 
 
 def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Imported:
     """One import of all `parts`, which are in the order in which they were given; there must be one."""
     merged = Imported(parts[0].kind, parts[0].file, parts=list(parts))
-    for part in _in_order(parts, ORDER):
-        merged.setup |= part.setup
     for part in parts:
         merged.values |= part.defaults
+        merged.launcher = merged.launcher or part.launcher
         merged.renamed += part.renamed
         merged.unknown += part.unknown
         merged.dropped += part.dropped
         merged.findings += part.findings
     merged.findings += findings
     winners: dict[str, Imported] = {}
-    for key, claims in _claims(parts, engine_values(merged.setup)).items():
-        winners[key], merged.values[key], _ = claims[-1]
-        merged.findings += (_contradiction(key, one, claims[-1]) for one in claims if _differs(key, one, claims[-1]))
+    for key, claims in _claims(parts).items():
+        winners[key], merged.values[key] = winner = claims[-1]
+        merged.findings += (_contradiction(key, claim, winner) for claim in claims if _differ(key, claim, winner))
+    settle(merged.values)
     _keep_what_counts(merged, winners)
     return merged
 
 
-def _claims(parts: Sequence[Imported], laid_over: Mapping[str, Any]) -> dict[str, list[Claim]]:
-    """Key -> everything that is said of it; the last counts. `laid_over` is what all setups together decide."""
+def _claims(parts: Sequence[Imported]) -> dict[str, list[Claim]]:
+    """Key -> everything that is said of it; the last counts."""
+    ordered = sorted(parts, key=lambda part: ORDER.index(part.kind))
+    launchers = [(part, part.values if part.kind == "accelerate" else part.setup) for part in ordered]
     claims: dict[str, list[Claim]] = {}
-    # That ZeRO is of stage 2 where none is named says nothing beside a file.
-    beside_file = any(part.kind == "deepspeed" for part in parts)
-    setups = {id(part): engine_values(part.setup) for part in parts}
-    for part in _in_order(parts, ORDER):
-        vague = beside_file and part.setup.get("distributed_type") == "DEEPSPEED" and "zero_stage" not in part.setup
-        for key, value in setups[id(part)].items():
-            if key in laid_over and not (vague and key == "engine.strategy"):
-                claims.setdefault(key, []).append((part, value, True))
-    for key, made in claims.items():
-        # The last setup stands for all of them.
-        made[-1] = (made[-1][0], laid_over[key], True)
-    for order in (ORDER, ENGINE_ORDER):
-        for part in _in_order(parts, order):
-            for key, value in part.values.items():
-                if (key in ENGINE_KEYS) == (order is ENGINE_ORDER) and setups[id(part)].get(key, ...) != value:
-                    claims.setdefault(key, []).append((part, value, False))
+    for part, values in [*launchers, *((part, part.values) for part in ordered if part.kind != "accelerate")]:
+        for key, value in values.items():
+            claims.setdefault(key, []).append((part, value))
+    for key in OF_DEEPSPEED:
+        claims.get(key, []).sort(key=lambda claim: claim[0].kind == "deepspeed")
     return claims
-
-
-def _in_order(parts: Sequence[Imported], order: Sequence[Kind]) -> list[Imported]:
-    return sorted(parts, key=lambda part: order.index(part.kind))
 
 
 def _contradiction(key: str, claim: Claim, winner: Claim) -> Finding:
@@ -399,11 +368,10 @@ def _contradiction(key: str, claim: Claim, winner: Claim) -> Finding:
     return finding("contradiction.two_places", place, severity, place=place, other_place=other_place, **words)
 
 
-def _differs(key: str, claim: Claim, winner: Claim) -> bool:
-    part, value, of_setup = claim
+def _differ(key: str, claim: Claim, winner: Claim) -> bool:
     # torchrun and its like start processes; that the script then shards contradicts nothing.
-    weak = key == "engine.strategy" and part.kind == "launch_command" and of_setup and value in WEAK_STRATEGIES
-    return not weak and not _same(value, winner[1])
+    weak = key == "engine.strategy" and claim[0].kind == "launch_command" and claim[1] in WEAK_STRATEGIES
+    return not weak and not _same(claim[1], winner[1])
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -418,17 +386,13 @@ def _keep_what_counts(merged: Imported, winners: Mapping[str, Imported]) -> None
             value, winner = merged.values.get(entry.key), winners.get(entry.key, part)
             if _same(entry.set_to, value):
                 merged.mapped.append(entry)
-            elif winner is part and part.values.get(entry.key) == entry.set_to:
-                # The setups laid over each other changed the figure: processes of each node.
+            elif winner is part and entry.set_to in (part.values.get(entry.key), part.setup.get(entry.key)):
+                # Processes of all nodes became those of one.
                 merged.mapped.append(replace(entry, set_to=value))
             else:
                 place = winner.place_of(entry.key)
                 why = tr("{place} sets {value}, which takes precedence.", place=place, value=shown(value))
-                merged.dropped.append(Dropped(*_given(entry), why))
-
-
-def _given(entry: Unknown) -> tuple[str, Any, int | None, str]:
-    return entry.name, entry.value, entry.line, entry.file
+                merged.dropped.append(Dropped(*entry.given(), why))
 
 
 # All texts of one import, checked together.
@@ -438,7 +402,8 @@ def checked(merged: Imported) -> Imported:
     """The same without values that no run can have, and with a finding for each thing that is wrong or missing."""
     _leave_out_refused(merged)
     _whole_batch(merged)
-    say_data_parallel(merged)
+    if merged.launcher == "python" and not _on_one_device(merged.values):
+        merged.say(None, "data_parallel.wraps")
     if not merged.values:
         merged.say(None, "nothing_mapped")
     if "model.name" not in merged.values:
@@ -447,6 +412,11 @@ def checked(merged: Imported) -> Imported:
         merged.say(None, "missing_data")
     merged.findings = list(sort_findings(merged.findings))
     return merged
+
+
+def _on_one_device(values: Mapping[str, Any]) -> bool:
+    """Else the Trainer wraps the model in torch.nn.DataParallel (Trainer._wrap_model of transformers 5.23)."""
+    return len(values.get("engine.gpus", ())) == 1 or values.get("engine.device") in ("cpu", "mps")
 
 
 def _leave_out_refused(merged: Imported) -> None:
@@ -461,7 +431,7 @@ def _leave_out_refused(merged: Imported) -> None:
             good.pop(one.where, None)
     for entry in [entry for entry in merged.mapped if entry.key in merged.values and entry.key not in good]:
         merged.mapped.remove(entry)
-        merged.unknown.append(Unknown(*_given(entry)))
+        merged.unknown.append(Unknown(*entry.given()))
     for one in findings:
         message = finding("bad_value.is_left_out", one.where, message=one.message).message
         merged.findings.append(replace(one, severity="warning", message=message))
@@ -492,7 +462,7 @@ def _whole_batch(merged: Imported) -> None:
     elif total is not None and (total % product if accumulation is None else total != product):
         what, values[BATCH[0]] = "contradiction.contradicts", product
         why = mark("It contradicts micro-batch, gradient accumulation and the number of processes.")
-        merged.dropped += [Dropped(*_given(entry), why) for entry in merged.mapped if entry.key == BATCH[0]]
+        merged.dropped += [Dropped(*entry.given(), why) for entry in merged.mapped if entry.key == BATCH[0]]
         merged.mapped = [entry for entry in merged.mapped if entry.key != BATCH[0]]
     if what:
         figures = {"total": total, "micro": micro, "accumulation": accumulation or 1, "window": window, "world": world}

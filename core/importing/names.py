@@ -337,14 +337,6 @@ ZERO: Mapping[int, Strategy] = {0: "ddp", 1: "zero1", 2: "zero2", 3: "zero3"}
 """DeepSpeed's stage 0 shards nothing."""
 KNOWN_TYPES = words("NO MPS XLA DEEPSPEED FSDP MEGATRON_LM")
 """Values of distributed_type, besides MULTI_GPU, MULTI_CPU and the like: one whole model for each process."""
-SETUP_KEYS: Mapping[str, str] = {
-    "distributed_type": "engine.strategy",
-    "num_processes": "engine.processes",
-    "num_machines": "engine.nodes",
-    "mixed_precision": "engine.precision",
-    "use_cpu": "engine.device",
-    "gpu_ids": "engine.gpus",
-}
 SECTION_OF_TYPE: Mapping[str, str] = {"deepspeed_config": "DEEPSPEED", "fsdp_config": "FSDP"}
 """Sections that are read with one distributed_type only."""
 
@@ -443,12 +435,6 @@ DEEPSPEED: Mapping[str, Rule] = {
     "scheduler.params.warmup_num_steps": ("training.warmup", decimal_number),
     "scheduler.params.total_num_steps": ("training.max_steps", whole_number),
     **for_each(DEEPSPEED_REASONS),
-}
-DEEPSPEED_RENAMED: Mapping[str, str] = {
-    "bfloat16.enabled": "bf16.enabled",
-    "zero_optimization.cpu_offload": "zero_optimization.offload_optimizer.device",
-    "zero_optimization.cpu_offload_params": "zero_optimization.offload_param.device",
-    "zero_optimization.cpu_offload_param": "zero_optimization.offload_param.device",
 }
 DEEPSPEED_OPTIMIZERS: Mapping[str, str] = {
     "adam": "adamw_torch", "adamw": "adamw_torch", "fusedadam": "adamw_torch_fused", "cpuadam": "adamw_torch",

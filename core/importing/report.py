@@ -103,6 +103,9 @@ class Unknown:
     line: int | None = None
     file: str = ""
 
+    def given(self) -> tuple[str, Any, int | None, str]:
+        return self.name, self.value, self.line, self.file
+
 
 @dataclass(frozen=True, slots=True)
 class Mapped(Unknown):
@@ -142,10 +145,9 @@ class Reference:
 class Imported:
     """What one text, or all of them together, come to.
 
-    `values` maps key paths of a RunConfig to values; `setup` holds what decides how the processes are started, under
-    accelerate's own names (num_processes counts all nodes, launcher "accelerate|torchrun|deepspeed|python", ...), so
-    that a command line and the file that it names can be laid over each other before they become `engine.*` values.
-    `defaults` holds what the program takes for settings that the text leaves out: any value of any text wins.
+    `values` maps key paths of a RunConfig to values; `setup` holds those that only a command's launcher decides, which
+    are weaker than what files and scripts say; engine.processes counts all nodes until all texts are one. `defaults`
+    holds what the program takes for settings that the text leaves out: any value of any text wins.
     """
 
     kind: Kind
@@ -155,6 +157,7 @@ class Imported:
     values: dict[str, Any] = field(default_factory=dict)
     setup: dict[str, Any] = field(default_factory=dict)
     defaults: dict[str, Any] = field(default_factory=dict)
+    launcher: str = ""
     program: str = ""
     """The class whose defaults hold for what is left out; empty where that is not known."""
     mapped: list[Mapped] = field(default_factory=list)
@@ -401,12 +404,8 @@ SENTENCES: Mapping[str, str] = {
     "data_parallel": "{file}: distributed_type NO starts one process on {count} GPUs, where the Trainer wraps the "
     "model in DataParallel: slower than DDP, and a step uses {count} times the sequences of one GPU. trainwiz starts "
     "one process per GPU instead.",
-    "data_parallel.each_its_own": "{said} trainwiz starts one process per GPU instead.",
     "data_parallel.wraps": "When started with plain python on several GPUs, the Trainer wraps the model in "
-    "DataParallel: one process, slower than DDP.",
-    "data_parallel.wraps_batch": "When started with plain python on several GPUs, the Trainer wraps the model in "
-    "DataParallel: one process, slower than DDP, and a step uses {window} x GPUs sequences ({four} with 4), not "
-    "{window}.",
+    "DataParallel: one process, slower than DDP. trainwiz starts one process per GPU instead.",
     "follows.any_number": "The number of GPUs is not specified; a plan keeps micro-batch x accumulation = {window} "
     "sequences per step on any number of GPUs, unless --target-samples sets another value.",
     "follows.kept": "A step uses micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan "

@@ -21,7 +21,6 @@ from trainwiz.core.importing.values import (
     attempt,
     decimal_number,
     dotted,
-    gpu_list,
     is_nothing,
     source,
     source_names,
@@ -232,25 +231,26 @@ CONFIG_CLASSES = words(
 FILE_READERS = words("json csv parquet text arrow")
 """First argument of load_dataset for data_files."""
 DATA_FILES: Mapping[str, str] = {"train": "dataset_name", "validation": "validation_file", "test": "test_file"}
-FIRST: Mapping[str, str] = {
-    "load_dataset": "path",
-    "SFTTrainer": "model",
-    "from_pretrained": "pretrained_model_name_or_path",
-}
-"""The first argument of a call, by its name."""
 LORA = ("LoraConfig", "AdaLoraConfig", "get_peft_model")
-MODEL = "torch_dtype dtype attn_implementation load_in_4bit load_in_8bit trust_remote_code max_seq_length"
-KEYWORDS: Mapping[str, Mapping[str, str]] = {
-    "Trainer": {name: name for name in ("max_seq_length", "dataset_text_field", "packing")},
-    "BitsAndBytesConfig": {name: name for name in ("load_in_4bit", "load_in_8bit")},
-    "DataCollatorForLanguageModeling": {"mlm_probability": "mlm_probability"},
-    "from_pretrained": {**{name: name for name in MODEL.split()}, "use_flash_attention_2": "use_flash_attn"},
-    "load_dataset": {"name": "dataset_config_name", "split": "dataset_train_split", "streaming": "streaming"},
-    "tokenizer": {"max_length": "max_seq_length"},
-}
-"""What is called -> its keywords, and the settings that they are; SFTTrainer's became SFTConfig's in TRL 0.12."""
 LORA_NAMES = {"r": "lora_r", "target_modules": "lora_target_modules"}
 NOT_OF_LORA = words("model peft_type use_gradient_checkpointing random_state max_seq_length")
+_SAME = "torch_dtype dtype attn_implementation load_in_4bit load_in_8bit trust_remote_code max_seq_length packing"
+KEYWORDS: Mapping[str, Mapping[str | int, str]] = {
+    "Trainer": {**{name: name for name in ("max_seq_length", "dataset_text_field", "packing")}},
+    "SFTTrainer": {0: "model_name_or_path", "model": "model_name_or_path"},
+    "BitsAndBytesConfig": {name: name for name in ("load_in_4bit", "load_in_8bit")},
+    "Model": {
+        0: "model_name_or_path", "pretrained_model_name_or_path": "model_name_or_path",
+        **{name: name for name in _SAME.split()}, "use_flash_attention_2": "use_flash_attn",
+    },
+    "Adapter": {0: "adapter_name_or_path"},
+    "Tokenizer": {0: "tokenizer_name"},
+    "load_dataset": {
+        0: "dataset_name", "path": "dataset_name", 1: "dataset_config_name", "name": "dataset_config_name",
+        "split": "dataset_train_split", "streaming": "streaming",
+    },
+}  # fmt: skip
+"""What is called -> its arguments by place or name, and the settings that they are."""
 CHANGES_ROWS = words("map filter train_test_split rename_column rename_columns remove_columns")
 OWN_CODE = frozenset({"formatting_func", "compute_loss_func"})
 
@@ -267,7 +267,7 @@ def read_python(text: str, file: str) -> Imported:
     programs: list[Setting] = []
     firsts: dict[str, ast.Call] = {}
     for call in script.calls:
-        (name, owner), given = _names(call), _given(call)
+        name, given = _name(call), _given(call)
         if name.endswith(ARGUMENT_ENDS) or name in CONFIG_CLASSES:
             programs.append(Setting("class", name, call.lineno))
             if len(programs) > 1:
@@ -276,18 +276,19 @@ def read_python(text: str, file: str) -> Imported:
             settings |= {setting.name: setting for setting in _all_keywords(script, call, imported)}
             if call.args:
                 settings["output_dir"] = Setting("output_dir", script.value(call.args[0]), call.lineno)
-            _leave_changed(script, call, settings, imported)
         for setting in _settings(script, call, imported):
             settings.setdefault(setting.name, setting)
-        hint = owner if name in ("from_pretrained", "from_config") else name
-        if name == "DataCollatorForLanguageModeling":
-            masked = script.value(given.get("mlm", ast.Constant(True)))
-            hint = {"True": "AutoModelForMaskedLM", "False": "AutoModelForCausalLM"}.get(str(masked), "")
+        hint = dotted(call.func).split(".")[-2:][0] if name in ("from_pretrained", "from_config") else name
         if task_of(hint) or other_training(hint):
             hints.append(Setting("class", hint, call.lineno))
         firsts.setdefault("parser" if name.endswith(("ArgumentParser", "TrlParser")) else name, call)
         if name in CHANGES_ROWS or OWN_CODE & set(given):
             firsts.setdefault("changes", call)
+    for key, value in script.changed.items():
+        # What a script changes of its arguments one by one, only a run could follow.
+        if key in settings or (programs and is_known(key)):
+            settings[key] = Setting(key, Unresolved(source(value)), value.lineno)
+            imported.say(settings[key], "changed_later")
     parser, trl, changes = (firsts.get(name) for name in ("parser", "SFTTrainer", "changes"))
     if not programs and not settings:
         what = "not_importable.from_command" if parser else "not_importable.no_training_called"
@@ -297,11 +298,6 @@ def read_python(text: str, file: str) -> Imported:
     fill(imported, settings.values(), hints, programs[0].value if programs else "SFTConfig" if alone else None)
     if "use_peft" in settings and settings["use_peft"].written in LORA:
         imported.defaults |= {key: value for key, value in LORA_DEFAULTS.items() if key not in imported.values}
-    visible = script.changed.get("os.environ", {}).get("CUDA_VISIBLE_DEVICES")
-    gpus = [] if visible is None else gpu_list(attempt(text_value, script.value(visible)))
-    if visible is not None and gpus:
-        imported.setup["gpu_ids"] = ",".join(gpus)
-        imported.map(Setting("CUDA_VISIBLE_DEVICES", ",".join(gpus), visible.lineno), "engine.gpus", gpus)
     if changes and (trl or imported.program == "SFTConfig"):
         imported.say(changes.lineno, "rows_changed")
     if len(programs) > 1:
@@ -311,10 +307,8 @@ def read_python(text: str, file: str) -> Imported:
     return imported
 
 
-def _names(call: ast.Call) -> tuple[str, str]:
-    """What is called, and what it belongs to: ("from_pretrained", "AutoModelForCausalLM")."""
-    owner, _, name = (dotted(call.func) or getattr(call.func, "attr", "")).rpartition(".")
-    return name, owner.rpartition(".")[2]
+def _name(call: ast.Call) -> str:
+    return dotted(call.func).rpartition(".")[2] or getattr(call.func, "attr", "")
 
 
 def _given(call: ast.Call) -> dict[str, ast.expr]:
@@ -323,43 +317,35 @@ def _given(call: ast.Call) -> dict[str, ast.expr]:
 
 def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
     """What one call says. Of a setting that several calls have, the first counts: a second model is a teacher."""
-    (name, owner), given, line = _names(call), _given(call), call.lineno
-    first = call.args[0] if call.args else given.get(FIRST.get(name, ""))
-    wanted = KEYWORDS.get("Trainer" if name.endswith("Trainer") else name, {})
-    value = None if first is None else script.value(first)
+    name, given, line = _name(call), _given(call), call.lineno
+    kind = "Trainer" if name.endswith("Trainer") and name not in KEYWORDS else name
+    written = ""
     if name in LORA and ("r" in given or name != "get_peft_model"):
         yield Setting("use_peft", True, line, name)
         for setting in _all_keywords(script, call, imported):
             if setting.name not in NOT_OF_LORA:
                 yield setting.called(LORA_NAMES.get(setting.name, setting.name))
     elif name == "from_pretrained":
-        is_adapter = owner.startswith("AutoPeftModel")
-        is_model = ("Model" in owner or "For" in owner) and not owner.endswith(("Tokenizer", "Processor"))
-        if is_adapter:
+        owner = dotted(call.func).split(".")[-2:][0]
+        written = f"{owner}.{name}"
+        if owner.startswith("AutoPeftModel"):
+            kind = "Adapter"
             yield Setting("use_peft", True, line, owner)
-        if value is not None and "Config" not in owner:
-            role = "adapter_name_or_path" if is_adapter else "model_name_or_path" if is_model else "tokenizer_name"
-            yield Setting(role, value, line, f"{owner}.from_pretrained")
-        wanted = wanted if is_model and not is_adapter and "Config" not in owner else {}
-    elif name == "load_dataset" and str(value) in FILE_READERS and "data_files" in given:
-        files = script.value(given["data_files"])
-        splits = files if isinstance(files, dict) else {"train": files}
-        for split, role in DATA_FILES.items():
-            if split in splits:
-                yield Setting(role, splits[split], given["data_files"].lineno, f"data_files.{split}")
+        elif owner.endswith(("Tokenizer", "Processor")):
+            kind = "Tokenizer"
+        elif "Config" not in owner:
+            kind = "Model"
+    elif name == "load_dataset" and call.args and script.value(call.args[0]) in FILE_READERS:
+        files = script.value(given["data_files"]) if "data_files" in given else {}
+        for split, value in (files if isinstance(files, dict) else {"train": files}).items():
+            if split in DATA_FILES:
+                yield Setting(DATA_FILES[split], value, given["data_files"].lineno, f"data_files.{split}")
         return
-    elif name == "load_dataset" and value is not None:
-        yield Setting("dataset_name", value, line, "load_dataset")
-        if len(call.args) > 1:
-            yield Setting("dataset_config_name", script.value(call.args[1]), line, "name")
-    elif name == "SFTTrainer" and isinstance(value, str):
-        yield Setting("model_name_or_path", value, line, "model")
-    elif name == "tokenizer" and "truncation" not in given:
-        return
-    for keyword, node in given.items():
-        if keyword in wanted:
-            role = "max_target_length" if name == "tokenizer" and "text_target" in given else wanted[keyword]
-            yield Setting(role, script.value(node), node.lineno, keyword)
+    wanted = {**KEYWORDS.get(kind, {}), **(KEYWORDS["Trainer"] if kind == "SFTTrainer" else {})}
+    for key, node in [*enumerate(call.args), *given.items()]:
+        value = script.value(node)
+        if key in wanted and (kind != "SFTTrainer" or wanted[key] != "model_name_or_path" or isinstance(value, str)):
+            yield Setting(wanted[key], value, node.lineno, key if isinstance(key, str) else written)
 
 
 def _all_keywords(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
@@ -371,16 +357,6 @@ def _all_keywords(script: Script, call: ast.Call, imported: Imported) -> Iterato
             yield from (Setting(name, item, line) for name, item in value.items())
         else:
             imported.leave_unknown(Setting(f"**{source(keyword.value)}", source(keyword.value), line))
-
-
-def _leave_changed(script: Script, call: ast.Call, settings: dict[str, Setting], imported: Imported) -> None:
-    """What a script changes of its arguments one by one, before the call or behind it, only a run could follow."""
-    owners = [name for name, bound in script.bound.items() if bound is call]
-    owners += [dotted(keyword.value) for keyword in call.keywords if keyword.arg is None]
-    for key, value in ((key, value) for name in owners for key, value in script.changed.get(name, {}).items()):
-        if is_known(key):
-            settings[key] = Setting(key, Unresolved(source(value)), value.lineno)
-            imported.say(settings[key], "changed_later")
 
 
 def parsed(text: str, file: str) -> ast.Module:
