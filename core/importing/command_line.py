@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -26,27 +26,23 @@ _OPEN = r"""<[A-Za-z_][\w./-]*(?:\ [\w./-]+)*>|\{(?=[^{}\s"':]*+\})[^{}\s"':]*(?
 PIECE = re.compile(
     rf"""(?P<joined>\\\n)|(?P<comment>(?<![^\s;&|(])\#[^\n]*)|(?P<opaque>{_SUBSHELL}|{_OPEN}|\$\{{[^{{}}]*\}})
   | (?P<redirect>(?:(?<!\S)\d+|&)?(?:>>|>&|<&|>|<)[ \t]*&?[^\s<>;|&()]*)
-  | (?P<double>"(?:{_SUBSHELL}|[^"\\]|\\.)*+")|(?P<literal>'[^']*'|\\.)""",
+  | (?P<quoted>"(?:{_SUBSHELL}|[^"\\]|\\.)*+"|'[^']*'|\\.)""",
     re.VERBOSE | re.DOTALL,
 )
 """What is not for `shlex` to split, or means something else inside of quotes."""
-JOINED, IN_QUOTES = "\ue000\ue001"
-"""A continued line; a "$" between double quotes, whose value is not split."""
-HIDDEN = {ord(letter): 0xE100 + ord(letter) for letter in "$<{`"}
-PLAIN = {hidden: letter for letter, hidden in HIDDEN.items()} | {ord(JOINED): None, ord(IN_QUOTES): "$"}
-VARIABLE = re.compile(
-    rf"(?P<sign>[${IN_QUOTES}])(?:(?P<name>[A-Za-z_]\w*)|\{{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^{{}}$`]*))?\}})"
-)
-UNKNOWN = re.compile(rf"[${IN_QUOTES}][\w{{(@*#?!-]|`|{_OPEN}")
+JOINED, DOLLAR, LESS = "\ue000\ue001\ue002"
+"""A continued line; what is only a letter between quotes."""
+PLAIN = {ord(DOLLAR): "$", ord(LESS): "<"}
+VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^{}$`]*))?\})")
+UNKNOWN = re.compile(rf"\$[\w{{(@*#?!-]|`|{_OPEN}")
 ASSIGNED = re.compile(r"(?P<name>\+{0,2}[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 """Hydra's way too: learning_rate=1e-4."""
 CUT_OFF_LINE = re.compile(r"\\\s*\Z")
 ENDS = ";|&()\n"
-OPENS, CLOSES = frozenset({"if", "for", "while", "until", "case"}), frozenset({"fi", "done", "esac"})
-KEYWORDS = OPENS | CLOSES | table.words("then else elif do { } ! $ % # export declare local readonly")
+KEYWORDS = table.words("if then else elif fi while until do done { } ! $ % # export declare local readonly")
 """What stands in front of a command or of an assignment."""
 MOST_PUT_IN = 200_000
-"""Characters of all that variables bring: a few lines of A="$A$A" would fill the memory."""
+"""Characters of all that variables bring: a few lines of B="$A$A" would fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,63 +61,52 @@ class Script:
         self.commands: list[list[Word]] = []
         self.values: dict[str, str] = {}
         self.exported: dict[str, Word] = {}
-        self.depth = self.put_in = 0
+        self.put_in = 0
         lexer = shlex.shlex(PIECE.sub(_flat, text), posix=True, punctuation_chars=ENDS)
         lexer.whitespace, lexer.commenters, lexer.whitespace_split = " \t", "", True
-        words: list[tuple[str, int]] = []
+        words: list[Word] = []
         for token in [*lexer, "\n"]:
             if token and not token.strip(ENDS):
                 self._end_command(words)
                 words = []
             elif token.strip(JOINED) or not token:
                 # A line that is continued between spaces is no word.
-                words += [(word, line) for word in self._filled(token)]
+                filled = VARIABLE.sub(self._value, token)
+                is_split = token.startswith("$") and not filled.startswith("$")
+                for part in filled.split() if is_split else [filled]:
+                    words.append(Word(part.replace(JOINED, ""), line, UNKNOWN.search(part) is None))
             line += token.count("\n") + token.count(JOINED)
-
-    def _filled(self, text: str) -> list[str]:
-        """The words that one becomes with the values of its variables, which outside of quotes are split."""
-        filled = VARIABLE.sub(self._value, text)
-        is_split = filled != text and "$" in text and not ASSIGNED.match(text)
-        return filled.split() if is_split else [filled]
 
     def _value(self, found: re.Match[str]) -> str:
         value = self.values.get(found["name"] or found["braced"], found["default"])
         self.put_in += len(value or "")
         return found[0] if value is None or self.put_in > MOST_PUT_IN else value
 
-    def _end_command(self, words: list[tuple[str, int]]) -> None:
-        exports = False
-        while words and words[0][0] in KEYWORDS:
-            keyword = words[0][0]
-            self.depth += (keyword in OPENS) - (keyword in CLOSES)
-            exports |= keyword == "export"
-            words = [] if keyword in ("for", "case") else words[1:]
-        assigned = [found for text, _ in words if (found := ASSIGNED.fullmatch(text)) is not None]
-        if len(assigned) < len(words) and not exports:
-            self.commands.append([*self.exported.values(), *(_word(*word) for word in words)])
+    def _end_command(self, words: list[Word]) -> None:
+        exports = any(word.text == "export" for word in words[:1])
+        while words and words[0].text in KEYWORDS:
+            words = words[1:]
+        assigned = [(found, word) for word in words if (found := ASSIGNED.fullmatch(word.text)) is not None]
+        if len(assigned) < len(words):
+            found_words = (replace(word, text=word.text.translate(PLAIN)) for word in words)
+            self.commands.append([*self.exported.values(), *found_words])
             return
-        for found in assigned:
-            name, value = found["name"], found["value"].replace(JOINED, "")
+        for found, word in assigned:
+            name = found["name"]
+            # Of two values, in two branches, only a run would tell which one counts.
+            differs = self.values.get(name, found["value"]) != found["value"]
+            self.values[name] = f"${name}" if differs else found["value"]
             if exports:
-                self.exported[name] = _word(f"{name}={value}", words[0][1])
-            # Which branch is taken, only a run would tell.
-            differs = self.depth > 0 and self.values.get(name, value) != value
-            self.values[name] = f"${name}" if differs else value
+                self.exported[name] = word
 
 
 def _flat(found: re.Match[str]) -> str:
     """A piece such that `shlex` splits it where a shell would."""
     kind, text = found.lastgroup, found[0]
-    if kind == "double":
-        text = text.replace("\\\n", JOINED).replace("\\$", chr(HIDDEN[ord("$")]))
-        return text.replace("$", IN_QUOTES).replace("<", chr(HIDDEN[ord("<")]))
-    if kind == "literal":
-        return text.translate(HIDDEN)
+    if kind == "quoted":
+        text = text.replace("<", LESS)
+        return text.replace("\\\n", JOINED) if text[0] == '"' else text.replace("$", DOLLAR)
     return {"joined": JOINED, "comment": "", "redirect": " "}.get(str(kind), shlex.quote(text))
-
-
-def _word(text: str, line: int) -> Word:
-    return Word(text.translate(PLAIN), line, UNKNOWN.search(text) is None)
 
 
 # Which command starts a training: the launcher behind env, nohup, srun and the like, with its options.
@@ -134,8 +119,6 @@ LAUNCHERS: Mapping[str, str] = {
 }
 STARTS_SEVERAL = frozenset({"mpirun", "mpiexec", "horovodrun", "srun"})
 DEEPEST = 4
-TRAINS = ("train", "finetune", "fine_tune", "finetuning", "run_", "sft", "dpo", "tune", "lora")
-"""Pieces of the names that people give to scripts that train."""
 
 
 @dataclass(slots=True)
@@ -215,10 +198,8 @@ def _launch(words: Sequence[Word]) -> Launch | None:
 
 
 def chosen(launches: Sequence[Launch]) -> Launch:
-    """The first with a launcher of several processes, else the first whose script seems to train, else the first."""
-    launchers = [launch for launch in launches if launch.program != "python"]
-    training = [launch for launch in launches if any(piece in launch.script_name().lower() for piece in TRAINS)]
-    return (launchers or training or list(launches))[0]
+    """The first with a launcher of several processes, else the first."""
+    return next((launch for launch in launches if launch.program != "python"), launches[0])
 
 
 def _cut(launch: Launch, words: list[Word]) -> Launch:
@@ -249,14 +230,8 @@ def _cut(launch: Launch, words: list[Word]) -> Launch:
 
 def _stands_for_options(word: Word, behind: Sequence[Word]) -> bool:
     """A word that cannot be known is options ($DISTRIBUTED_ARGS) where a script follows; else it is the script."""
-    if word.known or not word.text.startswith(("$", "<")):
-        return False
-    for following in behind:
-        if following.text.endswith(".py") or following.text in ("-m", "--module"):
-            return True
-        if following.text.startswith("-"):
-            return "ARG" in word.text.upper() or "OPT" in word.text.upper()
-    return False
+    scripts = (following for following in behind if following.text.endswith(".py") or following.text == "-m")
+    return not word.known and word.text.startswith(("$", "<")) and any(scripts)
 
 
 # The command as an import.

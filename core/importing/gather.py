@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from trainwiz.core.config.build import build_config, check_values
 from trainwiz.core.config.request import PlanRequest
@@ -43,9 +41,10 @@ from trainwiz.core.text import plain_text
 # Which reader a text is for.
 
 LAUNCHERS = re.compile(
-    r"(?:^|[\s;&|(/'\"`])(?:accelerate(?:-launch|\s+launch)|torchrun|deepspeed|llamafactory-cli|lmf|trl|swift|axolotl|fairseq(?:-hydra)?-train|torch\.distributed\.(?:launch|run)"
-    r"|python[\d.]*)(?=\s|$)"
+    r"(?:^|[\s;&|(/'\"`])(?:accelerate(?:-launch|\s+launch)|torchrun|deepspeed|llamafactory-cli|lmf|trl|axolotl"
+    r"|torch\.distributed\.(?:launch|run)|python[\d.]*)(?=\s|$)"
 )
+"""A line that starts a training, or a program that may."""
 OTHERS: Mapping[str, str] = {
     "log_history global_step": "not_importable.log",
     "architectures model_type": "not_importable.model",
@@ -54,10 +53,7 @@ OTHERS: Mapping[str, str] = {
 }
 """All of these keys -> what the file is instead."""
 MEANT_AS_PYTHON = re.compile(r"^\s*(?:from\s+[\w.]+\s+import\s|import\s+\w)|\w(?:Arguments|Config)\s*\(", re.MULTILINE)
-"""Lines that only Python has; a text with one that does not parse was cut off, or has a mistake."""
-OF_TOOLS = re.compile(
-    r".*(?:\.(?:toml|cfg|ini|lock|csv|tsv|ipynb|html|tex|md|rst|mk)|makefile)", re.IGNORECASE | re.DOTALL
-)
+OF_TOOLS = re.compile(r".*(?:\.(?:toml|cfg|ini|csv|ipynb|html|md|rst)|makefile)", re.IGNORECASE | re.DOTALL)
 """Names of files that hold none of the kinds, though they name programs that train."""
 FENCE = re.compile(r"^[ \t>]*(?:`{3}|~{3})|(?<![<$(])<<-?[ \t]*['\"\\]?[A-Za-z_]", re.MULTILINE)
 """What stands between two of them, or in a here-document, is of another kind."""
@@ -68,30 +64,27 @@ def read(text: str, file: str) -> Imported:
     text = text.removeprefix("\ufeff")
     if not text.strip():
         raise refusal("not_importable.empty", file)
+    if OF_TOOLS.fullmatch(file):
+        raise refusal("not_importable.kinds", file)
     if file.endswith(".py") and not looks_like_json(text):
         return trainer.read_python(text, file)
     try:
         document = read_document(text, file)
-    except NotImportable as error:
-        broken = error
+    except NotImportable:
+        if file.endswith((".yaml", ".yml", ".json", ".jsonc")) or looks_like_json(text):
+            raise
     else:
-        return _reader(document, file)(document, file)
-    if OF_TOOLS.fullmatch(file):
-        raise refusal("not_importable.kinds", file)
+        imported = _reader(document, file)(document, file)
+        for line, first, last in document.twice:
+            imported.say(line, "contradiction.two_values", first=first, second=last, counts=last)
+        return imported
     if FENCE.search(text):
         raise refusal("not_importable.among_other_text", file)
-    if file.endswith((".yaml", ".yml", ".json", ".jsonc")) or looks_like_json(text):
-        raise broken
     if MEANT_AS_PYTHON.search(text):
         return trainer.read_python(text, file)
-    if is_command(text):
+    if LAUNCHERS.search(text):
         return command_line.read(text, file)
     raise refusal("not_importable.kinds", file)
-
-
-def is_command(text: str) -> bool:
-    """One line of it starts a training, or a program that may."""
-    return LAUNCHERS.search(text) is not None
 
 
 def _reader(document: Document, file: str) -> Callable[[Document, str], Imported]:
@@ -101,12 +94,10 @@ def _reader(document: Document, file: str) -> Callable[[Document, str], Imported
             raise refusal(what, file)
     if "distributed_type" in names or len(ACCELERATE_TELLTALES & names) >= 2:
         return engines.read_accelerate
-    if "zero_optimization" in names or "train_micro_batch_size_per_gpu" in names:
-        return engines.read_deepspeed
     telling = TRAINERS_OWN | EVERYBODYS
     # `fp16: {enabled: ...}` is DeepSpeed's; the Trainer's fp16 is yes or no.
     halves = any(isinstance(document.values.get(name), dict) for name in ("fp16", "bf16", "bfloat16"))
-    if halves or len(DEEPSPEED_TELLTALES & names) > len(telling & names):
+    if "zero_optimization" in names or halves or len(DEEPSPEED_TELLTALES & names) > len(telling & names):
         return engines.read_deepspeed
     sections = [section for section in document.values.values() if isinstance(section, dict)]
     if telling & names or any(len(telling & set(map(str, section))) >= 2 for section in sections):
@@ -152,7 +143,7 @@ def import_together(texts: Sequence[Text]) -> Imported:
 
 def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: set[Path]) -> None:
     imported = read(text.text, text.name)
-    imports.append(imported)
+    imports += [imported, *imported.inner]
     for reference in imported.references:
         path = next((path for path in (Path(reference.path), text.folder / reference.path) if _is_file(path)), None)
         if path in seen or len(seen) > MOST_FILES or (reference.role == "script" and path is None):
@@ -195,7 +186,7 @@ def decoded(data: bytes, label: str) -> str:
     """The text of some bytes. Raises NotImportable for what is none."""
     if len(data) > MOST_TEXT_BYTES:
         raise refusal("not_importable.too_large", label, size=MOST_TEXT_BYTES >> 20)
-    encoding = next((name for mark_, name in ENCODINGS if data.startswith(mark_)), "utf-8")
+    encoding = next((name for start, name in ENCODINGS if data.startswith(start)), "utf-8")
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -207,16 +198,14 @@ def decoded(data: bytes, label: str) -> str:
 
 def text_of(argument: str) -> Text:
     """What an argument of the command means: a file, or a command line in quotes. Raises NotImportable for neither."""
-    if not argument.strip():
-        raise refusal("not_importable.empty", "FILE")
     try:
-        if at_home(Path(argument)).exists():
+        if argument.strip() and at_home(Path(argument)).exists():
             return read_text(argument)
     except (OSError, ValueError):
         pass
-    if is_command(argument):
+    if LAUNCHERS.search(argument):
         return Text(COMMAND, argument, Path())
-    raise refusal("no_such_path", plain_text(argument, LONGEST_SHOWN))
+    raise refusal("no_such_path", plain_text(argument, LONGEST_SHOWN) or "FILE")
 
 
 # What somebody typed or pasted into a box: paths of files, each on a line of its own, and then perhaps a text.
@@ -241,28 +230,16 @@ def texts_of_pasted(text: str) -> list[Text]:
     lines = text.splitlines()
     texts: list[Text] = []
     for number, line in enumerate(lines):
-        path = _named_file(line)
-        if path is not None:
-            texts.append(read_text(path))
-        elif line.strip():
+        # A file manager puts quotes around the name.
+        name = line.strip().strip("'\"")
+        if 0 < len(name) <= LONGEST_PATH and _is_file(name):
+            texts.append(read_text(name))
+        elif name:
             rest = textwrap.dedent("\n".join([*[""] * number, *lines[number:]])).rstrip()
             if "\n" in rest.strip() or SETTINGS.search(rest):
                 return [*texts, Text(tr(PASTED), rest, Path())]
-            return [*texts, Text(COMMAND, rest, Path()) if is_command(rest) else text_of(rest.strip())]
+            return [*texts, text_of(rest.strip())]
     return texts
-
-
-def _named_file(line: str) -> str | None:
-    """The file that a line names, as it is, in quotes, or as the address that a file manager gives."""
-    word = line.strip()
-    if not word or len(word) > LONGEST_PATH:
-        return None
-    names = [word, unquote(urlsplit(word).path)] if word.startswith("file://") else [word]
-    try:
-        words = shlex.split(word)
-    except ValueError:
-        words = []
-    return next((name for name in (*names, *(words if len(words) == 1 else ())) if _is_file(name)), None)
 
 
 # An import kept as a profile of the user's own.

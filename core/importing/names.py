@@ -97,7 +97,7 @@ REASONS: Mapping[str, str] = {
     "auto_find_batch_size": "trainwiz solves the micro-batch before the run and keeps the effective batch.",
     "activation_checkpointing_kwargs gradient_checkpointing_kwargs": "Gradient checkpointing is non-reentrant "
     "(use_reentrant=False), as torch recommends.",
-    "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap": "trainwiz derives the FSDP wrapping from the model.",
+    "fsdp_config fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap": "trainwiz derives the FSDP wrapping from the model.",
     "data_seed": "All random numbers of a run come from training.seed.",
     "use_cache": "Training does not use the KV cache.",
     "average_tokens_across_devices": "The loss of a step is averaged over all its tokens on all devices.",
@@ -159,6 +159,8 @@ TRAINER: Mapping[str, Rule] = {
     "merge_lora": ("peft.merge", yes_or_no),
     "concatenate": ("data.concatenate", yes_or_no),
     "streaming": ("data.streaming", yes_or_no),
+    "torch_compile_backend": ("engine.compile", lambda _: True),  # TrainingArguments.__post_init__, as for the next
+    "torch_compile_mode": ("engine.compile", lambda _: True),
     "adafactor": ("engine.optimizer", if_on("adafactor")),  # yes or no, as the next, until 5.0
     "group_by_length": ("data.group_by_length", if_on(True)),
     "train_sampling_strategy": ("data.group_by_length", choice({"random": False, "group_by_length": True}, LOADED)),
@@ -290,11 +292,13 @@ DEFAULTS: Mapping[str, tuple[str, int | float]] = {
 something else."""
 RATES: Mapping[str, float] = {"SFTConfig": 2e-5, "DPOConfig": 1e-6}
 """Learning rates that TRL's own classes take instead (0.12 to 1.16)."""
-TRL_LENGTH = "max_length", ("batch.sequence_length", 1024)
-"""SFTConfig's own default (0.20 to 1.16)."""
-TRL_LORA: Mapping[str, int | float] = {"peft.rank": 16, "peft.alpha": 32.0, "peft.dropout": 0.05}
+SFT_DEFAULTS: Mapping[str, tuple[str, int | float]] = {
+    **DEFAULTS, "max_length": ("batch.sequence_length", 1024),
+}  # fmt: skip
+"""SFTConfig's (0.20 to 1.16)."""
+TRL_LORA = {"lora_r": ("peft.rank", 16), "lora_alpha": ("peft.alpha", 32.0), "lora_dropout": ("peft.dropout", 0.05)}
 """ModelConfig of TRL, which its scripts and its command take."""
-LORA_DEFAULTS: Mapping[str, int | float] = {"peft.rank": 8, "peft.alpha": 8.0, "peft.dropout": 0.0}
+LORA_DEFAULTS = {"lora_r": ("peft.rank", 8), "lora_alpha": ("peft.alpha", 8.0), "lora_dropout": ("peft.dropout", 0.0)}
 SCHEDULES: Mapping[str, str] = {
     "linear": "linear", "cosine": "cosine", "cosine_with_min_lr": "cosine", "constant": "constant",
     "constant_with_warmup": "constant", "polynomial": "polynomial",
@@ -350,29 +354,22 @@ ACCELERATE_REASONS: Mapping[str, str] = {
     "no_ssh_check deepspeed_config.deepspeed_hostfile deepspeed_config.deepspeed_multinode_launcher "
     "deepspeed_config.deepspeed_inclusion_filter deepspeed_config.deepspeed_exclusion_filter": RENDEZVOUS,
     "main_training_function": "It names a function of the script, but trainwiz does not run the script.",
-    "enable_cpu_affinity": "trainwiz leaves CPU affinity to the system.",
     "downcast_bf16 tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_cluster tpu_vm tpu_env command_file commands "
     "tpu_config tpu no_tpu_cluster vm env": TPU,
     "quiet debug log_dir logdir redirects tee local_ranks_filter logs_specs event_log_handler role "
     "enable_each_rank_log log_level save_pid": "trainwiz writes its own log.",
-    "ipex_config use_xpu ipex": "trainwiz does not train on Intel GPUs.",
-    "mpirun_config mpirun_hostfile mpirun_ccl": "trainwiz launches its processes with torch, not with MPI.",
-    "fp8_config": "trainwiz does not support FP8.",
+    "ipex_config use_xpu ipex fp8_config mpirun_config mpirun_hostfile mpirun_ccl parallelism_config "
+    "use_parallelism_config": "trainwiz does not support this change to the training; the run does not use it.",
     "megatron_lm_config use_megatron_lm": MEGATRON,
-    "parallelism_config use_parallelism_config": "trainwiz splits neither layers nor sequences across GPUs.",
-    "deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model": "trainwiz sets it automatically for "
-    "ZeRO-3.",
+    "deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model deepspeed_config.deepspeed_moe_layer_cls_names": "trainwiz "
+    "sets it automatically for ZeRO-3.",
     "deepspeed_config.offload_optimizer_nvme_path deepspeed_config.offload_param_nvme_path": NVME,
-    "deepspeed_config.deepspeed_moe_layer_cls_names": "trainwiz reads the experts (MoE) from the model.",
     "fsdp_config": "trainwiz decides how FSDP wraps and loads the model.",
-    "fsdp_config.fsdp_state_dict_type": "trainwiz decides how checkpoints are written.",
     "dynamo_config": "trainwiz compiles with the defaults of torch.compile.",
     "max_restarts": "trainwiz restarts a failed run automatically (recovery.max_restarts).",
-    "module": "It means that the script is a module.",
-    "no_python": "It means that the script is an executable program.",
     "exclude": "The remaining GPUs depend on the machine; choose the GPUs of a run with --gpus.",
-    "monitor_interval start_method launcher launcher_args no_local_rank use_env run_path": "It tells the launcher how "
-    "to start processes; trainwiz handles this itself.",
+    "module no_python enable_cpu_affinity monitor_interval start_method launcher launcher_args no_local_rank use_env run_path": "It tells "
+    "the launcher how to start processes; trainwiz handles this itself.",
 }  # fmt: skip
 """Keys, and sections for all their other keys -> why they are left out."""
 ACCELERATE: Mapping[str, Rule] = {
@@ -468,8 +465,7 @@ NODES = words("nnodes num_nodes NNODES")
 FRAMEWORKS = words("llamafactory-cli lmf axolotl")
 """Programs that start their processes by themselves, with the command `train`."""
 NOT_TRAINING = words(
-    "mypy ruff black pylint coverage twine timeit cProfile wandb vllm axolotl.cli.preprocess pip venv http.server json.tool "
-    "ipykernel setup.py manage.py build pytest unittest tensorboard jupyter conda huggingface_hub spacy"
+    "pip venv pytest unittest tensorboard jupyter huggingface_hub spacy setup.py http.server json.tool"
 )
 """Scripts and modules that prepare things."""
 STARTS_NOTHING = words("pip pip3 install apt apt-get yum dnf brew npm git wget curl") | {"echo", "which"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +17,6 @@ from trainwiz.core.importing.values import (
     OFF,
     LeftOut,
     WrongValue,
-    attempt,
     decimal_number,
     dtype_name,
     if_on,
@@ -72,16 +70,17 @@ def _schedule_options(imported: Imported, setting: Setting) -> Became:
         options = parse_json(options) if isinstance(options, str) else options
     if not isinstance(options, Mapping):
         raise WrongValue
-    kind = imported.read("lr_scheduler_type", text_value)
-    final = {"polynomial": "lr_end", "cosine_with_min_lr": "min_lr"}.get(kind or "", "")
-    if options.get(final) is not None:
-        return {FINAL_RATE: decimal_number(options[final])}
-    if final == "min_lr" and options.get("min_lr_rate") is not None:
-        usual = table.RATES.get(imported.program, DEFAULT_LEARNING_RATE)
-        peak = imported.read("learning_rate", decimal_number) or usual
-        return {FINAL_RATE: float(f"{peak * decimal_number(options['min_lr_rate']):.6g}")}
-    if final == "lr_end":
-        return {FINAL_RATE: POLYNOMIAL_END}
+    kind, end = imported.read("lr_scheduler_type", text_value), None
+    if kind == "polynomial":
+        end = options.get("lr_end", POLYNOMIAL_END)
+    elif kind == "cosine_with_min_lr":
+        end, share = options.get("min_lr"), options.get("min_lr_rate")
+        if end is None and share is not None:
+            usual = table.RATES.get(imported.program, DEFAULT_LEARNING_RATE)
+            peak = imported.read("learning_rate", decimal_number) or usual
+            end = float(f"{peak * decimal_number(share):.6g}")
+    if end is not None:
+        return {FINAL_RATE: decimal_number(end)}
     return mark("trainwiz has no setting for these schedule options.") if options else table.UNSET
 
 
@@ -101,17 +100,14 @@ def _epochs(imported: Imported, setting: Setting) -> Became:
     return {"training.epochs": decimal_number(setting.value)}
 
 
-def _steps(imported: Imported, value: Any) -> int:
-    """A number of steps; a value below 1 is a share of max_steps (Trainer: ceil)."""
-    steps = decimal_number(value)
-    if steps >= 1:
-        return whole_number(value)
-    most = imported.read("max_steps", whole_number) or 0
-    if steps <= 0:
-        raise WrongValue
-    if most <= 0:
+def _steps(value: Any) -> int:
+    """A number of steps; a value below 1 is a share of all of them."""
+    if 0 < decimal_number(value) < 1:
         raise LeftOut(mark("It is a share of all steps, and the number of steps is not specified."))
-    return math.ceil(most * steps)
+    steps = whole_number(value)
+    if steps < 1:
+        raise WrongValue
+    return steps
 
 
 def _every(key: str, beside: str) -> Place:
@@ -120,7 +116,7 @@ def _every(key: str, beside: str) -> Place:
     def place(imported: Imported, setting: Setting) -> Became:
         if (imported.read(beside, word) or "steps") != "steps":
             return mark("The corresponding strategy does not count steps.")
-        return {key: _steps(imported, setting.value)}
+        return {key: _steps(setting.value)}
 
     return place
 
@@ -143,7 +139,7 @@ def _eval_strategy(imported: Imported, setting: Setting) -> Became:
         return {"evaluation.every_epoch": True}
     if strategy == "steps":
         steps = imported.read("eval_steps", decimal_number) or imported.read("logging_steps", decimal_number)
-        return {"evaluation.every_steps": _steps(imported, steps or DEFAULT_LOGGING_STEPS)}
+        return {"evaluation.every_steps": _steps(steps or DEFAULT_LOGGING_STEPS)}
     if strategy != "no":
         raise WrongValue
     if imported.read("do_eval", yes_or_no):
@@ -195,8 +191,8 @@ def _deepspeed(imported: Imported, setting: Setting) -> Became:
         return table.NAMES_A_FILE
     if not table.DEEPSPEED_TELLTALES & set(given):
         raise WrongValue
-    imported.take_in(read_deepspeed(Document({str(key): item for key, item in given.items()}), imported.file), setting)
-    return {}
+    imported.inner.append(read_deepspeed(Document({str(key): item for key, item in given.items()}), imported.file))
+    return table.IN_THAT_FILE
 
 
 def _fsdp(imported: Imported, setting: Setting) -> Became:
@@ -211,24 +207,6 @@ def _fsdp(imported: Imported, setting: Setting) -> Became:
     if "no_shard" in options:
         return {"engine.strategy": "ddp"}
     return {"engine.strategy": "fsdp"} | ({OFFLOAD: "all"} if "offload" in options else {})
-
-
-def _fsdp_config(imported: Imported, setting: Setting) -> Became:
-    """What an accelerate file says in the same words; the rest trainwiz derives."""
-    options = setting.value if isinstance(setting.value, Mapping) else {}
-    on = {str(name).removeprefix("fsdp_") for name, value in options.items() if attempt(yes_or_no, value)}
-    if "activation_checkpointing" in on:
-        return {"engine.checkpointing": True}
-    if "offload_params" in on and "fsdp" in imported.settings:
-        return {OFFLOAD: "all"}
-    return mark("trainwiz derives the FSDP wrapping from the model.")
-
-
-def _compiled_by(imported: Imported, _: Setting) -> Became:
-    """TrainingArguments.__post_init__: a backend or a mode switches torch.compile on."""
-    if "torch_compile" in imported.settings:
-        return mark("torch.compile uses its own defaults; engine.compile enables it.")
-    return {"engine.compile": True}
 
 
 # The model and its adapters.
@@ -366,13 +344,16 @@ def _evaluated_rows(imported: Imported, setting: Setting) -> Became:
     """At most so many rows: of the validation file, or held out."""
     if 0 < decimal_number(setting.value) < 1:
         return mark("It is a share of the rows; a run holds out a fixed number of rows (data.validation_rows).")
-    rows, held_out = whole_number(setting.value), setting.name == "val_size"
-    names = imported.read("validation_file", source_names)
-    if rows < 1 and not (held_out and rows == 0):
+    rows, names = whole_number(setting.value), imported.read("validation_file", source_names)
+    if setting.name == "val_size" and rows >= 0:
+        return {"data.validation_rows": rows}
+    if rows < 1:
         return NO_LIMIT
-    if names and not held_out:
-        return {"data.validation_sources": [{"name": name, "max_rows": rows} for name in names]}
-    return {"data.validation_rows": rows}
+    return (
+        {"data.validation_sources": [{"name": name, "max_rows": rows} for name in names]}
+        if names
+        else {"data.validation_rows": rows}
+    )
 
 
 def _packing(imported: Imported, setting: Setting) -> Became:
@@ -411,9 +392,6 @@ SPECIAL: Mapping[str, Place] = {
     "optim": _optimizer,
     "deepspeed": _deepspeed,
     "fsdp": _fsdp,
-    "fsdp_config": _fsdp_config,
-    "torch_compile_backend": _compiled_by,
-    "torch_compile_mode": _compiled_by,
     "model_name_or_path": _model,
     "config_name": _config,
     "tokenizer_name": _tokenizer,

@@ -166,6 +166,8 @@ class Imported:
     unknown: list[Unknown] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
+    inner: list[Imported] = field(default_factory=list)
+    """Settings of another program that stand in this text as a value."""
     parts: list[Imported] = field(default_factory=list)
     """The texts, where this is all of them together."""
 
@@ -227,17 +229,6 @@ class Imported:
             values = {"name": name, "value": shown(at.as_given()), **values}
         where = f"{self.file}:{line}" if line else self.file
         self.findings.append(finding(what, where, severity, **{"file": self.file, "line": line, **values}))
-
-    def take_in(self, inner: Imported, setting: Setting) -> None:
-        """The settings of another program that stand in this one as the value of a setting."""
-        name, line = setting.as_written(), setting.line
-        for kind in ("mapped", "dropped", "unknown"):
-            entries = getattr(inner, kind)
-            getattr(self, kind).extend(replace(entry, name=f"{name}.{entry.name}", line=line) for entry in entries)
-        self.renamed += [replace(entry, old=f"{name}.{entry.old}", line=line) for entry in inner.renamed]
-        self.values |= inner.values
-        where = f"{self.file}:{line}" if line else self.file
-        self.findings += [replace(finding, where=where) for finding in inner.findings]
 
     def place(self, setting: Setting, rule: Rule | Place | None, auto: str) -> None:
         """Put one setting where its rule says. `auto`: why that word sets nothing."""
@@ -305,10 +296,12 @@ MOST_YAML_CHARACTERS = 2**17
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A mapping. `lines` maps dotted key paths to lines."""
+    """A mapping. `lines` maps dotted key paths to lines; `twice` holds (line, its first and its last spelling) of keys
+    that stand twice."""
 
     values: Mapping[str, Any]
-    lines: Mapping[str, int] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    twice: list[tuple[int, str, str]] = field(default_factory=list)
 
     def flat(
         self, is_section: Callable[[str], bool], values: Mapping[Any, Any] | None = None, above: str = ""
@@ -321,20 +314,31 @@ class Document:
             else:
                 yield Setting(name, value, self.lines.get(name))
 
+    def find_lines(self, node: yaml.Node | None, above: str = "") -> None:
+        said: dict[str, str] = {}
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            name, line = f"{above}{key.value}", key.start_mark.line + 1
+            is_shown = isinstance(value, yaml.ScalarNode) and not is_secret(name)
+            text = plain_text(f"{name}={value.value if is_shown else '...'}", LONGEST_SHOWN)
+            if name in said:
+                self.twice.append((line, said[name], text))
+            said[name], self.lines[name] = text, line
+            self.find_lines(value, f"{name}.")
+
 
 def read_document(text: str, file: str) -> Document:
     """The mapping in `text`. Raises NotImportable naming the line of what is broken, or that it is no mapping."""
     values, node = _json(text, file) if looks_like_json(text) else _yaml(text, file)
     if not isinstance(values, Mapping):
         raise refusal("not_importable.no_settings", file)
-    return Document({str(key): value for key, value in values.items()}, dict(_lines(node)))
+    document = Document({str(key): value for key, value in values.items()})
+    document.find_lines(node)
+    return document
 
 
 def looks_like_json(text: str) -> bool:
     """The first thing that is no comment is a brace."""
-    lines = (line.strip() for line in text.splitlines())
-    first = next((line for line in lines if line and not line.startswith(("//", "#", "/*", "*"))), "")
-    return first[:1] in ("{", "[")
+    return COMMENT.sub(_blank, text).lstrip()[:1] in ("{", "[")
 
 
 def _json(text: str, file: str) -> tuple[Any, yaml.Node | None]:
@@ -343,9 +347,7 @@ def _json(text: str, file: str) -> tuple[Any, yaml.Node | None]:
     try:
         values = parse_json(plain)
     except json.JSONDecodeError as error:
-        ends = not text[error.pos :].strip() or error.msg.startswith("Unterminated string")
-        what = "broken_file.json_ends" if ends else "broken_file.json_at"
-        raise refusal(what, file, error.lineno, column=error.colno, reason=error.msg) from None
+        raise refusal("broken_file.json_at", file, error.lineno, column=error.colno, reason=error.msg) from None
     except (ValueError, RecursionError) as error:
         reason = plain_text(error, LONGEST_REASON) if isinstance(error, ValueError) else tr("it is nested too deeply")
         raise refusal("broken_file.json", file, reason=reason) from None
@@ -371,13 +373,6 @@ def _yaml(text: str, file: str) -> tuple[Any, yaml.Node | None]:
         raise refusal("broken_file.yaml_at", file, place.line + 1 if place else 1, reason=reason) from None
 
 
-def _lines(node: yaml.Node | None, above: str = "") -> Iterator[tuple[str, int]]:
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-        name = f"{above}{key.value}"
-        yield name, key.start_mark.line + 1
-        yield from _lines(value, f"{name}.")
-
-
 SENTENCES: Mapping[str, str] = {
     "assumed_meaning": "{name} is read as the micro-batch (the sequences that one process computes at once); if the "
     "script means all processes together, set batch.micro_batch_size.",
@@ -385,7 +380,6 @@ SENTENCES: Mapping[str, str] = {
     "bad_value.is_left_out": "{message} It is ignored.",
     "broken_file.json": "{file} is not valid JSON ({reason}).",
     "broken_file.json_at": "{file}, line {line}, column {column}: this is not valid JSON ({reason}).",
-    "broken_file.json_ends": "{file} ends before its JSON is complete (line {line}); use the whole file.",
     "broken_file.python": "{file} cannot be parsed as Python.",
     "broken_file.python_at": "{file}, line {line}: this is not valid Python ({reason}).",
     "broken_file.yaml_at": "{file}, line {line}: this is not valid YAML ({reason}).",
@@ -399,8 +393,6 @@ SENTENCES: Mapping[str, str] = {
     "contradiction.two_values": "{first} and {second} are the same setting with two values; {counts} takes effect. "
     "Keep one.",
     "cut_off": "The command on line {line} is incomplete; use the whole command.",
-    "cuts_nothing": "{name}: no row is truncated there; this run truncates at batch.sequence_length, so set the max "
-    "length.",
     "data_parallel": "{file}: distributed_type NO starts one process on {count} GPUs, where the Trainer wraps the "
     "model in DataParallel: slower than DDP, and a step uses {count} times the sequences of one GPU. trainwiz starts "
     "one process per GPU instead.",
@@ -415,8 +407,6 @@ SENTENCES: Mapping[str, str] = {
     "from_command_line": "Some values come from the command line (line {line}): the command that starts the script "
     "sets them.",
     "library_defaults": "Unset settings use the defaults of {program}: {said}.",
-    "misplaced.misplaced_here": "{file}: `{name}` is inside zero_optimization, where DeepSpeed rejects it; move it up "
-    "one level. It is not imported ({where}).",
     "missing_data": "No data is specified; set it with --dataset FILE.",
     "missing_file": "{file} refers to {what} {path}, which was not found; its settings are missing, so import it too.",
     "missing_file.left_out": "{file} refers to {what} {path}, which was skipped.",
@@ -451,8 +441,6 @@ SENTENCES: Mapping[str, str] = {
     "the training machine with: accelerate config",
     "not_importable.too_large": "{file} is larger than {size} MiB; settings and scripts are smaller.",
     "not_importable.too_long": "{file} is too long for a settings file.",
-    "not_offered.logarithm": "{file}: DeepSpeed warms up logarithmically unless warmup_type is linear; trainwiz warms "
-    "up linearly.",
     "not_offered.no_fp8": "{file}: trainwiz does not support FP8; it uses bf16, in which accelerate computes "
     "everything that is not FP8.",
     "not_offered.no_optimizer": "{file}: trainwiz has no optimizer {name}; the plan uses AdamW, which may need a "

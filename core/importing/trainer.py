@@ -12,7 +12,7 @@ from pathlib import Path
 from trainwiz.core.config.values import Task
 from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.names import LORA_DEFAULTS, words
+from trainwiz.core.importing.names import words
 from trainwiz.core.importing.places import DEFAULT_LEARNING_RATE, SPECIAL
 from trainwiz.core.importing.report import Document, Imported, Setting, refusal
 from trainwiz.core.importing.values import (
@@ -156,31 +156,33 @@ def _task_of_argument(imported: Imported, setting: Setting) -> Task | None:
 # What is left out.
 
 
-def _set_defaults(imported: Imported, program: str) -> None:
-    """Defaults of the class for what the text says nothing of; what it says and nobody can know has none."""
-    defaults = {
+def set_defaults(imported: Imported, defaults: Mapping[str, tuple[str, int | float]]) -> dict[str, int | float]:
+    """Those that hold for what the text says nothing of; what it says and nobody can know has none."""
+    open_ = {
         name: (key, value)
-        for name, (key, value) in table.DEFAULTS.items()
-        if name not in imported.settings and key not in imported.values
+        for name, (key, value) in defaults.items()
+        if table.CANONICAL.get(name, name) not in imported.settings and key not in imported.values
     }
-    length = imported.settings.get("max_seq_length")
-    if program == "SFTConfig" and length is None:
-        defaults |= [table.TRL_LENGTH]
-    elif program == "SFTConfig" and length is not None and is_nothing(length.value):
-        imported.say(length, "cuts_nothing")
+    imported.defaults.update(open_.values())
+    return {name: value for name, (_, value) in open_.items()}
+
+
+def _set_defaults(imported: Imported, program: str) -> None:
+    defaults = {**(table.SFT_DEFAULTS if program == "SFTConfig" else table.DEFAULTS)}
+    defaults["learning_rate"] = ("training.learning_rate", table.RATES.get(program, DEFAULT_LEARNING_RATE))
     if "training.max_steps" in imported.values:
-        defaults.pop("num_train_epochs", None)
-    if "learning_rate" in defaults:
-        defaults["learning_rate"] = ("training.learning_rate", table.RATES.get(program, DEFAULT_LEARNING_RATE))
-    said = {name: f"{value:g}" for name, (_, value) in defaults.items()}
-    imported.defaults.update(defaults.values())
+        del defaults["num_train_epochs"]
+    said = {name: f"{value:g}" for name, value in set_defaults(imported, defaults).items()}
     if not _half_is_open(imported, program) and "engine.precision" not in imported.values:
         imported.defaults["engine.precision"] = "fp32"
         said["fp16"] = "off"
     # An adapter that is gone on from has its own.
-    new = imported.values.get("peft.method") == "lora" and "peft.adapter" not in imported.values
-    if new and program == "SFTConfig":
-        imported.defaults |= {key: value for key, value in table.TRL_LORA.items() if key not in imported.values}
+    if (
+        program == "SFTConfig"
+        and imported.values.get("peft.method") == "lora"
+        and "peft.adapter" not in imported.values
+    ):
+        set_defaults(imported, table.TRL_LORA)
         if "peft.targets" not in imported.values:
             imported.say(None, "other_targets")
     if said:
@@ -297,7 +299,7 @@ def read_python(text: str, file: str) -> Imported:
     alone = trl is not None and len(trl.args) < 2 and "args" not in _given(trl)
     fill(imported, settings.values(), hints, programs[0].value if programs else "SFTConfig" if alone else None)
     if "use_peft" in settings and settings["use_peft"].written in LORA:
-        imported.defaults |= {key: value for key, value in LORA_DEFAULTS.items() if key not in imported.values}
+        set_defaults(imported, table.LORA_DEFAULTS)
     if changes and (trl or imported.program == "SFTConfig"):
         imported.say(changes.lineno, "rows_changed")
     if len(programs) > 1:
