@@ -267,10 +267,9 @@ def read(text: str, file: str) -> Imported:
         raise refusal("not_importable.no_script", file, launch.line, program=launch.program)
     imported = Imported("launch_command", file)
     starter = launch.starter if launch.program == "python" else ""
-    imported.launcher = starter or launch.program
     options = _of_llama_factory(launch)
     _place_environment(imported, launch)
-    place_launcher(imported, imported.launcher, [*launch.options, *options])
+    place_launcher(imported, starter or launch.program, [*launch.options, *options])
     if starter:
         imported.say(launch.line, "processes_unknown", program=starter)
     _place_script(imported, launch)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
+from trainwiz.core.config.values import Optimizer
 from trainwiz.core.export.deepspeed_check import MISPLACED as IN_ZERO
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.names import Rule
@@ -58,11 +59,11 @@ def read_accelerate(document: Document, file: str) -> Imported:
     """Raises NotImportable for what is not of accelerate, is incomplete, or is of SageMaker."""
     values, kind = document.values, document.values.get("distributed_type", ...)
     if str(values.get("compute_environment")).upper() == "AMAZON_SAGEMAKER" or "ec2_instance_type" in values:
-        raise refusal("not_importable.sagemaker", file)
+        raise refusal("not_importable.kinds", file)
     if kind is ...:
         raise refusal("not_importable.only_a_part", file)
     if type_word(kind) not in table.KNOWN_TYPES and not type_word(kind).startswith("MULTI_"):
-        raise refusal("not_importable.no_such_type", file, document.lines.get("distributed_type"), value=shown(kind))
+        raise refusal("not_importable.only_a_part", file)
     imported = Imported("accelerate", file)
     imported.take(_of_today(imported, setting) for setting in document.flat(ACCELERATE_SECTIONS.__contains__))
     for setting in imported.settings.values():
@@ -109,7 +110,6 @@ def _type(imported: Imported, setting: Setting) -> Became:
     # Several GPUs of one process are of DataParallel (Trainer._wrap_model): each gets a process of its own.
     gpus = imported.read("gpu_ids", gpu_list) or []
     if len(gpus) > 1 and not imported.read("use_cpu", yes_or_no):
-        imported.say(setting, "data_parallel", count=len(gpus))
         return {STRATEGY: "ddp", PROCESSES: len(gpus)}
     return {STRATEGY: "single"}
 
@@ -344,7 +344,7 @@ def _optimizer(imported: Imported, setting: Setting) -> Became:
     taken = table.DEEPSPEED_OPTIMIZERS.get(kind)
     if taken is not None and not (kind == "adam" and imported.read("optimizer.params.adam_w_mode", yes_or_no) is False):
         return {"engine.optimizer": taken}
-    imported.say(setting, "not_offered.no_optimizer", name=shown(setting.value))
+    imported.say(setting, "unsupported_optimizer", optimizer=shown(setting.value), known=", ".join(get_args(Optimizer)))
     return table.NOT_OFFERED
 
 
@@ -358,7 +358,8 @@ def _betas(_: Imported, setting: Setting) -> Became:
 def _scheduler(imported: Imported, setting: Setting) -> Became:
     schedule = _schedule(imported)
     if schedule is None:
-        imported.say(setting, "not_offered.no_scheduler", name=shown(setting.value))
+        known = ", ".join(dict.fromkeys(table.SCHEDULES.values()))
+        imported.say(setting, "unsupported_schedule", kind=shown(setting.value), known=known)
         return table.NOT_OFFERED
     return {"training.schedule": schedule}
 

@@ -20,7 +20,6 @@ from trainwiz.core.importing.engines import WEAK_STRATEGIES, settle
 from trainwiz.core.importing.names import ACCELERATE_TELLTALES, DEEPSPEED_TELLTALES, EVERYBODYS, TRAINERS_OWN
 from trainwiz.core.importing.report import (
     ROLES,
-    SENTENCES,
     Document,
     Dropped,
     Imported,
@@ -45,13 +44,13 @@ LAUNCHERS = re.compile(
     r"|torch\.distributed\.(?:launch|run)|python[\d.]*)(?=\s|$)"
 )
 """A line that starts a training, or a program that may."""
-OTHERS: Mapping[str, str] = {
-    "log_history global_step": "not_importable.log",
-    "architectures model_type": "not_importable.model",
-    "schema_version origins": "not_importable.run",
-    "name values": "not_importable.profile",
-}
-"""All of these keys -> what the file is instead."""
+OTHERS = (
+    ("log_history", "global_step"),
+    ("architectures", "model_type"),
+    ("schema_version", "origins"),
+    ("name", "values"),
+)
+"""Keys of a log, a model, the record of a run, a profile."""
 MEANT_AS_PYTHON = re.compile(r"^\s*(?:from\s+[\w.]+\s+import\s|import\s+\w)|\w(?:Arguments|Config)\s*\(", re.MULTILINE)
 OF_TOOLS = re.compile(r".*(?:\.(?:toml|cfg|ini|csv|ipynb|html|md|rst)|makefile)", re.IGNORECASE | re.DOTALL)
 """Names of files that hold none of the kinds, though they name programs that train."""
@@ -89,9 +88,8 @@ def read(text: str, file: str) -> Imported:
 
 def _reader(document: Document, file: str) -> Callable[[Document, str], Imported]:
     names = frozenset(document.values)
-    for its_own, what in OTHERS.items():
-        if names.issuperset(its_own.split()):
-            raise refusal(what, file)
+    if any(names.issuperset(of_another) for of_another in OTHERS):
+        raise refusal("not_importable.kinds", file)
     if "distributed_type" in names or len(ACCELERATE_TELLTALES & names) >= 2:
         return engines.read_accelerate
     telling = TRAINERS_OWN | EVERYBODYS
@@ -159,10 +157,7 @@ def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: se
             _read(read_text(str(path), str(path.relative_to(text.folder) if within else path)), imports, findings, seen)
         except NotImportable as error:
             severity: Severity = "note" if reference.role == "script" else "warning"
-            said = tr(SENTENCES["missing_file.left_out"], file=text.name, **words)
-            findings += (
-                replace(one, severity=severity, where=where, message=f"{said} {one.message}") for one in error.findings
-            )
+            findings += (replace(one, severity=severity, where=where) for one in error.findings)
 
 
 def _is_file(path: Path | str) -> bool:
@@ -186,14 +181,13 @@ def decoded(data: bytes, label: str) -> str:
     """The text of some bytes. Raises NotImportable for what is none."""
     if len(data) > MOST_TEXT_BYTES:
         raise refusal("not_importable.too_large", label, size=MOST_TEXT_BYTES >> 20)
+    if b"\0" in data and data[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        raise refusal("not_importable.kinds", label)
     encoding = next((name for start, name in ENCODINGS if data.startswith(start)), "utf-8")
     try:
-        text = data.decode(encoding)
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
         raise refusal("not_importable.no_utf8", label, start=error.start) from None
-    if "\0" in text:
-        raise refusal("not_importable.null_bytes", label)
-    return text
 
 
 def text_of(argument: str) -> Text:
@@ -309,7 +303,6 @@ def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Import
     merged = Imported(parts[0].kind, parts[0].file, parts=list(parts))
     for part in parts:
         merged.values |= part.defaults
-        merged.launcher = merged.launcher or part.launcher
         merged.renamed += part.renamed
         merged.unknown += part.unknown
         merged.dropped += part.dropped
@@ -379,8 +372,6 @@ def checked(merged: Imported) -> Imported:
     """The same without values that no run can have, and with a finding for each thing that is wrong or missing."""
     _leave_out_refused(merged)
     _whole_batch(merged)
-    if merged.launcher == "python" and not _on_one_device(merged.values):
-        merged.say(None, "data_parallel.wraps")
     if not merged.values:
         merged.say(None, "nothing_mapped")
     if "model.name" not in merged.values:
@@ -389,11 +380,6 @@ def checked(merged: Imported) -> Imported:
         merged.say(None, "missing_data")
     merged.findings = list(sort_findings(merged.findings))
     return merged
-
-
-def _on_one_device(values: Mapping[str, Any]) -> bool:
-    """Else the Trainer wraps the model in torch.nn.DataParallel (Trainer._wrap_model of transformers 5.23)."""
-    return len(values.get("engine.gpus", ())) == 1 or values.get("engine.device") in ("cpu", "mps")
 
 
 def _leave_out_refused(merged: Imported) -> None:
@@ -416,31 +402,29 @@ def _leave_out_refused(merged: Imported) -> None:
 
 
 def _whole_batch(merged: Imported) -> None:
-    """Sequences of a step = micro-batch x accumulation x processes; what two of them say decides the third."""
+    """Sequences of a step = micro-batch x accumulation x processes: what two of them say decides the third, and a plan
+    for other GPUs keeps what a step sees."""
     values = merged.values
     total, micro, accumulation = (values.get(key) for key in BATCH)
     processes, place = values.get("engine.processes"), merged.place_of(BATCH[0])
-    world = None if processes is None else int(processes) * int(values.get("engine.nodes") or 1)
-    by_tokens = {"batch.target_tokens", "batch.target_real_tokens"} & set(values)
-    if micro is None or by_tokens or (world is None and accumulation is None):
+    if micro is None or {"batch.target_tokens", "batch.target_real_tokens"} & set(values):
         return
-    window = micro * (accumulation or 1)
-    what, product = "", window * (world or 1)
-    if total is None and accumulation is not None:
-        # A plan for another number of GPUs keeps what a step sees, so the profile says how much that is.
-        what, place = "follows.any_number" if world is None else "follows.kept", merged.place_of(BATCH[1])
-        if world is not None:
-            values[BATCH[0]] = total = product
-    elif total is not None and world is None:
+    window, what = micro * (accumulation or 1), ""
+    world = int(processes or 1) * int(values.get("engine.nodes") or 1)
+    product = window * world
+    if processes is None:
         # The only number of processes with which the figures are true; DeepSpeed refuses every other one.
-        if total % window == 0 and "engine.device" not in values:
-            what, world = "follows.so_many", total // window
-            values["engine.processes"] = world
+        if total is not None and accumulation is not None and total % window == 0 and "engine.device" not in values:
+            what, values["engine.processes"] = "follows.so_many", total // window
+            world = total // window
+    elif total is None and accumulation is not None:
+        what, place, values[BATCH[0]] = "follows", merged.place_of(BATCH[1]), product
     elif total is not None and (total % product if accumulation is None else total != product):
         what, values[BATCH[0]] = "contradiction.contradicts", product
         why = mark("It contradicts micro-batch, gradient accumulation and the number of processes.")
         merged.dropped += [Dropped(*entry.given(), why) for entry in merged.mapped if entry.key == BATCH[0]]
         merged.mapped = [entry for entry in merged.mapped if entry.key != BATCH[0]]
     if what:
-        figures = {"total": total, "micro": micro, "accumulation": accumulation or 1, "window": window, "world": world}
-        merged.findings.append(finding(what, place, place=place, product=product, **figures))
+        figures = {"micro": micro, "accumulation": accumulation or 1, "window": window, "world": world}
+        total = product if total is None else total
+        merged.findings.append(finding(what, place, place=place, product=product, total=total, **figures))

@@ -56,7 +56,7 @@ def _schedule(imported: Imported, setting: Setting) -> Became:
     kind = word(setting.value)
     if kind not in table.SCHEDULES:
         known = ", ".join(dict.fromkeys(table.SCHEDULES.values()))
-        imported.say(setting, "unsupported_schedule.no_schedule", kind=plain_text(repr(kind), 60), known=known)
+        imported.say(setting, "unsupported_schedule", kind=plain_text(repr(kind), 60), known=known)
         return mark("trainwiz has no such schedule.")
     ends = kind == "polynomial" and "lr_scheduler_kwargs" not in imported.settings
     return {"training.schedule": table.SCHEDULES[kind]} | ({FINAL_RATE: POLYNOMIAL_END} if ends else {})

@@ -49,7 +49,7 @@ TAKES_WORDS = (
     "zero_stage", "distributed_type", "num_processes",
 )  # fmt: skip
 """Ends of settings for which "none" and "auto" are values like others."""
-NOTES = words("assumed_meaning follows from_command_line library_defaults missing_data missing_model")
+NOTES = words("assumed_meaning follows library_defaults missing_data missing_model")
 
 
 class NotImportable(UsageError):
@@ -157,7 +157,6 @@ class Imported:
     values: dict[str, Any] = field(default_factory=dict)
     setup: dict[str, Any] = field(default_factory=dict)
     defaults: dict[str, Any] = field(default_factory=dict)
-    launcher: str = ""
     program: str = ""
     """The class whose defaults hold for what is left out; empty where that is not known."""
     mapped: list[Mapped] = field(default_factory=list)
@@ -330,7 +329,7 @@ def read_document(text: str, file: str) -> Document:
     """The mapping in `text`. Raises NotImportable naming the line of what is broken, or that it is no mapping."""
     values, node = _json(text, file) if looks_like_json(text) else _yaml(text, file)
     if not isinstance(values, Mapping):
-        raise refusal("not_importable.no_settings", file)
+        raise refusal("not_importable.kinds", file)
     document = Document({str(key): value for key, value in values.items()})
     document.find_lines(node)
     return document
@@ -364,7 +363,7 @@ def _blank(found: re.Match[str]) -> str:
 
 def _yaml(text: str, file: str) -> tuple[Any, yaml.Node | None]:
     if len(text) > MOST_YAML_CHARACTERS:
-        raise refusal("not_importable.too_long", file)
+        raise refusal("not_importable.kinds", file)
     try:
         return load_yaml(text), yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, ValueError) as error:
@@ -393,23 +392,13 @@ SENTENCES: Mapping[str, str] = {
     "contradiction.two_values": "{first} and {second} are the same setting with two values; {counts} takes effect. "
     "Keep one.",
     "cut_off": "The command on line {line} is incomplete; use the whole command.",
-    "data_parallel": "{file}: distributed_type NO starts one process on {count} GPUs, where the Trainer wraps the "
-    "model in DataParallel: slower than DDP, and a step uses {count} times the sequences of one GPU. trainwiz starts "
-    "one process per GPU instead.",
-    "data_parallel.wraps": "When started with plain python on several GPUs, the Trainer wraps the model in "
-    "DataParallel: one process, slower than DDP. trainwiz starts one process per GPU instead.",
-    "follows.any_number": "The number of GPUs is not specified; a plan keeps micro-batch x accumulation = {window} "
-    "sequences per step on any number of GPUs, unless --target-samples sets another value.",
-    "follows.kept": "A step uses micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan "
+    "follows": "A step uses micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan "
     "keeps this number on other GPUs (batch.target_samples).",
     "follows.so_many": "{place}: {total} sequences per step are micro-batch x accumulation {window} x {world} "
     "processes, so engine.processes is {world}.",
-    "from_command_line": "Some values come from the command line (line {line}): the command that starts the script "
-    "sets them.",
     "library_defaults": "Unset settings use the defaults of {program}: {said}.",
     "missing_data": "No data is specified; set it with --dataset FILE.",
     "missing_file": "{file} refers to {what} {path}, which was not found; its settings are missing, so import it too.",
-    "missing_file.left_out": "{file} refers to {what} {path}, which was skipped.",
     "missing_model": "No model is specified; a plan uses {default} until --model sets one.",
     "no_such_path": "{file} is neither a file nor a launch command.",
     "not_importable.among_other_text": "{file} contains commands among other text: paste only the one command or the "
@@ -419,39 +408,19 @@ SENTENCES: Mapping[str, str] = {
     "that starts it.",
     "not_importable.kinds": "{file} cannot be imported. Supported kinds are Trainer arguments (Python, YAML, JSON), an "
     "accelerate file, a DeepSpeed JSON and a launch command.",
-    "not_importable.log": "{file} is the log of a past training, not its settings; view it with: trainwiz monitor FILE",
-    "not_importable.model": "{file} describes a model, not a training; use it in a plan with: trainwiz plan --model "
-    "FILE",
     "not_importable.no_launch": "{file} does not start a training ({said}); expected a command with accelerate launch, "
     "torchrun, deepspeed or python.",
     "not_importable.no_script": "{file}: the {program} command on line {line} contains no script; use the whole "
     "command.",
-    "not_importable.no_settings": "{file} contains no settings: `key: value` pairs are expected.",
-    "not_importable.no_such_type": "{file}, line {line}: accelerate has no distributed_type {value}; use NO, "
-    "MULTI_GPU, FSDP, DEEPSPEED or another valid type.",
-    "not_importable.no_training_called": "{file} calls neither TrainingArguments nor anything else that configures a "
-    "training.",
     "not_importable.no_utf8": "{file} is not text (byte {start} is not UTF-8).",
-    "not_importable.null_bytes": "{file} is not text: it contains null bytes.",
     "not_importable.only_a_part": "{file} has no `distributed_type`, which accelerate requires: the file is "
     "incomplete. Use the whole file, or create one with: accelerate config",
-    "not_importable.profile": "{file} is already a trainwiz profile; use it with: trainwiz plan --profile FILE",
-    "not_importable.run": "{file} is the record of a trainwiz run; resume the run with: trainwiz runs resume RUN",
-    "not_importable.sagemaker": "{file} trains on Amazon SageMaker, which trainwiz does not support; create a file for "
-    "the training machine with: accelerate config",
     "not_importable.too_large": "{file} is larger than {size} MiB; settings and scripts are smaller.",
-    "not_importable.too_long": "{file} is too long for a settings file.",
     "not_offered.no_fp8": "{file}: trainwiz does not support FP8; it uses bf16, in which accelerate computes "
     "everything that is not FP8.",
-    "not_offered.no_optimizer": "{file}: trainwiz has no optimizer {name}; the plan uses AdamW, which may need a "
-    "different learning rate.",
-    "not_offered.no_scheduler": "{file}: trainwiz has no scheduler {name}; use linear, cosine, constant or polynomial: "
-    "--set training.schedule=cosine",
     "not_offered.shards_less": "{file}: {name} {value} keeps more on each GPU than trainwiz, which shards everything "
     "across all GPUs; the closest match is: --strategy zero2",
     "nothing_mapped": "Nothing in {file} applies to a run; the profile contains the defaults of a plan.",
-    "other_targets": "lora_target_modules is not set: PEFT then uses its own table, q_proj and v_proj for most models; "
-    "a plan targets all linear layers (peft.targets).",
     "other_template": "{name}: trainwiz does not know the template {value}; the model's own template is used if it has "
     "one.",
     "other_training": "This trains {what}, which trainwiz does not support; the settings are kept to plan its size and "
@@ -475,7 +444,7 @@ SENTENCES: Mapping[str, str] = {
     "unreadable_file": "{file} cannot be read: {reason}.",
     "unsupported_optimizer": "{name}: trainwiz has no optimizer {optimizer}, so the plan chooses one; engine.optimizer "
     "can be {known}.",
-    "unsupported_schedule.no_schedule": "{name}: trainwiz has no schedule {kind}, so the learning rate decreases "
+    "unsupported_schedule": "{name}: trainwiz has no schedule {kind}, so the learning rate decreases "
     "linearly; training.schedule can be {known}.",
 }  # fmt: skip
 """Findings and refusals by their codes, with a word behind a dot where a code has several. scripts/catalogue.py reads

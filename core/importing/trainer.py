@@ -183,8 +183,6 @@ def _set_defaults(imported: Imported, program: str) -> None:
         and "peft.adapter" not in imported.values
     ):
         set_defaults(imported, table.TRL_LORA)
-        if "peft.targets" not in imported.values:
-            imported.say(None, "other_targets")
     if said:
         words = ", ".join(f"{name} {value}" for name, value in said.items())
         imported.say(None, "library_defaults", program=program, said=words)
@@ -293,7 +291,7 @@ def read_python(text: str, file: str) -> Imported:
             imported.say(settings[key], "changed_later")
     parser, trl, changes = (firsts.get(name) for name in ("parser", "SFTTrainer", "changes"))
     if not programs and not settings:
-        what = "not_importable.from_command" if parser else "not_importable.no_training_called"
+        what = "not_importable.from_command" if parser else "not_importable.kinds"
         raise refusal(what, file, parser.lineno if parser else None)
     # SFTTrainer without arguments makes an SFTConfig of its own.
     alone = trl is not None and len(trl.args) < 2 and "args" not in _given(trl)
@@ -304,8 +302,6 @@ def read_python(text: str, file: str) -> Imported:
         imported.say(changes.lineno, "rows_changed")
     if len(programs) > 1:
         imported.say(programs[0].line, "several_trainings.several_calls", name=programs[0].value, count=len(programs))
-    if parser and any(isinstance(setting.value, Unresolved) for setting in settings.values()):
-        imported.say(parser.lineno, "from_command_line")
     return imported
 
 
