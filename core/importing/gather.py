@@ -17,7 +17,7 @@ from trainwiz.core.errors import Finding, Severity, UsageError, os_reason, sort_
 from trainwiz.core.files import at_home, read_small
 from trainwiz.core.importing import command_line, engines, trainer
 from trainwiz.core.importing.engines import WEAK_STRATEGIES, settle
-from trainwiz.core.importing.names import ACCELERATE_TELLTALES, DEEPSPEED_TELLTALES, EVERYBODYS, TRAINERS_OWN
+from trainwiz.core.importing.names import TRAINERS_OWN
 from trainwiz.core.importing.report import (
     ROLES,
     Document,
@@ -87,20 +87,22 @@ def read(text: str, file: str) -> Imported:
 
 
 def _reader(document: Document, file: str) -> Callable[[Document, str], Imported]:
-    names = frozenset(document.values)
-    if any(names.issuperset(of_another) for of_another in OTHERS):
-        raise refusal("not_importable.kinds", file)
-    if "distributed_type" in names or len(ACCELERATE_TELLTALES & names) >= 2:
-        return engines.read_accelerate
-    telling = TRAINERS_OWN | EVERYBODYS
+    names = set(document.values)
     # `fp16: {enabled: ...}` is DeepSpeed's; the Trainer's fp16 is yes or no.
     halves = any(isinstance(document.values.get(name), dict) for name in ("fp16", "bf16", "bfloat16"))
-    if "zero_optimization" in names or halves or len(DEEPSPEED_TELLTALES & names) > len(telling & names):
+    if "distributed_type" in names:
+        return engines.read_accelerate
+    if "zero_optimization" in names or halves:
         return engines.read_deepspeed
-    sections = [section for section in document.values.values() if isinstance(section, dict)]
-    if telling & names or any(len(telling & set(map(str, section))) >= 2 for section in sections):
+    inner = (str(name) for section in document.values.values() if isinstance(section, dict) for name in section)
+    known = len([name for name in {*names, *inner} if trainer.is_known(name)])
+    of_deepspeed, of_accelerate = len(engines.DEEPSPEED.keys() & names), len(engines.ACCELERATE.keys() & names)
+    most = max(known, of_deepspeed, of_accelerate)
+    if any(names.issuperset(of_another) for of_another in OTHERS) or (most < 2 and not {"learning_rate", *TRAINERS_OWN} & names):
+        raise refusal("not_importable.kinds", file)
+    if most == known:
         return trainer.read
-    raise refusal("not_importable.kinds", file)
+    return engines.read_deepspeed if most == of_deepspeed else engines.read_accelerate
 
 
 # What was given to an import, with the files that it names, as far as they are here.

@@ -275,12 +275,6 @@ TRAINERS_OWN = words(
     "fp16_opt_level remove_unused_columns overwrite_output_dir warmup_ratio warmup_steps optim"
 )
 """Names that say that a mapping of settings is the Trainer's."""
-EVERYBODYS = words(
-    "output_dir learning_rate max_steps weight_decay eval_steps max_grad_norm do_train gradient_checkpointing report_to "
-    "seed bf16 fp16 model_name_or_path run_name"
-)
-"""Names of the Trainer that other programs have too."""
-
 DEFAULTS: Mapping[str, tuple[str, int | float]] = {
     "per_device_train_batch_size": ("batch.micro_batch_size", 8),
     "gradient_accumulation_steps": ("batch.gradient_accumulation_steps", 1),
@@ -396,11 +390,6 @@ NOT_BESIDE_FILE = words(
     "offload_optimizer_nvme_path offload_param_nvme_path zero3_save_16bit_model"
 )
 """What accelerate refuses beside deepspeed_config_file (DeepSpeedPlugin._deepspeed_config_checks)."""
-ACCELERATE_TELLTALES = words(
-    "compute_environment distributed_type machine_rank main_training_function num_machines num_processes rdzv_backend "
-    "same_network tpu_use_cluster fsdp_config downcast_bf16 deepspeed_config mixed_precision use_cpu ec2_instance_type"
-)
-
 # The JSON of DeepSpeed (0.2 to 0.19), with the keys of its sections behind dots.
 
 DEEPSPEED_REASONS: Mapping[str, str] = {
@@ -439,12 +428,6 @@ DEEPSPEED_OPTIMIZERS: Mapping[str, str] = {
 }  # fmt: skip
 """optimizer.type in small letters -> engine.optimizer. DeepSpeed's Adam is AdamW unless adam_w_mode is false."""
 DEEPSPEED_SCHEDULES: Mapping[str, str] = {"WarmupLR": "constant", "WarmupDecayLR": "linear", "WarmupCosineLR": "cosine"}
-DEEPSPEED_TELLTALES = words(
-    "zero_optimization train_micro_batch_size_per_gpu zero_allow_untested_optimizer steps_per_print wall_clock_breakdown "
-    "gradient_clipping train_batch_size fp16 bf16 bfloat16 optimizer scheduler zero_force_ds_cpu_optimizer"
-)
-"""Keys that a DeepSpeed JSON has at its top."""
-
 # The launchers: options without a value (accelerate 1.15, torch 2.13, DeepSpeed 0.19 and older releases; a test compares
 # them with what is installed; all others have one), what options mean, and why the rest is left out.
 

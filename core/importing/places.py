@@ -189,8 +189,6 @@ def _deepspeed(imported: Imported, setting: Setting) -> Became:
     if not isinstance(given, Mapping):
         imported.references.append(Reference("deepspeed", text_value(given), setting.line))
         return table.NAMES_A_FILE
-    if not table.DEEPSPEED_TELLTALES & set(given):
-        raise WrongValue
     imported.inner.append(read_deepspeed(Document({str(key): item for key, item in given.items()}), imported.file))
     return table.IN_THAT_FILE
 
