@@ -30,11 +30,13 @@ PIECE = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 """What is not for `shlex` to split, or means something else inside of quotes."""
-JOINED, DOLLAR, LESS = "\ue000\ue001\ue002"
-"""A continued line; what is only a letter between quotes."""
-PLAIN = {ord(DOLLAR): "$", ord(LESS): "<"}
-VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^{}$`]*))?\})")
-UNKNOWN = re.compile(rf"\$[\w{{(@*#?!-]|`|{_OPEN}")
+JOINED, DOLLAR, LESS, IN_QUOTES = "\ue000\ue001\ue002\ue003"
+"""A continued line; what is only a letter between quotes; the "$" of a variable whose value is not split."""
+PLAIN = {ord(JOINED): None, ord(DOLLAR): "$", ord(LESS): "<", ord(IN_QUOTES): "$"}
+VARIABLE = re.compile(
+    r"[$\ue003](?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^{}$`]*))?\})"
+)
+UNKNOWN = re.compile(rf"[$\ue003][\w{{(@*#?!-]|`|{_OPEN}")
 ASSIGNED = re.compile(r"(?P<name>\+{0,2}[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 """Hydra's way too: learning_rate=1e-4."""
 CUT_OFF_LINE = re.compile(r"\\\s*\Z")
@@ -70,11 +72,11 @@ class Script:
                 self._end_command(words)
                 words = []
             elif token.strip(JOINED) or not token:
-                # A line that is continued between spaces is no word.
+                # A continued line between spaces is no word.
                 filled = VARIABLE.sub(self._value, token)
                 is_split = token.startswith("$") and not filled.startswith("$")
                 for part in filled.split() if is_split else [filled]:
-                    words.append(Word(part.replace(JOINED, ""), line, UNKNOWN.search(part) is None))
+                    words.append(Word(part, line, UNKNOWN.search(part) is None))
             line += token.count("\n") + token.count(JOINED)
 
     def _value(self, found: re.Match[str]) -> str:
@@ -88,14 +90,13 @@ class Script:
             words = words[1:]
         assigned = [(found, word) for word in words if (found := ASSIGNED.fullmatch(word.text)) is not None]
         if len(assigned) < len(words):
-            found_words = (replace(word, text=word.text.translate(PLAIN)) for word in words)
-            self.commands.append([*self.exported.values(), *found_words])
+            words = [*self.exported.values(), *words]
+            self.commands.append([replace(word, text=word.text.translate(PLAIN)) for word in words])
             return
         for found, word in assigned:
-            name = found["name"]
+            name, value = found["name"], found["value"].replace(JOINED, "")
             # Of two values, in two branches, only a run would tell which one counts.
-            differs = self.values.get(name, found["value"]) != found["value"]
-            self.values[name] = f"${name}" if differs else found["value"]
+            self.values[name] = value if self.values.get(name, value) == value else f"${name}"
             if exports:
                 self.exported[name] = word
 
@@ -105,7 +106,9 @@ def _flat(found: re.Match[str]) -> str:
     kind, text = found.lastgroup, found[0]
     if kind == "quoted":
         text = text.replace("<", LESS)
-        return text.replace("\\\n", JOINED) if text[0] == '"' else text.replace("$", DOLLAR)
+        if text[0] != '"':
+            return text.replace("$", DOLLAR)
+        return text.replace("\\\n", JOINED).replace("\\$", DOLLAR).replace("$", IN_QUOTES)
     return {"joined": JOINED, "comment": "", "redirect": " "}.get(str(kind), shlex.quote(text))
 
 

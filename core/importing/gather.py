@@ -51,6 +51,7 @@ OTHERS = (
     ("name", "values"),
 )
 """Keys of a log, a model, the record of a run, a profile."""
+TELLING = TRAINERS_OWN | {"learning_rate", "output_dir", "max_steps", "weight_decay", "report_to", "model_name_or_path"}
 MEANT_AS_PYTHON = re.compile(r"^\s*(?:from\s+[\w.]+\s+import\s|import\s+\w)|\w(?:Arguments|Config)\s*\(", re.MULTILINE)
 OF_TOOLS = re.compile(r".*(?:\.(?:toml|cfg|ini|csv|ipynb|html|md|rst)|makefile)", re.IGNORECASE | re.DOTALL)
 """Names of files that hold none of the kinds, though they name programs that train."""
@@ -95,10 +96,11 @@ def _reader(document: Document, file: str) -> Callable[[Document, str], Imported
     if "zero_optimization" in names or halves:
         return engines.read_deepspeed
     inner = (str(name) for section in document.values.values() if isinstance(section, dict) for name in section)
-    known = len([name for name in {*names, *inner} if trainer.is_known(name)])
+    names_inside = {*names, *inner}
+    known = len([name for name in names_inside if trainer.is_known(name)]) if TELLING & names_inside else 0
     of_deepspeed, of_accelerate = len(engines.DEEPSPEED.keys() & names), len(engines.ACCELERATE.keys() & names)
     most = max(known, of_deepspeed, of_accelerate)
-    if any(names.issuperset(of_another) for of_another in OTHERS) or (most < 2 and not {"learning_rate", *TRAINERS_OWN} & names):
+    if any(names.issuperset(of_another) for of_another in OTHERS) or most < (1 if known else 2):
         raise refusal("not_importable.kinds", file)
     if most == known:
         return trainer.read
