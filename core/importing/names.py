@@ -62,20 +62,21 @@ PRECISIONS: Mapping[str, Precision] = {"no": "fp32", "fp16": "fp16", "bf16": "bf
 # The arguments of the Trainer (transformers 4.30 to 5.23), and of scripts and programs around it: transformers'
 # examples, TRL, LLaMA-Factory, axolotl, alignment-handbook. A test compares them with what is installed.
 
+NOT_SUPPORTED = mark("trainwiz does not support this change to the training; the run does not use it.")
+HANDLED = mark("It tells the launcher how to start processes; trainwiz handles this itself.")
 REASONS: Mapping[str, str] = {
     "output_dir overwrite_output_dir logging_dir": "Each run has its own folder; set another one with --output-dir.",
     "run_name": "It names a single run; use --name.",
     "ignore_data_skip resume_from_checkpoint restore_callback_states_from_checkpoint auto_resume_from_checkpoints": "Resuming "
     "applies to a single run: use `trainwiz runs resume`.",
-    "push_to_hub push_to_hub_token push_to_hub_model_id push_to_hub_organization hub_token hub_private_repo "
-    "hub_model_id hub_strategy hub_always_push hub_revision push_dataset_to_hub": "A run uploads nothing; the trained "
-    "model is in final_model in the run folder.",
+    "push_to_hub hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision push_to_hub_model_id "
+    "push_to_hub_organization push_dataset_to_hub": "A run uploads nothing; the trained model is in final_model in the "
+    "run folder.",
     "do_train do_eval do_predict test_file max_predict_samples dataset_test_split test_size": "It tells a script which "
     "of its parts to run; a trainwiz run trains, and evaluates if rows are held out.",
     "debug log_level log_level_replica disable_tqdm log_on_each_node plot_loss logging_first_step "
     "logging_nan_inf_filter skip_memory_metrics include_num_input_tokens_seen include_tokens_per_second "
     "tpu_metrics_debug": "It controls what a Trainer prints; trainwiz has its own log and progress bar.",
-    "local_rank _n_gpu n_gpu": "The launcher sets it for each process.",
     "batch_eval_metrics eval_do_concat_batches eval_use_gather_object eval_accumulation_steps eval_delay "
     "include_for_metrics include_inputs_for_metrics prediction_loss_only greater_is_better use_legacy_prediction_loop "
     "generation_config jit_mode_eval evals_per_epoch bf16_full_eval fp16_full_eval": "The trainwiz evaluation has its "
@@ -85,42 +86,39 @@ REASONS: Mapping[str, str] = {
     "project trackio_space_id trackio_bucket_id trackio_static_space_id ray_scope wandb_project wandb_entity "
     "wandb_run_group wandb_mode wandb_name wandb_run_name wandb_run_id wandb_watch wandb_log_model": "It belongs to "
     "the reporter's own setup; set it where the reporter reads it.",
-    "ddp_bucket_cap_mb ddp_find_unused_parameters ddp_broadcast_buffers ddp_static_graph ddp_backend": "trainwiz sets "
-    "the process-group options (DDP) that the model needs.",
+    "ddp_bucket_cap_mb ddp_find_unused_parameters ddp_broadcast_buffers ddp_static_graph ddp_backend local_rank _n_gpu "
+    "n_gpu": HANDLED,
     "full_determinism optim_args optim_target_modules parallelism_config liger_kernel_config liger_rope liger_rms_norm "
     "liger_glu_activation liger_layer_norm liger_fused_linear_cross_entropy lora_mlp_kernel lora_qkv_kernel "
-    "lora_o_kernel": "trainwiz does not support this change to the training; the run does not use it.",
+    "lora_o_kernel fp16_backend half_precision_backend fp16_opt_level mp_parameters use_ipex use_mps_device "
+    "tpu_num_cores lora_bias bias fan_in_fan_out init_lora_weights layers_pattern layers_to_transform rank_pattern "
+    "alpha_pattern exclude_modules inference_mode lora_target_parameters target_parameters loftq_config revision "
+    "layer_replication": NOT_SUPPORTED,
     "save_only_model save_on_each_node save_safetensors enable_jit_checkpoint": "trainwiz checkpoints are always "
     "complete, so a run can resume from them.",
-    "fp16_backend half_precision_backend fp16_opt_level mp_parameters use_ipex use_mps_device tpu_num_cores": "transformers "
-    "5 has neither this argument nor a replacement for it.",
     "auto_find_batch_size": "trainwiz solves the micro-batch before the run and keeps the effective batch.",
     "activation_checkpointing_kwargs gradient_checkpointing_kwargs": "Gradient checkpointing is non-reentrant "
     "(use_reentrant=False), as torch recommends.",
     "fsdp_config fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap": "trainwiz derives the FSDP wrapping from the model.",
-    "data_seed": "All random numbers of a run come from training.seed.",
     "use_cache": "Training does not use the KV cache.",
+    "data_seed": "All random numbers of a run come from training.seed.",
     "average_tokens_across_devices": "The loss of a step is averaged over all its tokens on all devices.",
     "saves_per_epoch": "A run saves at a step interval (checkpoint.every_steps); the plan chooses the interval.",
     "remove_unused_columns label_names past_index length_column_name preprocessing_num_workers overwrite_cache "
     "pad_to_max_length ignore_pad_token_for_loss validation_split_percentage dataset_num_proc dataset_batch_size "
-    "dataset_kwargs keep_linebreaks num_of_sequences chars_per_token eval_packing padding_free shuffle_dataset "
-    "truncation_mode packing_strategy source_prefix eos_token pad_token overwrite_cached_features max_prompt_length "
-    "max_completion_length dataset_dir lazy_preprocess group_texts dataset_prepared_path shuffle_merged_datasets "
-    "eval_sample_packing pad_to_sequence_len skip_prepare_dataset preprocessing_batch_size": "The trainwiz data loader "
-    "decides how rows are prepared.",
-    "cache_dir model_revision use_fast_tokenizer use_auth_token low_cpu_mem_usage": "The settings of the Hub cache "
-    "decide where models and tokenizers are stored.",
-    "token hf_token hf_hub_token wandb_token api_key": "A profile cannot contain a password or key; export it in the "
-    "shell.",
+    "dataset_kwargs keep_linebreaks eval_packing padding_free shuffle_dataset truncation_mode packing_strategy "
+    "source_prefix eos_token pad_token max_prompt_length max_completion_length dataset_dir group_texts "
+    "dataset_prepared_path shuffle_merged_datasets eval_sample_packing pad_to_sequence_len skip_prepare_dataset "
+    "preprocessing_batch_size": "The trainwiz data loader decides how rows are prepared.",
+    "cache_dir model_revision use_fast_tokenizer use_auth_token low_cpu_mem_usage": "The settings of the Hub "
+    "cache decide where models and tokenizers are stored.",
+    "token hf_token hf_hub_token hub_token push_to_hub_token wandb_token api_key": "A profile cannot contain a password "
+    "or key; export it in the shell.",
     "trust_remote_code": "Python code that ships with a model runs only if you allow it: --set "
     "model.trust_remote_code=true.",
     "bnb_4bit_quant_type bnb_4bit_compute_dtype bnb_4bit_use_double_quant bnb_4bit_quant_storage use_bnb_nested_quant "
-    "use_nested_quant double_quantization quantization_method": "4-bit is NF4 with double quantization, and matrix "
-    "products use the precision of the run.",
-    "lora_bias bias fan_in_fan_out init_lora_weights layers_pattern layers_to_transform rank_pattern alpha_pattern "
-    "exclude_modules inference_mode lora_target_parameters target_parameters loftq_config revision layer_replication": "LoRA "
-    "in trainwiz has no such setting.",
+    "double_quantization quantization_method": "4-bit is NF4 with double quantization, and matrix products use the "
+    "precision of the run.",
     "use_deepspeed": "It only enables DeepSpeed; a DeepSpeed file sets the stage and everything else.",
     "task_type lora_task_type mlm": "It names the task.",
 }  # fmt: skip
@@ -353,7 +351,7 @@ ACCELERATE_REASONS: Mapping[str, str] = {
     "quiet debug log_dir logdir redirects tee local_ranks_filter logs_specs event_log_handler role "
     "enable_each_rank_log log_level save_pid": "trainwiz writes its own log.",
     "ipex_config use_xpu ipex fp8_config mpirun_config mpirun_hostfile mpirun_ccl parallelism_config "
-    "use_parallelism_config": "trainwiz does not support this change to the training; the run does not use it.",
+    "use_parallelism_config": NOT_SUPPORTED,
     "megatron_lm_config use_megatron_lm": MEGATRON,
     "deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model deepspeed_config.deepspeed_moe_layer_cls_names": "trainwiz "
     "sets it automatically for ZeRO-3.",
@@ -362,8 +360,7 @@ ACCELERATE_REASONS: Mapping[str, str] = {
     "dynamo_config": "trainwiz compiles with the defaults of torch.compile.",
     "max_restarts": "trainwiz restarts a failed run automatically (recovery.max_restarts).",
     "exclude": "The remaining GPUs depend on the machine; choose the GPUs of a run with --gpus.",
-    "module no_python enable_cpu_affinity monitor_interval start_method launcher launcher_args no_local_rank use_env run_path": "It tells "
-    "the launcher how to start processes; trainwiz handles this itself.",
+    "module no_python enable_cpu_affinity monitor_interval start_method launcher launcher_args no_local_rank use_env run_path": HANDLED,
 }  # fmt: skip
 """Keys, and sections for all their other keys -> why they are left out."""
 ACCELERATE: Mapping[str, Rule] = {
