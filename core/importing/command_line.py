@@ -200,11 +200,6 @@ def _launch(words: Sequence[Word]) -> Launch | None:
     return _cut(Launch(LAUNCHERS[name], line), rest[1:] if name == "accelerate" else rest)
 
 
-def chosen(launches: Sequence[Launch]) -> Launch:
-    """The first with a launcher of several processes, else the first."""
-    return next((launch for launch in launches if launch.program != "python"), launches[0])
-
-
 def _cut(launch: Launch, words: list[Word]) -> Launch:
     """Split the words after a launcher's name: its options, the script (the first word that is neither an option nor
     its value), the rest."""
@@ -226,8 +221,7 @@ def _cut(launch: Launch, words: list[Word]) -> Launch:
             # The script is never the value of an option.
             value, words = (None, words) if words[0].text.endswith(".py") else (words[0], words[1:])
         launch.is_module |= name == "module"
-        given: Any = True if value is None else value.text if value.known else Unresolved(value.text)
-        launch.options.append(Setting(name, given, word.line))
+        launch.options.append(_setting(name, [] if value is None else [value], word.line))
     return launch
 
 
@@ -248,7 +242,7 @@ SURELY_THE_TRAINERS = 4
 
 NUMBER = re.compile(r"-(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 SETTINGS_FILE = re.compile(r".*\.(?:ya?ml|json)", re.IGNORECASE)
-FILE_OPTIONS = frozenset(["config", "config_file", "config_path", "cfg", "c", "args_file", "recipe", "training_config"])
+FILE_OPTIONS = table.words("config config_file config_path cfg c args_file recipe training_config")
 LOOSE = re.compile(r"\$[@*]|\$\{?\w*(?:ARGS|OPTS|OPTIONS)\w*(?:\[@\])?\}?")
 """All further arguments in a variable: "$@", $EXTRA_ARGS."""
 
@@ -265,14 +259,14 @@ def read(text: str, file: str) -> Imported:
     if not launches:
         said = " ".join(word.text for command in commands[:1] for word in command[:3])
         raise refusal("not_importable.no_launch", file, said=plain_text(said, 60))
-    launch = chosen(launches)
+    # The first with a launcher of several processes, else the first.
+    launch = next((launch for launch in launches if launch.program != "python"), launches[0])
     if launch.script is None:
         raise refusal("not_importable.no_script", file, launch.line, program=launch.program)
     imported = Imported("launch_command", file)
-    starter = launch.starter if launch.program == "python" else ""
-    options = _of_llama_factory(launch)
     _place_environment(imported, launch)
-    place_launcher(imported, starter or launch.program, [*launch.options, *options])
+    starter = launch.starter if launch.program == "python" else ""
+    place_launcher(imported, starter or launch.program, launch.options)
     if starter:
         imported.say(launch.line, "processes_unknown", program=starter)
     _place_script(imported, launch)
@@ -283,37 +277,40 @@ def read(text: str, file: str) -> Imported:
     return imported
 
 
-def _of_llama_factory(launch: Launch) -> list[Setting]:
-    names = ("NNODES", "NPROC_PER_NODE") if launch.script_name() in LLAMA_FACTORY else ()
-    given = [(name, launch.environment.pop(name)) for name in names if name in launch.environment]
-    return [Setting(name, word.text if word.known else Unresolved(word.text), word.line) for name, word in given]
+def _setting(name: str, words: Sequence[Word], line: int, written: str = "") -> Setting:
+    """A name with its value: True without one, a list for several."""
+    value: Any = True if not words else words[0].text if len(words) == 1 else [word.text for word in words]
+    if not all(word.known for word in words):
+        value = Unresolved(" ".join(word.text for word in words))
+    return Setting(name, value, line, written)
 
 
 # The variables in front of a command (CUDA_VISIBLE_DEVICES=0,1 NCCL_DEBUG=INFO ...).
 
 OF_ACCELERATE = mark("The accelerate launcher reads it; a trainwiz run has its own settings.")
 OF_RENDEZVOUS = table.words("MASTER_ADDR MASTER_PORT NODE_RANK RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NNODES")
-READ_BY_TRAININGS = (*PREFIXES, "ACCELERATE_", "FSDP_")
 
 
 def _place_environment(imported: Imported, launch: Launch) -> None:
     """Place the variables that a training reads; constants that a script only uses in its own lines are left aside."""
     for name, word in launch.environment.items():
-        setting = Setting(name, word.text if word.known else Unresolved(word.text), word.line)
-        if name in OF_RENDEZVOUS:
+        setting = _setting(name, [word], word.line)
+        if launch.script_name() in LLAMA_FACTORY and name in ("NNODES", "NPROC_PER_NODE"):
+            launch.options.append(setting)
+        elif name in OF_RENDEZVOUS:
             imported.drop(setting, table.RENDEZVOUS)
-        elif name in OWN or name.startswith(READ_BY_TRAININGS) or SECRET.search(name):
-            imported.become(setting, _place_variable(imported, name, word.text) if word.known else None)
+        elif name.startswith(("ACCELERATE_", "FSDP_")):
+            imported.drop(setting, OF_ACCELERATE)
+        elif name in OWN or name.startswith(PREFIXES) or SECRET.search(name):
+            imported.become(setting, _place_variable(name, word.text) if word.known else None)
 
 
-def _place_variable(imported: Imported, name: str, value: str) -> Became:
+def _place_variable(name: str, value: str) -> Became:
     if name == "CUDA_VISIBLE_DEVICES":
         gpus = [gpu for gpu in gpu_list(value) if gpu not in ("-1", "NoDevFiles")]
         return {"engine.gpus": gpus} if gpus else {"engine.device": "cpu"}
     if name == "OMP_NUM_THREADS" and count_of(value):
         return {"engine.cpu_threads": count_of(value)}
-    if name.startswith(("ACCELERATE_", "FSDP_")):
-        return OF_ACCELERATE
     try:
         check_variable_name(name)
         check_variable_value(value)
@@ -327,29 +324,27 @@ def _place_variable(imported: Imported, name: str, value: str) -> Became:
 
 def _place_script(imported: Imported, launch: Launch) -> None:
     """The script itself is read by the caller, where it is here."""
-    script = launch.script
+    script, name = launch.script, launch.script_name()
     assert script is not None
     if not script.known:
         imported.leave_unknown(Setting(script.text, script.text, script.line))
     elif not launch.is_module and script.text.endswith(".py"):
         imported.references.append(Reference("script", script.text, script.line))
     settings = list(_arguments(imported, launch.arguments))
-    name = launch.script_name()
-    hint = "sft" if SFT_SCRIPT.fullmatch(name) else name
-    fill(imported, settings, [Setting("script", hint, script.line)], _defaults_of(launch, name, settings))
+    is_sft = SFT_SCRIPT.fullmatch(name) is not None
+    hint = Setting("script", "sft" if is_sft else name, script.line)
+    fill(imported, settings, [hint], _defaults_of(launch, is_sft, {setting.name for setting in settings}))
     if any(reference.role == "deepspeed" for reference in imported.references):
         # That file says how the processes share the work, not the launcher.
         imported.setup.pop("engine.strategy", None)
 
 
-def _defaults_of(launch: Launch, script: str, settings: Sequence[Setting]) -> str | None:
+def _defaults_of(launch: Launch, is_sft: bool, names: set[str]) -> str | None:
     """Whose defaults hold for what is left out: the Trainer's where its arguments are used, TRL's for its script."""
-    is_sft = SFT_SCRIPT.fullmatch(script) is not None
     if launch.program == "trl" or is_sft:
-        return "SFTConfig" if is_sft and settings else None
-    if launch.program == "framework" and script not in LLAMA_FACTORY:
+        return "SFTConfig" if is_sft and names else None
+    if launch.program == "framework" and launch.script_name() not in LLAMA_FACTORY:
         return None
-    names = {setting.name for setting in settings}
     surely = "per_device_train_batch_size" in names or looks_like_arguments(names, least=SURELY_THE_TRAINERS)
     return "TrainingArguments" if surely else None
 
@@ -358,58 +353,44 @@ def _arguments(imported: Imported, words: Sequence[Word]) -> Iterator[Setting]:
     """The settings of a script's arguments. Files of arguments are noted as references, and what is neither option nor
     value as unknown."""
     for option, values in _options(words):
-        if option is None:
-            word = values[0]
-            if SETTINGS_FILE.fullmatch(word.text) and not ASSIGNED.fullmatch(word.text):
-                _refer(imported, word.text, word)
-                continue
-            if not ASSIGNED.fullmatch(word.text):
-                imported.leave_unknown(Setting(word.text, None if word.known else word.text, word.line))
-                continue
-            option, values = word, []
         written, equals, inline = option.text.partition("=")
-        written = written.lstrip("-+")
+        name = written.lstrip("-+").replace("-", "_")
         if equals:
             values = [Word(inline, option.line, option.known)]
-        value: Any = True if not values else values[0].text if len(values) == 1 else [word.text for word in values]
-        if not all(word.known for word in values):
-            value = Unresolved(" ".join(word.text for word in values))
-        name = written.replace("-", "_")
-        on = name.removeprefix("no_")
-        if name in FILE_OPTIONS and len(values) == 1 and SETTINGS_FILE.fullmatch(values[0].text):
-            _refer(imported, written, values[0])
-        elif value is True and on != name and is_known(on) and not is_known(name):
+        is_file = len(values) == 1 and name in FILE_OPTIONS and SETTINGS_FILE.fullmatch(values[0].text) is not None
+        if not option.text.startswith("-") and not ASSIGNED.fullmatch(option.text):
+            written, values, is_file = option.text, [option], SETTINGS_FILE.fullmatch(option.text) is not None
+            if not is_file:
+                imported.leave_unknown(Setting(written, None if option.known else written, option.line))
+                continue
+        if is_file and values[0].known:
+            imported.references.append(Reference("arguments", values[0].text, option.line))
+            imported.drop(_setting(written.lstrip("-+"), values, option.line), NAMES_A_FILE)
+        elif is_file:
+            imported.leave_unknown(_setting(written.lstrip("-+"), values, option.line))
+        elif not values and name.startswith("no_") and is_known(name[3:]) and not is_known(name):
             # HfArgumentParser has --no_NAME for what is on by default.
-            yield Setting(on, False, option.line, written)
+            yield Setting(name[3:], False, option.line, written.lstrip("-+"))
         else:
-            yield Setting(name, value, option.line, written)
+            yield _setting(name, values, option.line, written.lstrip("-+"))
 
 
-def _options(words: Sequence[Word]) -> list[tuple[Word | None, list[Word]]]:
-    """(option, its values), and (None, [word]) for what stands for itself: what stands before all options, follows
-    one with "=", or is NAME=VALUE behind a value."""
-    found: list[tuple[Word | None, list[Word]]] = []
+def _options(words: Sequence[Word]) -> list[tuple[Word, list[Word]]]:
+    """Options with their values, and for itself what stands before all options, follows one with "=", or is
+    NAME=VALUE behind a value."""
+    found: list[tuple[Word, list[Word]]] = []
     for word in words:
         option, values = found[-1] if found else (None, [])
-        if len(word.text) > 1 and word.text.startswith("-") and not NUMBER.fullmatch(word.text):
-            if word.text != "--":
-                found.append((word, []))
-        elif (
+        is_option = len(word.text) > 1 and word.text.startswith("-") and not NUMBER.fullmatch(word.text)
+        alone = (
             option is None
             or "=" in option.text
+            or not option.text.startswith("-")
             or (not word.known and LOOSE.fullmatch(word.text))
             or (values and ASSIGNED.fullmatch(word.text))
-        ):
-            found.append((None, [word]))
+        )
+        if is_option or alone:
+            found += [(word, [])] if word.text != "--" else []
         else:
             values.append(word)
     return found
-
-
-def _refer(imported: Imported, name: str, word: Word) -> None:
-    setting = Setting(name, word.text, word.line)
-    if word.known:
-        imported.references.append(Reference("arguments", word.text, word.line))
-        imported.drop(setting, NAMES_A_FILE)
-    else:
-        imported.leave_unknown(setting)
