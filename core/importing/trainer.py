@@ -234,23 +234,13 @@ DATA_FILES: Mapping[str, str] = {"train": "dataset_name", "validation": "validat
 LORA = ("LoraConfig", "AdaLoraConfig", "get_peft_model")
 LORA_NAMES = {"r": "lora_r", "target_modules": "lora_target_modules"}
 NOT_OF_LORA = words("model peft_type use_gradient_checkpointing random_state max_seq_length")
-_SAME = "torch_dtype dtype attn_implementation load_in_4bit load_in_8bit trust_remote_code max_seq_length packing"
-KEYWORDS: Mapping[str, Mapping[str | int, str]] = {
-    "Trainer": {**{name: name for name in ("max_seq_length", "dataset_text_field", "packing")}},
-    "SFTTrainer": {0: "model_name_or_path", "model": "model_name_or_path"},
-    "BitsAndBytesConfig": {name: name for name in ("load_in_4bit", "load_in_8bit")},
-    "Model": {
-        0: "model_name_or_path", "pretrained_model_name_or_path": "model_name_or_path",
-        **{name: name for name in _SAME.split()}, "use_flash_attention_2": "use_flash_attn",
-    },
-    "Adapter": {0: "adapter_name_or_path"},
-    "Tokenizer": {0: "tokenizer_name"},
-    "load_dataset": {
-        0: "dataset_name", "path": "dataset_name", 1: "dataset_config_name", "name": "dataset_config_name",
-        "split": "dataset_train_split", "streaming": "streaming",
-    },
+FIRST: Mapping[str, tuple[str, ...]] = {
+    "load_dataset": ("dataset_name", "dataset_config_name"), "SFTTrainer": ("model_name_or_path",),
+    "Model": ("model_name_or_path",), "Adapter": ("adapter_name_or_path",), "Tokenizer": ("tokenizer_name",),
 }  # fmt: skip
-"""What is called -> its arguments by place or name, and the settings that they are."""
+"""What is called -> the settings that its first arguments are; keywords are called as settings of a file."""
+TAKES_KEYWORDS = ("Trainer", "BitsAndBytesConfig", "load_dataset", "Model")
+CALLED = {"path": "dataset_name", "name": "dataset_config_name"}
 CHANGES_ROWS = words("map filter train_test_split rename_column rename_columns remove_columns")
 OWN_CODE = frozenset({"formatting_func", "compute_loss_func"})
 
@@ -316,8 +306,7 @@ def _given(call: ast.Call) -> dict[str, ast.expr]:
 def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
     """What one call says. Of a setting that several calls have, the first counts: a second model is a teacher."""
     name, given, line = _name(call), _given(call), call.lineno
-    kind = "Trainer" if name.endswith("Trainer") and name not in KEYWORDS else name
-    written = ""
+    kind, written = name, ""
     if name in LORA and ("r" in given or name != "get_peft_model"):
         yield Setting("use_peft", True, line, name)
         for setting in _all_keywords(script, call, imported):
@@ -339,11 +328,15 @@ def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Se
             if split in DATA_FILES:
                 yield Setting(DATA_FILES[split], value, given["data_files"].lineno, f"data_files.{split}")
         return
-    wanted = {**KEYWORDS.get(kind, {}), **(KEYWORDS["Trainer"] if kind == "SFTTrainer" else {})}
-    for key, node in [*enumerate(call.args), *given.items()]:
+    for role, node in zip(FIRST.get(kind, ()), call.args, strict=False):
         value = script.value(node)
-        if key in wanted and (kind != "SFTTrainer" or wanted[key] != "model_name_or_path" or isinstance(value, str)):
-            yield Setting(wanted[key], value, node.lineno, key if isinstance(key, str) else written)
+        if kind != "SFTTrainer" or isinstance(value, str):
+            yield Setting(role, value, node.lineno, written)
+    # Of such a call only constants are taken: `model=model` names nothing.
+    for keyword, node in given.items() if kind.endswith(TAKES_KEYWORDS) else ():
+        role, value = CALLED.get(keyword, keyword) if kind == "load_dataset" else keyword, script.value(node)
+        if is_known(role) and isinstance(value, str | int | float):
+            yield Setting(role, value, node.lineno, keyword)
 
 
 def _all_keywords(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
