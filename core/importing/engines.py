@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
-from trainwiz.core.config.values import Optimizer
 from trainwiz.core.export.deepspeed_check import MISPLACED as IN_ZERO
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.names import Rule
@@ -18,7 +17,9 @@ from trainwiz.core.importing.values import (
     count_of,
     decimal_number,
     gpu_list,
+    if_on,
     is_auto,
+    only,
     shown,
     text_value,
     whole_number,
@@ -131,13 +132,6 @@ def _processes(imported: Imported, setting: Setting) -> Became:
     return {PROCESSES: count}
 
 
-def _machines(_: Imported, setting: Setting) -> Became:
-    count = count_of(setting.value)
-    if count is None:
-        raise WrongValue
-    return {NODES: count} if count > 1 else table.ONE_NODE
-
-
 def _precision(imported: Imported, setting: Setting) -> Became:
     name = type_word(setting.value).lower()
     if name == "fp8":
@@ -145,16 +139,6 @@ def _precision(imported: Imported, setting: Setting) -> Became:
     if name not in table.PRECISIONS:
         raise WrongValue
     return {"engine.precision": table.PRECISIONS[name]}
-
-
-def _device(_: Imported, setting: Setting) -> Became:
-    on = yes_or_no(setting.value)
-    return {"engine.device": "cpu"} if on else mark("A run uses the GPU by default if one is available.")
-
-
-def _gpus(_: Imported, setting: Setting) -> Became:
-    gpus = gpu_list(setting.value)
-    return {GPUS: gpus} if gpus else table.ALL_GPUS
 
 
 def _named_file(imported: Imported, setting: Setting) -> Became:
@@ -213,22 +197,16 @@ def _sharding(imported: Imported, setting: Setting) -> Became:
     return {STRATEGY: "fsdp" if shards else "ddp"}
 
 
-def _compile(_: Imported, setting: Setting) -> Became:
-    """A backend of torch.compile; "no" is none."""
-    backend = str(setting.value).rpartition(".")[2].strip().lower()
-    return {"engine.compile": setting.value is not False and backend != "no"}
-
-
 ZERO_FILE, ZERO_STAGE = "deepspeed_config.deepspeed_config_file", "deepspeed_config.zero_stage"
 SHARDING = "fsdp_config.fsdp_reshard_after_forward"
 ACCELERATE: Mapping[str, Rule | Place] = {
     **table.ACCELERATE,
     "distributed_type": _type,
     "num_processes": _processes,
-    "num_machines": _machines,
+    "num_machines": (NODES, only(whole_number, lambda count: count > 1, table.ONE_NODE)),
     "mixed_precision": _precision,
-    "use_cpu": _device,
-    "gpu_ids": _gpus,
+    "use_cpu": ("engine.device", if_on("cpu", mark("A run uses the GPU by default if one is available."))),
+    "gpu_ids": (GPUS, only(gpu_list, bool, table.ALL_GPUS)),
     "config_file": _named_file,
     "deepspeed_config": _named_file,
     ZERO_FILE: _named_file,
@@ -236,7 +214,7 @@ ACCELERATE: Mapping[str, Rule | Place] = {
     "deepspeed_config.offload_optimizer_device": _offload,
     "deepspeed_config.offload_param_device": _offload,
     SHARDING: _sharding,
-    "dynamo_config.dynamo_backend": _compile,
+    "dynamo_config.dynamo_backend": ("engine.compile", lambda backend: type_word(backend) != "NO"),
 }
 ACCELERATE_SECTIONS = frozenset(
     name.partition(".")[0] for name in ACCELERATE if "." in name or name.endswith("_config")
@@ -344,22 +322,20 @@ def _optimizer(imported: Imported, setting: Setting) -> Became:
     taken = table.DEEPSPEED_OPTIMIZERS.get(kind)
     if taken is not None and not (kind == "adam" and imported.read("optimizer.params.adam_w_mode", yes_or_no) is False):
         return {"engine.optimizer": taken}
-    imported.say(setting, "unsupported_optimizer", optimizer=shown(setting.value), known=", ".join(get_args(Optimizer)))
+    imported.say(setting, "unsupported_optimizer", optimizer=shown(setting.value), known=table.KNOWN_OPTIMIZERS)
     return table.NOT_OFFERED
 
 
 def _betas(_: Imported, setting: Setting) -> Became:
     if not isinstance(setting.value, list) or len(setting.value) != 2:
         raise WrongValue
-    first, second = map(decimal_number, setting.value)
-    return {"training.adam_beta1": first, "training.adam_beta2": second}
+    return {f"training.adam_beta{n}": decimal_number(beta) for n, beta in enumerate(setting.value, 1)}
 
 
 def _scheduler(imported: Imported, setting: Setting) -> Became:
     schedule = _schedule(imported)
     if schedule is None:
-        known = ", ".join(dict.fromkeys(table.SCHEDULES.values()))
-        imported.say(setting, "unsupported_schedule", kind=shown(setting.value), known=known)
+        imported.say(setting, "unsupported_schedule", kind=shown(setting.value), known=table.KNOWN_SCHEDULES)
         return table.NOT_OFFERED
     return {"training.schedule": schedule}
 

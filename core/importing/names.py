@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 from trainwiz.core.config.settings import SETTINGS
-from trainwiz.core.config.values import Precision, Strategy, Task
+from trainwiz.core.config.values import Optimizer, Precision, Strategy, Task
 from trainwiz.core.importing.values import (
     OFF,
     Convert,
@@ -63,6 +64,7 @@ PRECISIONS: Mapping[str, Precision] = {"no": "fp32", "fp16": "fp16", "bf16": "bf
 # examples, TRL, LLaMA-Factory, axolotl, alignment-handbook. A test compares them with what is installed.
 
 NOT_SUPPORTED = mark("trainwiz does not support this change to the training; the run does not use it.")
+BY_STEPS = mark("A run saves at a step interval (checkpoint.every_steps); the plan chooses the interval.")
 HANDLED = mark("It tells the launcher how to start processes; trainwiz handles this itself.")
 REASONS: Mapping[str, str] = {
     "output_dir overwrite_output_dir logging_dir": "Each run has its own folder; set another one with --output-dir.",
@@ -101,9 +103,10 @@ REASONS: Mapping[str, str] = {
     "(use_reentrant=False), as torch recommends.",
     "fsdp_config fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap": "trainwiz derives the FSDP wrapping from the model.",
     "use_cache": "Training does not use the KV cache.",
+    "logging_strategy": "A run logs at a step interval (logging.every_steps); the plan chooses the interval.",
     "data_seed": "All random numbers of a run come from training.seed.",
     "average_tokens_across_devices": "The loss of a step is averaged over all its tokens on all devices.",
-    "saves_per_epoch": "A run saves at a step interval (checkpoint.every_steps); the plan chooses the interval.",
+    "saves_per_epoch": BY_STEPS,
     "remove_unused_columns label_names past_index length_column_name preprocessing_num_workers overwrite_cache "
     "pad_to_max_length ignore_pad_token_for_loss validation_split_percentage dataset_num_proc dataset_batch_size "
     "dataset_kwargs keep_linebreaks eval_packing padding_free shuffle_dataset truncation_mode packing_strategy "
@@ -164,6 +167,7 @@ TRAINER: Mapping[str, Rule] = {
     "train_sampling_strategy": ("data.group_by_length", choice({"random": False, "group_by_length": True}, LOADED)),
     "metric_for_best_model": ("evaluation.metric", lambda value: f"eval_{text_value(value).removeprefix('eval_')}"),
     "load_best_model_at_end": ("checkpoint.final", either("best", "last")),
+    "save_strategy": ("checkpoint.keep_best", choice({"best": True}, BY_STEPS)),
     "assistant_only_loss": ("training.train_on", either("answers", "everything")),
     "completion_only_loss": ("training.train_on", either("answers", "everything")),
     "train_on_inputs": ("training.train_on", either("everything", "answers")),
@@ -295,6 +299,7 @@ SCHEDULES: Mapping[str, str] = {
     "linear": "linear", "cosine": "cosine", "cosine_with_min_lr": "cosine", "constant": "constant",
     "constant_with_warmup": "constant", "polynomial": "polynomial",
 }  # fmt: skip
+KNOWN_SCHEDULES, KNOWN_OPTIMIZERS = ", ".join(dict.fromkeys(SCHEDULES.values())), ", ".join(get_args(Optimizer))
 
 # Which task a training is for, from what its classes, scripts and arguments are called.
 

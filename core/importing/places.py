@@ -32,7 +32,6 @@ from trainwiz.core.importing.values import (
 from trainwiz.core.language import mark
 from trainwiz.core.text import parse_json, plain_text
 
-OPTIMIZERS: tuple[str, ...] = get_args(Optimizer)
 DEFAULT_LEARNING_RATE = 5e-5
 DEFAULT_LOGGING_STEPS = 500
 """TrainingArguments.logging_steps; eval_steps takes it where it is not set."""
@@ -55,8 +54,7 @@ NO_ADAPTERS = mark("LoRA is not enabled.")
 def _schedule(imported: Imported, setting: Setting) -> Became:
     kind = word(setting.value)
     if kind not in table.SCHEDULES:
-        known = ", ".join(dict.fromkeys(table.SCHEDULES.values()))
-        imported.say(setting, "unsupported_schedule", kind=plain_text(repr(kind), 60), known=known)
+        imported.say(setting, "unsupported_schedule", kind=plain_text(repr(kind), 60), known=table.KNOWN_SCHEDULES)
         return mark("trainwiz has no such schedule.")
     ends = kind == "polynomial" and "lr_scheduler_kwargs" not in imported.settings
     return {"training.schedule": table.SCHEDULES[kind]} | ({FINAL_RATE: POLYNOMIAL_END} if ends else {})
@@ -121,18 +119,6 @@ def _every(key: str, beside: str) -> Place:
     return place
 
 
-def _logging_strategy(imported: Imported, setting: Setting) -> Became:
-    if word(setting.value) != "steps" or "logging_steps" in imported.settings:
-        return mark("A run logs at a step interval (logging.every_steps); the plan chooses the interval.")
-    return {"logging.every_steps": DEFAULT_LOGGING_STEPS}
-
-
-def _save_strategy(_: Imported, setting: Setting) -> Became:
-    if word(setting.value) != "best":
-        return mark("A run saves at a step interval (checkpoint.every_steps); the plan chooses the interval.")
-    return {"checkpoint.keep_best": True}
-
-
 def _eval_strategy(imported: Imported, setting: Setting) -> Became:
     strategy = word(setting.value)
     if strategy == "epoch":
@@ -177,9 +163,9 @@ def _optimizer(imported: Imported, setting: Setting) -> Became:
     today = table.REMOVED_OPTIMIZERS.get(name, name)
     if today != name:
         imported.rename(f"{setting.as_written()}={name}", f"optim={today}", setting.line)
-    if today in OPTIMIZERS:
+    if today in get_args(Optimizer):
         return {"engine.optimizer": today}
-    imported.say(setting, "unsupported_optimizer", optimizer=plain_text(repr(name), 60), known=", ".join(OPTIMIZERS))
+    imported.say(setting, "unsupported_optimizer", optimizer=plain_text(repr(name), 60), known=table.KNOWN_OPTIMIZERS)
     return mark("trainwiz has no such optimizer.")
 
 
@@ -377,9 +363,7 @@ SPECIAL: Mapping[str, Place] = {
     "lr_scheduler_kwargs": _schedule_options,
     "warmup_steps": _warmup,
     "num_train_epochs": _epochs,
-    "logging_strategy": _logging_strategy,
     "logging_steps": _every("logging.every_steps", "logging_strategy"),
-    "save_strategy": _save_strategy,
     "save_steps": _every("checkpoint.every_steps", "save_strategy"),
     "eval_strategy": _eval_strategy,
     # Without a strategy the Trainer would not evaluate; scripts that take eval_steps alone mean steps.
