@@ -183,6 +183,8 @@ TRAINER: Mapping[str, Rule] = {
     "source_lang": ("model.source_language", language),
     "target_lang": ("model.target_language", language),
     "use_peft": ("peft.method", either("lora", "none")),
+    "chat_template": ("model.chat_template", choice({"chatml": "chatml", "tokenizer_default": "own"})),
+    "chat_template_path": ("model.chat_template", text_value),
     "validation_file": ("data.validation_sources", lambda value: [{"name": name} for name in source_names(value)]),
     "line_by_line": ("data.concatenate", either(False, True)),
 }

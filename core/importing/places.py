@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, get_args
 
 from trainwiz.core.config.values import Optimizer
@@ -39,12 +38,7 @@ POLYNOMIAL_END = 1e-7
 """get_polynomial_decay_schedule_with_warmup(lr_end=1e-7) in transformers/optimization.py."""
 EVERY_LAYER = frozenset({"all-linear", "all", "all_linear", "all-layers"})
 BASE, METHOD, OFFLOAD = "engine.base_precision", "peft.method", "engine.offload"
-TEMPLATE = "model.chat_template"
 FINAL_RATE = "training.final_learning_rate"
-OF_SOURCES = table.words(
-    "path id split name type field field_messages message_property_mappings roles_to_train train_on_eos"
-)
-"""Words of axolotl's `datasets` that are read, or say what every run does."""
 NO_LIMIT = mark("It sets no limit.")
 NO_ADAPTERS = mark("LoRA is not enabled.")
 
@@ -263,50 +257,23 @@ def _quantized(imported: Imported, setting: Setting) -> Became:
     return {BASE: "int8" if value == "8" or "8" in setting.name else "nf4"}
 
 
-def _template(imported: Imported, setting: Setting) -> Became:
-    """A template by name (LLaMA-Factory, axolotl), or by file (TRL)."""
-    name = text_value(setting.value)
-    if name.endswith(".jinja") or name.lower() == "chatml":
-        return {TEMPLATE: name if name.endswith(".jinja") else "chatml"}
-    if "/" in name or name in ("jinja", "default", "empty", "alpaca", "vanilla"):
-        imported.say(setting, "other_template")
-        return None
-    if not name.startswith("tokenizer_default"):
-        imported.say(setting, "own_template")
-    return {TEMPLATE: "own"}
-
-
 # The data.
 
 
 def _data(imported: Imported, setting: Setting) -> Became:
+    """A name or several; an entry of axolotl's `datasets` may name its split and subset, the rest is left unknown."""
     if setting.name != "dataset_name" and "dataset_name" in imported.settings:
         return mark("trainwiz mixes datasets by their number of rows; it has no mixing weights.")
-    names, items = source_names(setting.value), setting.value
-    items = items if isinstance(items, list) else [None] * len(names)
-    sources = [{"name": name, **_form(imported, setting, item)} for name, item in zip(names, items, strict=True)]
+    sources: list[dict[str, Any]] = [{"name": name} for name in source_names(setting.value)]
+    for source, item in zip(sources, setting.value if isinstance(setting.value, list) else (), strict=False):
+        for name, value in item.items() if isinstance(item, Mapping) else ():
+            if name in ("split", "name") and value:
+                source["split" if name == "split" else "subset"] = text_value(value)
+            elif name not in ("path", "id", "split", "name"):
+                imported.leave_unknown(Setting(f"{setting.as_written()}.{name}", value, setting.line))
     if len(sources) == 1:
         return {f"data.sources.0.{key}": value for key, value in sources[0].items()}
     return {"data.sources": sources}
-
-
-def _form(imported: Imported, setting: Setting, item: Any) -> dict[str, Any]:
-    """The source that an entry of axolotl's `datasets` is, besides its name."""
-    given: Mapping[str, Any] = item if isinstance(item, Mapping) else {}
-    form = str(given.get("type", ""))
-    for name in sorted(map(str, given.keys() - OF_SOURCES)):
-        imported.leave_unknown(Setting(f"{setting.as_written()}.{name}", given.get(name), setting.line))
-    source = {key: text_value(given[name]) for name, key in (("split", "split"), ("name", "subset")) if given.get(name)}
-    if form == "chat_template" or form.startswith("sharegpt"):
-        usual = "messages" if form == "chat_template" else "conversations"
-        return {**source, "layout": "chat", "text_column": str(given.get("field_messages") or usual)}
-    if form == "completion":
-        return {**source, "layout": "plain", "text_column": str(given.get("field") or "text")}
-    if form != "alpaca":
-        return source
-    imported.say(replace(setting, written="type", value=form), "own_template.alpaca")
-    columns = {"text_column": "instruction", "target_column": "output", "chat_columns": {"context": "input"}}
-    return {**source, "layout": "chat", **columns}
 
 
 def _of_source(name: str, convert: Callable[[Any], Any]) -> Place:
@@ -329,15 +296,9 @@ def _evaluated_rows(imported: Imported, setting: Setting) -> Became:
     if 0 < decimal_number(setting.value) < 1:
         return mark("It is a share of the rows; a run holds out a fixed number of rows (data.validation_rows).")
     rows, names = whole_number(setting.value), imported.read("validation_file", source_names)
-    if setting.name == "val_size" and rows >= 0:
-        return {"data.validation_rows": rows}
-    if rows < 1:
-        return NO_LIMIT
-    return (
-        {"data.validation_sources": [{"name": name, "max_rows": rows} for name in names]}
-        if names
-        else {"data.validation_rows": rows}
-    )
+    if names and setting.name != "val_size" and rows >= 1:
+        return {"data.validation_sources": [{"name": name, "max_rows": rows} for name in names]}
+    return {"data.validation_rows": rows} if rows >= 1 or setting.name == "val_size" else NO_LIMIT
 
 
 def _packing(imported: Imported, setting: Setting) -> Became:
@@ -397,7 +358,6 @@ SPECIAL: Mapping[str, Place] = {
     "max_eval_samples": _evaluated_rows,
     "val_size": _evaluated_rows,
     "packing": _packing,
-    **dict.fromkeys(("template", "chat_template", "chat_template_path"), _template),
     "stage": _stage,
     "rl": _stage,
 }

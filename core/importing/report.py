@@ -421,14 +421,8 @@ SENTENCES: Mapping[str, str] = {
     "not_offered.shards_less": "{file}: {name} {value} keeps more on each GPU than trainwiz, which shards everything "
     "across all GPUs; the closest match is: --strategy zero2",
     "nothing_mapped": "Nothing in {file} applies to a run; the profile contains the defaults of a plan.",
-    "other_template": "{name}: trainwiz does not know the template {value}; the model's own template is used if it has "
-    "one.",
     "other_training": "This trains {what}, which trainwiz does not support; the settings are kept to plan its size and "
     "speed.",
-    "own_template": "{name}: {value} is assumed to be the model's own chat template; `trainwiz data show` shows its "
-    "output.",
-    "own_template.alpaca": "{name}: {value} uses the Alpaca prompt format there; trainwiz writes an instruction as a "
-    "chat in the model's template.",
     "packing_counts_rows": "{name}: rows are packed end to end, and each attends only to itself (data.packing); a step "
     "counts rows in trainwiz, but packed sequences in the original program: check the effective batch.",
     "processes_unknown": "The number of processes that {program} starts is not read; set it with --num-gpus and "

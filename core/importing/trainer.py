@@ -236,7 +236,7 @@ LORA_NAMES = {"r": "lora_r", "target_modules": "lora_target_modules"}
 NOT_OF_LORA = words("model peft_type use_gradient_checkpointing random_state max_seq_length")
 FIRST: Mapping[str, tuple[str, ...]] = {
     "load_dataset": ("dataset_name", "dataset_config_name"), "SFTTrainer": ("model_name_or_path",),
-    "Model": ("model_name_or_path",), "Adapter": ("adapter_name_or_path",), "Tokenizer": ("tokenizer_name",),
+    "Model": ("model_name_or_path",),
 }  # fmt: skip
 """What is called -> the settings that its first arguments are; keywords are called as settings of a file."""
 TAKES_KEYWORDS = ("Trainer", "BitsAndBytesConfig", "load_dataset", "Model")
@@ -315,12 +315,7 @@ def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Se
     elif name == "from_pretrained":
         owner = dotted(call.func).split(".")[-2:][0]
         written = f"{owner}.{name}"
-        if owner.startswith("AutoPeftModel"):
-            kind = "Adapter"
-            yield Setting("use_peft", True, line, owner)
-        elif owner.endswith(("Tokenizer", "Processor")):
-            kind = "Tokenizer"
-        elif "Config" not in owner:
+        if not owner.endswith(("Tokenizer", "TokenizerFast", "Processor", "Config")) and "AutoPeft" not in owner:
             kind = "Model"
     elif name == "load_dataset" and call.args and script.value(call.args[0]) in FILE_READERS:
         files = script.value(given["data_files"]) if "data_files" in given else {}
