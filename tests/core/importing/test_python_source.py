@@ -111,19 +111,14 @@ def test_nothing_is_run(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-HOSTILE = {
-    "doubled": "a0 = 1\n"
-    + "".join(f"a{n + 1} = a{n} + a{n}\n" for n in range(60))
-    + "TrainingArguments('x', seed=a60)",
-    "power": "TrainingArguments('x', seed=9**9**9**9)",
-    "long text": "TrainingArguments('x', seed='a' * 10**12)",
-    "format": "TrainingArguments('x', seed='%999999999d' % 1)",
-    "deep": "TrainingArguments('x', seed=" + "[" * 80 + "]" * 80 + ")",
-    "many": "".join(f"a{n} = {n}\n" for n in range(20_000)) + "TrainingArguments('x', seed=a7)",
-}
+HOSTILE = [
+    "a0 = 1\n" + "".join(f"a{n + 1} = [a{n}, a{n}]\n" for n in range(60)) + "TrainingArguments('x', seed=a60)",
+    "TrainingArguments('x', seed=" + "[" * 80 + "]" * 80 + ")",
+    "".join(f"a{n} = {n}\n" for n in range(20_000)) + "TrainingArguments('x', seed=a7)",
+]
 
 
-@each("source", HOSTILE.values())
+@each("source", HOSTILE)
 def test_a_hostile_script_costs_little(source: str) -> None:
     start = time.process_time()
     read(source)
