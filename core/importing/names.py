@@ -20,6 +20,7 @@ from trainwiz.core.importing.values import (
     positive,
     reporters,
     source_names,
+    template_file,
     text_value,
     timeout,
     whole_number,
@@ -184,7 +185,7 @@ TRAINER: Mapping[str, Rule] = {
     "target_lang": ("model.target_language", language),
     "use_peft": ("peft.method", either("lora", "none")),
     "chat_template": ("model.chat_template", choice({"chatml": "chatml", "tokenizer_default": "own"})),
-    "chat_template_path": ("model.chat_template", text_value),
+    "chat_template_path": ("model.chat_template", template_file),
     "validation_file": ("data.validation_sources", lambda value: [{"name": name} for name in source_names(value)]),
     "line_by_line": ("data.concatenate", either(False, True)),
 }

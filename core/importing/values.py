@@ -115,6 +115,14 @@ def text_value(value: Any) -> str:
     return name.lower() if kind.endswith(ENUMERATIONS) else text
 
 
+def template_file(value: Any) -> str:
+    """A file of Jinja; raises WrongValue for the model whose template is meant."""
+    path = text_value(value)
+    if not path.endswith(".jinja"):
+        raise WrongValue
+    return path
+
+
 def word(value: Any) -> str:
     return text_value(value).lower()
 

@@ -99,6 +99,8 @@ def test_old_names_and_references() -> None:
 def test_words_and_lines_of_yaml_and_json() -> None:
     imported = gather.read("distributed_type: NO\nmixed_precision: no\nuse_cpu: no\n", "a.yaml")
     assert imported.values == {"engine.strategy": "single", "engine.precision": "fp32"}
+    imported = gather.read("fsdp_config:\n  fsdp_sharding_strategy: NO_SHARD\ndistributed_type: FSDP\n", "a.yaml")
+    assert imported.values == {"engine.strategy": "ddp"}
     text = (
         "# first\ndistributed_type: DEEPSPEED\nnum_processes: 2\nnum_processes: 4\ndeepspeed_config:\n  zero_stage: 1\n"
     )

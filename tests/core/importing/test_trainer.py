@@ -115,6 +115,7 @@ def test_contradictions_are_found() -> None:
     assert "engine.precision" not in both.values and {"fp16", "bf16"} <= names(both.dropped)
     warmups = read({**BASE, "warmup_ratio": 0.1, "warmup_steps": 20})
     assert warmups.values["training.warmup"] == 20 and "contradiction" in codes(warmups)
+    assert gather.read("save_steps: 1\nwarmup_steps: 20\nwarmup_ratio: 0.1\n", "a").values["training.warmup"] == 20
     # 0 steps is the default of transformers 4, which a dump writes beside the ratio.
     dump = read({**BASE, "warmup_ratio": 0.1, "warmup_steps": 0})
     assert dump.values["training.warmup"] == 0.1 and "contradiction" not in codes(dump)
@@ -125,6 +126,7 @@ def test_what_cannot_be_is_said_and_not_replaced_by_a_guess() -> None:
     assert not {"engine.optimizer", "training.schedule"} & set(imported.values)
     assert {"unsupported_optimizer", "unsupported_schedule"} <= set(codes(imported))
     wrong = {"learning_rate": "fast", "max_steps": 1.5, "bf16": "perhaps", "lr_scheduler_kwargs": "x", "seed": [1]}
+    wrong |= {"warmup_ratio": 5}
     imported = read({**BASE, **wrong})
     assert set(unknown(imported)) == set(wrong) and codes(imported).count("bad_value") == len(wrong)
 
