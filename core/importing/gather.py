@@ -234,9 +234,8 @@ def texts_of_pasted(text: str) -> list[Text]:
             texts.append(read_text(name))
         elif name:
             rest = textwrap.dedent("\n".join([*[""] * number, *lines[number:]])).rstrip()
-            if "\n" in rest.strip() or SETTINGS.search(rest):
-                return [*texts, Text(tr(PASTED), rest, Path())]
-            return [*texts, text_of(rest.strip())]
+            is_text = "\n" in rest.strip() or SETTINGS.search(rest) is not None
+            return [*texts, Text(tr(PASTED), rest, Path()) if is_text else text_of(rest.strip())]
     return texts
 
 
@@ -297,9 +296,6 @@ ORDER: Sequence[Kind] = ("accelerate", "deepspeed", "training_arguments", "launc
 SAME_HALF = frozenset({"bf16", "bf16-true"})
 BATCH = ("batch.target_samples", "batch.micro_batch_size", "batch.gradient_accumulation_steps")
 
-Claim = tuple[Imported, Any]
-"""Who says a value, and the value."""
-
 
 def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Imported:
     """One import of all `parts`, which are in the order in which they were given; there must be one."""
@@ -313,36 +309,31 @@ def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Import
     merged.findings += findings
     winners: dict[str, Imported] = {}
     for key, claims in _claims(parts).items():
-        winners[key], merged.values[key] = winner = claims[-1]
-        merged.findings += (_contradiction(key, claim, winner) for claim in claims if _differ(key, claim, winner))
+        winner, value = claims[-1]
+        winners[key], merged.values[key] = winner, value
+        # To override a file is what the options of a command are for.
+        severity: Severity = "note" if winner.kind == "launch_command" else "warning"
+        place = winner.place_of(key)
+        for part, other in claims:
+            # torchrun and its like start processes; that the script then shards contradicts nothing.
+            weak = key == "engine.strategy" and part.kind == "launch_command" and other in WEAK_STRATEGIES
+            if not weak and not _same(other, value):
+                words = {"key": key, "value": shown(value), "other": shown(other), "other_place": part.place_of(key)}
+                merged.findings.append(finding("contradiction.two_places", place, severity, place=place, **words))
     settle(merged.values)
     _keep_what_counts(merged, winners)
     return merged
 
 
-def _claims(parts: Sequence[Imported]) -> dict[str, list[Claim]]:
-    """Key -> everything that is said of it; the last counts."""
+def _claims(parts: Sequence[Imported]) -> dict[str, list[tuple[Imported, Any]]]:
+    """Key -> who says something of it, and what; the last counts."""
     ordered = sorted(parts, key=lambda part: ORDER.index(part.kind))
     launchers = [(part, part.values if part.kind == "accelerate" else part.setup) for part in ordered]
-    claims: dict[str, list[Claim]] = {}
+    claims: dict[str, list[tuple[Imported, Any]]] = {}
     for part, values in [*launchers, *((part, part.values) for part in ordered if part.kind != "accelerate")]:
         for key, value in values.items():
             claims.setdefault(key, []).append((part, value))
     return claims
-
-
-def _contradiction(key: str, claim: Claim, winner: Claim) -> Finding:
-    # To override a file is what the options of a command are for.
-    severity: Severity = "note" if winner[0].kind == "launch_command" else "warning"
-    place, other_place = winner[0].place_of(key), claim[0].place_of(key)
-    words = {"key": key, "value": shown(winner[1]), "other": shown(claim[1])}
-    return finding("contradiction.two_places", place, severity, place=place, other_place=other_place, **words)
-
-
-def _differ(key: str, claim: Claim, winner: Claim) -> bool:
-    # torchrun and its like start processes; that the script then shards contradicts nothing.
-    weak = key == "engine.strategy" and claim[0].kind == "launch_command" and claim[1] in WEAK_STRATEGIES
-    return not weak and not _same(claim[1], winner[1])
 
 
 def _same(one: Any, other: Any) -> bool:

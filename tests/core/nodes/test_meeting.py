@@ -253,7 +253,7 @@ STRANGERS: dict[str, Callable[[socket.socket], object]] = {
 
 
 @each("kind", STRANGERS)
-def test_a_stranger_changes_nothing(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stranger_changes_nothing(tmp_path: Path, kind: str) -> None:
     address = Address("127.0.0.1", free_port_pair())
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(host, tmp_path, address, 2)
@@ -271,7 +271,6 @@ def test_a_stranger_changes_nothing(tmp_path: Path, kind: str, capsys: pytest.Ca
     for stranger in strangers:
         heard = all_that_came(stranger)
         assert set(heard) <= {"nonce"}, heard
-    assert capsys.readouterr().out.count("A connection from 127.0.0.1 was closed because it did not prove") == 1
 
 
 def test_what_was_said_once_is_no_proof_again_and_who_proves_nothing_in_time_is_let_go(
