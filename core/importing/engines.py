@@ -236,9 +236,7 @@ def place_launcher(imported: Imported, program: str, options: Sequence[Setting])
     if program == "torchrun" and not {"num_processes", ""} & {setting.name for setting in settings}:
         # torch.distributed.run: --nproc-per-node is 1 by default.
         values[PROCESSES] = nodes
-    if program == "deepspeed" and GPUS in values:
-        values[PROCESSES] = len(values[GPUS])
-    if program in ("python", "framework") and GPUS in values:
+    if program in ("deepspeed", "python", "framework") and GPUS in values:
         # Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences.
         values.setdefault(PROCESSES, len(values[GPUS]))
     if PROCESSES in values and not {"distributed_type", "config_file"} & set(imported.settings):

@@ -38,6 +38,7 @@ def read(command: str) -> Imported:
     ("python -m torch.distributed.run --nproc_per_node 2 TRAIN", {"engine.processes": 2}),
     ("deepspeed --num_gpus 4 TRAIN", {"engine.processes": 4}),
     ("deepspeed --include localhost:1,3 TRAIN", {"engine.gpus": ["1", "3"], "engine.processes": 2}),
+    ("CUDA_VISIBLE_DEVICES=0,1,2,3 deepspeed --num_gpus 2 TRAIN", {"engine.processes": 2}),
     ("accelerate launch --multi_gpu --num_processes=4 TRAIN", {"engine.processes": 4}),
     ("accelerate launch --num_processes 4 --num_machines 2 TRAIN", {"engine.processes": 2}),
     ("accelerate launch --mixed-precision bf16 TRAIN", {"engine.precision": "bf16"}),
