@@ -110,7 +110,7 @@ def _type(imported: Imported, setting: Setting) -> Became:
         return {"MEGATRON_LM": table.MEGATRON, "XLA": table.TPU}.get(kind)
     # Several GPUs of one process are of DataParallel (Trainer._wrap_model): each gets a process of its own.
     gpus = imported.read("gpu_ids", gpu_list) or []
-    if len(gpus) > 1 and not imported.read("use_cpu", yes_or_no):
+    if kind == "NO" and len(gpus) > 1 and not imported.read("use_cpu", yes_or_no):
         return {STRATEGY: "ddp", PROCESSES: len(gpus)}
     return {STRATEGY: "single"}
 

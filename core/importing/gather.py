@@ -292,7 +292,8 @@ def import_json(imported: Imported, saved: SavedProfile | None) -> dict[str, Any
 # beside it (trainer_config_process).
 
 ORDER: Sequence[Kind] = ("accelerate", "deepspeed", "training_arguments", "launch_command")
-"""The later one wins."""
+"""The later one wins, but for what DeepSpeed does from its own file: it wins over all."""
+OF_DEEPSPEED = ("engine.strategy", "engine.offload")
 SAME_HALF = frozenset({"bf16", "bf16-true"})
 BATCH = ("batch.target_samples", "batch.micro_batch_size", "batch.gradient_accumulation_steps")
 
@@ -333,6 +334,8 @@ def _claims(parts: Sequence[Imported]) -> dict[str, list[tuple[Imported, Any]]]:
     for part, values in [*launchers, *((part, part.values) for part in ordered if part.kind != "accelerate")]:
         for key, value in values.items():
             claims.setdefault(key, []).append((part, value))
+    for key in OF_DEEPSPEED:
+        claims.get(key, []).sort(key=lambda claim: claim[0].kind == "deepspeed")
     return claims
 
 

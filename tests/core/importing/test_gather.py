@@ -211,6 +211,8 @@ def test_the_trainer_decides_the_batch_and_deepspeed_the_stage(tmp_path: Path) -
     merged = together(tmp_path, ("a.yaml", LAUNCHED), ("x.py", SOURCE))
     ((severity, message),) = found(merged, "contradiction")
     assert (merged.values["engine.precision"], severity) == ("fp16", "warning") and "x.py:2" in message
+    merged = together(tmp_path, ("command", "python x.py --fsdp full_shard --deepspeed ds.json"))
+    assert merged.values["engine.strategy"] == "zero3"
     # A launcher that names no stage says nothing against the file.
     launcher = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 2\n"
     stage = '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}'
