@@ -13,7 +13,7 @@ from trainwiz.core.config.values import OWN, PREFIXES, SECRET, check_variable_na
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.engines import place_launcher
 from trainwiz.core.importing.names import NAMES_A_FILE
-from trainwiz.core.importing.report import Became, Imported, Reference, Setting, refusal
+from trainwiz.core.importing.report import Became, Imported, Setting, refusal
 from trainwiz.core.importing.trainer import fill, is_known, looks_like_arguments
 from trainwiz.core.importing.values import Unresolved, count_of, gpu_list
 from trainwiz.core.language import mark
@@ -329,12 +329,12 @@ def _place_script(imported: Imported, launch: Launch) -> None:
     if not script.known:
         imported.leave_unknown(Setting(script.text, script.text, script.line))
     elif not launch.is_module and script.text.endswith(".py"):
-        imported.references.append(Reference("script", script.text, script.line))
+        imported.references.append(Setting("script", script.text, script.line))
     settings = list(_arguments(imported, launch.arguments))
     is_sft = SFT_SCRIPT.fullmatch(name) is not None
     hint = Setting("script", "sft" if is_sft else name, script.line)
     fill(imported, settings, [hint], _defaults_of(launch, is_sft, {setting.name for setting in settings}))
-    if any(reference.role == "deepspeed" for reference in imported.references):
+    if any(reference.name == "deepspeed" for reference in imported.references):
         # That file says how the processes share the work, not the launcher.
         imported.setup.pop("engine.strategy", None)
 
@@ -364,7 +364,7 @@ def _arguments(imported: Imported, words: Sequence[Word]) -> Iterator[Setting]:
                 imported.leave_unknown(Setting(written, None if option.known else written, option.line))
                 continue
         if is_file and values[0].known:
-            imported.references.append(Reference("arguments", values[0].text, option.line))
+            imported.references.append(Setting("arguments", values[0].text, option.line))
             imported.drop(_setting(written.lstrip("-+"), values, option.line), NAMES_A_FILE)
         elif is_file:
             imported.leave_unknown(_setting(written.lstrip("-+"), values, option.line))

@@ -10,7 +10,7 @@ from typing import Any
 from trainwiz.core.export.deepspeed_check import MISPLACED as IN_ZERO
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.names import Rule
-from trainwiz.core.importing.report import Became, Document, Imported, Place, Reference, Role, Setting, refusal
+from trainwiz.core.importing.report import Became, Document, Imported, Place, Setting, refusal
 from trainwiz.core.importing.values import (
     WrongValue,
     attempt,
@@ -144,8 +144,8 @@ def _precision(imported: Imported, setting: Setting) -> Became:
 def _named_file(imported: Imported, setting: Setting) -> Became:
     if setting.name == "deepspeed_config" and imported.read("distributed_type", type_word) != "DEEPSPEED":
         return mark("distributed_type does not select DeepSpeed.")
-    role: Role = "accelerate" if setting.name == "config_file" else "deepspeed"
-    imported.references.append(Reference(role, text_value(setting.value), setting.line))
+    role = "accelerate" if setting.name == "config_file" else "deepspeed"
+    imported.references.append(Setting(role, text_value(setting.value), setting.line))
     return table.NAMES_A_FILE if role == "accelerate" else table.IN_THAT_FILE
 
 

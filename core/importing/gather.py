@@ -147,11 +147,11 @@ def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: se
     imported = read(text.text, text.name)
     imports += [imported, *imported.inner]
     for reference in imported.references:
-        path = next((path for path in (Path(reference.path), text.folder / reference.path) if _is_file(path)), None)
-        if path in seen or len(seen) > MOST_FILES or (reference.role == "script" and path is None):
+        path = next((path for path in (Path(reference.value), text.folder / reference.value) if _is_file(path)), None)
+        if path in seen or len(seen) > MOST_FILES or (reference.name == "script" and path is None):
             continue
         where = f"{text.name}:{reference.line}" if reference.line else text.name
-        words = {"what": tr(ROLES[reference.role]), "path": plain_text(reference.path, LONGEST_SHOWN)}
+        words = {"what": tr(ROLES[reference.name]), "path": plain_text(reference.value, LONGEST_SHOWN)}
         if path is None:
             findings.append(finding("missing_file", where, file=text.name, **words))
             continue
@@ -160,7 +160,7 @@ def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: se
         try:
             _read(read_text(str(path), str(path.relative_to(text.folder) if within else path)), imports, findings, seen)
         except NotImportable as error:
-            severity: Severity = "note" if reference.role == "script" else "warning"
+            severity: Severity = "note" if reference.name == "script" else "warning"
             findings += (replace(one, severity=severity, where=where) for one in error.findings)
 
 
@@ -268,7 +268,7 @@ def free_name(imported: Imported) -> str:
 def name_after(imported: Imported) -> str:
     """The name of the first file without its ending, as a profile's name may be; of what stands in none, that of its
     script."""
-    scripts = [named.path for part in imported.parts for named in part.references if named.role == "script"]
+    scripts = [named.value for part in imported.parts for named in part.references if named.name == "script"]
     file = imported.parts[0].file
     first = file if file not in (COMMAND, tr(PASTED)) else (scripts or [FALLBACK])[0]
     stem = re.sub(r"[^\w.-]+", "-", Path(first).stem, flags=re.ASCII).strip("-._")

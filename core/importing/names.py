@@ -322,6 +322,12 @@ TASK_OF_ENDING: Mapping[str, Task] = {
     "ForTokenClassification": "token-classification",
 }  # fmt: skip
 """Ends of the names of models: T5ForConditionalGeneration, AutoModelForCausalLM."""
+TASK_OF_ARGUMENT: Mapping[str, Task] = {
+    **dict.fromkeys(("mlm", "mlm_probability"), "masked-lm"),
+    **dict.fromkeys(
+        ("max_source_length", "max_target_length", "val_max_target_length", "predict_with_generate"), "seq2seq"
+    ),
+}
 IMAGES = mark("an image model")
 REWARD = mark("a reward model")
 OTHER_TRAININGS: Mapping[str, str] = {

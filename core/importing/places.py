@@ -11,7 +11,7 @@ from trainwiz.core.config.values import Optimizer
 from trainwiz.core.estimate.architecture import ALL_LINEAR
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.engines import read_deepspeed
-from trainwiz.core.importing.report import Became, Document, Imported, Place, Reference, Setting
+from trainwiz.core.importing.report import Became, Document, Imported, Place, Setting
 from trainwiz.core.importing.values import (
     OFF,
     LeftOut,
@@ -167,7 +167,7 @@ def _deepspeed(imported: Imported, setting: Setting) -> Became:
     """A file's name, or the settings themselves, which are read as the file would be."""
     given = setting.value
     if not isinstance(given, Mapping):
-        imported.references.append(Reference("deepspeed", text_value(given), setting.line))
+        imported.references.append(Setting("deepspeed", text_value(given), setting.line))
         return table.NAMES_A_FILE
     imported.inner.append(read_deepspeed(Document({str(key): item for key, item in given.items()}), imported.file))
     return table.IN_THAT_FILE

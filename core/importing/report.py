@@ -34,8 +34,7 @@ KIND_WORDS: Mapping[Kind, str] = {
     "deepspeed": mark("DeepSpeed JSON"),
     "launch_command": mark("launch command"),
 }
-Role = Literal["accelerate", "deepspeed", "script", "arguments"]
-ROLES: Mapping[Role, str] = {
+ROLES: Mapping[str, str] = {
     "accelerate": mark("the accelerate file"),
     "deepspeed": mark("the DeepSpeed file"),
     "script": mark("the script"),
@@ -132,15 +131,6 @@ class Renamed:
     file: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """Another file that the text names, as it names it."""
-
-    role: Role
-    path: str
-    line: int | None = None
-
-
 @dataclass(slots=True)
 class Imported:
     """What one text, or all of them together, come to.
@@ -164,7 +154,8 @@ class Imported:
     dropped: list[Dropped] = field(default_factory=list)
     unknown: list[Unknown] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    references: list[Reference] = field(default_factory=list)
+    references: list[Setting] = field(default_factory=list)
+    """Other files that the text names: one of ROLES with the path."""
     inner: list[Imported] = field(default_factory=list)
     """Settings of another program that stand in this text as a value."""
     parts: list[Imported] = field(default_factory=list)

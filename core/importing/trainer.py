@@ -30,8 +30,6 @@ from trainwiz.core.importing.values import (
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text, within_bounds
 
-SEQ2SEQ_ARGUMENTS = frozenset({"max_source_length", "max_target_length", "val_max_target_length"})
-
 AUTO = mark("auto leaves it to the plan.")
 
 
@@ -143,14 +141,10 @@ def _place_task(imported: Imported, hints: list[Setting]) -> None:
 
 def _task_of_argument(imported: Imported, setting: Setting) -> Task | None:
     name = setting.as_written()
-    if name == "mlm_probability" or (name == "mlm" and imported.read("mlm", yes_or_no)):
-        return "masked-lm"
-    if name in SEQ2SEQ_ARGUMENTS or (name == "predict_with_generate" and imported.read(name, yes_or_no)):
-        return "seq2seq"
     if name in ("task_type", "lora_task_type"):
-        kind = (attempt(text_value, setting.value) or "").rpartition(".")[2].upper()
-        return table.TASKS.get(kind)
-    return None
+        return table.TASKS.get((attempt(text_value, setting.value) or "").rpartition(".")[2].upper())
+    is_switch = name in ("mlm", "predict_with_generate")
+    return table.TASK_OF_ARGUMENT.get(name) if not is_switch or imported.read(name, yes_or_no) else None
 
 
 # What is left out.

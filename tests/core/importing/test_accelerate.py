@@ -91,7 +91,7 @@ def test_old_names_and_references() -> None:
     assert names(imported.renamed) == {"fp16", "fsdp_config.fsdp_sharding_strategy"}
     section = read(**deepspeed(deepspeed_config_file="ds.json"))
     named = read(distributed_type="DEEPSPEED", deepspeed_config="ds.json")
-    assert [(one.role, one.path) for one in (*section.references, *named.references)] == [("deepspeed", "ds.json")] * 2
+    assert [(one.name, one.value) for one in (*section.references, *named.references)] == [("deepspeed", "ds.json")] * 2
     offload = read(**deepspeed(**ZERO)).mapped
     assert {entry.set_to for entry in offload if entry.key == "engine.offload"} == {"all"}
 

@@ -106,13 +106,13 @@ def test_files_that_are_named_are_references() -> None:
     imported = read(
         "accelerate launch --config_file acc.yaml scripts/train.py --config recipe.yaml --deepspeed ds.json --x y.txt"
     )
-    assert {one.role: one.path for one in imported.references} == {
+    assert {one.name: one.value for one in imported.references} == {
         "accelerate": "acc.yaml", "script": "scripts/train.py", "arguments": "recipe.yaml", "deepspeed": "ds.json"
     }  # fmt: skip
     # The DeepSpeed file says how processes share the work, also where it is not here.
     assert "engine.strategy" not in read("deepspeed --num_gpus 2 train.py --deepspeed ds.json --seed 1").setup
     bare = read("deepspeed train.py --deepspeed --deepspeed_config conf/ds.json --epochs 2")
-    assert [one.path for one in bare.references if one.role == "deepspeed"] == ["conf/ds.json"]
+    assert [one.value for one in bare.references if one.name == "deepspeed"] == ["conf/ds.json"]
     assert {one.name: one.why for one in bare.dropped}["deepspeed"].startswith("It only enables DeepSpeed")
     assert bare.unknown == []
 

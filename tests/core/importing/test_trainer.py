@@ -226,7 +226,7 @@ def test_a_file_of_axolotl() -> None:
     ("train_on_inputs: true", {"training.train_on": "everything"}, ""),
     ("mask_history: true", {"training.train_on": "last_answer"}, ""),
     ("chat_template: chatml", {"model.chat_template": "chatml"}, ""), ("chat_template: llama3", {}, "bad_value"),
-    ("chat_template_path: a/b.jinja", {"model.chat_template": "a/b.jinja"}, ""),
+    ("chat_template_path: a/b.jinja", {"model.chat_template": "a/b.jinja"}, ""), ("chat_template_path: o/m", {}, "bad_value"),
     ("datasets: [{path: o/a, split: 'train[:9]'}, {path: o/b, name: en}]",
      {"data.sources": [{"name": "o/a", "split": "train[:9]"}, {"name": "o/b", "subset": "en"}]}, ""),
 ])  # fmt: skip
