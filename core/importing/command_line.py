@@ -1,8 +1,9 @@
-"""A launch command, alone or in a shell script: which one trains, its launcher, its script's arguments."""
+"""A launch command, alone or among the plain lines of a shell script: its launcher, its script's arguments."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -12,46 +13,38 @@ from trainwiz.core.config.values import OWN, PREFIXES, SECRET, check_variable_na
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.engines import place_launcher
 from trainwiz.core.importing.names import NAMES_A_FILE
-from trainwiz.core.importing.report import Became, Imported, Reference, Setting, refusal
+from trainwiz.core.importing.report import Became, Imported, Setting, refusal
 from trainwiz.core.importing.trainer import fill, is_known, looks_like_arguments
 from trainwiz.core.importing.values import Unresolved, count_of, gpu_list
 from trainwiz.core.language import mark
 from trainwiz.core.text import plain_text
 
-_SUBSHELL = r"\$\((?>[^()]|\((?>[^()]|\([^()]*\))*+\))*+\)|`[^`]*`|\$[0-9@*\#?!-]"
-_VARIABLE = r"\$[A-Za-z_]\w*|\$\{[^{}]*\}"
+# The words of a text, by `shlex`. What only a shell could know stays as it is written.
+
+_SUBSHELL = r"\$\((?>[^()]|\((?>[^()]|\([^()]*\))*+\))*+\)|`[^`]*`"
+_OPEN = r"""<[A-Za-z_][\w./-]*(?:\ [\w./-]+)*>|\{(?=[^{}\s"':]*+\})[^{}\s"':]*(?:,|\.\.)[^{}\s"':]*\}"""
 PIECE = re.compile(
-    rf"""(?P<joined>\\\n)|(?P<comment>(?<![^\s;&|(])\#[^\n]*)|(?P<variable>{_VARIABLE})
-  | (?P<opaque>{_SUBSHELL}|<[A-Za-z_][\w./-]*(?:\ [\w./-]+)*>|\{{(?=[^{{}}\s]*+\}})[^{{}}\s]*(?:,|\.\.)[^{{}}\s]*\}})
+    rf"""(?P<joined>\\\n)|(?P<comment>(?<![^\s;&|(])\#[^\n]*)|(?P<opaque>{_SUBSHELL}|{_OPEN}|\$\{{[^{{}}]*\}})
   | (?P<redirect>(?:(?<!\S)\d+|&)?(?:>>|>&|<&|>|<)[ \t]*&?[^\s<>;|&()]*)
-  | "(?P<double>(?:{_SUBSHELL}|[^"\\]|\\.)*+)(?P<ends>"?)|'(?P<single>[^']*)(?P<closes>'?)|\\(?P<escaped>.)""",
+  | (?P<quoted>"(?:{_SUBSHELL}|[^"\\]|\\.)*+"|'[^']*'|\\.)""",
     re.VERBOSE | re.DOTALL,
 )
-"""All of a script that is more than plain words, spaces and ends of commands."""
-IN_DOUBLE = re.compile(rf'(?P<joined>\\\n)|(?P<variable>{_VARIABLE})|(?P<opaque>{_SUBSHELL})|\\(?P<escaped>[$`"\\])')
-FILLED = re.compile(r"(?P<sign>[$\ue002])(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[^{}]*)\})")
-BRACED = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::?[-=](?P<default>[^$`]*))?")
+"""What is not for `shlex` to split, or means something else inside of quotes."""
+JOINED, DOLLAR, LESS, IN_QUOTES = "\ue000\ue001\ue002\ue003"
+"""A continued line; what is only a letter between quotes; the "$" of a variable whose value is not split."""
+PLAIN = {ord(JOINED): None, ord(DOLLAR): "$", ord(LESS): "<", ord(IN_QUOTES): "$"}
+VARIABLE = re.compile(
+    r"[$\ue003](?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^{}$`]*))?\})"
+)
+UNKNOWN = re.compile(rf"[$\ue003][\w{{(@*#?!-]|`|{_OPEN}")
 ASSIGNED = re.compile(r"(?P<name>\+{0,2}[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
-"""Hydra's way: learning_rate=1e-4."""
-WORD = re.compile(r"[^ \t\n\ue000;|()&]+|[;|()&\n]")
+"""Hydra's way too: learning_rate=1e-4."""
 CUT_OFF_LINE = re.compile(r"\\\s*\Z")
-OPENS, CLOSES = frozenset({"if", "for", "while", "until", "case"}), frozenset({"fi", "done", "esac"})
-KEYWORDS = OPENS | CLOSES | {"then", "else", "elif", "do", "{", "}", "!", "in", "function", "$", "%", "#"}
-SETTERS = frozenset({"export", "declare", "local", "readonly", "typeset", "set", "setenv"})
+ENDS = ";|&()\n"
+KEYWORDS = table.words("if then else elif fi while until do done { } ! $ % # export declare local readonly")
+"""What stands in front of a command or of an assignment."""
 MOST_PUT_IN = 200_000
-"""Characters of all that variables bring: a few lines of A="$A$A" would fill the memory."""
-
-# Private-use characters for: a continued line, an unknown value, a variable in quotes, an opening quote, a line continued
-# inside a quote; then what a quote protects, and the inside of $(nproc --all), which must not be split into words.
-JOINED, NOT_KNOWN, IN_QUOTES, QUOTE, JOINED_IN_QUOTES = "\ue000\ue001\ue002\ue003\ue004"
-SPECIAL = " \t\n;|()&$<>#"
-PROTECTED = {ord(letter): 0xE100 + ord(letter) for letter in SPECIAL}
-OPAQUE = {ord(letter): 0xE200 + ord(letter) for letter in SPECIAL}
-UNPROTECTED = {hidden: letter for letter, hidden in PROTECTED.items()} | {ord(QUOTE): None, ord(JOINED_IN_QUOTES): None}
-PLAIN = UNPROTECTED | {hidden: letter for letter, hidden in OPAQUE.items()} | {
-    ord(JOINED): None, ord(NOT_KNOWN): None, ord(IN_QUOTES): "$"
-}  # fmt: skip
-LINE_ENDS = re.compile(f"[\n{JOINED}{JOINED_IN_QUOTES}{chr(0xE10A)}{chr(0xE20A)}]")
+"""Characters of all that variables bring: a few lines of B="$A$A" would fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,101 +56,60 @@ class Word:
     known: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command: its words, and the environment that the script gives it."""
-
-    words: list[Word]
-    environment: Mapping[str, Word] = field(default_factory=dict)
-
-
 class Script:
-    """The commands of a text in their order; `cut_off` is the line of a quote that nothing closes, or of a backslash
-    at the end."""
+    """The commands of a text in their order. Raises ValueError for a quote that nothing closes."""
 
-    def __init__(self, text: str, line: int = 1, given: Mapping[str, str] | None = None) -> None:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-        whole = CUT_OFF_LINE.sub("", text)
-        self.cut_off = line + whole.count("\n") if whole != text else None
-        self.commands: list[Command] = []
-        self.values: dict[str, str] = dict(given or {})
+    def __init__(self, text: str, line: int = 1) -> None:
+        self.commands: list[list[Word]] = []
+        self.values: dict[str, str] = {}
         self.exported: dict[str, Word] = {}
-        self.depth = self.put_in = at = 0
-        self.line = line
-        flat = PIECE.sub(self._flat, whole)
-        words: list[tuple[str, int]] = []
-        for found in WORD.finditer(flat):
-            line, at = line + len(LINE_ENDS.findall(flat, at, found.start())), found.start()
-            if found[0] in SPECIAL:
+        self.put_in = 0
+        lexer = shlex.shlex(PIECE.sub(_flat, text), posix=True, punctuation_chars=ENDS)
+        lexer.whitespace, lexer.commenters, lexer.whitespace_split = " \t", "", True
+        words: list[Word] = []
+        for token in [*lexer, "\n"]:
+            if token and not token.strip(ENDS):
                 self._end_command(words)
                 words = []
-            else:
-                words += [(word, line) for word in self._filled(found[0])]
-        self._end_command(words)
-
-    def _flat(self, found: re.Match[str]) -> str:
-        """A piece such that only its ends are still spaces and ends of commands."""
-        kind, text = found.lastgroup or "", found[0]
-        if kind in ("ends", "closes") and not found[kind]:
-            self.cut_off = self.line + found.string.count("\n", 0, found.start())
-        if kind == "ends":
-            return QUOTE + IN_DOUBLE.sub(self._in_double, found["double"]).translate(PROTECTED)
-        if kind == "closes":
-            return QUOTE + found["single"].translate(PROTECTED)
-        flat = {"joined": JOINED, "comment": "", "redirect": " ", "variable": text.replace(" ", chr(0xE120))}
-        return flat[kind] if kind in flat else self._in_double(found).translate(PROTECTED)
-
-    @staticmethod
-    def _in_double(found: re.Match[str]) -> str:
-        kind, text = found.lastgroup, found[0]
-        if kind == "opaque":
-            return NOT_KNOWN + text.translate(OPAQUE)
-        return (
-            JOINED_IN_QUOTES if kind == "joined" else IN_QUOTES + text[1:] if kind == "variable" else found["escaped"]
-        )
-
-    def _filled(self, text: str) -> list[str]:
-        """The words that one becomes with the values of its variables, which outside of quotes are split."""
-        filled = FILLED.sub(self._value, text)
-        return [filled] if filled == text or ASSIGNED.match(text) else filled.split()
+            elif token.strip(JOINED) or not token:
+                # A continued line between spaces is no word.
+                filled = VARIABLE.sub(self._value, token)
+                is_split = token.startswith("$") and not filled.startswith("$")
+                for part in filled.split() if is_split else [filled]:
+                    words.append(Word(part, line, UNKNOWN.search(part) is None))
+            line += token.count("\n") + token.count(JOINED)
 
     def _value(self, found: re.Match[str]) -> str:
-        braced = BRACED.fullmatch(found["name"] or found["braced"].translate(UNPROTECTED))
-        value = None if braced is None else self.values.get(braced["name"], braced["default"])
+        value = self.values.get(found["name"] or found["braced"], found["default"])
         self.put_in += len(value or "")
-        if value is None or self.put_in > MOST_PUT_IN:
-            return NOT_KNOWN + found[0].translate(OPAQUE)
-        return value if found["sign"] == "$" else value.translate(PROTECTED)
+        return found[0] if value is None or self.put_in > MOST_PUT_IN else value
 
-    def _end_command(self, words: list[tuple[str, int]]) -> None:
-        while words and words[0][0] in KEYWORDS:
-            keyword = words[0][0]
-            self.depth += (keyword in OPENS) - (keyword in CLOSES)
-            words = [] if keyword in ("for", "case", "function") else words[1:]
-        prefix: dict[str, Word] = {}
-        while words and (found := ASSIGNED.fullmatch(words[0][0])):
-            prefix[found["name"]] = self._assign(found, words[0][1], keep=len(words) == 1)
+    def _end_command(self, words: list[Word]) -> None:
+        exports = any(word.text == "export" for word in words[:1])
+        while words and words[0].text in KEYWORDS:
             words = words[1:]
-        if words and words[0][0] in SETTERS:
-            for text, at in words[1:]:
-                if (found := ASSIGNED.fullmatch(text)) is not None:
-                    self.exported[found["name"]] = self._assign(found, at, keep=True)
-                elif text in self.values:
-                    self.exported[text] = _word(self.values[text], at)
-        elif words:
-            self.commands.append(Command([_word(text, at) for text, at in words], {**self.exported, **prefix}))
-
-    def _assign(self, found: re.Match[str], line: int, keep: bool) -> Word:
-        name, value = found["name"], found["value"].translate(UNPROTECTED)
-        if keep:
-            # Which branch is taken, only a run would tell.
-            differs = self.depth > 0 and self.values.get(name, value) != value
-            self.values[name] = f"{NOT_KNOWN}${name}" if differs else value
-        return _word(value, line)
+        assigned = [(found, word) for word in words if (found := ASSIGNED.fullmatch(word.text)) is not None]
+        if len(assigned) < len(words):
+            words = [*self.exported.values(), *words]
+            self.commands.append([replace(word, text=word.text.translate(PLAIN)) for word in words])
+            return
+        for found, word in assigned:
+            name, value = found["name"], found["value"].replace(JOINED, "")
+            # Of two values, in two branches, only a run would tell which one counts.
+            self.values[name] = value if self.values.get(name, value) == value else f"${name}"
+            if exports:
+                self.exported[name] = word
 
 
-def _word(text: str, line: int) -> Word:
-    return Word(text.translate(PLAIN), line, NOT_KNOWN not in text)
+def _flat(found: re.Match[str]) -> str:
+    """A piece such that `shlex` splits it where a shell would."""
+    kind, text = found.lastgroup, found[0]
+    if kind == "quoted":
+        text = text.replace("<", LESS)
+        if text[0] != '"':
+            return text.replace("$", DOLLAR)
+        return text.replace("\\\n", JOINED).replace("\\$", DOLLAR).replace("$", IN_QUOTES)
+    return {"joined": JOINED, "comment": "", "redirect": " "}.get(str(kind), shlex.quote(text))
 
 
 # Which command starts a training: the launcher behind env, nohup, srun and the like, with its options.
@@ -170,8 +122,6 @@ LAUNCHERS: Mapping[str, str] = {
 }
 STARTS_SEVERAL = frozenset({"mpirun", "mpiexec", "horovodrun", "srun"})
 DEEPEST = 4
-TRAINS = ("train", "finetune", "fine_tune", "finetuning", "run_", "sft", "dpo", "tune", "lora")
-"""Pieces of the names that people give to scripts that train."""
 
 
 @dataclass(slots=True)
@@ -194,10 +144,15 @@ class Launch:
         return self.script.text.rpartition(".")[2] if self.is_module else PurePosixPath(self.script.text).stem
 
 
-def launches_of(command: Command, depth: int = 0) -> list[Launch]:
-    environment, starter = dict(command.environment), ""
-    for at, word in enumerate(command.words):
+def launches_of(command: Sequence[Word], depth: int = 0) -> list[Launch]:
+    environment: dict[str, Word] = {}
+    starter = ""
+    for at, word in enumerate(command):
         name = _basename(word)
+        is_option = at > 0 and command[at - 1].text.startswith("-")
+        if not is_option and (assigned := ASSIGNED.fullmatch(word.text)) is not None:
+            environment[assigned["name"]] = Word(assigned["value"], word.line, word.known)
+            continue
         if name in table.STARTS_NOTHING:
             return []
         starter = starter or (name if name in STARTS_SEVERAL else "")
@@ -205,14 +160,11 @@ def launches_of(command: Command, depth: int = 0) -> list[Launch]:
             # bash -c "...", eval "$COMMAND"
             inner = [one for part in Script(word.text, word.line).commands for one in launches_of(part, depth + 1)]
         else:
-            inner = [launch] if (launch := _launch(command.words[at:])) else []
+            inner = [launch] if (launch := _launch(command[at:])) else []
+        for one in inner:
+            one.environment, one.starter = {**environment, **one.environment}, one.starter or starter
         if inner:
-            return [
-                replace(one, environment={**environment, **one.environment}, starter=one.starter or starter)
-                for one in inner
-            ]
-        if (assigned := ASSIGNED.fullmatch(word.text)) is not None:
-            environment[assigned["name"]] = Word(assigned["value"], word.line, word.known)
+            return inner
     return []
 
 
@@ -248,13 +200,6 @@ def _launch(words: Sequence[Word]) -> Launch | None:
     return _cut(Launch(LAUNCHERS[name], line), rest[1:] if name == "accelerate" else rest)
 
 
-def chosen(launches: Sequence[Launch]) -> Launch:
-    """The first with a launcher of several processes, else the first whose script seems to train, else the first."""
-    launchers = [launch for launch in launches if launch.program != "python"]
-    training = [launch for launch in launches if any(piece in launch.script_name().lower() for piece in TRAINS)]
-    return (launchers or training or list(launches))[0]
-
-
 def _cut(launch: Launch, words: list[Word]) -> Launch:
     """Split the words after a launcher's name: its options, the script (the first word that is neither an option nor
     its value), the rest."""
@@ -276,21 +221,14 @@ def _cut(launch: Launch, words: list[Word]) -> Launch:
             # The script is never the value of an option.
             value, words = (None, words) if words[0].text.endswith(".py") else (words[0], words[1:])
         launch.is_module |= name == "module"
-        given: Any = True if value is None else value.text if value.known else Unresolved(value.text)
-        launch.options.append(Setting(name, given, word.line))
+        launch.options.append(_setting(name, [] if value is None else [value], word.line))
     return launch
 
 
 def _stands_for_options(word: Word, behind: Sequence[Word]) -> bool:
     """A word that cannot be known is options ($DISTRIBUTED_ARGS) where a script follows; else it is the script."""
-    if word.known or not word.text.startswith(("$", "<")):
-        return False
-    for following in behind:
-        if following.text.endswith(".py") or following.text in ("-m", "--module"):
-            return True
-        if following.text.startswith("-"):
-            return "ARG" in word.text.upper() or "OPT" in word.text.upper()
-    return False
+    scripts = (following for following in behind if following.text.endswith(".py") or following.text == "-m")
+    return not word.known and word.text.startswith(("$", "<")) and any(scripts)
 
 
 # The command as an import.
@@ -304,97 +242,75 @@ SURELY_THE_TRAINERS = 4
 
 NUMBER = re.compile(r"-(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 SETTINGS_FILE = re.compile(r".*\.(?:ya?ml|json)", re.IGNORECASE)
-FILE_OPTIONS = frozenset(["config", "config_file", "config_path", "cfg", "c", "args_file", "recipe", "training_config"])
+FILE_OPTIONS = table.words("config config_file config_path cfg c args_file recipe training_config")
 LOOSE = re.compile(r"\$[@*]|\$\{?\w*(?:ARGS|OPTS|OPTIONS)\w*(?:\[@\])?\}?")
 """All further arguments in a variable: "$@", $EXTRA_ARGS."""
-
-SBATCH = re.compile(
-    r"^#SBATCH\s(?:.*\s)?(?:--(nodes|ntasks|gpus-per-node|gres|cpus-per-task)[= ]|-([Nnc]) ?)"
-    r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)(?=\s|$)",
-    re.MULTILINE,
-)
-SLURM: Mapping[str, str] = {
-    **dict.fromkeys(("nodes", "N"), "SLURM_NNODES SLURM_JOB_NUM_NODES"),
-    **dict.fromkeys(("ntasks", "n"), "SLURM_NTASKS"),
-    **dict.fromkeys(("gres", "gpus-per-node"), "SLURM_GPUS_ON_NODE"),
-    **dict.fromkeys(("cpus-per-task", "c"), "SLURM_CPUS_PER_TASK"),
-}
-"""What a job asks of Slurm -> the variables that it then finds (sbatch(1) of Slurm 24.11)."""
 
 
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what starts no training, and for a command without a script."""
-    script = Script(text, given=_slurm_variables(text))
-    launches = [launch for command in script.commands for launch in launches_of(command)]
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    whole = CUT_OFF_LINE.sub("", text)
+    try:
+        commands = Script(whole).commands
+        launches = [launch for command in commands for launch in launches_of(command)]
+    except ValueError:
+        raise refusal("cut_off", file, 1 + text.count("\n")) from None
     if not launches:
-        said = " ".join(word.text for command in script.commands[:1] for word in command.words[:3])
+        said = " ".join(word.text for command in commands[:1] for word in command[:3])
         raise refusal("not_importable.no_launch", file, said=plain_text(said, 60))
-    launch = chosen(launches)
+    # The first with a launcher of several processes, else the first.
+    launch = next((launch for launch in launches if launch.program != "python"), launches[0])
     if launch.script is None:
         raise refusal("not_importable.no_script", file, launch.line, program=launch.program)
     imported = Imported("launch_command", file)
-    imported.setup["launcher"] = "torchrun" if launch.program == "framework" else launch.program
-    place_launcher(imported, launch.program, [*launch.options, *_of_llama_factory(launch)])
     _place_environment(imported, launch)
-    gpus = gpu_list(imported.setup.get("gpu_ids"))
-    if launch.program == "python" and launch.starter:
-        imported.setup["launcher"] = launch.starter
-        imported.say(launch.line, "processes_unknown", program=launch.starter)
-    elif launch.program in ("python", "framework") and "num_processes" not in imported.setup and gpus:
-        # Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences.
-        kind = "MULTI_GPU" if len(gpus) > 1 else "NO"
-        imported.setup |= {"num_processes": len(gpus), "distributed_type": kind}
+    starter = launch.starter if launch.program == "python" else ""
+    place_launcher(imported, starter or launch.program, launch.options)
+    if starter:
+        imported.say(launch.line, "processes_unknown", program=starter)
     _place_script(imported, launch)
     if len(launches) > 1:
         imported.say(launch.line, "several_trainings.several", count=len(launches))
-    if script.cut_off is not None:
-        imported.say(script.cut_off, "cut_off")
+    if whole != text:
+        imported.say(1 + whole.count("\n"), "cut_off")
     return imported
 
 
-def _slurm_variables(text: str) -> dict[str, str]:
-    """The variables that Slurm sets in a job, as far as the #SBATCH lines in front of its first command say them."""
-    header = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*", text)
-    asked = SBATCH.findall(header[0] if header is not None else "")
-    return {name: count for long, short, count in asked for name in SLURM[long or short].split()}
-
-
-def _of_llama_factory(launch: Launch) -> list[Setting]:
-    names = ("NNODES", "NPROC_PER_NODE") if launch.script_name() in LLAMA_FACTORY else ()
-    given = [(name, launch.environment.pop(name)) for name in names if name in launch.environment]
-    return [Setting(name, word.text if word.known else Unresolved(word.text), word.line) for name, word in given]
+def _setting(name: str, words: Sequence[Word], line: int, written: str = "") -> Setting:
+    """A name with its value: True without one, a list for several."""
+    value: Any = True if not words else words[0].text if len(words) == 1 else [word.text for word in words]
+    if not all(word.known for word in words):
+        value = Unresolved(" ".join(word.text for word in words))
+    return Setting(name, value, line, written)
 
 
 # The variables in front of a command (CUDA_VISIBLE_DEVICES=0,1 NCCL_DEBUG=INFO ...).
 
 OF_ACCELERATE = mark("The accelerate launcher reads it; a trainwiz run has its own settings.")
 OF_RENDEZVOUS = table.words("MASTER_ADDR MASTER_PORT NODE_RANK RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NNODES")
-READ_BY_TRAININGS = (*PREFIXES, "ACCELERATE_", "FSDP_")
 
 
 def _place_environment(imported: Imported, launch: Launch) -> None:
     """Place the variables that a training reads; constants that a script only uses in its own lines are left aside."""
     for name, word in launch.environment.items():
-        setting = Setting(name, word.text if word.known else Unresolved(word.text), word.line)
-        if name in OF_RENDEZVOUS:
+        setting = _setting(name, [word], word.line)
+        if launch.script_name() in LLAMA_FACTORY and name in ("NNODES", "NPROC_PER_NODE"):
+            launch.options.append(setting)
+        elif name in OF_RENDEZVOUS:
             imported.drop(setting, table.RENDEZVOUS)
-        elif name in OWN or name.startswith(READ_BY_TRAININGS) or SECRET.search(name):
-            imported.become(setting, _place_variable(imported, name, word.text) if word.known else None)
+        elif name.startswith(("ACCELERATE_", "FSDP_")):
+            imported.drop(setting, OF_ACCELERATE)
+        elif name in OWN or name.startswith(PREFIXES) or SECRET.search(name):
+            imported.become(setting, _place_variable(name, word.text) if word.known else None)
 
 
-def _place_variable(imported: Imported, name: str, value: str) -> Became:
+def _place_variable(name: str, value: str) -> Became:
     if name == "CUDA_VISIBLE_DEVICES":
         gpus = [gpu for gpu in gpu_list(value) if gpu not in ("-1", "NoDevFiles")]
-        if not gpus:
-            imported.setup["use_cpu"] = True
-            return {"engine.device": "cpu"}
-        # accelerate's own --gpu_ids replaces the variable.
-        imported.setup.setdefault("gpu_ids", ",".join(gpus))
-        return {"engine.gpus": gpus}
+        return {"engine.gpus": gpus} if gpus else {"engine.device": "cpu"}
     if name == "OMP_NUM_THREADS" and count_of(value):
         return {"engine.cpu_threads": count_of(value)}
-    if name.startswith(("ACCELERATE_", "FSDP_")):
-        return OF_ACCELERATE
     try:
         check_variable_name(name)
         check_variable_value(value)
@@ -408,29 +324,27 @@ def _place_variable(imported: Imported, name: str, value: str) -> Became:
 
 def _place_script(imported: Imported, launch: Launch) -> None:
     """The script itself is read by the caller, where it is here."""
-    script = launch.script
+    script, name = launch.script, launch.script_name()
     assert script is not None
     if not script.known:
         imported.leave_unknown(Setting(script.text, script.text, script.line))
     elif not launch.is_module and script.text.endswith(".py"):
-        imported.references.append(Reference("script", script.text, script.line))
+        imported.references.append(Setting("script", script.text, script.line))
     settings = list(_arguments(imported, launch.arguments))
-    name = launch.script_name()
-    hint = "sft" if SFT_SCRIPT.fullmatch(name) else name
-    fill(imported, settings, [Setting("script", hint, script.line)], _defaults_of(launch, name, settings))
-    if any(reference.role == "deepspeed" for reference in imported.references):
+    is_sft = SFT_SCRIPT.fullmatch(name) is not None
+    hint = Setting("script", "sft" if is_sft else name, script.line)
+    fill(imported, settings, [hint], _defaults_of(launch, is_sft, {setting.name for setting in settings}))
+    if any(reference.name == "deepspeed" for reference in imported.references):
         # That file says how the processes share the work, not the launcher.
-        imported.setup.pop("distributed_type", None)
+        imported.setup.pop("engine.strategy", None)
 
 
-def _defaults_of(launch: Launch, script: str, settings: Sequence[Setting]) -> str | None:
+def _defaults_of(launch: Launch, is_sft: bool, names: set[str]) -> str | None:
     """Whose defaults hold for what is left out: the Trainer's where its arguments are used, TRL's for its script."""
-    is_sft = SFT_SCRIPT.fullmatch(script) is not None
     if launch.program == "trl" or is_sft:
-        return "SFTConfig" if is_sft and settings else None
-    if launch.program == "framework" and script not in LLAMA_FACTORY:
+        return "SFTConfig" if is_sft and names else None
+    if launch.program == "framework" and launch.script_name() not in LLAMA_FACTORY:
         return None
-    names = {setting.name for setting in settings}
     surely = "per_device_train_batch_size" in names or looks_like_arguments(names, least=SURELY_THE_TRAINERS)
     return "TrainingArguments" if surely else None
 
@@ -439,58 +353,44 @@ def _arguments(imported: Imported, words: Sequence[Word]) -> Iterator[Setting]:
     """The settings of a script's arguments. Files of arguments are noted as references, and what is neither option nor
     value as unknown."""
     for option, values in _options(words):
-        if option is None:
-            word = values[0]
-            if SETTINGS_FILE.fullmatch(word.text) and not ASSIGNED.fullmatch(word.text):
-                _refer(imported, word.text, word)
-                continue
-            if not ASSIGNED.fullmatch(word.text):
-                imported.leave_unknown(Setting(word.text, None if word.known else word.text, word.line))
-                continue
-            option, values = word, []
         written, equals, inline = option.text.partition("=")
-        written = written.lstrip("-+")
+        name = written.lstrip("-+").replace("-", "_")
         if equals:
             values = [Word(inline, option.line, option.known)]
-        value: Any = True if not values else values[0].text if len(values) == 1 else [word.text for word in values]
-        if not all(word.known for word in values):
-            value = Unresolved(" ".join(word.text for word in values))
-        name = written.replace("-", "_")
-        on = name.removeprefix("no_")
-        if name in FILE_OPTIONS and len(values) == 1 and SETTINGS_FILE.fullmatch(values[0].text):
-            _refer(imported, written, values[0])
-        elif value is True and on != name and is_known(on) and not is_known(name):
+        is_file = len(values) == 1 and name in FILE_OPTIONS and SETTINGS_FILE.fullmatch(values[0].text) is not None
+        if not option.text.startswith("-") and not ASSIGNED.fullmatch(option.text):
+            written, values, is_file = option.text, [option], SETTINGS_FILE.fullmatch(option.text) is not None
+            if not is_file:
+                imported.leave_unknown(Setting(written, None if option.known else written, option.line))
+                continue
+        if is_file and values[0].known:
+            imported.references.append(Setting("arguments", values[0].text, option.line))
+            imported.drop(_setting(written.lstrip("-+"), values, option.line), NAMES_A_FILE)
+        elif is_file:
+            imported.leave_unknown(_setting(written.lstrip("-+"), values, option.line))
+        elif not values and name.startswith("no_") and is_known(name[3:]) and not is_known(name):
             # HfArgumentParser has --no_NAME for what is on by default.
-            yield Setting(on, False, option.line, written)
+            yield Setting(name[3:], False, option.line, written.lstrip("-+"))
         else:
-            yield Setting(name, value, option.line, written)
+            yield _setting(name, values, option.line, written.lstrip("-+"))
 
 
-def _options(words: Sequence[Word]) -> list[tuple[Word | None, list[Word]]]:
-    """(option, its values), and (None, [word]) for what stands for itself: what stands before all options, follows
-    one with "=", or is NAME=VALUE behind a value."""
-    found: list[tuple[Word | None, list[Word]]] = []
+def _options(words: Sequence[Word]) -> list[tuple[Word, list[Word]]]:
+    """Options with their values, and for itself what stands before all options, follows one with "=", or is
+    NAME=VALUE behind a value."""
+    found: list[tuple[Word, list[Word]]] = []
     for word in words:
         option, values = found[-1] if found else (None, [])
-        if len(word.text) > 1 and word.text.startswith("-") and not NUMBER.fullmatch(word.text):
-            if word.text != "--":
-                found.append((word, []))
-        elif (
+        is_option = len(word.text) > 1 and word.text.startswith("-") and not NUMBER.fullmatch(word.text)
+        alone = (
             option is None
             or "=" in option.text
+            or not option.text.startswith("-")
             or (not word.known and LOOSE.fullmatch(word.text))
             or (values and ASSIGNED.fullmatch(word.text))
-        ):
-            found.append((None, [word]))
+        )
+        if is_option or alone:
+            found += [(word, [])] if word.text != "--" else []
         else:
             values.append(word)
     return found
-
-
-def _refer(imported: Imported, name: str, word: Word) -> None:
-    setting = Setting(name, word.text, word.line)
-    if word.known:
-        imported.references.append(Reference("arguments", word.text, word.line))
-        imported.drop(setting, NAMES_A_FILE)
-    else:
-        imported.leave_unknown(setting)

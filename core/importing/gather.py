@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import re
-import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from trainwiz.core.config.build import build_config, check_values
 from trainwiz.core.config.request import PlanRequest
@@ -19,11 +16,10 @@ from trainwiz.core.config.run import RunConfig
 from trainwiz.core.errors import Finding, Severity, UsageError, os_reason, sort_findings
 from trainwiz.core.files import at_home, read_small
 from trainwiz.core.importing import command_line, engines, trainer
-from trainwiz.core.importing.engines import engine_values, say_data_parallel
-from trainwiz.core.importing.names import ACCELERATE_TELLTALES, DEEPSPEED_TELLTALES, EVERYBODYS, TRAINERS_OWN
+from trainwiz.core.importing.engines import WEAK_STRATEGIES, settle
+from trainwiz.core.importing.names import TRAINERS_OWN
 from trainwiz.core.importing.report import (
     ROLES,
-    SENTENCES,
     Document,
     Dropped,
     Imported,
@@ -44,21 +40,20 @@ from trainwiz.core.text import plain_text
 # Which reader a text is for.
 
 LAUNCHERS = re.compile(
-    r"(?:^|[\s;&|(/'\"`])(?:accelerate(?:-launch|\s+launch)|torchrun|deepspeed|llamafactory-cli|lmf|trl|swift|axolotl|fairseq(?:-hydra)?-train|torch\.distributed\.(?:launch|run)"
-    r"|python[\d.]*)(?=\s|$)"
+    r"(?:^|[\s;&|(/'\"`])(?:accelerate(?:-launch|\s+launch)|torchrun|deepspeed|llamafactory-cli|lmf|trl|axolotl"
+    r"|torch\.distributed\.(?:launch|run)|python[\d.]*)(?=\s|$)"
 )
-OTHERS: Mapping[str, str] = {
-    "log_history global_step": "not_importable.log",
-    "architectures model_type": "not_importable.model",
-    "schema_version origins": "not_importable.run",
-    "name values": "not_importable.profile",
-}
-"""All of these keys -> what the file is instead."""
+"""A line that starts a training, or a program that may."""
+OTHERS = (
+    ("log_history", "global_step"),
+    ("architectures", "model_type"),
+    ("schema_version", "origins"),
+    ("name", "values"),
+)
+"""Keys of a log, a model, the record of a run, a profile."""
+TELLING = TRAINERS_OWN | {"learning_rate", "output_dir", "max_steps", "weight_decay", "report_to", "model_name_or_path"}
 MEANT_AS_PYTHON = re.compile(r"^\s*(?:from\s+[\w.]+\s+import\s|import\s+\w)|\w(?:Arguments|Config)\s*\(", re.MULTILINE)
-"""Lines that only Python has; a text with one that does not parse was cut off, or has a mistake."""
-OF_TOOLS = re.compile(
-    r".*(?:\.(?:toml|cfg|ini|lock|csv|tsv|ipynb|html|tex|md|rst|mk)|makefile)", re.IGNORECASE | re.DOTALL
-)
+OF_TOOLS = re.compile(r".*(?:\.(?:toml|cfg|ini|csv|ipynb|html|md|rst)|makefile)", re.IGNORECASE | re.DOTALL)
 """Names of files that hold none of the kinds, though they name programs that train."""
 FENCE = re.compile(r"^[ \t>]*(?:`{3}|~{3})|(?<![<$(])<<-?[ \t]*['\"\\]?[A-Za-z_]", re.MULTILINE)
 """What stands between two of them, or in a here-document, is of another kind."""
@@ -69,63 +64,47 @@ def read(text: str, file: str) -> Imported:
     text = text.removeprefix("\ufeff")
     if not text.strip():
         raise refusal("not_importable.empty", file)
+    if OF_TOOLS.fullmatch(file):
+        raise refusal("not_importable.kinds", file)
     if file.endswith(".py") and not looks_like_json(text):
         return trainer.read_python(text, file)
     try:
         document = read_document(text, file)
-    except NotImportable as error:
-        broken = error
+    except NotImportable:
+        if file.endswith((".yaml", ".yml", ".json", ".jsonc")) or looks_like_json(text):
+            raise
     else:
-        return _reader(document, file)(document, file)
-    if _is_python(text):
-        return trainer.read_python(text, file)
-    if OF_TOOLS.fullmatch(file):
-        raise refusal("not_importable.kinds", file)
+        imported = _reader(document, file)(document, file)
+        for line, first, last in document.twice:
+            imported.say(line, "contradiction.two_values", first=first, second=last, counts=last)
+        return imported
     if FENCE.search(text):
         raise refusal("not_importable.among_other_text", file)
-    if file.endswith((".yaml", ".yml", ".json", ".jsonc")):
-        raise broken
-    if is_command(text):
-        return command_line.read(text, file)
-    if looks_like_json(text):
-        raise broken
     if MEANT_AS_PYTHON.search(text):
         return trainer.read_python(text, file)
+    if LAUNCHERS.search(text):
+        return command_line.read(text, file)
     raise refusal("not_importable.kinds", file)
-
-
-def is_command(text: str) -> bool:
-    """One line of it starts a training, or a program that may."""
-    return LAUNCHERS.search(text) is not None
-
-
-def _is_python(text: str) -> bool:
-    """It parses as Python and calls or imports something: a line of YAML can be an annotation."""
-    try:
-        nodes = ast.walk(trainer.parsed(text, ""))
-    except NotImportable:
-        return False
-    return any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call) for node in nodes)
 
 
 def _reader(document: Document, file: str) -> Callable[[Document, str], Imported]:
-    names = frozenset(document.values)
-    for its_own, what in OTHERS.items():
-        if names.issuperset(its_own.split()):
-            raise refusal(what, file)
-    if "distributed_type" in names or len(ACCELERATE_TELLTALES & names) >= 2:
-        return engines.read_accelerate
-    if "zero_optimization" in names or "train_micro_batch_size_per_gpu" in names:
-        return engines.read_deepspeed
-    telling = TRAINERS_OWN | EVERYBODYS
+    names = set(document.values)
     # `fp16: {enabled: ...}` is DeepSpeed's; the Trainer's fp16 is yes or no.
     halves = any(isinstance(document.values.get(name), dict) for name in ("fp16", "bf16", "bfloat16"))
-    if halves or len(DEEPSPEED_TELLTALES & names) > len(telling & names):
+    if "distributed_type" in names:
+        return engines.read_accelerate
+    if "zero_optimization" in names or halves:
         return engines.read_deepspeed
-    sections = [section for section in document.values.values() if isinstance(section, dict)]
-    if telling & names or any(len(telling & set(map(str, section))) >= 2 for section in sections):
+    inner = (str(name) for section in document.values.values() if isinstance(section, dict) for name in section)
+    names_inside = {*names, *inner}
+    known = len([name for name in names_inside if trainer.is_known(name)]) if TELLING & names_inside else 0
+    of_deepspeed, of_accelerate = len(engines.DEEPSPEED.keys() & names), len(engines.ACCELERATE.keys() & names)
+    most = max(known, of_deepspeed, of_accelerate)
+    if any(names.issuperset(of_another) for of_another in OTHERS) or most < (1 if known else 2):
+        raise refusal("not_importable.kinds", file)
+    if most == known:
         return trainer.read
-    raise refusal("not_importable.kinds", file)
+    return engines.read_deepspeed if most == of_deepspeed else engines.read_accelerate
 
 
 # What was given to an import, with the files that it names, as far as they are here.
@@ -166,13 +145,13 @@ def import_together(texts: Sequence[Text]) -> Imported:
 
 def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: set[Path]) -> None:
     imported = read(text.text, text.name)
-    imports.append(imported)
+    imports += [imported, *imported.inner]
     for reference in imported.references:
-        path = next((path for path in (Path(reference.path), text.folder / reference.path) if _is_file(path)), None)
-        if path in seen or len(seen) > MOST_FILES or (reference.role == "script" and path is None):
+        path = next((path for path in (Path(reference.value), text.folder / reference.value) if _is_file(path)), None)
+        if path in seen or len(seen) > MOST_FILES or (reference.name == "script" and path is None):
             continue
         where = f"{text.name}:{reference.line}" if reference.line else text.name
-        words = {"what": tr(ROLES[reference.role]), "path": plain_text(reference.path, LONGEST_SHOWN)}
+        words = {"what": tr(ROLES[reference.name]), "path": plain_text(reference.value, LONGEST_SHOWN)}
         if path is None:
             findings.append(finding("missing_file", where, file=text.name, **words))
             continue
@@ -181,11 +160,8 @@ def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: se
         try:
             _read(read_text(str(path), str(path.relative_to(text.folder) if within else path)), imports, findings, seen)
         except NotImportable as error:
-            severity: Severity = "note" if reference.role == "script" else "warning"
-            said = tr(SENTENCES["missing_file.left_out"], file=text.name, **words)
-            findings += (
-                replace(one, severity=severity, where=where, message=f"{said} {one.message}") for one in error.findings
-            )
+            severity: Severity = "note" if reference.name == "script" else "warning"
+            findings += (replace(one, severity=severity, where=where) for one in error.findings)
 
 
 def _is_file(path: Path | str) -> bool:
@@ -209,28 +185,25 @@ def decoded(data: bytes, label: str) -> str:
     """The text of some bytes. Raises NotImportable for what is none."""
     if len(data) > MOST_TEXT_BYTES:
         raise refusal("not_importable.too_large", label, size=MOST_TEXT_BYTES >> 20)
-    encoding = next((name for mark_, name in ENCODINGS if data.startswith(mark_)), "utf-8")
+    if b"\0" in data and data[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        raise refusal("not_importable.kinds", label)
+    encoding = next((name for start, name in ENCODINGS if data.startswith(start)), "utf-8")
     try:
-        text = data.decode(encoding)
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
         raise refusal("not_importable.no_utf8", label, start=error.start) from None
-    if "\0" in text:
-        raise refusal("not_importable.null_bytes", label)
-    return text
 
 
 def text_of(argument: str) -> Text:
     """What an argument of the command means: a file, or a command line in quotes. Raises NotImportable for neither."""
-    if not argument.strip():
-        raise refusal("not_importable.empty", "FILE")
     try:
-        if at_home(Path(argument)).exists():
+        if argument.strip() and at_home(Path(argument)).exists():
             return read_text(argument)
     except (OSError, ValueError):
         pass
-    if is_command(argument):
+    if LAUNCHERS.search(argument):
         return Text(COMMAND, argument, Path())
-    raise refusal("no_such_path", plain_text(argument, LONGEST_SHOWN))
+    raise refusal("no_such_path", plain_text(argument, LONGEST_SHOWN) or "FILE")
 
 
 # What somebody typed or pasted into a box: paths of files, each on a line of its own, and then perhaps a text.
@@ -255,28 +228,15 @@ def texts_of_pasted(text: str) -> list[Text]:
     lines = text.splitlines()
     texts: list[Text] = []
     for number, line in enumerate(lines):
-        path = _named_file(line)
-        if path is not None:
-            texts.append(read_text(path))
-        elif line.strip():
+        # A file manager puts quotes around the name.
+        name = line.strip().strip("'\"")
+        if 0 < len(name) <= LONGEST_PATH and _is_file(name):
+            texts.append(read_text(name))
+        elif name:
             rest = textwrap.dedent("\n".join([*[""] * number, *lines[number:]])).rstrip()
-            if "\n" in rest.strip() or SETTINGS.search(rest):
-                return [*texts, Text(tr(PASTED), rest, Path())]
-            return [*texts, Text(COMMAND, rest, Path()) if is_command(rest) else text_of(rest.strip())]
+            is_text = "\n" in rest.strip() or SETTINGS.search(rest) is not None
+            return [*texts, Text(tr(PASTED), rest, Path()) if is_text else text_of(rest.strip())]
     return texts
-
-
-def _named_file(line: str) -> str | None:
-    """The file that a line names, as it is, in quotes, or as the address that a file manager gives."""
-    word = line.strip()
-    if not word or len(word) > LONGEST_PATH:
-        return None
-    names = [word, unquote(urlsplit(word).path)] if word.startswith("file://") else [word]
-    try:
-        words = shlex.split(word)
-    except ValueError:
-        words = []
-    return next((name for name in (*names, *(words if len(words) == 1 else ())) if _is_file(name)), None)
 
 
 # An import kept as a profile of the user's own.
@@ -308,7 +268,7 @@ def free_name(imported: Imported) -> str:
 def name_after(imported: Imported) -> str:
     """The name of the first file without its ending, as a profile's name may be; of what stands in none, that of its
     script."""
-    scripts = [named.path for part in imported.parts for named in part.references if named.role == "script"]
+    scripts = [named.value for part in imported.parts for named in part.references if named.name == "script"]
     file = imported.parts[0].file
     first = file if file not in (COMMAND, tr(PASTED)) else (scripts or [FALLBACK])[0]
     stem = re.sub(r"[^\w.-]+", "-", Path(first).stem, flags=re.ASCII).strip("-._")
@@ -332,24 +292,15 @@ def import_json(imported: Imported, saved: SavedProfile | None) -> dict[str, Any
 # beside it (trainer_config_process).
 
 ORDER: Sequence[Kind] = ("accelerate", "deepspeed", "training_arguments", "launch_command")
-"""The later one wins."""
-ENGINE_ORDER: Sequence[Kind] = ("accelerate", "training_arguments", "launch_command", "deepspeed")
-"""The same for the keys of ENGINE_KEYS: ZeRO stage and offload are what the DeepSpeed file says."""
-ENGINE_KEYS = ("engine.strategy", "engine.offload")
+"""The later one wins, but for what DeepSpeed does from its own file: it wins over all."""
+OF_DEEPSPEED = ("engine.strategy", "engine.offload")
 SAME_HALF = frozenset({"bf16", "bf16-true"})
-WEAK_STRATEGIES = ("ddp", "single")
-"""What a launcher alone comes to; that the script then uses DeepSpeed or FSDP contradicts nothing."""
 BATCH = ("batch.target_samples", "batch.micro_batch_size", "batch.gradient_accumulation_steps")
-
-Claim = tuple[Imported, Any, bool]
-"""Who says a value, the value, and whether only a setup decides it."""
 
 
 def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Imported:
     """One import of all `parts`, which are in the order in which they were given; there must be one."""
     merged = Imported(parts[0].kind, parts[0].file, parts=list(parts))
-    for part in _in_order(parts, ORDER):
-        merged.setup |= part.setup
     for part in parts:
         merged.values |= part.defaults
         merged.renamed += part.renamed
@@ -358,52 +309,34 @@ def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Import
         merged.findings += part.findings
     merged.findings += findings
     winners: dict[str, Imported] = {}
-    for key, claims in _claims(parts, engine_values(merged.setup)).items():
-        winners[key], merged.values[key], _ = claims[-1]
-        merged.findings += (_contradiction(key, one, claims[-1]) for one in claims if _differs(key, one, claims[-1]))
+    for key, claims in _claims(parts).items():
+        winner, value = claims[-1]
+        winners[key], merged.values[key] = winner, value
+        # To override a file is what the options of a command are for.
+        severity: Severity = "note" if winner.kind == "launch_command" else "warning"
+        place = winner.place_of(key)
+        for part, other in claims:
+            # torchrun and its like start processes; that the script then shards contradicts nothing.
+            weak = key == "engine.strategy" and part.kind == "launch_command" and other in WEAK_STRATEGIES
+            if not weak and not _same(other, value):
+                words = {"key": key, "value": shown(value), "other": shown(other), "other_place": part.place_of(key)}
+                merged.findings.append(finding("contradiction.two_places", place, severity, place=place, **words))
+    settle(merged.values)
     _keep_what_counts(merged, winners)
     return merged
 
 
-def _claims(parts: Sequence[Imported], laid_over: Mapping[str, Any]) -> dict[str, list[Claim]]:
-    """Key -> everything that is said of it; the last counts. `laid_over` is what all setups together decide."""
-    claims: dict[str, list[Claim]] = {}
-    # That ZeRO is of stage 2 where none is named says nothing beside a file.
-    beside_file = any(part.kind == "deepspeed" for part in parts)
-    setups = {id(part): engine_values(part.setup) for part in parts}
-    for part in _in_order(parts, ORDER):
-        vague = beside_file and part.setup.get("distributed_type") == "DEEPSPEED" and "zero_stage" not in part.setup
-        for key, value in setups[id(part)].items():
-            if key in laid_over and not (vague and key == "engine.strategy"):
-                claims.setdefault(key, []).append((part, value, True))
-    for key, made in claims.items():
-        # The last setup stands for all of them.
-        made[-1] = (made[-1][0], laid_over[key], True)
-    for order in (ORDER, ENGINE_ORDER):
-        for part in _in_order(parts, order):
-            for key, value in part.values.items():
-                if (key in ENGINE_KEYS) == (order is ENGINE_ORDER) and setups[id(part)].get(key, ...) != value:
-                    claims.setdefault(key, []).append((part, value, False))
+def _claims(parts: Sequence[Imported]) -> dict[str, list[tuple[Imported, Any]]]:
+    """Key -> who says something of it, and what; the last counts."""
+    ordered = sorted(parts, key=lambda part: ORDER.index(part.kind))
+    launchers = [(part, part.values if part.kind == "accelerate" else part.setup) for part in ordered]
+    claims: dict[str, list[tuple[Imported, Any]]] = {}
+    for part, values in [*launchers, *((part, part.values) for part in ordered if part.kind != "accelerate")]:
+        for key, value in values.items():
+            claims.setdefault(key, []).append((part, value))
+    for key in OF_DEEPSPEED:
+        claims.get(key, []).sort(key=lambda claim: claim[0].kind == "deepspeed")
     return claims
-
-
-def _in_order(parts: Sequence[Imported], order: Sequence[Kind]) -> list[Imported]:
-    return sorted(parts, key=lambda part: order.index(part.kind))
-
-
-def _contradiction(key: str, claim: Claim, winner: Claim) -> Finding:
-    # To override a file is what the options of a command are for.
-    severity: Severity = "note" if winner[0].kind == "launch_command" else "warning"
-    place, other_place = winner[0].place_of(key), claim[0].place_of(key)
-    words = {"key": key, "value": shown(winner[1]), "other": shown(claim[1])}
-    return finding("contradiction.two_places", place, severity, place=place, other_place=other_place, **words)
-
-
-def _differs(key: str, claim: Claim, winner: Claim) -> bool:
-    part, value, of_setup = claim
-    # torchrun and its like start processes; that the script then shards contradicts nothing.
-    weak = key == "engine.strategy" and part.kind == "launch_command" and of_setup and value in WEAK_STRATEGIES
-    return not weak and not _same(value, winner[1])
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -418,17 +351,13 @@ def _keep_what_counts(merged: Imported, winners: Mapping[str, Imported]) -> None
             value, winner = merged.values.get(entry.key), winners.get(entry.key, part)
             if _same(entry.set_to, value):
                 merged.mapped.append(entry)
-            elif winner is part and part.values.get(entry.key) == entry.set_to:
-                # The setups laid over each other changed the figure: processes of each node.
+            elif winner is part and entry.set_to in (part.values.get(entry.key), part.setup.get(entry.key)):
+                # Processes of all nodes became those of one.
                 merged.mapped.append(replace(entry, set_to=value))
             else:
                 place = winner.place_of(entry.key)
                 why = tr("{place} sets {value}, which takes precedence.", place=place, value=shown(value))
-                merged.dropped.append(Dropped(*_given(entry), why))
-
-
-def _given(entry: Unknown) -> tuple[str, Any, int | None, str]:
-    return entry.name, entry.value, entry.line, entry.file
+                merged.dropped.append(Dropped(*entry.given(), why))
 
 
 # All texts of one import, checked together.
@@ -438,7 +367,6 @@ def checked(merged: Imported) -> Imported:
     """The same without values that no run can have, and with a finding for each thing that is wrong or missing."""
     _leave_out_refused(merged)
     _whole_batch(merged)
-    say_data_parallel(merged)
     if not merged.values:
         merged.say(None, "nothing_mapped")
     if "model.name" not in merged.values:
@@ -461,7 +389,7 @@ def _leave_out_refused(merged: Imported) -> None:
             good.pop(one.where, None)
     for entry in [entry for entry in merged.mapped if entry.key in merged.values and entry.key not in good]:
         merged.mapped.remove(entry)
-        merged.unknown.append(Unknown(*_given(entry)))
+        merged.unknown.append(Unknown(*entry.given()))
     for one in findings:
         message = finding("bad_value.is_left_out", one.where, message=one.message).message
         merged.findings.append(replace(one, severity="warning", message=message))
@@ -469,31 +397,29 @@ def _leave_out_refused(merged: Imported) -> None:
 
 
 def _whole_batch(merged: Imported) -> None:
-    """Sequences of a step = micro-batch x accumulation x processes; what two of them say decides the third."""
+    """Sequences of a step = micro-batch x accumulation x processes: what two of them say decides the third, and a plan
+    for other GPUs keeps what a step sees."""
     values = merged.values
     total, micro, accumulation = (values.get(key) for key in BATCH)
     processes, place = values.get("engine.processes"), merged.place_of(BATCH[0])
-    world = None if processes is None else int(processes) * int(values.get("engine.nodes") or 1)
-    by_tokens = {"batch.target_tokens", "batch.target_real_tokens"} & set(values)
-    if micro is None or by_tokens or (world is None and accumulation is None):
+    if micro is None or {"batch.target_tokens", "batch.target_real_tokens"} & set(values):
         return
-    window = micro * (accumulation or 1)
-    what, product = "", window * (world or 1)
-    if total is None and accumulation is not None:
-        # A plan for another number of GPUs keeps what a step sees, so the profile says how much that is.
-        what, place = "follows.any_number" if world is None else "follows.kept", merged.place_of(BATCH[1])
-        if world is not None:
-            values[BATCH[0]] = total = product
-    elif total is not None and world is None:
+    window, what = micro * (accumulation or 1), ""
+    world = int(processes or 1) * int(values.get("engine.nodes") or 1)
+    product = window * world
+    if processes is None:
         # The only number of processes with which the figures are true; DeepSpeed refuses every other one.
-        if total % window == 0 and "engine.device" not in values:
-            what, world = "follows.so_many", total // window
-            values["engine.processes"] = world
+        if total is not None and accumulation is not None and total % window == 0 and "engine.device" not in values:
+            what, values["engine.processes"] = "follows.so_many", total // window
+            world = total // window
+    elif total is None and accumulation is not None:
+        what, place, values[BATCH[0]] = "follows", merged.place_of(BATCH[1]), product
     elif total is not None and (total % product if accumulation is None else total != product):
         what, values[BATCH[0]] = "contradiction.contradicts", product
         why = mark("It contradicts micro-batch, gradient accumulation and the number of processes.")
-        merged.dropped += [Dropped(*_given(entry), why) for entry in merged.mapped if entry.key == BATCH[0]]
+        merged.dropped += [Dropped(*entry.given(), why) for entry in merged.mapped if entry.key == BATCH[0]]
         merged.mapped = [entry for entry in merged.mapped if entry.key != BATCH[0]]
     if what:
-        figures = {"total": total, "micro": micro, "accumulation": accumulation or 1, "window": window, "world": world}
-        merged.findings.append(finding(what, place, place=place, product=product, **figures))
+        figures = {"micro": micro, "accumulation": accumulation or 1, "window": window, "world": world}
+        total = product if total is None else total
+        merged.findings.append(finding(what, place, place=place, product=product, total=total, **figures))

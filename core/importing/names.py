@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 from trainwiz.core.config.settings import SETTINGS
-from trainwiz.core.config.values import Precision, Strategy, Task
+from trainwiz.core.config.values import Optimizer, Precision, Strategy, Task
 from trainwiz.core.importing.values import (
     OFF,
     Convert,
@@ -19,6 +20,7 @@ from trainwiz.core.importing.values import (
     positive,
     reporters,
     source_names,
+    template_file,
     text_value,
     timeout,
     whole_number,
@@ -62,20 +64,22 @@ PRECISIONS: Mapping[str, Precision] = {"no": "fp32", "fp16": "fp16", "bf16": "bf
 # The arguments of the Trainer (transformers 4.30 to 5.23), and of scripts and programs around it: transformers'
 # examples, TRL, LLaMA-Factory, axolotl, alignment-handbook. A test compares them with what is installed.
 
+NOT_SUPPORTED = mark("trainwiz does not support this change to the training; the run does not use it.")
+BY_STEPS = mark("A run saves at a step interval (checkpoint.every_steps); the plan chooses the interval.")
+HANDLED = mark("It tells the launcher how to start processes; trainwiz handles this itself.")
 REASONS: Mapping[str, str] = {
     "output_dir overwrite_output_dir logging_dir": "Each run has its own folder; set another one with --output-dir.",
     "run_name": "It names a single run; use --name.",
     "ignore_data_skip resume_from_checkpoint restore_callback_states_from_checkpoint auto_resume_from_checkpoints": "Resuming "
     "applies to a single run: use `trainwiz runs resume`.",
-    "push_to_hub push_to_hub_token push_to_hub_model_id push_to_hub_organization hub_token hub_private_repo "
-    "hub_model_id hub_strategy hub_always_push hub_revision push_dataset_to_hub": "A run uploads nothing; the trained "
-    "model is in final_model in the run folder.",
+    "push_to_hub hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision push_to_hub_model_id "
+    "push_to_hub_organization push_dataset_to_hub": "A run uploads nothing; the trained model is in final_model in the "
+    "run folder.",
     "do_train do_eval do_predict test_file max_predict_samples dataset_test_split test_size": "It tells a script which "
     "of its parts to run; a trainwiz run trains, and evaluates if rows are held out.",
     "debug log_level log_level_replica disable_tqdm log_on_each_node plot_loss logging_first_step "
     "logging_nan_inf_filter skip_memory_metrics include_num_input_tokens_seen include_tokens_per_second "
     "tpu_metrics_debug": "It controls what a Trainer prints; trainwiz has its own log and progress bar.",
-    "local_rank _n_gpu n_gpu": "The launcher sets it for each process.",
     "batch_eval_metrics eval_do_concat_batches eval_use_gather_object eval_accumulation_steps eval_delay "
     "include_for_metrics include_inputs_for_metrics prediction_loss_only greater_is_better use_legacy_prediction_loop "
     "generation_config jit_mode_eval evals_per_epoch bf16_full_eval fp16_full_eval": "The trainwiz evaluation has its "
@@ -85,42 +89,40 @@ REASONS: Mapping[str, str] = {
     "project trackio_space_id trackio_bucket_id trackio_static_space_id ray_scope wandb_project wandb_entity "
     "wandb_run_group wandb_mode wandb_name wandb_run_name wandb_run_id wandb_watch wandb_log_model": "It belongs to "
     "the reporter's own setup; set it where the reporter reads it.",
-    "ddp_bucket_cap_mb ddp_find_unused_parameters ddp_broadcast_buffers ddp_static_graph ddp_backend": "trainwiz sets "
-    "the process-group options (DDP) that the model needs.",
+    "ddp_bucket_cap_mb ddp_find_unused_parameters ddp_broadcast_buffers ddp_static_graph ddp_backend local_rank _n_gpu "
+    "n_gpu": HANDLED,
     "full_determinism optim_args optim_target_modules parallelism_config liger_kernel_config liger_rope liger_rms_norm "
     "liger_glu_activation liger_layer_norm liger_fused_linear_cross_entropy lora_mlp_kernel lora_qkv_kernel "
-    "lora_o_kernel": "trainwiz does not support this change to the training; the run does not use it.",
+    "lora_o_kernel fp16_backend half_precision_backend fp16_opt_level mp_parameters use_ipex use_mps_device "
+    "tpu_num_cores lora_bias bias fan_in_fan_out init_lora_weights layers_pattern layers_to_transform rank_pattern "
+    "alpha_pattern exclude_modules inference_mode lora_target_parameters target_parameters loftq_config revision "
+    "layer_replication": NOT_SUPPORTED,
     "save_only_model save_on_each_node save_safetensors enable_jit_checkpoint": "trainwiz checkpoints are always "
     "complete, so a run can resume from them.",
-    "fp16_backend half_precision_backend fp16_opt_level mp_parameters use_ipex use_mps_device tpu_num_cores": "transformers "
-    "5 has neither this argument nor a replacement for it.",
     "auto_find_batch_size": "trainwiz solves the micro-batch before the run and keeps the effective batch.",
     "activation_checkpointing_kwargs gradient_checkpointing_kwargs": "Gradient checkpointing is non-reentrant "
     "(use_reentrant=False), as torch recommends.",
-    "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap": "trainwiz derives the FSDP wrapping from the model.",
-    "data_seed": "All random numbers of a run come from training.seed.",
+    "fsdp_config fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap": "trainwiz derives the FSDP wrapping from the model.",
     "use_cache": "Training does not use the KV cache.",
+    "logging_strategy": "A run logs at a step interval (logging.every_steps); the plan chooses the interval.",
+    "data_seed": "All random numbers of a run come from training.seed.",
     "average_tokens_across_devices": "The loss of a step is averaged over all its tokens on all devices.",
-    "saves_per_epoch": "A run saves at a step interval (checkpoint.every_steps); the plan chooses the interval.",
+    "saves_per_epoch": BY_STEPS,
     "remove_unused_columns label_names past_index length_column_name preprocessing_num_workers overwrite_cache "
     "pad_to_max_length ignore_pad_token_for_loss validation_split_percentage dataset_num_proc dataset_batch_size "
-    "dataset_kwargs keep_linebreaks num_of_sequences chars_per_token eval_packing padding_free shuffle_dataset "
-    "truncation_mode packing_strategy source_prefix eos_token pad_token overwrite_cached_features max_prompt_length "
-    "max_completion_length dataset_dir lazy_preprocess group_texts dataset_prepared_path shuffle_merged_datasets "
-    "eval_sample_packing pad_to_sequence_len skip_prepare_dataset preprocessing_batch_size": "The trainwiz data loader "
-    "decides how rows are prepared.",
-    "cache_dir model_revision use_fast_tokenizer use_auth_token low_cpu_mem_usage": "The settings of the Hub cache "
-    "decide where models and tokenizers are stored.",
-    "token hf_token hf_hub_token wandb_token api_key": "A profile cannot contain a password or key; export it in the "
-    "shell.",
+    "dataset_kwargs keep_linebreaks eval_packing padding_free shuffle_dataset truncation_mode packing_strategy "
+    "source_prefix eos_token pad_token max_prompt_length max_completion_length dataset_dir group_texts "
+    "dataset_prepared_path shuffle_merged_datasets eval_sample_packing pad_to_sequence_len skip_prepare_dataset "
+    "preprocessing_batch_size": "The trainwiz data loader decides how rows are prepared.",
+    "cache_dir model_revision use_fast_tokenizer use_auth_token low_cpu_mem_usage": "The settings of the Hub "
+    "cache decide where models and tokenizers are stored.",
+    "token hf_token hf_hub_token hub_token push_to_hub_token wandb_token api_key": "A profile cannot contain a password "
+    "or key; export it in the shell.",
     "trust_remote_code": "Python code that ships with a model runs only if you allow it: --set "
     "model.trust_remote_code=true.",
     "bnb_4bit_quant_type bnb_4bit_compute_dtype bnb_4bit_use_double_quant bnb_4bit_quant_storage use_bnb_nested_quant "
-    "use_nested_quant double_quantization quantization_method": "4-bit is NF4 with double quantization, and matrix "
-    "products use the precision of the run.",
-    "lora_bias bias fan_in_fan_out init_lora_weights layers_pattern layers_to_transform rank_pattern alpha_pattern "
-    "exclude_modules inference_mode lora_target_parameters target_parameters loftq_config revision layer_replication": "LoRA "
-    "in trainwiz has no such setting.",
+    "double_quantization quantization_method": "4-bit is NF4 with double quantization, and matrix products use the "
+    "precision of the run.",
     "use_deepspeed": "It only enables DeepSpeed; a DeepSpeed file sets the stage and everything else.",
     "task_type lora_task_type mlm": "It names the task.",
 }  # fmt: skip
@@ -159,11 +161,14 @@ TRAINER: Mapping[str, Rule] = {
     "merge_lora": ("peft.merge", yes_or_no),
     "concatenate": ("data.concatenate", yes_or_no),
     "streaming": ("data.streaming", yes_or_no),
+    "torch_compile_backend": ("engine.compile", lambda _: True),  # TrainingArguments.__post_init__, as for the next
+    "torch_compile_mode": ("engine.compile", lambda _: True),
     "adafactor": ("engine.optimizer", if_on("adafactor")),  # yes or no, as the next, until 5.0
     "group_by_length": ("data.group_by_length", if_on(True)),
     "train_sampling_strategy": ("data.group_by_length", choice({"random": False, "group_by_length": True}, LOADED)),
     "metric_for_best_model": ("evaluation.metric", lambda value: f"eval_{text_value(value).removeprefix('eval_')}"),
     "load_best_model_at_end": ("checkpoint.final", either("best", "last")),
+    "save_strategy": ("checkpoint.keep_best", choice({"best": True}, BY_STEPS)),
     "assistant_only_loss": ("training.train_on", either("answers", "everything")),
     "completion_only_loss": ("training.train_on", either("answers", "everything")),
     "train_on_inputs": ("training.train_on", either("everything", "answers")),
@@ -179,6 +184,8 @@ TRAINER: Mapping[str, Rule] = {
     "source_lang": ("model.source_language", language),
     "target_lang": ("model.target_language", language),
     "use_peft": ("peft.method", either("lora", "none")),
+    "chat_template": ("model.chat_template", choice({"chatml": "chatml", "tokenizer_default": "own"})),
+    "chat_template_path": ("model.chat_template", template_file),
     "validation_file": ("data.validation_sources", lambda value: [{"name": name} for name in source_names(value)]),
     "line_by_line": ("data.concatenate", either(False, True)),
 }
@@ -273,12 +280,6 @@ TRAINERS_OWN = words(
     "fp16_opt_level remove_unused_columns overwrite_output_dir warmup_ratio warmup_steps optim"
 )
 """Names that say that a mapping of settings is the Trainer's."""
-EVERYBODYS = words(
-    "output_dir learning_rate max_steps weight_decay eval_steps max_grad_norm do_train gradient_checkpointing report_to "
-    "seed bf16 fp16 model_name_or_path run_name"
-)
-"""Names of the Trainer that other programs have too."""
-
 DEFAULTS: Mapping[str, tuple[str, int | float]] = {
     "per_device_train_batch_size": ("batch.micro_batch_size", 8),
     "gradient_accumulation_steps": ("batch.gradient_accumulation_steps", 1),
@@ -290,15 +291,18 @@ DEFAULTS: Mapping[str, tuple[str, int | float]] = {
 something else."""
 RATES: Mapping[str, float] = {"SFTConfig": 2e-5, "DPOConfig": 1e-6}
 """Learning rates that TRL's own classes take instead (0.12 to 1.16)."""
-TRL_LENGTH = "max_length", ("batch.sequence_length", 1024)
-"""SFTConfig's own default (0.20 to 1.16)."""
-TRL_LORA: Mapping[str, int | float] = {"peft.rank": 16, "peft.alpha": 32.0, "peft.dropout": 0.05}
+SFT_DEFAULTS: Mapping[str, tuple[str, int | float]] = {
+    **DEFAULTS, "max_length": ("batch.sequence_length", 1024),
+}  # fmt: skip
+"""SFTConfig's (0.20 to 1.16)."""
+TRL_LORA = {"lora_r": ("peft.rank", 16), "lora_alpha": ("peft.alpha", 32.0), "lora_dropout": ("peft.dropout", 0.05)}
 """ModelConfig of TRL, which its scripts and its command take."""
-LORA_DEFAULTS: Mapping[str, int | float] = {"peft.rank": 8, "peft.alpha": 8.0, "peft.dropout": 0.0}
+LORA_DEFAULTS = {"lora_r": ("peft.rank", 8), "lora_alpha": ("peft.alpha", 8.0), "lora_dropout": ("peft.dropout", 0.0)}
 SCHEDULES: Mapping[str, str] = {
     "linear": "linear", "cosine": "cosine", "cosine_with_min_lr": "cosine", "constant": "constant",
     "constant_with_warmup": "constant", "polynomial": "polynomial",
 }  # fmt: skip
+KNOWN_SCHEDULES, KNOWN_OPTIMIZERS = ", ".join(dict.fromkeys(SCHEDULES.values())), ", ".join(get_args(Optimizer))
 
 # Which task a training is for, from what its classes, scripts and arguments are called.
 
@@ -318,6 +322,12 @@ TASK_OF_ENDING: Mapping[str, Task] = {
     "ForTokenClassification": "token-classification",
 }  # fmt: skip
 """Ends of the names of models: T5ForConditionalGeneration, AutoModelForCausalLM."""
+TASK_OF_ARGUMENT: Mapping[str, Task] = {
+    **dict.fromkeys(("mlm", "mlm_probability"), "masked-lm"),
+    **dict.fromkeys(
+        ("max_source_length", "max_target_length", "val_max_target_length", "predict_with_generate"), "seq2seq"
+    ),
+}
 IMAGES = mark("an image model")
 REWARD = mark("a reward model")
 OTHER_TRAININGS: Mapping[str, str] = {
@@ -337,14 +347,6 @@ ZERO: Mapping[int, Strategy] = {0: "ddp", 1: "zero1", 2: "zero2", 3: "zero3"}
 """DeepSpeed's stage 0 shards nothing."""
 KNOWN_TYPES = words("NO MPS XLA DEEPSPEED FSDP MEGATRON_LM")
 """Values of distributed_type, besides MULTI_GPU, MULTI_CPU and the like: one whole model for each process."""
-SETUP_KEYS: Mapping[str, str] = {
-    "distributed_type": "engine.strategy",
-    "num_processes": "engine.processes",
-    "num_machines": "engine.nodes",
-    "mixed_precision": "engine.precision",
-    "use_cpu": "engine.device",
-    "gpu_ids": "engine.gpus",
-}
 SECTION_OF_TYPE: Mapping[str, str] = {"deepspeed_config": "DEEPSPEED", "fsdp_config": "FSDP"}
 """Sections that are read with one distributed_type only."""
 
@@ -358,29 +360,21 @@ ACCELERATE_REASONS: Mapping[str, str] = {
     "no_ssh_check deepspeed_config.deepspeed_hostfile deepspeed_config.deepspeed_multinode_launcher "
     "deepspeed_config.deepspeed_inclusion_filter deepspeed_config.deepspeed_exclusion_filter": RENDEZVOUS,
     "main_training_function": "It names a function of the script, but trainwiz does not run the script.",
-    "enable_cpu_affinity": "trainwiz leaves CPU affinity to the system.",
     "downcast_bf16 tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_cluster tpu_vm tpu_env command_file commands "
     "tpu_config tpu no_tpu_cluster vm env": TPU,
     "quiet debug log_dir logdir redirects tee local_ranks_filter logs_specs event_log_handler role "
     "enable_each_rank_log log_level save_pid": "trainwiz writes its own log.",
-    "ipex_config use_xpu ipex": "trainwiz does not train on Intel GPUs.",
-    "mpirun_config mpirun_hostfile mpirun_ccl": "trainwiz launches its processes with torch, not with MPI.",
-    "fp8_config": "trainwiz does not support FP8.",
+    "ipex_config use_xpu ipex fp8_config mpirun_config mpirun_hostfile mpirun_ccl parallelism_config "
+    "use_parallelism_config": NOT_SUPPORTED,
     "megatron_lm_config use_megatron_lm": MEGATRON,
-    "parallelism_config use_parallelism_config": "trainwiz splits neither layers nor sequences across GPUs.",
-    "deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model": "trainwiz sets it automatically for "
-    "ZeRO-3.",
+    "deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model deepspeed_config.deepspeed_moe_layer_cls_names": "trainwiz "
+    "sets it automatically for ZeRO-3.",
     "deepspeed_config.offload_optimizer_nvme_path deepspeed_config.offload_param_nvme_path": NVME,
-    "deepspeed_config.deepspeed_moe_layer_cls_names": "trainwiz reads the experts (MoE) from the model.",
     "fsdp_config": "trainwiz decides how FSDP wraps and loads the model.",
-    "fsdp_config.fsdp_state_dict_type": "trainwiz decides how checkpoints are written.",
     "dynamo_config": "trainwiz compiles with the defaults of torch.compile.",
     "max_restarts": "trainwiz restarts a failed run automatically (recovery.max_restarts).",
-    "module": "It means that the script is a module.",
-    "no_python": "It means that the script is an executable program.",
     "exclude": "The remaining GPUs depend on the machine; choose the GPUs of a run with --gpus.",
-    "monitor_interval start_method launcher launcher_args no_local_rank use_env run_path": "It tells the launcher how "
-    "to start processes; trainwiz handles this itself.",
+    "module no_python enable_cpu_affinity monitor_interval start_method launcher launcher_args no_local_rank use_env run_path": HANDLED,
 }  # fmt: skip
 """Keys, and sections for all their other keys -> why they are left out."""
 ACCELERATE: Mapping[str, Rule] = {
@@ -407,11 +401,6 @@ NOT_BESIDE_FILE = words(
     "offload_optimizer_nvme_path offload_param_nvme_path zero3_save_16bit_model"
 )
 """What accelerate refuses beside deepspeed_config_file (DeepSpeedPlugin._deepspeed_config_checks)."""
-ACCELERATE_TELLTALES = words(
-    "compute_environment distributed_type machine_rank main_training_function num_machines num_processes rdzv_backend "
-    "same_network tpu_use_cluster fsdp_config downcast_bf16 deepspeed_config mixed_precision use_cpu ec2_instance_type"
-)
-
 # The JSON of DeepSpeed (0.2 to 0.19), with the keys of its sections behind dots.
 
 DEEPSPEED_REASONS: Mapping[str, str] = {
@@ -444,24 +433,12 @@ DEEPSPEED: Mapping[str, Rule] = {
     "scheduler.params.total_num_steps": ("training.max_steps", whole_number),
     **for_each(DEEPSPEED_REASONS),
 }
-DEEPSPEED_RENAMED: Mapping[str, str] = {
-    "bfloat16.enabled": "bf16.enabled",
-    "zero_optimization.cpu_offload": "zero_optimization.offload_optimizer.device",
-    "zero_optimization.cpu_offload_params": "zero_optimization.offload_param.device",
-    "zero_optimization.cpu_offload_param": "zero_optimization.offload_param.device",
-}
 DEEPSPEED_OPTIMIZERS: Mapping[str, str] = {
     "adam": "adamw_torch", "adamw": "adamw_torch", "fusedadam": "adamw_torch_fused", "cpuadam": "adamw_torch",
     "deepspeedcpuadam": "adamw_torch", "sgd": "sgd", "adafactor": "adafactor",
 }  # fmt: skip
 """optimizer.type in small letters -> engine.optimizer. DeepSpeed's Adam is AdamW unless adam_w_mode is false."""
 DEEPSPEED_SCHEDULES: Mapping[str, str] = {"WarmupLR": "constant", "WarmupDecayLR": "linear", "WarmupCosineLR": "cosine"}
-DEEPSPEED_TELLTALES = words(
-    "zero_optimization train_micro_batch_size_per_gpu zero_allow_untested_optimizer steps_per_print wall_clock_breakdown "
-    "gradient_clipping train_batch_size fp16 bf16 bfloat16 optimizer scheduler zero_force_ds_cpu_optimizer"
-)
-"""Keys that a DeepSpeed JSON has at its top."""
-
 # The launchers: options without a value (accelerate 1.15, torch 2.13, DeepSpeed 0.19 and older releases; a test compares
 # them with what is installed; all others have one), what options mean, and why the rest is left out.
 
@@ -482,8 +459,7 @@ NODES = words("nnodes num_nodes NNODES")
 FRAMEWORKS = words("llamafactory-cli lmf axolotl")
 """Programs that start their processes by themselves, with the command `train`."""
 NOT_TRAINING = words(
-    "mypy ruff black pylint coverage twine timeit cProfile wandb vllm axolotl.cli.preprocess pip venv http.server json.tool "
-    "ipykernel setup.py manage.py build pytest unittest tensorboard jupyter conda huggingface_hub spacy"
+    "pip venv pytest unittest tensorboard jupyter huggingface_hub spacy setup.py http.server json.tool"
 )
 """Scripts and modules that prepare things."""
 STARTS_NOTHING = words("pip pip3 install apt apt-get yum dnf brew npm git wget curl") | {"echo", "which"}

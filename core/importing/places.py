@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, get_args
 
 from trainwiz.core.config.values import Optimizer
 from trainwiz.core.estimate.architecture import ALL_LINEAR
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.engines import read_deepspeed
-from trainwiz.core.importing.report import Became, Document, Imported, Place, Reference, Setting
+from trainwiz.core.importing.report import Became, Document, Imported, Place, Setting
 from trainwiz.core.importing.values import (
     OFF,
     LeftOut,
     WrongValue,
-    attempt,
     decimal_number,
     dtype_name,
     if_on,
@@ -34,7 +31,6 @@ from trainwiz.core.importing.values import (
 from trainwiz.core.language import mark
 from trainwiz.core.text import parse_json, plain_text
 
-OPTIMIZERS: tuple[str, ...] = get_args(Optimizer)
 DEFAULT_LEARNING_RATE = 5e-5
 DEFAULT_LOGGING_STEPS = 500
 """TrainingArguments.logging_steps; eval_steps takes it where it is not set."""
@@ -42,12 +38,7 @@ POLYNOMIAL_END = 1e-7
 """get_polynomial_decay_schedule_with_warmup(lr_end=1e-7) in transformers/optimization.py."""
 EVERY_LAYER = frozenset({"all-linear", "all", "all_linear", "all-layers"})
 BASE, METHOD, OFFLOAD = "engine.base_precision", "peft.method", "engine.offload"
-TEMPLATE = "model.chat_template"
 FINAL_RATE = "training.final_learning_rate"
-OF_SOURCES = table.words(
-    "path id split name type field field_messages message_property_mappings roles_to_train train_on_eos"
-)
-"""Words of axolotl's `datasets` that are read, or say what every run does."""
 NO_LIMIT = mark("It sets no limit.")
 NO_ADAPTERS = mark("LoRA is not enabled.")
 
@@ -57,8 +48,7 @@ NO_ADAPTERS = mark("LoRA is not enabled.")
 def _schedule(imported: Imported, setting: Setting) -> Became:
     kind = word(setting.value)
     if kind not in table.SCHEDULES:
-        known = ", ".join(dict.fromkeys(table.SCHEDULES.values()))
-        imported.say(setting, "unsupported_schedule.no_schedule", kind=plain_text(repr(kind), 60), known=known)
+        imported.say(setting, "unsupported_schedule", kind=plain_text(repr(kind), 60), known=table.KNOWN_SCHEDULES)
         return mark("trainwiz has no such schedule.")
     ends = kind == "polynomial" and "lr_scheduler_kwargs" not in imported.settings
     return {"training.schedule": table.SCHEDULES[kind]} | ({FINAL_RATE: POLYNOMIAL_END} if ends else {})
@@ -72,16 +62,17 @@ def _schedule_options(imported: Imported, setting: Setting) -> Became:
         options = parse_json(options) if isinstance(options, str) else options
     if not isinstance(options, Mapping):
         raise WrongValue
-    kind = imported.read("lr_scheduler_type", text_value)
-    final = {"polynomial": "lr_end", "cosine_with_min_lr": "min_lr"}.get(kind or "", "")
-    if options.get(final) is not None:
-        return {FINAL_RATE: decimal_number(options[final])}
-    if final == "min_lr" and options.get("min_lr_rate") is not None:
-        usual = table.RATES.get(imported.program, DEFAULT_LEARNING_RATE)
-        peak = imported.read("learning_rate", decimal_number) or usual
-        return {FINAL_RATE: float(f"{peak * decimal_number(options['min_lr_rate']):.6g}")}
-    if final == "lr_end":
-        return {FINAL_RATE: POLYNOMIAL_END}
+    kind, end = imported.read("lr_scheduler_type", text_value), None
+    if kind == "polynomial":
+        end = options.get("lr_end", POLYNOMIAL_END)
+    elif kind == "cosine_with_min_lr":
+        end, share = options.get("min_lr"), options.get("min_lr_rate")
+        if end is None and share is not None:
+            usual = table.RATES.get(imported.program, DEFAULT_LEARNING_RATE)
+            peak = imported.read("learning_rate", decimal_number) or usual
+            end = float(f"{peak * decimal_number(share):.6g}")
+    if end is not None:
+        return {FINAL_RATE: decimal_number(end)}
     return mark("trainwiz has no setting for these schedule options.") if options else table.UNSET
 
 
@@ -101,17 +92,14 @@ def _epochs(imported: Imported, setting: Setting) -> Became:
     return {"training.epochs": decimal_number(setting.value)}
 
 
-def _steps(imported: Imported, value: Any) -> int:
-    """A number of steps; a value below 1 is a share of max_steps (Trainer: ceil)."""
-    steps = decimal_number(value)
-    if steps >= 1:
-        return whole_number(value)
-    most = imported.read("max_steps", whole_number) or 0
-    if steps <= 0:
-        raise WrongValue
-    if most <= 0:
+def _steps(value: Any) -> int:
+    """A number of steps; a value below 1 is a share of all of them."""
+    if 0 < decimal_number(value) < 1:
         raise LeftOut(mark("It is a share of all steps, and the number of steps is not specified."))
-    return math.ceil(most * steps)
+    steps = whole_number(value)
+    if steps < 1:
+        raise WrongValue
+    return steps
 
 
 def _every(key: str, beside: str) -> Place:
@@ -120,21 +108,9 @@ def _every(key: str, beside: str) -> Place:
     def place(imported: Imported, setting: Setting) -> Became:
         if (imported.read(beside, word) or "steps") != "steps":
             return mark("The corresponding strategy does not count steps.")
-        return {key: _steps(imported, setting.value)}
+        return {key: _steps(setting.value)}
 
     return place
-
-
-def _logging_strategy(imported: Imported, setting: Setting) -> Became:
-    if word(setting.value) != "steps" or "logging_steps" in imported.settings:
-        return mark("A run logs at a step interval (logging.every_steps); the plan chooses the interval.")
-    return {"logging.every_steps": DEFAULT_LOGGING_STEPS}
-
-
-def _save_strategy(_: Imported, setting: Setting) -> Became:
-    if word(setting.value) != "best":
-        return mark("A run saves at a step interval (checkpoint.every_steps); the plan chooses the interval.")
-    return {"checkpoint.keep_best": True}
 
 
 def _eval_strategy(imported: Imported, setting: Setting) -> Became:
@@ -143,7 +119,7 @@ def _eval_strategy(imported: Imported, setting: Setting) -> Became:
         return {"evaluation.every_epoch": True}
     if strategy == "steps":
         steps = imported.read("eval_steps", decimal_number) or imported.read("logging_steps", decimal_number)
-        return {"evaluation.every_steps": _steps(imported, steps or DEFAULT_LOGGING_STEPS)}
+        return {"evaluation.every_steps": _steps(steps or DEFAULT_LOGGING_STEPS)}
     if strategy != "no":
         raise WrongValue
     if imported.read("do_eval", yes_or_no):
@@ -181,9 +157,9 @@ def _optimizer(imported: Imported, setting: Setting) -> Became:
     today = table.REMOVED_OPTIMIZERS.get(name, name)
     if today != name:
         imported.rename(f"{setting.as_written()}={name}", f"optim={today}", setting.line)
-    if today in OPTIMIZERS:
+    if today in get_args(Optimizer):
         return {"engine.optimizer": today}
-    imported.say(setting, "unsupported_optimizer", optimizer=plain_text(repr(name), 60), known=", ".join(OPTIMIZERS))
+    imported.say(setting, "unsupported_optimizer", optimizer=plain_text(repr(name), 60), known=table.KNOWN_OPTIMIZERS)
     return mark("trainwiz has no such optimizer.")
 
 
@@ -191,12 +167,10 @@ def _deepspeed(imported: Imported, setting: Setting) -> Became:
     """A file's name, or the settings themselves, which are read as the file would be."""
     given = setting.value
     if not isinstance(given, Mapping):
-        imported.references.append(Reference("deepspeed", text_value(given), setting.line))
+        imported.references.append(Setting("deepspeed", text_value(given), setting.line))
         return table.NAMES_A_FILE
-    if not table.DEEPSPEED_TELLTALES & set(given):
-        raise WrongValue
-    imported.take_in(read_deepspeed(Document({str(key): item for key, item in given.items()}), imported.file), setting)
-    return {}
+    imported.inner.append(read_deepspeed(Document({str(key): item for key, item in given.items()}), imported.file))
+    return table.IN_THAT_FILE
 
 
 def _fsdp(imported: Imported, setting: Setting) -> Became:
@@ -211,24 +185,6 @@ def _fsdp(imported: Imported, setting: Setting) -> Became:
     if "no_shard" in options:
         return {"engine.strategy": "ddp"}
     return {"engine.strategy": "fsdp"} | ({OFFLOAD: "all"} if "offload" in options else {})
-
-
-def _fsdp_config(imported: Imported, setting: Setting) -> Became:
-    """What an accelerate file says in the same words; the rest trainwiz derives."""
-    options = setting.value if isinstance(setting.value, Mapping) else {}
-    on = {str(name).removeprefix("fsdp_") for name, value in options.items() if attempt(yes_or_no, value)}
-    if "activation_checkpointing" in on:
-        return {"engine.checkpointing": True}
-    if "offload_params" in on and "fsdp" in imported.settings:
-        return {OFFLOAD: "all"}
-    return mark("trainwiz derives the FSDP wrapping from the model.")
-
-
-def _compiled_by(imported: Imported, _: Setting) -> Became:
-    """TrainingArguments.__post_init__: a backend or a mode switches torch.compile on."""
-    if "torch_compile" in imported.settings:
-        return mark("torch.compile uses its own defaults; engine.compile enables it.")
-    return {"engine.compile": True}
 
 
 # The model and its adapters.
@@ -301,50 +257,23 @@ def _quantized(imported: Imported, setting: Setting) -> Became:
     return {BASE: "int8" if value == "8" or "8" in setting.name else "nf4"}
 
 
-def _template(imported: Imported, setting: Setting) -> Became:
-    """A template by name (LLaMA-Factory, axolotl), or by file (TRL)."""
-    name = text_value(setting.value)
-    if name.endswith(".jinja") or name.lower() == "chatml":
-        return {TEMPLATE: name if name.endswith(".jinja") else "chatml"}
-    if "/" in name or name in ("jinja", "default", "empty", "alpaca", "vanilla"):
-        imported.say(setting, "other_template")
-        return None
-    if not name.startswith("tokenizer_default"):
-        imported.say(setting, "own_template")
-    return {TEMPLATE: "own"}
-
-
 # The data.
 
 
 def _data(imported: Imported, setting: Setting) -> Became:
+    """A name or several; an entry of axolotl's `datasets` may name its split and subset, the rest is left unknown."""
     if setting.name != "dataset_name" and "dataset_name" in imported.settings:
         return mark("trainwiz mixes datasets by their number of rows; it has no mixing weights.")
-    names, items = source_names(setting.value), setting.value
-    items = items if isinstance(items, list) else [None] * len(names)
-    sources = [{"name": name, **_form(imported, setting, item)} for name, item in zip(names, items, strict=True)]
+    sources: list[dict[str, Any]] = [{"name": name} for name in source_names(setting.value)]
+    for source, item in zip(sources, setting.value if isinstance(setting.value, list) else (), strict=False):
+        for name, value in item.items() if isinstance(item, Mapping) else ():
+            if name in ("split", "name") and value:
+                source["split" if name == "split" else "subset"] = text_value(value)
+            elif name not in ("path", "id", "split", "name"):
+                imported.leave_unknown(Setting(f"{setting.as_written()}.{name}", value, setting.line))
     if len(sources) == 1:
         return {f"data.sources.0.{key}": value for key, value in sources[0].items()}
     return {"data.sources": sources}
-
-
-def _form(imported: Imported, setting: Setting, item: Any) -> dict[str, Any]:
-    """The source that an entry of axolotl's `datasets` is, besides its name."""
-    given: Mapping[str, Any] = item if isinstance(item, Mapping) else {}
-    form = str(given.get("type", ""))
-    for name in sorted(map(str, given.keys() - OF_SOURCES)):
-        imported.leave_unknown(Setting(f"{setting.as_written()}.{name}", given.get(name), setting.line))
-    source = {key: text_value(given[name]) for name, key in (("split", "split"), ("name", "subset")) if given.get(name)}
-    if form == "chat_template" or form.startswith("sharegpt"):
-        usual = "messages" if form == "chat_template" else "conversations"
-        return {**source, "layout": "chat", "text_column": str(given.get("field_messages") or usual)}
-    if form == "completion":
-        return {**source, "layout": "plain", "text_column": str(given.get("field") or "text")}
-    if form != "alpaca":
-        return source
-    imported.say(replace(setting, written="type", value=form), "own_template.alpaca")
-    columns = {"text_column": "instruction", "target_column": "output", "chat_columns": {"context": "input"}}
-    return {**source, "layout": "chat", **columns}
 
 
 def _of_source(name: str, convert: Callable[[Any], Any]) -> Place:
@@ -366,13 +295,10 @@ def _evaluated_rows(imported: Imported, setting: Setting) -> Became:
     """At most so many rows: of the validation file, or held out."""
     if 0 < decimal_number(setting.value) < 1:
         return mark("It is a share of the rows; a run holds out a fixed number of rows (data.validation_rows).")
-    rows, held_out = whole_number(setting.value), setting.name == "val_size"
-    names = imported.read("validation_file", source_names)
-    if rows < 1 and not (held_out and rows == 0):
-        return NO_LIMIT
-    if names and not held_out:
+    rows, names = whole_number(setting.value), imported.read("validation_file", source_names)
+    if names and setting.name != "val_size" and rows >= 1:
         return {"data.validation_sources": [{"name": name, "max_rows": rows} for name in names]}
-    return {"data.validation_rows": rows}
+    return {"data.validation_rows": rows} if rows >= 1 or setting.name == "val_size" else NO_LIMIT
 
 
 def _packing(imported: Imported, setting: Setting) -> Became:
@@ -398,9 +324,7 @@ SPECIAL: Mapping[str, Place] = {
     "lr_scheduler_kwargs": _schedule_options,
     "warmup_steps": _warmup,
     "num_train_epochs": _epochs,
-    "logging_strategy": _logging_strategy,
     "logging_steps": _every("logging.every_steps", "logging_strategy"),
-    "save_strategy": _save_strategy,
     "save_steps": _every("checkpoint.every_steps", "save_strategy"),
     "eval_strategy": _eval_strategy,
     # Without a strategy the Trainer would not evaluate; scripts that take eval_steps alone mean steps.
@@ -411,9 +335,6 @@ SPECIAL: Mapping[str, Place] = {
     "optim": _optimizer,
     "deepspeed": _deepspeed,
     "fsdp": _fsdp,
-    "fsdp_config": _fsdp_config,
-    "torch_compile_backend": _compiled_by,
-    "torch_compile_mode": _compiled_by,
     "model_name_or_path": _model,
     "config_name": _config,
     "tokenizer_name": _tokenizer,
@@ -437,7 +358,6 @@ SPECIAL: Mapping[str, Place] = {
     "max_eval_samples": _evaluated_rows,
     "val_size": _evaluated_rows,
     "packing": _packing,
-    **dict.fromkeys(("template", "chat_template", "chat_template_path"), _template),
     "stage": _stage,
     "rl": _stage,
 }

@@ -34,8 +34,7 @@ KIND_WORDS: Mapping[Kind, str] = {
     "deepspeed": mark("DeepSpeed JSON"),
     "launch_command": mark("launch command"),
 }
-Role = Literal["accelerate", "deepspeed", "script", "arguments"]
-ROLES: Mapping[Role, str] = {
+ROLES: Mapping[str, str] = {
     "accelerate": mark("the accelerate file"),
     "deepspeed": mark("the DeepSpeed file"),
     "script": mark("the script"),
@@ -49,7 +48,7 @@ TAKES_WORDS = (
     "zero_stage", "distributed_type", "num_processes",
 )  # fmt: skip
 """Ends of settings for which "none" and "auto" are values like others."""
-NOTES = words("assumed_meaning follows from_command_line library_defaults missing_data missing_model")
+NOTES = words("assumed_meaning follows library_defaults missing_data missing_model")
 
 
 class NotImportable(UsageError):
@@ -103,6 +102,9 @@ class Unknown:
     line: int | None = None
     file: str = ""
 
+    def given(self) -> tuple[str, Any, int | None, str]:
+        return self.name, self.value, self.line, self.file
+
 
 @dataclass(frozen=True, slots=True)
 class Mapped(Unknown):
@@ -129,23 +131,13 @@ class Renamed:
     file: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """Another file that the text names, as it names it."""
-
-    role: Role
-    path: str
-    line: int | None = None
-
-
 @dataclass(slots=True)
 class Imported:
     """What one text, or all of them together, come to.
 
-    `values` maps key paths of a RunConfig to values; `setup` holds what decides how the processes are started, under
-    accelerate's own names (num_processes counts all nodes, launcher "accelerate|torchrun|deepspeed|python", ...), so
-    that a command line and the file that it names can be laid over each other before they become `engine.*` values.
-    `defaults` holds what the program takes for settings that the text leaves out: any value of any text wins.
+    `values` maps key paths of a RunConfig to values; `setup` holds those that only a command's launcher decides, which
+    are weaker than what files and scripts say; engine.processes counts all nodes until all texts are one. `defaults`
+    holds what the program takes for settings that the text leaves out: any value of any text wins.
     """
 
     kind: Kind
@@ -162,7 +154,10 @@ class Imported:
     dropped: list[Dropped] = field(default_factory=list)
     unknown: list[Unknown] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    references: list[Reference] = field(default_factory=list)
+    references: list[Setting] = field(default_factory=list)
+    """Other files that the text names: one of ROLES with the path."""
+    inner: list[Imported] = field(default_factory=list)
+    """Settings of another program that stand in this text as a value."""
     parts: list[Imported] = field(default_factory=list)
     """The texts, where this is all of them together."""
 
@@ -224,17 +219,6 @@ class Imported:
             values = {"name": name, "value": shown(at.as_given()), **values}
         where = f"{self.file}:{line}" if line else self.file
         self.findings.append(finding(what, where, severity, **{"file": self.file, "line": line, **values}))
-
-    def take_in(self, inner: Imported, setting: Setting) -> None:
-        """The settings of another program that stand in this one as the value of a setting."""
-        name, line = setting.as_written(), setting.line
-        for kind in ("mapped", "dropped", "unknown"):
-            entries = getattr(inner, kind)
-            getattr(self, kind).extend(replace(entry, name=f"{name}.{entry.name}", line=line) for entry in entries)
-        self.renamed += [replace(entry, old=f"{name}.{entry.old}", line=line) for entry in inner.renamed]
-        self.values |= inner.values
-        where = f"{self.file}:{line}" if line else self.file
-        self.findings += [replace(finding, where=where) for finding in inner.findings]
 
     def place(self, setting: Setting, rule: Rule | Place | None, auto: str) -> None:
         """Put one setting where its rule says. `auto`: why that word sets nothing."""
@@ -302,10 +286,12 @@ MOST_YAML_CHARACTERS = 2**17
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A mapping. `lines` maps dotted key paths to lines."""
+    """A mapping. `lines` maps dotted key paths to lines; `twice` holds (line, its first and its last spelling) of keys
+    that stand twice."""
 
     values: Mapping[str, Any]
-    lines: Mapping[str, int] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    twice: list[tuple[int, str, str]] = field(default_factory=list)
 
     def flat(
         self, is_section: Callable[[str], bool], values: Mapping[Any, Any] | None = None, above: str = ""
@@ -318,20 +304,31 @@ class Document:
             else:
                 yield Setting(name, value, self.lines.get(name))
 
+    def find_lines(self, node: yaml.Node | None, above: str = "") -> None:
+        said: dict[str, str] = {}
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            name, line = f"{above}{key.value}", key.start_mark.line + 1
+            is_shown = isinstance(value, yaml.ScalarNode) and not is_secret(name)
+            text = plain_text(f"{name}={value.value if is_shown else '...'}", LONGEST_SHOWN)
+            if name in said:
+                self.twice.append((line, said[name], text))
+            said[name], self.lines[name] = text, line
+            self.find_lines(value, f"{name}.")
+
 
 def read_document(text: str, file: str) -> Document:
     """The mapping in `text`. Raises NotImportable naming the line of what is broken, or that it is no mapping."""
     values, node = _json(text, file) if looks_like_json(text) else _yaml(text, file)
     if not isinstance(values, Mapping):
-        raise refusal("not_importable.no_settings", file)
-    return Document({str(key): value for key, value in values.items()}, dict(_lines(node)))
+        raise refusal("not_importable.kinds", file)
+    document = Document({str(key): value for key, value in values.items()})
+    document.find_lines(node)
+    return document
 
 
 def looks_like_json(text: str) -> bool:
     """The first thing that is no comment is a brace."""
-    lines = (line.strip() for line in text.splitlines())
-    first = next((line for line in lines if line and not line.startswith(("//", "#", "/*", "*"))), "")
-    return first[:1] in ("{", "[")
+    return COMMENT.sub(_blank, text).lstrip()[:1] in ("{", "[")
 
 
 def _json(text: str, file: str) -> tuple[Any, yaml.Node | None]:
@@ -340,9 +337,7 @@ def _json(text: str, file: str) -> tuple[Any, yaml.Node | None]:
     try:
         values = parse_json(plain)
     except json.JSONDecodeError as error:
-        ends = not text[error.pos :].strip() or error.msg.startswith("Unterminated string")
-        what = "broken_file.json_ends" if ends else "broken_file.json_at"
-        raise refusal(what, file, error.lineno, column=error.colno, reason=error.msg) from None
+        raise refusal("broken_file.json_at", file, error.lineno, column=error.colno, reason=error.msg) from None
     except (ValueError, RecursionError) as error:
         reason = plain_text(error, LONGEST_REASON) if isinstance(error, ValueError) else tr("it is nested too deeply")
         raise refusal("broken_file.json", file, reason=reason) from None
@@ -359,20 +354,13 @@ def _blank(found: re.Match[str]) -> str:
 
 def _yaml(text: str, file: str) -> tuple[Any, yaml.Node | None]:
     if len(text) > MOST_YAML_CHARACTERS:
-        raise refusal("not_importable.too_long", file)
+        raise refusal("not_importable.kinds", file)
     try:
         return load_yaml(text), yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, ValueError) as error:
         place = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         reason = plain_text(getattr(error, "problem", None) or error, LONGEST_REASON)
         raise refusal("broken_file.yaml_at", file, place.line + 1 if place else 1, reason=reason) from None
-
-
-def _lines(node: yaml.Node | None, above: str = "") -> Iterator[tuple[str, int]]:
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-        name = f"{above}{key.value}"
-        yield name, key.start_mark.line + 1
-        yield from _lines(value, f"{name}.")
 
 
 SENTENCES: Mapping[str, str] = {
@@ -382,7 +370,6 @@ SENTENCES: Mapping[str, str] = {
     "bad_value.is_left_out": "{message} It is ignored.",
     "broken_file.json": "{file} is not valid JSON ({reason}).",
     "broken_file.json_at": "{file}, line {line}, column {column}: this is not valid JSON ({reason}).",
-    "broken_file.json_ends": "{file} ends before its JSON is complete (line {line}); use the whole file.",
     "broken_file.python": "{file} cannot be parsed as Python.",
     "broken_file.python_at": "{file}, line {line}: this is not valid Python ({reason}).",
     "broken_file.yaml_at": "{file}, line {line}: this is not valid YAML ({reason}).",
@@ -396,31 +383,13 @@ SENTENCES: Mapping[str, str] = {
     "contradiction.two_values": "{first} and {second} are the same setting with two values; {counts} takes effect. "
     "Keep one.",
     "cut_off": "The command on line {line} is incomplete; use the whole command.",
-    "cuts_nothing": "{name}: no row is truncated there; this run truncates at batch.sequence_length, so set the max "
-    "length.",
-    "data_parallel": "{file}: distributed_type NO starts one process on {count} GPUs, where the Trainer wraps the "
-    "model in DataParallel: slower than DDP, and a step uses {count} times the sequences of one GPU. trainwiz starts "
-    "one process per GPU instead.",
-    "data_parallel.each_its_own": "{said} trainwiz starts one process per GPU instead.",
-    "data_parallel.wraps": "When started with plain python on several GPUs, the Trainer wraps the model in "
-    "DataParallel: one process, slower than DDP.",
-    "data_parallel.wraps_batch": "When started with plain python on several GPUs, the Trainer wraps the model in "
-    "DataParallel: one process, slower than DDP, and a step uses {window} x GPUs sequences ({four} with 4), not "
-    "{window}.",
-    "follows.any_number": "The number of GPUs is not specified; a plan keeps micro-batch x accumulation = {window} "
-    "sequences per step on any number of GPUs, unless --target-samples sets another value.",
-    "follows.kept": "A step uses micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan "
+    "follows": "A step uses micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan "
     "keeps this number on other GPUs (batch.target_samples).",
     "follows.so_many": "{place}: {total} sequences per step are micro-batch x accumulation {window} x {world} "
     "processes, so engine.processes is {world}.",
-    "from_command_line": "Some values come from the command line (line {line}): the command that starts the script "
-    "sets them.",
     "library_defaults": "Unset settings use the defaults of {program}: {said}.",
-    "misplaced.misplaced_here": "{file}: `{name}` is inside zero_optimization, where DeepSpeed rejects it; move it up "
-    "one level. It is not imported ({where}).",
     "missing_data": "No data is specified; set it with --dataset FILE.",
     "missing_file": "{file} refers to {what} {path}, which was not found; its settings are missing, so import it too.",
-    "missing_file.left_out": "{file} refers to {what} {path}, which was skipped.",
     "missing_model": "No model is specified; a plan uses {default} until --model sets one.",
     "no_such_path": "{file} is neither a file nor a launch command.",
     "not_importable.among_other_text": "{file} contains commands among other text: paste only the one command or the "
@@ -430,49 +399,21 @@ SENTENCES: Mapping[str, str] = {
     "that starts it.",
     "not_importable.kinds": "{file} cannot be imported. Supported kinds are Trainer arguments (Python, YAML, JSON), an "
     "accelerate file, a DeepSpeed JSON and a launch command.",
-    "not_importable.log": "{file} is the log of a past training, not its settings; view it with: trainwiz monitor FILE",
-    "not_importable.model": "{file} describes a model, not a training; use it in a plan with: trainwiz plan --model "
-    "FILE",
     "not_importable.no_launch": "{file} does not start a training ({said}); expected a command with accelerate launch, "
     "torchrun, deepspeed or python.",
     "not_importable.no_script": "{file}: the {program} command on line {line} contains no script; use the whole "
     "command.",
-    "not_importable.no_settings": "{file} contains no settings: `key: value` pairs are expected.",
-    "not_importable.no_such_type": "{file}, line {line}: accelerate has no distributed_type {value}; use NO, "
-    "MULTI_GPU, FSDP, DEEPSPEED or another valid type.",
-    "not_importable.no_training_called": "{file} calls neither TrainingArguments nor anything else that configures a "
-    "training.",
     "not_importable.no_utf8": "{file} is not text (byte {start} is not UTF-8).",
-    "not_importable.null_bytes": "{file} is not text: it contains null bytes.",
     "not_importable.only_a_part": "{file} has no `distributed_type`, which accelerate requires: the file is "
     "incomplete. Use the whole file, or create one with: accelerate config",
-    "not_importable.profile": "{file} is already a trainwiz profile; use it with: trainwiz plan --profile FILE",
-    "not_importable.run": "{file} is the record of a trainwiz run; resume the run with: trainwiz runs resume RUN",
-    "not_importable.sagemaker": "{file} trains on Amazon SageMaker, which trainwiz does not support; create a file for "
-    "the training machine with: accelerate config",
     "not_importable.too_large": "{file} is larger than {size} MiB; settings and scripts are smaller.",
-    "not_importable.too_long": "{file} is too long for a settings file.",
-    "not_offered.logarithm": "{file}: DeepSpeed warms up logarithmically unless warmup_type is linear; trainwiz warms "
-    "up linearly.",
     "not_offered.no_fp8": "{file}: trainwiz does not support FP8; it uses bf16, in which accelerate computes "
     "everything that is not FP8.",
-    "not_offered.no_optimizer": "{file}: trainwiz has no optimizer {name}; the plan uses AdamW, which may need a "
-    "different learning rate.",
-    "not_offered.no_scheduler": "{file}: trainwiz has no scheduler {name}; use linear, cosine, constant or polynomial: "
-    "--set training.schedule=cosine",
     "not_offered.shards_less": "{file}: {name} {value} keeps more on each GPU than trainwiz, which shards everything "
     "across all GPUs; the closest match is: --strategy zero2",
     "nothing_mapped": "Nothing in {file} applies to a run; the profile contains the defaults of a plan.",
-    "other_targets": "lora_target_modules is not set: PEFT then uses its own table, q_proj and v_proj for most models; "
-    "a plan targets all linear layers (peft.targets).",
-    "other_template": "{name}: trainwiz does not know the template {value}; the model's own template is used if it has "
-    "one.",
     "other_training": "This trains {what}, which trainwiz does not support; the settings are kept to plan its size and "
     "speed.",
-    "own_template": "{name}: {value} is assumed to be the model's own chat template; `trainwiz data show` shows its "
-    "output.",
-    "own_template.alpaca": "{name}: {value} uses the Alpaca prompt format there; trainwiz writes an instruction as a "
-    "chat in the model's template.",
     "packing_counts_rows": "{name}: rows are packed end to end, and each attends only to itself (data.packing); a step "
     "counts rows in trainwiz, but packed sequences in the original program: check the effective batch.",
     "processes_unknown": "The number of processes that {program} starts is not read; set it with --num-gpus and "
@@ -488,7 +429,7 @@ SENTENCES: Mapping[str, str] = {
     "unreadable_file": "{file} cannot be read: {reason}.",
     "unsupported_optimizer": "{name}: trainwiz has no optimizer {optimizer}, so the plan chooses one; engine.optimizer "
     "can be {known}.",
-    "unsupported_schedule.no_schedule": "{name}: trainwiz has no schedule {kind}, so the learning rate decreases "
+    "unsupported_schedule": "{name}: trainwiz has no schedule {kind}, so the learning rate decreases "
     "linearly; training.schedule can be {known}.",
 }  # fmt: skip
 """Findings and refusals by their codes, with a word behind a dot where a code has several. scripts/catalogue.py reads

@@ -12,7 +12,7 @@ from pathlib import Path
 from trainwiz.core.config.values import Task
 from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.names import LORA_DEFAULTS, words
+from trainwiz.core.importing.names import words
 from trainwiz.core.importing.places import DEFAULT_LEARNING_RATE, SPECIAL
 from trainwiz.core.importing.report import Document, Imported, Setting, refusal
 from trainwiz.core.importing.values import (
@@ -21,7 +21,6 @@ from trainwiz.core.importing.values import (
     attempt,
     decimal_number,
     dotted,
-    gpu_list,
     is_nothing,
     source,
     source_names,
@@ -30,8 +29,6 @@ from trainwiz.core.importing.values import (
 )
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text, within_bounds
-
-SEQ2SEQ_ARGUMENTS = frozenset({"max_source_length", "max_target_length", "val_max_target_length"})
 
 AUTO = mark("auto leaves it to the plan.")
 
@@ -144,46 +141,42 @@ def _place_task(imported: Imported, hints: list[Setting]) -> None:
 
 def _task_of_argument(imported: Imported, setting: Setting) -> Task | None:
     name = setting.as_written()
-    if name == "mlm_probability" or (name == "mlm" and imported.read("mlm", yes_or_no)):
-        return "masked-lm"
-    if name in SEQ2SEQ_ARGUMENTS or (name == "predict_with_generate" and imported.read(name, yes_or_no)):
-        return "seq2seq"
     if name in ("task_type", "lora_task_type"):
-        kind = (attempt(text_value, setting.value) or "").rpartition(".")[2].upper()
-        return table.TASKS.get(kind)
-    return None
+        return table.TASKS.get((attempt(text_value, setting.value) or "").rpartition(".")[2].upper())
+    is_switch = name in ("mlm", "predict_with_generate")
+    return table.TASK_OF_ARGUMENT.get(name) if not is_switch or imported.read(name, yes_or_no) else None
 
 
 # What is left out.
 
 
-def _set_defaults(imported: Imported, program: str) -> None:
-    """Defaults of the class for what the text says nothing of; what it says and nobody can know has none."""
-    defaults = {
+def set_defaults(imported: Imported, defaults: Mapping[str, tuple[str, int | float]]) -> dict[str, int | float]:
+    """Those that hold for what the text says nothing of; what it says and nobody can know has none."""
+    open_ = {
         name: (key, value)
-        for name, (key, value) in table.DEFAULTS.items()
-        if name not in imported.settings and key not in imported.values
+        for name, (key, value) in defaults.items()
+        if table.CANONICAL.get(name, name) not in imported.settings and key not in imported.values
     }
-    length = imported.settings.get("max_seq_length")
-    if program == "SFTConfig" and length is None:
-        defaults |= [table.TRL_LENGTH]
-    elif program == "SFTConfig" and length is not None and is_nothing(length.value):
-        imported.say(length, "cuts_nothing")
+    imported.defaults.update(open_.values())
+    return {name: value for name, (_, value) in open_.items()}
+
+
+def _set_defaults(imported: Imported, program: str) -> None:
+    defaults = {**(table.SFT_DEFAULTS if program == "SFTConfig" else table.DEFAULTS)}
+    defaults["learning_rate"] = ("training.learning_rate", table.RATES.get(program, DEFAULT_LEARNING_RATE))
     if "training.max_steps" in imported.values:
-        defaults.pop("num_train_epochs", None)
-    if "learning_rate" in defaults:
-        defaults["learning_rate"] = ("training.learning_rate", table.RATES.get(program, DEFAULT_LEARNING_RATE))
-    said = {name: f"{value:g}" for name, (_, value) in defaults.items()}
-    imported.defaults.update(defaults.values())
+        del defaults["num_train_epochs"]
+    said = {name: f"{value:g}" for name, value in set_defaults(imported, defaults).items()}
     if not _half_is_open(imported, program) and "engine.precision" not in imported.values:
         imported.defaults["engine.precision"] = "fp32"
         said["fp16"] = "off"
     # An adapter that is gone on from has its own.
-    new = imported.values.get("peft.method") == "lora" and "peft.adapter" not in imported.values
-    if new and program == "SFTConfig":
-        imported.defaults |= {key: value for key, value in table.TRL_LORA.items() if key not in imported.values}
-        if "peft.targets" not in imported.values:
-            imported.say(None, "other_targets")
+    if (
+        program == "SFTConfig"
+        and imported.values.get("peft.method") == "lora"
+        and "peft.adapter" not in imported.values
+    ):
+        set_defaults(imported, table.TRL_LORA)
     if said:
         words = ", ".join(f"{name} {value}" for name, value in said.items())
         imported.say(None, "library_defaults", program=program, said=words)
@@ -232,25 +225,16 @@ CONFIG_CLASSES = words(
 FILE_READERS = words("json csv parquet text arrow")
 """First argument of load_dataset for data_files."""
 DATA_FILES: Mapping[str, str] = {"train": "dataset_name", "validation": "validation_file", "test": "test_file"}
-FIRST: Mapping[str, str] = {
-    "load_dataset": "path",
-    "SFTTrainer": "model",
-    "from_pretrained": "pretrained_model_name_or_path",
-}
-"""The first argument of a call, by its name."""
 LORA = ("LoraConfig", "AdaLoraConfig", "get_peft_model")
-MODEL = "torch_dtype dtype attn_implementation load_in_4bit load_in_8bit trust_remote_code max_seq_length"
-KEYWORDS: Mapping[str, Mapping[str, str]] = {
-    "Trainer": {name: name for name in ("max_seq_length", "dataset_text_field", "packing")},
-    "BitsAndBytesConfig": {name: name for name in ("load_in_4bit", "load_in_8bit")},
-    "DataCollatorForLanguageModeling": {"mlm_probability": "mlm_probability"},
-    "from_pretrained": {**{name: name for name in MODEL.split()}, "use_flash_attention_2": "use_flash_attn"},
-    "load_dataset": {"name": "dataset_config_name", "split": "dataset_train_split", "streaming": "streaming"},
-    "tokenizer": {"max_length": "max_seq_length"},
-}
-"""What is called -> its keywords, and the settings that they are; SFTTrainer's became SFTConfig's in TRL 0.12."""
 LORA_NAMES = {"r": "lora_r", "target_modules": "lora_target_modules"}
 NOT_OF_LORA = words("model peft_type use_gradient_checkpointing random_state max_seq_length")
+FIRST: Mapping[str, tuple[str, ...]] = {
+    "load_dataset": ("dataset_name", "dataset_config_name"), "SFTTrainer": ("model_name_or_path",),
+    "Model": ("model_name_or_path",),
+}  # fmt: skip
+"""What is called -> the settings that its first arguments are; keywords are called as settings of a file."""
+TAKES_KEYWORDS = ("Trainer", "BitsAndBytesConfig", "load_dataset", "Model")
+CALLED = {"path": "dataset_name", "name": "dataset_config_name"}
 CHANGES_ROWS = words("map filter train_test_split rename_column rename_columns remove_columns")
 OWN_CODE = frozenset({"formatting_func", "compute_loss_func"})
 
@@ -267,7 +251,7 @@ def read_python(text: str, file: str) -> Imported:
     programs: list[Setting] = []
     firsts: dict[str, ast.Call] = {}
     for call in script.calls:
-        (name, owner), given = _names(call), _given(call)
+        name, given = _name(call), _given(call)
         if name.endswith(ARGUMENT_ENDS) or name in CONFIG_CLASSES:
             programs.append(Setting("class", name, call.lineno))
             if len(programs) > 1:
@@ -276,45 +260,37 @@ def read_python(text: str, file: str) -> Imported:
             settings |= {setting.name: setting for setting in _all_keywords(script, call, imported)}
             if call.args:
                 settings["output_dir"] = Setting("output_dir", script.value(call.args[0]), call.lineno)
-            _leave_changed(script, call, settings, imported)
         for setting in _settings(script, call, imported):
             settings.setdefault(setting.name, setting)
-        hint = owner if name in ("from_pretrained", "from_config") else name
-        if name == "DataCollatorForLanguageModeling":
-            masked = script.value(given.get("mlm", ast.Constant(True)))
-            hint = {"True": "AutoModelForMaskedLM", "False": "AutoModelForCausalLM"}.get(str(masked), "")
+        hint = dotted(call.func).split(".")[-2:][0] if name in ("from_pretrained", "from_config") else name
         if task_of(hint) or other_training(hint):
             hints.append(Setting("class", hint, call.lineno))
         firsts.setdefault("parser" if name.endswith(("ArgumentParser", "TrlParser")) else name, call)
         if name in CHANGES_ROWS or OWN_CODE & set(given):
             firsts.setdefault("changes", call)
+    for key, value in script.changed.items():
+        # What a script changes of its arguments one by one, only a run could follow.
+        if key in settings or (programs and is_known(key)):
+            settings[key] = Setting(key, Unresolved(source(value)), value.lineno)
+            imported.say(settings[key], "changed_later")
     parser, trl, changes = (firsts.get(name) for name in ("parser", "SFTTrainer", "changes"))
     if not programs and not settings:
-        what = "not_importable.from_command" if parser else "not_importable.no_training_called"
+        what = "not_importable.from_command" if parser else "not_importable.kinds"
         raise refusal(what, file, parser.lineno if parser else None)
     # SFTTrainer without arguments makes an SFTConfig of its own.
     alone = trl is not None and len(trl.args) < 2 and "args" not in _given(trl)
     fill(imported, settings.values(), hints, programs[0].value if programs else "SFTConfig" if alone else None)
     if "use_peft" in settings and settings["use_peft"].written in LORA:
-        imported.defaults |= {key: value for key, value in LORA_DEFAULTS.items() if key not in imported.values}
-    visible = script.changed.get("os.environ", {}).get("CUDA_VISIBLE_DEVICES")
-    gpus = [] if visible is None else gpu_list(attempt(text_value, script.value(visible)))
-    if visible is not None and gpus:
-        imported.setup["gpu_ids"] = ",".join(gpus)
-        imported.map(Setting("CUDA_VISIBLE_DEVICES", ",".join(gpus), visible.lineno), "engine.gpus", gpus)
+        set_defaults(imported, table.LORA_DEFAULTS)
     if changes and (trl or imported.program == "SFTConfig"):
         imported.say(changes.lineno, "rows_changed")
     if len(programs) > 1:
         imported.say(programs[0].line, "several_trainings.several_calls", name=programs[0].value, count=len(programs))
-    if parser and any(isinstance(setting.value, Unresolved) for setting in settings.values()):
-        imported.say(parser.lineno, "from_command_line")
     return imported
 
 
-def _names(call: ast.Call) -> tuple[str, str]:
-    """What is called, and what it belongs to: ("from_pretrained", "AutoModelForCausalLM")."""
-    owner, _, name = (dotted(call.func) or getattr(call.func, "attr", "")).rpartition(".")
-    return name, owner.rpartition(".")[2]
+def _name(call: ast.Call) -> str:
+    return dotted(call.func).rpartition(".")[2] or getattr(call.func, "attr", "")
 
 
 def _given(call: ast.Call) -> dict[str, ast.expr]:
@@ -323,43 +299,33 @@ def _given(call: ast.Call) -> dict[str, ast.expr]:
 
 def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
     """What one call says. Of a setting that several calls have, the first counts: a second model is a teacher."""
-    (name, owner), given, line = _names(call), _given(call), call.lineno
-    first = call.args[0] if call.args else given.get(FIRST.get(name, ""))
-    wanted = KEYWORDS.get("Trainer" if name.endswith("Trainer") else name, {})
-    value = None if first is None else script.value(first)
+    name, given, line = _name(call), _given(call), call.lineno
+    kind, written = name, ""
     if name in LORA and ("r" in given or name != "get_peft_model"):
         yield Setting("use_peft", True, line, name)
         for setting in _all_keywords(script, call, imported):
             if setting.name not in NOT_OF_LORA:
                 yield setting.called(LORA_NAMES.get(setting.name, setting.name))
     elif name == "from_pretrained":
-        is_adapter = owner.startswith("AutoPeftModel")
-        is_model = ("Model" in owner or "For" in owner) and not owner.endswith(("Tokenizer", "Processor"))
-        if is_adapter:
-            yield Setting("use_peft", True, line, owner)
-        if value is not None and "Config" not in owner:
-            role = "adapter_name_or_path" if is_adapter else "model_name_or_path" if is_model else "tokenizer_name"
-            yield Setting(role, value, line, f"{owner}.from_pretrained")
-        wanted = wanted if is_model and not is_adapter and "Config" not in owner else {}
-    elif name == "load_dataset" and str(value) in FILE_READERS and "data_files" in given:
-        files = script.value(given["data_files"])
-        splits = files if isinstance(files, dict) else {"train": files}
-        for split, role in DATA_FILES.items():
-            if split in splits:
-                yield Setting(role, splits[split], given["data_files"].lineno, f"data_files.{split}")
+        owner = dotted(call.func).split(".")[-2:][0]
+        written = f"{owner}.{name}"
+        if not owner.endswith(("Tokenizer", "TokenizerFast", "Processor", "Config")) and "AutoPeft" not in owner:
+            kind = "Model"
+    elif name == "load_dataset" and call.args and script.value(call.args[0]) in FILE_READERS:
+        files = script.value(given["data_files"]) if "data_files" in given else {}
+        for split, value in (files if isinstance(files, dict) else {"train": files}).items():
+            if split in DATA_FILES:
+                yield Setting(DATA_FILES[split], value, given["data_files"].lineno, f"data_files.{split}")
         return
-    elif name == "load_dataset" and value is not None:
-        yield Setting("dataset_name", value, line, "load_dataset")
-        if len(call.args) > 1:
-            yield Setting("dataset_config_name", script.value(call.args[1]), line, "name")
-    elif name == "SFTTrainer" and isinstance(value, str):
-        yield Setting("model_name_or_path", value, line, "model")
-    elif name == "tokenizer" and "truncation" not in given:
-        return
-    for keyword, node in given.items():
-        if keyword in wanted:
-            role = "max_target_length" if name == "tokenizer" and "text_target" in given else wanted[keyword]
-            yield Setting(role, script.value(node), node.lineno, keyword)
+    for role, node in zip(FIRST.get(kind, ()), call.args, strict=False):
+        value = script.value(node)
+        if kind != "SFTTrainer" or isinstance(value, str):
+            yield Setting(role, value, node.lineno, written)
+    # Of such a call only constants are taken: `model=model` names nothing.
+    for keyword, node in given.items() if kind.endswith(TAKES_KEYWORDS) else ():
+        role, value = CALLED.get(keyword, keyword) if kind == "load_dataset" else keyword, script.value(node)
+        if is_known(role) and isinstance(value, str | int | float):
+            yield Setting(role, value, node.lineno, keyword)
 
 
 def _all_keywords(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
@@ -371,16 +337,6 @@ def _all_keywords(script: Script, call: ast.Call, imported: Imported) -> Iterato
             yield from (Setting(name, item, line) for name, item in value.items())
         else:
             imported.leave_unknown(Setting(f"**{source(keyword.value)}", source(keyword.value), line))
-
-
-def _leave_changed(script: Script, call: ast.Call, settings: dict[str, Setting], imported: Imported) -> None:
-    """What a script changes of its arguments one by one, before the call or behind it, only a run could follow."""
-    owners = [name for name, bound in script.bound.items() if bound is call]
-    owners += [dotted(keyword.value) for keyword in call.keywords if keyword.arg is None]
-    for key, value in ((key, value) for name in owners for key, value in script.changed.get(name, {}).items()):
-        if is_known(key):
-            settings[key] = Setting(key, Unresolved(source(value)), value.lineno)
-            imported.say(settings[key], "changed_later")
 
 
 def parsed(text: str, file: str) -> ast.Module:

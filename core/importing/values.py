@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
-import operator
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
 from trainwiz.core.config.values import Attention
 from trainwiz.core.language import mark
-from trainwiz.core.text import plain_text, within_bounds
+from trainwiz.core.text import plain_text
 
 Value = TypeVar("Value")
 Convert = Callable[[Any], Any]
@@ -27,8 +27,6 @@ YES, NO = frozenset({"true", "yes", "y", "t", "1", "on"}), frozenset({"false", "
 """Of `transformers.hf_argparser.string_to_bool`, and YAML's own two."""
 NOTHING = frozenset({"", "none", "null", "~"})
 LANGUAGE_TOKEN = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]{1,3}")
-MEMBER = re.compile(r"<?(?P<member>(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*)(?:: '(?P<value>[^']*)'>)?")
-"""A member of an enumeration as printed: IntervalStrategy.STEPS, or <IntervalStrategy.STEPS: 'steps'>."""
 ENUMERATIONS = ("Strategy", "SchedulerType", "OptimizerNames", "DebugOption", "TaskType", "FSDPOption")
 """Ends of the names of the enumerations whose members are written for their values."""
 
@@ -113,13 +111,16 @@ def text_value(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise WrongValue
     text = str(value).strip()
-    member = MEMBER.fullmatch(text)
-    if member is None:
-        return text
-    kind, _, name = member["member"].rpartition(".")
-    if member["value"] is not None:
-        return member["value"]
+    kind, _, name = text.rpartition(".")
     return name.lower() if kind.endswith(ENUMERATIONS) else text
+
+
+def template_file(value: Any) -> str:
+    """A file of Jinja; raises WrongValue for the model whose template is meant."""
+    path = text_value(value)
+    if not path.endswith(".jinja"):
+        raise WrongValue
+    return path
 
 
 def word(value: Any) -> str:
@@ -238,20 +239,8 @@ def reporters(value: Any) -> list[str]:
 
 MOST_STEPS = 5_000
 """Expressions read for one value: no script that people write has as many."""
-
-
-LONGEST_TEXT = 10_000
-
-
 MODULES_OF_CONSTANTS = ("torch.", "np.", "numpy.")
 """Their attributes (torch.bfloat16) are written for what they are."""
-
-
-OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
 
 
 class Unknowable(Exception):
@@ -259,45 +248,28 @@ class Unknowable(Exception):
 
 
 class Script:
-    """A parsed script: what its names stand for, and its calls in the order of the text."""
+    """A parsed script: the constants that its names stand for, what is set one by one, its calls in their order."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self.bound: dict[str, ast.expr | None] = {}
-        """Constants; None for a name that is bound twice, or by something else than a plain assignment."""
-        self.changed: dict[str, dict[str, ast.expr]] = {}
-        """Name -> what is put into it one by one: NAME.key = value, NAME["key"] = value."""
-        self.steps = 0
         nodes = list(ast.walk(tree))
+        # A name that is bound twice, or by something else than a plain assignment, is none.
+        often = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+        often.update(node.arg for node in nodes if isinstance(node, ast.arg))
+        self.bound: dict[str, ast.expr] = {}
+        self.changed: dict[str, ast.expr] = {}
+        """What is put into something: args.key = value, SETTINGS["key"] = value."""
         for node in nodes:
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                    self._assign(target, node.value)
-            elif isinstance(node, ast.arg):
-                self.bound[node.arg] = None
-            elif isinstance(node, ast.AugAssign | ast.For | ast.AsyncFor | ast.comprehension | ast.NamedExpr):
-                self._hide(node.target)
-        for node in nodes:
-            if isinstance(node, ast.ClassDef):
-                self._hide(node)
+                    if isinstance(target, ast.Name) and often[target.id] == 1:
+                        self.bound[target.id] = node.value
+                    key = target.attr if isinstance(target, ast.Attribute) else None
+                    key = getattr(target.slice, "value", None) if isinstance(target, ast.Subscript) else key
+                    if isinstance(key, str):
+                        self.changed[key] = node.value
         calls = (node for node in nodes if isinstance(node, ast.Call))
         self.calls = sorted(calls, key=lambda call: (call.lineno, call.col_offset))
-
-    def _hide(self, node: ast.AST) -> None:
-        names = (name for name in ast.walk(node) if isinstance(name, ast.Name) and not isinstance(name.ctx, ast.Load))
-        self.bound |= {name.id: None for name in names}
-
-    def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        if isinstance(target, ast.Name):
-            # `kwargs = TrainingArguments(**kwargs)`: in the call the name means what it did.
-            keywords = value.keywords if isinstance(value, ast.Call) else []
-            if all(dotted(one.value) != target.id for one in keywords):
-                self.bound[target.id] = None if target.id in self.bound else value
-        elif isinstance(target, ast.Attribute | ast.Subscript):
-            key = target.attr if isinstance(target, ast.Attribute) else getattr(target.slice, "value", None)
-            if isinstance(key, str):
-                self.changed.setdefault(dotted(target.value), {})[key] = value
-        else:
-            self._hide(target)
+        self.steps = 0
 
     def value(self, node: ast.expr) -> Any:
         """The value, as far as it can be read without running anything, or Unresolved with the source text."""
@@ -307,7 +279,7 @@ class Script:
     def _known(self, node: ast.expr) -> Any:
         try:
             return self._value(node)
-        except (Unknowable, ArithmeticError, TypeError, ValueError, RecursionError):
+        except (Unknowable, TypeError, RecursionError):
             return Unresolved(source(node))
 
     def _value(self, node: ast.expr) -> Any:
@@ -319,15 +291,6 @@ class Script:
                 return value
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -self._value(operand)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-                both = self._value(left), self._value(right)
-                if not isinstance(op, ast.Add) and not all(isinstance(value, int | float) for value in both):
-                    raise Unknowable
-                return _bounded(OPERATORS[type(op)](*both))
-            case ast.JoinedStr(values=parts):
-                return _bounded("".join(str(self._value(part)) for part in parts))
-            case ast.FormattedValue(value=inner, format_spec=None, conversion=-1):
-                return self._value(inner)
             case ast.List(elts=items) | ast.Tuple(elts=items):
                 return [self._value(item) for item in items]
             case ast.Dict(keys=keys, values=values):
@@ -336,8 +299,8 @@ class Script:
                 return self._mapping((one.arg and ast.Constant(one.arg), one.value) for one in keywords)
             case ast.Name() | ast.Attribute():
                 path = dotted(node)
-                if (bound := self.bound.get(path)) is not None:
-                    return self._value(bound)
+                if path in self.bound:
+                    return self._value(self.bound[path])
                 if path.startswith(MODULES_OF_CONSTANTS) or path.rpartition(".")[0].endswith(ENUMERATIONS):
                     return path
         raise Unknowable
@@ -365,9 +328,3 @@ def source(node: ast.expr) -> str:
         return plain_text(" ".join(ast.unparse(node).split()), 80)
     except (ValueError, RecursionError):
         return "..."
-
-
-def _bounded(value: Any) -> Any:
-    if isinstance(value, str | list) and len(value) > LONGEST_TEXT:
-        raise Unknowable
-    return within_bounds(value) if type(value) is int else value

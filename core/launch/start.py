@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pydantic
-import yaml
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import with_recovery
-from trainwiz.core.config.yaml_text import load_yaml, problems_of
+from trainwiz.core.config.yaml_text import problems_of, read_yaml
 from trainwiz.core.diagnosis.cause import clean
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
 from trainwiz.core.export.launch_script import export_files, launch_command, launch_environment
@@ -169,25 +168,11 @@ def own_launcher(command: list[str]) -> list[str]:
 def read_run_config(folder: RunFolder) -> RunConfig:
     """run.yaml as RunConfig. Raises UsageError with line or key when it was broken by hand."""
     path = folder.run_yaml
-    try:
-        document = load_yaml(read_small(path).decode())
-        return RunConfig.model_validate(document)
-    except FileNotFoundError:
+    if not path.exists():
         message = tr("{path} is not a run: it has no run.yaml.", path=folder.path)
-        raise usage_error("not_a_run", str(folder.path), message) from None
-    except OSError as error:
-        message = tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
-        raise usage_error("broken_run_yaml", str(path), message) from None
-    except UnicodeDecodeError:
-        raise usage_error("broken_run_yaml", str(path), tr("{path} is not UTF-8 text.", path=path)) from None
-    except yaml.YAMLError as error:
-        place = getattr(error, "problem_mark", None)
-        values = {"path": path, "reason": getattr(error, "problem", None) or tr("it is not YAML")}
-        message = tr("{path} is not valid: {reason}.", **values)
-        if place:
-            where = {"line": place.line + 1, "column": place.column + 1}
-            message = tr("{path} is not valid at line {line}, column {column}: {reason}.", **values, **where)
-        raise usage_error("broken_run_yaml", str(path), message) from None
+        raise usage_error("not_a_run", str(folder.path), message)
+    try:
+        return RunConfig.model_validate(read_yaml(path).values)
     except pydantic.ValidationError as error:
         findings = [
             Finding("broken_run_yaml", "error", key or str(path), tr("{path}, {problem}", path=path, problem=sentence))

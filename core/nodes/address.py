@@ -192,11 +192,11 @@ def interface_addresses() -> dict[str, list[str]]:
 
 def interface_of(address: str, interfaces: Mapping[str, list[str]]) -> str | None:
     """The interface that has this address; None where none has it."""
-    wanted = _plain(address)
-    return next((name for name, held in interfaces.items() if wanted in map(_plain, held)), None)
+    wanted = plain_address(address)
+    return next((name for name, held in interfaces.items() if wanted in map(plain_address, held)), None)
 
 
-def _plain(address: str) -> str:
+def plain_address(address: str) -> str:
     """Without a scope, and an IPv4 address as such where it came through an IPv6 socket."""
     text = address.partition("%")[0]
     try:

@@ -34,7 +34,7 @@ from trainwiz.core.data.sources import all_sources, is_of_the_hub
 from trainwiz.core.errors import os_reason
 from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
-from trainwiz.core.nodes.address import NodeProblem
+from trainwiz.core.nodes.address import NodeProblem, plain_address
 from trainwiz.core.run.folder import MEETING_TOKEN
 from trainwiz.core.run.identity import compare, settings_now
 from trainwiz.core.text import plain_text
@@ -68,9 +68,9 @@ class Channel:
         with suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.connection = connection
-        self.other_host = _host(connection.getpeername())
+        self.other_host = plain_address(connection.getpeername()[0])
         """IP address of the other side, known after it has left too."""
-        self.own_host = _host(connection.getsockname())
+        self.own_host = plain_address(connection.getsockname()[0])
         """This side's IP address: that of the interface which carries the connection."""
         self._role: Role = role
         self._key = b""
@@ -185,11 +185,6 @@ class Channel:
 
 def _mac(key: bytes, text: bytes) -> bytes:
     return hmac.new(key, text, hashlib.sha256).hexdigest().encode()
-
-
-def _host(name: Any) -> str:
-    """An IPv4 address as such, also where it came through a socket for both."""
-    return str(name[0]).removeprefix("::ffff:")
 
 
 def write_token(folder: Path, token: bytes) -> None:

@@ -38,7 +38,7 @@ GREETING_S = 15.0
 MOST_GREETINGS = 64
 """At a time; one more takes the place of the oldest."""
 MOST_NAMED = 20
-"""Hosts that are named because they proved nothing: a flood of them does not fill the log."""
+"""Hosts that are named because they proved nothing."""
 LOOK_EVERY_S = 0.2
 TRY_EVERY_S = 1.0
 CONNECT_S = 5.0
@@ -72,7 +72,7 @@ class Meeting:
         refuse_taken(address.port)
         self._listeners = listen(address)
         self._greetings: list[_Greeting] = []
-        self._without_proof: list[str] = []
+        self._without_proof: dict[str, None] = {}
         self.members: dict[int, Member] = {}
 
     def gather(self, patience_s: float, goes_on: Callable[[], None]) -> list[Member]:
@@ -111,7 +111,7 @@ class Meeting:
                     channel = Channel(listener.accept()[0], "main")
                     self._greetings.append(_Greeting(channel, self._steps(channel), time.monotonic() + GREETING_S))
         if len(self._greetings) > MOST_GREETINGS:
-            self._let_go(self._greetings[0], tr("too many connections at once"))
+            self._let_go(self._greetings[0])
 
     def _steps(self, channel: Channel) -> Generator[None, None, Handshake]:
         yield from channel.prove(lambda: self._token)
@@ -123,9 +123,9 @@ class Meeting:
         try:
             next(greeting.steps)
             if time.monotonic() > greeting.deadline:
-                self._let_go(greeting, tr("no answer"))
-        except ChannelClosed as error:
-            self._let_go(greeting, str(error))
+                self._let_go(greeting)
+        except ChannelClosed:
+            self._let_go(greeting)
         except StopIteration as end:
             self._greetings.remove(greeting)
             who = end.value
@@ -137,19 +137,11 @@ class Meeting:
             self.members[who.node] = Member(who, channel)
             print(tr("{node} has connected.", node=named(who.node, who.host, channel.other_host)), flush=True)
 
-    def _let_go(self, greeting: _Greeting, reason: str) -> None:
+    def _let_go(self, greeting: _Greeting) -> None:
         greeting.channel.close()
         self._greetings.remove(greeting)
-        host = greeting.channel.other_host
-        if host not in self._without_proof and len(self._without_proof) < MOST_NAMED:
-            self._without_proof.append(host)
-            text = tr(
-                "A connection from {host} was closed because it did not prove that it belongs to this run "
-                "({reason}); node 0 keeps waiting.",
-                host=host,
-                reason=reason,
-            )
-            print(text, flush=True)
+        if len(self._without_proof) < MOST_NAMED:
+            self._without_proof[greeting.channel.other_host] = None
 
     def _check(self, who: Handshake, channel: Channel) -> None:
         """Raises NodeProblem for a node with which no training can begin."""
@@ -189,7 +181,7 @@ class Meeting:
 
     def _not_come(self, patience_s: float) -> NodeProblem:
         for greeting in list(self._greetings):
-            self._let_go(greeting, tr("no answer"))
+            self._let_go(greeting)
         missing = [str(node) for node in range(1, self._me.nodes) if node not in self.members]
         message = tr(
             "Node {missing} of {nodes} did not connect within {seconds} s; node 0 waited on {host}, port {port}. "

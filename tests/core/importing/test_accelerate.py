@@ -7,7 +7,7 @@ import yaml
 from trainwiz.core.importing import gather
 from trainwiz.core.importing.report import Imported
 
-from tests.core.importing.told import codes, names
+from tests.core.importing.told import codes, names, whole
 from tests.each import each
 
 
@@ -40,6 +40,9 @@ ZERO = {
     ({"fp16": True}, {"engine.strategy": "ddp", "engine.precision": "fp16"}),
     ({"gpu_ids": "0,2"}, {"engine.strategy": "ddp", "engine.gpus": ["0", "2"]}),
     ({"gpu_ids": "all", "use_cpu": False}, {"engine.strategy": "ddp"}),
+    # Several GPUs of one process are of DataParallel: each gets a process of its own.
+    ({"distributed_type": "NO", "gpu_ids": "0,1,2,3"},
+     {"engine.strategy": "ddp", "engine.gpus": ["0", "1", "2", "3"], "engine.processes": 4}),
     ({"use_cpu": True}, {"engine.strategy": "ddp", "engine.device": "cpu"}),
     ({"num_cpu_threads_per_process": 4}, {"engine.strategy": "ddp", "engine.cpu_threads": 4}),
     ({"num_processes": 16, "num_machines": 2, "machine_rank": 1, "rdzv_backend": "c10d"},
@@ -60,7 +63,7 @@ ZERO = {
 ])  # fmt: skip
 def test_what_a_file_comes_to(settings: dict[str, Any], values: dict[str, Any]) -> None:
     imported = read(**settings)
-    assert imported.values == values
+    assert whole(imported) == values
     assert imported.unknown == []
 
 
@@ -68,7 +71,6 @@ def test_what_a_file_comes_to(settings: dict[str, Any], values: dict[str, Any]) 
     ({"mixed_precision": "fp8", "fp8_config": {"backend": "TE"}}, "not_offered", "engine.precision", "bf16"),
     ({"num_processes": 5, "num_machines": 2}, "bad_value", "engine.processes", None),
     ({"distributed_type": "NO", "num_processes": 4}, "contradiction", "engine.processes", 1),
-    ({"distributed_type": "NO", "gpu_ids": "0,1,2,3"}, "data_parallel", "engine.strategy", "ddp"),
     (deepspeed(zero_stage=4), "bad_value", "engine.strategy", None),
     (fsdp(fsdp_sharding_strategy="SHARD_GRAD_OP"), "not_offered", "engine.strategy", "fsdp"),
     (fsdp(fsdp_reshard_after_forward=False), "not_offered", "engine.strategy", "fsdp"),
@@ -77,7 +79,7 @@ def test_what_a_file_comes_to(settings: dict[str, Any], values: dict[str, Any]) 
 def test_what_is_said_and_not_guessed(settings: dict[str, Any], code: str, key: str, value: Any) -> None:
     imported = read(**settings)
     assert code in codes(imported)
-    assert imported.values.get(key) == value
+    assert whole(imported).get(key) == value
     told = names(imported.mapped) | names(imported.dropped) | names(imported.unknown)
     inside = {f"{name}.{key}" for name, inner in settings.items() if isinstance(inner, dict) for key in inner}
     plain = {name for name, inner in settings.items() if not isinstance(inner, dict)}
@@ -89,7 +91,7 @@ def test_old_names_and_references() -> None:
     assert names(imported.renamed) == {"fp16", "fsdp_config.fsdp_sharding_strategy"}
     section = read(**deepspeed(deepspeed_config_file="ds.json"))
     named = read(distributed_type="DEEPSPEED", deepspeed_config="ds.json")
-    assert [(one.role, one.path) for one in (*section.references, *named.references)] == [("deepspeed", "ds.json")] * 2
+    assert [(one.name, one.value) for one in (*section.references, *named.references)] == [("deepspeed", "ds.json")] * 2
     offload = read(**deepspeed(**ZERO)).mapped
     assert {entry.set_to for entry in offload if entry.key == "engine.offload"} == {"all"}
 
@@ -97,12 +99,16 @@ def test_old_names_and_references() -> None:
 def test_words_and_lines_of_yaml_and_json() -> None:
     imported = gather.read("distributed_type: NO\nmixed_precision: no\nuse_cpu: no\n", "a.yaml")
     assert imported.values == {"engine.strategy": "single", "engine.precision": "fp32"}
+    imported = gather.read("fsdp_config:\n  fsdp_sharding_strategy: NO_SHARD\ndistributed_type: FSDP\n", "a.yaml")
+    assert imported.values == {"engine.strategy": "ddp"}
     text = (
         "# first\ndistributed_type: DEEPSPEED\nnum_processes: 2\nnum_processes: 4\ndeepspeed_config:\n  zero_stage: 1\n"
     )
     imported = gather.read(text, "a.yaml")
     assert imported.place_of("engine.strategy") == "a.yaml:6"
+    # Of a key that stands twice the last one counts, which is said.
     assert imported.values["engine.processes"] == 4
+    assert "num_processes=4 takes effect" in imported.findings[0].message
     text = '{"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", "fp16": true}'
     assert gather.read(text, "default_config.json").values["engine.precision"] == "fp16"
 
@@ -124,10 +130,7 @@ CPU = {"device": "cpu", "pin_memory": True}
 @each(("settings", "values"), [
     (zero(stage=0), {"engine.strategy": "ddp"}), (zero(stage=1), {"engine.strategy": "zero1"}),
     (zero(stage=2, offload_optimizer=CPU), {"engine.strategy": "zero2", "engine.offload": "optimizer"}),
-    (zero(stage=2, cpu_offload=True), {"engine.strategy": "zero2", "engine.offload": "optimizer"}),
     (zero(stage=3, offload_optimizer=CPU, offload_param=CPU), {"engine.strategy": "zero3", "engine.offload": "all"}),
-    (zero(stage=3, cpu_offload_params=True, cpu_offload=True), {"engine.strategy": "zero3", "engine.offload": "all"}),
-    (zero(stage=2, cpu_offload=False), {"engine.strategy": "zero2"}),
     (zero(stage=2, offload_optimizer={"device": "nvme", "nvme_path": "/x"}), {"engine.strategy": "zero2"}),
     (zero(stage=1, offload_param=CPU), {"engine.strategy": "zero1"}),
     ({"fp16": {"enabled": True}}, {"engine.strategy": "zero2", "engine.precision": "fp16"}),
@@ -164,23 +167,6 @@ def test_optimizer_and_scheduler() -> None:
     )
     assert overruled.values["training.learning_rate"] == 5e-5
     assert "optimizer.params.lr" in names(overruled.dropped)
-    # The cosine ends at a share of the peak.
-    cosine = read_json(
-        optimizer={"type": "AdamW", "params": {"lr": 1e-4}},
-        scheduler={"type": "WarmupCosineLR", "params": {"cos_min_ratio": 0.1, "total_num_steps": 10}},
-    )
-    assert cosine.values["training.final_learning_rate"] == 1e-5
-    assert cosine.values["training.schedule"] == "cosine"
-
-
-@each(("kind", "params", "where"), [
-    ("Lion", {}, "dropped"), ("PagedAdamW", {}, "dropped"), ("Adam", {"adam_w_mode": False}, "dropped"),
-])  # fmt: skip
-def test_optimizers_that_a_run_does_not_have(kind: str, params: dict[str, Any], where: str) -> None:
-    imported = read_json(optimizer={"type": kind, "params": params})
-    assert "engine.optimizer" not in imported.values
-    assert "optimizer.type" in names(getattr(imported, where))
-    assert codes(imported, "warning") == ["not_offered"]
 
 
 def test_the_batch_that_no_number_of_gpus_makes_true() -> None:
@@ -193,12 +179,15 @@ def test_the_batch_that_no_number_of_gpus_makes_true() -> None:
 
 
 @each(("settings", "code"), [
-    (zero(stage=3, fp16={"enabled": True}), "misplaced"), (zero(stage=3, fp16={"enabled": "auto"}), "misplaced"),
     (zero(stage=2, offload_optimizer={"device": "cuda"}), "bad_value"),
-    ({"scheduler": {"type": "OneCycle"}}, "not_offered"),
+    ({"scheduler": {"type": "OneCycle"}}, "unsupported_schedule"), ({"optimizer": {"type": "Lion"}}, "unsupported_optimizer"),
+    ({"optimizer": {"type": "Adam", "params": {"adam_w_mode": False}}}, "unsupported_optimizer"),
+    (zero(stage=3, fp16={"enabled": True}), None),  # DeepSpeed refuses it there: it is not taken for what it is elsewhere.
 ])  # fmt: skip
 def test_what_is_said(settings: dict[str, Any], code: str | None) -> None:
-    assert codes(read_json(**settings), "warning")[:1] == ([code] if code else [])
+    imported = read_json(**settings)
+    assert codes(imported, "warning") == ([code] if code else [])
+    assert not {"engine.precision", "engine.optimizer", "training.schedule"} & set(imported.values)
 
 
 COMMENTED = """{
@@ -222,7 +211,6 @@ def test_comments_and_idle_commas() -> None:
     assert imported.place_of("engine.offload") == "ds.jsonc:7"
     assert imported.place_of("batch.micro_batch_size") == "ds.jsonc:9"
     assert {one.name: one.value for one in imported.dropped}["optimizer.params.note"] == "http://a#b /* no comment */"
-    # Of a key that stands twice the last one counts.
     text = '{\n "zero_optimization": {"stage": 1},\n "gradient_clipping": 1,\n "gradient_clipping": 2\n}'
     imported = gather.read(text, "ds.json")
-    assert imported.values["training.max_grad_norm"] == 2.0
+    assert imported.values["training.max_grad_norm"] == 2.0 and codes(imported) == ["contradiction"]

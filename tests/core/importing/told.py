@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from trainwiz.core.importing.gather import merge
 from trainwiz.core.importing.report import Imported
 
 
@@ -15,3 +16,8 @@ def codes(imported: Imported, *severities: str) -> list[str]:
 
 def unknown(imported: Imported) -> dict[str, Any]:
     return {one.name: one.value for one in imported.unknown}
+
+
+def whole(imported: Imported) -> dict[str, Any]:
+    """The values of one text, its launcher's too, as a profile of it has them."""
+    return merge([imported]).values

@@ -88,12 +88,12 @@ def test_all_start_together_with_the_arguments_of_node_0(tmp_path: Path, address
 
 def test_who_does_not_come_and_a_node_0_that_is_not_there_are_named_in_time(tmp_path: Path, address: Address) -> None:
     began = time.monotonic()
-    with pytest.raises(NodeProblem, match=r"Node 1, 2 of 3 did not connect within 2 s") as caught:
-        host(tmp_path, address, 3, patience_s=2.0)
-    assert 1.5 < time.monotonic() - began < 60
+    with pytest.raises(NodeProblem, match=r"Node 1, 2 of 3 did not connect within 1 s") as caught:
+        host(tmp_path, address, 3, patience_s=1.0)
+    assert 0.7 < time.monotonic() - began < 60
     assert caught.value.code == "node_missing" and f"port {address.meeting_port}" in caught.value.message
     with pytest.raises(NodeProblem, match=r"was unreachable at 127\.0\.0\.1") as caught:
-        attend(tmp_path, introduce(1, 2, 1), address, 1.0, nothing)
+        attend(tmp_path, introduce(1, 2, 1), address, 0.3, nothing)
     assert caught.value.code == "node_missing" and "Connection refused" in caught.value.message
 
 
@@ -151,11 +151,11 @@ def test_two_machines_with_one_number(tmp_path: Path, address: Address) -> None:
 
 
 def test_a_folder_that_is_not_shared(tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwiz.core.nodes.meeting.GREETING_S", 2.0)
+    monkeypatch.setattr("trainwiz.core.nodes.meeting.GREETING_S", 0.7)
     mine, other = tmp_path / "a", tmp_path / "b"
     mine.mkdir()
     other.mkdir()
-    first, others = meet(mine, address, [introduce(1, 2, 1)], {0: other}, s=3.0)
+    first, others = meet(mine, address, [introduce(1, 2, 1)], {0: other}, s=1.2)
     with pytest.raises(
         NodeProblem, match=f"Connections from 127.0.0.1 did not prove .* does not see the run folder {mine}"
     ):
@@ -253,7 +253,7 @@ STRANGERS: dict[str, Callable[[socket.socket], object]] = {
 
 
 @each("kind", STRANGERS)
-def test_a_stranger_changes_nothing(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stranger_changes_nothing(tmp_path: Path, kind: str) -> None:
     address = Address("127.0.0.1", free_port_pair())
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(host, tmp_path, address, 2)
@@ -271,7 +271,6 @@ def test_a_stranger_changes_nothing(tmp_path: Path, kind: str, capsys: pytest.Ca
     for stranger in strangers:
         heard = all_that_came(stranger)
         assert set(heard) <= {"nonce"}, heard
-    assert capsys.readouterr().out.count("A connection from 127.0.0.1 was closed because it did not prove") == 1
 
 
 def test_what_was_said_once_is_no_proof_again_and_who_proves_nothing_in_time_is_let_go(
@@ -333,7 +332,7 @@ def test_what_is_changed_on_the_way_is_not_done(tmp_path: Path, address: Address
 
 def test_node_0_listens_where_it_was_told_to(tmp_path: Path, address: Address) -> None:
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(host, tmp_path, address, 2, 2.0)
+        first = pool.submit(host, tmp_path, address, 2, 0.7)
         connected(address).close()
         # The token is for the owner alone.
         assert (tmp_path / ".meeting").stat().st_mode & 0o077 == 0

@@ -166,7 +166,7 @@ from trainwiz.core.run.state import RunState, write_state
 run = RunFolder(Path(sys.argv[1]))
 lock = RunLock.take(run.path)
 print("held", flush=True)
-time.sleep(1.0)
+time.sleep(0.3)
 if sys.argv[2] == "writes":
     me = identify(os.getpid())
     write_state(run, RunState(status="starting", machine=machine_identity(), supervisor=me, heartbeat_s=time.time()))
