@@ -272,7 +272,7 @@ class RateSchedule:
 def rate_schedule(config: RunConfig, steps: int) -> RateSchedule:
     """The schedule of a run of `steps` steps, which are those of `config` or, where they are not known, a guess.
 
-    A scheduler in a DeepSpeed file of the user's would take its place; `deepspeed_check` holds it to the same shape.
+    A scheduler in a DeepSpeed file of the user's would take its place; it is refused (core/export/deepspeed.py).
     """
     training = config.training
     arguments = scheduler_arguments(config)

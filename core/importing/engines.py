@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.config.values import Strategy
-from trainwiz.core.export.deepspeed_check import MISPLACED as IN_ZERO
+from trainwiz.core.export.deepspeed import MISPLACED as IN_ZERO
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.names import UNSET, Rule
 from trainwiz.core.importing.report import SENTENCES, Became, Document, Imported, Place, Reference, Setting, refusal
