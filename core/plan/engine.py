@@ -303,28 +303,11 @@ def _resolve_sharding(plan: Plan) -> None:
 
 # Over what the loss of a step is a mean (training.loss_mean), and what that has to do with the order of its rows.
 
-LOSS_MEAN, ARRANGED = "training.loss_mean", "data.arrange_by_length"
-
 
 def resolve_loss_mean(plan: Plan) -> None:
     """Token means: the one that does not depend on how a step is cut into micro-batches."""
     reason = tr("every label in a step has the same weight, however the step is split")
-    plan.resolve(LOSS_MEAN, "tokens", reason)
-
-
-def loss_mean_findings(plan: Plan) -> Iterator[Finding]:
-    """A mean of means, and rows in another order."""
-    if plan.config.training.loss_mean != "micro_batches" or not plan.config.data.arrange_by_length:
-        return
-    message = tr(
-        "With {mean} micro_batches, a label has more weight if its micro-batch has few, and {key} decides which "
-        "rows share a micro-batch: the gradient of a step differs from that of the rows in the order drawn.",
-        mean=LOSS_MEAN,
-        key=ARRANGED,
-    )
-    tokens = tr("use the token mean"), {LOSS_MEAN: "tokens"}
-    off = tr("keep the rows in the order drawn"), {ARRANGED: False}
-    yield plan.warning("weights_by_arrangement", LOSS_MEAN, message, tokens, off)
+    plan.resolve("training.loss_mean", "tokens", reason)
 
 
 # LoRA, and a frozen base in 4 or 8 bits: chosen where nothing else fits, refused where it does not work.

@@ -16,7 +16,6 @@ from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr
 from trainwiz.core.plan.claims_findings import claim_findings
 from trainwiz.core.plan.data_findings import data_findings, idle_findings, long_findings
-from trainwiz.core.plan.engine import loss_mean_findings
 from trainwiz.core.plan.environment import environment_findings
 from trainwiz.core.plan.fixes import find_fixes, find_headroom
 from trainwiz.core.plan.refusals import refusals
@@ -33,7 +32,6 @@ JUDGES = (
     memory_findings,
     batch_findings,
     data_findings,
-    loss_mean_findings,
     long_findings,
     idle_findings,
     claim_findings,

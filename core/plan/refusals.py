@@ -9,7 +9,7 @@ from trainwiz.core.catalog.model_config import LIGER, has_attention, has_checkpo
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC, known_metrics, ranking_metric
 from trainwiz.core.config.values import CLASSIFIES, WRITE_TEXT
-from trainwiz.core.data.lengths import longest_generation, trains_on_chats
+from trainwiz.core.data.lengths import trains_on_chats
 from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.estimate.activations import slicing_problem
 from trainwiz.core.estimate.architecture import ALL_LINEAR
@@ -30,7 +30,6 @@ from trainwiz.core.plan.engine import (
 )
 from trainwiz.core.plan.result import Plan, Refusal, WayOut
 from trainwiz.core.plan.words import aside, counted, gib
-from trainwiz.core.text import plain_text
 
 PRECISION, ATTENTION, GPUS = "engine.precision", "engine.attention", "engine.gpus"
 
@@ -71,18 +70,6 @@ def _scope(plan: Plan) -> Iterator[Refusal]:
     message = tr("engine.gpus selects GPU {wanted}, but this run would compute on the CPU.", wanted=", ".join(names))
     on_cpu = names and devices.device == "cpu"
     yield on_cpu, "missing_hardware", GPUS, message, ((tr("use the CPU"), {GPUS: None}),)
-    named = [name for name in names if not name.isdecimal()]
-    # The other machines would see no GPU at all.
-    message = tr(
-        "engine.gpus selects GPUs by UUID ({names}); a UUID is valid on one machine only, but {n} machines train. Indices "
-        "are valid on each of them.",
-        names=plain_text(", ".join(named), 200),
-        n=devices.nodes,
-    )
-    sliced_cards = any(gpu.parent_uuid is not None for gpu in devices.gpus)
-    numbers = None if sliced_cards else [str(gpu.index) for gpu in devices.gpus] or None
-    by_number = tr("select them by index"), {GPUS: numbers}
-    yield devices.nodes > 1 and named, "gpus_of_one_machine", GPUS, message, (by_number,)
     key = "model.trust_remote_code"
     # A profile is data that people pass on: it must not decide that code is run.
     message = tr(
@@ -97,9 +84,6 @@ def _scope(plan: Plan) -> Iterator[Refusal]:
 def _reporters(plan: Plan) -> Iterator[Refusal]:
     where, names, here = "logging.report_to", plan.config.logging.report_to, plan.machine
     fallback, code = (tr("report to TensorBoard"), {where: ["tensorboard"]}), "reporter_not_supported"
-    beside = ", ".join(name for name in names if name != "none")
-    message = tr("{where} contains none together with {names}; remove one of them.", where=where, names=beside)
-    yield "none" in names and beside, code, where, message, (fallback,)
     unknown = [name for name in names if name not in REPORTERS and name != "none"]
     message = tr(
         "This version can report to {known} or none, but not to {unknown} ({where}).",
@@ -129,10 +113,6 @@ def _sharing(plan: Plan) -> Iterator[Refusal]:
     engine, device = plan.config.engine, plan.devices.device
     fsdp, cuda = engine.strategy == "fsdp", engine.strategy == "fsdp" and device == "cuda"
     zero3 = tr("shard with ZeRO-3"), {STRATEGY: "zero3"}
-    message = tr("DeepSpeed does not train on an Apple GPU (engine.strategy).")
-    single = tr("train on one GPU"), {STRATEGY: "single", OFFLOAD: "none"}
-    on_apple = str(engine.strategy).startswith("zero") and device == "mps"
-    yield on_apple, "deepspeed_needs_cuda", STRATEGY, message, (single,)
     message = tr(
         "FSDP needs GPUs: on a CPU, accelerate silently trains with DistributedDataParallel instead "
         "(engine.strategy). ZeRO-3 also shards a model on a CPU."
@@ -183,27 +163,15 @@ def _task(plan: Plan) -> Iterator[Refusal]:
         every = tr("target every linear layer"), {"peft.targets": list(ALL_LINEAR)}
         yield missing, "unknown_lora_target", "peft.targets", message, (every,)
     key, joins = "data.concatenate", config.data.concatenate
-    message = tr("data.concatenate is for causal language models; in this task each row stays a separate sequence.")
-    apart = tr("keep each row a separate sequence")
-    yield joins and config.task != "causal-lm", "nothing_to_join", key, message, ((apart, {key: None}),)
     # Joining throws the border between a prompt and its response, or the turns of a chat, away.
     message = tr("data.concatenate joins whole texts and trains on every token; these rows have answers.")
-    targets = config.task == "causal-lm" and _has_targets(config)
-    yield joins and targets, "joined_targets", key, message, ((apart, {key: False}),)
+    apart = tr("keep each row a separate sequence"), {key: False}
+    yield joins and config.task == "causal-lm" and _has_targets(config), "joined_targets", key, message, (apart,)
 
 
 def _warnings(plan: Plan) -> Iterator[Finding]:
-    """What is cut, assumed or too little."""
+    """What is assumed."""
     config = plan.config
-    asked, longest = config.evaluation.generation_length or 0, longest_generation(config)
-    if config.evaluation.generate and asked > longest:
-        message = tr(
-            "Generated answers end at {longest} tokens, not {asked}: the prompt needs the other half of the "
-            "{sequence_length} tokens (batch.sequence_length).",
-            **counted(longest=longest, asked=asked, sequence_length=config.batch.sequence_length),
-        )
-        whole = tr("fit the whole answer"), {"batch.sequence_length": 2 * asked}
-        yield plan.warning("generation_cut", "evaluation.generation_length", message, whole)
     of_steps = config.training.max_steps is not None and plan.chosen_by_hand("training.max_steps")
     if plan.data is None and plan.counted is not None and config.mode.kind == "train" and not of_steps:
         message = tr(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from trainwiz.core.batch import accumulation_for, deviation, largest_exact, nearest_large
 from trainwiz.core.config import Origin, RunConfig
 from trainwiz.core.config.sections import DataSource
 from trainwiz.core.data.lengths import held_out_count, joins_texts, packs_rows
@@ -103,7 +102,7 @@ def _with_engine(config: RunConfig, **values: None) -> RunConfig:
 
 
 def reopen_for_processes(plan: Plan) -> None:
-    """Accumulation, and where it alone misses the target the micro-batch; the loader's workers are shared."""
+    """The accumulation; the loader's workers are shared."""
     own = max(1, plan.based_on.hardware.num_gpus) if plan.based_on is not None else plan.devices.world_size
     if plan.devices.world_size == own:
         return
@@ -118,7 +117,7 @@ def reopen_for_processes(plan: Plan) -> None:
 
 def _batch(plan: Plan, own: int) -> None:
     """A profile's accumulation belongs to its number of GPUs: with another one the target says what it should be."""
-    micro, accumulation, processes = plan.get(MICRO), plan.get(ACCUMULATION), plan.devices.world_size
+    micro, accumulation = plan.get(MICRO), plan.get(ACCUMULATION)
     if accumulation is not None:
         if not plan.of_profile(ACCUMULATION):
             return
@@ -131,26 +130,8 @@ def _batch(plan: Plan, own: int) -> None:
                 accumulation=accumulation,
             )
             plan.put("batch.target_samples", micro * accumulation * own, reason)
-    target = target_samples(plan)
-    if target is None:
-        return
-    plan.values[ACCUMULATION] = None
-    if micro is None or not plan.of_profile(MICRO):
-        return
-    nearest = micro * accumulation_for(target, micro, processes) * processes
-    if abs(deviation(nearest, target)) <= NOTABLE_DEVIATION:
-        return
-    exact = largest_exact(target, processes, micro)
-    better = exact if exact is not None and 2 * exact.micro_batch >= micro else nearest_large(target, processes, micro)
-    if abs(deviation(better.samples, target)) < abs(deviation(nearest, target)):
-        reason = trn(
-            "{micro} on {n} GPU would result in {nearest} sequences per step",
-            "{micro} on {n} GPUs would result in {nearest} sequences per step",
-            processes,
-            micro=micro,
-            nearest=f"{nearest:,}",
-        )
-        plan.put(MICRO, better.micro_batch, reason)
+    if target_samples(plan) is not None:
+        plan.values[ACCUMULATION] = None
 
 
 # The steps, in their order.

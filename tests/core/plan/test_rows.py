@@ -88,10 +88,7 @@ def test_the_mean_of_the_loss() -> None:
     choice = next(one for one in planned().choices if one.key == "training.loss_mean")
     assert (choice.value, choice.origin) == ("tokens", "solved")
     means = planned(training__loss_mean="micro_batches")
-    assert means.config.data.arrange_by_length is False and "weights_by_arrangement" not in codes(means)
-    both = planned(training__loss_mean="micro_batches", data__arrange_by_length=True)
-    tokens, as_drawn = finding(both, "weights_by_arrangement").remedies
-    assert tokens.changes == {"training.loss_mean": "tokens"} and as_drawn.changes["data.arrange_by_length"] is False
+    assert means.config.data.arrange_by_length is False
 
 
 SIZES = {"batch__micro_batch_size": 20, "batch__gradient_accumulation_steps": 16}
