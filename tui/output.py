@@ -252,7 +252,7 @@ def click_sentence(error: Any, message: str) -> str:
 def profile_names() -> list[str]:
     """Names of all profiles; none when the profiles themselves are what is broken."""
     try:
-        from trainwiz.core.profile import list_profiles
+        from trainwiz.core.profile.store import list_profiles
 
         return [profile.name for profile in list_profiles()]
     except Exception:  # noqa: BLE001 -- only a hint hangs on it, and another failure is being told

@@ -24,7 +24,7 @@ from trainwiz.core.catalog.hub import (
 )
 from trainwiz.core.catalog.model_config import Answer, ModelSpec, from_architecture, has_safetensors, read_config
 from trainwiz.core.config.keys import did_you_mean
-from trainwiz.core.config.sections import ModelSection
+from trainwiz.core.config.run import ModelSection
 from trainwiz.core.config.values import Task
 from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.files import at_home, open_file, read_small

@@ -11,7 +11,7 @@ from trainwiz.core.errors import Finding
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.time import share_of_peak, verdict_of
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plan.replan import LENGTH, changed
+from trainwiz.core.plan.resolve import LENGTH, changed
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.size_findings import large_parts, states_text
 from trainwiz.core.plan.sizes import ACCUMULATION, MICRO

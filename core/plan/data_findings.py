@@ -16,7 +16,7 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.engine import COMPILE
 from trainwiz.core.plan.loading import MOST_WORKERS, budget_bytes
 from trainwiz.core.plan.refusals import ATTENTION, can_compile
-from trainwiz.core.plan.replan import LENGTH, TARGET, changed, remedy_of, smaller_than
+from trainwiz.core.plan.resolve import LENGTH, TARGET, changed, remedy_of, smaller_than
 from trainwiz.core.plan.result import Plan, WayOut
 from trainwiz.core.plan.rows import SHARED, lengths_of
 from trainwiz.core.plan.words import counted, duration_range, percent

@@ -17,7 +17,7 @@ from trainwiz.core.estimate.time import COMPILED_START, COMPILING_HOST_BYTES
 from trainwiz.core.hardware.install import install_line, torch_line, training_line
 from trainwiz.core.hardware.machine import REPORTERS, gpu_label
 from trainwiz.core.hardware.visible import AMPERE, weakest_gpu
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.engine import (
     BITSANDBYTES_OPTIMIZERS,
     COMPILE,
@@ -423,16 +423,13 @@ def _rate(plan: Plan) -> Iterator[Finding]:
             names=", ".join(gpu_label(gpu) for gpu in plan.devices.gpus),
         )
         yield plan.note("unknown_gpu_rate", "time", message)
-    elif is_rate_uncertain(spec, precision):
-        by_hand = mark(
-            "The {precision} throughput of the {card} and its bandwidth are derived from the throughput specified "
-            "manually; the time estimates depend on them."
-        )
-        catalogue = mark(
+    elif is_rate_uncertain(spec, precision) and spec.source != BY_HAND:
+        message = tr(
             "The {precision} throughput of the {card} in the GPU catalog was derived from other figures or has only "
-            "one source, so the time estimate is less certain."
+            "one source, so the time estimate is less certain.",
+            precision=precision,
+            card=spec.name,
         )
-        message = tr(by_hand if spec.source == BY_HAND else catalogue, precision=precision, card=spec.name)
         yield plan.note("uncertain_rate", "time", message)
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.batch import accumulation_for
-from trainwiz.core.errors import Finding, Remedy, Severity, after
-from trainwiz.core.estimate.memory import estimate_evaluation
+from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.loading import low_memory
-from trainwiz.core.plan.replan import remedy_of
-from trainwiz.core.plan.resolve import NOTABLE_DEVIATION
+from trainwiz.core.plan.resolve import NOTABLE_DEVIATION, remedy_of
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, MICRO
+from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, MICRO, most_evaluated
 from trainwiz.core.plan.words import counted, fit_command, gib, listed, part_word, percent
 
 # Whether the batch is what was asked for, and whether the model takes its length.
@@ -229,13 +226,7 @@ def _evaluation(plan: Plan) -> Iterator[Finding]:
     if verdict not in ("does_not_fit", "tight") or estimate.allocated_bytes <= plan.estimate.allocated_bytes:
         return
 
-    def fits(size: int) -> bool:
-        then = estimate_evaluation(replace(work, eval_micro_batch=size), plan.evidence)
-        return then is not None and then.safe_bytes <= share
-
-    smaller = work.eval_micro_batch // 2
-    while smaller and not fits(smaller):
-        smaller //= 2
+    smaller = most_evaluated(plan, work, work.eval_micro_batch // 2)
     moment, logits = estimate.peak_moment, estimate.breakdown.get("logits", 0)
     if logits:
         moment = tr("{moment}, of which logits {logits}", moment=moment, logits=gib(logits))
@@ -247,20 +238,18 @@ def _evaluation(plan: Plan) -> Iterator[Finding]:
     }
     fewer = tr("evaluate {smaller} at a time: same results", smaller=smaller), {EVALUATED: smaller}
     remedies = [fewer] if smaller else [remedy_of(fix, plan) for fix in plan.fixes]
-    severity: Severity = "warning"
-    code, message = (
-        "evaluation_tight",
-        mark("Evaluating {size} sequences at a time may not fit: needs {used}, {capacity} is available ({moment})."),
-    )
     if verdict == "does_not_fit":
-        severity = "error"
-        code, message = (
-            "evaluation_does_not_fit",
-            mark(
-                "Evaluating {size} sequences at a time doesn't fit: needs {used}, {capacity} is available ({moment})."
-            ),
+        message = tr(
+            "Evaluating {size} sequences at a time doesn't fit: needs {used}, {capacity} is available ({moment}).",
+            **values,
         )
-    yield plan.finding(code, severity, EVALUATED, tr(message, **values), *remedies)
+        yield plan.error("evaluation_does_not_fit", EVALUATED, message, *remedies)
+    else:
+        message = tr(
+            "Evaluating {size} sequences at a time may not fit: needs {used}, {capacity} is available ({moment}).",
+            **values,
+        )
+        yield plan.warning("evaluation_tight", EVALUATED, message, *remedies)
 
 
 def _headroom(plan: Plan) -> Iterator[Finding]:

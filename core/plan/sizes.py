@@ -177,20 +177,27 @@ def resolve_evaluation(plan: Plan) -> None:
         plan.put(EVALUATED, micro, tr("as in training"))
         return
     longest = longest_generation(plan.view()) if plan.get("evaluation.generate") else 0
-    size = micro
-    while size > 1:
-        evaluating = replace(work, eval_micro_batch=size, generation_length=longest)
-        then = estimate_evaluation(evaluating, plan.evidence)
-        if then is None or then.safe_bytes <= share:
-            break
-        if then.allocated_bytes <= estimate_memory(evaluating, plan.evidence).allocated_bytes:
-            break
-        size //= 2
+    size = max(1, most_evaluated(plan, replace(work, generation_length=longest), micro))
     words = (
         mark("as in training: evaluation needs no more memory"),
         mark("a larger one would need more memory than training"),
     )
     plan.put(EVALUATED, size, tr(words[size < micro]))
+
+
+def most_evaluated(plan: Plan, work: Workload, size: int) -> int:
+    """`size` where so many fit or need no more than training, else half of it, a quarter, ...; 0 for none."""
+    training = estimate_memory(work, plan.evidence)
+    while size:
+        then = estimate_evaluation(replace(work, eval_micro_batch=size), plan.evidence)
+        if (
+            then is None
+            or then.safe_bytes <= (plan.share_bytes or 0)
+            or then.allocated_bytes <= training.allocated_bytes
+        ):
+            return size
+        size //= 2
+    return 0
 
 
 def target_samples(plan: Plan) -> float | None:

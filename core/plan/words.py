@@ -15,7 +15,7 @@ from trainwiz.core.language import mark, tr
 if TYPE_CHECKING:
     from trainwiz.core.config import RunConfig
     from trainwiz.core.config.request import PlanRequest
-    from trainwiz.core.config.sections import ModeSection
+    from trainwiz.core.config.run import ModeSection
     from trainwiz.core.hardware.machine import Machine
     from trainwiz.core.profile.profile import Profile
 

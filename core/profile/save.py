@@ -211,7 +211,7 @@ def _plain(key: str, value: Any) -> Any:
 
 
 def _source(item: Any) -> dict[str, Any]:
-    from trainwiz.core.config.sections import DataSource
+    from trainwiz.core.config.run import DataSource
 
     source = item if isinstance(item, BaseModel) else DataSource.model_validate(item)
     document = source.model_dump(exclude_defaults=True)

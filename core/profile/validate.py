@@ -35,7 +35,7 @@ def _validate(name: str) -> list[Finding]:
         profile = load_as_written(name)
     except TrainwizError as error:
         return list(error.findings)
-    findings = [*_variants(file, profile), *_hardware(file, profile)]
+    findings = [*_hardware(file, profile)]
     try:
         config = build_config(profile, {})
     except TrainwizError as error:
@@ -47,25 +47,6 @@ def _placed(file: ProfileFile, finding: Finding) -> Finding:
     """A finding about a setting, with the line of that setting."""
     where = file.where(f"values.{finding.where}")
     return replace(finding, where=where, message=f"{where}: {finding.message}")
-
-
-def _variants(file: ProfileFile, profile: Profile) -> Iterator[Finding]:
-    for variant in profile.variants:
-        try:
-            named = load_as_written(variant)
-        except TrainwizError as error:
-            for found in error.findings:
-                where = file.where("variants")
-                yield replace(
-                    found, where=where, message=tr("{where}: `variants`: {message}", where=where, message=found.message)
-                )
-            continue
-        if named.variants:
-            yield _error(
-                file,
-                "variants",
-                tr("`variants`: {variant} has variants itself; specify one of them.", variant=variant),
-            )
 
 
 def _hardware(file: ProfileFile, profile: Profile) -> Iterator[Finding]:

@@ -13,8 +13,8 @@ from trainwiz.core.config.modes import OVERFIT_STEPS, apply_mode
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.errors import UsageError
-from trainwiz.core.profile import list_profiles, load_profile
 from trainwiz.core.profile.read import read_profile_file
+from trainwiz.core.profile.store import list_profiles, load_profile
 
 from tests.each import each
 

@@ -201,11 +201,6 @@ def test_years_come_with_what_would_end() -> None:
 
 
 def test_what_else_a_plan_finds() -> None:
-    by_hand = catalogue_machine(
-        gpu=None, num_gpus=1, ram_bytes=None, gpu_memory_bytes=20 * GIB, tflops=60, capability="8.6"
-    )
-    uncertain = finding(plan(by_hand, config("esm2-35m", engine__precision="fp32")), "uncertain_rate").message
-    assert "catalog" not in uncertain and "specified manually" in uncertain
     # Of the reader: passed through, and errors first.
     missing = Finding("missing_data", "error", "data.sources.0", "There is no such file.")
     made = plan(machine(cores=4), config("esm2-8m", data__workers=12), findings=(missing,))

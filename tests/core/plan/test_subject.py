@@ -12,7 +12,7 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.gather import choose_target, gather_config, plan_run
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.profile import load_as_written, load_profile
+from trainwiz.core.profile.store import load_as_written, load_profile
 from trainwiz.tui.plan_words import method_words
 
 from tests.core.plan.machines import GIB, codes, finding, machine, real

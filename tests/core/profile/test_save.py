@@ -9,7 +9,9 @@ import yaml
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.profile import load_profile, save_profile, user_folder, validate_profiles
+from trainwiz.core.profile.save import save_profile
+from trainwiz.core.profile.store import load_profile, user_folder
+from trainwiz.core.profile.validate import validate_profiles
 
 from tests.each import each
 
