@@ -192,7 +192,6 @@ def packing_findings(plan: Plan) -> Iterator[Finding]:
     if problems:
         yield from problems
         return
-    batch = plan.batch
     apart = (
         tr("FlashAttention computes each row separately.")
         if plan.config.engine.attention == "flash_attention_2"
@@ -202,14 +201,6 @@ def packing_findings(plan: Plan) -> Iterator[Finding]:
         )
     )
     message = tr("Rows are packed end to end, without padding. {apart}", apart=apart)
-    if batch.padded_tokens is not None and batch.drawn_tokens is not None and batch.drawn_waste is not None:
-        message = tr(
-            "Rows are packed end to end: {packed} tokens are computed per step; padded in the order drawn it would "
-            "be {drawn}, {waste} of them padding. {apart}",
-            **counted(packed=batch.padded_tokens, drawn=batch.drawn_tokens),
-            waste=percent(batch.drawn_waste),
-            apart=apart,
-        )
     yield plan.note("packed", KEY, message)
 
 

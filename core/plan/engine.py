@@ -299,15 +299,6 @@ def _resolve_sharding(plan: Plan) -> None:
         plan.put(STRATEGY, "zero2", reason)
 
 
-# Over what the loss of a step is a mean (training.loss_mean), and what that has to do with the order of its rows.
-
-
-def resolve_loss_mean(plan: Plan) -> None:
-    """Token means: the one that does not depend on how a step is cut into micro-batches."""
-    reason = tr("every label in a step has the same weight, however the step is split")
-    plan.resolve("training.loss_mean", "tokens", reason)
-
-
 # LoRA, and a frozen base in 4 or 8 bits: chosen where nothing else fits, refused where it does not work.
 
 

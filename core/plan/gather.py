@@ -18,7 +18,7 @@ from trainwiz.core.data.lengths import packs_rows, trains_on_chats
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Finding, Remedy, TrainwizError, after, sort_findings
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
-from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus, gpu_label
+from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.history.measurement import data_digest, device_key, model_digest
 from trainwiz.core.language import tr
@@ -179,12 +179,7 @@ def _differences(profile: Profile | None, wanted: ProfileHardware, cards: tuple[
         made_for=f"{wanted.num_gpus} × {wanted.gpu}",
         have=describe_gpus(cards),
     )
-    remedies: tuple[Remedy, ...] = ()
-    if same and len(same) < len(cards):
-        indices = [str(gpu.index) for gpu in same]
-        command = f"trainwiz --profile {name} --gpus {','.join(indices)}"
-        remedies = (Remedy(tr("use only the {gpu}", gpu=gpu_label(same[0])), command, {"engine.gpus": indices}),)
-    return (Finding("other_hardware", "warning", "hardware", message, remedies),)
+    return (Finding("other_hardware", "warning", "hardware", message),)
 
 
 # What a plan is made from.

@@ -21,7 +21,7 @@ from trainwiz.core.estimate.host import (
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import Measurement, data_digest, same_model
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.engine import cores_shared
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.tasks import data_is_refused
@@ -205,10 +205,10 @@ def _prefetch_reason(workers: int, prefetch: int, accumulation: int) -> str:
     ready = workers * prefetch
     if accumulation <= workers * USUAL_PREFETCH:
         return tr("few workers, because RAM allows no more: each keeps more batches ready")
-    text = mark("a step fetches its {n} micro-batches at once: {ready} are ready when it begins")
-    if ready >= accumulation:
-        text = mark("a step fetches its {n} micro-batches at once: all are ready when it begins")
-    return tr(text, **counted(n=accumulation, ready=ready))
+    return tr(
+        "a step fetches its {n} micro-batches at once: {ready} are ready when it begins",
+        **counted(n=accumulation, ready=ready),
+    )
 
 
 # How rows reach the model, and how long the run is.

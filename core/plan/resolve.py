@@ -113,11 +113,16 @@ def _with_engine(config: RunConfig, **values: None) -> RunConfig:
     return config.model_copy(update={"engine": config.engine.model_copy(update=values)})
 
 
-def reopen_accumulation(plan: Plan) -> None:
-    """A profile's accumulation belongs to its number of GPUs: with another one the target says what it should be."""
+def reopen_for_processes(plan: Plan) -> None:
+    """A profile's accumulation and workers belong to its number of GPUs: with another one the target and the cores say what
+    they should be."""
     own = max(1, plan.based_on.hardware.num_gpus) if plan.based_on is not None else plan.devices.world_size
     micro, accumulation = plan.get(MICRO), plan.get(ACCUMULATION)
-    if plan.devices.world_size == own or (accumulation is not None and not plan.of_profile(ACCUMULATION)):
+    if plan.devices.world_size == own:
+        return
+    if plan.of_profile("data.workers"):
+        plan.values["data.workers"] = None
+    if accumulation is not None and not plan.of_profile(ACCUMULATION):
         return
     if accumulation is not None and target_samples(plan) is None and micro is not None:
         reason = trn(
@@ -163,13 +168,6 @@ def choose_hardware(plan: Plan) -> None:
     plan.evidence = replace(plan.known, measurements=alike)
 
 
-def choose_rates(plan: Plan) -> None:
-    """Of the rates of this machine those of the devices and threads that compute."""
-    threads = plan.get("engine.cpu_threads")
-    rates = rates_for(plan.known.kept_rates, plan.machine, plan.devices.device, plan.devices.gpus, threads)
-    plan.evidence = replace(plan.evidence, rates=rates)
-
-
 def read_rows(plan: Plan) -> None:
     """What the data says of a row; rows that cannot be counted here are taken from the limits of their sources."""
     config = plan.config
@@ -179,6 +177,9 @@ def read_rows(plan: Plan) -> None:
 
 def measure_work(plan: Plan) -> None:
     """What a process computes, at most and usually, and how fast: threads and precision are resolved."""
+    threads = plan.get("engine.cpu_threads")
+    rates = rates_for(plan.known.kept_rates, plan.machine, plan.devices.device, plan.devices.gpus, threads)
+    plan.evidence = replace(plan.evidence, rates=rates)
     plan.work = work = workload.workload_of(plan, evaluates=tasks.evaluates(plan))
     plan.usual = workload.typical(plan, work) if work is not None else None
     plan.padded = rows.padded_cost(work, plan.data, rows.arrangement_of(plan), rows.multiple_of(plan))
@@ -196,10 +197,9 @@ STEPS: tuple[Callable[[Plan], None], ...] = (
     choose_hardware,
     read_rows,
     engine.resolve_engine,
-    choose_rates,
     engine.resolve_method,
     tasks.resolve_rates,
-    reopen_accumulation,
+    reopen_for_processes,
     tasks.resolve_task,
     tasks.resolve_measuring,
     sizes.resolve_rounding,
@@ -207,7 +207,6 @@ STEPS: tuple[Callable[[Plan], None], ...] = (
     engine.resolve_strategy,
     engine.resolve_base,
     sizes.resolve_sizes,
-    engine.resolve_loss_mean,
     rows.resolve_arrangement,
     loading.resolve_loading,
     loading.resolve_length,

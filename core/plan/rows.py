@@ -92,7 +92,10 @@ SHARED = ("zero3", "fsdp")
 
 
 def resolve_arrangement(plan: Plan) -> None:
-    """On where a step is more than one micro-batch: the gradient is the same sum, of fewer tokens that are padding."""
+    """On where a step is more than one micro-batch: the gradient is the same sum, of fewer tokens that are padding. Its loss
+    is a mean of tokens, the one that does not depend on how a step is cut."""
+    reason = tr("every label in a step has the same weight, however the step is split")
+    plan.resolve("training.loss_mean", "tokens", reason)
     if not plan.is_open(KEY):
         return
     micro, groups = step_of(plan)

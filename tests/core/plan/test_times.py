@@ -197,6 +197,6 @@ def test_pinned_batches_of_a_whole_step_are_ready_when_it_begins() -> None:
     )
     assert (many.config.data.workers, many.config.data.prefetch, few.config.data.prefetch) == (2, 32, 2)
     why = many.config.origin("data.prefetch").reason
-    assert "its 64 micro-batches" in why and "all are ready" in why
+    assert "its 64 micro-batches" in why and "64 are ready" in why
     long = plan(machine(), config(**SIZES, batch__sequence_length=200_000, data__workers=2), rows(length=100_000))
     assert long.config.data.prefetch is not None and long.config.data.prefetch <= 2
