@@ -226,24 +226,16 @@ def gather_data(config: RunConfig, show: int = 0) -> tuple[DataSummary | None, t
 
 
 def _with_assumed(finding: Finding, config: RunConfig) -> Finding:
-    """Of data that is not here yet: what its rows are taken for."""
+    """Of data that is not here yet, and whose columns nobody lists: when its rows are looked at."""
     if finding.code != "data_to_download" or config.task != "causal-lm":
         return finding
-    number = int(finding.where.rpartition(".")[2])
-    sources = config.data.validation_sources if "validation" in finding.where else config.data.sources
-    source = sources[number]
-    if source.text_column is None:
-        message = tr(
-            "The Hub does not list its columns, so the column to train on is chosen after the download; a start that "
-            "then finds chats, or prompts with answers, stops there. Download it first, or set {key}.text_column.",
-            key=finding.where,
-        )
-    elif config.origin(f"{finding.where}.text_column").origin != "detected":
+    if config.value(f"{finding.where}.text_column") is not None:
         return finding
-    elif source.layout == "chat":
-        message = tr("Its rows are read as chats, based on the columns listed on the Hub.")
-    else:
-        message = tr("Its rows are read as texts, based on the columns listed on the Hub.")
+    message = tr(
+        "The Hub does not list its columns, so the column to train on is chosen after the download; a start that "
+        "then finds chats, or prompts with answers, stops there. Download it first, or set {key}.text_column.",
+        key=finding.where,
+    )
     return replace(finding, message=finding.message + after(message))
 
 

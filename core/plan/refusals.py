@@ -8,7 +8,7 @@ from trainwiz.core.catalog.gpus import BY_HAND, is_rate_uncertain
 from trainwiz.core.catalog.model_config import LIGER, has_attention, has_checkpointing, known_targets, unknown_targets
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC, known_metrics, ranking_metric
-from trainwiz.core.config.values import CLASSIFIES, WRITE_TEXT
+from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.data.lengths import trains_on_chats
 from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.estimate.activations import slicing_problem
@@ -41,7 +41,6 @@ def refusals(plan: Plan) -> Iterator[Finding]:
         _sharing,
         _reporters,
         _task,
-        _generation,
         _best,
         _libraries,
         _of_the_model,
@@ -49,7 +48,7 @@ def refusals(plan: Plan) -> Iterator[Finding]:
         base_refusals,
     ):
         yield from (plan.error(code, key, text, *ways) for due, code, key, text, ways in table(plan) if due)
-    for judge in (_warnings, _liger_note, _compile, _precision, _attention, _rate, base_findings):
+    for judge in (_notes, _compile, _precision, _attention, _rate, base_findings):
         yield from judge(plan)
 
 
@@ -162,6 +161,10 @@ def _task(plan: Plan) -> Iterator[Refusal]:
         )
         every = tr("target every linear layer"), {"peft.targets": list(ALL_LINEAR)}
         yield missing, "unknown_lora_target", "peft.targets", message, (every,)
+    key = "evaluation.generate"
+    message = tr("evaluation.generate compares with a target or an answer, but the rows of this run have neither.")
+    silent = config.evaluation.generate and not _has_targets(config)
+    yield silent, "nothing_to_generate", key, message, ((tr("do not generate"), {key: False}),)
     key, joins = "data.concatenate", config.data.concatenate
     # Joining throws the border between a prompt and its response, or the turns of a chat, away.
     message = tr("data.concatenate joins whole texts and trains on every token; these rows have answers.")
@@ -169,9 +172,15 @@ def _task(plan: Plan) -> Iterator[Refusal]:
     yield joins and config.task == "causal-lm" and _has_targets(config), "joined_targets", key, message, (apart,)
 
 
-def _warnings(plan: Plan) -> Iterator[Finding]:
-    """What is assumed."""
+def _notes(plan: Plan) -> Iterator[Finding]:
+    """What is assumed, and what was not tried."""
     config = plan.config
+    if config.engine.liger:
+        message = tr(
+            "Norms, rotary embeddings and gated layers are computed by liger-kernel. Its savings are not included in "
+            "the memory and time shown here, and trainwiz has not compared its numerical results on a GPU."
+        )
+        yield plan.note("liger", "engine.liger", message)
     of_steps = config.training.max_steps is not None and plan.chosen_by_hand("training.max_steps")
     if plan.data is None and plan.counted is not None and config.mode.kind == "train" and not of_steps:
         message = tr(
@@ -180,15 +189,6 @@ def _warnings(plan: Plan) -> Iterator[Finding]:
             **counted(rows=plan.counted.rows),
         )
         yield plan.note("rows_assumed", "data.sources", message)
-
-
-def _generation(plan: Plan) -> Iterator[Refusal]:
-    config, key, code = plan.config, "evaluation.generate", "nothing_to_generate"
-    off, silent = (tr("do not generate"), {key: False}), config.task not in WRITE_TEXT
-    message = tr("evaluation.generate is for tasks that generate text; {task} does not.", task=config.task)
-    yield config.evaluation.generate and silent, code, key, message, (off,)
-    message = tr("evaluation.generate compares with a target or an answer, but the rows of this run have neither.")
-    yield config.evaluation.generate and not (silent or _has_targets(config)), code, key, message, (off,)
 
 
 def _best(plan: Plan) -> Iterator[Refusal]:
@@ -373,15 +373,6 @@ def _liger(plan: Plan) -> Iterator[Refusal]:
     missing = not plan.machine.libraries.has("liger_kernel")
     message = tr("{key} needs liger-kernel, which is not installed on this machine.", key=key)
     yield missing and not plan.machine.hypothetical, "liger_missing", key, message, (install, off)
-
-
-def _liger_note(plan: Plan) -> Iterator[Finding]:
-    if plan.config.engine.liger:
-        message = tr(
-            "Norms, rotary embeddings and gated layers are computed by liger-kernel. Its savings are not included in "
-            "the memory and time shown here, and trainwiz has not compared its numerical results on a GPU."
-        )
-        yield plan.note("liger", "engine.liger", message)
 
 
 def _libraries(plan: Plan) -> Iterator[Refusal]:

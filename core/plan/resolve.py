@@ -171,7 +171,10 @@ def choose_hardware(plan: Plan) -> None:
 def read_rows(plan: Plan) -> None:
     """What the data says of a row; rows that cannot be counted here are taken from the limits of their sources."""
     config = plan.config
-    plan.mean_length = rows.mean_length(plan.data, config.batch.sequence_length, joined=joins_texts(config))
+    limit, lengths = config.batch.sequence_length, rows.lengths_of(plan.data.lengths) if plan.data is not None else None
+    if lengths is not None:
+        # Cut at the limit; of joined texts each sequence is full.
+        plan.mean_length = float(limit) if joins_texts(config) else lengths.counts.mean(limit)
     plan.counted = plan.data if plan.data is not None else assumed_rows(config)
 
 

@@ -319,6 +319,6 @@ def batch_plan(plan: Plan) -> None:
         drawn_tokens=round(drawn.padded) if drawn else None,
         drawn_waste=drawn.waste if drawn else None,
         arranged_waste=padding.arranged_waste if padding else None,
-        operations_gain=cost.gain if cost else None,
-        possible_operations_gain=cost.possible_gain if cost else None,
+        operations_gain=cost.drawn.flops / cost.cost.flops if cost else None,
+        possible_operations_gain=cost.drawn.flops / cost.unpadded.flops if cost else None,
     )

@@ -85,7 +85,7 @@ ROWS = [
     due("optimizer_not_shared", "error", "bitsandbytes", TWO, **FSDP, engine__optimizer="adamw_bnb_8bit"),
     # What contradicts the task.
     due("peft_not_supported", "error", "all weights", ONE, peft__method="lora"),
-    due("nothing_to_generate", "error", "masked-lm does not", ONE, evaluation__generate=True),
+    due("nothing_to_generate", "error", "have neither", ONE, evaluation__generate=True),
     due("nothing_to_generate", "error", "have neither", ONE, **CAUSAL, data__sources=TEXT, evaluation__generate=True),
     due("nothing_held_out", "error", "no rows are held out", ONE, **BEST, data__validation_rows=0),
     due("unknown_metric", "error", "eval_bleu", ONE, **PAIRS, **BLEU, quiet={"evaluation__generate": True}),

@@ -18,8 +18,8 @@ pytest.importorskip("babel", reason="Babel is in the test extra; the command nee
 from pathlib import Path
 
 from trainwiz.core.plan.gather import NOT_ABOUT_FIT
+from trainwiz.core.profile.read import validate_profiles
 from trainwiz.core.profile.store import diff_profiles, list_profiles, load_profile
-from trainwiz.core.profile.validate import validate_profiles
 
 from scripts import solve_profiles
 from scripts.profile_solver import SOLVED_KEYS, Job, MachineRow, read_rows, solve

@@ -6,6 +6,7 @@ import pytest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.hardware.read import catalogue_machine
+from trainwiz.core.profile.read import validate_profiles
 from trainwiz.core.profile.store import (
     current_profile,
     diff_profiles,
@@ -15,7 +16,6 @@ from trainwiz.core.profile.store import (
     use_profile,
     user_folder,
 )
-from trainwiz.core.profile.validate import validate_profiles
 
 from tests.each import each
 
