@@ -229,30 +229,14 @@ def _engine_words(strategy: str | None, offload: str) -> str:
     return tr("{strategy} with offload {offload}", strategy=strategy, offload=offload)
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# Names that DeepSpeed knows, and where transformers and accelerate fill in an "auto".
-
-MISPLACED = _words("fp16 bf16 optimizer scheduler gradient_clipping activation_checkpointing")
-"""Sections of their own that are found inside `zero_optimization`, where DeepSpeed refuses them."""
-
-FILLED_IN = _words(
-    "train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps gradient_clipping fp16.enabled "
-    "bf16.enabled optimizer.params.lr optimizer.params.betas optimizer.params.eps optimizer.params.weight_decay "
-    "zero_optimization.reduce_bucket_size "
-    "zero_optimization.stage3_prefetch_bucket_size zero_optimization.stage3_param_persistence_threshold "
-    "zero_optimization.stage3_gather_16bit_weights_on_model_save zero_optimization.stage "
-    "zero_optimization.offload_optimizer.device zero_optimization.offload_param.device "
-    "zero_optimization.offload_optimizer.nvme_path zero_optimization.offload_param.nvme_path"
-)
-"""Where transformers (integrations/deepspeed.py) or accelerate (DeepSpeedPlugin) put a number in place of "auto"."""
-
 # What a document says against itself, and against a run.
+
+MISPLACED = {"fp16", "bf16", "optimizer", "scheduler", "gradient_clipping", "activation_checkpointing"}
+"""Sections of their own that are found inside `zero_optimization`, where DeepSpeed refuses them."""
 
 IN_FP32 = ("fp32", "float32", "float", "torch.float32")
 """Names of fp32 in `data_types` (DtypeEnum of DeepSpeed's runtime/config.py)."""
+NEVER_AUTO = ("optimizer.type", "optimizer.params.adam_w_mode")
 MISMATCH = {
     "auto": mark(
         'The DeepSpeed file sets {place} to {value}, but the run uses {wanted} ({key}). Write "auto" there, or '
@@ -267,7 +251,7 @@ MISMATCH = {
         '({key}). Set it to "auto", or change the run.'
     ),
 }
-"""What is to be done -> the sentence: a key may be absent, and "auto" is not filled in everywhere."""
+"""What is to be done -> the sentence: a key may be absent, and in some places transformers fills in no "auto"."""
 
 
 Expected = tuple[str, Any, str, Any]
@@ -300,18 +284,6 @@ def _refused(document: Mapping[str, Any], path: Path) -> Iterator[str]:
             path=path,
             name=name,
         )
-    for place in _autos(document, ""):
-        if place not in FILLED_IN and not place.startswith("scheduler."):
-            yield tr(
-                'The DeepSpeed file {path} has "auto" for {place}, but nothing fills it in; set a value or remove it.',
-                path=path,
-                place=place,
-            )
-    if document.get("train_batch_size") is None and document.get("train_micro_batch_size_per_gpu") is None:
-        yield tr(
-            'The DeepSpeed file {path} sets no batch size; DeepSpeed needs "train_micro_batch_size_per_gpu": "auto".',
-            path=path,
-        )
     if document.get("scheduler") is not None:
         yield tr(
             "The DeepSpeed file {path} has the scheduler {kind}, which would replace the run's own schedule; remove "
@@ -334,7 +306,7 @@ def _mismatches(document: Mapping[str, Any], config: RunConfig) -> Iterator[Find
         is_same = value == wanted and isinstance(value, bool) == isinstance(wanted, bool)
         if value is None or value == "auto" or is_same:
             continue
-        form = MISMATCH["absent" if stands is None else "auto" if place in FILLED_IN else "value"]
+        form = MISMATCH["absent" if stands is None else "value" if place in NEVER_AUTO else "auto"]
         message = tr(form, place=place, value=repr(value), wanted=repr(wanted), key=key)
         # Leaving it out is a common way to switch clipping off.
         severity: Severity = "warning" if stands is None and place == "gradient_clipping" else "error"
@@ -388,14 +360,6 @@ def _expectations(document: Mapping[str, Any], config: RunConfig) -> Iterator[Ex
     decay = 0.01 if _at(document, "optimizer.params.torch_adam") is True else 0.0
     yield "optimizer.params.weight_decay", training.weight_decay, "training.weight_decay", decay
     yield "optimizer.params.adam_w_mode", True, "engine.optimizer", None
-
-
-def _autos(node: Mapping[str, Any], prefix: str) -> Iterator[str]:
-    for name, value in node.items():
-        if isinstance(value, Mapping):
-            yield from _autos(value, f"{prefix}{name}.")
-        elif value == "auto":
-            yield f"{prefix}{name}"
 
 
 def _at(document: Mapping[str, Any], path: str) -> Any:

@@ -321,16 +321,15 @@ class _Search:
         if fit.in_time:
             return self._made(fit, None)
         known, limit_s = self._gathered(self._specs[fit.model]), fit.limit_s or 0.0
-        # Evaluations and saves do not shrink with the steps: a line through what was tried is followed down.
-        start = math.sqrt((fit.plan.time.start_low_s or 0.0) * (fit.plan.time.start_high_s or 0.0))
-        before, after = (0, start), (fit.plan.steps or 0, fit.plan.time.total_s or math.inf)
-        while after[1] > limit_s:
-            steps = _on_the_line(before, after, limit_s)
+        steps, total_s = fit.plan.steps or 0, fit.plan.time.total_s or math.inf
+        # A start does not shrink with the steps, so that one cut may not be enough.
+        while total_s > limit_s:
+            steps = int(LESS * steps * limit_s / total_s)
             if steps < 1:
                 return None
             ended = self._resolved(known, {**fit.changes, STEPS: steps})
-            before, after = after, (steps, ended.time.total_s or math.inf)
-        return self._made(fit, after[0])
+            total_s = ended.time.total_s or math.inf
+        return self._made(fit, steps)
 
     def _made(self, fit: Fit, steps: int | None) -> Fit:
         changes = {**fit.changes, **({STEPS: steps} if steps is not None else {})}
@@ -385,13 +384,6 @@ def _host_holds(plan: Plan) -> bool:
     ram = memory.host_ram_capacity_bytes if plan.devices.device != "cpu" else None
     fits = ram is None or memory.host_ram_bytes <= ram
     return fits and (memory.disk_capacity_bytes is None or memory.disk_bytes <= memory.disk_capacity_bytes)
-
-
-def _on_the_line(first: tuple[int, float], second: tuple[int, float], seconds: float) -> int:
-    """(steps, seconds) of two runs -> the steps of one that takes so long; fewer than those of the second."""
-    slope = (second[1] - first[1]) / (second[0] - first[0]) if second[0] != first[0] else math.inf
-    steps = second[0] + (seconds - second[1]) / slope if 0 < slope < math.inf else 0.0
-    return min(int(steps), int(LESS * second[0]))
 
 
 def find_fits(question: Question, here: Machine, refiner: Refiner) -> Fits:

@@ -106,8 +106,6 @@ MOST_WORKERS = 8
 MOST_READY_BYTES = 256 * 1024**2
 """Of batches that wait in pinned memory for one training process; most are far smaller than a megabyte."""
 MOST_SHARED_BYTES = 16 * 1024**2
-FEW_WORKERS_PREFETCH = 4
-"""Batches that bridge a slow row where RAM, not the cores, decides the number of workers; they are small."""
 RESERVE_SHARE = 0.1
 """Of the RAM that is free now: left for the page cache, a desktop, and what the prediction misses."""
 
@@ -121,8 +119,7 @@ def resolve_workers(plan: Plan, work: Workload | None) -> None:
     limit = _by_ram(plan, replace(needs, prefetch=USUAL_PREFETCH), by_cores) if by_cores[0] else by_cores
     plan.resolve("data.workers", *limit, "detected" if limit is by_rule else "solved")
     count, accumulation = int(plan.get("data.workers")), int(plan.get("batch.gradient_accumulation_steps") or 1)
-    few = count == limit[0] < by_cores[0]
-    prefetch = _prefetch(plan.machine, replace(needs, workers=count), accumulation, few)
+    prefetch = _prefetch(plan.machine, replace(needs, workers=count), accumulation)
     plan.resolve("data.prefetch", prefetch, _prefetch_reason(count, prefetch, accumulation))
     why = tr("kept between epochs") if count else tr("no data loader workers")
     plan.resolve("data.persistent_workers", count > 0, why)
@@ -181,16 +178,15 @@ def _by_ram(plan: Plan, needs: HostNeeds, by_cores: Limit) -> Limit:
     )
 
 
-def _prefetch(machine: Machine, needs: HostNeeds, accumulation: int, few: bool) -> int:
+def _prefetch(machine: Machine, needs: HostNeeds, accumulation: int) -> int:
     """Batches for each worker; fewer where even those do not fit. `accumulation`: those of a step in one process."""
     budget = budget_bytes(machine)
     if budget is None or not needs.workers:
         return USUAL_PREFETCH
-    wanted = FEW_WORKERS_PREFETCH if few else USUAL_PREFETCH
     batch = batch_bytes(needs.micro_batch, needs.length, needs.target_length)
     room = (MOST_READY_BYTES if needs.pin_memory else MOST_SHARED_BYTES) // batch // needs.workers
     most = most_prefetch(needs.workers, pinned=needs.pin_memory)
-    wanted = max(wanted, min(room, most, math.ceil(accumulation / needs.workers)))
+    wanted = max(USUAL_PREFETCH, min(room, most, math.ceil(accumulation / needs.workers)))
     fitting = (count for count in range(wanted, 1, -1) if most_while_training(replace(needs, prefetch=count)) <= budget)
     return next(fitting, 1)
 
@@ -202,12 +198,9 @@ def _prefetch_reason(workers: int, prefetch: int, accumulation: int) -> str:
         return tr("a second batch per worker would not fit in RAM")
     if prefetch == USUAL_PREFETCH:
         return tr("two batches per worker hide the loading")
-    ready = workers * prefetch
-    if accumulation <= workers * USUAL_PREFETCH:
-        return tr("few workers, because RAM allows no more: each keeps more batches ready")
     return tr(
         "a step fetches its {n} micro-batches at once: {ready} are ready when it begins",
-        **counted(n=accumulation, ready=ready),
+        **counted(n=accumulation, ready=workers * prefetch),
     )
 
 

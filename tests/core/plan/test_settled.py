@@ -85,7 +85,6 @@ ROWS = [
     settles(machine("RTX 3090", 4, ram_gib=256, cores=12), {"data.workers": 2}, "12 cores for 4", rows()),
     settles(LARGE, {"data.workers": MOST_WORKERS, "data.pin_memory": True}, "", rows()),
     settles(ONE, {"data.workers": 2}, "enough for", rows(SMALL_ROWS - 1)),
-    settles(SHORT, {"data.prefetch": 4}, "few workers", rows()),
     settles(SHORT, {"data.prefetch": 1, "data.workers": 6}, "would not fit", rows(), data__workers=6),
     # What belongs to a task.
     settles(ONE, {"data.concatenate": True}, "plain texts", **CAUSAL, data__sources=TEXT),
