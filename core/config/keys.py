@@ -63,13 +63,10 @@ def nearest_keys(key: str, count: int = 3) -> list[str]:
     same = [name for name in known if name.rsplit(".", 1)[-1] == last]
     if same:
         return same[:count]
-    for cutoff in (0.8, 0.6):
-        spelled = difflib.get_close_matches(key.replace("-", "_"), known, n=count, cutoff=cutoff)
-        by_last = {name.rsplit(".", 1)[-1]: name for name in reversed(known)}
-        parts = [by_last[part] for part in difflib.get_close_matches(last, by_last, n=count, cutoff=cutoff)]
-        if spelled or parts:
-            return list(dict.fromkeys([*parts, *spelled]))[:count]
-    return []
+    spelled = difflib.get_close_matches(key.replace("-", "_"), known, n=count, cutoff=0.8)
+    by_last = {name.rsplit(".", 1)[-1]: name for name in reversed(known)}
+    parts = [by_last[part] for part in difflib.get_close_matches(last, by_last, n=count, cutoff=0.6)]
+    return list(dict.fromkeys([*parts, *spelled]))[:count]
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

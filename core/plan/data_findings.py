@@ -109,11 +109,7 @@ def chat_findings(plan: Plan) -> Iterator[Finding]:
             continue
         severity, where, text = DOUBTS[doubt.code]
         message = tr(text, count=f"{doubt.rows:,}", rows=f"{look.rows:,}", place=doubt.place, detail=doubt.detail)
-        ways: list[WayOut] = [
-            (tr(words), changes)
-            for words, changes in WAYS.get(doubt.code, ())
-            if any(plan.config.value(key) != value for key, value in changes.items())
-        ]
+        ways = [(tr(words), changes) for words, changes in WAYS.get(doubt.code, ())]
         # Some that are left out are a loss, all of them an end.
         some = severity == "error" and doubt.rows < look.rows
         yield plan.finding(doubt.code, "warning" if some else severity, where, message, *ways)

@@ -114,7 +114,11 @@ def resolve_workers(plan: Plan, work: Workload | None) -> None:
     """Streaming and pinned memory are resolved before. What was measured on these rows wins over a rule."""
     rows = plan.counted.rows if plan.counted is not None else None
     by_rule, measured = _by_cores(plan, rows), measured_workers(plan, work)
-    by_cores = by_rule if measured is None or low_memory(plan) else _by_measurement(plan, *measured)
+    by_cores = by_rule if measured is None or low_memory(plan) else measured
+    # Each training process keeps a core for itself.
+    most = max(int(plan.devices.device == "cuda"), plan.machine.cpu_cores // plan.devices.processes - 1)
+    if by_cores is measured and by_cores[0] > most:
+        by_cores = most, tr("{why}; the cores allow {n}", why=by_cores[1], n=most)
     needs = host_needs(plan, plan.view(), work)
     limit = _by_ram(plan, replace(needs, prefetch=USUAL_PREFETCH), by_cores) if by_cores[0] else by_cores
     plan.resolve("data.workers", *limit, "detected" if limit is by_rule else "solved")
@@ -146,13 +150,6 @@ def _by_cores(plan: Plan, rows: int | None) -> Limit:
         return min(2, spare), tr("enough for {rows} rows", **counted(rows=rows))
     why = tr("{cores}, one reserved per process", cores=cores_shared(plan.machine, plan.devices))
     return min(MOST_WORKERS, spare), why
-
-
-def _by_measurement(plan: Plan, needed: int, why: str) -> Limit:
-    # Each training process keeps a core for itself.
-    least = 1 if plan.devices.device == "cuda" else 0
-    most = max(least, plan.machine.cpu_cores // plan.devices.processes - 1)
-    return (needed, why) if needed <= most else (most, tr("{why}; the cores allow {n}", why=why, n=most))
 
 
 def _by_ram(plan: Plan, needs: HostNeeds, by_cores: Limit) -> Limit:

@@ -8,7 +8,6 @@ from typing import Any
 from trainwiz.core.batch import accumulation_for
 from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plan.loading import low_memory
 from trainwiz.core.plan.resolve import NOTABLE_DEVIATION, remedy_of
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, MICRO, most_evaluated
@@ -145,7 +144,7 @@ OTHER_SHARE = 0.1
 
 
 def memory_findings(plan: Plan) -> Iterator[Finding]:
-    for judge in (_architecture, _device, _others_that_fit, _evaluation, _headroom, _others, _host, _low_memory, _disk):
+    for judge in (_architecture, _device, _others_that_fit, _evaluation, _headroom, _others, _host, _disk):
         yield from judge(plan)
 
 
@@ -316,17 +315,6 @@ def _host(plan: Plan) -> Iterator[Finding]:
 def large_parts(parts: Mapping[str, int]) -> str:
     """ "loader workers 2.1 GiB, data 1.0 GiB": of host RAM what counts."""
     return listed(f"{part_word(name)} {gib(size)}" for name, size in parts.items() if size > 2**28)
-
-
-def _low_memory(plan: Plan) -> Iterator[Finding]:
-    data = plan.config.data
-    if low_memory(plan) and (data.workers or data.pin_memory):
-        message = tr(
-            "{ram_total} of RAM is low: data loader workers and pinned memory may exhaust it.",
-            ram_total=gib(plan.machine.ram_total_bytes),
-        )
-        changes = {"data.workers": 0, "data.pin_memory": False, "data.streaming": True}
-        yield plan.warning("low_memory", "data.workers", message, (tr("low-memory mode"), changes))
 
 
 def _disk(plan: Plan) -> Iterator[Finding]:

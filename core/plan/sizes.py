@@ -43,7 +43,7 @@ def resolve_rounding(plan: Plan) -> None:
         why = tr("only tensor cores benefit from a larger one")
     elif precision not in BYTES_OF_A_NUMBER:
         why = tr("{precision} does not use tensor cores", precision=precision)
-    elif any(_is_older(gpu.compute_capability) for gpu in plan.devices.gpus):
+    elif any(gpu.capability is not None and gpu.capability < FIRST_TENSOR_CORES for gpu in plan.devices.gpus):
         why = tr("the GPU has no tensor cores")
     else:
         multiple = BYTES_AT_ONCE // BYTES_OF_A_NUMBER[precision]
@@ -54,12 +54,6 @@ def resolve_rounding(plan: Plan) -> None:
             precision=precision,
         )
     plan.resolve("data.pad_to_multiple_of", multiple, why)
-
-
-def _is_older(capability: str | None) -> bool:
-    """Than tensor cores; an unknown one is taken for a newer."""
-    parts = (capability or "").split(".")
-    return all(part.isdigit() for part in parts) and tuple(map(int, parts)) < FIRST_TENSOR_CORES
 
 
 # Resolves the batch: micro-batch from memory, accumulation from the target, checkpointing where it is needed.

@@ -30,7 +30,7 @@ TEXT, MAPPING = mark("`{key}` must be text."), mark("`{key}` must be a mapping."
 
 @dataclass(slots=True)
 class ProfileFile:
-    """One file, not yet merged with what it extends."""
+    """Not yet merged with what it extends."""
 
     path: Path
     origin: Literal["builtin", "user"]

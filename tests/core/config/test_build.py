@@ -1,11 +1,12 @@
 """Profile + overrides -> RunConfig: who wins, what yields, and every mistake named at once."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from trainwiz.core.catalog.model_config import ModelSpec
-from trainwiz.core.catalog.models import load_models, resolve_model
+from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import config_differences, is_settable
@@ -13,6 +14,7 @@ from trainwiz.core.config.modes import OVERFIT_STEPS, apply_mode
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.errors import UsageError
+from trainwiz.core.plan.gather import gather_config
 from trainwiz.core.profile.read import read_profile_file
 from trainwiz.core.profile.store import list_profiles, load_profile
 
@@ -201,9 +203,7 @@ def test_a_profile_names_line_and_variable(tmp_path: Path) -> None:
 
 
 def in_mode(profile: str, request: PlanRequest, overrides: dict[str, object] | None = None) -> RunConfig:
-    config = build_config(load_profile(profile), overrides or {})
-    model, _ = resolve_model(config.model)
-    return apply_mode(config, request, model)
+    return gather_config(replace(request, overrides=overrides or {}), load_profile(profile), online=False)[0]
 
 
 EVERY = [profile.name for profile in list_profiles() if not profile.variants]

@@ -130,7 +130,6 @@ ROWS = [
         data__prefetch=8, quiet=ONE),
     due("host_ram_tight", "warning", "19.4 GiB to 20.1 GiB needed", machine(ram_gib=20), model="esm2-650m", **OFFLOAD,
         quiet=machine(ram_gib=24)),
-    due("low_memory", "warning", "is low: data", SMALL, data=rows(), data__workers=2, quiet=ONE),
     due("disk", "error", "/data/runs", FULL_DISK, model="esm2-650m", checkpoint__keep=3, quiet=HERE),
     due("workers", "warning", "more workers than cores", machine(cores=4), data=rows(), data__workers=12),
     due("no_workers", "warning", "the GPU waits", machine("RTX A6000", ram_gib=60), data__workers=0, quiet=SMALL),
