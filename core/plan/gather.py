@@ -38,7 +38,7 @@ from trainwiz.core.plan.tasks import (
     with_task_of,
     with_template,
 )
-from trainwiz.core.plan.words import aside, mode_words, number_of_mode, plan_command, set_words
+from trainwiz.core.plan.words import aside, mode_words, plan_command, set_words
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 
 # What a plan says of a measurement before it is made: the settings that it will belong to.
@@ -159,7 +159,7 @@ def _missing(request: PlanRequest, profile: Profile | None, wanted: ProfileHardw
         kind=kind,
         why=aside(reason if kind == "NVIDIA" else ""),
     )
-    written = ["trainwiz", "--profile", name, *mode_words(request.mode, number_of_mode(request))]
+    written = ["trainwiz", "--profile", name, *mode_words(request)]
     smoke = Remedy(
         tr("try the same engine on this machine with a tiny model"), f"trainwiz --profile {name} --smoke --yes"
     )

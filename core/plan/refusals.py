@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainwiz.core.catalog.gpus import BY_HAND, is_rate_uncertain
 from trainwiz.core.catalog.model_config import LIGER, has_attention, has_checkpointing, known_targets, unknown_targets
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC, known_metrics, ranking_metric
@@ -48,7 +47,7 @@ def refusals(plan: Plan) -> Iterator[Finding]:
         base_refusals,
     ):
         yield from (plan.error(code, key, text, *ways) for due, code, key, text, ways in table(plan) if due)
-    for judge in (_notes, _compile, _precision, _attention, _rate, base_findings):
+    for judge in (_notes, _compile, _precision, _attention, base_findings):
         yield from judge(plan)
 
 
@@ -175,6 +174,12 @@ def _task(plan: Plan) -> Iterator[Refusal]:
 def _notes(plan: Plan) -> Iterator[Finding]:
     """What is assumed, and what was not tried."""
     config = plan.config
+    if plan.devices.device == "cuda" and plan.devices.spec is None:
+        message = tr(
+            "The GPU catalog does not list {names}, so the time is not estimated; memory is not affected.",
+            names=", ".join(gpu_label(gpu) for gpu in plan.devices.gpus),
+        )
+        yield plan.note("unknown_gpu_rate", "time", message)
     if config.engine.liger:
         message = tr(
             "Norms, rotary embeddings and gated layers are computed by liger-kernel. Its savings are not included in "
@@ -402,26 +407,6 @@ def _libraries(plan: Plan) -> Iterator[Refusal]:
     install, on_cpu = Remedy(tr("install the CUDA build"), torch_line(machine)), {"engine.device": "cpu"}
     without = plan.devices.device == "cuda" and torch_misses_gpu(machine)
     yield without, "torch_without_cuda", "engine.device", message, (install, (tr("train on the CPU"), on_cpu))
-
-
-def _rate(plan: Plan) -> Iterator[Finding]:
-    spec, precision = plan.devices.spec, str(plan.config.engine.precision)
-    if plan.devices.device != "cuda":
-        return
-    if spec is None:
-        message = tr(
-            "The GPU catalog does not list {names}, so the time is not estimated; memory is not affected.",
-            names=", ".join(gpu_label(gpu) for gpu in plan.devices.gpus),
-        )
-        yield plan.note("unknown_gpu_rate", "time", message)
-    elif is_rate_uncertain(spec, precision) and spec.source != BY_HAND:
-        message = tr(
-            "The {precision} throughput of the {card} in the GPU catalog was derived from other figures or has only "
-            "one source, so the time estimate is less certain.",
-            precision=precision,
-            card=spec.name,
-        )
-        yield plan.note("uncertain_rate", "time", message)
 
 
 def _sentence(text: str) -> str:

@@ -125,7 +125,7 @@ def _in_slices(plan: Plan, work: Workload | None, target: float | None, largest:
     now, then = (estimate_memory(each, plan.evidence) for each in (whole, sliced))
     if then.allocated_bytes > (1 - LEAST_SAVED) * now.allocated_bytes:
         return largest
-    kept = plan.get(CHECKPOINTING), plan.reasons.get(CHECKPOINTING)
+    kept = dict(plan.values), dict(plan.reasons)
     if was_open:
         plan.values[CHECKPOINTING] = None
     more = _resolve_checkpointing(plan, replace(work, loss_chunk=LOSS_CHUNK), target)
@@ -136,10 +136,7 @@ def _in_slices(plan: Plan, work: Workload | None, target: float | None, largest:
         reason = tr("full logits would take {logits} more at the peak; {why}", logits=logits, why=why)
         plan.put(CHUNK, LOSS_CHUNK, reason)
         return more
-    if was_open:
-        plan.values[CHECKPOINTING] = kept[0]
-        if kept[1] is not None:
-            plan.reasons[CHECKPOINTING] = kept[1]
+    plan.values, plan.reasons = kept
     return largest
 
 

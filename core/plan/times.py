@@ -178,8 +178,6 @@ def _traced_cost(work: Workload, mean: Cost, evidence: Evidence) -> Cost:
 
 CALIBRATED_SPREAD = 1.5
 """Factor up and down of evaluation and generation where training was measured on the same device."""
-FORWARD_LOW, FORWARD_HIGH = 0.25, 0.5
-"""Share of a training step that its forward pass takes, with and without checkpointing, the optimizer left out."""
 
 
 def plan_time(plan: Plan) -> None:
@@ -265,10 +263,7 @@ def _evaluations(plan: Plan, work: Workload, pace: Pace, counts: Counts) -> tupl
     if plan.counted is not None:
         rows = plan.counted.validation_rows
     if rate is None:
-        # A card of no catalogue that was measured: the forward passes of so many rows.
-        each = pace.step.times(rows / plan.batch.effective_samples)
-        forward = Range(FORWARD_LOW * each.low, FORWARD_HIGH * each.high)
-        return forward.times(counts.evaluations), nothing
+        return nothing, nothing
     evaluation = evaluation_time(work, rate, rows).times(counts.evaluations)
     generation = nothing
     if counts.generations:
