@@ -13,6 +13,7 @@ from trainwiz.core.config.keys import config_differences, is_settable
 from trainwiz.core.config.modes import OVERFIT_STEPS, apply_mode
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.values import CLASSIFIES
+from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.errors import UsageError
 from trainwiz.core.plan.gather import gather_config
 from trainwiz.core.profile.read import read_profile_file
@@ -223,13 +224,7 @@ def test_smoke_of_every_profile_keeps_what_it_is_about(profile: str) -> None:
     assert config.model.init == "scratch" and config.model.tokenizer is None
     assert small.task == before.task or before.task in CLASSIFIES
     assert small.name == (full.smallest_sibling or full.name) and small.hub_id is None
-    (source,) = config.data.sources
-    answers = any(one.target_column is not None for one in before.data.sources)
-    of_kind = {"proteins": "sample-proteins", "seq2seq": "sample-pairs", "masked-lm": "sample-text"}
-    of_kind |= {"sequence-classification": "sample-reviews", "token-classification": "sample-names"}
-    assert source.name == of_kind.get(
-        config.row_kind, "sample-chat" if before.peft.method == "lora" or answers else "sample-text"
-    )
+    assert {source.name for source in config.data.sources} <= set(SAMPLES)
     assert config.data.validation_sources == [] and config.model.source_language is None
     # The rate of the profile suits its own model: 2e-5 moves nothing in a few steps.
     assert config.training.learning_rate >= 3e-3

@@ -9,7 +9,7 @@ from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import is_settable
-from trainwiz.core.estimate.time import COMPILED_START, HIDDEN_TRIPS, PCIE
+from trainwiz.core.estimate.time import COMPILED_START
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
@@ -136,18 +136,11 @@ def test_evaluation_and_advice_of_a_profile_elsewhere() -> None:
 
 
 def test_what_offloading_and_whole_checkpoints_take() -> None:
-    """Offloaded shards are divided, the host's memory is not; each micro-batch pays for the way over PCIe."""
+    """Offloaded shards are divided, the host's memory is not."""
     request = config("esm2-650m", engine__offload="optimizer", batch__target_samples=128, batch__micro_batch_size=4)
     one, two = (plan(machine("RTX 3080 10GB", count), request) for count in (1, 2))
     assert one.memory.host_ram_parts["offloaded"] == pytest.approx(two.memory.host_ram_parts["offloaded"], rel=0.01)
     assert (two.time.step_low_s or 0) < (one.time.step_low_s or 0)
-    values = {"engine__checkpointing": True, "batch__target_samples": 256, "batch__micro_batch_size": 4}
-    kept, away = (
-        plan(machine(), config("esm2-650m", engine__offload=offload, **values)).time
-        for offload in ("none", "optimizer")
-    )
-    trips = HIDDEN_TRIPS * (2 * 64 - 1) * 2 * 650e6 / PCIE
-    assert (away.step_s or 0) - (kept.step_s or 0) > 0.5 * trips
     # FSDP: eight bytes of moments for each parameter; ZeRO-3 writes them in parts and gathers four of weights.
     for name, size in (("fsdp", 8), ("zero3", 4)):
         made = plan(machine(count=4, ram_gib=512), config("qwen2.5-1.5b", task="causal-lm", engine__strategy=name))

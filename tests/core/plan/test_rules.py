@@ -48,10 +48,8 @@ def due(
 ROWS = [
     # What the device cannot do, and what is not installed.
     due("bf16_unsupported", "error", "compute capability 8.0", TURING, engine__precision="bf16", quiet=ONE),
-    due("tf32_unsupported", "error", "has no TF32", TURING, engine__precision="tf32"),
     due("tf32_unsupported", "error", "has no TF32", TURING, engine__tf32=True),
     due("fp16_unsupported", "error", "on a CPU", CPU, engine__precision="fp16", quiet=ONE),
-    due("fp16_unsupported", "error", "Apple", machine("Apple M2 Max"), engine__precision="fp16"),
     due("flash_attention_missing", "error", "too old", TURING, **FLASH, quiet=ONE),
     due("flash_attention_missing", "error", "needs an NVIDIA GPU", CPU, **FLASH),
     due("flash_attention_missing", "error", "not installed", HERE, **FLASH, quiet=real(ONE, flash_attn="2.8")),
@@ -89,7 +87,6 @@ ROWS = [
     due("nothing_to_generate", "error", "have neither", ONE, **CAUSAL, data__sources=TEXT, evaluation__generate=True),
     due("nothing_held_out", "error", "no rows are held out", ONE, **BEST, data__validation_rows=0),
     due("unknown_metric", "error", "eval_bleu", ONE, **PAIRS, **BLEU, quiet={"evaluation__generate": True}),
-    due("unknown_metric", "error", "eval_bleu", ONE, **CAUSAL, data__sources=TEXT, **BLEU),
     due("joined_targets", "error", "have answers", ONE, **CAUSAL, data__sources=CHAT, data__concatenate=True),
     due(
         "unknown_lora_target", "error", "no module c_attn", ONE, **CAUSAL, peft__method="lora",
@@ -119,7 +116,6 @@ ROWS = [
     ),
     due("rows_cut", "note", "10% of the rows", ONE, data=of(300, 600), batch__sequence_length=512),
     due("rows_cut", "warning", "100% of the rows", ONE, data=of(300, 600), batch__sequence_length=128),
-    due("rows_cut", "warning", "100% of the rows", ONE, **LONG, data=of(4000), batch__sequence_length=1024),
     due(
         "targets_cut", "note", "of the targets", ONE, **PAIRS, batch__target_length=64,
         data=replace(of(90), target_lengths=(100,) * 9), quiet={"batch__target_length": 128},
