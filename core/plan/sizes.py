@@ -9,7 +9,7 @@ from trainwiz.core.batch import accumulation_for, solve_batch
 from trainwiz.core.catalog.model_config import TRIED
 from trainwiz.core.data.lengths import joins_texts, longest_generation
 from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory, largest_micro_batch
-from trainwiz.core.estimate.workload import Workload
+from trainwiz.core.estimate.workload import HALF, Workload
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.result import BatchAlternative, BatchPlan, Plan
 from trainwiz.core.plan.rows import arrangement_of, step_padding
@@ -24,11 +24,14 @@ BYTES_AT_ONCE = 16
 """Kernels of tensor cores read rows of a matrix in pieces of so many bytes (NVIDIA, Matrix Multiplication Background,
 "Tensor Core Requirements"); where the mask of SDPA is not so aligned, torch copies it in every layer (pad_bias in
 aten/src/ATen/native/transformers/attention.cpp)."""
+LENGTHS_OF_ONEDNN = 32
+"""Most lengths of micro-batches in half precision on a CPU. oneDNN keeps blocks for each, and the memory that is freed between
+these is not used again (docs/environment.md, "Memory that a process keeps")."""
 BYTES_OF_A_NUMBER = {"fp16": 2, "bf16": 2, "bf16-true": 2, "tf32": 4}
 
 
 def resolve_rounding(plan: Plan) -> None:
-    """Device, precision and joined texts are resolved before.
+    """Device, precision and joined texts are resolved before; of the data the longest row counts.
 
     torch.compile asks for no more: with lengths that may change it makes two graphs, whatever the lengths are
     (training/compiling.py), and each further bucket of fixed length would only add padding.
@@ -39,6 +42,17 @@ def resolve_rounding(plan: Plan) -> None:
     multiple = 1
     if joins_texts(plan.view()):
         why = tr("concatenated texts have one length")
+    elif device == "cpu" and BYTES_OF_A_NUMBER.get(precision) == HALF:
+        longest = int(plan.get("batch.sequence_length"))
+        if plan.data is not None and len(plan.data.lengths):
+            longest = min(longest, max((*plan.data.lengths, *plan.data.target_lengths)))
+        while longest > multiple * LENGTHS_OF_ONEDNN:
+            multiple *= 2
+        why = tr(
+            "in {precision}, a CPU keeps memory for each micro-batch length: at most {n} lengths",
+            precision=precision,
+            n=-(-longest // multiple),
+        )
     elif device != "cuda":
         why = tr("only tensor cores benefit from a larger one")
     elif precision not in BYTES_OF_A_NUMBER:

@@ -19,6 +19,7 @@ from tests.each import each
 
 PAIRS = {**PAIRS_AT_512, "batch__sequence_length": 128}
 SMOKE, ZERO2, OFFLOAD = {"mode__kind": "smoke"}, {"engine__strategy": "zero2"}, {"engine__offload": "optimizer"}
+HALF = {"engine__precision": "bf16", "engine__device": "cpu"}
 ONE, TWO, THREE, FOUR, CPU = (machine(count=1), machine(count=2), machine(count=3), machine(count=4), machine(None))
 TURING, SMALL = machine("RTX 2080 Super"), machine(ram_gib=12)
 SHORT, LARGE = machine("RTX 3090", 8, ram_gib=24, cores=64), machine("RTX 3090", 1, ram_gib=256, cores=64)
@@ -66,6 +67,10 @@ ROWS = [
     settles(machine("RTX 2080 Ti"), {"data.pad_to_multiple_of": 1}, "fp32", engine__precision="fp32"),
     settles(OLD, {"data.pad_to_multiple_of": 1}, "no tensor cores", engine__precision="fp16"),
     settles(CPU, {"data.pad_to_multiple_of": 1}, "only tensor cores"),
+    *(settles(CPU, {"data.pad_to_multiple_of": n}, f"at most {lengths} lengths", data=data, batch__sequence_length=limit, **HALF)
+      for limit, data, n, lengths in (
+          (512, DataSummary(9, True, (9, 4000)), 16, 32), (512, DataSummary(9, True, (9, 40)), 2, 20), (500, None, 16, 32),
+      )),
     # The batch, and how long the run is.
     settles(machine("RTX 3060 12GB"), {"engine.checkpointing": True, "batch.micro_batch": 1, "memory.verdict": "fits"},
             "fits safely", **CAUSAL, batch__target_samples=64),
