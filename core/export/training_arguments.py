@@ -114,8 +114,10 @@ def scheduler_arguments(config: RunConfig) -> dict[str, Any]:
     final, peak = training.final_learning_rate, training.learning_rate
     # A float below 1 is a share of the steps for transformers 5; from 1 on it is a number of steps.
     warmup = training.warmup if training.warmup < 1 else int(training.warmup)
-    kind, options = str(training.schedule), {}
-    if kind == "constant" or final == peak or _warms_up_to_the_end(config):
+    kind, options, steps = str(training.schedule), {}, training.max_steps
+    # TrainingArguments.get_warmup_steps
+    whole = steps is not None and (warmup if warmup >= 1 else math.ceil(steps * warmup)) >= steps
+    if kind == "constant" or final == peak or whole:
         kind = "constant_with_warmup" if warmup else "constant"
     elif kind == "polynomial" or (kind == "linear" and final > 0):
         kind, options = "polynomial", {"lr_end": final}
@@ -123,14 +125,6 @@ def scheduler_arguments(config: RunConfig) -> dict[str, Any]:
         kind, options = "cosine_with_min_lr", {"min_lr": final}
     schedule: dict[str, Any] = {"lr_scheduler_type": kind, "warmup_steps": warmup}
     return {**schedule, "lr_scheduler_kwargs": options} if options else schedule
-
-
-def _warms_up_to_the_end(config: RunConfig) -> bool:
-    steps, warmup = config.training.max_steps, config.training.warmup
-    if steps is None:
-        return False
-    # TrainingArguments.get_warmup_steps
-    return (int(warmup) if warmup >= 1 else math.ceil(steps * warmup)) >= steps
 
 
 def _engine(config: RunConfig) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from trainwiz.core.config.keys import ENVIRONMENT
 from trainwiz.core.errors import Finding, Remedy, Severity
@@ -51,13 +52,13 @@ def load_variable_rules() -> dict[str, tuple[VariableRule, ...]]:
     import yaml  # plans need it, and what only reads a run does not
 
     text = resources.files("trainwiz.profiles").joinpath(RULES_FILE).read_text(encoding="utf-8")
-    return {
-        kind: tuple(
-            VariableRule(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
-            for row in rows
-        )
-        for kind, rows in yaml.safe_load(text).items()
-    }
+    document: dict[str, list[dict[str, Any]]] = yaml.safe_load(text)
+
+    def rule(row: dict[str, Any]) -> VariableRule:
+        values: dict[str, Any] = {key: tuple(its) if isinstance(its, list) else its for key, its in row.items()}
+        return VariableRule(**values)
+
+    return {kind: tuple(map(rule, rows)) for kind, rows in document.items()}
 
 
 # Conditions: what the rules of profiles/environment.yaml ask about a run. Values only; nothing is read here.

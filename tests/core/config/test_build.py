@@ -16,6 +16,7 @@ from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.errors import UsageError
 from trainwiz.core.plan.gather import gather_config
+from trainwiz.core.plan.words import mode_words
 from trainwiz.core.profile.read import read_profile_file
 from trainwiz.core.profile.store import list_profiles, load_profile
 
@@ -259,6 +260,8 @@ def test_dev_run_has_the_real_model_and_data() -> None:
 
 
 def test_overfit() -> None:
+    modes = (("overfit", 10, ["--overfit", "10"]), ("benchmark", None, ["--benchmark", "20"]), ("train", None, []))
+    assert all(mode_words(PlanRequest(mode=mode, overfit_batches=n)) == words for mode, n, words in modes)  # type: ignore[arg-type]
     config = in_mode("cpu-demo", PlanRequest(mode="overfit", overfit_batches=10))
     assert config.mode.overfit_batches == 10 and config.mode.kind == "overfit"
     assert config.batch.micro_batch_size == 8 and config.batch.gradient_accumulation_steps == 1
