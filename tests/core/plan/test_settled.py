@@ -138,11 +138,11 @@ MUST_BE_SETTLED = [
 @each("gpu", ["RTX 2080 Super", "H100 SXM", None])
 def test_nothing_is_left_to_solve_and_each_choice_has_a_reason(gpu: str | None) -> None:
     for data in (None, rows()):
-        made = plan(machine(gpu), config(), data)
+        made = plan(machine(gpu), config(name="mine"), data)
         assert {key for key in MUST_BE_SETTLED if made.config.value(key) is None} == set()
         assert training_arguments(made.config)["max_steps"] > 0
         assert all(choice.reason for choice in made.choices if choice.origin in ("detected", "solved"))
-        assert "model.architecture" not in {choice.key for choice in made.choices}
+        assert "name" not in {choice.key for choice in made.choices}, "a run is named beside its choices"
     if gpu is not None:
         solved = plan(machine(gpu), config(batch__target_samples=256), rows())
         assert solved.memory.verdict == "fits" and solved.batch.deviation == 0
