@@ -100,7 +100,7 @@ def read_deepspeed_file(path: Path) -> dict[str, Any]:
 def strategy_of(document: Mapping[str, Any]) -> tuple[Strategy, Offload]:
     """(engine.strategy, engine.offload) that a document of `read_deepspeed_file` stands for.
 
-    A stage that no strategy stands for (`problems` names it) counts as ZeRO-2. ZeRO-3 that keeps only the
+    A stage that no strategy stands for (`_refused` names it) counts as ZeRO-2. ZeRO-3 that keeps only the
     parameters in host RAM counts as "all", the nearest that a plan knows.
     """
     zero = document["zero_optimization"]

@@ -1,4 +1,4 @@
-"""What a run computes on, and how the step is computed: devices, precision, attention, strategy, optimizer, mean of the loss."""
+"""What a run computes on, and how the step is computed: devices, precision, attention, strategy, optimizer."""
 
 from __future__ import annotations
 
