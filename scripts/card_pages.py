@@ -75,7 +75,7 @@ def profiles_of(page: str) -> Iterator[str]:
     """The shipped profiles for cards of this class, each planned for its own card."""
     import trainwiz
     from trainwiz.core.catalog.gpus import load_gpus
-    from trainwiz.core.profile import list_profiles
+    from trainwiz.core.profile.store import list_profiles
 
     yield "| profile | card | model | needs | tokens/s |"
     yield "|---|---|---|---|---|"

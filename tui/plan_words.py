@@ -306,7 +306,7 @@ def fit_words(fit: Fit) -> str:
     from trainwiz.core.plan.fit import METHOD_NAMES, passes_words
 
     plan, memory = fit.plan, fit.plan.memory
-    parts = [tr(METHOD_NAMES[fit.way.method]), tr("{length} tokens", length=count(plan.batch.sequence_length))]
+    parts = [tr(METHOD_NAMES[fit.method]), tr("{length} tokens", length=count(plan.batch.sequence_length))]
     if fit.cut:
         parts.append(tr("{share} of the rows truncated", share=percent(fit.cut)))
     parts.append(tr("{amount} of {whole} GiB", amount=gib(memory.needed_bytes), whole=gib(memory.capacity_bytes)))

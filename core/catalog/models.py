@@ -32,7 +32,7 @@ from trainwiz.core.catalog.model_config import (
     read_config,
 )
 from trainwiz.core.config.keys import did_you_mean
-from trainwiz.core.config.sections import ModelSection
+from trainwiz.core.config.run import ModelSection
 from trainwiz.core.config.values import Task
 from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.files import at_home, open_file, read_small

@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainwiz.core.config.run import Origin, OriginKind, RunConfig, set_path
-    from trainwiz.core.config.sections import DataSource
+    from trainwiz.core.config.run import DataSource, Origin, OriginKind, RunConfig, set_path
 
 __all__ = ["DataSource", "Origin", "OriginKind", "RunConfig", "set_path"]
 
@@ -12,6 +11,6 @@ __all__ = ["DataSource", "Origin", "OriginKind", "RunConfig", "set_path"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(name)
-    from trainwiz.core.config import run, sections
+    from trainwiz.core.config import run
 
-    return getattr(sections if name == "DataSource" else run, name)
+    return getattr(run, name)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from trainwiz.core.config.keys import is_settable, is_variable, setting_at
 from trainwiz.core.config.run import Origin, OriginKind, RunConfig, set_path
 from trainwiz.core.config.settings import SETTINGS
-from trainwiz.core.config.yaml_text import expectation, field_path, load_yaml, unknown_key_message
+from trainwiz.core.config.yaml_text import expectation, field_path, load_yaml, problem_of, unknown_key_message
 from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.language import tr
 from trainwiz.core.run.attempts import changes_now
@@ -253,18 +253,14 @@ def _text_list(value: Any) -> Any:
 
 
 def _bad_value(key: str, value: Any, error: Mapping[str, Any], where: str) -> Finding:
-    path, code = str(error.get("path", key)), "bad_value"
-    if error["type"] == "missing":
-        message = tr("{path} is missing.", path=path)
-    elif error["type"] == "extra_forbidden":
-        code, message = "unknown_key", unknown_key_message(path)
-    elif is_variable(path) and error["type"] == "value_error":
-        # Its value may be a secret.
-        message = tr("{path}: {problem}", path=path, problem=expectation(path, value, error))
-    else:
+    path, kind = str(error.get("path", key)), error["type"]
+    message = problem_of(path, value, error)
+    # What a variable holds may be a secret.
+    if kind not in ("missing", "extra_forbidden") and not (is_variable(path) and kind == "value_error"):
         shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
         wanted = expectation(path, value, error)
         message = tr("{path}: invalid value {value}; {expectation}", path=path, value=shown, expectation=wanted)
+    code = "unknown_key" if kind == "extra_forbidden" else "bad_value"
     return Finding(code, "error", where, message if where == key else f"{where}: {message}")
 
 

@@ -6,7 +6,6 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.config.setting import Setting
@@ -32,12 +31,6 @@ ENVIRONMENT = "engine.environment"
 """A mapping whose entries are keys of their own: `engine.environment.NCCL_DEBUG`."""
 
 
-@cache
-def groups() -> frozenset[str]:
-    """The key paths of the sections themselves: "batch", "engine", ..."""
-    return frozenset(SECTIONS) - {""}
-
-
 def setting_at(key: str) -> Setting | None:
     """The setting of a leaf key, also of one inside a list of sections ("data.sources.0.name") or of the environment."""
     if is_variable(key):
@@ -61,27 +54,19 @@ def is_settable(key: str) -> bool:
     return setting_at(key) is not None or key.removeprefix("model.architecture_overrides.") not in (key, "")
 
 
-def settable_keys() -> list[str]:
-    """All plain leaf keys that a user may set, in the order of the sections."""
-    return [key for key in SETTINGS if key not in NOT_SETTABLE]
-
-
 def nearest_keys(key: str, count: int = 3) -> list[str]:
     """The keys that the user may have meant: the same last part first, then similar spelling."""
-    known = settable_keys()
+    known = [key for key in SETTINGS if key not in NOT_SETTABLE]
     if ".0." in key or key.startswith(SOURCE_LISTS):
         known += [setting.key for setting in SOURCE_SETTINGS.values()]
     last = key.rsplit(".", 1)[-1].replace("-", "_")
     same = [name for name in known if name.rsplit(".", 1)[-1] == last]
     if same:
         return same[:count]
-    for cutoff in (0.8, 0.6):
-        spelled = difflib.get_close_matches(key.replace("-", "_"), known, n=count, cutoff=cutoff)
-        by_last = {name.rsplit(".", 1)[-1]: name for name in reversed(known)}
-        parts = [by_last[part] for part in difflib.get_close_matches(last, by_last, n=count, cutoff=cutoff)]
-        if spelled or parts:
-            return list(dict.fromkeys([*parts, *spelled]))[:count]
-    return []
+    spelled = difflib.get_close_matches(key.replace("-", "_"), known, n=count, cutoff=0.8)
+    by_last = {name.rsplit(".", 1)[-1]: name for name in reversed(known)}
+    parts = [by_last[part] for part in difflib.get_close_matches(last, by_last, n=count, cutoff=0.6)]
+    return list(dict.fromkeys([*parts, *spelled]))[:count]
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -92,7 +77,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
-        if (key in groups() or key == ENVIRONMENT) and isinstance(value, Mapping):
+        if ((key in SECTIONS and key) or key == ENVIRONMENT) and isinstance(value, Mapping):
             flat.update(flatten(value, f"{key}."))
         else:
             flat[key] = value

@@ -55,9 +55,6 @@ def apply_mode(config: RunConfig, request: PlanRequest, model: ModelSpec | None)
     if request.trace_steps is not None:
         always["mode.trace_steps"] = request.trace_steps
     if request.mode == "smoke":
-        if model is not None and model.task != config.task and not config.task_is_chosen:
-            reasons = {"task": tr("the task that {name} is built for", name=config.model.name)}
-            config = config.with_values({"task": model.task}, "solved", reasons)
         always |= _smoke_subject(config, model)
         values = _smoke(config)
     elif request.mode == "dev-run":

@@ -1,27 +1,79 @@
-"""RunConfig: the one resolved description of a run, from which every file is derived."""
+"""RunConfig and its sections, made of their settings: the one resolved description of a run, from which every file is derived."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import copy
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
-from trainwiz.core.config.sections import (
-    BatchSection,
-    CheckpointSection,
-    DataSection,
-    EngineSection,
-    EvaluationSection,
-    LoggingSection,
-    ModelSection,
-    ModeSection,
-    PeftSection,
-    PlanningSection,
-    RecoverySection,
-    RunSection,
-    TrainingSection,
-)
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
+from trainwiz.core.config import settings_model
+from trainwiz.core.config.setting import Section as Declared
+from trainwiz.core.config.settings import SECTIONS, declared
 from trainwiz.core.config.values import CLASSIFIES, RowKind
 from trainwiz.core.language import tr
+
+__all__ = [
+    "DataSection",
+    "DataSource",
+    "EngineSection",
+    "ModeSection",
+    "ModelSection",
+    "Origin",
+    "OriginKind",
+    "RunConfig",
+    "set_path",
+]
+
+# The sections as pydantic models. `None` means: detected or solved by the plan.
+
+
+class Section(BaseModel):
+    """A group of settings; unknown keys are refused, values are checked on assignment."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, allow_inf_nan=False)
+
+
+if TYPE_CHECKING:
+    from trainwiz.core.config.settings_keeping import (
+        CheckpointSection,
+        EvaluationSection,
+        LoggingSection,
+        ModeSection,
+        PlanningSection,
+        RecoverySection,
+    )
+    from trainwiz.core.config.settings_model import (
+        BatchSection,
+        DataSection,
+        DataSource,
+        ModelSection,
+        PeftSection,
+        RunSection,
+    )
+    from trainwiz.core.config.settings_training import EngineSection, TrainingSection
+else:
+
+    def _model(section: type[Declared]) -> type[Section]:
+        """The model of a declared section: its fields with their checks, its properties."""
+        fields: dict[str, Any] = {}
+        for entry in declared(section, ""):
+            kind = list[DataSource] if entry.type == list[settings_model.DataSource] else entry.type
+            default: dict[str, Any] = {"default": entry.default}
+            if isinstance(entry.default, list | dict):
+                default = {"default_factory": partial(copy.deepcopy, entry.default), "validate_default": True}
+            fields[entry.key] = (kind, Field(**default, **entry.bounds, description=entry.what or None))
+        model = create_model(section.__name__, __base__=Section, __module__=__name__, __doc__=section.__doc__, **fields)
+        for name, member in vars(section).items():
+            if isinstance(member, property):
+                setattr(model, name, member)
+        return model
+
+    DataSource = _model(settings_model.DataSource)
+    globals().update({section.__name__: _model(section) for section in SECTIONS.values()})
+
+
+# RunConfig.
 
 OriginKind = Literal["detected", "profile", "you", "solved"]
 

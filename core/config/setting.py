@@ -40,11 +40,11 @@ OptionGroup = Literal["what", "how", "where", "run"]
 REQUIRED: Any = ...
 
 if TYPE_CHECKING:
-    # What mypy reads of a section is the model that core/config/sections.py makes of it.
+    # What mypy reads of a section is the model that core/config/run.py makes of it.
     from pydantic import BaseModel
 
     class Section(BaseModel):
-        """As core/config/sections.py makes it."""
+        """As core/config/run.py makes it."""
 else:
 
     class Section:

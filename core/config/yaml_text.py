@@ -219,15 +219,17 @@ def problems_of(error: ValidationError) -> list[tuple[str, str]]:
     found: dict[str, str] = {}
     for detail in error.errors(include_url=False):
         path = field_path(detail)
-        kind = detail["type"]
-        if kind == "extra_forbidden":
-            found.setdefault(path, unknown_key_message(path))
-        elif kind == "missing":
-            found.setdefault(path, tr("{path} is missing.", path=path))
-        else:
-            wanted = expectation(path, detail.get("input"), detail)
-            found.setdefault(path, tr("{path}: {problem}", path=path or tr("the document"), problem=wanted))
+        found.setdefault(path, problem_of(path, detail.get("input"), detail))
     return list(found.items())
+
+
+def problem_of(path: str, value: Any, detail: Mapping[str, Any]) -> str:
+    """The sentence for one error, without the value, which may be a secret."""
+    if detail["type"] == "extra_forbidden":
+        return unknown_key_message(path)
+    if detail["type"] == "missing":
+        return tr("{path} is missing.", path=path)
+    return tr("{path}: {problem}", path=path or tr("the document"), problem=expectation(path, value, detail))
 
 
 def unknown_key_message(key: str) -> str:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from trainwiz.core.catalog.hub import cached_model_folder
 from trainwiz.core.catalog.models import MADE_FROM_THE_DATA, resolve_model
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.sections import DataSection
+from trainwiz.core.config.run import DataSection
 from trainwiz.core.files import at_home
 from trainwiz.core.language import mark
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.keys import did_you_mean
-from trainwiz.core.config.sections import DataSection
+from trainwiz.core.config.run import DataSection
 from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.formats import FORMATS, SAMPLES, format_of, sample_path, sample_words
 from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id

@@ -120,20 +120,17 @@ def _of_every_run(config: RunConfig) -> Iterator[Variable]:
     yield from (Variable(name, value, tr(reason)) for name, value, reason in EVERY_RUN)
     gpus = visible_gpus(config)
     if gpus is not None:
-        yield Variable("CUDA_VISIBLE_DEVICES", gpus, _gpu_reason(config))
+        why = tr("a process that sees several GPUs wraps the model in nn.DataParallel, which multiplies the batch")
+        if runs_on_cpu(config):
+            why = tr("the run is planned for the CPU")
+        elif config.engine.gpus:
+            why = tr("the GPUs of the run (engine.gpus)")
+        yield Variable("CUDA_VISIBLE_DEVICES", gpus, why)
     if uses_deepspeed(config):
         reason = tr("accelerate passes its number of threads on, but not to DeepSpeed")
         yield Variable("OMP_NUM_THREADS", str(cpu_threads(config)), reason)
         if runs_on_cpu(config):
             yield Variable("DS_ACCELERATOR", "cpu", tr("DeepSpeed computes on the CPU"))
-
-
-def _gpu_reason(config: RunConfig) -> str:
-    if runs_on_cpu(config):
-        return tr("the run is planned for the CPU")
-    if config.engine.gpus:
-        return tr("the GPUs of the run (engine.gpus)")
-    return tr("a process that sees several GPUs wraps the model in nn.DataParallel, which multiplies the batch")
 
 
 def _chosen(config: RunConfig, name: str) -> str:
@@ -176,10 +173,11 @@ def accelerate_config(config: RunConfig) -> dict[str, Any]:
     """
     deepspeed = uses_deepspeed(config)
     count = processes(config)
+    kind = "DEEPSPEED" if deepspeed else "FSDP" if uses_fsdp(config) else "MULTI_GPU" if count > 1 else "NO"
     document: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         "debug": False,
-        "distributed_type": _distributed_type(config),
+        "distributed_type": kind,
         "machine_rank": 0,
         "main_training_function": "main",
         "num_machines": config.engine.nodes,
@@ -203,14 +201,6 @@ def accelerate_config(config: RunConfig) -> dict[str, Any]:
     if uses_fsdp(config):
         document["fsdp_config"] = fsdp_config(config)
     return document
-
-
-def _distributed_type(config: RunConfig) -> str:
-    if uses_deepspeed(config):
-        return "DEEPSPEED"
-    if uses_fsdp(config):
-        return "FSDP"
-    return "MULTI_GPU" if processes(config) > 1 else "NO"
 
 
 def accelerate_yaml(config: RunConfig) -> str:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.config.values import Offload, Strategy
-from trainwiz.core.errors import Finding, UsageError, os_reason, usage_error
-from trainwiz.core.export.deepspeed_check import KEY, half_precision_sums, mismatches, problems
-from trainwiz.core.export.training_arguments import ZERO_STAGES, runs_on_cpu, solved, zero_stage
+from trainwiz.core.errors import Finding, Severity, UsageError, os_reason, usage_error
+from trainwiz.core.export.training_arguments import (
+    ZERO_STAGES,
+    mixed_precision,
+    processes,
+    runs_on_cpu,
+    solved,
+    zero_stage,
+)
 from trainwiz.core.files import at_home, read_small
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.text import parse_json
 
 # RunConfig -> the JSON of DeepSpeed.
@@ -21,6 +27,7 @@ from trainwiz.core.text import parse_json
 BUCKET_ELEMENTS = 50_000_000
 """Elements of the gradient and of the gather bucket. DeepSpeed's own 5e8 takes a gigabyte in half precision for each."""
 
+KEY = "engine.deepspeed_file"
 ADAMW = frozenset({"adamw_torch", "adamw_torch_fused"})
 
 
@@ -93,7 +100,7 @@ def read_deepspeed_file(path: Path) -> dict[str, Any]:
 def strategy_of(document: Mapping[str, Any]) -> tuple[Strategy, Offload]:
     """(engine.strategy, engine.offload) that a document of `read_deepspeed_file` stands for.
 
-    A stage that no strategy stands for (`problems` names it) counts as ZeRO-2. ZeRO-3 that keeps only the
+    A stage that no strategy stands for (`_refused` names it) counts as ZeRO-2. ZeRO-3 that keeps only the
     parameters in host RAM counts as "all", the nearest that a plan knows.
     """
     zero = document["zero_optimization"]
@@ -142,10 +149,10 @@ def deepspeed_file_findings(config: RunConfig) -> tuple[Finding, ...]:
     except UsageError as error:
         return error.findings
     return (
-        *problems(document, path),
+        *(Finding("deepspeed_not_usable", "error", KEY, text) for text in _refused(document, path)),
         *_other_strategy(document, config),
-        *mismatches(document, config),
-        *half_precision_sums(document, path, config),
+        *_mismatches(document, config),
+        *_half_precision_sums(document, path, config),
     )
 
 
@@ -177,7 +184,6 @@ def _text(path: Path) -> str:
 def _parsed(text: str, path: Path) -> dict[str, Any]:
     try:
         document = parse_json(text)
-        twice = _repeated_key(text)
     except json.JSONDecodeError as error:
         message = tr(
             "{path}, line {line}, column {column}: not valid JSON ({reason}).",
@@ -192,13 +198,6 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
     except ValueError as error:
         message = tr("The DeepSpeed file {path} cannot be read: {reason}.", path=path, reason=error)
         raise usage_error("broken_file", KEY, message) from None
-    if twice is not None:
-        message = tr(
-            "The DeepSpeed file {path} has {name} twice in one section, which DeepSpeed rejects; keep one.",
-            path=path,
-            name=repr(twice),
-        )
-        raise usage_error("broken_file", KEY, message)
     if not isinstance(document, dict) or not isinstance(document.get("zero_optimization"), dict):
         message = tr(
             "The DeepSpeed file {path} has no `zero_optimization` section, which accelerate requires.", path=path
@@ -207,21 +206,8 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
     return document
 
 
-def _repeated_key(text: str) -> str | None:
-    found: list[str] = []
-
-    def collect(pairs: list[tuple[str, Any]]) -> None:
-        names = [name for name, _ in pairs]
-        found.extend(name for name in set(names) if names.count(name) > 1)
-
-    json.loads(text, object_pairs_hook=collect)
-    return found[0] if found else None
-
-
 def _device(zero: Mapping[str, Any], section: str) -> str:
-    part = zero.get(section)
-    device = part.get("device", "none") if isinstance(part, Mapping) else "none"
-    return str(device or "none")
+    return str(_at(zero, f"{section}.device") or "none")
 
 
 def _other_strategy(document: Mapping[str, Any], config: RunConfig) -> list[Finding]:
@@ -231,13 +217,153 @@ def _other_strategy(document: Mapping[str, Any], config: RunConfig) -> list[Find
     message = tr(
         "The DeepSpeed file uses {wanted}, but the run uses {planned} (engine.strategy and engine.offload). Remove "
         "these settings, or change the file.",
-        wanted=_words(*wanted),
-        planned=_words(*planned),
+        wanted=_engine_words(*wanted),
+        planned=_engine_words(*planned),
     )
     return [Finding("deepspeed_mismatch", "error", KEY, message)]
 
 
-def _words(strategy: str | None, offload: str) -> str:
+def _engine_words(strategy: str | None, offload: str) -> str:
     if offload == "none":
         return tr("{strategy} without offload", strategy=strategy)
     return tr("{strategy} with offload {offload}", strategy=strategy, offload=offload)
+
+
+# What a document says against itself, and against a run.
+
+MISPLACED = {"fp16", "bf16", "optimizer", "scheduler", "gradient_clipping", "activation_checkpointing"}
+"""Sections of their own that are found inside `zero_optimization`, where DeepSpeed refuses them."""
+
+IN_FP32 = ("fp32", "float32", "float", "torch.float32")
+"""Names of fp32 in `data_types` (DtypeEnum of DeepSpeed's runtime/config.py)."""
+NEVER_AUTO = ("optimizer.type", "optimizer.params.adam_w_mode")
+MISMATCH = {
+    "auto": mark(
+        'The DeepSpeed file sets {place} to {value}, but the run uses {wanted} ({key}). Write "auto" there, or '
+        "change the run."
+    ),
+    "value": mark(
+        "The DeepSpeed file sets {place} to {value}, but the run uses {wanted} ({key}). Write the run's value "
+        "there, or change the run."
+    ),
+    "absent": mark(
+        "The DeepSpeed file does not set {place}, which then defaults to {value}, but the run uses {wanted} "
+        '({key}). Set it to "auto", or change the run.'
+    ),
+}
+"""What is to be done -> the sentence: a key may be absent, and in some places transformers fills in no "auto"."""
+
+
+Expected = tuple[str, Any, str, Any]
+"""Place in the document, what the run wants there, the setting that says so, and what counts where the file leaves it
+out; None where something else then fills it in."""
+
+
+def _refused(document: Mapping[str, Any], path: Path) -> Iterator[str]:
+    zero = document["zero_optimization"]
+    stage = zero.get("stage", 0)
+    if type(stage) is not int or stage not in (1, 2, 3):
+        yield tr(
+            "The DeepSpeed file {path} has {what} in `zero_optimization`, which shards nothing; set stage 1 or 2, "
+            "or remove --deepspeed.",
+            path=path,
+            what=tr("stage {value}", value=repr(stage)) if "stage" in zero else tr("no stage"),
+        )
+    for section in ("offload_optimizer", "offload_param"):
+        if _at(zero, f"{section}.device") == "nvme":
+            yield tr(
+                "The DeepSpeed file {path} offloads {section} to NVMe, which trainwiz cannot plan; set the device "
+                "to cpu.",
+                path=path,
+                section=section,
+            )
+    for name in sorted(MISPLACED & set(zero)):
+        yield tr(
+            "The DeepSpeed file {path} has `{name}` inside `zero_optimization`, which DeepSpeed rejects; move it up "
+            "one level.",
+            path=path,
+            name=name,
+        )
+    if document.get("scheduler") is not None:
+        yield tr(
+            "The DeepSpeed file {path} has the scheduler {kind}, which would replace the run's own schedule; remove "
+            "`scheduler`.",
+            path=path,
+            kind=repr(_at(document, "scheduler.type")),
+        )
+
+
+def _mismatches(document: Mapping[str, Any], config: RunConfig) -> Iterator[Finding]:
+    """One finding for each key that says something else than the run, in the document's order of importance.
+
+    The comparisons are those of transformers' HfTrainerDeepSpeedConfig, and those that it leaves out: what counts
+    when a key is absent, and the kind of the optimizer.
+    """
+    for place, wanted, key, absent in _expectations(document, config):
+        stands = _at(document, place)
+        value = absent if stands is None else stands
+        # To Python 1 equals true.
+        is_same = value == wanted and isinstance(value, bool) == isinstance(wanted, bool)
+        if value is None or value == "auto" or is_same:
+            continue
+        form = MISMATCH["absent" if stands is None else "value" if place in NEVER_AUTO else "auto"]
+        message = tr(form, place=place, value=repr(value), wanted=repr(wanted), key=key)
+        # Leaving it out is a common way to switch clipping off.
+        severity: Severity = "warning" if stands is None and place == "gradient_clipping" else "error"
+        yield Finding("deepspeed_mismatch", severity, KEY, message)
+
+
+def _half_precision_sums(document: Mapping[str, Any], path: Path, config: RunConfig) -> Iterator[Finding]:
+    """A file that lets DeepSpeed add up the gradients of a step in the 16 bits of the weights (runtime/engine.py,
+    get_data_types)."""
+    precision, steps = config.engine.precision, config.batch.gradient_accumulation_steps or 1
+    asked = _at(document, "data_types.grad_accum_dtype")
+    if precision in ("fp32", "tf32", None) or steps == 1 or asked in IN_FP32:
+        return
+    message = tr(
+        "The DeepSpeed file {path} accumulates the gradients of {steps} micro-batches in {precision}, so the result "
+        "depends on the order of the rows. Add {setting} to it, or use the file that trainwiz writes: "
+        "--set engine.deepspeed_file=null.",
+        path=path,
+        setting='"data_types": {"grad_accum_dtype": "fp32"}',
+        steps=steps,
+        precision=precision,
+    )
+    yield Finding("half_precision_accumulation", "warning", KEY, message)
+
+
+def _expectations(document: Mapping[str, Any], config: RunConfig) -> Iterator[Expected]:
+    training = config.training
+    micro = solved(config.batch.micro_batch_size, "batch.micro_batch_size")
+    accumulation = solved(config.batch.gradient_accumulation_steps, "batch.gradient_accumulation_steps")
+    yield "train_micro_batch_size_per_gpu", micro, "batch.micro_batch_size", None
+    # accelerate's DeepSpeedPlugin writes 1 where the key is missing.
+    yield "gradient_accumulation_steps", accumulation, "batch.gradient_accumulation_steps", 1
+    yield "train_batch_size", micro * accumulation * processes(config), tr("the effective batch"), None
+    # DeepSpeed clips nothing by itself, and the Trainer leaves clipping to it.
+    yield "gradient_clipping", training.max_grad_norm, "training.max_grad_norm", 0.0
+    mixed = mixed_precision(config)
+    yield "fp16.enabled", mixed == "fp16", "engine.precision", None
+    yield "bf16.enabled", mixed == "bf16", "engine.precision", None
+    if document.get("optimizer") is None:
+        return
+    adamw = solved(config.engine.optimizer, "engine.optimizer").startswith("adamw_torch")
+    if not adamw or str(_at(document, "optimizer.type")).lower() not in ("adam", "adamw"):
+        yield "optimizer.type", "AdamW" if adamw else config.engine.optimizer, "engine.optimizer", None
+        return
+    betas = [training.adam_beta1, training.adam_beta2]
+    both = tr("{first} and {second}", first="training.adam_beta1", second="training.adam_beta2")
+    yield "optimizer.params.lr", training.learning_rate, "training.learning_rate", 1e-3
+    yield "optimizer.params.betas", betas, both, [0.9, 0.999]
+    yield "optimizer.params.eps", training.adam_epsilon, "training.adam_epsilon", 1e-8
+    # torch's AdamW decays by 0.01 when it is told nothing, DeepSpeed's own by nothing.
+    decay = 0.01 if _at(document, "optimizer.params.torch_adam") is True else 0.0
+    yield "optimizer.params.weight_decay", training.weight_decay, "training.weight_decay", decay
+    yield "optimizer.params.adam_w_mode", True, "engine.optimizer", None
+
+
+def _at(document: Mapping[str, Any], path: str) -> Any:
+    node: Any = document
+    for part in path.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node

@@ -59,9 +59,14 @@ def launch_script(config: RunConfig, needs: Iterable[tuple[str, str]] = ()) -> s
     says which one is missing before anything starts. A CUDA_VISIBLE_DEVICES of the caller wins, because GPU names
     of one machine mean nothing on another.
     """
+    header = tr("trainwiz run {name}: starts it manually, without supervisor or monitor.", name=config.name)
+    if config.engine.nodes > 1:
+        header = tr(
+            "trainwiz run {name}: this machine is one of {n} that train it.", name=config.name, n=config.engine.nodes
+        )
     lines = [
         "#!/bin/sh",
-        comment(_header(config)),
+        comment(header),
         comment(
             tr(
                 "Arguments are passed on, for example: {command}",
@@ -81,14 +86,6 @@ def launch_script(config: RunConfig, needs: Iterable[tuple[str, str]] = ()) -> s
         *_exec(config),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _header(config: RunConfig) -> str:
-    if config.engine.nodes > 1:
-        return tr(
-            "trainwiz run {name}: this machine is one of {n} that train it.", name=config.name, n=config.engine.nodes
-        )
-    return tr("trainwiz run {name}: starts it manually, without supervisor or monitor.", name=config.name)
 
 
 def _exec(config: RunConfig) -> list[str]:

@@ -162,7 +162,8 @@ def _directives(
     yield "#SBATCH --ntasks-per-node=1"
     if not runs_on_cpu(config):
         yield f"#SBATCH --gpus-per-node={processes}"
-    yield f"#SBATCH --cpus-per-task={_cores(config)}"
+    # Of one node: the threads and loader workers of each process.
+    yield f"#SBATCH --cpus-per-task={processes * max(cpu_threads(config), (config.data.workers or 0) + 1)}"
     if planned.host_ram_bytes is not None:
         needed = max(int(planned.host_ram_bytes * MEMORY_MARGIN), planned.host_ram_high_bytes or 0)
         yield f"#SBATCH --mem={-(-needed // 2**30)}G"
@@ -171,12 +172,6 @@ def _directives(
     yield "#SBATCH --requeue"
     yield "#SBATCH --open-mode=append"
     yield f"#SBATCH --output={_in_directive(folder, 'slurm-%j.log')}"
-
-
-def _cores(config: RunConfig) -> int:
-    """Of one node: the threads and loader workers of each process."""
-    each = max(cpu_threads(config), (config.data.workers or 0) + 1)
-    return (config.engine.processes or 1) * each
 
 
 def _assumptions(planned: Planned, order: SlurmOrder) -> Iterator[str]:

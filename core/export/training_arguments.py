@@ -69,44 +69,40 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
 
     Raises ValueError for a config that a plan has not completed.
     """
+    batch, training, every = config.batch, config.training, config.logging.every_steps
+    micro = solved(batch.micro_batch_size, "batch.micro_batch_size")
+    accumulation = solved(batch.gradient_accumulation_steps, "batch.gradient_accumulation_steps")
+    length: dict[str, Any] = {"max_steps": training.max_steps}
+    if training.max_steps is None:
+        length = {"num_train_epochs": solved(training.epochs, "training.epochs")}
+    same = {entry.trainer: config.value(key) for key, entry in SETTINGS.items() if entry.trainer}
+    targets = [name for name in config.logging.report_to if name != "none"]
     return {
         "output_dir": ".",
         "run_name": config.name,
-        **_batch(config),
-        **_length(config),
-        **_same_values(config),
+        "per_device_train_batch_size": micro,
+        "per_device_eval_batch_size": batch.eval_micro_batch_size or micro,
+        "gradient_accumulation_steps": accumulation,
+        **length,
+        # Settings that are an argument of the Trainer under another name, where they are set.
+        **{name: value for name, value in same.items() if value is not None},
         "optim": solved(config.engine.optimizer, "engine.optimizer"),
         **scheduler_arguments(config),
         **_engine(config),
         **_loader(config),
         **_evaluation(config),
-        **_checkpoints(config),
-        **_reports(config),
-        "data_seed": config.training.seed,
+        "save_strategy": "steps",
+        "save_steps": solved(config.checkpoint.every_steps, "checkpoint.every_steps"),
+        # The Trainer would delete the oldest; which ones are the best, the run itself decides.
+        "save_total_limit": None if ranks_checkpoints(config) else config.checkpoint.keep,
+        "logging_steps": solved(every, "logging.every_steps"),
+        "logging_first_step": True,
+        # The filter would hide a loss of NaN behind the last finite one.
+        "logging_nan_inf_filter": False,
+        "report_to": targets or "none",
+        "disable_tqdm": True,
+        "data_seed": training.seed,
     }
-
-
-def _batch(config: RunConfig) -> dict[str, Any]:
-    micro = solved(config.batch.micro_batch_size, "batch.micro_batch_size")
-    return {
-        "per_device_train_batch_size": micro,
-        "per_device_eval_batch_size": config.batch.eval_micro_batch_size or micro,
-        "gradient_accumulation_steps": solved(
-            config.batch.gradient_accumulation_steps, "batch.gradient_accumulation_steps"
-        ),
-    }
-
-
-def _length(config: RunConfig) -> dict[str, Any]:
-    if config.training.max_steps is not None:
-        return {"max_steps": config.training.max_steps}
-    return {"num_train_epochs": solved(config.training.epochs, "training.epochs")}
-
-
-def _same_values(config: RunConfig) -> dict[str, Any]:
-    """Settings that are an argument of the Trainer under another name, where they are set."""
-    values = {entry.trainer: config.value(key) for key, entry in SETTINGS.items() if entry.trainer}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def scheduler_arguments(config: RunConfig) -> dict[str, Any]:
@@ -118,8 +114,10 @@ def scheduler_arguments(config: RunConfig) -> dict[str, Any]:
     final, peak = training.final_learning_rate, training.learning_rate
     # A float below 1 is a share of the steps for transformers 5; from 1 on it is a number of steps.
     warmup = training.warmup if training.warmup < 1 else int(training.warmup)
-    kind, options = str(training.schedule), {}
-    if kind == "constant" or final == peak or _warms_up_to_the_end(config):
+    kind, options, steps = str(training.schedule), {}, training.max_steps
+    # TrainingArguments.get_warmup_steps
+    whole = steps is not None and (warmup if warmup >= 1 else math.ceil(steps * warmup)) >= steps
+    if kind == "constant" or final == peak or whole:
         kind = "constant_with_warmup" if warmup else "constant"
     elif kind == "polynomial" or (kind == "linear" and final > 0):
         kind, options = "polynomial", {"lr_end": final}
@@ -127,14 +125,6 @@ def scheduler_arguments(config: RunConfig) -> dict[str, Any]:
         kind, options = "cosine_with_min_lr", {"min_lr": final}
     schedule: dict[str, Any] = {"lr_scheduler_type": kind, "warmup_steps": warmup}
     return {**schedule, "lr_scheduler_kwargs": options} if options else schedule
-
-
-def _warms_up_to_the_end(config: RunConfig) -> bool:
-    steps, warmup = config.training.max_steps, config.training.warmup
-    if steps is None:
-        return False
-    # TrainingArguments.get_warmup_steps
-    return (int(warmup) if warmup >= 1 else math.ceil(steps * warmup)) >= steps
 
 
 def _engine(config: RunConfig) -> dict[str, Any]:
@@ -159,21 +149,16 @@ def _engine(config: RunConfig) -> dict[str, Any]:
             arguments["tf32"] = tf32
     if deepspeed:
         arguments["deepspeed"] = DEEPSPEED_JSON
-    accelerator = _accelerator(config)
+    accelerator: dict[str, Any] = {}
+    if uses_fsdp(config):
+        # Else every process adds up the whole gradients of a window in the type it computes in, and shares out the sum.
+        accelerator["gradient_accumulation_kwargs"] = {"sync_each_batch": True}
+    if engine.device == "cuda" and config.data.pin_memory:
+        # A copy that blocks waits until all that was launched before is computed, at every micro-batch.
+        accelerator["non_blocking"] = True
     if accelerator:
         arguments["accelerator_config"] = accelerator
     return arguments
-
-
-def _accelerator(config: RunConfig) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    if uses_fsdp(config):
-        # Else every process adds up the whole gradients of a window in the type it computes in, and shares out the sum.
-        settings["gradient_accumulation_kwargs"] = {"sync_each_batch": True}
-    if config.engine.device == "cuda" and config.data.pin_memory:
-        # A copy that blocks waits until all that was launched before is computed, at every micro-batch.
-        settings["non_blocking"] = True
-    return settings
 
 
 def _loader(config: RunConfig) -> dict[str, Any]:
@@ -203,27 +188,6 @@ def _evaluation(config: RunConfig) -> dict[str, Any]:
         return {**arguments, "eval_strategy": "epoch"}
     steps = solved(steps or config.checkpoint.every_steps, "evaluation.every_steps")
     return {**arguments, "eval_strategy": "steps", "eval_steps": steps}
-
-
-def _checkpoints(config: RunConfig) -> dict[str, Any]:
-    return {
-        "save_strategy": "steps",
-        "save_steps": solved(config.checkpoint.every_steps, "checkpoint.every_steps"),
-        # The Trainer would delete the oldest; which ones are the best, the run itself decides.
-        "save_total_limit": None if ranks_checkpoints(config) else config.checkpoint.keep,
-    }
-
-
-def _reports(config: RunConfig) -> dict[str, Any]:
-    targets = [name for name in config.logging.report_to if name != "none"]
-    return {
-        "logging_steps": solved(config.logging.every_steps, "logging.every_steps"),
-        "logging_first_step": True,
-        # The filter would hide a loss of NaN behind the last finite one.
-        "logging_nan_inf_filter": False,
-        "report_to": targets or "none",
-        "disable_tqdm": True,
-    }
 
 
 # The learning rate at each step, as the scheduler that a run is exported with gives it.
@@ -272,7 +236,7 @@ class RateSchedule:
 def rate_schedule(config: RunConfig, steps: int) -> RateSchedule:
     """The schedule of a run of `steps` steps, which are those of `config` or, where they are not known, a guess.
 
-    A scheduler in a DeepSpeed file of the user's would take its place; `deepspeed_check` holds it to the same shape.
+    A scheduler in a DeepSpeed file of the user's would take its place; it is refused (core/export/deepspeed.py).
     """
     training = config.training
     arguments = scheduler_arguments(config)

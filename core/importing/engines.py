@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainwiz.core.export.deepspeed_check import MISPLACED as IN_ZERO
+from trainwiz.core.export.deepspeed import MISPLACED as IN_ZERO
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.names import Rule
 from trainwiz.core.importing.report import Became, Document, Imported, Place, Setting, refusal

@@ -11,7 +11,7 @@ from trainwiz.core.errors import Finding
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.time import share_of_peak, verdict_of
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plan.replan import LENGTH, changed
+from trainwiz.core.plan.resolve import LENGTH, changed
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.size_findings import large_parts, states_text
 from trainwiz.core.plan.sizes import ACCUMULATION, MICRO
@@ -224,6 +224,10 @@ def _peak(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
     claimed = size_of(str(claims["peak_memory"])) if claims.get("peak_memory") else None
     if claimed is None or plan.estimate.peak is None or plan.estimate.needed_bytes <= claimed[1]:
         return
+    targets, work, logits = "", plan.work, plan.memory.breakdown.get("logits", 0)
+    if work is not None and work.architecture.kind == "encoder-decoder" and logits:
+        length = counted(length=work.target_length)
+        targets = tr(", and the logits of {length}-token targets take {logits}", logits=gib(logits), **length)
     message = tr(
         "The guide's {peak_memory} is too low: the peak is between {low} and {high} ({peak_moment}, {allocated} "
         "allocated); {states}, before any activations{targets}.",
@@ -233,18 +237,9 @@ def _peak(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
         peak_moment=plan.memory.peak_moment,
         allocated=gib(plan.estimate.allocated_bytes),
         states=states_text(plan),
-        targets=_logits_of_targets(plan),
+        targets=targets,
     )
     yield plan.warning("claim_memory", "claims.peak_memory", message)
-
-
-def _logits_of_targets(plan: Plan) -> str:
-    """For an encoder-decoder: the targets make the logits."""
-    work, logits = plan.work, plan.memory.breakdown.get("logits", 0)
-    if work is None or work.architecture.kind != "encoder-decoder" or not logits:
-        return ""
-    length = counted(length=work.target_length)
-    return tr(", and the logits of {length}-token targets take {logits}", logits=gib(logits), **length)
 
 
 def _launch(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:

@@ -16,10 +16,10 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.engine import COMPILE
 from trainwiz.core.plan.loading import MOST_WORKERS, budget_bytes
 from trainwiz.core.plan.refusals import ATTENTION, can_compile
-from trainwiz.core.plan.replan import LENGTH, TARGET, changed, remedy_of, smaller_than
+from trainwiz.core.plan.resolve import LENGTH, TARGET, changed, remedy_of, smaller_than
 from trainwiz.core.plan.result import Plan, WayOut
 from trainwiz.core.plan.rows import SHARED, lengths_of
-from trainwiz.core.plan.words import counted, duration_range, gib, percent
+from trainwiz.core.plan.words import counted, duration_range, percent
 
 if TYPE_CHECKING:
     from trainwiz.core.tracing.chats import ChatLook
@@ -109,11 +109,7 @@ def chat_findings(plan: Plan) -> Iterator[Finding]:
             continue
         severity, where, text = DOUBTS[doubt.code]
         message = tr(text, count=f"{doubt.rows:,}", rows=f"{look.rows:,}", place=doubt.place, detail=doubt.detail)
-        ways: list[WayOut] = [
-            (tr(words), changes)
-            for words, changes in WAYS.get(doubt.code, ())
-            if any(plan.config.value(key) != value for key, value in changes.items())
-        ]
+        ways = [(tr(words), changes) for words, changes in WAYS.get(doubt.code, ())]
         # Some that are left out are a loss, all of them an end.
         some = severity == "error" and doubt.rows < look.rows
         yield plan.finding(doubt.code, "warning" if some else severity, where, message, *ways)
@@ -184,13 +180,7 @@ KEY = "data.packing"
 
 def packing_findings(plan: Plan) -> Iterator[Finding]:
     off = tr("pad the rows"), {KEY: False}
-    if not plan.config.data.packing:
-        return
-    if joins_texts(plan.config):
-        message = tr(
-            "Texts are concatenated into sequences of equal length, without padding: {key} has no effect.", key=KEY
-        )
-        yield plan.note("nothing_to_pack", KEY, message, off)
+    if not plan.config.data.packing or joins_texts(plan.config):
         return
     problems = [
         plan.error("packing_not_possible", KEY, message, off, *ways) for due, message, *ways in _problems(plan) if due
@@ -198,7 +188,6 @@ def packing_findings(plan: Plan) -> Iterator[Finding]:
     if problems:
         yield from problems
         return
-    batch = plan.batch
     apart = (
         tr("FlashAttention computes each row separately.")
         if plan.config.engine.attention == "flash_attention_2"
@@ -208,14 +197,6 @@ def packing_findings(plan: Plan) -> Iterator[Finding]:
         )
     )
     message = tr("Rows are packed end to end, without padding. {apart}", apart=apart)
-    if batch.padded_tokens is not None and batch.drawn_tokens is not None and batch.drawn_waste is not None:
-        message = tr(
-            "Rows are packed end to end: {packed} tokens are computed per step; padded in the order drawn it would "
-            "be {drawn}, {waste} of them padding. {apart}",
-            **counted(packed=batch.padded_tokens, drawn=batch.drawn_tokens),
-            waste=percent(batch.drawn_waste),
-            apart=apart,
-        )
     yield plan.note("packed", KEY, message)
 
 
@@ -352,19 +333,9 @@ def _cut(plan: Plan) -> Iterator[Finding]:
 
 def _grouped(plan: Plan) -> Iterator[Finding]:
     """What data.group_by_length saves, where the lengths are known."""
-    key, batch, config, nothing = "data.group_by_length", plan.batch, plan.config, ""
+    batch, config = plan.batch, plan.config
     known = batch.padded_tokens is not None and batch.padding_waste is not None and batch.drawn_tokens is not None
-    if not config.data.group_by_length:
-        return
-    if joins_texts(config):
-        nothing = mark("Texts are concatenated into sequences of equal length: {key} has no effect.")
-    elif config.data.packing:
-        nothing = mark("Rows are packed end to end without padding: {key} only changes which rows share a step.")
-    elif known and batch.micro_batch == 1:
-        nothing = mark("With one row per micro-batch there is nothing to group: {key} has no effect.")
-    if nothing:
-        yield plan.note("nothing_to_group", key, tr(nothing, key=key), (tr("turn it off"), {key: False}))
-    elif known:
+    if config.data.group_by_length and known and not (joins_texts(config) or config.data.packing):
         message = tr(
             "Rows are grouped by length: {grouped} tokens are computed per step, {waste} of them padding; without "
             "grouping, {plain} and {plain_waste}.",
@@ -372,7 +343,7 @@ def _grouped(plan: Plan) -> Iterator[Finding]:
             waste=percent(batch.padding_waste or 0.0),
             plain_waste=percent(batch.drawn_waste or 0.0),
         )
-        yield plan.note("grouped_by_length", key, message)
+        yield plan.note("grouped_by_length", "data.group_by_length", message)
 
 
 def _workers(plan: Plan) -> Iterator[Finding]:
@@ -405,8 +376,6 @@ YEAR_S = 365.25 * 86400
 MONTH_S = 30 * 86400.0
 WANTED_S = 14 * 86400.0
 """What a remedy aims at: two weeks."""
-MOSTLY = 0.5
-"""Of a step: what takes more is what it waits for."""
 STEPS = "training.max_steps"
 
 
@@ -468,33 +437,11 @@ def _round_down(value: float) -> int:
 def idle_findings(plan: Plan) -> Iterator[Finding]:
     if plan.time.verdict != "idle" or plan.config.mode.kind != "train":
         return
-    message, remedies = _waits_for_network(plan), []
-    if not message:
-        message = tr(
-            "The GPU would mostly be idle: this reaches about {share} of its peak. The micro-batch or the model is "
-            "too small for it.",
-            share=percent(plan.time.fraction_of_peak or 0),
-        )
-        remedies = [remedy_of(fix, plan) for fix in plan.headroom]
-        if not plan.config.engine.compile and can_compile(plan):
-            message += after(tr("torch.compile (engine.compile) launches fewer kernels."))
-    yield plan.note("idle", "time", message, *remedies)
-
-
-def _waits_for_network(plan: Plan) -> str:
-    """What several machines send, where that takes most of a slow step: a larger micro-batch is no cure of it; else ""."""
-    time = plan.time
-    if time.network_bytes is None or time.network_high_s is None or not time.step_high_s:
-        return ""
-    if time.network_high_s < MOSTLY * time.step_high_s:
-        return ""
     message = tr(
-        "The GPU would mostly wait for the network: each step sends {size} out of each machine, which may take "
-        "{share} of the step time at {speed} Gbit/s.",
-        size=gib(time.network_bytes),
-        share=percent(time.network_high_s / time.step_high_s),
-        speed=f"{time.network_gbit_s:g}",
+        "The GPU would mostly be idle: this reaches about {share} of its peak. The micro-batch or the model is "
+        "too small for it.",
+        share=percent(plan.time.fraction_of_peak or 0),
     )
-    if time.network_assumed:
-        message += after(tr("This speed is assumed; set the actual one: planning.network_gbit_s."))
-    return message
+    if not plan.config.engine.compile and can_compile(plan):
+        message += after(tr("torch.compile (engine.compile) launches fewer kernels."))
+    yield plan.note("idle", "time", message, *(remedy_of(fix, plan) for fix in plan.headroom))

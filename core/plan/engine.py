@@ -1,4 +1,4 @@
-"""What a run computes on, and how the step is computed: devices, precision, attention, strategy, optimizer, mean of the loss."""
+"""What a run computes on, and how the step is computed: devices, precision, attention, strategy, optimizer."""
 
 from __future__ import annotations
 
@@ -233,15 +233,16 @@ def resolve_strategy(plan: Plan) -> None:
         plan.resolve(OPTIMIZER, "adamw_torch_fused", tr("one kernel, no temporary copy of the weights"))
     else:
         plan.resolve(OPTIMIZER, "adamw_torch", tr("works on every device"))
-    plan.findings += (*found, *(_smoke_optimizer(plan) if smoke else ()))
+    plan.findings += tuple(found)
     _resolve_sharding(plan)
 
 
 def _smoke_engine(plan: Plan) -> Iterator[Finding]:
-    """A smoke run goes on without the engine that is missing here, and says that it was not exercised."""
+    """A smoke run goes on without the engine or the optimizer that is missing here, and says that it was not exercised."""
+    on_gpu, may_have = plan.devices.device == "cuda", plan.machine.may_have
     strategy = plan.get(STRATEGY) or ("zero2" if plan.get(OFFLOAD) != "none" else None)
-    without_deepspeed = not plan.machine.may_have("deepspeed")
-    if without_deepspeed and str(strategy).startswith("zero"):
+    message, optimizer = "", plan.get(OPTIMIZER)
+    if str(strategy).startswith("zero") and not may_have("deepspeed"):
         reason = tr("smoke run: DeepSpeed is not installed on this machine")
         instead = "single" if plan.get("engine.processes") == 1 else "ddp"
         message = tr(
@@ -250,32 +251,29 @@ def _smoke_engine(plan: Plan) -> Iterator[Finding]:
             strategy=strategy,
             command=training_line(plan.machine, "[deepspeed]"),
         )
-    elif strategy == "fsdp" and plan.devices.device != "cuda":
+    elif strategy == "fsdp" and not on_gpu:
         reason, instead = tr("smoke run: FSDP needs GPUs"), "ddp"
         message = tr("FSDP needs GPUs, so this smoke run does not test it; it trains with DistributedDataParallel.")
-    else:
+    if message:
+        plan.put(STRATEGY, instead, reason)
+        plan.put(OFFLOAD, "none", reason)
+        yield plan.warning("engine_not_exercised", STRATEGY, message)
+    if optimizer not in BITSANDBYTES_OPTIMIZERS or plan.machine.hypothetical or (on_gpu and may_have("bitsandbytes")):
         return
-    plan.put(STRATEGY, instead, reason)
-    plan.put(OFFLOAD, "none", reason)
-    yield plan.warning("engine_not_exercised", STRATEGY, message)
-
-
-def _smoke_optimizer(plan: Plan) -> Iterator[Finding]:
-    """A smoke run goes on with torch's AdamW where bitsandbytes or its GPU is missing, and says so."""
-    optimizer, on_gpu = plan.get(OPTIMIZER), plan.devices.device == "cuda"
-    there = plan.machine.hypothetical or (on_gpu and plan.machine.may_have("bitsandbytes"))
-    if optimizer not in BITSANDBYTES_OPTIMIZERS or there:
-        return
-    reason = mark("smoke run: 8-bit optimizers need an NVIDIA GPU")
-    message = mark("8-bit optimizers need an NVIDIA GPU, so this smoke run does not test the optimizer {optimizer}.")
+    reason = tr("smoke run: 8-bit optimizers need an NVIDIA GPU")
+    message = tr(
+        "8-bit optimizers need an NVIDIA GPU, so this smoke run does not test the optimizer {optimizer}.",
+        optimizer=optimizer,
+    )
     if on_gpu:
-        reason = mark("smoke run: bitsandbytes is not installed on this machine")
-        message = mark(
+        reason = tr("smoke run: bitsandbytes is not installed on this machine")
+        message = tr(
             "bitsandbytes is not installed, so this smoke run does not test the optimizer {optimizer}; "
-            "install it with: {command}"
+            "install it with: {command}",
+            optimizer=optimizer,
+            command=training_line(plan.machine, "[qlora]"),
         )
-    plan.put(OPTIMIZER, "adamw_torch", tr(reason))
-    message = tr(message, optimizer=optimizer, command=training_line(plan.machine, "[qlora]"))
+    plan.put(OPTIMIZER, "adamw_torch", reason)
     yield plan.warning("engine_not_exercised", OPTIMIZER, message)
 
 
@@ -299,32 +297,6 @@ def _resolve_sharding(plan: Plan) -> None:
             less=gib(less),
         )
         plan.put(STRATEGY, "zero2", reason)
-
-
-# Over what the loss of a step is a mean (training.loss_mean), and what that has to do with the order of its rows.
-
-LOSS_MEAN, ARRANGED = "training.loss_mean", "data.arrange_by_length"
-
-
-def resolve_loss_mean(plan: Plan) -> None:
-    """Token means: the one that does not depend on how a step is cut into micro-batches."""
-    reason = tr("every label in a step has the same weight, however the step is split")
-    plan.resolve(LOSS_MEAN, "tokens", reason)
-
-
-def loss_mean_findings(plan: Plan) -> Iterator[Finding]:
-    """A mean of means, and rows in another order."""
-    if plan.config.training.loss_mean != "micro_batches" or not plan.config.data.arrange_by_length:
-        return
-    message = tr(
-        "With {mean} micro_batches, a label has more weight if its micro-batch has few, and {key} decides which "
-        "rows share a micro-batch: the gradient of a step differs from that of the rows in the order drawn.",
-        mean=LOSS_MEAN,
-        key=ARRANGED,
-    )
-    tokens = tr("use the token mean"), {LOSS_MEAN: "tokens"}
-    off = tr("keep the rows in the order drawn"), {ARRANGED: False}
-    yield plan.warning("weights_by_arrangement", LOSS_MEAN, message, tokens, off)
 
 
 # LoRA, and a frozen base in 4 or 8 bits: chosen where nothing else fits, refused where it does not work.

@@ -14,7 +14,7 @@ from trainwiz.core.errors import Finding, Remedy, Severity
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, batch_bytes
 from trainwiz.core.hardware.machine import UNKNOWN_LINK, Gpu
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.result import Plan, WayOut
 from trainwiz.core.plan.words import gib
 from trainwiz.core.text import plain_text
 
@@ -38,19 +38,9 @@ class VariableRule:
     severity: Severity = "note"
     """Of the finding where somebody set another value."""
     values: tuple[str, ...] = ()
-    """Those of somebody's that are meant, in lower case; () for any."""
+    """Those of somebody's that are meant, in lower case."""
     instead: str | None = None
     """The value that would do; None takes the variable away."""
-    renamed: str | None = None
-    """What the variable is called today."""
-    understood: str | None = None
-    """Of the library that reads it, a regular expression: all other values are meant, whatever `values` says."""
-
-    def means(self, value: str) -> bool:
-        """Whether somebody's `value` is one of those that are meant."""
-        if self.understood is not None:
-            return re.fullmatch(self.understood, value.strip(), re.IGNORECASE) is None
-        return not self.values or value.strip().lower() in self.values
 
     def holds(self, conditions: Mapping[str, bool | None]) -> bool:
         return all(conditions[name] is wanted for name, wanted in self.when.items())
@@ -58,21 +48,17 @@ class VariableRule:
 
 @cache
 def load_variable_rules() -> dict[str, tuple[VariableRule, ...]]:
-    """Choices, conflicts and formats, in the order of the file; one for each of `variables` that are read alike."""
+    """Choices and conflicts, in the order of the file."""
     import yaml  # plans need it, and what only reads a run does not
 
     text = resources.files("trainwiz.profiles").joinpath(RULES_FILE).read_text(encoding="utf-8")
     document: dict[str, list[dict[str, Any]]] = yaml.safe_load(text)
 
-    def rules(kind: str) -> Iterator[VariableRule]:
-        for row in document[kind]:
-            values: dict[str, Any] = {
-                key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
-            }
-            for variable in values.pop("variables", None) or (values.pop("variable"),):
-                yield VariableRule(variable, **values)
+    def rule(row: dict[str, Any]) -> VariableRule:
+        values: dict[str, Any] = {key: tuple(its) if isinstance(its, list) else its for key, its in row.items()}
+        return VariableRule(**values)
 
-    return {kind: tuple(rules(kind)) for kind in ("choices", "conflicts", "formats")}
+    return {kind: tuple(map(rule, rows)) for kind, rows in document.items()}
 
 
 # Conditions: what the rules of profiles/environment.yaml ask about a run. Values only; nothing is read here.
@@ -188,26 +174,14 @@ def resolve_communication(plan: Plan) -> None:
 
 # Environment variables of somebody's that do not go with what the run has, and shared memory that is too small.
 
-ALLOCATOR, OLD_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
-INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
-EMPTY_IS_UNSET = ("NCCL_", "GLOO_")
-"""What NCCL, gloo and torch's way to it do (src/misc/param.cc and src/misc/socket.cc of NCCL ask for a length above 0)."""
 LONGEST_SHOWN = 60
 SHM_SIZE = mark("start the container with more: docker run --shm-size=1g (or --ipc=host)")
 
 
 def environment_findings(plan: Plan) -> Iterator[Finding]:
-    conditions, own = conditions_of(plan), own_variables(plan)
-    for name, value in own.items():
+    conditions = conditions_of(plan)
+    for name, value in own_variables(plan).items():
         yield from _own(plan, conditions, name, value)
-    if ALLOCATOR in own and OLD_ALLOCATOR in own and own[ALLOCATOR] != own[OLD_ALLOCATOR]:
-        message = tr(
-            "{old} and {new} set torch's allocator differently; they are two names of the same setting.",
-            old=OLD_ALLOCATOR,
-            new=ALLOCATOR,
-        )
-        yield _finding(plan, "environment_conflict", "warning", OLD_ALLOCATOR, message, _left_out(plan, OLD_ALLOCATOR))
-    yield from _interfaces(plan, own)
     if conditions["small_shared_memory"] and (conditions["through_host"] or conditions["has_workers"]):
         message = tr(
             "/dev/shm has {there}, but about {needed} is needed: the processes exchange batches and gradients there.",
@@ -220,31 +194,31 @@ def environment_findings(plan: Plan) -> Iterator[Finding]:
 
 def _own(plan: Plan, conditions: dict[str, bool | None], name: str, value: str) -> Iterator[Finding]:
     """What somebody set, against the rules."""
-    if name.startswith("NCCL_") and plan.devices.world_size == 1 and name != "NCCL_DEBUG":
-        message = tr("{name} has no effect: NCCL connects several processes, and this run has one.", name=name)
-        yield _finding(plan, "environment_unused", "note", name, message)
-    if name.startswith(EMPTY_IS_UNSET) and not value.strip():
-        message = tr(
-            "{name} is empty, which its library treats as unset; the plan does not choose a value either.", name=name
-        )
-        yield _finding(plan, "environment_empty", "warning", name, message, _left_out(plan, name))
-        return
-
-    words = condition_words(plan)
-    choices, conflicts, unreadable = (
+    words, key, shown = condition_words(plan), f"{ENVIRONMENT}.{name}", plain_text(value, LONGEST_SHOWN)
+    choices, conflicts = (
         [rule for rule in rules if rule.variable == name and rule.holds(conditions)]
         for rules in load_variable_rules().values()
     )
-    if any(rule.means(value) for rule in unreadable):
-        yield _conflict(plan, unreadable[0], value)
-        return
     for rule in choices[:1]:
         wanted = rule.value.format(**words)
-        said = {"name": name, "value": _shown(value), "wanted": wanted, "reason": tr(rule.text, **words)}
-        message = tr("{name} is {value}, but {wanted} is recommended for this machine: {reason}.", **said)
+        message = tr(
+            "{name} is {value}, but {wanted} is recommended for this machine: {reason}.",
+            name=name,
+            value=shown,
+            wanted=wanted,
+            reason=tr(rule.text, **words),
+        )
         if wanted != value:
-            yield _finding(plan, "environment_contradicted", rule.severity, name, message, _set(name, wanted))
-    yield from (_conflict(plan, rule, value) for rule in conflicts if rule.means(value))
+            remedy = tr("set {name}={value}", name=name, value=wanted), {key: wanted}
+            yield plan.finding("environment_contradicted", rule.severity, key, message, remedy)
+    for rule in conflicts:
+        if value.strip().lower() in rule.values:
+            message = tr("{name}={value}: {reason}.", name=name, value=shown, reason=tr(rule.text))
+            others = {other: its for other, its in own_variables(plan).items() if other != name}
+            way: WayOut = tr("remove {name}", name=name), {ENVIRONMENT: others}
+            if rule.instead is not None:
+                way = tr("set {name}={value}", name=name, value=rule.instead), {key: rule.instead}
+            yield plan.finding("environment_conflict", rule.severity, key, message, way)
 
 
 def own_variables(plan: Plan) -> dict[str, str]:
@@ -252,60 +226,3 @@ def own_variables(plan: Plan) -> dict[str, str]:
     environment, origins = plan.config.engine.environment, plan.config.origins
     solved = {key.removeprefix(f"{ENVIRONMENT}.") for key, origin in origins.items() if origin.origin == "solved"}
     return {name: value for name, value in environment.items() if name not in solved}
-
-
-Words = tuple[str, Mapping[str, Any]]
-"""Of a remedy, with its changes."""
-
-
-def _finding(plan: Plan, code: str, severity: Severity, name: str, message: str, *remedies: Words) -> Finding:
-    return plan.finding(code, severity, f"{ENVIRONMENT}.{name}", message, *remedies)
-
-
-def _set(name: str, value: str) -> Words:
-    return tr("set {name}={value}", name=name, value=value), {f"{ENVIRONMENT}.{name}": value}
-
-
-def _left_out(plan: Plan, name: str) -> Words:
-    return tr("remove {name}", name=name), {ENVIRONMENT: _without(plan, name)}
-
-
-def _without(plan: Plan, name: str) -> dict[str, str]:
-    return {other: value for other, value in own_variables(plan).items() if other != name}
-
-
-def _conflict(plan: Plan, rule: VariableRule, value: str) -> Finding:
-    name, remedy = rule.variable, _left_out(plan, rule.variable)
-    message = tr("{name}={value}: {reason}.", name=name, value=_shown(value), reason=tr(rule.text))
-    if rule.instead is not None:
-        remedy = _set(name, rule.instead)
-    elif rule.renamed is not None:
-        words, _ = _set(rule.renamed, _shown(value))
-        remedy = words, {ENVIRONMENT: {**_without(plan, name), rule.renamed: value}}
-    return _finding(plan, "environment_conflict", rule.severity, name, message, remedy)
-
-
-def _interfaces(plan: Plan, own: Mapping[str, str]) -> Iterator[Finding]:
-    """A network interface that is not here: the processes would not find each other."""
-    here = plan.machine.network_interfaces
-    if plan.machine.hypothetical or not here or plan.devices.world_size == 1:
-        return
-    for name in INTERFACE_VARIABLES:
-        value = own.get(name, "").strip()
-        if not value or value.startswith("^") or value.removeprefix("=") == "lo":
-            continue
-        exact = value.startswith("=") or name.startswith("GLOO")
-        wanted = [word.strip() for word in value.removeprefix("=").split(",") if word.strip()]
-        if any(word == there or (not exact and there.startswith(word)) for word in wanted for there in here):
-            continue
-        message = tr(
-            "{name} is {value}, but this machine has no such interface up; available: {interfaces}.",
-            name=name,
-            value=_shown(value),
-            interfaces=", ".join(plain_text(interface) for interface in here),
-        )
-        yield _finding(plan, "unknown_interface", "error", name, message, _set(name, here[0]))
-
-
-def _shown(value: str) -> str:
-    return plain_text(value, LONGEST_SHOWN)

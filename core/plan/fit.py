@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -99,20 +100,13 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One way to train."""
+class Fit:
+    """A way to train that fits, and its plan: of all passes, or of those that there is time for."""
 
     model: str
     method: Method
-    changes: tuple[tuple[str, Any], ...]
+    changes: Mapping[str, Any]
     """Key path -> value, beside what was asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """A way that fits, and its plan: of all passes, or of those that there is time for."""
-
-    way: Way
     plan: Plan
     cut: float
     """Share of the rows that are longer than the length."""
@@ -139,7 +133,7 @@ class Fit:
 
     @property
     def rank(self) -> int | None:
-        return None if self.way.method == "full" else self.plan.config.peft.rank
+        return None if self.method == "full" else self.plan.config.peft.rank
 
     @property
     def command(self) -> str:
@@ -150,8 +144,8 @@ class Fit:
         """`model` to `time` are as in the JSON of `trainwiz plan`."""
         plan, ends = self.plan, ("low", "likely", "high")
         return {
-            "name": self.way.model,
-            "method": self.way.method,
+            "name": self.model,
+            "method": self.method,
             "length": plan.batch.sequence_length,
             "rank": self.rank,
             "verdict": plan.memory.verdict,
@@ -176,7 +170,7 @@ def sort_key(fit: Fit, rule: Rule) -> tuple[Any, ...]:
     time, group = fit.plan.time, group_of(fit)
     seen = -round(fit.passes, 2) if group == 2 else 0.0
     cut, seconds = round(fit.cut, 2), time.total_s or math.inf
-    tie = (cut, list(METHODS).index(fit.way.method), -(fit.rank or 0), seconds)
+    tie = (cut, list(METHODS).index(fit.method), -(fit.rank or 0), seconds)
     if rule == "fastest":
         return group, seen, seconds, -fit.parameters, *tie
     if rule == "cheapest":

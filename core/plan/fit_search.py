@@ -15,8 +15,7 @@ from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.catalog.models import default_init, is_instruct, load_models, resolve_model
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.config.run import RunConfig
-from trainwiz.core.config.sections import ModelSection
+from trainwiz.core.config.run import ModelSection, RunConfig
 from trainwiz.core.config.values import CLASSIFIES, Task
 from trainwiz.core.data.detect import TASK_OF, RowsKind, RowsTold, what_rows_are
 from trainwiz.core.data.lengths import joins_texts, tokenizer_folder, trains_on_chats
@@ -38,7 +37,6 @@ from trainwiz.core.plan.fit import (
     Fits,
     Method,
     Question,
-    Way,
     group_of,
     passes_words,
     sort_key,
@@ -46,8 +44,7 @@ from trainwiz.core.plan.fit import (
 from trainwiz.core.plan.gather import Gathered, choose_target, gather_data, gather_known, with_data
 from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.refusals import refusals
-from trainwiz.core.plan.replan import LENGTH, TARGET, TO_INSTALL
-from trainwiz.core.plan.resolve import resolve
+from trainwiz.core.plan.resolve import LENGTH, TARGET, TO_INSTALL, resolve
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import duration, gib
 
@@ -278,7 +275,7 @@ class _Search:
             for rank in ranks:
                 changes = {EPOCHS: self.question.passes, **METHODS[method], LENGTH: length, TARGET: target, RANK: rank}
                 own = {key: value for key, value in changes.items() if value is not None and not self._is_yours(key)}
-                fit = self._planned(known, Way(spec.name, method, tuple(own.items())))
+                fit = self._planned(known, spec.name, method, own)
                 found += [fit] if fit is not None else []
             if found and not everything and not _is_worth_shorter(found[-1]):
                 break
@@ -293,8 +290,8 @@ class _Search:
         pairs = lengths_of(self._summary(config), joins_texts(config))
         return list(dict.fromkeys((int(min(length, most)), target) for length, target in pairs))
 
-    def _planned(self, known: Gathered, way: Way) -> Fit | None:
-        plan = self._resolved(known, dict(way.changes))
+    def _planned(self, known: Gathered, model: str, method: Method, changes: Mapping[str, Any]) -> Fit | None:
+        plan = self._resolved(known, changes)
         memory, limit = plan.memory, self.question.limit
         if plan.work is None or memory.verdict not in ("fits", "tight") or not _host_holds(plan):
             return None
@@ -309,7 +306,7 @@ class _Search:
         limit_s, whole = limit.seconds_of(plan), plan.time.total_s
         in_time = limit_s is None or (whole is not None and whole <= limit_s)
         cut = 0.0 if plan.data is None or joins_texts(plan.config) else share_cut(plan.data, plan.config)
-        return Fit(way, plan, cut, limit_s, in_time, limit.cost_of(plan))
+        return Fit(model, method, changes, plan, cut, limit_s, in_time, limit.cost_of(plan))
 
     def _resolved(self, known: Gathered, changes: Mapping[str, Any]) -> Plan:
         """Without what is said of a plan, which takes longer than the plan."""
@@ -323,21 +320,20 @@ class _Search:
         """The row as any front end plans it, ended in time; None where a step takes longer than the limit."""
         if fit.in_time:
             return self._made(fit, None)
-        known, limit_s = self._gathered(self._specs[fit.way.model]), fit.limit_s or 0.0
-        # Evaluations and saves do not shrink with the steps: a line through what was tried is followed down.
-        start = math.sqrt((fit.plan.time.start_low_s or 0.0) * (fit.plan.time.start_high_s or 0.0))
-        before, after = (0, start), (fit.plan.steps or 0, fit.plan.time.total_s or math.inf)
-        while after[1] > limit_s:
-            steps = _on_the_line(before, after, limit_s)
+        known, limit_s = self._gathered(self._specs[fit.model]), fit.limit_s or 0.0
+        steps, total_s = fit.plan.steps or 0, fit.plan.time.total_s or math.inf
+        # A start does not shrink with the steps, so that one cut may not be enough.
+        while total_s > limit_s:
+            steps = int(LESS * steps * limit_s / total_s)
             if steps < 1:
                 return None
-            ended = self._resolved(known, {**dict(fit.way.changes), STEPS: steps})
-            before, after = after, (steps, ended.time.total_s or math.inf)
-        return self._made(fit, after[0])
+            ended = self._resolved(known, {**fit.changes, STEPS: steps})
+            total_s = ended.time.total_s or math.inf
+        return self._made(fit, steps)
 
     def _made(self, fit: Fit, steps: int | None) -> Fit:
-        changes = dict(fit.way.changes) | ({STEPS: steps} if steps is not None else {})
-        request = self._request(fit.way.model, changes)
+        changes = {**fit.changes, **({STEPS: steps} if steps is not None else {})}
+        request = self._request(fit.model, changes)
         known = gather_known(request, None, self.here, online=False)
         gathered = with_data(known, self._summary(known.config), ())
         plan = self.refiner.plan(gathered)
@@ -364,11 +360,11 @@ class _Search:
         return CannotRunError(Finding("nothing_fits", "error", "memory", message, (larger,)))
 
     def _no_time(self, fit: Fit) -> TrainwizError:
-        one = self._resolved(self._gathered(self._specs[fit.way.model]), {**dict(fit.way.changes), STEPS: 1})
+        one = self._resolved(self._gathered(self._specs[fit.model]), {**fit.changes, STEPS: 1})
         message = tr(
             "Not enough time to train: the fastest, {name} ({method}), takes {whole} for {passes} and {least} for "
                 "one step with startup and evaluations; you have {time}.",
-            name=fit.way.model, method=tr(METHOD_NAMES[fit.way.method]), passes=passes_words(self.question.passes),
+            name=fit.model, method=tr(METHOD_NAMES[fit.method]), passes=passes_words(self.question.passes),
             whole=duration(fit.plan.time.total_s or 0.0), least=duration(one.time.total_s or 0.0),
             time=duration(fit.limit_s or 0.0),
         )  # fmt: skip
@@ -388,13 +384,6 @@ def _host_holds(plan: Plan) -> bool:
     ram = memory.host_ram_capacity_bytes if plan.devices.device != "cpu" else None
     fits = ram is None or memory.host_ram_bytes <= ram
     return fits and (memory.disk_capacity_bytes is None or memory.disk_bytes <= memory.disk_capacity_bytes)
-
-
-def _on_the_line(first: tuple[int, float], second: tuple[int, float], seconds: float) -> int:
-    """(steps, seconds) of two runs -> the steps of one that takes so long; fewer than those of the second."""
-    slope = (second[1] - first[1]) / (second[0] - first[0]) if second[0] != first[0] else math.inf
-    steps = second[0] + (seconds - second[1]) / slope if 0 < slope < math.inf else 0.0
-    return min(int(steps), int(LESS * second[0]))
 
 
 def find_fits(question: Question, here: Machine, refiner: Refiner) -> Fits:

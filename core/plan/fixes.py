@@ -17,7 +17,7 @@ from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.visible import choose_precision
 from trainwiz.core.language import tr
 from trainwiz.core.plan.engine import ALONE, BASE, OFFLOAD, OPTIMIZER, STRATEGY, as_seen
-from trainwiz.core.plan.replan import LENGTH, TARGET, changed, smaller_than, try_fix
+from trainwiz.core.plan.resolve import LENGTH, TARGET, changed, smaller_than, try_fix
 from trainwiz.core.plan.result import Fix, Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, CHECKPOINTING, CHUNK, GPU_CEILING, LOSS_CHUNK, MICRO
 from trainwiz.core.plan.words import counted, listed
@@ -428,10 +428,6 @@ def _larger(plan: Plan, work: Workload, share: int) -> Fix | None:
     ceiling = min(GPU_CEILING, samples) if keeps else GPU_CEILING
     several = work.with_micro_batch(work.micro_batch, max(2, work.accumulation) if keeps else work.accumulation)
     largest = largest_micro_batch(several, share, ceiling, plan.evidence)
-    # A single micro-batch meets no gradients of another.
-    at_once = work.with_micro_batch(samples, 1)
-    if keeps and samples <= ceiling and estimate_memory(at_once, plan.evidence).safe_bytes <= share:
-        largest = samples
     micro = next((size for size in range(largest, 0, -1) if samples % size == 0), 1) if keeps else largest
     if micro < WORTH * batch.micro_batch:
         return None

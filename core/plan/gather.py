@@ -18,7 +18,7 @@ from trainwiz.core.data.lengths import packs_rows, trains_on_chats
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Finding, Remedy, TrainwizError, after, sort_findings
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
-from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus, gpu_label
+from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.history.measurement import data_digest, device_key, model_digest
 from trainwiz.core.language import tr
@@ -38,7 +38,7 @@ from trainwiz.core.plan.tasks import (
     with_task_of,
     with_template,
 )
-from trainwiz.core.plan.words import aside, mode_words, number_of_mode, plan_command, set_words
+from trainwiz.core.plan.words import aside, mode_words, plan_command, set_words
 from trainwiz.core.profile.profile import Profile, ProfileHardware
 
 # What a plan says of a measurement before it is made: the settings that it will belong to.
@@ -159,7 +159,7 @@ def _missing(request: PlanRequest, profile: Profile | None, wanted: ProfileHardw
         kind=kind,
         why=aside(reason if kind == "NVIDIA" else ""),
     )
-    written = ["trainwiz", "--profile", name, *mode_words(request.mode, number_of_mode(request))]
+    written = ["trainwiz", "--profile", name, *mode_words(request)]
     smoke = Remedy(
         tr("try the same engine on this machine with a tiny model"), f"trainwiz --profile {name} --smoke --yes"
     )
@@ -179,12 +179,7 @@ def _differences(profile: Profile | None, wanted: ProfileHardware, cards: tuple[
         made_for=f"{wanted.num_gpus} × {wanted.gpu}",
         have=describe_gpus(cards),
     )
-    remedies: tuple[Remedy, ...] = ()
-    if same and len(same) < len(cards):
-        indices = [str(gpu.index) for gpu in same]
-        command = f"trainwiz --profile {name} --gpus {','.join(indices)}"
-        remedies = (Remedy(tr("use only the {gpu}", gpu=gpu_label(same[0])), command, {"engine.gpus": indices}),)
-    return (Finding("other_hardware", "warning", "hardware", message, remedies),)
+    return (Finding("other_hardware", "warning", "hardware", message),)
 
 
 # What a plan is made from.
@@ -231,24 +226,16 @@ def gather_data(config: RunConfig, show: int = 0) -> tuple[DataSummary | None, t
 
 
 def _with_assumed(finding: Finding, config: RunConfig) -> Finding:
-    """Of data that is not here yet: what its rows are taken for."""
+    """Of data that is not here yet, and whose columns nobody lists: when its rows are looked at."""
     if finding.code != "data_to_download" or config.task != "causal-lm":
         return finding
-    number = int(finding.where.rpartition(".")[2])
-    sources = config.data.validation_sources if "validation" in finding.where else config.data.sources
-    source = sources[number]
-    if source.text_column is None:
-        message = tr(
-            "The Hub does not list its columns, so the column to train on is chosen after the download; a start that "
-            "then finds chats, or prompts with answers, stops there. Download it first, or set {key}.text_column.",
-            key=finding.where,
-        )
-    elif config.origin(f"{finding.where}.text_column").origin != "detected":
+    if config.value(f"{finding.where}.text_column") is not None:
         return finding
-    elif source.layout == "chat":
-        message = tr("Its rows are read as chats, based on the columns listed on the Hub.")
-    else:
-        message = tr("Its rows are read as texts, based on the columns listed on the Hub.")
+    message = tr(
+        "The Hub does not list its columns, so the column to train on is chosen after the download; a start that "
+        "then finds chats, or prompts with answers, stops there. Download it first, or set {key}.text_column.",
+        key=finding.where,
+    )
     return replace(finding, message=finding.message + after(message))
 
 

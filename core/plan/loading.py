@@ -21,7 +21,7 @@ from trainwiz.core.estimate.host import (
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import Measurement, data_digest, same_model
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.engine import cores_shared
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.tasks import data_is_refused
@@ -106,8 +106,6 @@ MOST_WORKERS = 8
 MOST_READY_BYTES = 256 * 1024**2
 """Of batches that wait in pinned memory for one training process; most are far smaller than a megabyte."""
 MOST_SHARED_BYTES = 16 * 1024**2
-FEW_WORKERS_PREFETCH = 4
-"""Batches that bridge a slow row where RAM, not the cores, decides the number of workers; they are small."""
 RESERVE_SHARE = 0.1
 """Of the RAM that is free now: left for the page cache, a desktop, and what the prediction misses."""
 
@@ -116,13 +114,16 @@ def resolve_workers(plan: Plan, work: Workload | None) -> None:
     """Streaming and pinned memory are resolved before. What was measured on these rows wins over a rule."""
     rows = plan.counted.rows if plan.counted is not None else None
     by_rule, measured = _by_cores(plan, rows), measured_workers(plan, work)
-    by_cores = by_rule if measured is None or low_memory(plan) else _by_measurement(plan, *measured)
+    by_cores = by_rule if measured is None or low_memory(plan) else measured
+    # Each training process keeps a core for itself.
+    most = max(int(plan.devices.device == "cuda"), plan.machine.cpu_cores // plan.devices.processes - 1)
+    if by_cores is measured and by_cores[0] > most:
+        by_cores = most, tr("{why}; the cores allow {n}", why=by_cores[1], n=most)
     needs = host_needs(plan, plan.view(), work)
     limit = _by_ram(plan, replace(needs, prefetch=USUAL_PREFETCH), by_cores) if by_cores[0] else by_cores
     plan.resolve("data.workers", *limit, "detected" if limit is by_rule else "solved")
     count, accumulation = int(plan.get("data.workers")), int(plan.get("batch.gradient_accumulation_steps") or 1)
-    few = count == limit[0] < by_cores[0]
-    prefetch = _prefetch(plan.machine, replace(needs, workers=count), accumulation, few)
+    prefetch = _prefetch(plan.machine, replace(needs, workers=count), accumulation)
     plan.resolve("data.prefetch", prefetch, _prefetch_reason(count, prefetch, accumulation))
     why = tr("kept between epochs") if count else tr("no data loader workers")
     plan.resolve("data.persistent_workers", count > 0, why)
@@ -151,13 +152,6 @@ def _by_cores(plan: Plan, rows: int | None) -> Limit:
     return min(MOST_WORKERS, spare), why
 
 
-def _by_measurement(plan: Plan, needed: int, why: str) -> Limit:
-    # Each training process keeps a core for itself.
-    least = 1 if plan.devices.device == "cuda" else 0
-    most = max(least, plan.machine.cpu_cores // plan.devices.processes - 1)
-    return (needed, why) if needed <= most else (most, tr("{why}; the cores allow {n}", why=why, n=most))
-
-
 def _by_ram(plan: Plan, needs: HostNeeds, by_cores: Limit) -> Limit:
     """The most workers that fit beside the training, at most as many as the cores feed."""
     budget = budget_bytes(plan.machine)
@@ -181,16 +175,15 @@ def _by_ram(plan: Plan, needs: HostNeeds, by_cores: Limit) -> Limit:
     )
 
 
-def _prefetch(machine: Machine, needs: HostNeeds, accumulation: int, few: bool) -> int:
+def _prefetch(machine: Machine, needs: HostNeeds, accumulation: int) -> int:
     """Batches for each worker; fewer where even those do not fit. `accumulation`: those of a step in one process."""
     budget = budget_bytes(machine)
     if budget is None or not needs.workers:
         return USUAL_PREFETCH
-    wanted = FEW_WORKERS_PREFETCH if few else USUAL_PREFETCH
     batch = batch_bytes(needs.micro_batch, needs.length, needs.target_length)
     room = (MOST_READY_BYTES if needs.pin_memory else MOST_SHARED_BYTES) // batch // needs.workers
     most = most_prefetch(needs.workers, pinned=needs.pin_memory)
-    wanted = max(wanted, min(room, most, math.ceil(accumulation / needs.workers)))
+    wanted = max(USUAL_PREFETCH, min(room, most, math.ceil(accumulation / needs.workers)))
     fitting = (count for count in range(wanted, 1, -1) if most_while_training(replace(needs, prefetch=count)) <= budget)
     return next(fitting, 1)
 
@@ -202,13 +195,10 @@ def _prefetch_reason(workers: int, prefetch: int, accumulation: int) -> str:
         return tr("a second batch per worker would not fit in RAM")
     if prefetch == USUAL_PREFETCH:
         return tr("two batches per worker hide the loading")
-    ready = workers * prefetch
-    if accumulation <= workers * USUAL_PREFETCH:
-        return tr("few workers, because RAM allows no more: each keeps more batches ready")
-    text = mark("a step fetches its {n} micro-batches at once: {ready} are ready when it begins")
-    if ready >= accumulation:
-        text = mark("a step fetches its {n} micro-batches at once: all are ready when it begins")
-    return tr(text, **counted(n=accumulation, ready=ready))
+    return tr(
+        "a step fetches its {n} micro-batches at once: {ready} are ready when it begins",
+        **counted(n=accumulation, ready=workers * prefetch),
+    )
 
 
 # How rows reach the model, and how long the run is.

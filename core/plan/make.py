@@ -9,6 +9,7 @@ from typing import Any
 
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Finding, Remedy, sort_findings
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
@@ -16,7 +17,6 @@ from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr
 from trainwiz.core.plan.claims_findings import claim_findings
 from trainwiz.core.plan.data_findings import data_findings, idle_findings, long_findings
-from trainwiz.core.plan.engine import loss_mean_findings
 from trainwiz.core.plan.environment import environment_findings
 from trainwiz.core.plan.fixes import find_fixes, find_headroom
 from trainwiz.core.plan.refusals import refusals
@@ -33,7 +33,6 @@ JUDGES = (
     memory_findings,
     batch_findings,
     data_findings,
-    loss_mean_findings,
     long_findings,
     idle_findings,
     claim_findings,
@@ -99,32 +98,17 @@ def _planned_model(plan: Plan) -> PlannedModel:
 
 # Choices: what a person reads of a config.
 
-_READING_ORDER = """
-    model.name model.init task data.sources batch.target_tokens batch.target_real_tokens batch.target_samples
-    batch.sequence_length batch.target_length peft.method peft.rank peft.targets training.max_steps training.epochs
-    training.learning_rate training.schedule training.final_learning_rate training.warmup training.loss_mean
-    batch.micro_batch_size batch.gradient_accumulation_steps engine.device engine.processes engine.precision engine.tf32
-    engine.base_precision engine.attention engine.checkpointing engine.optimizer engine.strategy engine.offload engine.compile
-    engine.process_timeout_s data.workers data.prefetch data.pin_memory data.streaming data.concatenate
-    data.arrange_by_length data.group_by_length data.pad_to_multiple_of data.packing data.validation_rows
-    checkpoint.every_steps checkpoint.keep checkpoint.final evaluation.every_steps evaluation.at_start evaluation.metric
-    evaluation.patience evaluation.prompts evaluation.generation_length
-    logging.every_steps
-"""
-RANK = {key: position for position, key in enumerate(_READING_ORDER.split())}
-"""What a person asks first comes first; keys that are not here follow in the order in which they were chosen."""
 NOT_SHOWN = frozenset({"model.architecture", "mode.kind", "name", "profile"})
 
 
 def choices_of(config: RunConfig) -> tuple[Choice, ...]:
-    """Every value that somebody chose, in the order in which a person would read them."""
+    """Every value that somebody chose, in the order of the settings."""
+    rank = {key: position for position, key in enumerate(SETTINGS)}
     choices = []
-    for key in sorted(
-        (key for key in config.origins if key not in NOT_SHOWN), key=lambda key: RANK.get(key, len(RANK))
-    ):
-        origin = config.origins[key]
+    for key, origin in sorted(config.origins.items(), key=lambda chosen: rank.get(chosen[0], len(rank))):
         with suppress(KeyError):
-            choices.append(Choice(key, _plain(config.value(key)), origin.origin, origin.reason))
+            if key not in NOT_SHOWN:
+                choices.append(Choice(key, _plain(config.value(key)), origin.origin, origin.reason))
     return tuple(choices)
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainwiz.core.catalog.gpus import BY_HAND, is_rate_uncertain
 from trainwiz.core.catalog.model_config import LIGER, has_attention, has_checkpointing, known_targets, unknown_targets
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC, known_metrics, ranking_metric
-from trainwiz.core.config.values import CLASSIFIES, WRITE_TEXT
-from trainwiz.core.data.lengths import longest_generation, trains_on_chats
+from trainwiz.core.config.values import CLASSIFIES
+from trainwiz.core.data.lengths import trains_on_chats
 from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.estimate.activations import slicing_problem
 from trainwiz.core.estimate.architecture import ALL_LINEAR
@@ -17,7 +16,7 @@ from trainwiz.core.estimate.time import COMPILED_START, COMPILING_HOST_BYTES
 from trainwiz.core.hardware.install import install_line, torch_line, training_line
 from trainwiz.core.hardware.machine import REPORTERS, gpu_label
 from trainwiz.core.hardware.visible import AMPERE, weakest_gpu
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import tr, trn
 from trainwiz.core.plan.engine import (
     BITSANDBYTES_OPTIMIZERS,
     COMPILE,
@@ -30,7 +29,6 @@ from trainwiz.core.plan.engine import (
 )
 from trainwiz.core.plan.result import Plan, Refusal, WayOut
 from trainwiz.core.plan.words import aside, counted, gib
-from trainwiz.core.text import plain_text
 
 PRECISION, ATTENTION, GPUS = "engine.precision", "engine.attention", "engine.gpus"
 
@@ -42,7 +40,6 @@ def refusals(plan: Plan) -> Iterator[Finding]:
         _sharing,
         _reporters,
         _task,
-        _generation,
         _best,
         _libraries,
         _of_the_model,
@@ -50,7 +47,7 @@ def refusals(plan: Plan) -> Iterator[Finding]:
         base_refusals,
     ):
         yield from (plan.error(code, key, text, *ways) for due, code, key, text, ways in table(plan) if due)
-    for judge in (_warnings, _liger_note, _compile, _precision, _attention, _rate, base_findings):
+    for judge in (_notes, _compile, _precision, _attention, base_findings):
         yield from judge(plan)
 
 
@@ -71,18 +68,6 @@ def _scope(plan: Plan) -> Iterator[Refusal]:
     message = tr("engine.gpus selects GPU {wanted}, but this run would compute on the CPU.", wanted=", ".join(names))
     on_cpu = names and devices.device == "cpu"
     yield on_cpu, "missing_hardware", GPUS, message, ((tr("use the CPU"), {GPUS: None}),)
-    named = [name for name in names if not name.isdecimal()]
-    # The other machines would see no GPU at all.
-    message = tr(
-        "engine.gpus selects GPUs by UUID ({names}); a UUID is valid on one machine only, but {n} machines train. Indices "
-        "are valid on each of them.",
-        names=plain_text(", ".join(named), 200),
-        n=devices.nodes,
-    )
-    sliced_cards = any(gpu.parent_uuid is not None for gpu in devices.gpus)
-    numbers = None if sliced_cards else [str(gpu.index) for gpu in devices.gpus] or None
-    by_number = tr("select them by index"), {GPUS: numbers}
-    yield devices.nodes > 1 and named, "gpus_of_one_machine", GPUS, message, (by_number,)
     key = "model.trust_remote_code"
     # A profile is data that people pass on: it must not decide that code is run.
     message = tr(
@@ -97,9 +82,6 @@ def _scope(plan: Plan) -> Iterator[Refusal]:
 def _reporters(plan: Plan) -> Iterator[Refusal]:
     where, names, here = "logging.report_to", plan.config.logging.report_to, plan.machine
     fallback, code = (tr("report to TensorBoard"), {where: ["tensorboard"]}), "reporter_not_supported"
-    beside = ", ".join(name for name in names if name != "none")
-    message = tr("{where} contains none together with {names}; remove one of them.", where=where, names=beside)
-    yield "none" in names and beside, code, where, message, (fallback,)
     unknown = [name for name in names if name not in REPORTERS and name != "none"]
     message = tr(
         "This version can report to {known} or none, but not to {unknown} ({where}).",
@@ -129,10 +111,6 @@ def _sharing(plan: Plan) -> Iterator[Refusal]:
     engine, device = plan.config.engine, plan.devices.device
     fsdp, cuda = engine.strategy == "fsdp", engine.strategy == "fsdp" and device == "cuda"
     zero3 = tr("shard with ZeRO-3"), {STRATEGY: "zero3"}
-    message = tr("DeepSpeed does not train on an Apple GPU (engine.strategy).")
-    single = tr("train on one GPU"), {STRATEGY: "single", OFFLOAD: "none"}
-    on_apple = str(engine.strategy).startswith("zero") and device == "mps"
-    yield on_apple, "deepspeed_needs_cuda", STRATEGY, message, (single,)
     message = tr(
         "FSDP needs GPUs: on a CPU, accelerate silently trains with DistributedDataParallel instead "
         "(engine.strategy). ZeRO-3 also shards a model on a CPU."
@@ -182,28 +160,32 @@ def _task(plan: Plan) -> Iterator[Refusal]:
         )
         every = tr("target every linear layer"), {"peft.targets": list(ALL_LINEAR)}
         yield missing, "unknown_lora_target", "peft.targets", message, (every,)
+    key = "evaluation.generate"
+    message = tr("evaluation.generate compares with a target or an answer, but the rows of this run have neither.")
+    silent = config.evaluation.generate and not _has_targets(config)
+    yield silent, "nothing_to_generate", key, message, ((tr("do not generate"), {key: False}),)
     key, joins = "data.concatenate", config.data.concatenate
-    message = tr("data.concatenate is for causal language models; in this task each row stays a separate sequence.")
-    apart = tr("keep each row a separate sequence")
-    yield joins and config.task != "causal-lm", "nothing_to_join", key, message, ((apart, {key: None}),)
     # Joining throws the border between a prompt and its response, or the turns of a chat, away.
     message = tr("data.concatenate joins whole texts and trains on every token; these rows have answers.")
-    targets = config.task == "causal-lm" and _has_targets(config)
-    yield joins and targets, "joined_targets", key, message, ((apart, {key: False}),)
+    apart = tr("keep each row a separate sequence"), {key: False}
+    yield joins and config.task == "causal-lm" and _has_targets(config), "joined_targets", key, message, (apart,)
 
 
-def _warnings(plan: Plan) -> Iterator[Finding]:
-    """What is cut, assumed or too little."""
+def _notes(plan: Plan) -> Iterator[Finding]:
+    """What is assumed, and what was not tried."""
     config = plan.config
-    asked, longest = config.evaluation.generation_length or 0, longest_generation(config)
-    if config.evaluation.generate and asked > longest:
+    if plan.devices.device == "cuda" and plan.devices.spec is None:
         message = tr(
-            "Generated answers end at {longest} tokens, not {asked}: the prompt needs the other half of the "
-            "{sequence_length} tokens (batch.sequence_length).",
-            **counted(longest=longest, asked=asked, sequence_length=config.batch.sequence_length),
+            "The GPU catalog does not list {names}, so the time is not estimated; memory is not affected.",
+            names=", ".join(gpu_label(gpu) for gpu in plan.devices.gpus),
         )
-        whole = tr("fit the whole answer"), {"batch.sequence_length": 2 * asked}
-        yield plan.warning("generation_cut", "evaluation.generation_length", message, whole)
+        yield plan.note("unknown_gpu_rate", "time", message)
+    if config.engine.liger:
+        message = tr(
+            "Norms, rotary embeddings and gated layers are computed by liger-kernel. Its savings are not included in "
+            "the memory and time shown here, and trainwiz has not compared its numerical results on a GPU."
+        )
+        yield plan.note("liger", "engine.liger", message)
     of_steps = config.training.max_steps is not None and plan.chosen_by_hand("training.max_steps")
     if plan.data is None and plan.counted is not None and config.mode.kind == "train" and not of_steps:
         message = tr(
@@ -212,15 +194,6 @@ def _warnings(plan: Plan) -> Iterator[Finding]:
             **counted(rows=plan.counted.rows),
         )
         yield plan.note("rows_assumed", "data.sources", message)
-
-
-def _generation(plan: Plan) -> Iterator[Refusal]:
-    config, key, code = plan.config, "evaluation.generate", "nothing_to_generate"
-    off, silent = (tr("do not generate"), {key: False}), config.task not in WRITE_TEXT
-    message = tr("evaluation.generate is for tasks that generate text; {task} does not.", task=config.task)
-    yield config.evaluation.generate and silent, code, key, message, (off,)
-    message = tr("evaluation.generate compares with a target or an answer, but the rows of this run have neither.")
-    yield config.evaluation.generate and not (silent or _has_targets(config)), code, key, message, (off,)
 
 
 def _best(plan: Plan) -> Iterator[Refusal]:
@@ -407,15 +380,6 @@ def _liger(plan: Plan) -> Iterator[Refusal]:
     yield missing and not plan.machine.hypothetical, "liger_missing", key, message, (install, off)
 
 
-def _liger_note(plan: Plan) -> Iterator[Finding]:
-    if plan.config.engine.liger:
-        message = tr(
-            "Norms, rotary embeddings and gated layers are computed by liger-kernel. Its savings are not included in "
-            "the memory and time shown here, and trainwiz has not compared its numerical results on a GPU."
-        )
-        yield plan.note("liger", "engine.liger", message)
-
-
 def _libraries(plan: Plan) -> Iterator[Refusal]:
     """What is not installed here, and a torch without the GPU: the run would train on the CPU without a word."""
     engine, machine, has = plan.config.engine, plan.machine, plan.machine.libraries.has
@@ -443,29 +407,6 @@ def _libraries(plan: Plan) -> Iterator[Refusal]:
     install, on_cpu = Remedy(tr("install the CUDA build"), torch_line(machine)), {"engine.device": "cpu"}
     without = plan.devices.device == "cuda" and torch_misses_gpu(machine)
     yield without, "torch_without_cuda", "engine.device", message, (install, (tr("train on the CPU"), on_cpu))
-
-
-def _rate(plan: Plan) -> Iterator[Finding]:
-    spec, precision = plan.devices.spec, str(plan.config.engine.precision)
-    if plan.devices.device != "cuda":
-        return
-    if spec is None:
-        message = tr(
-            "The GPU catalog does not list {names}, so the time is not estimated; memory is not affected.",
-            names=", ".join(gpu_label(gpu) for gpu in plan.devices.gpus),
-        )
-        yield plan.note("unknown_gpu_rate", "time", message)
-    elif is_rate_uncertain(spec, precision):
-        by_hand = mark(
-            "The {precision} throughput of the {card} and its bandwidth are derived from the throughput specified "
-            "manually; the time estimates depend on them."
-        )
-        catalogue = mark(
-            "The {precision} throughput of the {card} in the GPU catalog was derived from other figures or has only "
-            "one source, so the time estimate is less certain."
-        )
-        message = tr(by_hand if spec.source == BY_HAND else catalogue, precision=precision, card=spec.name)
-        yield plan.note("uncertain_rate", "time", message)
 
 
 def _sentence(text: str) -> str:

@@ -1,24 +1,36 @@
-"""Every open value of a plan gets one, in named steps, and the estimates follow."""
+"""Every open value of a plan gets one, in named steps, and the estimates follow; the same again with changes, for remedies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from typing import Any
 
-from trainwiz.core.batch import accumulation_for, deviation, largest_exact, nearest_large
+from pydantic import ValidationError
+from trainwiz.core.batch import accumulation_for
+from trainwiz.core.catalog.model_config import ModelSpec
+from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import Origin, RunConfig
-from trainwiz.core.config.sections import DataSource
+from trainwiz.core.config.run import DataSource
 from trainwiz.core.data.lengths import held_out_count, joins_texts, packs_rows
 from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.errors import Remedy
+from trainwiz.core.estimate.architecture import Architecture
 from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.estimate.memory import estimate_memory, largest_micro_batch
+from trainwiz.core.estimate.time import step_time
+from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import of_devices, rates_for
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan import engine, loading, rows, sizes, tasks, times, workload
 from trainwiz.core.plan.engine import SMOKE_PROCESSES, STRATEGY, choose_devices
 from trainwiz.core.plan.environment import resolve_communication
-from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.sizes import ACCUMULATION, MICRO, target_samples
+from trainwiz.core.plan.refusals import refusals
+from trainwiz.core.plan.result import BatchPlan, Fix, Plan
+from trainwiz.core.plan.sizes import ACCUMULATION, CHECKPOINTING, EVALUATED, MICRO, most_evaluated, target_samples
+from trainwiz.core.plan.words import gib, listed
 from trainwiz.core.profile.profile import CARD, CAUSES, Profile, changed_causes
 
 # Rows that are not here to count, taken from the limits that the sources name.
@@ -77,7 +89,6 @@ def with_fitting_reasons(config: RunConfig, profile: Profile | None, machine: Ma
 
 # What a profile says of its own number of GPUs, solved again where there are others.
 
-WORKERS = "data.workers"
 NOTABLE_DEVIATION = 0.01
 """Of the batch from its target: what is nearer is not worth a word."""
 
@@ -103,54 +114,27 @@ def _with_engine(config: RunConfig, **values: None) -> RunConfig:
 
 
 def reopen_for_processes(plan: Plan) -> None:
-    """Accumulation, and where it alone misses the target the micro-batch; the loader's workers are shared."""
+    """A profile's accumulation and workers belong to its number of GPUs: with another one the target and the cores say what
+    they should be."""
     own = max(1, plan.based_on.hardware.num_gpus) if plan.based_on is not None else plan.devices.world_size
+    micro, accumulation = plan.get(MICRO), plan.get(ACCUMULATION)
     if plan.devices.world_size == own:
         return
-    _batch(plan, own)
-    workers, processes = plan.get(WORKERS), plan.devices.processes
-    if workers and processes > own and plan.of_profile(WORKERS):
-        why = tr(
-            "{workers} in the profile, shared by {processes} processes", workers=workers * own, processes=processes
-        )
-        plan.put(WORKERS, max(1, workers * own // processes), why)
-
-
-def _batch(plan: Plan, own: int) -> None:
-    """A profile's accumulation belongs to its number of GPUs: with another one the target says what it should be."""
-    micro, accumulation, processes = plan.get(MICRO), plan.get(ACCUMULATION), plan.devices.world_size
-    if accumulation is not None:
-        if not plan.of_profile(ACCUMULATION):
-            return
-        if target_samples(plan) is None and micro is not None:
-            reason = trn(
-                "the profile's {micro} × {accumulation} × {n} GPU",
-                "the profile's {micro} × {accumulation} × {n} GPUs",
-                own,
-                micro=micro,
-                accumulation=accumulation,
-            )
-            plan.put("batch.target_samples", micro * accumulation * own, reason)
-    target = target_samples(plan)
-    if target is None:
+    if plan.of_profile("data.workers"):
+        plan.values["data.workers"] = None
+    if accumulation is not None and not plan.of_profile(ACCUMULATION):
         return
-    plan.values[ACCUMULATION] = None
-    if micro is None or not plan.of_profile(MICRO):
-        return
-    nearest = micro * accumulation_for(target, micro, processes) * processes
-    if abs(deviation(nearest, target)) <= NOTABLE_DEVIATION:
-        return
-    exact = largest_exact(target, processes, micro)
-    better = exact if exact is not None and 2 * exact.micro_batch >= micro else nearest_large(target, processes, micro)
-    if abs(deviation(better.samples, target)) < abs(deviation(nearest, target)):
+    if accumulation is not None and target_samples(plan) is None and micro is not None:
         reason = trn(
-            "{micro} on {n} GPU would result in {nearest} sequences per step",
-            "{micro} on {n} GPUs would result in {nearest} sequences per step",
-            processes,
+            "the profile's {micro} × {accumulation} × {n} GPU",
+            "the profile's {micro} × {accumulation} × {n} GPUs",
+            own,
             micro=micro,
-            nearest=f"{nearest:,}",
+            accumulation=accumulation,
         )
-        plan.put(MICRO, better.micro_batch, reason)
+        plan.put("batch.target_samples", micro * accumulation * own, reason)
+    if target_samples(plan) is not None:
+        plan.values[ACCUMULATION] = None
 
 
 # The steps, in their order.
@@ -184,22 +168,21 @@ def choose_hardware(plan: Plan) -> None:
     plan.evidence = replace(plan.known, measurements=alike)
 
 
-def choose_rates(plan: Plan) -> None:
-    """Of the rates of this machine those of the devices and threads that compute."""
-    threads = plan.get("engine.cpu_threads")
-    rates = rates_for(plan.known.kept_rates, plan.machine, plan.devices.device, plan.devices.gpus, threads)
-    plan.evidence = replace(plan.evidence, rates=rates)
-
-
 def read_rows(plan: Plan) -> None:
     """What the data says of a row; rows that cannot be counted here are taken from the limits of their sources."""
     config = plan.config
-    plan.mean_length = rows.mean_length(plan.data, config.batch.sequence_length, joined=joins_texts(config))
+    limit, lengths = config.batch.sequence_length, rows.lengths_of(plan.data.lengths) if plan.data is not None else None
+    if lengths is not None:
+        # Cut at the limit; of joined texts each sequence is full.
+        plan.mean_length = float(limit) if joins_texts(config) else lengths.counts.mean(limit)
     plan.counted = plan.data if plan.data is not None else assumed_rows(config)
 
 
 def measure_work(plan: Plan) -> None:
     """What a process computes, at most and usually, and how fast: threads and precision are resolved."""
+    threads = plan.get("engine.cpu_threads")
+    rates = rates_for(plan.known.kept_rates, plan.machine, plan.devices.device, plan.devices.gpus, threads)
+    plan.evidence = replace(plan.evidence, rates=rates)
     plan.work = work = workload.workload_of(plan, evaluates=tasks.evaluates(plan))
     plan.usual = workload.typical(plan, work) if work is not None else None
     plan.padded = rows.padded_cost(work, plan.data, rows.arrangement_of(plan), rows.multiple_of(plan))
@@ -217,7 +200,6 @@ STEPS: tuple[Callable[[Plan], None], ...] = (
     choose_hardware,
     read_rows,
     engine.resolve_engine,
-    choose_rates,
     engine.resolve_method,
     tasks.resolve_rates,
     reopen_for_processes,
@@ -228,7 +210,6 @@ STEPS: tuple[Callable[[Plan], None], ...] = (
     engine.resolve_strategy,
     engine.resolve_base,
     sizes.resolve_sizes,
-    engine.resolve_loss_mean,
     rows.resolve_arrangement,
     loading.resolve_loading,
     loading.resolve_length,
@@ -249,3 +230,180 @@ def resolve(plan: Plan) -> Plan:
     for step in STEPS:
         step(plan)
     return plan
+
+
+# A plan made again with changes: what a remedy promises, and whether it keeps it.
+
+LENGTH, TARGET = "batch.sequence_length", "batch.target_length"
+SAME_BATCH = 0.02
+"""Of the effective batch; further off it is another training."""
+TO_INSTALL = {"deepspeed_missing": "DeepSpeed", "bitsandbytes_missing": "bitsandbytes"}
+"""Errors that do not speak against a fix: what is missing can be had."""
+
+
+def remedy_of(fix: Fix, plan: Plan) -> Remedy:
+    """ "checkpointing: 5.4 GiB, about 33 % more time"."""
+    values = {"fix": fix.words, "size": gib(fix.after.memory.judged_bytes)}
+    more = round((fix.time - 1) * 100)
+    words = mark("{fix}: {size}, the same time")
+    if fix.time_factor is None:
+        words = mark("{fix}: {size}")
+    elif abs(more) > 1:
+        longer, shorter = mark("{fix}: {size}, about {more}% more time"), mark("{fix}: {size}, about {less}% less time")
+        words = longer if more > 0 else shorter
+    elif fix.after.batch.micro_batch < plan.batch.micro_batch:
+        words = mark("{fix}: {size}, the same work in smaller pieces")
+    return plan.remedy(tr(words, **values, more=more, less=-more), fix.changes)
+
+
+def changed(plan: Plan, changes: Mapping[str, Any], model: ModelSpec | None = None) -> Plan | None:
+    """The same run planned with `changes`, as if the user had made them; None where the config refuses them.
+
+    `model` is the one that they name, where it is another.
+    """
+    try:
+        config = plan.asked.with_values(dict(changes), "you")
+    except (ValidationError, KeyError):
+        return None
+    given = {name: getattr(plan, name) for name in ("data", "based_on", "known", "found")}
+    return resolve(Plan(plan.machine, config, asked=config, spec=model or plan.spec, **given))
+
+
+def smaller_than(work: Workload) -> Iterator[tuple[ModelSpec, Architecture]]:
+    """Models of the catalogue with fewer weights, but those that are there for tests."""
+    for spec, architecture in _of_the_catalogue():
+        if architecture.parameters < work.architecture.parameters:
+            yield spec, architecture
+
+
+@cache
+def _of_the_catalogue() -> tuple[tuple[ModelSpec, Architecture], ...]:
+    """Read once: at each keystroke it would be half of the plan's time."""
+    read = ((spec, read_architecture(spec.architecture)[0]) for spec in load_models().values())
+    return tuple((spec, found) for spec, found in read if found is not None and not spec.name.endswith("tiny"))
+
+
+def try_fix(
+    plan: Plan,
+    words: str,
+    changes: Mapping[str, Any],
+    work: Workload,
+    *,
+    trains_otherwise: bool = False,
+    any_batch: bool = False,
+    model: ModelSpec | None = None,
+) -> Fix | None:
+    """The fix with `changes`, and with smaller batches where they are needed and were chosen by hand.
+
+    `work` is the workload as the changes make it, before the sizes of batches follow. None where it does
+    not fit on the device, while evaluating, in host RAM or on the disk, where this version cannot train
+    it, or (unless `any_batch` will do) where it is another effective batch.
+    """
+    changes = {**changes, **_sizes(plan, work, changes)}
+    after = changed(plan, changes, model)
+    if after is not None and not any_batch and not _same_batch(plan, after):
+        changes |= _pinned(plan, after.batch, min(plan.batch.micro_batch, after.batch.micro_batch))
+        after = changed(plan, changes, model)
+    if after is None or after.work is None or after.memory.verdict not in ("fits", "tight"):
+        return None
+    if not (any_batch or _same_batch(plan, after)) or not _host_holds(plan, after):
+        return None
+    broken = _errors(after)
+    broken = broken and broken - _errors(plan)
+    if broken - TO_INSTALL.keys():
+        return None
+    described = _described(words, plan, after, changes)
+    if broken:
+        library = listed(sorted(TO_INSTALL[code] for code in broken))
+        described = tr("{fix}, once {library} is installed", fix=described, library=library)
+    return Fix(described, changes, after, _time_factor(plan, after), trains_otherwise)
+
+
+def _sizes(plan: Plan, work: Workload, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes with which `work` fits, of those that were chosen by hand: the solver finds the others."""
+    share = plan.share_bytes
+    if share is None:
+        return {}
+    sizes: dict[str, Any] = {}
+    by_hand = plan.chosen_by_hand(MICRO) and MICRO not in changes
+    if by_hand and work.micro_batch > 1 and estimate_memory(work, plan.evidence).verdict(share) != "fits":
+        micro = _smaller(plan, work, share)
+        if micro:
+            length = int(changes.get(LENGTH, plan.batch.sequence_length))
+            sizes = _pinned(plan, replace(plan.batch, sequence_length=length), micro)
+            work = work.with_micro_batch(micro, sizes[ACCUMULATION])
+    if work.eval_micro_batch > 1 and plan.chosen_by_hand(EVALUATED):
+        evaluated = most_evaluated(plan, work, work.eval_micro_batch)
+        if evaluated and evaluated != work.eval_micro_batch:
+            sizes[EVALUATED] = evaluated
+    return sizes
+
+
+def _smaller(plan: Plan, work: Workload, share: int) -> int:
+    """The largest micro-batch below that fits, one that keeps the batch exact where such a one is near; 0 for none."""
+    # The second micro-batch meets the gradients of the first: counted even where one alone was asked for.
+    several = work.with_micro_batch(work.micro_batch, max(2, work.accumulation))
+    micro = largest_micro_batch(several, share, work.micro_batch - 1, plan.evidence)
+    samples = work.micro_batch * work.accumulation
+    return next((size for size in range(micro, micro // 2, -1) if samples % size == 0), micro)
+
+
+def _same_batch(plan: Plan, after: Plan) -> bool:
+    now, then = plan.batch, after.batch
+    sizes = now.effective_samples, then.effective_samples
+    if now.target_real_tokens and now.real_tokens and then.real_tokens:
+        sizes = now.real_tokens, then.real_tokens
+    elif now.target_tokens:
+        sizes = now.effective_tokens, then.effective_tokens
+    return abs(sizes[1] - sizes[0]) <= SAME_BATCH * sizes[0]
+
+
+def _pinned(plan: Plan, then: BatchPlan, micro: int) -> dict[str, Any]:
+    """The micro-batch and the accumulation with which a step sees what it saw before."""
+    now = plan.batch
+    samples = float(now.effective_samples)
+    if now.target_real_tokens and now.real_tokens and then.real_tokens:
+        samples *= (now.real_tokens / now.effective_samples) / (then.real_tokens / then.effective_samples)
+    elif now.target_tokens:
+        samples *= now.sequence_length / then.sequence_length
+    return {MICRO: micro, ACCUMULATION: accumulation_for(samples, micro, then.world_size)}
+
+
+def _host_holds(plan: Plan, after: Plan) -> bool:
+    """Whether RAM and disk have room; where they had too little before, that is judged elsewhere."""
+    now, then = plan.memory, after.memory
+    free, disk = then.host_ram_capacity_bytes, then.disk_capacity_bytes
+    in_ram = free is None or then.host_ram_bytes <= max(free, now.host_ram_bytes)
+    return in_ram and (disk is None or then.disk_bytes <= max(disk, now.disk_bytes))
+
+
+def _errors(plan: Plan) -> set[str]:
+    return {finding.code for finding in refusals(plan) if finding.severity == "error"}
+
+
+def _described(words: str, plan: Plan, after: Plan, changes: Mapping[str, Any]) -> str:
+    """The words, and what changes with it: the micro-batch, checkpointing, the size of evaluation."""
+    parts = [words] if words else []
+    checkpointing = after.config.engine.checkpointing
+    if CHECKPOINTING not in changes and checkpointing != plan.config.engine.checkpointing:
+        parts.append(tr("gradient checkpointing") if checkpointing else tr("no gradient checkpointing"))
+    if after.batch.micro_batch != plan.batch.micro_batch:
+        parts.append(
+            tr(
+                "micro-batch {micro_batch} × accumulation {accumulation}",
+                micro_batch=after.batch.micro_batch,
+                accumulation=after.batch.accumulation,
+            )
+        )
+    if EVALUATED in changes:
+        parts.append(tr("{sequences} evaluated at a time", sequences=changes[EVALUATED]))
+    return listed(parts)
+
+
+def _time_factor(plan: Plan, after: Plan) -> float | None:
+    """By formula on both sides: a measured pace of one alone would not compare."""
+    if plan.rate is None or after.rate is None or plan.usual is None or after.usual is None:
+        return None
+    before = step_time(plan.usual, plan.rate).step.likely / plan.batch.effective_samples
+    then = step_time(after.usual, after.rate).step.likely / after.batch.effective_samples
+    return then / before if before else None

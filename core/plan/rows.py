@@ -68,17 +68,6 @@ def lengths_of(rows: tuple[int, ...]) -> Lengths | None:
     return Lengths(ordered, LengthCounts.of(ordered)) if ordered else None
 
 
-def mean_length(data: DataSummary | None, limit: int, *, joined: bool) -> float | None:
-    """Real tokens of one sequence on this data: the mean of rows cut at `limit`, all of it where texts are joined.
-
-    None where no row was seen.
-    """
-    lengths = lengths_of(data.lengths) if data is not None else None
-    if lengths is None:
-        return None
-    return float(limit) if joined else lengths.counts.mean(limit)
-
-
 # How the rows of a step are arranged (data.arrange_by_length, data.group_by_length), and what is computed then.
 
 Arrangement = Literal["drawn", "arranged", "grouped", "packed"]
@@ -92,7 +81,10 @@ SHARED = ("zero3", "fsdp")
 
 
 def resolve_arrangement(plan: Plan) -> None:
-    """On where a step is more than one micro-batch: the gradient is the same sum, of fewer tokens that are padding."""
+    """On where a step is more than one micro-batch: the gradient is the same sum, of fewer tokens that are padding. Its loss
+    is a mean of tokens, the one that does not depend on how a step is cut."""
+    reason = tr("every label in a step has the same weight, however the step is split")
+    plan.resolve("training.loss_mean", "tokens", reason)
     if not plan.is_open(KEY):
         return
     micro, groups = step_of(plan)
@@ -298,15 +290,6 @@ class PaddedCost:
     cost: Cost
     drawn: Cost
     unpadded: Cost
-
-    @property
-    def gain(self) -> float:
-        """Operations as drawn over those of the run."""
-        return self.drawn.flops / self.cost.flops
-
-    @property
-    def possible_gain(self) -> float:
-        return self.drawn.flops / self.unpadded.flops
 
 
 def padded_cost(

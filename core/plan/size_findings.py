@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.batch import accumulation_for
-from trainwiz.core.errors import Finding, Remedy, Severity, after
-from trainwiz.core.estimate.memory import estimate_evaluation
+from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plan.loading import low_memory
-from trainwiz.core.plan.replan import remedy_of
-from trainwiz.core.plan.resolve import NOTABLE_DEVIATION
-from trainwiz.core.plan.result import BatchAlternative, Plan
-from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, MICRO
+from trainwiz.core.plan.resolve import NOTABLE_DEVIATION, remedy_of
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, MICRO, most_evaluated
 from trainwiz.core.plan.words import counted, fit_command, gib, listed, part_word, percent
 
 # Whether the batch is what was asked for, and whether the model takes its length.
 
-FAR = 2.0
-"""From here on a deviation is said as a multiple."""
 MANY_STEPS = 16
 """Half-precision sums of fewer micro-batches lose little."""
 OF_TWO_ORDERS = {"bf16": 0.011, "fp16": 0.0014}
@@ -31,7 +25,7 @@ TARGET_KEYS = ("batch.target_samples", "batch.target_tokens", "batch.target_real
 
 
 def batch_findings(plan: Plan) -> Iterator[Finding]:
-    for judge in (_targets, _deviation, _slow_exact, _length, _half_precision_sum):
+    for judge in (_targets, _deviation, _length, _half_precision_sum):
         yield from judge(plan)
 
 
@@ -52,18 +46,8 @@ def _targets(plan: Plan) -> Iterator[Finding]:
         )
     if len(given) < 2:
         return
-    real = batch.real_tokens / batch.effective_samples if batch.real_tokens else None
-    sizes = dict(zip(TARGET_KEYS, (1.0, float(batch.sequence_length), real), strict=True))
-    asked = {key: value / size for key, value in given.items() if (size := sizes[key])}
-    if max(asked.values()) <= min(asked.values()) * (1 + NOTABLE_DEVIATION) and len(asked) == len(given):
-        return
-    words = listed(
-        tr("{key} {value} ({sequences} sequences)", key=key, **counted(value=value, sequences=asked[key]))
-        if key in asked
-        else f"{key} {value:,}"
-        for key, value in given.items()
-    )
     kept, *others = given
+    words = listed(f"{key} {value:,}" for key, value in given.items())
     message = tr("The batch has {count} conflicting targets: {words}; keep only one.", count=len(given), words=words)
     yield plan.error("several_targets", others[0], message, (tr("keep {kept}", kept=kept), dict.fromkeys(others)))
 
@@ -77,10 +61,8 @@ def _deviation(plan: Plan) -> Iterator[Finding]:
     target = mark("{target_real_tokens} non-padding tokens")
     if batch.target_samples or batch.target_tokens:
         target = mark("{target_samples} sequences") if batch.target_samples else mark("{target_tokens} tokens")
-    off = tr("{factor} times", **counted(factor=batch.deviation + 1))
-    if abs(batch.deviation) < FAR:
-        share = percent(abs(batch.deviation), 1)
-        off = tr("{share} below", share=share) if batch.deviation < 0 else tr("{share} above", share=share)
+    share = percent(abs(batch.deviation), 1)
+    off = tr("{share} below", share=share) if batch.deviation < 0 else tr("{share} above", share=share)
     message = trn(
         "{micro_batch} × {accumulation} × {world_size} is {effective_samples} sequence ({effective_tokens} tokens) per "
         "step, {off} the target of {target}.",
@@ -101,40 +83,14 @@ def _deviation(plan: Plan) -> Iterator[Finding]:
         remedies.append((tr("accumulation {nearest}", nearest=nearest), {ACCUMULATION: nearest}))
     for other in batch.alternatives:
         if abs(other.deviation) < abs(batch.deviation) and other.micro_batch != batch.micro_batch:
-            words = mark("micro-batch {micro_batch} × accumulation {accumulation}")
-            if abs(other.deviation) < FAR:
-                words = mark("micro-batch {micro_batch} × accumulation {accumulation}: {deviation}")
-            remedies.append(_other_batch(words, other))
+            text = tr(
+                "micro-batch {micro_batch} × accumulation {accumulation}: {deviation}",
+                micro_batch=other.micro_batch,
+                accumulation=other.accumulation,
+                deviation=percent(other.deviation, 2, signed=True),
+            )
+            remedies.append((text, {MICRO: other.micro_batch, ACCUMULATION: other.accumulation}))
     yield plan.warning("batch_deviation", ACCUMULATION, message, *remedies)
-
-
-def _other_batch(words: str, other: BatchAlternative) -> tuple[str, Mapping[str, Any]]:
-    values = {"micro_batch": other.micro_batch, "accumulation": other.accumulation}
-    deviation = percent(other.deviation, 2, signed=True)
-    text = tr(words, **values, **counted(sequences=other.effective_samples), deviation=deviation)
-    return text, {MICRO: other.micro_batch, ACCUMULATION: other.accumulation}
-
-
-def _slow_exact(plan: Plan) -> Iterator[Finding]:
-    """A target that only a small micro-batch hits: kept, because it was asked for, and said, because it is slow."""
-    batch = plan.batch
-    faster = next((other for other in batch.alternatives if other.micro_batch >= 2 * batch.micro_batch), None)
-    if (
-        faster is None
-        or batch.deviation != 0
-        or plan.chosen_by_hand(MICRO)
-        or abs(faster.deviation) > NOTABLE_DEVIATION
-    ):
-        return
-    message = tr(
-        "Only micro-batch {micro_batch} results in exactly {effective_samples} sequences per step; "
-        "{faster_micro_batch} would use the device better.",
-        micro_batch=batch.micro_batch,
-        **counted(effective_samples=batch.effective_samples),
-        faster_micro_batch=faster.micro_batch,
-    )
-    words = mark("micro-batch {micro_batch} × accumulation {accumulation}: {sequences} sequences, {deviation}")
-    yield plan.note("small_micro_batch", MICRO, message, _other_batch(words, faster))
 
 
 def _length(plan: Plan) -> Iterator[Finding]:
@@ -188,7 +144,7 @@ OTHER_SHARE = 0.1
 
 
 def memory_findings(plan: Plan) -> Iterator[Finding]:
-    for judge in (_architecture, _device, _others_that_fit, _evaluation, _headroom, _others, _host, _low_memory, _disk):
+    for judge in (_architecture, _device, _others_that_fit, _evaluation, _headroom, _others, _host, _disk):
         yield from judge(plan)
 
 
@@ -269,13 +225,7 @@ def _evaluation(plan: Plan) -> Iterator[Finding]:
     if verdict not in ("does_not_fit", "tight") or estimate.allocated_bytes <= plan.estimate.allocated_bytes:
         return
 
-    def fits(size: int) -> bool:
-        then = estimate_evaluation(replace(work, eval_micro_batch=size), plan.evidence)
-        return then is not None and then.safe_bytes <= share
-
-    smaller = work.eval_micro_batch // 2
-    while smaller and not fits(smaller):
-        smaller //= 2
+    smaller = most_evaluated(plan, work, work.eval_micro_batch // 2)
     moment, logits = estimate.peak_moment, estimate.breakdown.get("logits", 0)
     if logits:
         moment = tr("{moment}, of which logits {logits}", moment=moment, logits=gib(logits))
@@ -287,20 +237,18 @@ def _evaluation(plan: Plan) -> Iterator[Finding]:
     }
     fewer = tr("evaluate {smaller} at a time: same results", smaller=smaller), {EVALUATED: smaller}
     remedies = [fewer] if smaller else [remedy_of(fix, plan) for fix in plan.fixes]
-    severity: Severity = "warning"
-    code, message = (
-        "evaluation_tight",
-        mark("Evaluating {size} sequences at a time may not fit: needs {used}, {capacity} is available ({moment})."),
-    )
     if verdict == "does_not_fit":
-        severity = "error"
-        code, message = (
-            "evaluation_does_not_fit",
-            mark(
-                "Evaluating {size} sequences at a time doesn't fit: needs {used}, {capacity} is available ({moment})."
-            ),
+        message = tr(
+            "Evaluating {size} sequences at a time doesn't fit: needs {used}, {capacity} is available ({moment}).",
+            **values,
         )
-    yield plan.finding(code, severity, EVALUATED, tr(message, **values), *remedies)
+        yield plan.error("evaluation_does_not_fit", EVALUATED, message, *remedies)
+    else:
+        message = tr(
+            "Evaluating {size} sequences at a time may not fit: needs {used}, {capacity} is available ({moment}).",
+            **values,
+        )
+        yield plan.warning("evaluation_tight", EVALUATED, message, *remedies)
 
 
 def _headroom(plan: Plan) -> Iterator[Finding]:
@@ -333,7 +281,7 @@ def _host(plan: Plan) -> Iterator[Finding]:
     most = memory.host_ram_high_bytes or memory.host_ram_bytes
     if free is None or plan.devices.device == "cpu" or most <= free:
         return
-    held, missing, is_short = memory.host_ram_parts, memory.host_ram_bytes - free, memory.host_ram_bytes > free
+    held, is_short = memory.host_ram_parts, memory.host_ram_bytes > free
     needed = mark(
         "RAM: {host_ram} needed, {host_ram_capacity} free ({parts}). It is used by data loader workers, pinned "
         "batches, rows and offloaded states, not by the micro-batch."
@@ -358,10 +306,6 @@ def _host(plan: Plan) -> Iterator[Finding]:
         remedies.append(
             (tr("stream the rows: {less}", less=tr("{saved} less", saved=gib(rows))), {"data.streaming": True})
         )
-    fewer = _processes_that_fit(plan)
-    if fewer and max(workers, rows) < missing:
-        words = trn("{n} process instead of {all}", "{n} processes instead of {all}", fewer, all=plan.devices.processes)
-        remedies.append((words, {"engine.processes": fewer}))
     if is_short:
         yield plan.error("host_ram", "host_ram", message, *remedies)
     else:
@@ -371,26 +315,6 @@ def _host(plan: Plan) -> Iterator[Finding]:
 def large_parts(parts: Mapping[str, int]) -> str:
     """ "loader workers 2.1 GiB, data 1.0 GiB": of host RAM what counts."""
     return listed(f"{part_word(name)} {gib(size)}" for name, size in parts.items() if size > 2**28)
-
-
-def _processes_that_fit(plan: Plan) -> int:
-    """How many fewer training processes host RAM has room for; 0 where it has not for one, or there is one alone."""
-    parts, processes = plan.memory.host_ram_parts, plan.devices.processes
-    # Offloaded states are shared out: fewer processes hold more each. One process writes the weights.
-    shared = sum(parts.get(name, 0) for name in ("supervisor", "offloaded", "saving"))
-    room = (plan.memory.host_ram_capacity_bytes or 0) - shared
-    return max(0, min(processes - 1, room // ((sum(parts.values()) - shared) // processes)))
-
-
-def _low_memory(plan: Plan) -> Iterator[Finding]:
-    data = plan.config.data
-    if low_memory(plan) and (data.workers or data.pin_memory):
-        message = tr(
-            "{ram_total} of RAM is low: data loader workers and pinned memory may exhaust it.",
-            ram_total=gib(plan.machine.ram_total_bytes),
-        )
-        changes = {"data.workers": 0, "data.pin_memory": False, "data.streaming": True}
-        yield plan.warning("low_memory", "data.workers", message, (tr("low-memory mode"), changes))
 
 
 def _disk(plan: Plan) -> Iterator[Finding]:

@@ -43,12 +43,21 @@ def resolve_rounding(plan: Plan) -> None:
     if joins_texts(plan.view()):
         why = tr("concatenated texts have one length")
     elif device == "cpu" and BYTES_OF_A_NUMBER.get(precision) == HALF:
-        multiple, why = _of_onednn(plan, precision)
+        longest = int(plan.get("batch.sequence_length"))
+        if plan.data is not None and len(plan.data.lengths):
+            longest = min(longest, max((*plan.data.lengths, *plan.data.target_lengths)))
+        while longest > multiple * LENGTHS_OF_ONEDNN:
+            multiple *= 2
+        why = tr(
+            "in {precision}, a CPU keeps memory for each micro-batch length: at most {n} lengths",
+            precision=precision,
+            n=-(-longest // multiple),
+        )
     elif device != "cuda":
         why = tr("only tensor cores benefit from a larger one")
     elif precision not in BYTES_OF_A_NUMBER:
         why = tr("{precision} does not use tensor cores", precision=precision)
-    elif any(_is_older(gpu.compute_capability) for gpu in plan.devices.gpus):
+    elif any(gpu.capability is not None and gpu.capability < FIRST_TENSOR_CORES for gpu in plan.devices.gpus):
         why = tr("the GPU has no tensor cores")
     else:
         multiple = BYTES_AT_ONCE // BYTES_OF_A_NUMBER[precision]
@@ -59,26 +68,6 @@ def resolve_rounding(plan: Plan) -> None:
             precision=precision,
         )
     plan.resolve("data.pad_to_multiple_of", multiple, why)
-
-
-def _of_onednn(plan: Plan, precision: str) -> tuple[int, str]:
-    longest = int(plan.get("batch.sequence_length"))
-    if plan.data is not None and len(plan.data.lengths):
-        longest = min(longest, max((*plan.data.lengths, *plan.data.target_lengths)))
-    multiple = 1
-    while longest > multiple * LENGTHS_OF_ONEDNN:
-        multiple *= 2
-    return multiple, tr(
-        "in {precision}, a CPU keeps memory for each micro-batch length: at most {n} lengths",
-        precision=precision,
-        n=-(-longest // multiple),
-    )
-
-
-def _is_older(capability: str | None) -> bool:
-    """Than tensor cores; an unknown one is taken for a newer."""
-    parts = (capability or "").split(".")
-    return all(part.isdigit() for part in parts) and tuple(map(int, parts)) < FIRST_TENSOR_CORES
 
 
 # Resolves the batch: micro-batch from memory, accumulation from the target, checkpointing where it is needed.
@@ -150,7 +139,7 @@ def _in_slices(plan: Plan, work: Workload | None, target: float | None, largest:
     now, then = (estimate_memory(each, plan.evidence) for each in (whole, sliced))
     if then.allocated_bytes > (1 - LEAST_SAVED) * now.allocated_bytes:
         return largest
-    kept = plan.get(CHECKPOINTING), plan.reasons.get(CHECKPOINTING)
+    kept = dict(plan.values), dict(plan.reasons)
     if was_open:
         plan.values[CHECKPOINTING] = None
     more = _resolve_checkpointing(plan, replace(work, loss_chunk=LOSS_CHUNK), target)
@@ -161,10 +150,7 @@ def _in_slices(plan: Plan, work: Workload | None, target: float | None, largest:
         reason = tr("full logits would take {logits} more at the peak; {why}", logits=logits, why=why)
         plan.put(CHUNK, LOSS_CHUNK, reason)
         return more
-    if was_open:
-        plan.values[CHECKPOINTING] = kept[0]
-        if kept[1] is not None:
-            plan.reasons[CHECKPOINTING] = kept[1]
+    plan.values, plan.reasons = kept
     return largest
 
 
@@ -196,20 +182,27 @@ def resolve_evaluation(plan: Plan) -> None:
         plan.put(EVALUATED, micro, tr("as in training"))
         return
     longest = longest_generation(plan.view()) if plan.get("evaluation.generate") else 0
-    size = micro
-    while size > 1:
-        evaluating = replace(work, eval_micro_batch=size, generation_length=longest)
-        then = estimate_evaluation(evaluating, plan.evidence)
-        if then is None or then.safe_bytes <= share:
-            break
-        if then.allocated_bytes <= estimate_memory(evaluating, plan.evidence).allocated_bytes:
-            break
-        size //= 2
+    size = max(1, most_evaluated(plan, replace(work, generation_length=longest), micro))
     words = (
         mark("as in training: evaluation needs no more memory"),
         mark("a larger one would need more memory than training"),
     )
     plan.put(EVALUATED, size, tr(words[size < micro]))
+
+
+def most_evaluated(plan: Plan, work: Workload, size: int) -> int:
+    """`size` where so many fit or need no more than training, else half of it, a quarter, ...; 0 for none."""
+    training = estimate_memory(work, plan.evidence)
+    while size:
+        then = estimate_evaluation(replace(work, eval_micro_batch=size), plan.evidence)
+        if (
+            then is None
+            or then.safe_bytes <= (plan.share_bytes or 0)
+            or then.allocated_bytes <= training.allocated_bytes
+        ):
+            return size
+        size //= 2
+    return 0
 
 
 def target_samples(plan: Plan) -> float | None:
@@ -331,6 +324,6 @@ def batch_plan(plan: Plan) -> None:
         drawn_tokens=round(drawn.padded) if drawn else None,
         drawn_waste=drawn.waste if drawn else None,
         arranged_waste=padding.arranged_waste if padding else None,
-        operations_gain=cost.gain if cost else None,
-        possible_operations_gain=cost.possible_gain if cost else None,
+        operations_gain=cost.drawn.flops / cost.cost.flops if cost else None,
+        possible_operations_gain=cost.drawn.flops / cost.unpadded.flops if cost else None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal
@@ -56,16 +56,16 @@ def count_events(config: RunConfig, steps: int, epochs: float | None) -> Counts:
     """`epochs` is None where the rows are not known; an evaluation at each epoch then counts as the last one."""
     evaluation, scored = config.evaluation, ranks_checkpoints(config)
     save_every = config.checkpoint.every_steps or steps
-    at_epochs, at_saves = _ends_of_epochs(steps, epochs), (save_every, None)
+    epoch = max(1, round(steps / epochs)) if epochs else steps
     every = evaluation.every_steps or (0 if evaluation.every_epoch else save_every)
-    asked = ((bool(every), (every, None)), (evaluation.every_epoch, at_epochs), (scored, at_saves))
-    evaluates: list[Rule] = [rule for holds, rule in asked if holds]
-    generates = {"evaluation": evaluates, "epoch": [at_epochs], "end": []}[evaluation.generate_at]
+    asked = ((bool(every), every), (evaluation.every_epoch, epoch), (scored, save_every))
+    evaluates = [interval for holds, interval in asked if holds]
+    generates = {"evaluation": evaluates, "epoch": [epoch], "end": []}[evaluation.generate_at]
     if generates_at_saves(config):
-        generates = [*generates, at_saves]
+        generates = [*generates, save_every]
     begins = int(bool(evaluation.at_start))
     return Counts(
-        saves=_moments(steps, [at_saves]) if config.mode.saves else 0,
+        saves=_moments(steps, [save_every]) if config.mode.saves else 0,
         evaluations=_moments(steps, evaluates) + begins,
         generations=_moments(steps, generates) + (begins and evaluation.generate_at != "end")
         if evaluation.generate
@@ -73,22 +73,11 @@ def count_events(config: RunConfig, steps: int, epochs: float | None) -> Counts:
     )
 
 
-Rule = tuple[int, int | None]
-"""Each multiple of so many steps; or, with a second number, so many moments before the end that fall together with no
-others."""
-
-
-def _ends_of_epochs(steps: int, epochs: float | None) -> Rule:
-    each = steps / epochs if epochs else float(steps)
-    return (int(each), None) if each >= 1 and each.is_integer() else (steps, math.ceil(epochs or 1) - 1)
-
-
-def _moments(steps: int, rules: Sequence[Rule]) -> int:
-    """Steps of a run that one rule or several name, and its last step. Multiples of several count once."""
-    inside, intervals = steps - 1, {every for every, times in rules if times is None}
-    apart = sum(times for _, times in rules if times is not None)
-    groups = [some for size in range(1, len(intervals) + 1) for some in combinations(intervals, size)]
-    return 1 + apart + sum(int((-1) ** (len(some) + 1)) * (inside // math.lcm(*some)) for some in groups)
+def _moments(steps: int, intervals: Collection[int]) -> int:
+    """Steps of a run that are a multiple of one interval or several, and its last step. Multiples of several count once."""
+    apart = set(intervals)
+    groups = [some for size in range(1, len(apart) + 1) for some in combinations(apart, size)]
+    return 1 + sum(int((-1) ** (len(some) + 1)) * ((steps - 1) // math.lcm(*some)) for some in groups)
 
 
 # The pace of a resolved run: one optimizer step, by what this machine measured or by formula.
@@ -189,8 +178,6 @@ def _traced_cost(work: Workload, mean: Cost, evidence: Evidence) -> Cost:
 
 CALIBRATED_SPREAD = 1.5
 """Factor up and down of evaluation and generation where training was measured on the same device."""
-FORWARD_LOW, FORWARD_HIGH = 0.25, 0.5
-"""Share of a training step that its forward pass takes, with and without checkpointing, the optimizer left out."""
 
 
 def plan_time(plan: Plan) -> None:
@@ -276,10 +263,7 @@ def _evaluations(plan: Plan, work: Workload, pace: Pace, counts: Counts) -> tupl
     if plan.counted is not None:
         rows = plan.counted.validation_rows
     if rate is None:
-        # A card of no catalogue that was measured: the forward passes of so many rows.
-        each = pace.step.times(rows / plan.batch.effective_samples)
-        forward = Range(FORWARD_LOW * each.low, FORWARD_HIGH * each.high)
-        return forward.times(counts.evaluations), nothing
+        return nothing, nothing
     evaluation = evaluation_time(work, rate, rows).times(counts.evaluations)
     generation = nothing
     if counts.generations:

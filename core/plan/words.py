@@ -15,7 +15,7 @@ from trainwiz.core.language import mark, tr
 if TYPE_CHECKING:
     from trainwiz.core.config import RunConfig
     from trainwiz.core.config.request import PlanRequest
-    from trainwiz.core.config.sections import ModeSection
+    from trainwiz.core.config.run import ModeSection
     from trainwiz.core.hardware.machine import Machine
     from trainwiz.core.profile.profile import Profile
 
@@ -193,7 +193,7 @@ MODES = ("smoke", "dev-run", "overfit", "benchmark")
 def plan_command(config: RunConfig, machine: Machine, profile: Profile | None, changes: Mapping[str, Any]) -> str:
     """`trainwiz plan` of the same run with `changes`: profile, machine, mode, the user's own values, the changes."""
     words = ["trainwiz", "plan", *profile_words(config.profile)]
-    words += [*_machine_words(machine, profile), *mode_words(config.mode.kind, number_of_mode(config.mode))]
+    words += [*_machine_words(machine, profile), *mode_words(config.mode)]
     yours = {key: config.value(key) for key, origin in config.origins.items() if origin.origin == "you"}
     return shlex.join([*words, *set_words(not_said_twice({**yours, **changes}, changes))])
 
@@ -208,20 +208,14 @@ def fit_command(config: RunConfig, machine: Machine) -> str:
     return shlex.join(["trainwiz", "fit", *words])
 
 
-def number_of_mode(mode: ModeSection | PlanRequest) -> int | None:
-    """What its option takes: batches of an overfit run, steps of a benchmark."""
+def mode_words(mode: ModeSection | PlanRequest) -> list[str]:
+    """The option of a mode, with the batches of an overfit run or the steps of a benchmark."""
+    from trainwiz.core.config.modes import BENCHMARK_STEPS
     from trainwiz.core.config.request import PlanRequest
 
     kind = mode.mode if isinstance(mode, PlanRequest) else mode.kind
-    return {"overfit": mode.overfit_batches, "benchmark": mode.benchmark_steps}.get(kind)
-
-
-def mode_words(mode: str, number: int | None) -> list[str]:
-    """The option of a mode; `number` as number_of_mode gives it."""
-    from trainwiz.core.config.modes import BENCHMARK_STEPS
-
-    usual = {"overfit": 1, "benchmark": BENCHMARK_STEPS}.get(mode)
-    return [f"--{mode}"] * (mode in MODES) + ([] if usual is None else [str(number or usual)])
+    numbers = {"overfit": mode.overfit_batches or 1, "benchmark": mode.benchmark_steps or BENCHMARK_STEPS}
+    return [f"--{kind}"] * (kind in MODES) + ([str(numbers[kind])] if kind in numbers else [])
 
 
 def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:

@@ -15,7 +15,8 @@ import yaml
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import is_settable
 from trainwiz.core.data.formats import SAMPLES
-from trainwiz.core.profile import Profile, list_profiles
+from trainwiz.core.profile.profile import Profile
+from trainwiz.core.profile.store import list_profiles
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.cli import main
 from trainwiz.tui.command import app

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.plan.gather import plan_run
-from trainwiz.core.profile import list_profiles
+from trainwiz.core.profile.store import list_profiles
 
 from tests.core.plan.machines import machine, real
 from tests.each import each

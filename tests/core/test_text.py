@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.catalog.models import resolve_model
-from trainwiz.core.config.sections import ModelSection
+from trainwiz.core.config.run import ModelSection
 from trainwiz.core.errors import UsageError
 from trainwiz.core.export.deepspeed import read_deepspeed_file
 from trainwiz.core.run.folder import read_json, write_json_atomic

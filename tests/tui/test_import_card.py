@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual.events import Paste
 from textual.widgets import Input
-from trainwiz.core.profile import load_profile, user_folder
+from trainwiz.core.profile.store import load_profile, user_folder
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens import import_card
 from trainwiz.tui.screens.import_card import ImportCard

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.importing.gather import import_together, text_of
-from trainwiz.core.profile import load_profile, user_folder
+from trainwiz.core.profile.store import load_profile, user_folder
 from trainwiz.tui.cli import main
 
 from tests.each import each

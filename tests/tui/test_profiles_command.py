@@ -15,7 +15,8 @@ from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import ProfileRow, plan_run, profile_rows
 from trainwiz.core.plan.words import plan_command
-from trainwiz.core.profile import Profile, user_folder
+from trainwiz.core.profile.profile import Profile
+from trainwiz.core.profile.store import user_folder
 from trainwiz.tui.choices import request_from
 from trainwiz.tui.cli import main
 from trainwiz.tui.commands import profiles

@@ -14,7 +14,7 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.run import Origin
 from trainwiz.core.errors import Finding
 from trainwiz.core.hardware.read import probe_machine
-from trainwiz.core.profile import user_folder
+from trainwiz.core.profile.store import user_folder
 from trainwiz.tui.screens.plan_fields import DATA, REVIEW, TRAINING
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.widgets.field_row import ActionButton

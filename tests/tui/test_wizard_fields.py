@@ -187,7 +187,7 @@ async def test_what_fits_is_a_goal_and_a_remedy_whose_row_is_the_run(tmp_path: P
         await until(pilot, lambda: isinstance(app.screen, PlanScreen) and is_ready(app.screen.state))
         state = app.screen.state
         assert (state.step, state.request.profile) == (REVIEW, None)
-        assert state.plan.memory == row.plan.memory and state.plan.config.model.name == row.way.model
+        assert state.plan.memory == row.plan.memory and state.plan.config.model.name == row.model
         app.screen._change_request(
             with_changes(state.request, {"batch.micro_batch_size": 50_000, "batch.sequence_length": 512})
         )

@@ -12,8 +12,7 @@ from trainwiz.core.config.build import build_config
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import plan_run, probe_here
-from trainwiz.core.profile import load_profile, use_profile
-from trainwiz.core.profile.store import list_profiles
+from trainwiz.core.profile.store import list_profiles, load_profile, use_profile
 from trainwiz.tui import choices, cli
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.commands.wizard import wizard_request

@@ -271,9 +271,9 @@ LEFT = ("model", "method", "verdict")
 def _columns(fits: Fits) -> list[Column]:
     currency = plain_text(fits.rows[0].plan.config.planning.currency, 8)
     columns: list[Column] = [
-        (mark("model"), lambda fit: plain_text(fit.way.model, 40), 0),
+        (mark("model"), lambda fit: plain_text(fit.model, 40), 0),
         (mark("size"), lambda fit: short_count(fit.parameters), 4),
-        (mark("method"), lambda fit: tr(METHOD_NAMES[fit.way.method]), 0),
+        (mark("method"), lambda fit: tr(METHOD_NAMES[fit.method]), 0),
         (mark("length"), lambda fit: count(fit.plan.batch.sequence_length), 0),
         (mark("rank"), lambda fit: "-" if fit.rank is None else str(fit.rank), 5),
         (mark("truncated"), lambda fit: percent(fit.cut), 3),
@@ -370,7 +370,7 @@ def _notes(fits: Fits) -> Iterator[str]:
             count=TRACED,
         )
     )
-    gated = sorted({fit.way.model for fit in fits.rows if fit.plan.spec is not None and fit.plan.spec.gated})
+    gated = sorted({fit.model for fit in fits.rows if fit.plan.spec is not None and fit.plan.spec.gated})
     if gated:
         yield tr("Accept the license on the Hub first: {models}.", models=", ".join(gated))
     errors = [(number, finding) for number, fit in enumerate(fits.rows, start=1) for finding in _in_the_way(fit)]

@@ -11,15 +11,9 @@ from typing import TYPE_CHECKING, Any
 from trainwiz.core.defaults import GUIDE_SUFFIX
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_USAGE
 from trainwiz.core.language import mark, tr, tr_as, trn
-from trainwiz.core.profile import (
-    Profile,
-    current_profile,
-    diff_profiles,
-    load_as_written,
-    load_profile,
-    use_profile,
-    validate_profiles,
-)
+from trainwiz.core.profile.profile import Profile
+from trainwiz.core.profile.read import validate_profiles
+from trainwiz.core.profile.store import current_profile, diff_profiles, load_as_written, load_profile, use_profile
 from trainwiz.core.text import finite, plain_text
 from trainwiz.tui.output import paint, say, say_findings, say_json, say_rows, wrapped
 from trainwiz.tui.text import cells, count, number, pad, size, span

@@ -17,7 +17,7 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.launch.start import start_run
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.words import mode_words, number_of_mode
+from trainwiz.core.plan.words import mode_words
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.tui.options import OPTIONS
 from trainwiz.tui.screens.plan_fields import STEPS, Setting, shown_key, shown_value
@@ -39,7 +39,7 @@ def command_line(request: PlanRequest) -> str:
     words = ["trainwiz", *profile_words(request.profile)]
     for key, value in request.overrides.items():
         words += _choice(key, value)
-    words += mode_words(request.mode, number_of_mode(request))
+    words += mode_words(request)
     own = {**{key: getattr(request, name) for key, name in ATTRIBUTES.items()}, "trace_steps": request.trace_steps}
     for key, setting in {**own, "output_dir": request.output_dir, "name": request.name}.items():
         if setting is not None:

@@ -283,7 +283,7 @@ class FitChooser(Chooser):
 
         rows = enumerate(self._fits.rows)
         return tr("Models that fit, the largest first"), tuple(
-            Offer(str(n), fit.way.model, fit_words(fit)) for n, fit in rows
+            Offer(str(n), fit.model, fit_words(fit)) for n, fit in rows
         )
 
     @on(Worker.StateChanged)

@@ -13,7 +13,7 @@ import pytest
 from trainwiz.core.catalog import hub as hub_api
 from trainwiz.core.catalog.hub import ask, hub_token, sizes_of
 from trainwiz.core.catalog.models import resolve_model
-from trainwiz.core.config.sections import ModelSection
+from trainwiz.core.config.run import ModelSection
 from trainwiz.core.data.hub import HubSplit, hub_files
 from trainwiz.core.errors import Finding, UsageError
 

@@ -23,7 +23,7 @@ from trainwiz.core.catalog.model_config import (
     unknown_targets,
 )
 from trainwiz.core.catalog.models import load_models, read_model_facts, resolve_model
-from trainwiz.core.config.sections import ModelSection
+from trainwiz.core.config.run import ModelSection
 from trainwiz.core.errors import Finding
 from trainwiz.core.estimate.families import read_architecture
 

@@ -1,20 +1,24 @@
 """Profile + overrides -> RunConfig: who wins, what yields, and every mistake named at once."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from trainwiz.core.catalog.model_config import ModelSpec
-from trainwiz.core.catalog.models import load_models, resolve_model
+from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import config_differences, is_settable
 from trainwiz.core.config.modes import OVERFIT_STEPS, apply_mode
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.values import CLASSIFIES
+from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.errors import UsageError
-from trainwiz.core.profile import list_profiles, load_profile
+from trainwiz.core.plan.gather import gather_config
+from trainwiz.core.plan.words import mode_words
 from trainwiz.core.profile.read import read_profile_file
+from trainwiz.core.profile.store import list_profiles, load_profile
 
 from tests.each import each
 
@@ -201,9 +205,7 @@ def test_a_profile_names_line_and_variable(tmp_path: Path) -> None:
 
 
 def in_mode(profile: str, request: PlanRequest, overrides: dict[str, object] | None = None) -> RunConfig:
-    config = build_config(load_profile(profile), overrides or {})
-    model, _ = resolve_model(config.model)
-    return apply_mode(config, request, model)
+    return gather_config(replace(request, overrides=overrides or {}), load_profile(profile), online=False)[0]
 
 
 EVERY = [profile.name for profile in list_profiles() if not profile.variants]
@@ -223,13 +225,7 @@ def test_smoke_of_every_profile_keeps_what_it_is_about(profile: str) -> None:
     assert config.model.init == "scratch" and config.model.tokenizer is None
     assert small.task == before.task or before.task in CLASSIFIES
     assert small.name == (full.smallest_sibling or full.name) and small.hub_id is None
-    (source,) = config.data.sources
-    answers = any(one.target_column is not None for one in before.data.sources)
-    of_kind = {"proteins": "sample-proteins", "seq2seq": "sample-pairs", "masked-lm": "sample-text"}
-    of_kind |= {"sequence-classification": "sample-reviews", "token-classification": "sample-names"}
-    assert source.name == of_kind.get(
-        config.row_kind, "sample-chat" if before.peft.method == "lora" or answers else "sample-text"
-    )
+    assert {source.name for source in config.data.sources} <= set(SAMPLES)
     assert config.data.validation_sources == [] and config.model.source_language is None
     # The rate of the profile suits its own model: 2e-5 moves nothing in a few steps.
     assert config.training.learning_rate >= 3e-3
@@ -264,6 +260,8 @@ def test_dev_run_has_the_real_model_and_data() -> None:
 
 
 def test_overfit() -> None:
+    modes = (("overfit", 10, ["--overfit", "10"]), ("benchmark", None, ["--benchmark", "20"]), ("train", None, []))
+    assert all(mode_words(PlanRequest(mode=mode, overfit_batches=n)) == words for mode, n, words in modes)  # type: ignore[arg-type]
     config = in_mode("cpu-demo", PlanRequest(mode="overfit", overfit_batches=10))
     assert config.mode.overfit_batches == 10 and config.mode.kind == "overfit"
     assert config.batch.micro_batch_size == 8 and config.batch.gradient_accumulation_steps == 1

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
-from trainwiz.core.profile import load_profile
+from trainwiz.core.profile.store import load_profile
 
 OPEN: dict[str, Any] = {
     "engine.device": "cpu", "engine.precision": "fp32", "engine.attention": "sdpa", "engine.checkpointing": False,

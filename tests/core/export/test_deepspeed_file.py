@@ -12,7 +12,6 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
 from trainwiz.core.export.deepspeed import deepspeed_file_findings, read_deepspeed_file, strategy_of
-from trainwiz.core.export.deepspeed_check import KNOWN_VERSION, SECTION_KEYS
 from trainwiz.core.export.launch_script import export_files
 from trainwiz.core.plan.gather import plan_run
 
@@ -58,11 +57,9 @@ def test_it_is_copied_byte_for_byte(tmp_path: Path) -> None:
 
 def test_every_mismatch_is_listed_at_once(tmp_path: Path) -> None:
     optimizer = {"type": "AdamW", "params": {"lr": 1e-5, "betas": [0.8, 0.9], "eps": 1e-6, "weight_decay": 0.3}}
-    rates = {"warmup_min_lr": 1e-6, "warmup_max_lr": 1, "warmup_num_steps": 7}
     document = changed(
         train_batch_size=64, train_micro_batch_size_per_gpu=4, gradient_accumulation_steps=8, gradient_clipping=0.5,
         bf16={"enabled": True}, fp16={"enabled": True}, optimizer=optimizer,
-        scheduler={"type": "WarmupLR", "params": rates},
     )  # fmt: skip
     path = write(tmp_path, document)
     with pytest.raises(UsageError) as refusal:
@@ -72,8 +69,7 @@ def test_every_mismatch_is_listed_at_once(tmp_path: Path) -> None:
     assert [finding.message.split(" sets ")[1].split(" ")[0] for finding in found] == [
         "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size", "gradient_clipping",
         "fp16.enabled", "bf16.enabled", "optimizer.params.lr", "optimizer.params.betas", "optimizer.params.eps",
-        "optimizer.params.weight_decay", "scheduler.type", "scheduler.params.warmup_min_lr",
-        "scheduler.params.warmup_max_lr", "scheduler.params.warmup_num_steps",
+        "optimizer.params.weight_decay",
     ]  # fmt: skip
     assert "to 8, but the run uses 3 (batch.gradient_accumulation_steps)" in found[1].message
 
@@ -96,12 +92,6 @@ def test_a_file_of_autos_fits_every_run_and_sums_in_half_precision_are_named(tmp
     ({"gradient_clipping": None}, {}, "does not set gradient_clipping, which then defaults to 0.0,"),
     ({"optimizer": {"type": "AdamW", "params": {}}}, {}, "does not set optimizer.params.lr, which then defaults to 0.001,"),
     ({"optimizer": {"type": "PagedAdamW"}}, {}, "optimizer.type to 'PagedAdamW', but the run uses 'AdamW'"),
-    ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 99, "warmup_num_steps": "auto"}}}, {},
-     "total_num_steps to 99, but the run uses 10 ("),
-    ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
-     {"training__warmup": 5}, "warmup_type, which then defaults to 'log', but the run uses 'linear' (the shape of the warmup)"),
-    ({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_num_steps": "auto"}}},
-     {"training__final_learning_rate": 1e-5}, "but the run uses a schedule that DeepSpeed does not offer ("),
     ({}, {"engine__strategy": "zero1"}, "uses zero2 with offload optimizer, but the run uses zero1"),
     ({}, {"engine__offload": "none"}, "but the run uses zero2 without offload"),
 ])  # fmt: skip
@@ -115,12 +105,8 @@ def test_each_mismatch(tmp_path: Path, document: dict[str, Any], changes: dict[s
     ({"zero_optimization": {"stage": 0}}, "has stage 0 in `zero_optimization`"),
     ({"zero_optimization": {}}, "has no stage in `zero_optimization`"),
     ({"zero_optimization": {"stage": 2, "fp16": {"enabled": "auto"}}}, "`fp16` inside `zero_optimization`"),
-    ({"zero_optimization": {"stage": 2, "overlap_com": True}}, "Did you mean overlap_comm?"),
     ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}, "to NVMe"),
-    ({"zero_optimization": {"stage": 2, "allgather_bucket_size": "auto"}}, 'has "auto" for zero_optimization.allg'),
-    ({"compile": {"disable": False}}, "`disable` in `compile`"),
-    ({"scheduler": {"type": "CosineWarmup"}}, "has the scheduler 'CosineWarmup'"),
-    ({"train_batch_size": None, "train_micro_batch_size_per_gpu": None}, "sets no batch size"),
+    ({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}}}, "the scheduler 'WarmupLR', which would"),
 ])  # fmt: skip
 def test_what_deepspeed_refuses_in_every_run(tmp_path: Path, document: dict[str, Any], words: str) -> None:
     merged = {key: value for key, value in changed(**document).items() if value is not None}
@@ -146,7 +132,6 @@ def test_strategy_and_offload_come_from_the_file(zero: dict[str, Any], meaning: 
     ('{"zero_optimization": 2}', "no `zero_optimization` section"), (None, "cannot be read"),
     (b"\xff\xfe", "not UTF-8"),
     ('{"zero_optimization": { // two\n"stage": 2}}', "DeepSpeed does not accept comments"),
-    ('{"zero_optimization": {"stage": 2, "stage": 3}}', "'stage' twice"),
 ])  # fmt: skip
 def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str | bytes | None, words: str) -> None:
     own = tmp_path / "mine.json"
@@ -161,7 +146,7 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str | bytes | No
 
 WILD_VERDICTS = {
     "evalconfig.json": "stage 0", "HaibaraAiChan": "no `zero_optimization` section", "comments_": "does not accept comments",
-    "torch_compile": "`disable` in `compile`", "deepspeed_diffusion": "scheduler 'CosineWarmup'",
+    "deepspeed_diffusion": "scheduler 'CosineWarmup'", "templates_zero": "scheduler 'WarmupDecayLR'",
     "PasoDoble": "train_micro_batch_size_per_gpu to 1, but the run uses 2",
 }  # fmt: skip
 
@@ -180,36 +165,11 @@ def test_wild_files_are_used_or_refused_in_words(shared_data: Path) -> None:
         steps = document.get("gradient_accumulation_steps", 1)
         fits: dict[str, Any] = {"batch__gradient_accumulation_steps": steps if isinstance(steps, int) else 3}
         enabled = [name for name in ("fp16", "bf16") if (document.get(name) or {}).get("enabled") is True]
-        if document.get("scheduler", {}).get("type") == "WarmupLR":
-            fits["training__schedule"] = "constant"
         config = config_for(path, engine__device="cuda", engine__precision=(*enabled, "fp32")[0], **fits)
         findings = deepspeed_file_findings(config)
         assert verdict in " ".join(finding.message for finding in findings), path.name
         accepted += not any(finding.severity == "error" for finding in findings)
-    assert accepted >= 15
-
-
-def test_the_table_of_keys_is_deepspeeds() -> None:
-    deepspeed = pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
-    if not deepspeed.__version__.startswith(f"{KNOWN_VERSION}."):
-        pytest.skip(f"the table is that of DeepSpeed {KNOWN_VERSION}")
-    from deepspeed.compile.config import CompileConfig
-    from deepspeed.runtime import precision_config
-    from deepspeed.runtime.zero import offload_config
-    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
-
-    classes = {
-        "zero_optimization": DeepSpeedZeroConfig,
-        "zero_optimization.offload_optimizer": offload_config.DeepSpeedZeroOffloadOptimizerConfig,
-        "zero_optimization.offload_param": offload_config.DeepSpeedZeroOffloadParamConfig,
-        "compile": CompileConfig,
-        "fp16": precision_config.DeepSpeedFP16Config,
-        "bf16": precision_config.DeepSpeedBF16Config,
-    }
-    assert set(classes) == set(SECTION_KEYS)
-    for name, kind in classes.items():
-        known = {key for field, info in kind.model_fields.items() for key in (field, info.alias) if key}
-        assert known == SECTION_KEYS[name], name
+    assert accepted >= 14
 
 
 def test_a_plan_takes_the_engine_from_the_file_and_lists_what_contradicts_it(tmp_path: Path) -> None:

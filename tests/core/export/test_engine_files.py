@@ -166,11 +166,3 @@ def test_every_step_has_the_rate_of_transformers(final: float, warmup: float, st
         theirs = rates_of_transformers(config, steps)
         assert [ours.at(step) for step in range(steps + 1)] == pytest.approx(theirs, rel=1e-9, abs=1e-15)
         assert ours.highest == pytest.approx(max(theirs[:-1]), rel=1e-9, abs=1e-15)
-
-
-def test_a_run_that_ends_in_its_warmup() -> None:
-    config = RunConfig().with_values({"training.learning_rate": 1e-3, "training.warmup": 100}, "you")
-    assert rate_schedule(config, 50).highest == pytest.approx(4.9e-4)
-    assert rate_schedule(config, 1).highest == 0.0
-    assert rate_schedule(config, 200).highest == pytest.approx(1e-3)
-    assert rate_schedule(config, 200).at(200) == 0.0

@@ -18,7 +18,8 @@ from trainwiz.core.export.training_arguments import mixed_precision, training_ar
 from trainwiz.core.launch.prepare import run_yaml_text
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.profile import Profile, list_profiles
+from trainwiz.core.profile.profile import Profile
+from trainwiz.core.profile.store import list_profiles
 
 from tests.each import each
 

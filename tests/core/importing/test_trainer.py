@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from trainwiz.core.config.run import RunConfig
-from trainwiz.core.config.sections import EngineSection
+from trainwiz.core.config.run import EngineSection, RunConfig
 from trainwiz.core.export.training_arguments import training_arguments as exported
 from trainwiz.core.importing import gather
 from trainwiz.core.importing.names import CANONICAL, RENAMED, TRAINER

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.config.sections import DataSource
+from trainwiz.core.config.run import DataSource
 from trainwiz.core.data.detect import what_rows_are
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.hardware.machine import Machine
@@ -104,24 +104,22 @@ def test_better_figures_move_a_row_or_drop_it(chats: Fits) -> None:
         return replace(plan, memory=replace(plan.memory, verdict="does_not_fit"))
 
     first = next(improved(chats, too_large))
-    assert len(first.rows) == len(chats.rows) - 1 and chats.rows[0].way not in [fit.way for fit in first.rows]
+    assert len(first.rows) == len(chats.rows) - 1 and chats.rows[0].model not in [fit.model for fit in first.rows]
 
 
 def test_all_rows_are_every_length_and_rank(tmp_path: Path) -> None:
     rows = [{"text": "word " * (20 if number % 20 else 400), "label": str(number % 2)} for number in range(200)]
     Path("mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
     found_rows = found(replace(asked("mine.jsonl"), models=("bert-base",), most=0)).rows
-    ways = {(fit.way.method, fit.plan.batch.sequence_length, fit.rank) for fit in found_rows}
+    ways = {(fit.method, fit.plan.batch.sequence_length, fit.rank) for fit in found_rows}
     assert {rank for method, _, rank in ways if method == "lora"} == {8, 32} and ("full", 512, None) in ways
     short = min(fit.plan.batch.sequence_length for fit in found_rows)
     assert short == 64 and {fit.cut for fit in found_rows if fit.plan.batch.sequence_length == short} == {0.05}
 
 
-@each(("name", "kind"), [
-    ("chat", "chats"), ("text", "texts"), ("pairs", "pairs"), ("reviews", "classes"), ("names", "tags"),
-    ("proteins", "proteins"),
-])  # fmt: skip
+@each(("name", "kind"), [("text", "texts"), ("names", "tags"), ("proteins", "proteins")])
 def test_what_a_sample_is(name: str, kind: str) -> None:
+    """Chats, pairs and classes are searched for elsewhere here."""
     assert what_rows_are(DataSource(name=f"sample-{name}")).kind == kind
 
 

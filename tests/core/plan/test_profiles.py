@@ -9,13 +9,13 @@ from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import is_settable
-from trainwiz.core.estimate.time import COMPILED_START, HIDDEN_TRIPS, PCIE
+from trainwiz.core.estimate.time import COMPILED_START
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.workload import host_needs
-from trainwiz.core.profile import list_profiles, load_as_written, load_profile
 from trainwiz.core.profile.profile import CARD, CAUSES, Profile, ProfileHardware
+from trainwiz.core.profile.store import list_profiles, load_as_written, load_profile
 
 from tests.core.plan.machines import codes, config, finding, machine, plan, real
 from tests.each import each
@@ -121,25 +121,12 @@ def test_a_profile_on_another_number_of_cards() -> None:
     assert four.batch.effective_samples == one.batch.effective_samples
     # What the user asks for stays.
     assert on(4, "4080s", engine__strategy="single").batch.world_size == 1
-    # The target is kept unless the user counted, and the micro-batch gives way where accumulation alone misses it.
+    # The target is kept unless the user counted.
     assert on(3, "2080super").batch.accumulation == 217
     assert on(3, "2080super", batch__gradient_accumulation_steps=651).batch.accumulation == 651
-    for cards, micro, accumulation in ((2, 32, 3), (4, 24, 2)):
-        batch = on(cards, "3x3080-20g").batch
-        assert (batch.micro_batch, batch.accumulation, batch.effective_samples) == (micro, accumulation, 192)
-    assert on(4, "3x3080-20g", batch__micro_batch_size=32).batch.micro_batch == 32
-    # Where nothing is exact the nearest large one is taken.
-    batch = on(3, "lora-r64-4xa100").batch
-    assert (batch.micro_batch, batch.effective_samples) == (7, 63)
 
 
-def test_workers_and_host_ram_of_a_profile_elsewhere() -> None:
-    assert [on(cards, "2080super").config.data.workers for cards in (1, 4)] == [12, 3]
-    assert on(4, "2080super", data__workers=12).config.data.workers == 12
-    # Fewer processes are a way out of too little host RAM; fewer workers are as many as RAM and cores hold.
-    remedy = finding(on(4, "3x3080-20g", 8), "host_ram").remedies[-1]
-    assert dict(remedy.changes) == {"engine.processes": 3}
-    assert "host_ram" not in codes(on(4, "3x3080-20g", 8, engine__processes=3))
+def test_evaluation_and_advice_of_a_profile_elsewhere() -> None:
     # Rows that are not here are held out as of a large set.
     assert (on(1, "2080super").time.evaluation_s or 0) > 3600
     # 24 × 5 is the guide's own: 16 × 8 is the batch that it misses.
@@ -149,18 +136,11 @@ def test_workers_and_host_ram_of_a_profile_elsewhere() -> None:
 
 
 def test_what_offloading_and_whole_checkpoints_take() -> None:
-    """Offloaded shards are divided, the host's memory is not; each micro-batch pays for the way over PCIe."""
+    """Offloaded shards are divided, the host's memory is not."""
     request = config("esm2-650m", engine__offload="optimizer", batch__target_samples=128, batch__micro_batch_size=4)
     one, two = (plan(machine("RTX 3080 10GB", count), request) for count in (1, 2))
     assert one.memory.host_ram_parts["offloaded"] == pytest.approx(two.memory.host_ram_parts["offloaded"], rel=0.01)
     assert (two.time.step_low_s or 0) < (one.time.step_low_s or 0)
-    values = {"engine__checkpointing": True, "batch__target_samples": 256, "batch__micro_batch_size": 4}
-    kept, away = (
-        plan(machine(), config("esm2-650m", engine__offload=offload, **values)).time
-        for offload in ("none", "optimizer")
-    )
-    trips = HIDDEN_TRIPS * (2 * 64 - 1) * 2 * 650e6 / PCIE
-    assert (away.step_s or 0) - (kept.step_s or 0) > 0.5 * trips
     # FSDP: eight bytes of moments for each parameter; ZeRO-3 writes them in parts and gathers four of weights.
     for name, size in (("fsdp", 8), ("zero3", 4)):
         made = plan(machine(count=4, ram_gib=512), config("qwen2.5-1.5b", task="causal-lm", engine__strategy=name))

@@ -201,20 +201,6 @@ def test_years_come_with_what_would_end() -> None:
 
 
 def test_what_else_a_plan_finds() -> None:
-    by_hand = catalogue_machine(
-        gpu=None, num_gpus=1, ram_bytes=None, gpu_memory_bytes=20 * GIB, tflops=60, capability="8.6"
-    )
-    uncertain = finding(plan(by_hand, config("esm2-35m", engine__precision="fp32")), "uncertain_rate").message
-    assert "catalog" not in uncertain and "specified manually" in uncertain
-    # Of the reader: passed through, and errors first.
-    missing = Finding("missing_data", "error", "data.sources.0", "There is no such file.")
-    made = plan(machine(cores=4), config("esm2-8m", data__workers=12), findings=(missing,))
-    assert made.findings[0] == missing and made.errors == (missing,)
-    # A target far below one sequence is said in words.
-    tiny = config("esm2-8m", batch__target_tokens=1, batch__micro_batch_size=16)
-    found = finding(plan(machine(), tiny), "batch_deviation")
-    assert "%" not in found.message
-    assert any(one.changes["batch.micro_batch_size"] == 1 for one in found.remedies)
     # A profile for any machine takes the CPU where torch misses the GPU.
     here = replace(real(machine()), torch_cuda=None, unavailable={"torch_cuda": "torch 2.13.0+cpu is a CPU build"})
     profile = load_profile("cpu-demo")

@@ -88,10 +88,7 @@ def test_the_mean_of_the_loss() -> None:
     choice = next(one for one in planned().choices if one.key == "training.loss_mean")
     assert (choice.value, choice.origin) == ("tokens", "solved")
     means = planned(training__loss_mean="micro_batches")
-    assert means.config.data.arrange_by_length is False and "weights_by_arrangement" not in codes(means)
-    both = planned(training__loss_mean="micro_batches", data__arrange_by_length=True)
-    tokens, as_drawn = finding(both, "weights_by_arrangement").remedies
-    assert tokens.changes == {"training.loss_mean": "tokens"} and as_drawn.changes["data.arrange_by_length"] is False
+    assert means.config.data.arrange_by_length is False
 
 
 SIZES = {"batch__micro_batch_size": 20, "batch__gradient_accumulation_steps": 16}
@@ -147,7 +144,7 @@ def test_packing_computes_what_is_real() -> None:
     real = 16 * np.minimum(SAMPLE, LIMIT).mean()
     assert packed.batch.padded_tokens == packed.batch.real_tokens == pytest.approx(real, abs=1)
     assert packed.batch.drawn_tokens == padded.batch.padded_tokens and packed.batch.padding_waste == 0
-    assert f"{packed.batch.padded_tokens:,}" in finding(packed, "packed").message and "packed" not in codes(padded)
+    assert "packed" in codes(packed) and "packed" not in codes(padded)
     # SDPA pays for the square of a micro-batch, FlashAttention does not.
     kept: dict[str, Any] = {"engine__checkpointing": False}
     packed, padded = (packing("qwen2.5-0.5b", data__packing=packs, **kept) for packs in (True, False))

@@ -12,7 +12,7 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.plan.gather import choose_target, gather_config, plan_run
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.profile import load_as_written, load_profile
+from trainwiz.core.profile.store import load_as_written, load_profile
 from trainwiz.tui.plan_words import method_words
 
 from tests.core.plan.machines import GIB, codes, finding, machine, real
@@ -73,10 +73,6 @@ def test_the_card_that_is_here() -> None:
     assert choose_target(PlanRequest(), PROFILE, right) == (right, ())
     target = choose_target(PlanRequest(), PROFILE, other)
     assert target[0] == other and [(one.code, one.severity) for one in target[1]] == [("other_hardware", "warning")]
-    # A mixed machine offers the right card alone.
-    mixed = replace(other, gpus=(other.gpus[0], replace(right.gpus[0], index=1, cuda_index=1)))
-    (found,) = choose_target(PlanRequest(), PROFILE, mixed)[1]
-    assert found.remedies[0].changes == {"engine.gpus": ["1"]}
 
 
 def test_another_machine_by_name_and_by_hand() -> None:
