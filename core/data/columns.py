@@ -327,16 +327,7 @@ def _guess(
         raise _not_text(columns, holds_no_text, file, key)
     if len(free) == 1 and columns[free[0]].name.lower() not in NO_CONTENT:
         return free[0]
-    side = "target" if key.endswith("target_column") else "text"
-    if taken is not None and not free:
-        sentence = (
-            mark("{file} has one text column, {column}, and no target column; {key} needs a file with both.")
-            if side == "target"
-            else mark("{file} has one text column, {column}, and no column for the text; {key} needs a file with both.")
-        )
-        message = tr(sentence, file=file, column=repr(columns[taken].name), key=key)
-        raise usage_error("missing_column", key, message)
-    if side == "target":
+    if key.endswith("target_column"):
         problem = tr("does not indicate which column contains the target") if free else tr("has no target column")
     else:
         problem = tr("does not indicate which column contains the text") if free else tr("has no text column")

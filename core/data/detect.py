@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -148,9 +148,11 @@ def _first_rows(reader: Reader) -> Sequence[Sequence[str | None]]:
     return ()
 
 
-# The columns of a data set of the hub that is not here: by the beginning or the end of its first file, or by its card.
+# The columns of a data set of the hub that is not here: by the beginning or the end of its first file.
 
 PIECE_BYTES = 256 << 10
+END_BYTES = 1 << 20
+"""A parquet file's columns stand behind what it tells of all its row groups."""
 
 
 def _look_at_the_hub(source: DataSource) -> _Look | None:
@@ -167,11 +169,9 @@ def _look_at_the_hub(source: DataSource) -> _Look | None:
     except SplitError:
         return None
     kind = source.format or format_of(Path(name))
-    columns = _columns_of_card(answer.card, source.subset)
-    if kind == "parquet" and columns:
-        return _Look(Path(name).name, columns, None, of_the_hub=True)
+    at_the_end = kind == "parquet"
     piece, is_whole = ask_for_piece(
-        f"/datasets/{source.name}/resolve/main/{name}", PIECE_BYTES, at_the_end=kind == "parquet"
+        f"/datasets/{source.name}/resolve/main/{name}", END_BYTES if at_the_end else PIECE_BYTES, at_the_end=at_the_end
     )
     if kind in ("jsonl", "csv", "tsv") and not name.endswith(".gz") and not is_whole:
         # The last line is not whole.
@@ -181,36 +181,9 @@ def _look_at_the_hub(source: DataSource) -> _Look | None:
         path.write_bytes(piece)
         reader = open_reader(path, kind, by_position=chooses_by_position(source))
         # The end of a parquet file holds no rows.
-        rows = _first_rows(reader) if is_whole or kind != "parquet" else None
+        rows = _first_rows(reader) if is_whole or not at_the_end else None
         return _Look(path.name, reader.columns, rows, of_the_hub=True)
-    return _Look(Path(name).name, columns, None, of_the_hub=True) if columns else None
-
-
-def _columns_of_card(card: Mapping[str, Any], subset: str | None) -> list[Column]:
-    """By the features that the card of a data set lists; empty where it does not."""
-    info = card.get("dataset_info")
-    entries = [entry for entry in (info if isinstance(info, list) else [info]) if isinstance(entry, Mapping)]
-    named = [entry for entry in entries if str(entry.get("config_name", "default")) == (subset or "default")]
-    chosen = named or (entries if len(entries) == 1 and subset is None else [])
-    features = chosen[0].get("features") if chosen else None
-    return [column for feature in features for column in _of_feature(feature)] if isinstance(features, list) else []
-
-
-def _of_feature(feature: Any, outer: str = "") -> Iterator[Column]:
-    """The columns of a feature as readers name them: a field of a struct is one."""
-    if not isinstance(feature, Mapping) or "name" not in feature:
-        return
-    name, kind = f"{outer}{feature['name']}", feature.get("dtype")
-    if isinstance(feature.get("struct"), list):
-        for inner in feature["struct"]:
-            yield from _of_feature(inner, f"{name}.")
-    elif isinstance(kind, Mapping) and isinstance(kind.get("translation"), Mapping):
-        for language in kind["translation"].get("languages") or ():
-            yield Column(f"{name}.{language}")
-    elif "list" in feature or "sequence" in feature:
-        yield Column(name, is_text=False, type_name="list", is_list=True)
-    else:
-        yield Column(name, is_text=kind in ("string", "large_string"), type_name=str(kind))
+    return None
 
 
 # What is said of what was found.

@@ -68,9 +68,6 @@ class EncodedProteins:
         places = np.flatnonzero(self.tokens == OUTSIDE)
         return np.unique(np.searchsorted(self.offsets, places, side="right") - 1)
 
-    def unknown_letters(self) -> int:
-        return int((self.tokens == UNK).sum())
-
 
 def trim_proteins(texts: pa.Array) -> pa.Array:
     """Sequences without surrounding blanks and without the `*` that marks a stop codon."""

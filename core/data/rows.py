@@ -340,16 +340,14 @@ SHOWN_LETTERS = 5
 
 @dataclass(slots=True)
 class LetterCheck:
-    """Collects what is outside the alphabet, and how many letters are read as <unk>."""
+    """Collects what is outside the alphabet."""
 
-    unknown: int = 0
     _files: dict[Path, tuple[str, set[str], int]] = field(default_factory=dict)
     """File -> place of its first row that holds such letters, the letters, rows that have some."""
 
     def add(self, rows: KeptRows) -> EncodedProteins:
         """The rows as token numbers."""
         proteins = encode_proteins(rows.texts)
-        self.unknown += proteins.unknown_letters()
         outside = proteins.letters_outside()
         if len(outside):
             first = int(outside[0])
@@ -360,7 +358,7 @@ class LetterCheck:
         return proteins
 
     def findings(self, key: str) -> list[Finding]:
-        """One error a file; one warning when letters are read as <unk>."""
+        """One error a file."""
         found = []
         for where, outside, rows in self._files.values():
             letters = ", ".join(repr(letter) for letter in sorted(outside)[:SHOWN_LETTERS])
@@ -377,7 +375,4 @@ class LetterCheck:
                 key=key,
             )
             found.append(Finding("not_protein", "error", where, message))
-        if self.unknown and not found:
-            message = tr("{unknown} letters J or j are tokenized as <unk>.", unknown=self.unknown)
-            found.append(Finding("unknown_letters", "warning", key, message))
         return found

@@ -1,7 +1,7 @@
 """Run folders for tests: the tiny models of the catalogue on a few rows of the samples, started as users' runs are.
 
-A training of one process is forked from a server that has loaded torch already, which saves ten seconds of processor time;
-its environment is what `accelerate launch` makes of the run's accelerate.yaml.
+The processes of a training are forked from a server that has loaded torch already, which saves each ten seconds of processor
+time; their environment is what `accelerate launch` makes of the run's accelerate.yaml.
 """
 
 from __future__ import annotations
@@ -132,11 +132,8 @@ def start(folder: Path, config: RunConfig, *arguments: str, recording: bool = Fa
     # The same ninja as in users' runs: two versions of it compile DeepSpeed's parts over and over.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     environment = {**os.environ, **launch_environment(config), "PYTHONWARNINGS": "ignore", "PATH": path}
-    if config.engine.strategy == "single" and not config.engine.compile:
+    if not config.engine.compile:
         return Forked(folder, launch, environment, recording)
-    if recording:
-        at = launch.index("-m")
-        launch[at : at + 2] = [str(Path(__file__).with_name("recording.py"))]
     with (folder / "train.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "accelerate.commands.launch", *launch],
