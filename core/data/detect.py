@@ -346,7 +346,6 @@ def _kind_of(look: _Look, source: DataSource) -> tuple[RowsKind | None, list[str
 
 
 def _are_proteins(cells: Sequence[str]) -> bool:
-    from trainwiz.core.data.proteins import ESM_VOCABULARY
+    from trainwiz.core.data.proteins import LETTERS
 
-    letters = {token for token in ESM_VOCABULARY if len(token) == 1} | {"J"}
-    return bool(cells) and all(set(cell) <= letters for cell in cells)
+    return bool(cells) and all(set(cell) <= {*LETTERS, "J"} for cell in cells)

@@ -85,13 +85,7 @@ NOT_TEXT: dict[bytes, str] = {
     b"(\xb5/\xfd": mark("zstd data"),
     b"BZh": mark("bzip2 data"),
     b"\xfd7zXZ": mark("xz data"),
-    b"7z\xbc\xaf": mark("a 7z archive"),
     b"ARROW1": mark("an Arrow (Feather) file"),
-    b"SQLite format 3": mark("an SQLite database"),
-    b"Obj\x01": mark("an Avro file"),
-    b"%PDF": mark("a PDF document"),
-    b"\x89HDF": mark("an HDF5 file"),
-    b"\x80\x04\x95": mark("a Python pickle"),
 }
 """First bytes -> what the file is instead of text."""
 TAR = mark("a tar archive")

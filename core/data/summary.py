@@ -155,8 +155,8 @@ def summarize_data(config: RunConfig, folder: Path | None = None, look: Looks | 
         length_unit=_unit(counter, looked, chats),
         target_lengths=tuple(_mixed([(source.tally.rows, source.target_lengths) for source in train]).tolist()),
         bytes_on_disk=sum(source.tally.bytes_on_disk for source in train),
-        bytes_in_memory=_bytes_in_memory(config, [*train, *held], lengths),
-        bytes_streamed=_bytes_streamed(config, [*train, *held], texts, held_texts if not held else 0)
+        bytes_in_memory=int(sum(source.tally.rows * source.mean_bytes() for source in (*train, *held))),
+        bytes_streamed=_bytes_streamed([*train, *held], texts, held_texts if not held else 0)
         + joined * (rows + validation_rows) * config.batch.sequence_length * TOKEN_BYTES,
         columns=train[0].tally.columns,
         findings=sort_findings(findings),
@@ -207,7 +207,11 @@ def _read(
     limit = TOKENIZED_ROWS if counter is not None and counter.tokenizes else SAMPLE_ROWS
     for rows in read_rows(files, result.tally, config.row_kind, limit=limit):
         if counter is None:
-            result.lengths.append(letters.add(rows).lengths + SPECIAL_TOKENS)
+            letters.add(rows)
+            lengths = pc.binary_length(rows.texts).to_numpy(zero_copy_only=False).astype(np.int64) + SPECIAL_TOKENS
+            result.lengths.append(lengths)
+            # Proteins in memory are cut to the sequence length, texts are kept whole.
+            result.text_bytes += int(np.minimum(lengths, config.batch.sequence_length).sum())
         else:
             _count_tokens(rows, config, counter, result, is_chat=source.layout == "chat")
     findings.extend(result.tally.findings)
@@ -248,30 +252,15 @@ def _bytes(texts: pa.Array) -> int:
     return int(pc.sum(pc.binary_length(texts)).as_py() or 0)
 
 
-def _bytes_in_memory(config: RunConfig, sources: Sequence[_Source], lengths: np.ndarray) -> int:
-    """Host memory of all rows in one process: proteins are cut to the sequence length, texts are kept whole."""
-    if config.row_kind == "proteins":
-        rows = sum(source.tally.rows for source in sources)
-        kept = np.minimum(lengths, config.batch.sequence_length)
-        return int(rows * (float(kept.mean() if len(kept) else 0.0) + BYTES_PER_ROW))
-    return int(sum(source.tally.rows * source.mean_bytes() for source in sources))
-
-
-def _bytes_streamed(config: RunConfig, sources: Sequence[_Source], texts: int, held_out: int) -> int:
+def _bytes_streamed(sources: Sequence[_Source], texts: int, held_out: int) -> int:
     """Index and copies of all sources, and the rows held out of them, which are kept as texts."""
-    sizes = [int(source.tally.rows * _mean_text_bytes(config, source)) for source in sources]
+    sizes = [int(source.tally.rows * source.mean_bytes()) for source in sources]
     index = sum(
         index_bytes(source.files.files, source.files.kind, source.tally.rows, size)
         for source, size in zip(sources, sizes, strict=True)
         if source.files is not None
     )
     return index + sum(sizes) * held_out // max(texts, 1)
-
-
-def _mean_text_bytes(config: RunConfig, source: _Source) -> float:
-    if config.row_kind != "proteins":
-        return source.mean_bytes()
-    return float(np.concatenate(source.lengths).mean()) if source.lengths else 0.0
 
 
 def _mixed(sources: Sequence[tuple[int, list[np.ndarray]]]) -> np.ndarray:

@@ -23,6 +23,7 @@ from trainwiz.core.data.reader import (
     ColumnBatch,
     Reader,
     cannot_read,
+    opened,
     place_of,
     text_array,
     unreadable,
@@ -100,19 +101,13 @@ class TextFile:
 
     def is_plain(self) -> bool:
         """Not gzip. Raises UsageError for a file that cannot be read."""
-        try:
-            with open_file(self.path) as raw:
-                return raw.read(2) != GZIP_MAGIC
-        except OSError as error:
-            raise cannot_read(self.path, error) from None
+        with opened(self.path) as raw:
+            return raw.read(2) != GZIP_MAGIC
 
     def holds(self, letter: bytes) -> bool:
         """Whether the byte is anywhere in the file. Raises UsageError for a file that cannot be read."""
-        try:
-            with open_file(self.path) as raw:
-                return any(letter in piece for piece in iter(lambda: raw.read(1 << 20), b""))
-        except OSError as error:
-            raise cannot_read(self.path, error) from None
+        with opened(self.path) as raw:
+            return any(letter in piece for piece in iter(lambda: raw.read(1 << 20), b""))
 
     def share_read(self) -> float:
         if self._raw is not None:

@@ -1,4 +1,4 @@
-"""Checkpoints: which are kept, room on the disk for the next one, and how it is written."""
+"""Checkpoints: room on the disk for the next one, and how it is written."""
 
 from __future__ import annotations
 
@@ -21,75 +21,10 @@ from trainwiz.core.language import tr
 from trainwiz.core.run.attempts import ADVICE_JSONL
 from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoint, newest_complete, seal
 from trainwiz.core.run.folder import RunFolder, name_for_commands
+from trainwiz.core.training.best import KeptCheckpoints
 from trainwiz.core.training.engine import numbers_in
 from trainwiz.core.training.events import any_process
 from trainwiz.core.training.process import LastingLines, first_line, phases
-
-# Which checkpoints stay: the newest ones; core/training/best.py knows those with the best scores.
-
-
-class NewestCheckpoints:
-    """The `keep` newest checkpoints.
-
-    Nothing is deleted before the newest one has proved to be whole by its content. One process of the run calls it. A folder
-    is renamed before it is deleted, so that a checkpoint is whole or not there; broken ones are left alone.
-    """
-
-    def __init__(self, folder: Path, keep: int) -> None:
-        self._folder = RunFolder(folder)
-        self._keep = keep
-
-    def prune(self, newest: int) -> list[Path]:
-        """Delete all complete checkpoints but those to keep and `checkpoint-<newest>`, once that is whole; what went."""
-        complete = self._complete()
-        if newest not in map(step_of, complete):
-            return []
-        unwanted = (path for path in self._best_first(complete)[self._keep :] if step_of(path) != newest)
-        return [path for path in unwanted if _delete(path)]
-
-    def tighten(self, enough: Callable[[], bool], at_least: int = 0) -> list[Path]:
-        """Delete complete checkpoints, the least wanted first, until it is `enough` and `at_least` so many went; the newest
-        always stays, and what `_spared` names."""
-        complete = self._complete()
-        stay = {*complete[-1:], *self._spared(complete)}
-        deleted: list[Path] = []
-        for path in reversed(self._best_first(complete)):
-            if len(deleted) >= at_least and enough():
-                break
-            if path not in stay and _delete(path):
-                deleted.append(path)
-        return deleted
-
-    def _spared(self, complete: list[Path]) -> list[Path]:
-        """What no lack of room removes, beside the newest."""
-        return []
-
-    def _best_first(self, complete: list[Path]) -> list[Path]:
-        """`complete` is ordered by step, the oldest first."""
-        return complete[::-1]
-
-    def _complete(self) -> list[Path]:
-        """By step, the oldest first; what is half deleted goes."""
-        for left in self._folder.path.glob(".checkpoint-*.deleting"):
-            shutil.rmtree(left, ignore_errors=True)
-        return [found.path for found in complete_checkpoints(self._folder)]
-
-
-def step_of(checkpoint: Path) -> int:
-    return int(checkpoint.name.rpartition("-")[2])
-
-
-def _delete(checkpoint: Path) -> bool:
-    """False where the system does not let it go: no reason to end a training that has just been saved."""
-    going = checkpoint.with_name(f".{checkpoint.name}.deleting")
-    try:
-        checkpoint.rename(going)
-    except OSError as error:
-        print(f"{checkpoint.name} could not be removed: {os_reason(error)}", flush=True)
-        return False
-    shutil.rmtree(going, ignore_errors=True)
-    return True
-
 
 # CheckpointSaver: room for a checkpoint before it is written, without which fewer are kept, then the training waits; and how
 # it is written.
@@ -125,7 +60,7 @@ class CheckpointSaver:
 
     folder: RunFolder
     accelerator: Accelerator
-    retention: NewestCheckpoints
+    retention: KeptCheckpoints
     _: KW_ONLY
     wait_s: float
     stop_requested: Callable[[], bool]

@@ -81,11 +81,6 @@ def test_parquet_of_proteins(tmp_path: Path) -> None:
     assert "is a parquet file, not csv" in _message(other)
 
 
-def test_j_is_read_as_unknown_with_a_warning(tmp_path: Path) -> None:
-    (finding,) = summary_of(write(tmp_path / "a.txt", "MKJJT\n")).findings
-    assert finding.severity == "warning" and "2 letters J" in finding.message
-
-
 def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("none", "two", "many"):
         (tmp_path / name).mkdir()

@@ -91,7 +91,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "same column 'zh'" in _message(pair, text_column="zh", target_column=0)
     assert "did you mean 'en'" in _message(pair, text_column="zh", target_column="eng")
     assert "has no column at position 2" in _message(pair, text_column=0, target_column=2)
-    assert "one text column, 'text', and no target column" in _message(write(tmp_path / "a.txt", "Hello.\n"))
+    assert "has no target column; its columns: text" in _message(write(tmp_path / "a.txt", "Hello.\n"))
     twice = write(tmp_path / "twice.csv", "text,text\na,b\n")
     assert "has 2 columns named 'text'; choose by position" in _message(twice, "causal-lm", text_column="text")
     chat = write(tmp_path / "a.jsonl", '{"messages": [{"role": "user"}]}\n')
@@ -175,8 +175,6 @@ CPU = machine(None)
 TURNS = [{"from": "human", "value": "Hello there"}, {"from": "gpt", "value": "Hi, what can I do?"}]
 SETS: dict[str, dict[str, Any]] = {
     "sharegpt": {"id": "abc_0", "conversations": TURNS},
-    "messages": {"messages": MESSAGES},
-    "ultrachat": {"prompt": "Hello", "prompt_id": "f0e3", "messages": MESSAGES},
     "preferences": {"chosen": MESSAGES, "rejected": MESSAGES},
     "oasst": {
         "message_id": "6ab2", "parent_id": None, "user_id": "c3fe", "text": "Hello", "role": "prompter", "lang": "en",
@@ -201,13 +199,11 @@ def by_code(plan: Plan) -> dict[str, Finding]:
     return {finding.code: finding for finding in plan.findings}
 
 
-@each("form", ["jsonl", "json", "parquet"])
+@each("form", ["jsonl", "parquet"])
 @each(
     ("name", "code", "words"),
     [
         ("sharegpt", None, "'conversations' is a list of chat turns (ShareGPT)"),
-        ("messages", None, "'messages' is a list of chat turns (OpenAI messages)"),
-        ("ultrachat", None, "list of chat turns"),
         ("preferences", "structured_columns", "chosen and a rejected answer for each"),
         ("oasst", "structured_columns", "OpenAssistant"),
         ("squad", "structured_columns", "is a list"),

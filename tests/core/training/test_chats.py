@@ -66,7 +66,7 @@ def encoder_of(
 def test_tokens_and_masks_are_those_of_trl_for_every_family(tmp_path: Path) -> None:
     """assistant_only_loss of TRL: its training template, and the mask that transformers makes of its marks."""
     utils = pytest.importorskip("trl.chat_template_utils")
-    chats, compared, by_prefixes = conversations(8), 0, set()
+    chats, compared, by_prefixes = conversations(4), 0, set()
     for name, own in FAMILIES.items():
         tokenizer = tokenizer_with(own, tmp_path)
         # Of the day it is rendered on it is otherwise theirs word for word.
@@ -96,7 +96,7 @@ def test_tokens_and_masks_are_those_of_trl_for_every_family(tmp_path: Path) -> N
                 continue
             if found.tokens.tolist() == said["input_ids"] and found.learnt.tolist() == whole.learnt.tolist():
                 by_prefixes.add(name)
-    assert len(FAMILIES) >= 25 and compared > 8 * 25
+    assert len(FAMILIES) >= 25 and compared > 4 * 25
     # Found without any marks: templates that write each turn the same whatever follows.
     assert by_prefixes >= {"llama3", "gemma", "gemma3", "cohere", "lfm2", "qwen3_instruct_2507", "smolvlm"}
 

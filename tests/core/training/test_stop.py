@@ -19,6 +19,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
+from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.start import start_run, stop_run
 from trainwiz.core.run.attempts import PhaseNow, read_phase
@@ -40,7 +41,7 @@ from trainwiz.core.training.metrics import MetricsCallback, StepMeter, json_numb
 from trainwiz.core.training.process import Phases, StopRequest
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from tests.core.training.runs import evaluations, log_of, metrics, start, stop_when, tiny_config, write_run
+from tests.core.training.runs import Training, evaluations, log_of, metrics, start, stop_when, tiny_config, write_run
 from tests.each import each
 from tests.site import FAULTS_VARIABLE
 
@@ -85,7 +86,7 @@ def test_a_run_by_hand_is_seen_guarded_stopped_and_gone_on_with(tmp_path: Path) 
     assert recorded_runs() == [run]
 
     running = "by hand is already running. Monitor it with: trainwiz monitor "
-    assert _refusal(folder) == running + shlex.quote(str(folder))
+    refused(folder, config, running + shlex.quote(str(folder)))
     for meddle in (lambda: start_run(run, resume="auto"), lambda: remove_run(run)):
         with pytest.raises(UsageError):
             meddle()
@@ -100,27 +101,25 @@ def test_a_run_by_hand_is_seen_guarded_stopped_and_gone_on_with(tmp_path: Path) 
     assert state.exit.message == said
     assert max(line["step"] for line in metrics(folder)) == stopped
 
-    assert _refusal(folder) == (
-        f"by hand was already trained up to step {stopped:,}; nothing is overwritten. "
-        f"Resume with: ./launch.sh --resume checkpoint-{stopped}"
-    )
+    resume = f"Resume with: ./launch.sh --resume checkpoint-{stopped}"
+    refused(folder, config, f"by hand was already trained up to step {stopped:,}; nothing is overwritten. {resume}")
     assert read_state(run).status == "stopped"
 
-    process = _by_hand(run, "--resume", f"checkpoint-{stopped}")
-    _wait_until_it_trains(run, process)
+    again = start(folder, config, "--resume", f"checkpoint-{stopped}")
+    _wait_until_it_trains(run, again)
     state = stop_run(run, now=True)
     assert state.status == "stopped" and state.exit is not None
     assert "immediately, without a checkpoint" in state.exit.message
-    assert process.wait(60) != 0
+    assert again.wait(60) != 0
     assert [attempt.resume for attempt in state.attempts] == [None, f"checkpoint-{stopped}"]
 
 
-def _by_hand(run: RunFolder, *arguments: str) -> subprocess.Popen[bytes]:
+def _by_hand(run: RunFolder) -> subprocess.Popen[bytes]:
     """By its script, from somewhere else."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     with run.train_log.open("ab") as log:
         return subprocess.Popen(
-            ["/bin/sh", str(run.file("launch.sh")), *arguments],
+            ["/bin/sh", str(run.file("launch.sh"))],
             cwd="/",
             env={**os.environ, "PATH": path, "CDPATH": "/"},
             stdout=log,
@@ -129,15 +128,13 @@ def _by_hand(run: RunFolder, *arguments: str) -> subprocess.Popen[bytes]:
         )
 
 
-def _refusal(folder: Path) -> str:
-    """What a second start says, as the launcher would start it."""
-    command = [sys.executable, "-m", "trainwiz.core.training", "."]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
-    assert ended.returncode == 2
-    return ended.stderr.strip()
+def refused(folder: Path, config: RunConfig, sentence: str) -> None:
+    """A second start says so."""
+    assert start(folder, config).wait(600) == 2
+    assert f"{sentence}\n" in (folder / "train.log").read_text()
 
 
-def _wait_until_it_trains(run: RunFolder, process: subprocess.Popen[bytes]) -> None:
+def _wait_until_it_trains(run: RunFolder, process: Training) -> None:
     deadline = time.monotonic() + 120
     while read_state(run).status != "running":
         assert process.poll() is None and time.monotonic() < deadline, run.train_log.read_text()[-4000:]
