@@ -21,7 +21,7 @@ from trainwiz.core.data.text_file import (
     kind_name,
 )
 from trainwiz.core.errors import UsageError
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 
 # CSV and TSV files, with or without a header line, plain or gzip.
 
@@ -103,12 +103,12 @@ class DelimitedReader(TextFileReader):
             if self._is_tsv
             else tr("put text that contains {delimiter} in double quotes", delimiter=repr(self._delimiter))
         )
-        sentence = (
-            mark("the row has {cells} cells, but the first line has {columns}; {remedy}.")
-            if self.has_header
-            else mark("the row has {cells} cells, but the first row has {columns}; {remedy}.")
+        return tr(
+            "the row has {cells} cells, but the first line has {columns}; {remedy}.",
+            cells=cells,
+            columns=len(self.columns),
+            remedy=remedy,
         )
-        return tr(sentence, cells=cells, columns=len(self.columns), remedy=remedy)
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """(line, cells) of every row that is not blank."""

@@ -294,7 +294,6 @@ def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
 
 def _ready(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> PreTrainedTokenizerBase:
     """With an end token, a padding token and the languages of the run."""
-    name = tokenizer.name_or_path
     if tokenizer.eos_token_id is None and config.task in WRITE_TEXT:
         raise usage_error(
             "no_end_token",
@@ -302,18 +301,11 @@ def _ready(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> PreTrainedT
             tr(
                 "the tokenizer of {name} has no EOS token, so the model cannot learn where a text ends; choose "
                 "another one with model.tokenizer.",
-                name=name,
+                name=tokenizer.name_or_path,
             ),
         )
     if tokenizer.pad_token_id is None:
         # Padding is hidden by the attention mask and has no label: any number does.
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.sep_token or tokenizer.unk_token
-    if tokenizer.pad_token_id is None:
-        message = tr(
-            "The tokenizer of {name} has no token that can be used for padding; choose another one with "
-            "model.tokenizer.",
-            name=name,
-        )
-        raise usage_error("no_padding_token", "model.tokenizer", message)
     set_languages(tokenizer, config)
     return tokenizer

@@ -41,7 +41,7 @@ from trainwiz.core.training.metrics import MetricsCallback, StepMeter, json_numb
 from trainwiz.core.training.process import Phases, StopRequest
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from tests.core.training.runs import Training, evaluations, log_of, metrics, start, stop_when, tiny_config, write_run
+from tests.core.training.runs import Forked, evaluations, log_of, metrics, start, stop_when, tiny_config, write_run
 from tests.each import each
 from tests.site import FAULTS_VARIABLE
 
@@ -134,7 +134,7 @@ def refused(folder: Path, config: RunConfig, sentence: str) -> None:
     assert f"{sentence}\n" in (folder / "train.log").read_text()
 
 
-def _wait_until_it_trains(run: RunFolder, process: Training) -> None:
+def _wait_until_it_trains(run: RunFolder, process: subprocess.Popen[bytes] | Forked) -> None:
     deadline = time.monotonic() + 120
     while read_state(run).status != "running":
         assert process.poll() is None and time.monotonic() < deadline, run.train_log.read_text()[-4000:]
@@ -432,8 +432,3 @@ def test_without_a_server_it_writes_into_the_run_folder(
     tell(GuardedReporter("wandb", NeedsServer), arguments(tmp_path), [1.0])
     assert NeedsServer.heard == ["offline"]
     assert "wandb writes to the run folder because its server is unavailable: no account" in capsys.readouterr().out
-
-
-def test_an_unknown_name_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"Unknown reporter wandbb; .*tensorboard.*logging\.report_to"):
-        take_reporters(arguments(tmp_path, "wandbb", "tensorboard"))
