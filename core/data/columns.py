@@ -11,7 +11,7 @@ from trainwiz.core.config import DataSource
 from trainwiz.core.config.values import CLASSIFIES, RowKind
 from trainwiz.core.data.chats import ChatColumns
 from trainwiz.core.data.labels import LABELLED
-from trainwiz.core.data.reader import Column, Holds
+from trainwiz.core.data.reader import Column, Holds, listed
 from trainwiz.core.errors import Finding, Remedy, UsageError, usage_error
 from trainwiz.core.language import mark, tr
 
@@ -224,8 +224,7 @@ def pair_of(columns: Sequence[Column]) -> tuple[str, str] | None:
 def described(columns: Sequence[Column]) -> str:
     """The columns of a file for a sentence; the type of one that holds no text."""
     names = [_short(column.name) + ("" if column.is_text else f" ({_short(column.type_name)})") for column in columns]
-    more = [tr("and {count} more", count=len(names) - SHOWN_COLUMNS)] if len(names) > SHOWN_COLUMNS else []
-    return ", ".join([*names[:SHOWN_COLUMNS], *more])
+    return listed(names, SHOWN_COLUMNS)
 
 
 def _short(name: str) -> str:

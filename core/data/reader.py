@@ -28,6 +28,11 @@ def place_of(path: Path, unit: str, number: int) -> str:
     return tr(PLACES[unit], path=path, number=number)
 
 
+def listed(names: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(names[:most])
+    return tr("{names} and {count} more", names=shown, count=len(names) - most) if len(names) > most else shown
+
+
 BATCH_ROWS = 4096
 
 

@@ -13,12 +13,10 @@ from typing import IO, Any
 from trainwiz.core.data.blocks import LONGEST_LINE, sample_blocks
 from trainwiz.core.data.reader import Column, ColumnBatch, place_of, text_array, unreadable
 from trainwiz.core.data.text_file import (
-    BRACES,
     JsonLinesReader,
     Rows,
     TextFileReader,
     json_detail,
-    kind_name,
 )
 from trainwiz.core.errors import UsageError
 from trainwiz.core.language import tr
@@ -173,13 +171,7 @@ class JsonArrayReader(JsonLinesReader):
                 if number and not window.skip(","):
                     raise unreadable(place, tr("is not valid JSON (no comma before it); is the file truncated?"))
                 number += 1
-                row = window.value(place)
-                if not isinstance(row, dict):
-                    problem = tr(
-                        "contains {kind}, but must be a JSON object ({braces}).", kind=kind_name(row), braces=BRACES
-                    )
-                    raise unreadable(place, problem)
-                yield number, row
+                yield number, self._object(window.value(place), number)
 
 
 class _Window:

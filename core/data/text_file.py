@@ -231,7 +231,6 @@ def batch_of(rows: Sequence[tuple[int, Sequence[str | None]]], reader: Reader) -
 ROWS_FOR_COLUMNS = 100
 DEEPEST = 4
 """Objects inside objects that still count as columns, like translation.en."""
-BRACES = "{...}"
 TEXT = mark("text")
 KINDS = {
     bool: mark("a boolean"),
@@ -337,14 +336,13 @@ class JsonLinesReader(TextFileReader):
                     "is not a JSON object on one line ({detail}); JSON Lines are expected.", detail=json_detail(error)
                 )
                 raise self.broken_at(number, problem) from None
-            if not isinstance(row, dict):
-                problem = tr(
-                    "contains {kind}, but must contain JSON objects ({braces}), one per line.",
-                    kind=kind_name(row),
-                    braces=BRACES,
-                )
-                raise self.broken_at(number, problem)
-            yield number, row
+            yield number, self._object(row, number)
+
+    def _object(self, row: Any, number: int) -> dict[str, Any]:
+        if not isinstance(row, dict):
+            problem = tr("contains {kind}, but must be a JSON object ({braces}).", kind=kind_name(row), braces="{...}")
+            raise self.broken_at(number, problem)
+        return row
 
 
 def json_detail(error: Exception) -> str:

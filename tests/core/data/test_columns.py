@@ -12,11 +12,11 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.detect import detect_columns
 from trainwiz.core.data.summary import GLANCE_ROWS, LONGEST_CELL, Glance, glance_at, summarize_data
 from trainwiz.core.data.texts import TextRows, load_text_rows
-from trainwiz.core.errors import Finding, UsageError
+from trainwiz.core.errors import Finding
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Plan
 
-from tests.core.data.builders import MESSAGES, config_of, parquet, rows_in, write
+from tests.core.data.builders import MESSAGES, config_of, parquet, refused, rows_in, write
 from tests.core.plan.machines import machine
 from tests.each import each
 
@@ -37,11 +37,8 @@ def _pairs(rows: TextRows) -> tuple[list[str], list[str]]:
 
 
 def _message(path: Path | str, task: str = "seq2seq", **source: object) -> str:
-    with pytest.raises(UsageError) as caught:
-        summarize_data(_config(path, task, **source))
-    (finding,) = caught.value.findings
-    assert "\n" not in finding.message
-    return finding.message
+    (message,) = refused(_config(path, task, **source))
+    return message
 
 
 @each(

@@ -233,7 +233,7 @@ def test_the_card_and_the_names_give_the_same(card: dict[str, object]) -> None:
 
 
 def test_a_subset_that_is_not_there_names_the_nearest() -> None:
-    assert "did you mean 'zh-en'? (its subsets: de-en, zh-en)" in _problem(WMT, WMT_CARD, subset="zh_en")
+    assert "no subset 'zh_en' (its subsets: zh-en, de-en)" in _problem(WMT, WMT_CARD, subset="zh_en")
     assert "no split 'train' in 'zh_en'" in _problem(WMT, {}, subset="zh_en")
 
 

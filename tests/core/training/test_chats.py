@@ -21,6 +21,7 @@ from trainwiz.core.training.chats import (
     set_template,
     training_templates,
 )
+from trainwiz.core.training.tasks import load_task_rows
 from transformers import PreTrainedTokenizerFast
 
 from tests.core.training.runs import losses, text_config, train, write_run
@@ -188,6 +189,14 @@ def chats_file(folder: Path) -> Path:
         rows.append({"messages": [{"role": role, "content": said} for role, said in turns]})
     path.write_text("\n".join(map(json.dumps, rows)))
     return path
+
+
+def test_an_answer_that_is_written_ends_where_a_turn_ends(tmp_path: Path) -> None:
+    tokenizer_with(FAMILIES["llama3"], tmp_path).save_pretrained(tmp_path / "own")
+    source = {"name": str(chats_file(tmp_path)), "layout": "chat", "text_column": "messages"}
+    config = text_config("qwen2-tiny", data__sources=[source], model__tokenizer=str(tmp_path / "own"))
+    rows = load_task_rows(config, tmp_path)
+    assert rows.tokenizer.convert_ids_to_tokens(list(rows.ends)) == ["<|eot_id|>"]
 
 
 @pytest.mark.real

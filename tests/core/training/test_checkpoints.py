@@ -268,11 +268,8 @@ def test_lines_wait_in_memory_and_output_is_dropped_while_the_disk_is_full(
     monkeypatch.setattr(lines, "_path", tmp_path / "lines")
     lines.write("second")
     assert (tmp_path / "lines").read_text() == "lost\nsecond\n"
-    descriptor = os.open("/dev/full", os.O_WRONLY)
-    try:
-        assert LastingOutput(descriptor).write(b"a line\n") == 7
-    finally:
-        os.close(descriptor)
+    with LastingOutput("/dev/full", "w") as output:
+        assert output.write(b"a line\n") == 7
 
 
 # Several processes.

@@ -149,7 +149,6 @@ def test_masks_hide_whole_words_and_follow_from_seed_epoch_and_row(tmp_path: Pat
 @each(
     ("rows", "code"),
     [
-        ("text,label\n" + "fine,good\n" * 30, "one_class"),
         ("text,label\n" + "".join(f"fine {n},id{n}\n" for n in range(40)), "labels_are_ids"),
         ("text,label\n" + "".join(f"fine {n},{n / 7:.3f}\n" for n in range(40)), "labels_are_quantities"),
     ],
