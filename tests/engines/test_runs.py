@@ -1,4 +1,5 @@
-"""Every engine by `trainwiz ... --yes`: what ran, against one process; a stop and a resume, against a run that went through."""
+"""Every engine by `trainwiz ... --yes`, in `make test` two of them without the command: what ran, against one process; a stop
+and a resume, against a run that went through."""
 
 from __future__ import annotations
 

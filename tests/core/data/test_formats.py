@@ -109,7 +109,7 @@ def test_quotes_in_a_tsv_are_letters_and_in_a_csv_they_join_lines(tmp_path: Path
 
 
 def test_content_decides_where_the_name_says_nothing(tmp_path: Path) -> None:
-    assert summary_of(write(tmp_path / "proteins", fasta_text())).rows == len(PROTEINS)
+    assert summary_of(write(tmp_path / "proteins", fasta_text([*PROTEINS, "MJj"]))).rows == len(PROTEINS) + 1
     assert summary_of(write(tmp_path / "proteins.dat", "\n".join(PROTEINS)), format="txt").rows == len(PROTEINS)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -174,9 +175,12 @@ def planned(name: str) -> tuple[RunConfig, str]:
 def test_chats_are_known_before_the_download_and_read_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = json.dumps({"id": "1", "messages": TURNS}) + "\n"
     cells = json.dumps(TURNS[:1]).replace('"', '""'), json.dumps(TURNS[1:]).replace('"', '""')
-    table = parquet(tmp_path / "a.parquet", 1000, id=[str(n) * 40 for n in range(20_000)], messages=[TURNS] * 20_000)
+    noise = [random.Random(n).randbytes(60).hex() for n in range(20_000)]
+    table = parquet(tmp_path / "a.parquet", 1000, id=noise, messages=[TURNS] * 20_000)
+    written = parquet(tmp_path / "b.parquet", 1000, id=noise, messages=[json.dumps(TURNS)] * 20_000)
     chats = {
         "some/table": {"data/train.parquet": table.read_bytes()},
+        "some/written": {"data/train.parquet": written.read_bytes()},
         "some/lines": {"train.jsonl": row.encode() * 9_000},
         "some/csv": {"train.csv": f'prompt,completion\n"{cells[0]}","{cells[1]}"\n'.encode()},
     }

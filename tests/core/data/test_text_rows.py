@@ -264,7 +264,7 @@ def test_a_row_is_the_same_in_memory_and_from_its_file(tmp_path: Path, name: str
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
 def test_lines_of_text_and_records_of_fasta(tmp_path: Path, ending: str) -> None:
     texts = [f"  {a} " for a, _ in PAIRS]
-    (tmp_path / "a.txt").write_bytes(ending.join(["", *texts, ""]).encode())
+    (tmp_path / "a.txt").write_bytes(ending.join(["\ufeff", *texts, ""]).encode())
     records = [f">p{n} a protein\n;note\n{'MKTAYIAK' * (n % 30 + 1)}\n{'GAV' * n}\n" for n in range(300)]
     (tmp_path / "b.fasta").write_bytes("".join(records).replace("\n", ending).encode())
     found = [

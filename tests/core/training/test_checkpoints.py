@@ -57,13 +57,21 @@ def checkpoint(folder: Path, step: int, evaluation: dict[str, object], evaluated
 # Which stay.
 
 
-@each(("metric", "kept"), [("eval_loss", [30, 50]), ("eval_bleu", [20, 40, 50])])
-def test_the_best_two_and_the_newest_stay(tmp_path: Path, metric: str, kept: list[int]) -> None:
+@each(
+    ("metric", "keep", "newest_first", "kept"),
+    [("eval_loss", 2, False, [30, 50]), ("eval_bleu", 2, False, [20, 40, 50]), ("eval_loss", 3, True, [30, 40, 50])],
+)
+def test_the_best_and_the_newest_stay(
+    tmp_path: Path, metric: str, keep: int, newest_first: bool, kept: list[int]
+) -> None:
     scores = {10: 3.0, 20: 9.0, 30: 1.0, 40: 9.0, 50: 2.0}
     for step, score in scores.items():
         checkpoint(tmp_path, step, {metric: score})
-    deleted = KeptCheckpoints(tmp_path, 2, Ranking(metric)).prune(50)
+    retention = KeptCheckpoints(tmp_path, keep, Ranking(metric), newest_first=newest_first)
+    deleted = retention.prune(50)
     assert steps(tmp_path) == kept and len(deleted) == len(scores) - len(kept)
+    retention.tighten(lambda: False)
+    assert steps(tmp_path) == [30 if metric == "eval_loss" else 40, 50], "where the disk has no room for more"
     assert not list(tmp_path.glob(".checkpoint*"))
 
 
@@ -270,6 +278,11 @@ def test_lines_wait_in_memory_and_output_is_dropped_while_the_disk_is_full(
     assert (tmp_path / "lines").read_text() == "lost\nsecond\n"
     with LastingOutput("/dev/full", "w") as output:
         assert output.write(b"a line\n") == 7
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:3]))
+    with LastingOutput(tmp_path / "log", "w") as output:
+        output.write(b"a line\n")
+    assert (tmp_path / "log").read_text() == "a line\n"
 
 
 # Several processes.

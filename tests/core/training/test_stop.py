@@ -385,6 +385,15 @@ def test_an_attempt_without_a_checkpoint_takes_the_lines_before_it_back(tmp_path
     assert last["resumed_from"] == 0 and "step" not in last
 
 
+def test_tokens_a_second_are_those_of_all_steps_since_the_line_before(tmp_path: Path) -> None:
+    meter = StepMeter()
+    for _ in range(2):
+        list(meter.timed(iter([{"input_ids": torch.ones(2, 5), "labels": torch.ones(2, 5)}])))
+        meter.step_done()
+    line = MetricsCallback(RunFolder(tmp_path), meter, Accelerator(cpu=True))._training_line({"loss": 1.0})
+    assert line["tokens_per_s"] * line["step_s"] * 2 == pytest.approx(20) == line["tokens"]
+
+
 def arguments(folder: Path, *reporters: str) -> TrainingArguments:
     return TrainingArguments(output_dir=str(folder), report_to=list(reporters) or "none", use_cpu=True)
 
