@@ -80,10 +80,10 @@ def test_a_broken_or_missing_tokenizer_leaves_an_estimate(tmp_path: Path) -> Non
 
 def test_a_tokenizer_in_the_local_cache_is_that_of_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    place = tmp_path / "models--openai-community--gpt2" / "snapshots" / "abc"
+    place = tmp_path / "models--openai-community--gpt2-medium" / "snapshots" / "abc"
     place.parent.mkdir(parents=True)
     write(_tokenizer(place, ends=False) / "config.json", "{}")
-    config = RunConfig.model_validate({"task": "causal-lm", "model": {"name": "openai-community/gpt2"}})
+    config = RunConfig.model_validate({"task": "causal-lm", "model": {"name": "gpt2-medium"}})
     assert token_counts.tokenizer_folder(config, tmp_path) == place
 
 
