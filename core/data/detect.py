@@ -74,14 +74,12 @@ class _Look:
         return sum(all(map(is_list_of_turns, row)) for row in full), len(full)
 
 
-def detect_columns(
-    config: RunConfig, folder: Path | None = None, has_template: Callable[[], bool] = lambda: False
-) -> RunConfig:
+def detect_columns(config: RunConfig, has_template: Callable[[], bool] = lambda: False) -> RunConfig:
     """A copy with the columns and the layout of each source filled in where the file leaves no doubt.
 
     A causal-lm source with a prompt and a response column learns the responses: as a chat in the template of the
     model where it `has_template`. Of a data set of the hub that is not here its columns are asked for.
-    What cannot be read or decided stays open: summarize_data has the sentence for it. Relative paths are from `folder` (default: here).
+    What cannot be read or decided stays open: summarize_data has the sentence for it. Relative paths are from here.
     """
     if config.row_kind == "proteins":
         return config
@@ -90,14 +88,14 @@ def detect_columns(
     for part in ("sources", "validation_sources"):
         for number, source in enumerate(getattr(config.data, part)):
             key = f"data.{part}.{number}"
-            found = _detected(config, source, key, folder or Path.cwd(), has_template)
+            found = _detected(config, source, key, has_template)
             for column, (name, reason) in found.items():
                 values[f"{key}.{column}"], reasons[f"{key}.{column}"] = name, reason
     return config.with_values(values, "detected", reasons) if values else config
 
 
 def _detected(
-    config: RunConfig, source: DataSource, key: str, folder: Path, has_template: Callable[[], bool]
+    config: RunConfig, source: DataSource, key: str, has_template: Callable[[], bool]
 ) -> dict[str, tuple[Any, str]]:
     """Key of a source -> (value, reason) of what is open and without doubt."""
     named, is_causal = source.text_column is not None, config.task == "causal-lm"
@@ -106,7 +104,7 @@ def _detected(
     if named and is_settled and (source.target_column is not None or config.task in ("causal-lm", "masked-lm")):
         return {}
     try:
-        look = _look(source, key, folder)
+        look = _look(source, key)
         if look is None:
             return {}
         columns = look.columns
@@ -128,15 +126,15 @@ def _detected(
     }
 
 
-def _look(source: DataSource, key: str, folder: Path) -> _Look | None:
+def _look(source: DataSource, key: str) -> _Look | None:
     # pyarrow is not worth loading for a plan that names its columns.
     from trainwiz.core.data.formats import open_reader
     from trainwiz.core.data.sources import find_files, is_of_the_hub
 
     try:
-        files = find_files(source, key, folder, ask=False)
+        files = find_files(source, key, Path.cwd(), ask=False)
     except TrainwizError:
-        return _look_at_the_hub(source) if is_of_the_hub(source.name, folder) else None
+        return _look_at_the_hub(source) if is_of_the_hub(source.name, Path.cwd()) else None
     path = files.files[0]
     reader = open_reader(path, files.kind, by_position=chooses_by_position(source))
     return _Look(path.name, reader.columns, _first_rows(reader))
@@ -296,15 +294,14 @@ class RowsTold:
     columns: tuple[str, ...] = ()
 
 
-def what_rows_are(source: DataSource, folder: Path | None = None) -> RowsTold:
+def what_rows_are(source: DataSource) -> RowsTold:
     """By the names and the first rows of the first file. Raises UsageError where the data cannot be found or read."""
     from trainwiz.core.data.sources import find_files
 
-    folder = folder or Path.cwd()
-    look = _look(source, "data.sources.0", folder)
+    look = _look(source, "data.sources.0")
     if look is None:
         # Of the hub and out of reach; any other reason is said by who looks for the files.
-        find_files(source, "data.sources.0", folder, ask=False)
+        find_files(source, "data.sources.0", Path.cwd(), ask=False)
         return RowsTold(None, tr("its columns cannot be read from this machine"))
     kind, columns = _kind_of(look, source)
     names = tuple(column.name for column in look.columns)

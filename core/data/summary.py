@@ -63,8 +63,6 @@ class DataSummary:
     """Rows of evaluation: held out of the training data (and not counted in `rows`), or of their own sources."""
     texts: int = 0
     """Rows of the training sources before texts are joined, held-out ones included: what data.validation_rows is a share of."""
-    held_out_texts: int = 0
-    """`validation_rows` before texts are joined."""
     left_out: float = 0.0
     """Share of the rows that are longer than the longest input and left out (data.too_long)."""
     labels: Labels | None = None
@@ -105,8 +103,8 @@ Looks = Callable[[RunConfig, Path], Any]
 """What looks at chats as the model will read them: core/tracing/chats.py."""
 
 
-def summarize_data(config: RunConfig, folder: Path | None = None, look: Looks | None = None) -> DataSummary:
-    """Rows, lengths and columns of the training data; relative paths are from `folder` (default: here).
+def summarize_data(config: RunConfig, look: Looks | None = None) -> DataSummary:
+    """Rows, lengths and columns of the training data; relative paths are from here.
 
     Lengths are unclipped, in tokens: exact for proteins and where the model's tokenizer is here,
     else estimated from bytes. A row of a causal model is its prompt and response together. Where
@@ -114,8 +112,7 @@ def summarize_data(config: RunConfig, folder: Path | None = None, look: Looks | 
     with any source, and with the warning `data_to_download` alone where all that is missing can be
     downloaded.
     """
-    folder = folder or Path.cwd()
-    findings = target_findings(config)
+    folder, findings = Path.cwd(), target_findings(config)
     counter = None if config.row_kind == "proteins" else TokenCounter(config, folder)
     train, held = (
         [_read(source, key, config, folder, findings, counter) for key, source in sources]
@@ -150,7 +147,6 @@ def summarize_data(config: RunConfig, folder: Path | None = None, look: Looks | 
         rows_exact=not joined and all(source.tally.exact for source in train),
         validation_rows=max(validation_rows, min(held_texts, 1)),
         texts=texts,
-        held_out_texts=held_texts,
         lengths=tuple(lengths.tolist()),
         length_unit=_unit(counter, looked, chats),
         target_lengths=tuple(_mixed([(source.tally.rows, source.target_lengths) for source in train]).tolist()),
@@ -321,8 +317,8 @@ class Glance:
         return name if names.count(name) == 1 and NAME_LIKE.fullmatch(name) else str(position)
 
 
-def glance_at(config: RunConfig, folder: Path | None = None) -> Glance | None:
-    """The beginning of the first training source; relative paths are from `folder` (default: here).
+def glance_at(config: RunConfig) -> Glance | None:
+    """The beginning of the first training source; relative paths are from here.
 
     Asks nothing of the hub and raises nothing: None where no file is here or none of it can be read, which
     `summarize_data` explains.
@@ -331,7 +327,7 @@ def glance_at(config: RunConfig, folder: Path | None = None) -> Glance | None:
         return None
     key, source = all_sources(config)[0][0]
     try:
-        found = find_files(source, key, folder or Path.cwd(), task=config.row_kind, ask=False)
+        found = find_files(source, key, Path.cwd(), task=config.row_kind, ask=False)
         path = found.files[0]
         reader = open_reader(path, found.kind, by_position=chooses_by_position(source))
         rows = _first_rows(reader)

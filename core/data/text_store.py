@@ -63,10 +63,10 @@ class TextStore(ABC):
     def lengths(self) -> np.ndarray:
         """(n,) int64: UTF-8 bytes of each text."""
 
-    def batches(self, rows: np.ndarray, size: int = BATCH_TEXTS) -> Iterator[list[str]]:
-        """The texts of `rows` (int64 numbers) in that order, `size` at a time."""
-        for start in range(0, len(rows), size):
-            yield [self[number] for number in rows[start : start + size].tolist()]
+    def batches(self, rows: np.ndarray) -> Iterator[list[str]]:
+        """The texts of `rows` (int64 numbers) in that order, some at a time."""
+        for start in range(0, len(rows), BATCH_TEXTS):
+            yield [self[number] for number in rows[start : start + BATCH_TEXTS].tolist()]
 
     def __iter__(self) -> Iterator[str]:
         return map(self.__getitem__, range(len(self)))

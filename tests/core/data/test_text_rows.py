@@ -53,7 +53,7 @@ def test_stores_give_any_row_in_any_process(tmp_path: Path) -> None:
         store = pickle.loads(pickle.dumps(rows.texts))
         assert [store[number] for number in (4, 0, 2)] == [texts[4].strip(), "-", "你好"]
         assert store.lengths.tolist() == [len(text.encode()) for text in store]
-        assert list(store.batches(rows.train[::2], size=2)) == [["-", "你好"], [texts[4].strip()]]
+        assert list(store.batches(rows.train[::2])) == [["-", "你好", texts[4].strip()]]
         for number in (-1, 5):
             with pytest.raises(IndexError):
                 store[number]
@@ -386,8 +386,8 @@ def test_of_many_files_a_few_are_open(tmp_path: Path, monkeypatch: pytest.Monkey
 @each("name", ["a.parquet", "a.tsv", "a.jsonl", "a.jsonl.gz", "quoted.csv"])
 def test_the_index_takes_no_more_than_is_said(tmp_path: Path, name: str) -> None:
     put(tmp_path / name)
-    run = config_of("seq2seq", {"name": name, **BOTH}, validation_rows=20)
-    said = summarize_data(run, tmp_path)
+    run = config_of("seq2seq", {"name": str(tmp_path / name), **BOTH}, validation_rows=20)
+    said = summarize_data(run)
     run.data.streaming = True
     load_text_rows(run, tmp_path)
     real = sum(path.stat().st_size for path in (tmp_path / ROWS).rglob("*") if path.is_file())
