@@ -108,7 +108,8 @@ def tokenizer_folder(config: RunConfig, folder: Path, files: Iterable[str] = ("t
         spec, _ = resolve_model(config.model)
         own = folder / at_home(Path(config.model.name))
         names = [] if spec is None else [name for name in (spec.tokenizer, spec.hub_id) if name is not None]
-        places = [own.parent if own.is_file() else own, *map(cached_model_folder, names), spec and spec.path]
+        places = [own.parent if own.is_file() else own, *map(cached_model_folder, names)]
+        places += [] if spec is None else [spec.path]
     return next((place for place in places if place and any((place / name).is_file() for name in files)), None)
 
 

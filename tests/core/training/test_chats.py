@@ -195,7 +195,7 @@ def test_an_answer_that_is_written_ends_where_a_turn_ends(tmp_path: Path) -> Non
     tokenizer_with(FAMILIES["llama3"], tmp_path).save_pretrained(tmp_path / "own")
     source = {"name": str(chats_file(tmp_path)), "layout": "chat", "text_column": "messages"}
     config = text_config("qwen2-tiny", data__sources=[source], model__tokenizer=str(tmp_path / "own"))
-    rows = load_task_rows(config, tmp_path)
+    rows = load_task_rows(config, tmp_path / "run")
     assert rows.tokenizer.convert_ids_to_tokens(list(rows.ends)) == ["<|eot_id|>"]
 
 
