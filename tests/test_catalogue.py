@@ -34,10 +34,11 @@ LOG_LINES = {
     "core/supervise/watch.py": ("could not be watched",),
     "core/supervise/attempt.py": ("resumes from", "starts from the beginning"),
     "core/telemetry/advice.py": ("GPU is lost",),
+    "core/training/best.py": ("could not be removed",),
     "core/training/callbacks.py": ("was moved or replaced", "is disabled", "its server is unavailable", "written in"),
     "core/training/saving.py": (
         "disk space is available again", "to free space for the next", "without a new checkpoint",
-        "could not be written", "the incomplete folder was removed", "could not be removed",
+        "could not be written", "the incomplete folder was removed",
         "could not be synced to disk", "older checkpoints are kept",
     ),
     "core/training/process.py": ("cannot write the failure file",),

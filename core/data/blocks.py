@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import numpy as np
-from trainwiz.core.data.reader import SEED, cannot_read, place_of, unreadable
-from trainwiz.core.files import open_file
+from trainwiz.core.data.reader import SEED, opened, place_of, unreadable
 from trainwiz.core.language import tr
 
 # Pieces of a large plain text file, from all over it: sorted files are common, and their first rows stand for nothing.
@@ -55,17 +55,14 @@ def sample_blocks(path: Path, rows: int, mark: bytes = b"") -> Iterator[Block]:
     `mark`, rows begin with a line that begins with it: a block goes on to the end of its last row. Raises
     UsageError for a file that cannot be read, and for endless lines.
     """
-    try:
-        size = path.stat().st_size
-        with open_file(path) as raw:
-            each, count = _blocks(raw, size, rows, mark)
-            places = np.random.Generator(np.random.Philox(SEED)).random(count) * max(0.0, size / count - each)
-            for part in range(count):
-                start = int(part * size / count + places[part])
-                first, text = _lines_from(raw, path, start, start + each, mark)
-                yield Block(first + 1, text, min(1.0, (part + 1) * each / size))
-    except OSError as error:
-        raise cannot_read(path, error) from None
+    with opened(path) as raw:
+        size = os.fstat(raw.fileno()).st_size
+        each, count = _blocks(raw, size, rows, mark)
+        places = np.random.Generator(np.random.Philox(SEED)).random(count) * max(0.0, size / count - each)
+        for part in range(count):
+            start = int(part * size / count + places[part])
+            first, text = _lines_from(raw, path, start, start + each, mark)
+            yield Block(first + 1, text, min(1.0, (part + 1) * each / size))
 
 
 def _blocks(raw: IO[bytes], size: int, rows: int, mark: bytes) -> tuple[int, int]:
@@ -119,27 +116,24 @@ def whole_blocks(path: Path, mark: bytes = b"") -> Iterator[tuple[Block, int]]:
     With a `mark`, rows begin with a line that begins with it, and a block ends before one. Raises UsageError for
     a file that cannot be read, and for endless lines and rows.
     """
-    try:
-        with open_file(path) as raw:
-            if raw.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
-                raw.seek(0)
-            start, ahead = raw.tell(), b""
-            while piece := ahead + raw.read(BLOCK_BYTES):
-                parts, ahead, size = [piece], b"", len(piece)
-                if not piece.endswith(b"\n"):
-                    parts.append(_read_line(raw, path))
-                while mark and (line := _read_line(raw, path)):
-                    if line.startswith(mark):
-                        ahead = line
-                        break
-                    parts.append(line)
-                    size += len(line)
-                    if size >= BLOCK_BYTES + LONGEST_LINE:
-                        row = start + b"".join(parts).rfind(b"\n" + mark) + 1
-                        problem = tr("the text has {most} or more bytes.", most=f"{LONGEST_LINE:,}")
-                        raise unreadable(place_of(path, "byte", row + 1), problem)
-                whole = b"".join(parts)
-                yield Block(start + 1, whole.decode("utf-8", "surrogateescape"), 0.0), start + len(whole)
-                start += len(whole)
-    except OSError as error:
-        raise cannot_read(path, error) from None
+    with opened(path) as raw:
+        if raw.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+            raw.seek(0)
+        start, ahead = raw.tell(), b""
+        while piece := ahead + raw.read(BLOCK_BYTES):
+            parts, ahead, size = [piece], b"", len(piece)
+            if not piece.endswith(b"\n"):
+                parts.append(_read_line(raw, path))
+            while mark and (line := _read_line(raw, path)):
+                if line.startswith(mark):
+                    ahead = line
+                    break
+                parts.append(line)
+                size += len(line)
+                if size >= BLOCK_BYTES + LONGEST_LINE:
+                    row = start + b"".join(parts).rfind(b"\n" + mark) + 1
+                    problem = tr("the text has {most} or more bytes.", most=f"{LONGEST_LINE:,}")
+                    raise unreadable(place_of(path, "byte", row + 1), problem)
+            whole = b"".join(parts)
+            yield Block(start + 1, whole.decode("utf-8", "surrogateescape"), 0.0), start + len(whole)
+            start += len(whole)

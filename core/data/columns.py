@@ -11,7 +11,7 @@ from trainwiz.core.config import DataSource
 from trainwiz.core.config.values import CLASSIFIES, RowKind
 from trainwiz.core.data.chats import ChatColumns
 from trainwiz.core.data.labels import LABELLED
-from trainwiz.core.data.reader import Column, Holds
+from trainwiz.core.data.reader import Column, Holds, listed
 from trainwiz.core.errors import Finding, Remedy, UsageError, usage_error
 from trainwiz.core.language import mark, tr
 
@@ -230,8 +230,7 @@ def _preferences(columns: Sequence[Column]) -> set[str] | None:
 def described(columns: Sequence[Column]) -> str:
     """The columns of a file for a sentence; the type of one that holds no text."""
     names = [_short(column.name) + ("" if column.is_text else f" ({_short(column.type_name)})") for column in columns]
-    more = [tr("and {count} more", count=len(names) - SHOWN_COLUMNS)] if len(names) > SHOWN_COLUMNS else []
-    return ", ".join([*names[:SHOWN_COLUMNS], *more])
+    return listed(names, SHOWN_COLUMNS)
 
 
 def _short(name: str) -> str:
@@ -346,16 +345,7 @@ def _guess(
         raise _not_text(columns, holds_no_text, file, key)
     if len(free) == 1 and columns[free[0]].name.lower() not in NO_CONTENT:
         return free[0]
-    side = "target" if key.endswith("target_column") else "text"
-    if taken is not None and not free:
-        sentence = (
-            mark("{file} has one text column, {column}, and no target column; {key} needs a file with both.")
-            if side == "target"
-            else mark("{file} has one text column, {column}, and no column for the text; {key} needs a file with both.")
-        )
-        message = tr(sentence, file=file, column=repr(columns[taken].name), key=key)
-        raise usage_error("missing_column", key, message)
-    if side == "target":
+    if key.endswith("target_column"):
         problem = tr("does not indicate which column contains the target") if free else tr("has no target column")
     else:
         problem = tr("does not indicate which column contains the text") if free else tr("has no text column")

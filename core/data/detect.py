@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,14 +74,12 @@ class _Look:
         return sum(all(map(is_list_of_turns, row)) for row in full), len(full)
 
 
-def detect_columns(
-    config: RunConfig, folder: Path | None = None, has_template: Callable[[], bool] = lambda: False
-) -> RunConfig:
+def detect_columns(config: RunConfig, has_template: Callable[[], bool] = lambda: False) -> RunConfig:
     """A copy with the columns and the layout of each source filled in where the file leaves no doubt.
 
     A causal-lm source with a prompt and a response column learns the responses: as a chat in the template of the
     model where it `has_template`. Of a data set of the hub that is not here its columns are asked for.
-    What cannot be read or decided stays open: summarize_data has the sentence for it. Relative paths are from `folder` (default: here).
+    What cannot be read or decided stays open: summarize_data has the sentence for it. Relative paths are from here.
     """
     if config.row_kind == "proteins":
         return config
@@ -90,14 +88,14 @@ def detect_columns(
     for part in ("sources", "validation_sources"):
         for number, source in enumerate(getattr(config.data, part)):
             key = f"data.{part}.{number}"
-            found = _detected(config, source, key, folder or Path.cwd(), has_template)
+            found = _detected(config, source, key, has_template)
             for column, (name, reason) in found.items():
                 values[f"{key}.{column}"], reasons[f"{key}.{column}"] = name, reason
     return config.with_values(values, "detected", reasons) if values else config
 
 
 def _detected(
-    config: RunConfig, source: DataSource, key: str, folder: Path, has_template: Callable[[], bool]
+    config: RunConfig, source: DataSource, key: str, has_template: Callable[[], bool]
 ) -> dict[str, tuple[Any, str]]:
     """Key of a source -> (value, reason) of what is open and without doubt."""
     named, is_causal = source.text_column is not None, config.task == "causal-lm"
@@ -106,7 +104,7 @@ def _detected(
     if named and is_settled and (source.target_column is not None or config.task in ("causal-lm", "masked-lm")):
         return {}
     try:
-        look = _look(source, key, folder)
+        look = _look(source, key)
         if look is None:
             return {}
         columns = look.columns
@@ -128,15 +126,15 @@ def _detected(
     }
 
 
-def _look(source: DataSource, key: str, folder: Path) -> _Look | None:
+def _look(source: DataSource, key: str) -> _Look | None:
     # pyarrow is not worth loading for a plan that names its columns.
     from trainwiz.core.data.formats import open_reader
     from trainwiz.core.data.sources import find_files, is_of_the_hub
 
     try:
-        files = find_files(source, key, folder, ask=False)
+        files = find_files(source, key, Path.cwd(), ask=False)
     except TrainwizError:
-        return _look_at_the_hub(source) if is_of_the_hub(source.name, folder) else None
+        return _look_at_the_hub(source) if is_of_the_hub(source.name, Path.cwd()) else None
     path = files.files[0]
     reader = open_reader(path, files.kind, by_position=chooses_by_position(source))
     return _Look(path.name, reader.columns, _first_rows(reader))
@@ -148,9 +146,11 @@ def _first_rows(reader: Reader) -> Sequence[Sequence[str | None]]:
     return ()
 
 
-# The columns of a data set of the hub that is not here: by the beginning or the end of its first file, or by its card.
+# The columns of a data set of the hub that is not here: by the beginning or the end of its first file.
 
 PIECE_BYTES = 256 << 10
+END_BYTES = 1 << 20
+"""A parquet file's columns stand behind what it tells of all its row groups."""
 
 
 def _look_at_the_hub(source: DataSource) -> _Look | None:
@@ -167,11 +167,9 @@ def _look_at_the_hub(source: DataSource) -> _Look | None:
     except SplitError:
         return None
     kind = source.format or format_of(Path(name))
-    columns = _columns_of_card(answer.card, source.subset)
-    if kind == "parquet" and columns:
-        return _Look(Path(name).name, columns, None, of_the_hub=True)
+    at_the_end = kind == "parquet"
     piece, is_whole = ask_for_piece(
-        f"/datasets/{source.name}/resolve/main/{name}", PIECE_BYTES, at_the_end=kind == "parquet"
+        f"/datasets/{source.name}/resolve/main/{name}", END_BYTES if at_the_end else PIECE_BYTES, at_the_end=at_the_end
     )
     if kind in ("jsonl", "csv", "tsv") and not name.endswith(".gz") and not is_whole:
         # The last line is not whole.
@@ -181,36 +179,9 @@ def _look_at_the_hub(source: DataSource) -> _Look | None:
         path.write_bytes(piece)
         reader = open_reader(path, kind, by_position=chooses_by_position(source))
         # The end of a parquet file holds no rows.
-        rows = _first_rows(reader) if is_whole or kind != "parquet" else None
+        rows = _first_rows(reader) if is_whole or not at_the_end else None
         return _Look(path.name, reader.columns, rows, of_the_hub=True)
-    return _Look(Path(name).name, columns, None, of_the_hub=True) if columns else None
-
-
-def _columns_of_card(card: Mapping[str, Any], subset: str | None) -> list[Column]:
-    """By the features that the card of a data set lists; empty where it does not."""
-    info = card.get("dataset_info")
-    entries = [entry for entry in (info if isinstance(info, list) else [info]) if isinstance(entry, Mapping)]
-    named = [entry for entry in entries if str(entry.get("config_name", "default")) == (subset or "default")]
-    chosen = named or (entries if len(entries) == 1 and subset is None else [])
-    features = chosen[0].get("features") if chosen else None
-    return [column for feature in features for column in _of_feature(feature)] if isinstance(features, list) else []
-
-
-def _of_feature(feature: Any, outer: str = "") -> Iterator[Column]:
-    """The columns of a feature as readers name them: a field of a struct is one."""
-    if not isinstance(feature, Mapping) or "name" not in feature:
-        return
-    name, kind = f"{outer}{feature['name']}", feature.get("dtype")
-    if isinstance(feature.get("struct"), list):
-        for inner in feature["struct"]:
-            yield from _of_feature(inner, f"{name}.")
-    elif isinstance(kind, Mapping) and isinstance(kind.get("translation"), Mapping):
-        for language in kind["translation"].get("languages") or ():
-            yield Column(f"{name}.{language}")
-    elif "list" in feature or "sequence" in feature:
-        yield Column(name, is_text=False, type_name="list", is_list=True)
-    else:
-        yield Column(name, is_text=kind in ("string", "large_string"), type_name=str(kind))
+    return None
 
 
 # What is said of what was found.
@@ -323,15 +294,14 @@ class RowsTold:
     columns: tuple[str, ...] = ()
 
 
-def what_rows_are(source: DataSource, folder: Path | None = None) -> RowsTold:
+def what_rows_are(source: DataSource) -> RowsTold:
     """By the names and the first rows of the first file. Raises UsageError where the data cannot be found or read."""
     from trainwiz.core.data.sources import find_files
 
-    folder = folder or Path.cwd()
-    look = _look(source, "data.sources.0", folder)
+    look = _look(source, "data.sources.0")
     if look is None:
         # Of the hub and out of reach; any other reason is said by who looks for the files.
-        find_files(source, "data.sources.0", folder, ask=False)
+        find_files(source, "data.sources.0", Path.cwd(), ask=False)
         return RowsTold(None, tr("its columns cannot be read from this machine"))
     kind, columns = _kind_of(look, source)
     names = tuple(column.name for column in look.columns)
@@ -373,7 +343,6 @@ def _kind_of(look: _Look, source: DataSource) -> tuple[RowsKind | None, list[str
 
 
 def _are_proteins(cells: Sequence[str]) -> bool:
-    from trainwiz.core.data.proteins import ESM_VOCABULARY
+    from trainwiz.core.data.proteins import LETTERS
 
-    letters = {token for token in ESM_VOCABULARY if len(token) == 1} | {"J"}
-    return bool(cells) and all(set(cell) <= letters for cell in cells)
+    return bool(cells) and all(set(cell) <= {*LETTERS, "J"} for cell in cells)

@@ -10,7 +10,7 @@ from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.reader import Reader, unreadable
 from trainwiz.core.data.tables import ConllReader, DelimitedReader, FastaReader, JsonArrayReader
-from trainwiz.core.data.text_file import GZIP_MAGIC, JsonLinesReader, TextFile, TextReader
+from trainwiz.core.data.text_file import GZIP_MAGIC, JsonLinesReader, TextFile, TextFileReader, TextReader
 from trainwiz.core.errors import UsageError, os_reason
 from trainwiz.core.files import open_file
 from trainwiz.core.language import mark, tr
@@ -80,18 +80,13 @@ def format_of(path: Path) -> str | None:
     return next((kind for kind, endings in FORMATS.items() if name.endswith(endings)), None)
 
 
+PLAIN: dict[str | None, type[TextFileReader]] = {"fasta": FastaReader, "txt": TextReader, "conll": ConllReader}
 NOT_TEXT: dict[bytes, str] = {
     b"PK\x03\x04": mark("a zip archive or an Excel file"),
     b"(\xb5/\xfd": mark("zstd data"),
     b"BZh": mark("bzip2 data"),
     b"\xfd7zXZ": mark("xz data"),
-    b"7z\xbc\xaf": mark("a 7z archive"),
     b"ARROW1": mark("an Arrow (Feather) file"),
-    b"SQLite format 3": mark("an SQLite database"),
-    b"Obj\x01": mark("an Avro file"),
-    b"%PDF": mark("a PDF document"),
-    b"\x89HDF": mark("an HDF5 file"),
-    b"\x80\x04\x95": mark("a Python pickle"),
 }
 """First bytes -> what the file is instead of text."""
 TAR = mark("a tar archive")
@@ -137,16 +132,12 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
         raise unreadable(where, problem)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise unreadable(where, tr("the text is UTF-16, not UTF-8; convert it, for example with `iconv -t UTF-8`."))
-    if kind == "fasta":
-        return FastaReader(path)
     if kind in ("csv", "tsv"):
         return DelimitedReader(path, "," if kind == "csv" else "\t", by_position)
     if kind == "jsonl":
         return JsonArrayReader(path) if _first_letter(path) == "[" else JsonLinesReader(path)
-    if kind == "txt":
-        return TextReader(path)
-    if kind == "conll":
-        return ConllReader(path)
+    if kind in PLAIN:
+        return PLAIN[kind](path)
     known = ", ".join(endings[0] for endings in FORMATS.values())
     raise unreadable(
         where,

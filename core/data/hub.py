@@ -26,6 +26,7 @@ from trainwiz.core.catalog.hub import (
 from trainwiz.core.config.values import RowKind
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.data.formats import format_of, sample_words
+from trainwiz.core.data.reader import listed
 from trainwiz.core.errors import CannotRunError, Finding, Remedy, Severity, UsageError, after
 from trainwiz.core.files import read_small
 from trainwiz.core.hardware.install import need
@@ -94,7 +95,6 @@ def download(hub_id: str, names: Sequence[str], where: str, environment: Mapping
 
 SHARD = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<rest>\..*)?$")
 SPLIT_WORD = re.compile(r"(^|[^a-z])(train|test|valid\w*|dev|eval)([^a-z]|$)")
-SHOWN = 8
 
 
 class SplitError(ValueError):
@@ -107,7 +107,7 @@ class SplitError(ValueError):
 
 
 def _several(subsets: Sequence[str]) -> SplitError:
-    return SplitError(tr("has several subsets; choose one: {subsets}.", subsets=_listed(subsets)), wants_subset=True)
+    return SplitError(tr("has several subsets; choose one: {subsets}.", subsets=listed(subsets)), wants_subset=True)
 
 
 def split_files(
@@ -127,7 +127,7 @@ def split_files(
             raise SplitError(_nothing_readable(hub_id, names))
         chosen = _by_name(readable, split, subset)
     if not chosen:
-        there = _listed(readable or sorted(names))
+        there = listed(readable or sorted(names))
         if subset:
             raise SplitError(
                 tr(
@@ -179,18 +179,9 @@ def _by_card(
     subset: str | None,
 ) -> list[str]:
     if subset is not None and subset not in configs:
-        near = difflib.get_close_matches(subset, configs, n=1)
-        listed = _listed(list(configs))
-        if near:
-            raise SplitError(
-                tr(
-                    "has no subset {subset}; did you mean {near}? (its subsets: {subsets}).",
-                    subset=repr(subset),
-                    near=repr(near[0]),
-                    subsets=listed,
-                )
-            )
-        raise SplitError(tr("has no subset {subset} (its subsets: {subsets}).", subset=repr(subset), subsets=listed))
+        near = difflib.get_close_matches(subset, configs, n=8) or list(configs)
+        subsets = listed([*near, *(name for name in configs if name not in near)])
+        raise SplitError(tr("has no subset {subset} (its subsets: {subsets}).", subset=repr(subset), subsets=subsets))
     if subset is None and len(configs) > 1:
         standard = [name for name, entry in configs.items() if entry.get("default") or name == "default"]
         if not standard:
@@ -199,7 +190,7 @@ def _by_card(
     entry = configs[subset or next(iter(configs))]
     by_split = _patterns(entry.get("data_files"))
     if split not in by_split:
-        there = _listed(list(by_split))
+        there = listed(list(by_split))
         raise SplitError(tr("has no split {split} (its splits: {there}).", split=repr(split), there=there))
     folder = str(entry.get("data_dir") or "").strip("/")
     patterns = [f"{folder}/{pattern}" if folder else pattern for pattern in by_split[split]]
@@ -272,14 +263,7 @@ def _nothing_readable(hub_id: str, names: Sequence[str]) -> str:
 
 def _endings(names: Sequence[str]) -> str:
     found = {PurePosixPath(name).suffix or name for name in names if not name.startswith(".")}
-    return _listed(sorted(found)) or tr("it is empty")
-
-
-def _listed(names: Sequence[str]) -> str:
-    listed = ", ".join(names[:SHOWN])
-    if len(names) <= SHOWN:
-        return listed
-    return tr("{names} and {count} more", names=listed, count=len(names) - SHOWN)
+    return listed(sorted(found)) or tr("it is empty")
 
 
 # Data sets of the Hugging Face hub: what lies in the local cache, and what is to be downloaded.

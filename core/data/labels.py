@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.chats import BrokenRow
+from trainwiz.core.data.reader import listed
 from trainwiz.core.errors import Severity
 from trainwiz.core.language import tr
 
@@ -252,8 +253,7 @@ def _rare(labels: Labels, config: RunConfig, counts: Counts) -> Iterator[Problem
 
 
 def shown_names(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name[:40]) for name in names[:MOST_SHOWN])
-    return _and_more(shown, len(names) - MOST_SHOWN)
+    return listed([repr(name[:40]) for name in names])
 
 
 def _number(text: str) -> float | None:
@@ -266,10 +266,5 @@ def _number(text: str) -> float | None:
 def shown_counts(labels: Labels) -> str:
     """The classes with their counts on one line, the most frequent first: `positive 1,020, negative 980`."""
     ranked = sorted(labels.train.items(), key=lambda entry: -entry[1])
-    shown = ", ".join(f"{name[:40]} {count:,}" for name, count in ranked[:MOST_SHOWN])
-    shown = _and_more(shown, len(ranked) - MOST_SHOWN)
+    shown = listed([f"{name[:40]} {count:,}" for name, count in ranked])
     return shown if labels.exact else tr("from a sample: {classes}", classes=shown)
-
-
-def _and_more(shown: str, left: int) -> str:
-    return tr("{shown} and {count} more", shown=shown, count=left) if left > 0 else shown

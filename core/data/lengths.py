@@ -95,8 +95,8 @@ def _some_of(texts: pa.Array, room: int, characters: int) -> pa.Array:
     return pc.utf8_slice_codeunits(texts.take(pa.array(places)), 0, max(1, room // count))
 
 
-def tokenizer_folder(config: RunConfig, folder: Path) -> Path | None:
-    """Where the tokenizer.json is that training will use, where it is here already."""
+def tokenizer_folder(config: RunConfig, folder: Path, files: Iterable[str] = ("tokenizer.json",)) -> Path | None:
+    """Where the tokenizer is that training will use, where any of its `files` is here already."""
     name = config.model.tokenizer
     if name == MADE_FROM_THE_DATA:
         return None
@@ -107,10 +107,10 @@ def tokenizer_folder(config: RunConfig, folder: Path) -> Path | None:
     else:
         spec, _ = resolve_model(config.model)
         own = folder / at_home(Path(config.model.name))
-        places = [own, spec.path if spec is not None else None]
-        names = [spec.tokenizer, spec.hub_id] if spec is not None else []
-        places += [cached_model_folder(hub_id) for hub_id in names if hub_id is not None]
-    return next((place for place in places if place and (place / "tokenizer.json").is_file()), None)
+        names = [] if spec is None else [name for name in (spec.tokenizer, spec.hub_id) if name is not None]
+        places = [own.parent if own.is_file() else own, *map(cached_model_folder, names)]
+        places += [] if spec is None else [spec.path]
+    return next((place for place in places if place and any((place / name).is_file() for name in files)), None)
 
 
 def _load(folder: Path | None) -> Any:

@@ -120,11 +120,6 @@ class ParquetReader(Reader):
     def _groups(self, wanted: Sequence[int], groups: Sequence[int], each: int | None = None) -> Iterator[ColumnBatch]:
         """Batches of whole row groups; of each batch `each` rows, spread over it."""
         names = [self.columns[index].name for index in wanted]
-        twice = next((name for name in names if sum(column.name == name for column in self.columns) > 1), None)
-        if twice is not None:
-            raise unreadable(
-                str(self.path), tr("has several columns named {twice}; rename all but one.", twice=repr(twice))
-            )
         for group in groups:
             row = int(self.group_ends()[group - 1]) if group else 0
             size = self._batch_rows(group, wanted)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from trainwiz.core.errors import UsageError, os_reason, usage_error
+from trainwiz.core.files import open_file
 from trainwiz.core.language import language, mark, tr
 
 PLACES = {
@@ -24,6 +26,11 @@ PLACES = {
 def place_of(path: Path, unit: str, number: int) -> str:
     """ "rows.csv, line 12"; numbers are from 1."""
     return tr(PLACES[unit], path=path, number=number)
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(names[:most])
+    return tr("{names} and {count} more", names=shown, count=len(names) - most) if len(names) > most else shown
 
 
 BATCH_ROWS = 4096
@@ -120,6 +127,16 @@ def unreadable(where: str, problem: str) -> UsageError:
 
 def cannot_read(path: Path, error: OSError) -> UsageError:
     return unreadable(str(path), tr("cannot be read: {reason}.", reason=os_reason(error)))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file. Raises UsageError where it cannot be read."""
+    try:
+        with open_file(path) as raw:
+            yield raw
+    except OSError as error:
+        raise cannot_read(path, error) from None
 
 
 def changed(path: Path) -> UsageError:

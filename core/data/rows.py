@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from trainwiz.core.data.chats import BrokenRow, contents_of
 from trainwiz.core.data.columns import Layout, chooses_by_position, find_layout
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.labels import tagged_words
-from trainwiz.core.data.proteins import EncodedProteins, encode_proteins, is_letter, trim_proteins
+from trainwiz.core.data.proteins import OUTSIDE, trim_proteins
 from trainwiz.core.data.reader import Reader, place_of, spread
 from trainwiz.core.data.sources import SourceFiles
 from trainwiz.core.errors import Finding, UsageError
@@ -54,11 +55,6 @@ class KeptRows:
         places = None if self.places is None else self.places[chosen]
         sides = tuple(side.filter(mask) for side in self.sides)
         return replace(self, sides=sides, positions=self.positions[chosen], places=places)
-
-    def first(self, count: int) -> KeptRows:
-        places = None if self.places is None else self.places[:count]
-        sides = tuple(side.slice(0, count) for side in self.sides)
-        return replace(self, sides=sides, positions=self.positions[:count], places=places)
 
     def place(self, row: int) -> str:
         return place_of(self.path, self.unit, int(self.positions[row]))
@@ -258,7 +254,7 @@ def _file_rows(
         rows = rows if keep.all() else rows.only(keep)
         if source.max_rows is not None and tally.rows + kept + len(rows.texts) >= source.max_rows:
             room = source.max_rows - tally.rows - kept
-            yield rows.first(room)
+            yield rows.only(np.arange(len(rows.texts)) < room)
             kept += room
             break
         kept += len(rows.texts)
@@ -340,27 +336,22 @@ SHOWN_LETTERS = 5
 
 @dataclass(slots=True)
 class LetterCheck:
-    """Collects what is outside the alphabet, and how many letters are read as <unk>."""
+    """Collects what is outside the alphabet."""
 
-    unknown: int = 0
     _files: dict[Path, tuple[str, set[str], int]] = field(default_factory=dict)
     """File -> place of its first row that holds such letters, the letters, rows that have some."""
 
-    def add(self, rows: KeptRows) -> EncodedProteins:
-        """The rows as token numbers."""
-        proteins = encode_proteins(rows.texts)
-        self.unknown += proteins.unknown_letters()
-        outside = proteins.letters_outside()
+    def add(self, rows: KeptRows) -> None:
+        outside = np.flatnonzero(pc.match_substring_regex(rows.texts, OUTSIDE))
         if len(outside):
             first = int(outside[0])
             place, letters, count = self._files.get(rows.path, (rows.place(first), set[str](), 0))
             if len(letters) < SHOWN_LETTERS:
-                letters |= {letter for letter in rows.texts[first].as_py() if not is_letter(letter)}
+                letters.update(re.findall(OUTSIDE, rows.texts[first].as_py()))
             self._files[rows.path] = place, letters, count + len(outside)
-        return proteins
 
     def findings(self, key: str) -> list[Finding]:
-        """One error a file; one warning when letters are read as <unk>."""
+        """One error a file."""
         found = []
         for where, outside, rows in self._files.values():
             letters = ", ".join(repr(letter) for letter in sorted(outside)[:SHOWN_LETTERS])
@@ -377,7 +368,4 @@ class LetterCheck:
                 key=key,
             )
             found.append(Finding("not_protein", "error", where, message))
-        if self.unknown and not found:
-            message = tr("{unknown} letters J or j are tokenized as <unk>.", unknown=self.unknown)
-            found.append(Finding("unknown_letters", "warning", key, message))
         return found

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.keys import did_you_mean
-from trainwiz.core.config.run import DataSection
 from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.formats import FORMATS, SAMPLES, format_of, sample_path, sample_words
 from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
@@ -41,16 +40,16 @@ def all_sources(config: RunConfig) -> tuple[list[tuple[str, DataSource]], list[t
     """
     data = config.data
 
-    def limited(key: str, sources: list[DataSource]) -> list[tuple[str, DataSource]]:
-        return [(f"{key}.{number}", _limited(source, data)) for number, source in enumerate(sources)]
+    def limited(source: DataSource) -> DataSource:
+        low = data.min_characters if source.min_characters is None else source.min_characters
+        high = data.max_characters if source.max_characters is None else source.max_characters
+        return source.model_copy(update={"min_characters": low, "max_characters": high})
 
-    return limited("data.sources", data.sources), limited("data.validation_sources", data.validation_sources)
-
-
-def _limited(source: DataSource, data: DataSection) -> DataSource:
-    low = data.min_characters if source.min_characters is None else source.min_characters
-    high = data.max_characters if source.max_characters is None else source.max_characters
-    return source.model_copy(update={"min_characters": low, "max_characters": high})
+    train, held = (
+        [(f"data.{part}.{number}", limited(source)) for number, source in enumerate(getattr(data, part))]
+        for part in ("sources", "validation_sources")
+    )
+    return train, held
 
 
 def target_findings(config: RunConfig) -> list[Finding]:

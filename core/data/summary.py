@@ -63,8 +63,6 @@ class DataSummary:
     """Rows of evaluation: held out of the training data (and not counted in `rows`), or of their own sources."""
     texts: int = 0
     """Rows of the training sources before texts are joined, held-out ones included: what data.validation_rows is a share of."""
-    held_out_texts: int = 0
-    """`validation_rows` before texts are joined."""
     left_out: float = 0.0
     """Share of the rows that are longer than the longest input and left out (data.too_long)."""
     labels: Labels | None = None
@@ -105,8 +103,8 @@ Looks = Callable[[RunConfig, Path], Any]
 """What looks at chats as the model will read them: core/tracing/chats.py."""
 
 
-def summarize_data(config: RunConfig, folder: Path | None = None, look: Looks | None = None) -> DataSummary:
-    """Rows, lengths and columns of the training data; relative paths are from `folder` (default: here).
+def summarize_data(config: RunConfig, look: Looks | None = None) -> DataSummary:
+    """Rows, lengths and columns of the training data; relative paths are from here.
 
     Lengths are unclipped, in tokens: exact for proteins and where the model's tokenizer is here,
     else estimated from bytes. A row of a causal model is its prompt and response together. Where
@@ -114,8 +112,7 @@ def summarize_data(config: RunConfig, folder: Path | None = None, look: Looks | 
     with any source, and with the warning `data_to_download` alone where all that is missing can be
     downloaded.
     """
-    folder = folder or Path.cwd()
-    findings = target_findings(config)
+    folder, findings = Path.cwd(), target_findings(config)
     counter = None if config.row_kind == "proteins" else TokenCounter(config, folder)
     train, held = (
         [_read(source, key, config, folder, findings, counter) for key, source in sources]
@@ -150,13 +147,12 @@ def summarize_data(config: RunConfig, folder: Path | None = None, look: Looks | 
         rows_exact=not joined and all(source.tally.exact for source in train),
         validation_rows=max(validation_rows, min(held_texts, 1)),
         texts=texts,
-        held_out_texts=held_texts,
         lengths=tuple(lengths.tolist()),
         length_unit=_unit(counter, looked, chats),
         target_lengths=tuple(_mixed([(source.tally.rows, source.target_lengths) for source in train]).tolist()),
         bytes_on_disk=sum(source.tally.bytes_on_disk for source in train),
-        bytes_in_memory=_bytes_in_memory(config, [*train, *held], lengths),
-        bytes_streamed=_bytes_streamed(config, [*train, *held], texts, held_texts if not held else 0)
+        bytes_in_memory=int(sum(source.tally.rows * source.mean_bytes() for source in (*train, *held))),
+        bytes_streamed=_bytes_streamed([*train, *held], texts, held_texts if not held else 0)
         + joined * (rows + validation_rows) * config.batch.sequence_length * TOKEN_BYTES,
         columns=train[0].tally.columns,
         findings=sort_findings(findings),
@@ -207,7 +203,11 @@ def _read(
     limit = TOKENIZED_ROWS if counter is not None and counter.tokenizes else SAMPLE_ROWS
     for rows in read_rows(files, result.tally, config.row_kind, limit=limit):
         if counter is None:
-            result.lengths.append(letters.add(rows).lengths + SPECIAL_TOKENS)
+            letters.add(rows)
+            lengths = pc.binary_length(rows.texts).to_numpy(zero_copy_only=False).astype(np.int64) + SPECIAL_TOKENS
+            result.lengths.append(lengths)
+            # Proteins in memory are cut to the sequence length, texts are kept whole.
+            result.text_bytes += int(np.minimum(lengths, config.batch.sequence_length).sum())
         else:
             _count_tokens(rows, config, counter, result, is_chat=source.layout == "chat")
     findings.extend(result.tally.findings)
@@ -248,30 +248,15 @@ def _bytes(texts: pa.Array) -> int:
     return int(pc.sum(pc.binary_length(texts)).as_py() or 0)
 
 
-def _bytes_in_memory(config: RunConfig, sources: Sequence[_Source], lengths: np.ndarray) -> int:
-    """Host memory of all rows in one process: proteins are cut to the sequence length, texts are kept whole."""
-    if config.row_kind == "proteins":
-        rows = sum(source.tally.rows for source in sources)
-        kept = np.minimum(lengths, config.batch.sequence_length)
-        return int(rows * (float(kept.mean() if len(kept) else 0.0) + BYTES_PER_ROW))
-    return int(sum(source.tally.rows * source.mean_bytes() for source in sources))
-
-
-def _bytes_streamed(config: RunConfig, sources: Sequence[_Source], texts: int, held_out: int) -> int:
+def _bytes_streamed(sources: Sequence[_Source], texts: int, held_out: int) -> int:
     """Index and copies of all sources, and the rows held out of them, which are kept as texts."""
-    sizes = [int(source.tally.rows * _mean_text_bytes(config, source)) for source in sources]
+    sizes = [int(source.tally.rows * source.mean_bytes()) for source in sources]
     index = sum(
         index_bytes(source.files.files, source.files.kind, source.tally.rows, size)
         for source, size in zip(sources, sizes, strict=True)
         if source.files is not None
     )
     return index + sum(sizes) * held_out // max(texts, 1)
-
-
-def _mean_text_bytes(config: RunConfig, source: _Source) -> float:
-    if config.row_kind != "proteins":
-        return source.mean_bytes()
-    return float(np.concatenate(source.lengths).mean()) if source.lengths else 0.0
 
 
 def _mixed(sources: Sequence[tuple[int, list[np.ndarray]]]) -> np.ndarray:
@@ -332,8 +317,8 @@ class Glance:
         return name if names.count(name) == 1 and NAME_LIKE.fullmatch(name) else str(position)
 
 
-def glance_at(config: RunConfig, folder: Path | None = None) -> Glance | None:
-    """The beginning of the first training source; relative paths are from `folder` (default: here).
+def glance_at(config: RunConfig) -> Glance | None:
+    """The beginning of the first training source; relative paths are from here.
 
     Asks nothing of the hub and raises nothing: None where no file is here or none of it can be read, which
     `summarize_data` explains.
@@ -342,7 +327,7 @@ def glance_at(config: RunConfig, folder: Path | None = None) -> Glance | None:
         return None
     key, source = all_sources(config)[0][0]
     try:
-        found = find_files(source, key, folder or Path.cwd(), task=config.row_kind, ask=False)
+        found = find_files(source, key, Path.cwd(), task=config.row_kind, ask=False)
         path = found.files[0]
         reader = open_reader(path, found.kind, by_position=chooses_by_position(source))
         rows = _first_rows(reader)

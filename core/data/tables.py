@@ -13,15 +13,13 @@ from typing import IO, Any
 from trainwiz.core.data.blocks import LONGEST_LINE, sample_blocks
 from trainwiz.core.data.reader import Column, ColumnBatch, place_of, text_array, unreadable
 from trainwiz.core.data.text_file import (
-    BRACES,
     JsonLinesReader,
     Rows,
     TextFileReader,
     json_detail,
-    kind_name,
 )
 from trainwiz.core.errors import UsageError
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 
 # CSV and TSV files, with or without a header line, plain or gzip.
 
@@ -103,12 +101,12 @@ class DelimitedReader(TextFileReader):
             if self._is_tsv
             else tr("put text that contains {delimiter} in double quotes", delimiter=repr(self._delimiter))
         )
-        sentence = (
-            mark("the row has {cells} cells, but the first line has {columns}; {remedy}.")
-            if self.has_header
-            else mark("the row has {cells} cells, but the first row has {columns}; {remedy}.")
+        return tr(
+            "the row has {cells} cells, but the first line has {columns}; {remedy}.",
+            cells=cells,
+            columns=len(self.columns),
+            remedy=remedy,
         )
-        return tr(sentence, cells=cells, columns=len(self.columns), remedy=remedy)
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """(line, cells) of every row that is not blank."""
@@ -173,13 +171,7 @@ class JsonArrayReader(JsonLinesReader):
                 if number and not window.skip(","):
                     raise unreadable(place, tr("is not valid JSON (no comma before it); is the file truncated?"))
                 number += 1
-                row = window.value(place)
-                if not isinstance(row, dict):
-                    problem = tr(
-                        "contains {kind}, but must be a JSON object ({braces}).", kind=kind_name(row), braces=BRACES
-                    )
-                    raise unreadable(place, problem)
-                yield number, row
+                yield number, self._object(window.value(place), number)
             window.skip("]")
             if window.peek():
                 # Lines that are lists each: only the first would be read.

@@ -23,6 +23,7 @@ from trainwiz.core.data.reader import (
     ColumnBatch,
     Reader,
     cannot_read,
+    opened,
     place_of,
     text_array,
     unreadable,
@@ -100,19 +101,13 @@ class TextFile:
 
     def is_plain(self) -> bool:
         """Not gzip. Raises UsageError for a file that cannot be read."""
-        try:
-            with open_file(self.path) as raw:
-                return raw.read(2) != GZIP_MAGIC
-        except OSError as error:
-            raise cannot_read(self.path, error) from None
+        with opened(self.path) as raw:
+            return raw.read(2) != GZIP_MAGIC
 
     def holds(self, letter: bytes) -> bool:
         """Whether the byte is anywhere in the file. Raises UsageError for a file that cannot be read."""
-        try:
-            with open_file(self.path) as raw:
-                return any(letter in piece for piece in iter(lambda: raw.read(1 << 20), b""))
-        except OSError as error:
-            raise cannot_read(self.path, error) from None
+        with opened(self.path) as raw:
+            return any(letter in piece for piece in iter(lambda: raw.read(1 << 20), b""))
 
     def share_read(self) -> float:
         if self._raw is not None:
@@ -236,7 +231,6 @@ def batch_of(rows: Sequence[tuple[int, Sequence[str | None]]], reader: Reader) -
 ROWS_FOR_COLUMNS = 100
 DEEPEST = 4
 """Objects inside objects that still count as columns, like translation.en."""
-BRACES = "{...}"
 TEXT = mark("text")
 KINDS = {
     bool: mark("a boolean"),
@@ -342,14 +336,13 @@ class JsonLinesReader(TextFileReader):
                     "is not a JSON object on one line ({detail}); JSON Lines are expected.", detail=json_detail(error)
                 )
                 raise self.broken_at(number, problem) from None
-            if not isinstance(row, dict):
-                problem = tr(
-                    "contains {kind}, but must contain JSON objects ({braces}), one per line.",
-                    kind=kind_name(row),
-                    braces=BRACES,
-                )
-                raise self.broken_at(number, problem)
-            yield number, row
+            yield number, self._object(row, number)
+
+    def _object(self, row: Any, number: int) -> dict[str, Any]:
+        if not isinstance(row, dict):
+            problem = tr("contains {kind}, but must be a JSON object ({braces}).", kind=kind_name(row), braces="{...}")
+            raise self.broken_at(number, problem)
+        return row
 
 
 def json_detail(error: Exception) -> str:

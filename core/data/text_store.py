@@ -63,17 +63,13 @@ class TextStore(ABC):
     def lengths(self) -> np.ndarray:
         """(n,) int64: UTF-8 bytes of each text."""
 
-    def batches(self, rows: np.ndarray | None = None, size: int = BATCH_TEXTS) -> Iterator[list[str]]:
-        """The texts of `rows` (int64 numbers; none: all of them) in that order, `size` at a time."""
-        count = len(self) if rows is None else len(rows)
-        for start in range(0, count, size):
-            stop = min(start + size, count)
-            chosen = range(start, stop) if rows is None else rows[start:stop]
-            yield [self[int(number)] for number in chosen]
+    def batches(self, rows: np.ndarray) -> Iterator[list[str]]:
+        """The texts of `rows` (int64 numbers) in that order, some at a time."""
+        for start in range(0, len(rows), BATCH_TEXTS):
+            yield [self[number] for number in rows[start : start + BATCH_TEXTS].tolist()]
 
     def __iter__(self) -> Iterator[str]:
-        for batch in self.batches():
-            yield from batch
+        return map(self.__getitem__, range(len(self)))
 
 
 class MemoryTexts(TextStore):

@@ -1,10 +1,10 @@
-"""The best so far: which checkpoint it is, how it is kept, when a run that finds nothing better ends, and what final_model is."""
+"""Which checkpoints stay, the newest or the best; when a run that finds nothing better ends, and what final_model is."""
 
 from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -12,19 +12,17 @@ from typing import Any
 
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import (
-    BLEU_METRIC,
     DEFAULT_METRIC,
     known_metrics,
     lower_is_better,
     ranking_metric,
     ranks_checkpoints,
 )
-from trainwiz.core.errors import Finding
+from trainwiz.core.errors import Finding, os_reason
 from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, complete_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.training.events import Moment, RunCallback
-from trainwiz.core.training.saving import NewestCheckpoints, step_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +63,78 @@ def finite(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-class BestCheckpoints(NewestCheckpoints):
-    """The `keep` best checkpoints and the newest for resuming; or, with `newest_first`, the best one and the newest.
+class KeptCheckpoints:
+    """The `keep` newest checkpoints; with a `ranking` the `keep` best and the newest for resuming, or, with `newest_first`,
+    the best one and the newest.
 
-    The best one stays even where the disk has no room for the next.
+    Nothing is deleted before the newest one has proved to be whole by its content. One process of the run calls it. A folder
+    is renamed before it is deleted, so that a checkpoint is whole or not there; broken ones are left alone.
     """
 
-    def __init__(self, folder: Path, keep: int, ranking: Ranking, *, newest_first: bool = False) -> None:
-        super().__init__(folder, keep)
+    def __init__(self, folder: Path, keep: int, ranking: Ranking | None = None, *, newest_first: bool = False) -> None:
         self.ranking = ranking
+        self._folder = RunFolder(folder)
+        self._keep = keep
         self._newest_first = newest_first
 
+    def prune(self, newest: int) -> list[Path]:
+        """Delete all complete checkpoints but those to keep and `checkpoint-<newest>`, once that is whole; what went."""
+        complete = self._complete()
+        if newest not in map(step_of, complete):
+            return []
+        unwanted = (path for path in self._best_first(complete)[self._keep :] if step_of(path) != newest)
+        return [path for path in unwanted if _delete(path)]
+
+    def tighten(self, enough: Callable[[], bool], at_least: int = 0) -> list[Path]:
+        """Delete complete checkpoints, the least wanted first, until it is `enough` and `at_least` so many went; the newest
+        and the best one stay even where the disk has no room for the next."""
+        complete = self._complete()
+        stay = {*complete[-1:], *self._best(complete)}
+        deleted: list[Path] = []
+        for path in reversed(self._best_first(complete)):
+            if len(deleted) >= at_least and enough():
+                break
+            if path not in stay and _delete(path):
+                deleted.append(path)
+        return deleted
+
+    def _best(self, complete: list[Path]) -> list[Path]:
+        best = None if self.ranking is None else self.ranking.best(complete)
+        return [] if best is None else [best]
+
     def _best_first(self, complete: list[Path]) -> list[Path]:
-        if not self._newest_first:
+        """`complete` is ordered by step, the oldest first."""
+        if self.ranking is not None and not self._newest_first:
             return sorted(complete, key=self.ranking.rank, reverse=True)
-        best = self._spared(complete)
+        best = self._best(complete)
         return [*best, *(path for path in reversed(complete) if path not in best)]
 
-    def _spared(self, complete: list[Path]) -> list[Path]:
-        best = self.ranking.best(complete)
-        return [] if best is None else [best]
+    def _complete(self) -> list[Path]:
+        """By step, the oldest first; what is half deleted goes."""
+        for left in self._folder.path.glob(".checkpoint-*.deleting"):
+            shutil.rmtree(left, ignore_errors=True)
+        return [found.path for found in complete_checkpoints(self._folder)]
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def _delete(checkpoint: Path) -> bool:
+    """False where the system does not let it go: no reason to end a training that has just been saved."""
+    going = checkpoint.with_name(f".{checkpoint.name}.deleting")
+    try:
+        checkpoint.rename(going)
+    except OSError as error:
+        print(f"{checkpoint.name} could not be removed: {os_reason(error)}", flush=True)
+        return False
+    shutil.rmtree(going, ignore_errors=True)
+    return True
 
 
 def best_checkpoints(
     config: RunConfig, folder: Path, findings: list[Finding], *, evaluates: bool
-) -> BestCheckpoints | None:
+) -> KeptCheckpoints | None:
     """What checkpoint.keep_best or checkpoint.final ask for, or None; what is wrong goes to `findings`."""
     if not ranks_checkpoints(config) and config.evaluation.patience is None:
         return None
@@ -117,13 +162,11 @@ def best_checkpoints(
             metric=metric,
             names=", ".join(known),
         )
-        if metric == BLEU_METRIC:
-            message = tr("{message} eval_bleu requires evaluation.generate: true.", message=message)
         findings.append(Finding("unknown_metric", "error", "evaluation.metric", message))
         return None
     if not ranks_checkpoints(config):
         return None
-    return BestCheckpoints(
+    return KeptCheckpoints(
         folder, config.checkpoint.keep, Ranking(metric), newest_first=not config.checkpoint.keep_best
     )
 
@@ -221,11 +264,11 @@ class FinalChoice:
         return {"final": which if self.metric is None else {**which, "metric": self.metric, "score": self.score}}
 
 
-def choose_final(config: RunConfig, folder: RunFolder, retention: NewestCheckpoints, step: int) -> FinalChoice:
+def choose_final(config: RunConfig, folder: RunFolder, retention: KeptCheckpoints, step: int) -> FinalChoice:
     """`step` is the last one. Every process must call it, and finds the same files."""
-    if config.checkpoint.final != "best" or not isinstance(retention, BestCheckpoints):
-        return FinalChoice(step, None)
     ranking = retention.ranking
+    if config.checkpoint.final != "best" or ranking is None:
+        return FinalChoice(step, None)
     best = ranking.best([found.path for found in complete_checkpoints(folder)])
     if best is None:
         return FinalChoice(step, None)

@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from trainwiz.core.catalog.hub import is_offline
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import checkpoints_kept
-from trainwiz.core.errors import EXIT_TRAINING_FAILED, Finding, TrainwizError, usage_error
+from trainwiz.core.errors import EXIT_TRAINING_FAILED, Finding, TrainwizError
 from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import FolderPlace, RunFolder, write_json_atomic
@@ -75,18 +75,10 @@ class GuardedReporter(RunCallback):
 def take_reporters(args: TrainingArguments) -> list[GuardedReporter]:
     """The reporters of `args`, which names none afterwards, so that the Trainer adds none of its own.
 
-    Offline (HF_HUB_OFFLINE) they write into the run folder. Raises UsageError for a name that is not known.
+    Offline (HF_HUB_OFFLINE) they write into the run folder. The plan has refused what transformers does not know.
     """
     names = [args.report_to] if isinstance(args.report_to, str) else list(args.report_to or [])
     names = [name for name in dict.fromkeys(names) if name != "none"]
-    unknown = [name for name in names if name not in INTEGRATION_TO_CALLBACK]
-    if unknown:
-        message = tr(
-            "Unknown reporter {names}; transformers can report to {known}, or none (logging.report_to).",
-            names=", ".join(unknown),
-            known=", ".join(sorted(INTEGRATION_TO_CALLBACK)),
-        )
-        raise usage_error("reporter_not_supported", "logging.report_to", message)
     args.report_to = []
     for name in names if is_offline() else ():
         for key, value in OFFLINE.get(name, {}).items():

@@ -199,20 +199,6 @@ class ChatEncoder:
         tokens: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return tokens[-room:]
 
-    def ends(self) -> tuple[int, ...]:
-        """The special tokens with which the template ends an answer."""
-        probe = '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}'
-        try:
-            whole = ChatEncoder(self._tokenizer, self.template, self.length, "answers").whole(probe)
-        except ChatError:
-            return ()
-        start, end = whole.answers[-1]
-        said = self._tokenizer("b", add_special_tokens=False)["input_ids"][-1]
-        tokens = whole.tokens[start:end].tolist()
-        after = tokens[len(tokens) - tokens[::-1].index(said) :] if said in tokens else tokens[-1:]
-        special = [token for token in after if token in self._tokenizer.all_special_ids]
-        return tuple(special[:1])
-
     def whole(self, chat: str) -> WholeChat:
         """Raises ChatError."""
         turns, tools = messages_of(chat)

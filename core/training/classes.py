@@ -17,6 +17,7 @@ from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.training.batches import IGNORED
+from trainwiz.core.training.evaluation import means
 from trainwiz.core.training.tokens import CutTexts, TokenRow
 from transformers import PreTrainedTokenizerBase
 
@@ -127,16 +128,11 @@ class ClassScores:
         return torch.cat([loss.cpu().double()[None], *counts])
 
     def metrics(self, sums: torch.Tensor, prefix: str) -> dict[str, Any]:
-        loss, counts = float(sums[0]), sums[1:].cpu().numpy().reshape(3, self._classes)
-        right, predicted, meant = counts
-        count, seen = meant.sum(), predicted + meant > 0
+        right, predicted, meant = sums[1:].cpu().numpy().reshape(3, self._classes)
+        count, seen = float(meant.sum()), predicted + meant > 0
         f1 = 2 * right[seen] / (predicted + meant)[seen]
-        return {
-            f"{prefix}_loss": loss / count if count else float("nan"),
-            f"{prefix}_accuracy": float(right.sum() / count) if count else float("nan"),
-            f"{prefix}_f1": float(f1.mean()) if count else float("nan"),
-            f"{prefix}_labelled_tokens": int(count),
-        }
+        of_classes = {f"{prefix}_f1": float(f1.mean()) if count else float("nan")}
+        return means(prefix, float(sums[0]), float(right.sum()), count) | of_classes
 
 
 class EntityScores:
@@ -163,13 +159,10 @@ class EntityScores:
     def metrics(self, sums: torch.Tensor, prefix: str) -> dict[str, Any]:
         loss, right, count, found_right, found, meant = sums.tolist()
         precision, recall = (found_right / total if total else 0.0 for total in (found, meant))
-        return {
-            f"{prefix}_loss": loss / count if count else float("nan"),
-            f"{prefix}_accuracy": right / count if count else float("nan"),
+        return means(prefix, loss, right, count) | {
             f"{prefix}_precision": precision,
             f"{prefix}_recall": recall,
             f"{prefix}_f1": 2 * precision * recall / (precision + recall) if precision + recall else 0.0,
-            f"{prefix}_labelled_tokens": int(count),
         }
 
 

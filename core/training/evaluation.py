@@ -230,13 +230,18 @@ def token_metrics(sums: torch.Tensor, prefix: str) -> dict[str, Any]:
     a kept or swapped one gives its answer half away, so that plain copying lowers the loss below the entropy of the data.
     """
     loss, right, count, hidden_loss, hidden = (float(value) for value in sums)
-    mean = loss / count if count else math.nan
-    metrics: dict[str, Any] = {
-        f"{prefix}_loss": mean,
-        f"{prefix}_perplexity": math.exp(mean) if mean < 700 else math.inf if mean >= 700 else math.nan,
-        f"{prefix}_accuracy": right / count if count else math.nan,
-        f"{prefix}_labelled_tokens": int(count),
-    }
+    metrics = means(prefix, loss, right, count)
+    mean = metrics[f"{prefix}_loss"]
+    metrics[f"{prefix}_perplexity"] = math.exp(mean) if mean < 700 else math.inf if mean >= 700 else math.nan
     if hidden:
         metrics[f"{prefix}_hidden_loss"] = hidden_loss / hidden
     return metrics
+
+
+def means(prefix: str, loss: float, right: float, count: float) -> dict[str, Any]:
+    """Of what is labelled, `count` times."""
+    return {
+        f"{prefix}_loss": loss / count if count else math.nan,
+        f"{prefix}_accuracy": right / count if count else math.nan,
+        f"{prefix}_labelled_tokens": int(count),
+    }

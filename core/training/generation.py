@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from accelerate.utils import gather_object
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import generates_at_saves
@@ -80,18 +78,9 @@ def make_bleu(cutter: str) -> BLEU:
 # Writer: the model continues some tokens.
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationRequest:
-    """What one evaluation generates with."""
-
-    model: Any
-    """The bare model, in evaluation mode."""
-    accelerator: Accelerator
-    computing: Callable[[], AbstractContextManager[Any]]
-    """The context that the training computes in."""
-    step: int
-    stopped: Callable[[], bool]
-    """Whether this process was asked to stop."""
+def bare(trainer: RunTrainer) -> Any:
+    """The model as it is now, not wrapped."""
+    return trainer.model
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +123,7 @@ class Writer:
             forced_bos_token_id=forced_first_token(tokenizer),
         )
 
-    def write(
-        self, sources: Sequence[list[int]], request: GenerationRequest, most_s: float | None = None
-    ) -> list[Written]:
+    def write(self, sources: Sequence[list[int]], trainer: RunTrainer, most_s: float | None = None) -> list[Written]:
         """A text for each source, whose tokens are given. `most_s`: cut after so many seconds, or where the run is asked to
         stop meanwhile."""
         self._search.max_time = most_s
@@ -148,13 +135,13 @@ class Writer:
             where = slice(longest - len(tokens), None) if self._follows else slice(0, len(tokens))
             ids[place, where] = torch.tensor(tokens)
             mask[place, where] = 1
-        device = request.accelerator.device
-        with torch.no_grad(), request.computing():
-            written = request.model.generate(
+        device, model = trainer.accelerator.device, bare(trainer)
+        with torch.no_grad(), trainer.compute_loss_context_manager():
+            written = model.generate(
                 input_ids=ids.to(device),
                 attention_mask=mask.to(device),
                 generation_config=self._search,
-                stopping_criteria=StoppingCriteriaList([] if most_s is None else [Stopped(request.stopped)]),
+                stopping_criteria=StoppingCriteriaList([] if most_s is None else [Stopped(trainer.stop_requested)]),
             )
         answers = (written[:, longest:] if self._follows else written[:, 1:]).tolist()
         ends = [next((n for n, token in enumerate(row) if token in self._ends), None) for row in answers]
@@ -210,19 +197,19 @@ class Generator:
             return True
         return (self._at == "epoch" and ends_epoch(state)) or (self._scores_saves and saves)
 
-    def metrics(self, request: GenerationRequest, prefix: str) -> dict[str, float]:
+    def metrics(self, trainer: RunTrainer, prefix: str) -> dict[str, float]:
         """bleu (0 to 100), generated_tokens (mean length), generation_s (wall time); nothing when a stop came between.
 
         Every process must call it; each gets the figures of all rows.
         """
         started = time.perf_counter()
-        every: list[Generated] = sorted(gather_object(self._own_share(request)))
+        every: list[Generated] = sorted(gather_object(self._own_share(trainer)))
         if len(every) < len(self._numbers):
             return {}
         references = [self._references[row] for row, _, _ in every]
         score = self._bleu.corpus_score([text for _, text, _ in every], [references])
-        if request.accelerator.is_main_process:
-            self._keep(every[:SHOWN_ROWS], request.step)
+        if trainer.accelerator.is_main_process:
+            self._keep(every[:SHOWN_ROWS], trainer.state.global_step)
             print(f"BLEU of {len(every):,} texts: {score.score:.2f} ({self._bleu.get_signature()})", flush=True)
         return {
             f"{prefix}_bleu": float(score.score),
@@ -230,24 +217,24 @@ class Generator:
             f"{prefix}_generation_s": time.perf_counter() - started,
         }
 
-    def _own_share(self, request: GenerationRequest) -> list[Generated]:
+    def _own_share(self, trainer: RunTrainer) -> list[Generated]:
         """Rows of this process, in batches of like length; fewer after a stop."""
-        mine = self._numbers[request.accelerator.process_index :: request.accelerator.num_processes]
+        mine = self._numbers[trainer.accelerator.process_index :: trainer.accelerator.num_processes]
         encoded = sorted(
             ((len(tokens := self._encode(self._sources[int(n)])), int(n), tokens) for n in mine), reverse=True
         )
         done: list[Generated] = []
-        together = forward_needs_all(request.model)
-        longest_share = -(-len(self._numbers) // request.accelerator.num_processes)
+        together = forward_needs_all(bare(trainer))
+        longest_share = -(-len(self._numbers) // trainer.accelerator.num_processes)
         for start in range(0, longest_share if together else len(encoded), self._batch):
-            if any_process(request.accelerator, request.stopped()) if together else request.stopped():
+            if any_process(trainer.accelerator, trainer.stop_requested()) if together else trainer.stop_requested():
                 break
             batch = encoded[start : start + self._batch]
             if not batch:
                 # The others still generate, and each of their forward passes needs this process.
-                self._writer.write([self._encode(self._sources[int(self._numbers[0])])], request)
+                self._writer.write([self._encode(self._sources[int(self._numbers[0])])], trainer)
                 continue
-            texts = self._writer.write([tokens for _, _, tokens in batch], request)
+            texts = self._writer.write([tokens for _, _, tokens in batch], trainer)
             done.extend((number, one.text, one.tokens) for (_, number, _), one in zip(batch, texts, strict=True))
         return done
 
@@ -287,7 +274,7 @@ class Prompt:
     """What the data answers."""
 
 
-Answering = Callable[[Sequence[Prompt], GenerationRequest], list[Written]]
+Answering = Callable[[Sequence[Prompt], "RunTrainer"], list[Written]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,10 +319,10 @@ def questions_of(
         prompts = [Prompt(text, encode(text), target) for text, target in texts]
     writer = Writer(config, tokenizer, answer_length(config), ends)
 
-    def answer(prompts: Sequence[Prompt], request: GenerationRequest) -> list[Written]:
+    def answer(prompts: Sequence[Prompt], trainer: RunTrainer) -> list[Written]:
         # Where each forward pass needs every process, only the length ends an answer.
-        most_s = None if forward_needs_all(request.model) else MOST_S
-        return writer.write([prompt.tokens for prompt in prompts], request, most_s)
+        most_s = None if forward_needs_all(bare(trainer)) else MOST_S
+        return writer.write([prompt.tokens for prompt in prompts], trainer, most_s)
 
     return Questions(prompts, answer)
 
@@ -388,12 +375,12 @@ class _Masked:
         masked = [self._mask if place in set(hidden) else token for place, token in enumerate(tokens)]
         return Prompt(self._shown(masked), masked, self._shown(tokens))
 
-    def answer(self, prompts: Sequence[Prompt], request: GenerationRequest) -> list[Written]:
+    def answer(self, prompts: Sequence[Prompt], trainer: RunTrainer) -> list[Written]:
         written = []
         for prompt in prompts:
-            ids = torch.tensor([prompt.tokens], device=request.accelerator.device)
-            with torch.no_grad(), request.computing():
-                logits = request.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
+            ids = torch.tensor([prompt.tokens], device=trainer.accelerator.device)
+            with torch.no_grad(), trainer.compute_loss_context_manager():
+                logits = bare(trainer)(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
             likeliest = logits.argmax(dim=-1).tolist()
             filled = [
                 guess if token == self._mask else token for token, guess in zip(prompt.tokens, likeliest, strict=True)
@@ -453,21 +440,21 @@ class AnswersCallback(RunCallback):
             self._ask(now.state.global_step)
 
     def _ask(self, step: int) -> None:
-        request = self._trainer.generation_request()
-        together = forward_needs_all(request.model)
-        if self._asked_at == step or (request.stopped() and not together):
+        trainer, model = self._trainer, bare(self._trainer)
+        together, is_main = forward_needs_all(model), trainer.accelerator.is_main_process
+        if self._asked_at == step or (trainer.stop_requested() and not together):
             return
         self._asked_at = step
-        if not (together or request.accelerator.is_main_process):
+        if not (together or is_main):
             return
-        training = request.model.training
-        request.model.eval()
+        training = model.training
+        model.eval()
         with self._meter.paused(), phases.during("generating", step):
             started = time.perf_counter()
-            written = self._questions.answer(self._questions.prompts, request)
+            written = self._questions.answer(self._questions.prompts, trainer)
             seconds = time.perf_counter() - started
-        request.model.train(training)
-        if request.accelerator.is_main_process and not request.stopped():
+        model.train(training)
+        if is_main and not trainer.stop_requested():
             self._keep(written, step, seconds)
 
     def _keep(self, written: list[Written], step: int, seconds: float) -> None:

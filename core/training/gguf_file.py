@@ -6,7 +6,6 @@ tensors and keys; the rows of Llama's queries and keys lie in the order of its r
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import math
@@ -17,12 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import safe_open
-from trainwiz.core.errors import os_reason, usage_error
+from trainwiz.core.errors import usage_error
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
 from trainwiz.core.model.export import GGUF_FAMILIES
 from trainwiz.core.run.folder import PARTIAL
-from trainwiz.core.training.model_loading import Json, config_of, load_tokenizer
+from trainwiz.core.training.model_loading import Json, config_of, load_tokenizer, writing_to
 from trainwiz.core.training.template_parts import end_of_turn
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
@@ -48,17 +47,13 @@ def write_gguf(order: Json) -> Json:
     need(("gguf",))
     place = Path(order["to"])
     partial = place.with_name(f".{place.name}.{os.getpid()}{PARTIAL}")
-    try:
-        if os.path.lexists(place):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(place))
-        found = _write(partial, order)
-        size = partial.stat().st_size
-        partial.rename(place)
-    except OSError as error:
-        message = tr("{path} cannot be written: {reason}. Nothing is overwritten.", path=place, reason=os_reason(error))
-        raise usage_error("output_not_writable", str(place), message) from None
-    finally:
-        partial.unlink(missing_ok=True)
+    with writing_to(place):
+        try:
+            found = _write(partial, order)
+            size = partial.stat().st_size
+            partial.rename(place)
+        finally:
+            partial.unlink(missing_ok=True)
     return {**found, "bytes": size}
 
 

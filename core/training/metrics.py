@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +22,6 @@ from trainwiz.core.training.events import Moment, RunCallback
 from trainwiz.core.training.process import LastingLines
 
 # StepMeter: tokens, time and waiting of this process, measured where they happen.
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Means over the optimizer steps since the last reading."""
-
-    steps: int
-    step_s: float
-    """Wall time of one step, without evaluation and saving."""
-    data_wait_s: float
-    """Time of one step in which the loader had no batch ready."""
-    own_s: float
-    """Of one step, the time in which its thread had a core: where the CPU computes, what it takes with nothing beside it."""
 
 
 class StepMeter:
@@ -101,11 +87,13 @@ class StepMeter:
             if self._since is not None:
                 self._paused += _clocks() - start
 
-    def read_pace(self) -> Pace:
-        """The pace since the last call; the device's queue should be empty."""
+    def read_pace(self) -> tuple[int, float, float, float]:
+        """Optimizer steps since the last call, and the means of one of them: its wall time without evaluation and saving, the
+        time in which the loader had no batch ready, and that in which its thread had a core (where the CPU computes, what it
+        takes with nothing beside it). The device's queue should be empty."""
         now, steps = _clocks(), max(self._steps, 1)
         spent = np.maximum(now - (now if self._since is None else self._since) - self._paused, 0.0) / steps
-        pace = Pace(self._steps, float(spent[0]), self._wait_s / steps, float(spent[1]))
+        pace = self._steps, float(spent[0]), self._wait_s / steps, float(spent[1])
         self._since, self._steps, self._wait_s, self._paused = now, 0, 0.0, np.zeros(2)
         return pace
 
@@ -264,8 +252,8 @@ class MetricsCallback(RunCallback):
             self.first_loss = logs["loss"]
         counts, allocated, reserved = self._totals()
         tokens, real_tokens = (counts[name] - self._last.get(name, 0) for name in ("tokens", "real_tokens"))
-        pace = self._meter.read_pace()
-        seconds = pace.step_s * pace.steps
+        steps, step_s, data_wait_s, own_s = self._meter.read_pace()
+        seconds = step_s * steps
         line = {
             "loss": logs["loss"],
             "learning_rate": logs.get("learning_rate"),
@@ -273,9 +261,9 @@ class MetricsCallback(RunCallback):
             **counts,
             "tokens_per_s": tokens / seconds if seconds > 0 else None,
             "real_tokens_per_s": real_tokens / seconds if seconds > 0 else None,
-            "step_s": pace.step_s if pace.steps else None,
-            "data_wait_s": pace.data_wait_s if pace.steps else None,
-            **({"own_s": pace.own_s} if pace.steps and self._accelerator.device.type == "cpu" else {}),
+            "step_s": step_s if steps else None,
+            "data_wait_s": data_wait_s if steps else None,
+            **({"own_s": own_s} if steps and self._accelerator.device.type == "cpu" else {}),
             "peak_allocated_bytes": allocated,
             "peak_reserved_bytes": reserved,
         }

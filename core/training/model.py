@@ -167,10 +167,13 @@ def _from_scratch(
 
 def _check(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> None:
     if tokenizer is not None:
-        embeddings: Any = model.get_input_embeddings()
-        # Sharded by ZeRO-3 they have no rows of their own.
-        shape = getattr(embeddings.weight, "ds_shape", embeddings.weight.shape)
-        check_vocabulary(int(shape[0]), tokenizer)
+        check_vocabulary(vocabulary_of(model), tokenizer)
+
+
+def vocabulary_of(model: Any) -> int:
+    """Rows of the input embeddings: with DeepSpeed's ZeRO-3 the tensor itself is empty."""
+    weight = model.get_input_embeddings().weight
+    return int(getattr(weight, "ds_shape", weight.shape)[0])
 
 
 # final_model at the end of a run: complete or not there; with adapters alone, or merged into their base.

@@ -202,18 +202,26 @@ def merge(order: Json, say: Callable[..., None]) -> Json:
     The base is read anew in its own bits: weights that were packed into 4 are never unpacked. The sum is made in fp32
     where that fits into memory, and rounded once.
     """
-    place, partial = Path(order["to"]), Path(order["partial"])
+    partial = Path(order["partial"])
+    with writing_to(Path(order["to"])):
+        try:
+            # Before minutes of reading and adding.
+            partial.mkdir(parents=True)
+            return _merged_into(partial, order, say)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def writing_to(place: Path) -> Iterator[None]:
+    """Raises UsageError where something is there, or it cannot be written."""
     try:
         if os.path.lexists(place):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(place))
-        # Before minutes of reading and adding.
-        partial.mkdir(parents=True)
-        return _merged_into(partial, order, say)
+        yield
     except OSError as error:
         message = tr("{path} cannot be written: {reason}. Nothing is overwritten.", path=place, reason=os_reason(error))
         raise usage_error("output_not_writable", str(place), message) from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _merged_into(partial: Path, order: Json, say: Callable[..., None]) -> Json:

@@ -27,7 +27,14 @@ from trainwiz.core.training.batches import (
     sample_generator,
 )
 from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
-from trainwiz.core.training.model import ModelInputs, batch_alone, decoder_only, encoder_decoder, random_model
+from trainwiz.core.training.model import (
+    ModelInputs,
+    batch_alone,
+    decoder_only,
+    encoder_decoder,
+    random_model,
+    vocabulary_of,
+)
 from trainwiz.core.training.tasks import Rows, TaskParts, TaskRows, load_task_rows, parts_of
 from trainwiz.core.training.tokens import TokenRow
 
@@ -130,12 +137,6 @@ def generated_rows(order: ProbeOrder, task: str, vocabulary: int, seed: int) -> 
     lengths = _drawn(order.lengths, order.length, generator)
     targets = _drawn(order.target_lengths, order.target_length, generator) if order.target_length else None
     return GeneratedRows(task, vocabulary, lengths, targets, seed)
-
-
-def vocabulary_of(model: Any) -> int:
-    """Rows of the input embeddings: with DeepSpeed's ZeRO-3 the tensor itself is empty."""
-    weight = model.get_input_embeddings().weight
-    return int(getattr(weight, "ds_shape", weight.shape)[0])
 
 
 def longest_batch(order: ProbeOrder, task: str, vocabulary: int, rows: int, collate: Collate) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from trainwiz.core.training.batches import ROW_LENGTHS, PaddedBatch, first_rows
 from trainwiz.core.training.engine import begin_process
 from trainwiz.core.training.events import Moment, RunCallback, any_process
 from trainwiz.core.training.metrics import StepMeter
-from trainwiz.core.training.model import may_skip_weights
-from trainwiz.core.training.probe_rows import GeneratedRows, longest_batch, probe_parts, vocabulary_of
+from trainwiz.core.training.model import may_skip_weights, vocabulary_of
+from trainwiz.core.training.probe_rows import GeneratedRows, longest_batch, probe_parts
 from trainwiz.core.training.process import read_config
 from trainwiz.core.training.tasks import TaskParts
 from trainwiz.core.training.trainer import RunTrainer

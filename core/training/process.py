@@ -176,27 +176,14 @@ class StopRequest:
 MOST_KEPT_LINES = 100_000
 
 
-class LastingOutput(io.RawIOBase):
+class LastingOutput(io.FileIO):
     """A file descriptor; what it has no room for is dropped."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def isatty(self) -> bool:
-        return os.isatty(self._descriptor)
-
-    def write(self, data: object) -> int:
-        content = bytes(data)  # type: ignore[call-overload]
-        left = content
+    def write(self, data: Any) -> int:
+        content = left = bytes(data)
         while left:
             try:
-                left = left[os.write(self._descriptor, left) :]
+                left = left[os.write(self.fileno(), left) :]
             except OSError as error:
                 if error.errno not in NO_ROOM:
                     raise
@@ -207,9 +194,8 @@ class LastingOutput(io.RawIOBase):
 def let_output_be_dropped() -> None:
     """train.log may lie on a full disk: a line that finds no room there is lost, and the training goes on."""
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
-        raw = LastingOutput(descriptor)
-        text = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)  # type: ignore[type-var]
-        setattr(sys, name, text)
+        raw: Any = LastingOutput(descriptor, "w", closefd=False)
+        setattr(sys, name, io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True))
 
 
 class LastingLines:

@@ -1,10 +1,8 @@
-"""Checkpoints: which are kept, room on the disk for the next one, and how it is written."""
+"""Checkpoints: room on the disk for the next one, and how it is written."""
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
 import shutil
 import time
@@ -17,92 +15,22 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from trainwiz.core.errors import NO_ROOM, CannotRunError, Finding, os_reason, usage_error
+from trainwiz.core.errors import NO_ROOM, CannotRunError, Finding, os_reason
 from trainwiz.core.files import bytes_below
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 from trainwiz.core.run.attempts import ADVICE_JSONL
 from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoint, newest_complete, seal
 from trainwiz.core.run.folder import RunFolder, name_for_commands
+from trainwiz.core.training.best import KeptCheckpoints
 from trainwiz.core.training.engine import numbers_in
 from trainwiz.core.training.events import any_process
 from trainwiz.core.training.process import LastingLines, first_line, phases
-
-# Which checkpoints stay: the newest ones; core/training/best.py knows those with the best scores.
-
-
-class NewestCheckpoints:
-    """The `keep` newest checkpoints.
-
-    Nothing is deleted before the newest one has proved to be whole by its content. One process of the run calls it. A folder
-    is renamed before it is deleted, so that a checkpoint is whole or not there; broken ones are left alone.
-    """
-
-    def __init__(self, folder: Path, keep: int) -> None:
-        self._folder = RunFolder(folder)
-        self._keep = keep
-
-    def prune(self, newest: int) -> list[Path]:
-        """Delete all complete checkpoints but those to keep and `checkpoint-<newest>`, once that is whole; what went."""
-        complete = self._complete()
-        if newest not in map(step_of, complete):
-            return []
-        unwanted = (path for path in self._best_first(complete)[self._keep :] if step_of(path) != newest)
-        return [path for path in unwanted if _delete(path)]
-
-    def tighten(self, enough: Callable[[], bool], at_least: int = 0) -> list[Path]:
-        """Delete complete checkpoints, the least wanted first, until it is `enough` and `at_least` so many went; the newest
-        always stays, and what `_spared` names."""
-        complete = self._complete()
-        stay = {*complete[-1:], *self._spared(complete)}
-        deleted: list[Path] = []
-        for path in reversed(self._best_first(complete)):
-            if len(deleted) >= at_least and enough():
-                break
-            if path not in stay and _delete(path):
-                deleted.append(path)
-        return deleted
-
-    def _spared(self, complete: list[Path]) -> list[Path]:
-        """What no lack of room removes, beside the newest."""
-        return []
-
-    def _best_first(self, complete: list[Path]) -> list[Path]:
-        """`complete` is ordered by step, the oldest first."""
-        return complete[::-1]
-
-    def _complete(self) -> list[Path]:
-        """By step, the oldest first; what is half deleted goes."""
-        for left in self._folder.path.glob(".checkpoint-*.deleting"):
-            shutil.rmtree(left, ignore_errors=True)
-        return [found.path for found in complete_checkpoints(self._folder)]
-
-
-def step_of(checkpoint: Path) -> int:
-    return int(checkpoint.name.rpartition("-")[2])
-
-
-def _delete(checkpoint: Path) -> bool:
-    """False where the system does not let it go: no reason to end a training that has just been saved."""
-    going = checkpoint.with_name(f".{checkpoint.name}.deleting")
-    try:
-        checkpoint.rename(going)
-    except OSError as error:
-        print(f"{checkpoint.name} could not be removed: {os_reason(error)}", flush=True)
-        return False
-    shutil.rmtree(going, ignore_errors=True)
-    return True
-
 
 # CheckpointSaver: room for a checkpoint before it is written, without which fewer are kept, then the training waits; and how
 # it is written.
 
 HEADROOM_BYTES = 4 << 20
 """For logs and state while the checkpoint is written."""
-FEWEST_FILES = 64
-FILE_SIZE_LIMIT = mark(
-    "{name} would exceed the file size limit of this process (ulimit -f); the disk is not full. Raise the limit, "
-    "then resume."
-)
 SAYS_NO_ROOM = re.compile(
     r"no space left on device|disk quota exceeded|file too large|os error (28|122|27)\b"
     r"|PytorchStreamWriter failed|inline_container",
@@ -120,24 +48,6 @@ class _Verdict(IntEnum):
     GIVE_UP = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What a file system has left for this user."""
-
-    free_bytes: int
-    has_files: bool
-    """False when it can take no more files, however small."""
-
-    @classmethod
-    def of(cls, folder: Path) -> Room:
-        found = os.statvfs(folder)
-        has_files = found.f_files == 0 or found.f_favail >= FEWEST_FILES
-        return cls(found.f_bavail * found.f_frsize, has_files)
-
-    def fits(self, needed_bytes: int) -> bool:
-        return self.has_files and self.free_bytes >= needed_bytes + HEADROOM_BYTES
-
-
 @dataclass
 class CheckpointSaver:
     """Of one training process; every process of the run calls `save` at the same place.
@@ -150,11 +60,11 @@ class CheckpointSaver:
 
     folder: RunFolder
     accelerator: Accelerator
-    retention: NewestCheckpoints
+    retention: KeptCheckpoints
     _: KW_ONLY
     wait_s: float
     stop_requested: Callable[[], bool]
-    room: Callable[[Path], Room] = Room.of
+    free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free
     poll_s: float = 2.0
     retry_after_s: float = 30.0
     """After a write that failed although there seemed to be room (a quota, another writer) it is tried again this late."""
@@ -194,11 +104,6 @@ class CheckpointSaver:
             write()
         except Exception as error:
             if not is_no_room(error):
-                if isinstance(error, OSError) and error.errno == errno.EFBIG:
-                    shutil.rmtree(checkpoint, ignore_errors=True)
-                    raise usage_error(
-                        "file_size_limit", str(checkpoint), tr(FILE_SIZE_LIMIT, name=checkpoint.name)
-                    ) from error
                 raise
             failed = True
             if self.accelerator.distributed_type.value not in ("NO", "MULTI_GPU", "MULTI_CPU"):
@@ -264,18 +169,18 @@ class CheckpointSaver:
     def _decide(self, needed_bytes: int, step: int) -> _Verdict:
         """The first time that it is to wait, that is said."""
 
-        def fits() -> bool:
-            return self.room(self.folder.path).fits(needed_bytes)
-
         if time.monotonic() >= self._not_before:
-            if not fits():
-                self._tighten(fits)
-            if fits():
+            if not self._fits(needed_bytes):
+                self._tighten(lambda: self._fits(needed_bytes))
+            if self._fits(needed_bytes):
                 return _Verdict.GO
         if self._waits_since is None:
             self._waits_since = time.monotonic()
             self._say_waiting(needed_bytes, step)
         return _Verdict.GIVE_UP if time.monotonic() - self._waits_since >= self.wait_s else _Verdict.WAIT
+
+    def _fits(self, needed_bytes: int) -> bool:
+        return self.free_bytes(self.folder.path) >= needed_bytes + HEADROOM_BYTES
 
     def _tighten(self, enough: Callable[[], bool], at_least: int = 0) -> bool:
         """Whether older checkpoints went."""
@@ -311,14 +216,11 @@ class CheckpointSaver:
             self._advise({"severity": "cleared"})
 
     def _shortage(self, needed_bytes: int) -> str:
-        room = self.room(self.folder.path)
-        if not room.has_files:
-            return tr("the disk cannot hold any more files")
-        if room.fits(needed_bytes):
+        if self._fits(needed_bytes):
             return tr("the disk refused the checkpoint: no space left or quota exceeded")
         return tr(
             "the disk has {free} free and the checkpoint needs {needed}",
-            free=_size(room.free_bytes),
+            free=_size(self.free_bytes(self.folder.path)),
             needed=_size(needed_bytes + HEADROOM_BYTES),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from trainwiz.core.training.batches import (
     overfit_items,
     sample_generator,
 )
-from trainwiz.core.training.best import BestCheckpoints, Patience, best_checkpoints, measured_ranking
+from trainwiz.core.training.best import KeptCheckpoints, Patience, best_checkpoints, measured_ranking
 from trainwiz.core.training.chats import ChatEncoder, set_template
 from trainwiz.core.training.classes import (
     ClassEncoder,
@@ -46,6 +46,7 @@ from trainwiz.core.training.classes import (
 from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
 from trainwiz.core.training.generation import Generator, Questions, questions_of
 from trainwiz.core.training.model import ModelInputs, batch_alone, build_model, decoder_only, encoder_decoder
+from trainwiz.core.training.template_parts import end_of_turn
 from trainwiz.core.training.tokenizer import build_tokenizer
 from trainwiz.core.training.tokens import (
     CausalEncoder,
@@ -138,7 +139,7 @@ class TaskRows:
     """Rows of the data (n,) int64 -> (n,) int, in any unit: how long they are."""
     encode_source: Callable[[str], list[int]] | None = None
     """The tokens that an answer is generated from."""
-    ends: tuple[int, ...] = ()
+    ends: Sequence[int] = ()
     """Tokens that end an answer beside the tokenizer's own."""
     template: str = ""
     """In which chats are written while training: a resumed run must find the same."""
@@ -243,7 +244,10 @@ def _texts(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
     else:
         if rows.are_chats:
             encoder = chats = ChatEncoder(tokenizer, set_template(tokenizer, config, folder), length, train_on)
-            more = {"ends": chats.ends(), "template": chats.template.text}
+            more = {
+                "ends": [end for end in (end_of_turn(tokenizer),) if end is not None],
+                "template": chats.template.text,
+            }
         else:
             encoder = CausalEncoder(tokenizer, length, learns_all=train_on == "everything")
         more |= {"encode_source": partial(encoder.prompt, room=prompt_room(config)), "inputs": decoder_only}
@@ -274,7 +278,7 @@ class TaskParts(TaskRows):
     """Writes texts in evaluation, for BLEU."""
     questions: Questions | None = None
     """What the model answers at every evaluation."""
-    retention: BestCheckpoints | None = None
+    retention: KeptCheckpoints | None = None
     """None keeps the newest checkpoints."""
     patience: Patience | None = None
     """None where nothing is held out."""

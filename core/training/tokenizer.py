@@ -12,12 +12,13 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from trainwiz.core.catalog.hub import TOKENIZER_FILES, cached_model_folder, is_offline
+from trainwiz.core.catalog.hub import TOKENIZER_FILES, is_offline
 from trainwiz.core.catalog.models import MADE_FROM_THE_DATA, resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import CLASSIFIES, WRITE_TEXT, Task
 from trainwiz.core.data.chats import contents_of
 from trainwiz.core.data.labels import words_of
+from trainwiz.core.data.lengths import tokenizer_folder
 from trainwiz.core.data.text_store import file_lock
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import Finding, UsageError, usage_error
@@ -224,60 +225,32 @@ def build_tokenizer(config: RunConfig, folder: Path, rows: TextRows) -> PreTrain
     named = None if (made / "tokenizer.json").is_file() else named_tokenizer(config, folder)
     if named is not None:
         return named
-    kind = {**(config.model.architecture or {}), **config.model.architecture_overrides}.get("model_type")
-    trained = trained_tokenizer(
-        made,
-        rows,
-        _vocabulary(config),
-        config.task,
-        model_type=None if kind is None else str(kind),
-    )
-    return _ready(trained, config)
+    values = {**(config.model.architecture or {}), **config.model.architecture_overrides}
+    size = values.get("vocab_size")
+    if not isinstance(size, int):
+        raise usage_error(
+            "missing_model", "model.architecture", tr("run.yaml contains no model.architecture; plan the run again.")
+        )
+    return _ready(trained_tokenizer(made, rows, size, config.task, model_type=values.get("model_type")), config)
 
 
 def named_tokenizer(config: RunConfig, folder: Path) -> PreTrainedTokenizerBase | None:
     """The tokenizer that is named, or the model's own; None where one is made from the rows. Raises UsageError."""
     choice = config.model.tokenizer
-    if choice not in (None, MADE_FROM_THE_DATA):
-        return _ready(_load(_named(str(choice), folder), config, "model.tokenizer"), config)
-    spec = resolve_model(config.model)[0] if choice is None and config.task in CLASSIFIES else None
-    if spec is not None and spec.tokenizer == "esm":
-        return esm_tokenizer()
-    own = None if choice == MADE_FROM_THE_DATA else _own(config, folder)
-    return None if own is None else _ready(_load(own, config, "model.name"), config)
-
-
-def _named(name: str, folder: Path) -> str:
-    path = folder / at_home(Path(name))
-    if path.is_dir():
-        return str(path)
-    if path.is_file():
-        return str(path.parent)
-    cached = cached_model_folder(name)
-    return name if cached is None else str(cached)
-
-
-def _own(config: RunConfig, folder: Path) -> str | None:
-    """Folder or hub id of the model's own tokenizer; None for a model from scratch that has none here."""
-    path = folder / at_home(Path(config.model.name))
-    if path.exists():
-        beside = path if path.is_dir() else path.parent
-        if _has_tokenizer(beside):
-            return str(beside)
-    spec, _ = resolve_model(config.model)
-    names = [] if spec is None else [name for name in (spec.tokenizer, spec.hub_id) if name is not None]
-    for name in names:
-        here = folder / at_home(Path(name))
-        cached = here if here.is_dir() else cached_model_folder(name)
-        if cached is not None and _has_tokenizer(cached):
-            return str(cached)
-    if config.model.init != "pretrained":
+    if choice == MADE_FROM_THE_DATA:
         return None
-    return names[0] if names else str(path if path.is_dir() else path.parent) if path.exists() else config.model.name
-
-
-def _has_tokenizer(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in TOKENIZER_FILES)
+    found = tokenizer_folder(config, folder, TOKENIZER_FILES)
+    if choice is not None:
+        return _ready(_load(str(found or choice), config, "model.tokenizer"), config)
+    spec, _ = resolve_model(config.model)
+    if spec is not None and spec.tokenizer == "esm" and config.task in CLASSIFIES:
+        return esm_tokenizer()
+    if found is None and config.model.init != "pretrained":
+        return None
+    path = folder / at_home(Path(config.model.name))
+    own = str(path) if path.is_dir() else config.model.name
+    elsewhere = own if spec is None else spec.tokenizer or spec.hub_id or own
+    return _ready(_load(str(found or elsewhere), config, "model.name"), config)
 
 
 def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
@@ -321,7 +294,6 @@ def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
 
 def _ready(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> PreTrainedTokenizerBase:
     """With an end token, a padding token and the languages of the run."""
-    name = tokenizer.name_or_path
     if tokenizer.eos_token_id is None and config.task in WRITE_TEXT:
         raise usage_error(
             "no_end_token",
@@ -329,28 +301,11 @@ def _ready(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> PreTrainedT
             tr(
                 "the tokenizer of {name} has no EOS token, so the model cannot learn where a text ends; choose "
                 "another one with model.tokenizer.",
-                name=name,
+                name=tokenizer.name_or_path,
             ),
         )
     if tokenizer.pad_token_id is None:
         # Padding is hidden by the attention mask and has no label: any number does.
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.sep_token or tokenizer.unk_token
-    if tokenizer.pad_token_id is None:
-        message = tr(
-            "The tokenizer of {name} has no token that can be used for padding; choose another one with "
-            "model.tokenizer.",
-            name=name,
-        )
-        raise usage_error("no_padding_token", "model.tokenizer", message)
     set_languages(tokenizer, config)
     return tokenizer
-
-
-def _vocabulary(config: RunConfig) -> int:
-    values = {**(config.model.architecture or {}), **config.model.architecture_overrides}
-    size = values.get("vocab_size")
-    if not isinstance(size, int):
-        raise usage_error(
-            "missing_model", "model.architecture", tr("run.yaml contains no model.architecture; plan the run again.")
-        )
-    return size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,7 @@ from trainwiz.core.data.text_file import BATCH_CHARACTERS
 from trainwiz.core.data.text_store import BATCH_TEXTS, file_lock, open_to_read
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import CannotRunError, Finding, os_reason, usage_error
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.process import phases
 from trainwiz.core.training.tokenizer import parallel_tokenizing
@@ -310,14 +309,6 @@ def next_tokens(tokens: np.ndarray, labelled: np.ndarray) -> np.ndarray:
 
 KIND = np.dtype("<i4")
 """A token without a label is stored as its complement: -1 - token."""
-FULL = mark(
-    "the tokens cannot be stored in {path}: {reason}; free space there, or keep them in memory with data.streaming: "
-    "false."
-)
-NOT_WRITABLE = mark(
-    "the tokens cannot be stored in {path}: {reason}; make the folder writable, or keep them in memory with "
-    "data.streaming: false."
-)
 
 
 class TokenStore:
@@ -377,8 +368,12 @@ def _in_file(
                 _write(place, _encoded(rows, numbers, encoder))
         return TokenStore(place)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        message = tr(FULL if full else NOT_WRITABLE, path=place.parent, reason=os_reason(error))
+        message = tr(
+            "the tokens cannot be stored in {path}: {reason}; free space there, or keep them in memory with "
+            "data.streaming: false.",
+            path=place.parent,
+            reason=os_reason(error),
+        )
         raise CannotRunError(Finding("cannot_stream", "error", "data.streaming", message)) from None
 
 

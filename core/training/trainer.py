@@ -19,14 +19,14 @@ from trainwiz.core.training.batches import (
     for_attention,
     out_of_shared_memory,
 )
+from trainwiz.core.training.best import KeptCheckpoints
 from trainwiz.core.training.callbacks import LossGuard, StopCallback
 from trainwiz.core.training.chunked_logits import let_logits_be_read
 from trainwiz.core.training.evaluation import SUMS, ScheduleCallback, batch_sums, token_metrics
-from trainwiz.core.training.generation import GenerationRequest
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter
 from trainwiz.core.training.model import batch_alone, encoder_decoder
 from trainwiz.core.training.process import phases
-from trainwiz.core.training.saving import CheckpointSaver, NewestCheckpoints, planned_checkpoint_bytes
+from trainwiz.core.training.saving import CheckpointSaver, planned_checkpoint_bytes
 from trainwiz.core.training.tasks import TaskParts
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainingArguments
 from transformers.integrations.liger import apply_liger_kernel
@@ -91,7 +91,7 @@ class RunTrainer(Trainer):
         # The best so far is ours: see core/training/best.py.
         args.metric_for_best_model = None
         folder = Path(args.output_dir or ".")
-        self.retention = parts.retention or NewestCheckpoints(folder, args.save_total_limit or 1)
+        self.retention = parts.retention or KeptCheckpoints(folder, args.save_total_limit or 1)
         # The Trainer goes by names and deletes without looking whether the newest is whole.
         args.save_total_limit = None
 
@@ -191,17 +191,12 @@ class RunTrainer(Trainer):
         generator = self._parts.generator
         if generator is not None and generator.due(self.state, saves=self.control.should_save):
             with phases.during("generating"):
-                generated = generator.metrics(self.generation_request(), metric_key_prefix)
+                generated = generator.metrics(self, metric_key_prefix)
             if not generated and self.state.global_step >= self.state.max_steps:
                 raise EvaluationLeft
             metrics |= generated
         rows = len(self._parts.evaluation) if self._parts.evaluation is not None else 0
         return EvalLoopOutput(predictions=np.empty(0), label_ids=None, metrics=metrics, num_samples=rows)
-
-    def generation_request(self) -> GenerationRequest:
-        """With the model as it is now."""
-        context, step = self.compute_loss_context_manager, self.state.global_step
-        return GenerationRequest(self.model, self.accelerator, context, step, self.stop_requested)
 
     def compute_loss(
         self,

@@ -77,5 +77,5 @@ CASES: tuple[Case, ...] = (
     *(Case(strategy, offload, "cuda") for strategy, offload in ENGINES),
     Case("single", "none", "mps"),
 )
-IN_SHORT = frozenset({"zero3 on cpu", "fsdp on cpu"})
+IN_SHORT = frozenset({"single on cpu", "zero3 on cpu", "fsdp on cpu"})
 """Those that `make test` runs, and DDP as two machines (tests/core/nodes); `python -m tests.engines` runs all."""

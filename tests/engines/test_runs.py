@@ -1,4 +1,5 @@
-"""Every engine by `trainwiz ... --yes`: what ran, against one process; a stop and a resume, against a run that went through."""
+"""Every engine by `trainwiz ... --yes`, in `make test` some without the command: what ran, against one process; a stop and a
+resume, against a run that went through."""
 
 from __future__ import annotations
 
@@ -21,11 +22,13 @@ from trainwiz.core.run.state import read_state
 from trainwiz.core.training.model import build_model
 from trainwiz.core.training.tokenizer import build_tokenizer
 
-from tests.core.training.runs import losses, text_config, train, write_run
+from tests.core.training.runs import losses, stop_at, text_config, train, write_run
+from tests.core.training.runs import start as start_training
 from tests.engines.case import CASES, IN_SHORT, Case
-from tests.engines.command import PATIENCE_S, SAVE_EVERY, STEPS, choices, run, run_and_stop
-from tests.engines.look import GATHERED
+from tests.engines.command import PATIENCE_S, SAVE_EVERY, STEPS, STOP_AFTER, choices, run, run_and_stop
+from tests.engines.look import GATHERED, SHARDS_ON_CPU
 from tests.engines.record import WRITES_TO, row_of
+from tests.site import FAULTS_VARIABLE, LOOK_VARIABLE
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(3 * PATIENCE_S)]
 
@@ -40,9 +43,9 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def by_one_process(case: Case, start: Path, folder: Path) -> Path:
-    """The same training as in `folder` by one process, once for each device."""
-    alone = start / case.device
+def by_one_process(case: Case, start: Path, folder: Path, by_the_command: bool) -> Path:
+    """The same training as in `folder` by one process, once for each device; a plan settles what is open otherwise."""
+    alone = start / (f"{case.device}-planned" if by_the_command else case.device)
     if not alone.exists():
         one = {"strategy": "single", "processes": 1, "offload": "none"}
         values = {"model.name": str(start / "model"), "batch.gradient_accumulation_steps": 2}
@@ -52,27 +55,47 @@ def by_one_process(case: Case, start: Path, folder: Path) -> Path:
     return alone
 
 
+def stop_and_resume(case: Case, model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same training without the command, its plan and its keeper."""
+    config = text_config(
+        "qwen2-tiny", model__name=str(model / "model"), model__init="pretrained", engine__strategy=case.strategy,
+        engine__offload=case.offload, engine__processes=case.processes(), batch__gradient_accumulation_steps=1,
+        evaluation__every_steps=STEPS,
+    )  # fmt: skip
+    write_run(folder, config)
+    for variable in (LOOK_VARIABLE, SHARDS_ON_CPU):
+        monkeypatch.setenv(variable, "1")
+    monkeypatch.setenv(FAULTS_VARIABLE, "slow@3:seconds=2")
+    stopped = stop_at(folder, start_training(folder, config), STOP_AFTER)["step"]
+    monkeypatch.delenv(FAULTS_VARIABLE)
+    train(folder, config, "--resume", f"checkpoint-{stopped}")
+
+
 def parameter(case: Case) -> Any:
     marks = [] if case.name in IN_SHORT else [pytest.mark.all]
     return pytest.param(case, marks=marks, id=case.name.replace(" ", "-"))
 
 
 @pytest.mark.parametrize("case", [parameter(case) for case in CASES])
-def test_engine(case: Case, start: Path, tmp_path: Path) -> None:
+def test_engine(case: Case, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reason = case.why_not()
     if reason is not None:
         pytest.skip(reason)
     whole, halves = tmp_path / "whole", tmp_path / "halves"
     words = [*choices(case, str(start / "model")), "--set", "model.init=pretrained"]
-    run_and_stop(halves, *words)
-    stopped_at = max(losses(halves))
-    assert 0 < stopped_at < SAVE_EVERY, "the stop came between two planned saves"
-    run(halves, "--resume")
-    assert read_state(RunFolder(halves)).attempts[-1].resume == f"checkpoint-{stopped_at}"
-    # In `make test` one process is the measure.
+    # In `make test` one process is the measure, and several are started without the command and their keeper.
     exactly = case.name not in IN_SHORT or bool(os.environ.get(WRITES_TO))
+    by_the_command = exactly or case.processes() == 1
+    if by_the_command:
+        run_and_stop(halves, *words)
+        run(halves, "--resume")
+    else:
+        stop_and_resume(case, start, halves, monkeypatch)
     if exactly:
         run(whole, *words)
+    attempts = read_state(RunFolder(halves)).attempts
+    stopped_at = int(str(attempts[-1].resume).removeprefix("checkpoint-"))
+    assert len(attempts) == 2 and 0 < stopped_at < SAVE_EVERY, "the stop came between two planned saves"
     folder = whole if exactly else halves
     engine = json.loads((folder / "engine.json").read_text())
     by_the_test = ""
@@ -84,14 +107,14 @@ def test_engine(case: Case, start: Path, tmp_path: Path) -> None:
     assert engine["offload"] in case.offloaded
     state = read_state(RunFolder(folder))
     assert (engine["actual"], engine["world_size"]) == (case.actual, case.processes())
-    assert state.engine["actual"] == case.actual == state.engine["planned"]
-    assert state.engine["findings"] == []
+    assert state.engine["actual"] == case.actual
+    assert not by_the_command or (state.engine["planned"], state.engine["findings"]) == (case.actual, [])
     assert engine["parameters"] == sum(tensor.numel() for tensor in load_file(folder / GATHERED).values())
     checked = ["engine read from the process, as planned"]
     checked.append(f"bytes of {assert_holds_what_is_planned(case, folder)} as the plan counts them")
 
     assert list(losses(folder)) == list(range(1, STEPS + 1))
-    alone = by_one_process(case, start, folder)
+    alone = by_one_process(case, start, folder, by_the_command)
     assert losses(folder) == pytest.approx(losses(alone), abs=1e-3)
     assert far_apart(load_file(folder / GATHERED), load_file(alone / "final_model" / "model.safetensors")) == []
     checked.append("losses and weights as one process has them")

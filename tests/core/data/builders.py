@@ -9,8 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary, summarize_data
+from trainwiz.core.errors import UsageError
 
 TURNS = [("system", "Be short."), ("user", "Hello"), ("assistant", "Hi.")]
 MESSAGES = [{"role": role, "content": content} for role, content in TURNS]
@@ -49,6 +51,15 @@ def config_for(*paths: Path | str, **source: object) -> RunConfig:
 
 def summary_of(*paths: Path | str, **source: object) -> DataSummary:
     return summarize_data(config_for(*paths, **source))
+
+
+def refused(config: RunConfig) -> list[str]:
+    """What the plan says is wrong with the data, in one line each."""
+    with pytest.raises(UsageError) as caught:
+        summarize_data(config)
+    messages = [finding.message for finding in caught.value.findings]
+    assert not [one for one in messages if "\n" in one or "Traceback" in one]
+    return messages
 
 
 def config_of(task: str, *sources: Path | str | dict[str, object], **data: object) -> RunConfig:

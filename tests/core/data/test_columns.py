@@ -12,11 +12,11 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.detect import detect_columns
 from trainwiz.core.data.summary import GLANCE_ROWS, LONGEST_CELL, Glance, glance_at, summarize_data
 from trainwiz.core.data.texts import TextRows, load_text_rows
-from trainwiz.core.errors import Finding, UsageError
+from trainwiz.core.errors import Finding
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Plan
 
-from tests.core.data.builders import MESSAGES, config_of, parquet, rows_in, write
+from tests.core.data.builders import MESSAGES, config_of, parquet, refused, rows_in, write
 from tests.core.plan.machines import machine
 from tests.each import each
 
@@ -37,11 +37,8 @@ def _pairs(rows: TextRows) -> tuple[list[str], list[str]]:
 
 
 def _message(path: Path | str, task: str = "seq2seq", **source: object) -> str:
-    with pytest.raises(UsageError) as caught:
-        summarize_data(_config(path, task, **source))
-    (finding,) = caught.value.findings
-    assert "\n" not in finding.message
-    return finding.message
+    (message,) = refused(_config(path, task, **source))
+    return message
 
 
 @each(
@@ -91,7 +88,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "same column 'zh'" in _message(pair, text_column="zh", target_column=0)
     assert "did you mean 'en'" in _message(pair, text_column="zh", target_column="eng")
     assert "has no column at position 2" in _message(pair, text_column=0, target_column=2)
-    assert "one text column, 'text', and no target column" in _message(write(tmp_path / "a.txt", "Hello.\n"))
+    assert "has no target column; its columns: text" in _message(write(tmp_path / "a.txt", "Hello.\n"))
     twice = write(tmp_path / "twice.csv", "text,text\na,b\n")
     assert "has 2 columns named 'text'; choose by position" in _message(twice, "causal-lm", text_column="text")
     chat = write(tmp_path / "a.jsonl", '{"messages": [{"role": "user"}]}\n')
@@ -175,8 +172,6 @@ CPU = machine(None)
 TURNS = [{"from": "human", "value": "Hello there"}, {"from": "gpt", "value": "Hi, what can I do?"}]
 SETS: dict[str, dict[str, Any]] = {
     "sharegpt": {"id": "abc_0", "conversations": TURNS},
-    "messages": {"messages": MESSAGES},
-    "ultrachat": {"prompt": "Hello", "prompt_id": "f0e3", "messages": MESSAGES},
     "preferences": {"chosen": MESSAGES, "rejected": MESSAGES},
     "dpo": {"question": "Who?", "chosen": "He.", "rejected": "I."},
     "kto": {"prompt": "Who?", "completion": "I.", "label": False},
@@ -203,13 +198,11 @@ def by_code(plan: Plan) -> dict[str, Finding]:
     return {finding.code: finding for finding in plan.findings}
 
 
-@each("form", ["jsonl", "json", "parquet"])
+@each("form", ["jsonl", "parquet"])
 @each(
     ("name", "code", "words"),
     [
         ("sharegpt", None, "'conversations' is a list of chat turns (ShareGPT)"),
-        ("messages", None, "'messages' is a list of chat turns (OpenAI messages)"),
-        ("ultrachat", None, "list of chat turns"),
         ("preferences", "structured_columns", "chosen and a rejected answer for each"),
         ("dpo", "structured_columns", "chosen and a rejected answer for each"),
         ("kto", "structured_columns", "its label says which answers are good"),

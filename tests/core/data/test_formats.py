@@ -44,7 +44,7 @@ def test_words_and_tags_in_every_form(name: str, tmp_path: Path) -> None:
     assert rows.targets is not None and len(rows.texts) == 4
     assert json.loads(rows.texts[3]) == ["New", "York", "is"]
     assert json.loads(rows.targets[3]) == ["B-LOC", "I-LOC", "O"]
-    labels = summarize_data(config, tmp_path).labels
+    labels = summarize_data(config).labels
     assert labels is not None and dict(labels.train) == {"B-LOC": 4, "I-LOC": 4, "O": 4} and labels.exact
 
 
@@ -73,10 +73,10 @@ def test_numbers_of_classes_have_the_names_that_datasets_keeps(tmp_path: Path) -
     }
     table = pa.table(columns).replace_schema_metadata({b"huggingface": json.dumps(about).encode()})
     pq.write_table(table, tmp_path / "rows.parquet")
-    labels = summarize_data(config_of(tmp_path / "rows.parquet", "sequence-classification"), tmp_path).labels
+    labels = summarize_data(config_of(tmp_path / "rows.parquet", "sequence-classification")).labels
     # A row of -1 has no class.
     assert labels is not None and dict(labels.train) == {"bad": 1, "good": 1}
-    tags = summarize_data(config_of(tmp_path / "rows.parquet", "token-classification"), tmp_path).labels
+    tags = summarize_data(config_of(tmp_path / "rows.parquet", "token-classification")).labels
     assert tags is not None and dict(tags.train) == {"bad": 2, "good": 2}
 
 
@@ -109,7 +109,7 @@ def test_quotes_in_a_tsv_are_letters_and_in_a_csv_they_join_lines(tmp_path: Path
 
 
 def test_content_decides_where_the_name_says_nothing(tmp_path: Path) -> None:
-    assert summary_of(write(tmp_path / "proteins", fasta_text())).rows == len(PROTEINS)
+    assert summary_of(write(tmp_path / "proteins", fasta_text([*PROTEINS, "MJj"]))).rows == len(PROTEINS) + 1
     assert summary_of(write(tmp_path / "proteins.dat", "\n".join(PROTEINS)), format="txt").rows == len(PROTEINS)
 
 

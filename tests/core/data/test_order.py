@@ -103,7 +103,7 @@ def test_what_a_resumed_run_must_find_to_see_rows_in_the_same_order() -> None:
     assert Windows(np.array([0, 5, 5]), np.full(2, 10), np.arange(2), 5).described() == SHUFFLED_AS_ONE
 
 
-@each("seed", range(40))
+@each("seed", range(16))
 def test_no_row_is_lost_or_doubled_for_any_pieces_ranks_and_resumes(seed: int) -> None:
     """Random units, runs and held-out rows; random budgets, micro-batches, ranks, and a stop that changes them."""
     drawn = np.random.default_rng(seed)

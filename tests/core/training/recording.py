@@ -1,4 +1,4 @@
-"""Entry of a training process that also notes which rows each optimizer step sees, in the run folder.
+"""A training process that also notes which rows each optimizer step sees, in the run folder.
 
 samples-rank<N>.jsonl, which `samples` reads: {"step", "rows": a fingerprint for each row that counts, "labels": of the whole window, all ranks}.
 """
@@ -68,10 +68,3 @@ def samples(folder: Path) -> dict[int, dict[str, Any]]:
             assert found["labels"] == line["labels"]
             found["rows"] += line["rows"]
     return {step: {**found, "rows": sorted(found["rows"])} for step, found in steps.items()}
-
-
-if __name__ == "__main__":
-    from trainwiz.core.training.__main__ import main
-
-    note_samples()
-    main()

@@ -1,7 +1,7 @@
 """Run folders for tests: the tiny models of the catalogue on a few rows of the samples, started as users' runs are.
 
-A training of one process is forked from a server that has loaded torch already, which saves ten seconds of processor time;
-its environment is what `accelerate launch` makes of the run's accelerate.yaml.
+The processes of a training are forked from a server that has loaded torch already, which saves each ten seconds of processor
+time; their environment is what `accelerate launch` makes of the run's accelerate.yaml.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import yaml
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
@@ -123,29 +122,13 @@ def _fork(*given: Any) -> None:
     train_forked(*given)
 
 
-Training = subprocess.Popen[bytes] | Forked
-
-
-def start(folder: Path, config: RunConfig, *arguments: str, recording: bool = False) -> Training:
+def start(folder: Path, config: RunConfig, *arguments: str, recording: bool = False) -> Forked:
     """In a session of its own, launched as launch.sh does; `recording` notes the rows of each step (recording.py)."""
     launch = [*launch_command(config)[2:], *arguments]
     # The same ninja as in users' runs: two versions of it compile DeepSpeed's parts over and over.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     environment = {**os.environ, **launch_environment(config), "PYTHONWARNINGS": "ignore", "PATH": path}
-    if config.engine.strategy == "single" and not config.engine.compile:
-        return Forked(folder, launch, environment, recording)
-    if recording:
-        at = launch.index("-m")
-        launch[at : at + 2] = [str(Path(__file__).with_name("recording.py"))]
-    with (folder / "train.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "accelerate.commands.launch", *launch],
-            cwd=folder,
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    return Forked(folder, launch, environment, recording)
 
 
 def train(folder: Path, config: RunConfig, *arguments: str, recording: bool = False) -> dict[str, Any]:
@@ -156,9 +139,7 @@ def train(folder: Path, config: RunConfig, *arguments: str, recording: bool = Fa
         code: int | None = process.wait(BUILD_AND_TRAIN_S if built else TRAIN_S)
     except subprocess.TimeoutExpired:
         code = None
-        for member in (psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                member.kill()
+        send(process, signal.SIGKILL)
     assert code == 0, f"{code}\n{(folder / 'train.log').read_text(errors='replace')[-4000:]}"
     return json.loads((folder / "outcome.json").read_text())
 
@@ -167,25 +148,29 @@ def log_of(folder: Path) -> str:
     return (folder / "train.log").read_text(errors="replace")[-4000:]
 
 
-def stop_when(folder: Path, process: Training, due: Callable[[], bool]) -> dict[str, Any]:
+def send(process: Forked, number: int) -> None:
+    """A signal to all processes of the training."""
+    for pid in (process.pid, *descendants(process.pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def stop_when(folder: Path, process: Forked, due: Callable[[], bool]) -> dict[str, Any]:
     """SIGTERM to every process of the training once `due`, loader workers included, as the keeper does; the outcome."""
     try:
         deadline = time.monotonic() + 200
         while not due():
             assert process.poll() is None and time.monotonic() < deadline, log_of(folder)
             time.sleep(0.02)
-        for pid in (*([process.pid] if isinstance(process, Forked) else []), *descendants(process.pid)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
+        send(process, signal.SIGTERM)
         assert process.wait(100) == 0, log_of(folder)
     finally:
-        for pid in (*descendants(process.pid), process.pid):
-            if process.poll() is None:
-                os.kill(pid, signal.SIGKILL)
+        if process.poll() is None:
+            send(process, signal.SIGKILL)
     return json.loads((folder / "outcome.json").read_text())
 
 
-def stop_at(folder: Path, process: Training, step: int) -> dict[str, Any]:
+def stop_at(folder: Path, process: Forked, step: int) -> dict[str, Any]:
     """`stop_when` the step is logged."""
     return stop_when(folder, process, lambda: any(line.get("step", 0) >= step for line in metrics(folder)))
 

@@ -14,7 +14,7 @@ import torch
 from accelerate.data_loader import BatchSamplerShard, SkipBatchSampler
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.proteins import CLS, EOS, ESM_VOCABULARY, MASK, ProteinStore, encode_proteins
+from trainwiz.core.data.proteins import CLS, EOS, ESM_VOCABULARY, MASK, ProteinStore
 from trainwiz.core.data.texts import TextRows, load_text_rows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.batches import (
@@ -157,9 +157,9 @@ def test_shares_of_masked_swapped_and_kept() -> None:
 
 def test_built_in_encoding_equals_the_real_tokenizer() -> None:
     text = "LAGVSERTIDPKQNFYMHWCXBUZO.-J"
-    ours = encode_proteins(pa.array([text, text.lower()], pa.large_string()))
+    ours = ProteinStore(store([text, text.lower()]), 100)
     expected = esm_tokenizer()(text, add_special_tokens=False)["input_ids"]
-    assert ours.tokens.tolist() == expected * 2
+    assert [ours.letters(row).tolist() for row in (0, 1)] == [expected] * 2
     assert ESM_VOCABULARY[:4] == ("<cls>", "<pad>", "<eos>", "<unk>") and ESM_VOCABULARY[31:] == ("<null_1>", "<mask>")
 
 
@@ -216,17 +216,6 @@ def test_overfitting_repeats_a_few_rows(changes: dict[str, Any], tmp_path: Path)
     assert list(parts.sampler) == first
     different = {tuple(parts.train[key][0].tolist()) for key in first}  # type: ignore[index]
     assert len(different) > 12
-
-
-def test_text_too_short_to_predict_anything_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("x\n")
-    config = text_config("gpt2-tiny", data__sources=[{"name": "a.txt"}], data__validation_rows=0)
-    # One letter and its end: one token to predict.
-    assert len(build_task(config, tmp_path, None, 1).train) == 1  # type: ignore[arg-type]
-    config = text_config("gpt2-tiny", data__sources=[{"name": "a.txt"}], data__validation_sources=[{"name": "a.txt"}])
-    parts = build_task(config, tmp_path, None, 1)
-    assert len(parts.train) == len(parts.evaluation) == 1  # type: ignore[arg-type]
-    assert np.array_equal(parts.train[(0, 0)][0], parts.evaluation[(0, 0)][0])  # type: ignore[index]
 
 
 def test_all_that_is_wrong_with_the_evaluation_is_said_at_once(tmp_path: Path) -> None:

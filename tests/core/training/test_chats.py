@@ -21,6 +21,7 @@ from trainwiz.core.training.chats import (
     set_template,
     training_templates,
 )
+from trainwiz.core.training.tasks import load_task_rows
 from transformers import PreTrainedTokenizerFast
 
 from tests.core.training.runs import losses, text_config, train, write_run
@@ -66,7 +67,7 @@ def encoder_of(
 def test_tokens_and_masks_are_those_of_trl_for_every_family(tmp_path: Path) -> None:
     """assistant_only_loss of TRL: its training template, and the mask that transformers makes of its marks."""
     utils = pytest.importorskip("trl.chat_template_utils")
-    chats, compared, by_prefixes = conversations(8), 0, set()
+    chats, compared, by_prefixes = conversations(4), 0, set()
     for name, own in FAMILIES.items():
         tokenizer = tokenizer_with(own, tmp_path)
         # Of the day it is rendered on it is otherwise theirs word for word.
@@ -96,7 +97,7 @@ def test_tokens_and_masks_are_those_of_trl_for_every_family(tmp_path: Path) -> N
                 continue
             if found.tokens.tolist() == said["input_ids"] and found.learnt.tolist() == whole.learnt.tolist():
                 by_prefixes.add(name)
-    assert len(FAMILIES) >= 25 and compared > 8 * 25
+    assert len(FAMILIES) >= 25 and compared > 4 * 25
     # Found without any marks: templates that write each turn the same whatever follows.
     assert by_prefixes >= {"llama3", "gemma", "gemma3", "cohere", "lfm2", "qwen3_instruct_2507", "smolvlm"}
 
@@ -188,6 +189,14 @@ def chats_file(folder: Path) -> Path:
         rows.append({"messages": [{"role": role, "content": said} for role, said in turns]})
     path.write_text("\n".join(map(json.dumps, rows)))
     return path
+
+
+def test_an_answer_that_is_written_ends_where_a_turn_ends(tmp_path: Path) -> None:
+    tokenizer_with(FAMILIES["llama3"], tmp_path).save_pretrained(tmp_path / "own")
+    source = {"name": str(chats_file(tmp_path)), "layout": "chat", "text_column": "messages"}
+    config = text_config("qwen2-tiny", data__sources=[source], model__tokenizer=str(tmp_path / "own"))
+    rows = load_task_rows(config, tmp_path / "run")
+    assert rows.tokenizer.convert_ids_to_tokens(list(rows.ends)) == ["<|eot_id|>"]
 
 
 @pytest.mark.real

@@ -23,15 +23,13 @@ from trainwiz.core.files import bytes_below
 from trainwiz.core.run.attempts import read_phase
 from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoint, list_checkpoints
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.best import BestCheckpoints, Ranking, best_checkpoints
+from trainwiz.core.training.best import KeptCheckpoints, Ranking, best_checkpoints
 from trainwiz.core.training.callbacks import LossGuard, NonFiniteLoss
 from trainwiz.core.training.process import LastingLines, LastingOutput
 from trainwiz.core.training.saving import (
     HEADROOM_BYTES,
     MARGIN,
     CheckpointSaver,
-    NewestCheckpoints,
-    Room,
     is_no_room,
     planned_checkpoint_bytes,
 )
@@ -59,13 +57,21 @@ def checkpoint(folder: Path, step: int, evaluation: dict[str, object], evaluated
 # Which stay.
 
 
-@each(("metric", "kept"), [("eval_loss", [30, 50]), ("eval_bleu", [20, 40, 50])])
-def test_the_best_two_and_the_newest_stay(tmp_path: Path, metric: str, kept: list[int]) -> None:
+@each(
+    ("metric", "keep", "newest_first", "kept"),
+    [("eval_loss", 2, False, [30, 50]), ("eval_bleu", 2, False, [20, 40, 50]), ("eval_loss", 3, True, [30, 40, 50])],
+)
+def test_the_best_and_the_newest_stay(
+    tmp_path: Path, metric: str, keep: int, newest_first: bool, kept: list[int]
+) -> None:
     scores = {10: 3.0, 20: 9.0, 30: 1.0, 40: 9.0, 50: 2.0}
     for step, score in scores.items():
         checkpoint(tmp_path, step, {metric: score})
-    deleted = BestCheckpoints(tmp_path, 2, Ranking(metric)).prune(50)
+    retention = KeptCheckpoints(tmp_path, keep, Ranking(metric), newest_first=newest_first)
+    deleted = retention.prune(50)
     assert steps(tmp_path) == kept and len(deleted) == len(scores) - len(kept)
+    retention.tighten(lambda: False)
+    assert steps(tmp_path) == [30 if metric == "eval_loss" else 40, 50], "where the disk has no room for more"
     assert not list(tmp_path.glob(".checkpoint*"))
 
 
@@ -76,7 +82,7 @@ def test_what_cannot_be_removed_stays_and_what_is_half_deleted_is_none_any_more(
         write_checkpoint(tmp_path, step)
     in_the_way = tmp_path / ".checkpoint-2.deleting"
     in_the_way.write_text("in the way")
-    retention = NewestCheckpoints(tmp_path, 1)
+    retention = KeptCheckpoints(tmp_path, 1)
     assert retention.prune(3) == [tmp_path / "checkpoint-1"]
     assert retention.tighten(lambda: False) == [] and steps(tmp_path) == [2, 3]
     assert "checkpoint-2 could not be removed: " in capsys.readouterr().out
@@ -102,9 +108,7 @@ def test_settings_become_a_metric_or_a_sentence(tmp_path: Path) -> None:
     assert best_checkpoints(wrong, tmp_path, findings, evaluates=True) is None
     assert best_checkpoints(asked, tmp_path, findings, evaluates=False) is None
     assert [finding.code for finding in findings] == ["unknown_metric", "nothing_held_out"]
-    assert (
-        "eval_loss, eval_accuracy, eval_perplexity. eval_bleu requires evaluation.generate: true" in findings[0].message
-    )
+    assert "can be eval_loss, eval_accuracy, eval_perplexity." in findings[0].message
 
 
 def test_scores_that_count(tmp_path: Path) -> None:
@@ -112,7 +116,7 @@ def test_scores_that_count(tmp_path: Path) -> None:
     checkpoint(tmp_path, 2, {"eval_loss": "NaN"})
     checkpoint(tmp_path, 3, {"eval_loss": 0.1}, evaluated_step=2)
     checkpoint(tmp_path, 4, {})
-    BestCheckpoints(tmp_path, 1, Ranking("eval_loss")).prune(4)
+    KeptCheckpoints(tmp_path, 1, Ranking("eval_loss")).prune(4)
     assert steps(tmp_path) == [1, 4]
     loss, bleu = (Ranking(metric) for metric in ("eval_loss", "eval_bleu"))
     assert loss.better(1.0, None) and loss.better(1.0, 2.0) and not loss.better(2.0, 1.0) and not loss.better(2.0, 2.0)
@@ -127,7 +131,7 @@ def test_older_ones_stay_while_the_new_one_is_not_whole_and_what_is_none_is_left
         write_checkpoint(tmp_path, step)
     (tmp_path / "broken-checkpoint-9").mkdir()
     (tmp_path / ".checkpoint-7.deleting").mkdir()
-    keep = NewestCheckpoints(tmp_path, 1) if kind == "newest" else BestCheckpoints(tmp_path, 1, Ranking("eval_loss"))
+    keep = KeptCheckpoints(tmp_path, 1, None if kind == "newest" else Ranking("eval_loss"))
     cut(tmp_path / "checkpoint-4" / "optimizer.pt")
     assert keep.prune(4) == [] and steps(tmp_path) == [1, 2, 3, 4]
     write_checkpoint(tmp_path, 5)
@@ -153,10 +157,10 @@ def guard(
     return CheckpointSaver(
         RunFolder(folder),
         accelerator or Accelerator(cpu=True),
-        NewestCheckpoints(folder, keep),
+        KeptCheckpoints(folder, keep),
         wait_s=wait_s,
         stop_requested=stop,
-        room=lambda _: Room(HEADROOM_BYTES + next(looks, free[-1]), True),
+        free_bytes=lambda _: HEADROOM_BYTES + next(looks, free[-1]),
         poll_s=0.0,
         retry_after_s=retry_after_s,
     )
@@ -272,13 +276,13 @@ def test_lines_wait_in_memory_and_output_is_dropped_while_the_disk_is_full(
     monkeypatch.setattr(lines, "_path", tmp_path / "lines")
     lines.write("second")
     assert (tmp_path / "lines").read_text() == "lost\nsecond\n"
-    descriptor = os.open("/dev/full", os.O_WRONLY)
-    try:
-        assert LastingOutput(descriptor).write(b"a line\n") == 7
-    finally:
-        os.close(descriptor)
-    # No more files is full too.
-    assert not Room(1 << 40, has_files=False).fits(1) and Room.of(tmp_path).has_files
+    with LastingOutput("/dev/full", "w") as output:
+        assert output.write(b"a line\n") == 7
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:3]))
+    with LastingOutput(tmp_path / "log", "w") as output:
+        output.write(b"a line\n")
+    assert (tmp_path / "log").read_text() == "a line\n"
 
 
 # Several processes.

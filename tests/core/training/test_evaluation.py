@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from trainwiz.core.data.lengths import prompt_room
 from trainwiz.core.estimate import activations as logit_slices
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.evaluation import EvaluationSchedule, ScheduleCallback, token_metrics, token_sums
-from trainwiz.core.training.generation import GenerationRequest, Generator, make_bleu, word_cutter
+from trainwiz.core.training.generation import Generator, make_bleu, word_cutter
 from trainwiz.core.training.model import build_model
 from trainwiz.core.training.tokens import CausalEncoder, PairEncoder
 from transformers import PreTrainedTokenizerFast, TrainerControl, TrainerState
@@ -94,11 +94,14 @@ SOURCES = [text if number % 3 else " ".join(text.split()[: 2 + number % 4]) for 
 ROWS = text_rows(SOURCES, [text[::-1] for text in SENTENCES], held_out=12)
 
 
-def request(model: Any, *, rank: int = 0, processes: int = 1) -> GenerationRequest:
-    accelerator: Any = SimpleNamespace(
+def trainer_of(model: Any, *, rank: int = 0, processes: int = 1, stops: Callable[[], bool] = lambda: False) -> Any:
+    accelerator = SimpleNamespace(
         process_index=rank, num_processes=processes, is_main_process=rank == 0, device=torch.device("cpu")
     )
-    return GenerationRequest(model, accelerator, contextlib.nullcontext, 40, lambda: False)
+    return SimpleNamespace(
+        model=model, accelerator=accelerator, compute_loss_context_manager=contextlib.nullcontext,
+        state=TrainerState(global_step=40), stop_requested=stops,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +134,7 @@ def test_texts_do_not_depend_on_their_batch_and_bleu_is_sacrebleus(
         batch__eval_micro_batch_size=4,
     )
     generator, model, tokenizer = made(tokenizers, config, tmp_path)
-    metrics = generator.metrics(request(model), "eval")
+    metrics = generator.metrics(trainer_of(model), "eval")
     shown = [json.loads(line) for line in (tmp_path / "generations.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["row"] for line in shown] == ROWS.held_out[:5].tolist() and {line["step"] for line in shown} == {40}
     alone = []
@@ -155,16 +158,16 @@ def test_processes_share_the_rows_and_a_stop_between_batches_ends_it_without_a_s
 ) -> None:
     config = text_config("t5-chat-tiny", evaluation__generation_length=2, batch__eval_micro_batch_size=4)
     generator, model, _ = made(tokenizers, config, tmp_path)
-    shares = [generator._own_share(request(model, rank=rank, processes=2)) for rank in (0, 1)]
+    shares = [generator._own_share(trainer_of(model, rank=rank, processes=2)) for rank in (0, 1)]
     assert [len(share) for share in shares] == [6, 6]
-    assert sorted([*shares[0], *shares[1]]) == sorted(generator._own_share(request(model)))
+    assert sorted([*shares[0], *shares[1]]) == sorted(generator._own_share(trainer_of(model)))
     asked: list[int] = []
 
     def stopped() -> bool:
         asked.append(1)
         return len(asked) > 1
 
-    assert generator.metrics(replace(request(model), stopped=stopped), "eval") == {}
+    assert generator.metrics(trainer_of(model, stops=stopped), "eval") == {}
     assert len(asked) == 2 and not (tmp_path / "generations.jsonl").exists()
 
 
@@ -191,7 +194,7 @@ def test_a_causal_prompt_and_its_answer_fit_the_sequence(
     long = text_rows(["red fox " * 40] * 2, ["x"] * 2, held_out=1)
     generator._numbers, generator._sources = long.held_out, long.texts
     generator._encode = partial(CausalEncoder(tokenizer, 48).prompt, room=prompt)
-    assert {length for *_, length in generator._own_share(request(model))} == {answer}
+    assert {length for *_, length in generator._own_share(trainer_of(model))} == {answer}
 
 
 def test_what_is_kept_of_hostile_rows_cannot_move_a_terminal(tokenizers: Tokenizers, tmp_path: Path) -> None:
@@ -199,7 +202,9 @@ def test_what_is_kept_of_hostile_rows_cannot_move_a_terminal(tokenizers: Tokeniz
     config = text_config("t5-chat-tiny", evaluation__generation_length=2)
     _, model, tokenizer = made(tokenizers, config, tmp_path)
     rows = text_rows(hostile, hostile, held_out=6)
-    Generator(config, tmp_path, rows, tokenizer, PairEncoder(tokenizer, 24, 24).source).metrics(request(model), "eval")
+    Generator(config, tmp_path, rows, tokenizer, PairEncoder(tokenizer, 24, 24).source).metrics(
+        trainer_of(model), "eval"
+    )
     kept = (tmp_path / "generations.jsonl").read_text(encoding="utf-8").splitlines()
     assert all(line.isprintable() for line in kept)
     assert [json.loads(line)["reference"] for line in kept] == [hostile[number] for number in rows.held_out[:5]]

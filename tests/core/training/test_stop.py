@@ -19,6 +19,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
+from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.start import start_run, stop_run
 from trainwiz.core.run.attempts import PhaseNow, read_phase
@@ -40,7 +41,7 @@ from trainwiz.core.training.metrics import MetricsCallback, StepMeter, json_numb
 from trainwiz.core.training.process import Phases, StopRequest
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from tests.core.training.runs import evaluations, log_of, metrics, start, stop_when, tiny_config, write_run
+from tests.core.training.runs import Forked, evaluations, log_of, metrics, start, stop_when, tiny_config, write_run
 from tests.each import each
 from tests.site import FAULTS_VARIABLE
 
@@ -85,7 +86,7 @@ def test_a_run_by_hand_is_seen_guarded_stopped_and_gone_on_with(tmp_path: Path) 
     assert recorded_runs() == [run]
 
     running = "by hand is already running. Monitor it with: trainwiz monitor "
-    assert _refusal(folder) == running + shlex.quote(str(folder))
+    refused(folder, config, running + shlex.quote(str(folder)))
     for meddle in (lambda: start_run(run, resume="auto"), lambda: remove_run(run)):
         with pytest.raises(UsageError):
             meddle()
@@ -100,27 +101,25 @@ def test_a_run_by_hand_is_seen_guarded_stopped_and_gone_on_with(tmp_path: Path) 
     assert state.exit.message == said
     assert max(line["step"] for line in metrics(folder)) == stopped
 
-    assert _refusal(folder) == (
-        f"by hand was already trained up to step {stopped:,}; nothing is overwritten. "
-        f"Resume with: ./launch.sh --resume checkpoint-{stopped}"
-    )
+    resume = f"Resume with: ./launch.sh --resume checkpoint-{stopped}"
+    refused(folder, config, f"by hand was already trained up to step {stopped:,}; nothing is overwritten. {resume}")
     assert read_state(run).status == "stopped"
 
-    process = _by_hand(run, "--resume", f"checkpoint-{stopped}")
-    _wait_until_it_trains(run, process)
+    again = start(folder, config, "--resume", f"checkpoint-{stopped}")
+    _wait_until_it_trains(run, again)
     state = stop_run(run, now=True)
     assert state.status == "stopped" and state.exit is not None
     assert "immediately, without a checkpoint" in state.exit.message
-    assert process.wait(60) != 0
+    assert again.wait(60) != 0
     assert [attempt.resume for attempt in state.attempts] == [None, f"checkpoint-{stopped}"]
 
 
-def _by_hand(run: RunFolder, *arguments: str) -> subprocess.Popen[bytes]:
+def _by_hand(run: RunFolder) -> subprocess.Popen[bytes]:
     """By its script, from somewhere else."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     with run.train_log.open("ab") as log:
         return subprocess.Popen(
-            ["/bin/sh", str(run.file("launch.sh")), *arguments],
+            ["/bin/sh", str(run.file("launch.sh"))],
             cwd="/",
             env={**os.environ, "PATH": path, "CDPATH": "/"},
             stdout=log,
@@ -129,15 +128,13 @@ def _by_hand(run: RunFolder, *arguments: str) -> subprocess.Popen[bytes]:
         )
 
 
-def _refusal(folder: Path) -> str:
-    """What a second start says, as the launcher would start it."""
-    command = [sys.executable, "-m", "trainwiz.core.training", "."]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
-    assert ended.returncode == 2
-    return ended.stderr.strip()
+def refused(folder: Path, config: RunConfig, sentence: str) -> None:
+    """A second start says so."""
+    assert start(folder, config).wait(600) == 2
+    assert f"{sentence}\n" in (folder / "train.log").read_text()
 
 
-def _wait_until_it_trains(run: RunFolder, process: subprocess.Popen[bytes]) -> None:
+def _wait_until_it_trains(run: RunFolder, process: subprocess.Popen[bytes] | Forked) -> None:
     deadline = time.monotonic() + 120
     while read_state(run).status != "running":
         assert process.poll() is None and time.monotonic() < deadline, run.train_log.read_text()[-4000:]
@@ -388,6 +385,15 @@ def test_an_attempt_without_a_checkpoint_takes_the_lines_before_it_back(tmp_path
     assert last["resumed_from"] == 0 and "step" not in last
 
 
+def test_tokens_a_second_are_those_of_all_steps_since_the_line_before(tmp_path: Path) -> None:
+    meter = StepMeter()
+    for _ in range(2):
+        list(meter.timed(iter([{"input_ids": torch.ones(2, 5), "labels": torch.ones(2, 5)}])))
+        meter.step_done()
+    line = MetricsCallback(RunFolder(tmp_path), meter, Accelerator(cpu=True))._training_line({"loss": 1.0})
+    assert line["tokens_per_s"] * line["step_s"] * 2 == pytest.approx(20) == line["tokens"]
+
+
 def arguments(folder: Path, *reporters: str) -> TrainingArguments:
     return TrainingArguments(output_dir=str(folder), report_to=list(reporters) or "none", use_cpu=True)
 
@@ -435,8 +441,3 @@ def test_without_a_server_it_writes_into_the_run_folder(
     tell(GuardedReporter("wandb", NeedsServer), arguments(tmp_path), [1.0])
     assert NeedsServer.heard == ["offline"]
     assert "wandb writes to the run folder because its server is unavailable: no account" in capsys.readouterr().out
-
-
-def test_an_unknown_name_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"Unknown reporter wandbb; .*tensorboard.*logging\.report_to"):
-        take_reporters(arguments(tmp_path, "wandbb", "tensorboard"))

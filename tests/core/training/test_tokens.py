@@ -224,6 +224,8 @@ def test_blocks_are_full_and_the_rest_is_dropped() -> None:
     assert tokens.tolist() == [25, 26, 27, 28, 29] and labels.tolist() == [26, 27, 28, 29, IGNORED]
     assert made[(7, 3)][0].tolist() == tokens.tolist()
     assert (made[(0, -1)][1] == IGNORED).all()
+    # Of less than one sequence a short one is made, where there is something to predict.
+    assert [len(blocks(TokenStore(np.arange(count, dtype=np.int32)), 5)) for count in (1, 2, 4)] == [0, 1, 1]
     # Token 0 is a token with or without a label.
     tokens, labelled = TokenStore(np.array([0, -1, 5, -6], np.int32)).read(0, 4)
     assert tokens.tolist() == [0, 0, 5, 5] and labelled.tolist() == [True, False, True, False]
