@@ -357,8 +357,10 @@ class MachineHistory:
             for process in objects_in(self.latest.get("processes"))
         )
 
-    def job_cpu_history(self) -> tuple[float | None, ...]:
-        return self._chart("job", "cpu")
+    def readings(self) -> dict[str, Any]:
+        """What a snapshot has of the machine."""
+        cpu = self._chart("job", "cpu")
+        return {"gpus": self.gpus(), "host": self.host(), "processes": self.processes(), "job_cpu_history": cpu}
 
     def unavailable(self) -> dict[str, str]:
         reasons = object_in(self.latest.get("unavailable"))

@@ -228,35 +228,31 @@ def loss_name(names: Iterable[str]) -> str | None:
 # Scalars: the series of one TensorBoard run, one for each tag. Tags keep steps of their own.
 
 
-class TagSeries:
+class TagSeries(Series):
     """One tag. Where a writer goes back to an earlier step (two launches into one folder), the newest pass counts."""
 
     def __init__(self) -> None:
-        self.series = Series()
+        super().__init__()
         self.recent: deque[tuple[float, float]] = deque(maxlen=RECENT_POINTS)
         """Step and Unix time of the newest points, all of one session."""
-        self.sessions: list[object] = []
-        """The launches that wrote it, the newest last."""
+        self._session: object = None
 
-    def add(self, step: float, value: float, time_s: float, session: object = None) -> None:
-        last = self.series.last_step
-        if session not in self.sessions[-1:] or (last is not None and step < last):
+    def add_at(self, step: float, value: float, time_s: float, session: object) -> None:
+        if session is not self._session:
             # The pause between two launches is not the time of a step.
-            self.sessions = [*(one for one in self.sessions if one is not session), session]
+            self._session = session
             self.recent.clear()
-        self.series.add(step, value)
+        self.add(step, value)
         self.recent.append((step, time_s))
 
-    def purge(self, step: float) -> None:
-        """Forget `step` and all later ones: the writer starts again there."""
-        self.series.rewind(step, keep_equal=False)
+    def rewind(self, step: float, *, keep_equal: bool = True) -> None:
+        super().rewind(step, keep_equal=keep_equal)
         self.recent.clear()
 
 
-def last_step(tags: Iterable[TagSeries]) -> int | None:
+def last_step(tags: Iterable[Series]) -> int | None:
     """The highest last step of any."""
-    steps = [tag.series.last_step for tag in tags if tag.series.last_step is not None]
-    return int(max(steps)) if steps else None
+    return int(max(steps)) if (steps := [tag.last_step for tag in tags if tag.last_step is not None]) else None
 
 
 class Scalars:
@@ -267,33 +263,26 @@ class Scalars:
 
     def add_all(self, scalars: Iterable[Scalar], *, session: object = None) -> None:
         """`session` is another object for each launch."""
-        tags = self.tags
         for tag, step, value, time_s in scalars:
             if tag is None:
                 self.purge(step)
                 continue
-            series = tags.get(tag)
-            if series is None:
-                if len(tags) >= MOST_NAMES:
+            if tag not in self.tags:
+                if len(self.tags) >= MOST_NAMES:
                     continue
-                series = tags[tag] = TagSeries()
-            series.add(step, value, time_s, session)
+                self.tags[tag] = TagSeries()
+            self.tags[tag].add_at(step, value, time_s, session)
 
     def purge(self, step: float) -> None:
-        for series in self.tags.values():
-            series.purge(step)
-        for tag in [tag for tag, series in self.tags.items() if not series.series.count]:
-            del self.tags[tag]
+        """Forget `step` and all later ones: the writer starts again there."""
+        for tag, series in list(self.tags.items()):
+            series.rewind(step, keep_equal=False)
+            if not series.count:
+                del self.tags[tag]
 
     @property
     def step(self) -> int | None:
         return last_step(self.tags.values())
 
-    @property
-    def launches(self) -> int:
-        """How many launches, one after another, wrote values of one tag."""
-        return max((len(tag.sessions) for tag in self.tags.values()), default=0)
-
     def last(self, tag: str) -> float | None:
-        series = self.tags.get(tag)
-        return series.series.last if series else None
+        return self.tags[tag].last if tag in self.tags else None

@@ -28,7 +28,6 @@ from trainwiz.core.telemetry.snapshot import (
     finished_words,
     gpu_names,
     read_planned,
-    time_left_s,
     with_changes,
 )
 from trainwiz.core.telemetry.target import Source
@@ -153,10 +152,12 @@ class RunSource(Source):
         planned = with_changes(self._planned, attempt.changes if attempt else {})
         max_steps = state.max_steps or planned.steps or None
         step = whole_in(metrics.step if metrics.step is not None else (state.outcome or {}).get("step"))
-        summaries, host, setup = metrics.summaries(), machine.host(), setup_of(state.engine)
+        summaries, readings, setup = metrics.summaries(), machine.readings(), setup_of(state.engine)
         if ended or not summaries:
             # Nothing is used up any more; or a start loads model and data, which ends.
-            host = replace(host, disk_lasts_s=None, ram_lasts_s=None)
+            readings["host"] = replace(readings["host"], disk_lasts_s=None, ram_lasts_s=None)
+        if ended:
+            readings["processes"] = ()
         snapshot = Snapshot(
             source="run",
             path=str(self.folder.path),
@@ -173,10 +174,7 @@ class RunSource(Source):
             curves={name: metrics.curve(name) for name in curves},
             non_finite_steps=metrics.non_finite_steps("loss"),
             loss_trend=metrics.trend(),
-            gpus=machine.gpus(),
-            host=host,
-            processes=() if ended else machine.processes(),
-            job_cpu_history=machine.job_cpu_history(),
+            **readings,
             peak_memory_bytes=machine.peak_memory_bytes(on_cpu=computes_on_cpu(state.engine)),
             unavailable=machine.unavailable(),
             planned=planned,
@@ -203,8 +201,7 @@ class RunSource(Source):
         advice = advise(snapshot, [*findings, *self._advice_file.read(), *notes])
         # A start may begin anew, a stop ends long before the last step, and what stands still does not finish.
         goes_on = state.status == "running" and not any(item.code == "stalled" for item in advice)
-        step_s = snapshot.pace.wall_step_s or snapshot.pace.step_s
-        return replace(snapshot, advice=advice, eta_s=time_left_s(step, max_steps, step_s) if goes_on else None)
+        return replace(snapshot, advice=advice, eta_s=snapshot.left_s if goes_on else None)
 
     def _phase(self, attempt: Attempt | None) -> PhaseNow | None:
         """What the training says that it does; what an earlier attempt said is over."""

@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.compat.proto.event_pb2 import Event
 from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
 from trainwiz.core.telemetry.snapshot import Snapshot
-from trainwiz.core.telemetry.target import Source, Target, open_files_source
+from trainwiz.core.telemetry.target import Seldom, Source, Target, open_files_source
 
 from tests.core.telemetry.event_writers import BEGAN_S, accumulated, record, scalar_event, write_points
 
@@ -163,8 +163,7 @@ def test_of_two_launches_into_one_folder_the_newer_is_drawn(tmp_path: Path) -> N
 
 
 def test_growth_is_read_and_new_runs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwiz.core.telemetry.tensorboard.LOOK_FOR_FILES_S", 0.0)
-    monkeypatch.setattr("trainwiz.core.telemetry.tensorboard.SHARE_OF_A_CORE_FOR_LOOKS", math.inf)
+    monkeypatch.setattr(Seldom, "do", lambda seldom, what: what())
     first = write_points(tmp_path / "run" / "a", {"loss": POINTS})
     whole = first.read_bytes()
     first.write_bytes(whole[: len(whole) // 2])
