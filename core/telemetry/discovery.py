@@ -386,15 +386,12 @@ def _on_gpu(card: str | None) -> Target:
     if jobs:
         return target_of_job(next(iter(jobs.values())))
     message = tr("Nothing is computing on {place} now.", place=where)
-    problem = next((one.unseen for one in chosen if one.unseen), None)
     if pids:
         message = tr(
             "Process {pids} computes on {place} but is not visible from here: it belongs to another container or user.",
             pids=", ".join(map(str, pids[:NAMES_SHOWN])),
             place=where,
         )
-    elif problem:
-        message = tr("The processes that compute on {place} cannot be read: {reason}.", place=where, reason=problem)
     raise usage_error("idle_gpu", where, message if pids else _with_jobs(message))
 
 

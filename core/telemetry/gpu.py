@@ -53,13 +53,7 @@ def _fan(handle: Any) -> int:
 
 def _throttling(handle: Any) -> list[str]:
     """What holds the clock back, in words; empty when nothing does."""
-    try:
-        bits = int(call("nvmlDeviceGetCurrentClocksEventReasons", handle))
-    except Unreadable as error:
-        if error.lost:
-            raise
-        # Drivers before 535 know it by its older name.
-        bits = int(call("nvmlDeviceGetCurrentClocksThrottleReasons", handle))
+    bits = int(call("nvmlDeviceGetCurrentClocksEventReasons", handle))
     return [word for bit, word in THROTTLE_WORDS.items() if bits & bit]
 
 
@@ -293,8 +287,6 @@ class GpuLoad:
     problem: str = ""
     """Why nothing of it can be read: it is lost."""
     name: str | None = None
-    unseen: str = ""
-    """Why its processes are not known."""
 
     @property
     def computing(self) -> list[int]:
@@ -370,14 +362,12 @@ def _load(row: Mapping[str, Any], unavailable: Mapping[str, str]) -> GpuLoad:
     holders = [
         GpuHolder(one["pid"], one["name"], one["memory_used_bytes"], one["kind"]) for one in row["processes"] or ()
     ]
-    problem = unavailable.get(f"gpus.{row['index']}", "")
     return GpuLoad(
         index=int(row["index"]),
         uuid=row["uuid"],
         used_bytes=row["memory_used_bytes"],
         utilization_percent=row["utilization_percent"],
         holders=tuple(sorted(holders, key=lambda one: -(one.memory_bytes or 0))),
-        problem=problem,
+        problem=unavailable.get(f"gpus.{row['index']}", ""),
         name=row["name"],
-        unseen=problem or unavailable.get(f"gpus.{row['index']}.processes", ""),
     )

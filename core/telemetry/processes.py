@@ -306,7 +306,7 @@ class ProcessTable:
 
 # What a process has open: files by path, and where its standard output goes. Linux: /proc/PID/fd, elsewhere psutil.
 
-Kind = Literal["file", "pipe", "terminal", "null", "socket", "other"]
+Kind = Literal["file", "pipe", "terminal", "other"]
 WRITING = os.O_WRONLY | os.O_RDWR
 
 
@@ -347,12 +347,8 @@ def open_files(pid: int) -> list[OpenFile] | None:
 def _kind(name: str) -> Kind:
     if name.startswith("pipe:"):
         return "pipe"
-    if name.startswith("socket:"):
-        return "socket"
     if name.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
         return "terminal"
-    if name == "/dev/null":
-        return "null"
     return "file" if name.startswith("/") and not name.startswith(("/dev/", "/proc/", "/sys/", "/memfd:")) else "other"
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ HELD_TEXT = 512 * 1024
 """Of text without a time of its own, the newest that waits for one: a viewer keeps no more."""
 
 _MARK = re.compile(
-    r"^(?:=== trainwiz: attempt (?P<attempt>\d{1,9}),|step (?P<step>\d[\d,]{0,23})/[\d,]+\s+(?P<evaluation>evaluation)?).*\n",
+    r"^(?:=== trainwiz: attempt (?P<attempt>\d{1,9}),|step (?P<step>\d[\d,]{0,23})/[\d,]+\s).*\n",
     re.MULTILINE,
 )
 
@@ -136,13 +136,8 @@ class TimedRows(JsonLinesTail):
         return numbers_finite(row.get("time_s"), self._last_time_s) or 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A line whose moment is known by what else the run wrote."""
-
-    attempt: int
-    step: int | None = None
-    evaluation: bool = False
+Mark = tuple[int, int | None]
+"""The attempt and the step of a line whose moment is known by what else the run wrote."""
 
 
 class TimedLog(TextTail):
@@ -180,7 +175,7 @@ class TimedLog(TextTail):
         for found in _MARK.finditer(text):
             self._attempt = int(found["attempt"] or self._attempt)
             step = int(found["step"].replace(",", "")) if found["step"] else None
-            self._blocks.append((text[start : found.end()], Mark(self._attempt, step, bool(found["evaluation"]))))
+            self._blocks.append((text[start : found.end()], (self._attempt, step)))
             start = found.end()
         self._open = text[start:][-HELD_TEXT:]
 
@@ -232,19 +227,16 @@ class ReplaySource(RunSource):
         begun = [attempt for attempt in self._final.attempts if attempt.started_s <= moment]
         since_s = begun[-1].started_s if begun else 0.0
         speaks = self._all_metrics.metrics.time_s is not None and self._all_metrics.metrics.time_s >= since_s
-        last = len(begun) == len(self._final.attempts)
-        asked_s = numbers_finite((self._final.stop or {}).get("requested_s"))
-        stopping = last and asked_s is not None and asked_s <= moment
         engine = self._final.engine
         return replace(
             self._final,
-            status="stopping" if stopping else "running" if speaks else "starting",
+            status="running" if speaks else "starting",
             attempts=begun,
             ended_s=None,
             exit=None,
             outcome=None,
             notes=[],
-            stop=self._final.stop if stopping else None,
+            stop=None,
             engine=engine if speaks else {key: engine[key] for key in engine if key.startswith("planned")},
         )
 
@@ -255,12 +247,9 @@ class ReplaySource(RunSource):
             return False
         moment = self._play.moment()
         attempt = sum(attempt.started_s <= moment for attempt in self._final.attempts) or 1
-        if mark.attempt != attempt or mark.step is None:
-            return mark.attempt <= attempt
-        if mark.evaluation:
-            evaluated = self._all_metrics.metrics.series.get("eval_loss")
-            return evaluated is not None and (evaluated.last_step or 0) >= mark.step
-        return (self._all_metrics.metrics.step or 0) >= mark.step
+        if mark[0] != attempt or mark[1] is None:
+            return mark[0] <= attempt
+        return (self._all_metrics.metrics.step or 0) >= mark[1]
 
 
 def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:

@@ -11,7 +11,7 @@ from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Seldom, Source, Target, open_files_source
 
-from tests.core.telemetry.event_writers import BEGAN_S, accumulated, record, scalar_event, write_points
+from tests.core.telemetry.event_writers import BEGAN_S, accumulated, header, scalar_event, write_points
 
 LOSSES = [(step, 3.0 / (step + 1)) for step in range(200)]
 KERAS = Path(__file__).parent / "event_files" / "events.out.tfevents.1795316638.box.12837.0.v2"
@@ -111,7 +111,7 @@ def test_a_damaged_record_is_left_out_alone_and_a_huge_one_passed_over(tmp_path:
     big = Event(wall_time=1.0, step=1, graph_def=b"g" * 3_000_000).SerializeToString()
     few = data_of(tmp_path / "few", LOSSES[:5])
     # Its checksum is not looked at.
-    tail = EventFileTail(file_of(tmp_path, few, record(big)[:-4] + b"\0\0\0\0", few))
+    tail = EventFileTail(file_of(tmp_path, few, header(big) + big + b"\0\0\0\0", few))
     assert (len(read(tail)), tail.damaged_bytes) == (10, 0)
 
 

@@ -1,6 +1,5 @@
 """A replay shows a run as it was: its rows, log and state, never what was still to come."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -136,11 +135,3 @@ def test_speeds_and_the_clock_that_stops_at_the_end() -> None:
         moments.append(played.moment())
     assert moments == [10.0, 18.0, 100.0, 102.0, 105.0, 105.0]
     assert played.over
-
-
-def test_a_run_that_was_asked_to_stop_is_stopping_from_then_on(run: RunFolder) -> None:
-    state = {**json.loads(run.state_json.read_text()), "status": "stopped", "stop": {"requested_s": SECOND_S + 90}}
-    write_json(run.state_json, state)
-    source, clock = replay(run)
-    for clock.now_s, status in ((60.0, "running"), (194.0, "running"), (196.0, "stopping"), (1e6, "stopped")):
-        assert source.read_all().status == status, clock.now_s

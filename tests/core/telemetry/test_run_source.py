@@ -92,13 +92,7 @@ def test_an_end_speaks_with_the_words_of_the_supervisor_and_of_what_is_silent_no
     assert (snapshot.phase, snapshot.not_retried) == (None, "It cannot be smaller.")
 
 
-def test_memory_against_the_plan(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", steps=20)
-    rows = [system_row(index, 1) for index in range(5)]
-    rows[2]["gpus"][0]["memory_used_bytes"] = 7 * GIB
-    write_lines(folder / "system.jsonl", rows)
-    assert codes_of(source_of(folder).poll())["memory_above_plan"] == "warning"
-    # The plan of several processes on a CPU is compared with all of them.
+def test_the_plan_of_several_processes_on_a_cpu_is_compared_with_all_of_them(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "cpu", gpus=0)
     row = system_row(0, 0)
     row["processes"].append({"pid": 201, "role": "trainer", "rss_bytes": GIB // 2, "cpu_percent": 0.0})

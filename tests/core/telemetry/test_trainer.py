@@ -324,11 +324,10 @@ def test_a_real_training_that_was_resumed_is_one_series(tmp_path: Path) -> None:
     """12 of 20 steps, then resumed from step 10 to the end: by its events, by its checkpoint, by its log."""
     (tmp_path / "train.py").write_text(TRAIN)
     log_path = tmp_path / "train.log"
-    import transformers
-
-    # In a process of its own that has the libraries of this one: starting them takes seconds.
-    assert transformers.Trainer.__name__ and transformers.BertForSequenceClassification.__name__
-    process = multiprocessing.get_context("fork").Process(target=run_script, args=(tmp_path, log_path))
+    # The server of all trainings of the tests (core/training/runs.py) has the libraries: loading them takes seconds.
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["tests.core.training.forked"])
+    process = server.Process(target=run_script, args=(tmp_path, log_path))
     process.start()
     process.join(900)
     assert process.exitcode == 0, log_path.read_text()
