@@ -99,6 +99,10 @@ class LogFacts:
     tail: tuple[Line, ...] = ()
     """The last lines that are not empty."""
 
+    def proof(self, line: Line) -> Proof:
+        text = line.text if line.rank is None or "rank" in line.text.lower() else f"rank {line.rank}: {line.text}"
+        return Proof(line.number or None, clean(text), self.source)
+
 
 # Evidence: all that is known about an end, as plain values; `diagnose` reads nothing else.
 

@@ -137,7 +137,7 @@ def _of_active(run: RunFolder, state: RunState) -> Diagnosis:
         message = sentence(tr("The run is waiting: not enough disk space for a checkpoint"))
         return Diagnosis("disk_full", "high", message, (proof, *said), remedies_for("disk_full", place), phase.step)
     if log.not_finite is not None:
-        proof = Proof(log.not_finite.number, log.not_finite.text, log.source)
+        proof = log.proof(log.not_finite)
         message = of_cause("nan_loss", "", log.step)
         return Diagnosis("nan_loss", "high", message, (proof, *said), remedies_for("nan_loss", place), log.step)
     words = {"starting": tr("The run is starting."), "stopping": tr("The run is stopping.")}
@@ -169,12 +169,12 @@ def _of_finished(run: RunFolder, state: RunState) -> Diagnosis:
     log = log_of(run, newest.log_offset if newest else 0)
     message = state.exit.message if state.exit else tr("The training finished.")
     if log.not_finite is not None:
-        proof = Proof(log.not_finite.number, log.not_finite.text, log.source)
+        proof = log.proof(log.not_finite)
         text = tr("The run finished, but its loss is NaN or infinite: its weights are useless.")
         ways = remedies_for("nan_loss", _place(run))
         remedies = tuple(one for one in ways if "runs resume" not in (one.command or ""))
         return Diagnosis("nan_loss", "high", text, (proof,), remedies, log.step)
-    proofs = (Proof(log.finished.number, log.finished.text, log.source),) if log.finished else ()
+    proofs = (log.proof(log.finished),) if log.finished else ()
     return Diagnosis(None, "high", clean(message), proofs, (), log.step)
 
 

@@ -15,7 +15,15 @@ from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.files import at_home, is_file, is_folder, open_file
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
-from trainwiz.core.run.listing import RunSummary, find_run, list_runs, recorded_runs, run_folders, summarize_run
+from trainwiz.core.run.listing import (
+    RunSummary,
+    find_run,
+    list_runs,
+    list_runs_elsewhere,
+    recorded_runs,
+    run_folders,
+    summarize_run,
+)
 from trainwiz.core.run.state import ACTIVE
 from trainwiz.core.telemetry.event_file import HEADER_BYTES, EventFileTail
 from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops, trainings_if_above
@@ -233,10 +241,7 @@ class Found:
 
 def list_targets(root: Path = DEFAULT_ROOT) -> list[Found]:
     """All that can be watched: what is running first, then runs that have ended, the newest first."""
-    here = list_runs(root)
-    known = {Path(run.path).resolve() for run in here}
-    elsewhere = [summarize_run(folder) for folder in recorded_runs() if folder.path.resolve() not in known]
-    runs = [_found_run(summary) for summary in (*here, *elsewhere)]
+    runs = [_found_run(summary) for summary in (*list_runs(root), *list_runs_elsewhere(root))]
     running = [found for found in runs if found.runs_now]
     ended = [found for found in runs if not found.runs_now]
     places = {found.target.path.resolve() for found in running}

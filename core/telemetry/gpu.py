@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -327,11 +328,8 @@ class LoadReader:
 
 
 def read_loads() -> GpuLoads:
-    reader = LoadReader()
-    try:
+    with closing(LoadReader()) as reader:
         return reader.read()
-    finally:
-        reader.close()
 
 
 def free_bytes(gpu: Gpu, load: GpuLoad | None) -> int | None:

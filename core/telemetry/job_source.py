@@ -56,7 +56,6 @@ class JobSource(Source):
         self._next_sample_s = 0.0
         self._history = MachineHistory()
         self._log = LogLines()
-        self._log_tail: TextTail | None = None
 
     def read_all(self, curves: Iterable[str] = ()) -> Snapshot:
         """As any source; where there is a job it samples twice, so that the only look knows the CPU load."""
@@ -75,18 +74,21 @@ class JobSource(Source):
     def _follow(self, job: Job, table: ProcessTable) -> None:
         self._clues = clues_of(job, table)
         log = self._clues.log
-        if log is not None and (self._log_tail is None or log != self._log_tail.path):
-            self._log_tail = TextTail(log)
-            self._log.clear()
+        if log is not None and log != self._log_path:
+            self._log = LogLines(TextTail(log))
         if self._machine is None:
             place = self._clues.cwd if self.target.kind == "process" else self.target.path
             self._processes = ProcessSampler(job.pid)
             self._machine = MachineSampler(place or self.target.path, clock=self._clock)
 
+    @property
+    def _log_path(self) -> Path | None:
+        return self._log.tail.path if self._log.tail is not None else None
+
     def _with_log(self, snapshot: Snapshot) -> Snapshot:
-        if self._log_tail is None or snapshot.log:
+        if self._log_path is None or snapshot.log:
             return snapshot
-        return replace(snapshot, log=self._log.read(self._log_tail), log_path=str(self._log_tail.path))
+        return replace(snapshot, log=self._log.read(), log_path=str(self._log_path))
 
     def _with_machine(self, snapshot: Snapshot, checkpoint_bytes: int | None = None) -> Snapshot:
         now = time.monotonic()
@@ -240,7 +242,7 @@ class ProcessSource(JobSource):
                 "Its processes had ended by {time}; how they ended is unknown because another program started them.",
                 time=when,
             ),
-            remedy=tr("See why in {path}.", path=self._log_tail.path) if self._log_tail is not None else None,
+            remedy=tr("See why in {path}.", path=self._log_path) if self._log_path is not None else None,
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainwiz.core.telemetry.event_file import Scalar
-from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
+from trainwiz.core.telemetry.series import Curve, Series
 from trainwiz.core.text import FARTHEST_STEP, number, numbers_finite
 
 PACE_ROWS = RECENT_POINTS = 50
@@ -99,6 +99,7 @@ class LossTrend:
 
 
 NO_TREND = LossTrend()
+NO_SERIES = Series()
 
 
 class Metrics:
@@ -117,14 +118,6 @@ class Metrics:
     def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:
             self._add(row)
-
-    def _series_of(self, name: str) -> Series | None:
-        """The series of a metric; None where there are too many names."""
-        if name not in self.series:
-            if len(self.series) >= MOST_NAMES:
-                return None
-            self.series[name] = Series()
-        return self.series[name]
 
     def _add(self, row: Mapping[str, Any]) -> None:
         self.time_s = numbers_finite(row.get("time_s"), self.time_s)
@@ -146,9 +139,13 @@ class Metrics:
         for name, raw in row.items():
             if name in NOT_METRICS or (value := number(raw)) is None:
                 continue
-            if (series := self._series_of(name)) is not None:
-                series.add(step, value)
-                series.whole = series.whole and isinstance(raw, int)
+            if name not in self.series:
+                if len(self.series) >= MOST_NAMES:
+                    continue
+                self.series[name] = Series()
+            series = self.series[name]
+            series.add(step, value)
+            series.whole = series.whole and isinstance(raw, int)
 
     def _rewind(self, step: float) -> None:
         for series in self.series.values():
@@ -164,13 +161,11 @@ class Metrics:
 
     def curve(self, name: str) -> Curve:
         """A frozen copy for drawing; empty for a name that has not appeared."""
-        series = self.series.get(name)
-        return series.curve() if series else EMPTY_CURVE
+        return self.series.get(name, NO_SERIES).curve()
 
     def non_finite_steps(self, name: str) -> tuple[float, ...]:
         """The first steps at which the metric was not a number."""
-        series = self.series.get(name)
-        return series.non_finite_steps if series else ()
+        return self.series.get(name, NO_SERIES).non_finite_steps
 
     def pace(self) -> Pace:
         rows = list(self._recent)
@@ -188,15 +183,13 @@ class Metrics:
     def trend(self) -> LossTrend:
         times = [time_s for row in self._recent if (time_s := numbers_finite(row.get("time_s"))) is not None]
         pauses = [later - earlier for earlier, later in itertools.pairwise(times) if later >= earlier]
-        newest = self.series["loss"].newest(COMPARED_ROWS) if "loss" in self.series else ()
-        evaluations = self.series["eval_loss"].newest(EVALUATIONS_KEPT) if "eval_loss" in self.series else ()
-        losses = self.series["loss"].count - self.series["loss"].non_finite if "loss" in self.series else 0
+        losses = self.series.get("loss", NO_SERIES)
         return LossTrend(
             newest_s=self.time_s,
             pause_s=statistics.median(pauses) if len(pauses) >= 3 else None,
             first=tuple(loss for _, loss in self._first),
-            newest=newest if losses >= 2 * COMPARED_ROWS else (),
-            evaluations=evaluations,
+            newest=losses.newest(COMPARED_ROWS) if losses.count - losses.non_finite >= 2 * COMPARED_ROWS else (),
+            evaluations=self.series.get("eval_loss", NO_SERIES).newest(EVALUATIONS_KEPT),
         )
 
 

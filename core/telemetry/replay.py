@@ -15,11 +15,10 @@ from typing import Any
 from trainwiz.core.errors import usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.lines import JsonLinesTail, TextTail
-from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState, read_state
-from trainwiz.core.telemetry.answers import AnswersFile
-from trainwiz.core.telemetry.run_source import MetricsFile, RunSource
+from trainwiz.core.telemetry.log import LogLines
+from trainwiz.core.telemetry.run_source import RunSource
 from trainwiz.core.telemetry.snapshot import Action, Snapshot
 from trainwiz.core.text import numbers_finite, plain_text
 
@@ -196,11 +195,10 @@ class ReplaySource(RunSource):
         self._final = read_state(folder)
         self._play = ReplayClock(spans_of(folder, self._final), speed, clock)
         super().__init__(folder, clock=self._play.moment)
-        self._all_metrics = MetricsFile(TimedRows(folder.metrics_jsonl, self._play.moment))
-        self._system_tail = TimedRows(folder.system_jsonl, self._play.moment)
-        self._advice_file = AdviceFile(TimedRows(folder.file(ADVICE_JSONL), self._play.moment))
-        self._answers = AnswersFile(TimedRows(folder.generations_jsonl, self._play.moment))
-        self._log_tail = TimedLog(folder.train_log, self._has_passed)
+        self._log = LogLines(TimedLog(folder.train_log, self._has_passed))
+
+    def _rows_of(self, path: Path, window_bytes: int | None = None) -> JsonLinesTail:
+        return TimedRows(path, self._play.moment)
 
     def toggle(self) -> None:
         """Pause, or go on. Any thread may call it."""

@@ -14,7 +14,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.metrics import TagSeries, summary_of
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot, SourceKind, finished_words
-from trainwiz.core.telemetry.words import rough_words, step_words
+from trainwiz.core.telemetry.words import span_words, step_words
 from trainwiz.core.text import moment_words
 
 # Source: anything that a monitor can look at again and again; each look costs what is new since the last one.
@@ -81,8 +81,8 @@ POLL_S = 0.2
 """One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
 QUIET_AFTER_S = 120.0
 QUIET_AFTER_PAUSES = 10.0
-EPOCH_TAGS = ("epoch", "train/epoch")
-"""No metrics: the look has the epoch itself."""
+TRAINERS_EPOCH = ("trainer", "epoch")
+"""Kind of target and name of what is no metric: the look has it itself."""
 
 NOTHING = Snapshot("trainer", path="", name="", status="quiet", time_s=0.0)
 
@@ -152,7 +152,11 @@ class FilesSource(Source):
             name=self.target.name,
             status=status,
             time_s=now,
-            metrics={name: summary_of(tag) for name, tag in reading.series.items() if name not in EPOCH_TAGS},
+            metrics={
+                name: summary_of(tag)
+                for name, tag in reading.series.items()
+                if (self.target.kind, name) != TRAINERS_EPOCH
+            },
             eta_s=shown.left_s if runs else None,
             ended_s=written_s if status == "finished" else None,
             written_s=written_s,
@@ -194,7 +198,7 @@ def _ending(status: str, reading: Reading, now: float, written_s: float | None) 
         return Ending(tr("The time of the last write is unknown."))
     if written_s is None:
         return Ending(tr("The time of the last write is unknown; it is at {place}.", place=place))
-    words = {"place": place, "when": moment_words(written_s), "ago": rough_words(now - written_s)}
+    words = {"place": place, "when": moment_words(written_s), "ago": span_words(max(0.0, now - written_s))}
     if place is None:
         return Ending(tr("Quiet: last written {ago} ago, {when}.", **words))
     return Ending(tr("Quiet at {place}: last written {ago} ago, {when}.", **words))

@@ -15,12 +15,13 @@ from trainwiz.core.language import tr
 from trainwiz.core.lines import share_read
 from trainwiz.core.telemetry.event_file import EventFileTail
 from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Scalars, TagSeries, loss_name, wall_step_s
-from trainwiz.core.telemetry.target import EPOCH_TAGS, NOTHING, Reading, Seldom
+from trainwiz.core.telemetry.target import NOTHING, Reading, Seldom
 from trainwiz.core.telemetry.trainer_files import ARGUMENTS_TAG, parse_arguments
 
 EVENT_MARK = "tfevents"
 LOOK_FOR_FILES_S = 5.0
 SAME_TIME_S = 120.0
+EPOCH_TAGS = ("epoch", "train/epoch")
 MOST_FOLDERS = 5_000
 DEEPEST = 8
 

@@ -148,7 +148,7 @@ class TrainerReader:
 
     def _problems(self, events: Reading, has_metrics: bool) -> tuple[str, ...]:
         problems = [*(self._state.problems if self._state else ()), *events.shown.problems]
-        problems += [self._log.problem] if self._log and self._log.problem else []
+        problems += [self._log.lines.problem] if self._log and self._log.lines.problem else []
         if has_metrics or problems or events.shown.read_from:
             return tuple(problems)
         return (tr("{path} contains no metrics yet: event files, states and logs have none.", path=self._path),)
