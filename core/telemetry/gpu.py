@@ -109,9 +109,6 @@ READS: Mapping[str, Callable[[Any], Any]] = {
     "processes": running_processes,
 }
 
-FIXED = frozenset({"memory_total_bytes", "clock_limit_mhz"})
-"""Read once for each card."""
-
 # One reading of every GPU, cheap enough for once a second: the `gpus` of a line of system.jsonl.
 
 RETRY_S = 10.0
@@ -128,8 +125,6 @@ class _Device:
     is_slice: bool = False
     permanent: dict[str, str] = field(default_factory=dict)
     """Sensors that this card will never report, with the reason: not asked again."""
-    fixed: dict[str, Any] = field(default_factory=dict)
-    """Sensors that never change: asked once."""
 
 
 class GpuSampler:
@@ -238,15 +233,10 @@ class GpuSampler:
 
     def _read(self, device: _Device, sensor: str, unavailable: dict[str, str], where: str) -> Any:
         """The value, or None with its reason in `unavailable`. Raises Unreadable for a lost card."""
-        if sensor in device.fixed:
-            return device.fixed[sensor]
         reason = device.permanent.get(sensor)
         if reason is None:
             try:
-                value = READS[sensor](device.handle)
-                if sensor in FIXED:
-                    device.fixed[sensor] = value
-                return value
+                return READS[sensor](device.handle)
             except Unreadable as error:
                 if error.lost:
                     raise

@@ -97,10 +97,7 @@ class HostReading:
     ram_used_bytes: int | None = None
     ram_total_bytes: int | None = None
     cpu_percent: float | None = None
-    swap_used_bytes: int | None = None
-    swap_total_bytes: int | None = None
     disk_free_bytes: int | None = None
-    disk_total_bytes: int | None = None
     disk_lasts_s: float | None = None
     """How long the free disk lasts at the pace of the last samples; None where it does not shrink."""
     disk_span_s: float | None = None

@@ -31,15 +31,6 @@ def by_tag(scalars: list[Scalar]) -> dict[str | None, list[tuple[int, float, flo
     return found
 
 
-def test_every_real_file_is_read_as_tensorboard_reads_it(shared_data: Path) -> None:
-    files = sorted((shared_data / "wild").rglob("*tfevents.*"))
-    assert files
-    for file in files:
-        tail = EventFileTail(file)
-        assert by_tag(read(tail)) == accumulated(file), file
-        assert (tail.damaged_bytes, tail.refusal) == (0, None), file
-
-
 def test_scalars_of_tensorflow_2_are_tensors() -> None:
     """A file of tf.keras.callbacks.TensorBoard: scalars as tensors, their plugin named with each."""
     from tensorboard.util.tensor_util import make_ndarray

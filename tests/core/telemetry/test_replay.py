@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.errors import UsageError
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.replay import ReplayClock, ReplaySource, parse_speed
 from trainwiz.core.telemetry.snapshot import Snapshot
@@ -125,9 +124,6 @@ def test_the_end_is_as_the_run_says(run: RunFolder) -> None:
 
 def test_speeds_and_the_clock_that_stops_at_the_end() -> None:
     assert [parse_speed(text) for text in ("60x", "0.5X", "1e3")] == [60.0, 0.5, 1000.0]
-    for text in ("0", "nan", "fast", "1e30"):
-        with pytest.raises(UsageError, match="--replay needs a speed"):
-            parse_speed(text)
     clock = Clock()
     played = ReplayClock([(10.0, 20.0), (100.0, 105.0)], 2.0, clock)
     moments = []
