@@ -49,9 +49,6 @@ SENTENCES: Mapping[Cause, str] = {
 }
 
 
-# LogFacts: what one pass over a log leaves behind, of bounded size whatever the log.
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line as it was found: plain text without its prefixes."""
@@ -166,9 +163,6 @@ class Evidence:
     """Processes that the kernel killed for memory in this container while the training ran; None: nobody could ask it."""
     disk_free_bytes: int | None = None
     settings: Settings = field(default_factory=Settings)
-
-
-# Diagnosis: the cause of an end, what proves it, and what can be done.
 
 
 @dataclass(frozen=True, slots=True)

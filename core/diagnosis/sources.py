@@ -109,9 +109,6 @@ def _disk_free_bytes(path: Path) -> int | None:
         return None
 
 
-# diagnose_run: a run of trainwiz in any state, from its folder. Reads; changes nothing.
-
-
 def diagnose_run(run: RunFolder) -> tuple[str, Diagnosis]:
     """(state of the run, why it is in it). A run that goes on has no cause but where something ails it."""
     state = read_state(run)

@@ -174,9 +174,6 @@ def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
     return rows[::-1], not is_file(path) or path.stat().st_size <= TAIL_BYTES
 
 
-# Benchmark: what the steps of a run were, beside what its plan said. Reads files only; no training library.
-
-
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """The measured steps; None is what could not be read. `planned_` figures are those of plan.json."""

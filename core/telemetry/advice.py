@@ -261,10 +261,8 @@ def _silence_of(snapshot: Snapshot) -> Iterable[Advice]:
         yield _say("keeper_silent", time=span_words(silent_s))
 
 
-# Data wait: an input that starves the training, and the number of loader workers that would cure it.
-
-
 def data_wait_advice(pace: Pace, setup: RunSetup, host: HostReading) -> Iterable[Advice]:
+    """An input that starves the training, and the number of loader workers that would cure it."""
     step_s, share, workers = pace.step_s, pace.data_wait, setup.workers
     if share is None or share <= DATA_WAIT_SHARE:
         return

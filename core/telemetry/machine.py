@@ -75,9 +75,6 @@ def _disk(path: Path) -> tuple[int, int]:
     return usage.free, usage.total
 
 
-# MachineSampler: one reading of the whole machine, as a line of system.jsonl holds it.
-
-
 class MachineSampler:
     """GPUs and host. Never raises; not for use by two threads at once."""
 

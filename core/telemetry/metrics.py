@@ -218,9 +218,6 @@ def loss_name(names: Iterable[str]) -> str | None:
     return next((name for name in names if "loss" in name.lower()), None)
 
 
-# Scalars: the series of one TensorBoard run, one for each tag. Tags keep steps of their own.
-
-
 class TagSeries(Series):
     """One tag. Where a writer goes back to an earlier step (two launches into one folder), the newest pass counts."""
 

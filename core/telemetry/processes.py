@@ -254,9 +254,6 @@ def trainers_below(root_pid: int) -> list[ProcessId]:
     return [process for process in found if process is not None]
 
 
-# ProcessTable: all processes of this machine as of one look, with what is asked of single ones read once.
-
-
 class ProcessTable:
     """Who is whose child. What goes away while it is read is absent; nothing raises."""
 

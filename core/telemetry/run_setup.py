@@ -17,8 +17,6 @@ from trainwiz.core.text import whole_in
 RAM_SHARE = 0.5
 """Of the free RAM that more workers may take."""
 
-# RunSetup: what engine.json says of how a run reads its data and saves, as far as advice asks.
-
 
 @dataclass(frozen=True, slots=True)
 class RunSetup:
@@ -88,9 +86,6 @@ def workers_that_cure(setup: RunSetup, step_s: float, wait_s: float, *, free_byt
     if bound is None or bounds[bound] >= needed:
         return Cure(needed, needed)
     return Cure(needed, max(workers, bounds[bound]), bound)
-
-
-# Checkpoint room: whether the disk lasts for the checkpoints that a run still writes, with those that it deletes counted.
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import add
 
-# The smoothed line of a curve that is cut into columns.
-
 
 def smooth(means: Sequence[float | None], reach: int) -> tuple[float | None, ...]:
     """Nearly a Gaussian average over columns: three passes of a running mean over `reach` columns on

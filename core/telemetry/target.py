@@ -52,9 +52,6 @@ class Source(ABC):
         """Let go of drivers and files; a closed source is not polled again."""
 
 
-# Target: what a monitor is to look at, as plain data; `open_source` makes it a source.
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """A run folder, the output folder of a Trainer, a folder (or file) of TensorBoard events, or a process."""
@@ -202,9 +199,6 @@ def _ending(status: str, reading: Reading, now: float, written_s: float | None) 
     if place is None:
         return Ending(tr("Quiet: last written {ago} ago, {when}.", **words))
     return Ending(tr("Quiet at {place}: last written {ago} ago, {when}.", **words))
-
-
-# Opening.
 
 
 def open_source(target: Target, *, clock: Callable[[], float] = time.time) -> Source:

@@ -82,9 +82,6 @@ class TrainerScalars(Scalars):
             yield name, step, value, time_s
 
 
-# Which place tells most.
-
-
 class TrainerReader:
     """Metrics come from the event files, which are written live; from the newest readable state where
     that reaches further, or there are none; from the log where that reaches further than a state."""
@@ -178,9 +175,6 @@ def _has_ended(reading: Reading) -> bool:
         reading.series[name].last_step if name in reading.series else None for name in ("train_runtime", "loss")
     )
     return runtime is not None and (loss is None or runtime >= loss)
-
-
-# What model a folder of a training holds, by the settings that transformers and peft save.
 
 
 def model_name(folder: Path) -> str | None:
