@@ -174,7 +174,7 @@ def status_of(reading: Reading, now: float, written_s: float | None) -> str:
     """
     step, max_steps = reading.shown.step, reading.shown.max_steps
     loss = reading.series.get(reading.loss or "")
-    recent = loss.recent if loss else ()
+    recent: Sequence[tuple[float, float]] = loss.recent if loss else ()
     if reading.ended or (step is not None and max_steps and step >= max_steps):
         return "finished"
     pause_s = (recent[-1][1] - recent[0][1]) / (len(recent) - 1) if len(recent) > 1 else 0.0
