@@ -42,9 +42,7 @@ CARD = GpuReading(
     problem=None,
     processes=(GpuProcess(7, "python", 8 * GIB, mine=True),),
 )
-HOST = HostReading(
-    ram_used_bytes=20 * GIB, ram_total_bytes=64 * GIB, disk_free_bytes=100 * GIB
-)
+HOST = HostReading(ram_used_bytes=20 * GIB, ram_total_bytes=64 * GIB, disk_free_bytes=100 * GIB)
 OTHER = GpuProcess(9, "blender", 3 * GIB, mine=False)
 XORG = GpuProcess(9, "Xorg", GIB // 10, mine=False)
 
