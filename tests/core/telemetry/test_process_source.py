@@ -14,7 +14,7 @@ from trainwiz.core.telemetry.job import trainings_below
 from trainwiz.core.telemetry.job_source import ProcessSource
 from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.snapshot import Snapshot
-from trainwiz.core.telemetry.target import Source, Target, open_source
+from trainwiz.core.telemetry.target import Seldom, Source, Target, open_source
 
 from tests.core.telemetry.event_writers import write_points
 from tests.core.telemetry.foreign_jobs import look, python, started, wait_for, write_scripts
@@ -195,7 +195,8 @@ def test_two_writers_in_one_folder_keep_their_figures_and_a_queue_does_not_hide_
         assert folder.status == "running" and folder.processes
 
 
-def test_a_record_that_nothing_proves_or_two_name_is_not_shown(work: Path) -> None:
+def test_a_record_that_nothing_proves_or_two_name_is_not_shown(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Seldom, "do", lambda seldom, what: what())
     place = work / "written in code"
     with started(python("states.py"), work) as process:
         wait_for(lambda: list(place.glob("*/trainer_state.json")))
