@@ -135,8 +135,6 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     raise ValueError("a number breaks off")
 
 
-# EventFileTail: the scalars that a TensorBoard event file gained since the last look.
-
 Scalar = tuple[str | None, int, float, float]
 """Tag, step, value, Unix time. Tag None: the writer started again at this step."""
 

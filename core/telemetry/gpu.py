@@ -247,8 +247,6 @@ class GpuSampler:
         return None
 
 
-# GpuLoads: what each GPU of this computer does now, to choose by: free memory, how busy it is, who holds it.
-
 MOVED_BYTES = 2**29
 """So much more or less on a card is another capacity to plan with; what a desktop takes and gives is less."""
 

@@ -149,8 +149,6 @@ def _plain(text: str) -> str:
     return plain_text(text.expandtabs(4) if "\t" in text else text, LONGEST_LINE).rstrip()
 
 
-# Folded: lines in the order in which they are shown, each progress bar once.
-
 KEPT_LINES = 1_000
 MOST_BARS = 64
 

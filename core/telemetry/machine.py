@@ -238,8 +238,6 @@ def limited_by_heat(reasons: Iterable[str]) -> bool:
     return any("heat" in reason.lower() for reason in reasons)
 
 
-# MachineHistory: the samples of system.jsonl as readings with their recent past.
-
 KEPT_SAMPLES = 240
 GPU_NUMBERS = (
     "utilization_percent", "temperature_c", "power_w", "power_limit_w", "fan_percent", "clock_mhz", "clock_limit_mhz",

@@ -78,8 +78,8 @@ class Pace:
 NO_PACE = Pace(None, None, None, None, None)
 
 
-def summary_of(s: Series, *, whole: bool = False) -> MetricSummary:
-    return MetricSummary(s.last, s.last_step, s.count, s.minimum, s.maximum, s.non_finite, whole)
+def summary_of(s: Series) -> MetricSummary:
+    return MetricSummary(s.last, s.last_step, s.count, s.minimum, s.maximum, s.non_finite, s.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Metrics:
 
     def summaries(self) -> dict[str, MetricSummary]:
         """By name, in the order of first appearance."""
-        return {name: summary_of(series, whole=series.whole) for name, series in self.series.items()}
+        return {name: summary_of(series) for name, series in self.series.items()}
 
     def curve(self, name: str) -> Curve:
         """A frozen copy for drawing; empty for a name that has not appeared."""
@@ -223,6 +223,7 @@ class TagSeries(Series):
 
     def __init__(self) -> None:
         super().__init__()
+        self.whole = False
         self.recent: deque[tuple[float, float]] = deque(maxlen=RECENT_POINTS)
         """Step and Unix time of the newest points, all of one session."""
         self._session: object = None

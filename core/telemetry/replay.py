@@ -179,8 +179,6 @@ class TimedLog(TextTail):
         self._open = text[start:][-HELD_TEXT:]
 
 
-# ReplaySource: an ended run as a monitor would have seen it, faster; what lies ahead is not shown.
-
 EDGE_BYTES = 64 * 1024
 REPLAY_ACTIONS: frozenset[Action] = frozenset({"plan", "command"})
 

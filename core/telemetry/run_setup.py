@@ -134,8 +134,6 @@ class Saves:
         return self.to_come > 0 and (self.kept is None or self.present < self.kept)
 
 
-# CheckpointSize: how much disk the next checkpoint will take, from those that are there.
-
 LOOK_EVERY_S = 10.0
 SETTLED_AFTER_S = 60.0
 """A checkpoint that was written to within this time may not be whole yet."""
@@ -144,13 +142,10 @@ SETTLED_AFTER_S = 60.0
 class CheckpointSize:
     """Of one output folder. Looks into it rarely."""
 
-    def __init__(
-        self, folder: Path, *, clock: Callable[[], float] = time.time, ticks: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
         self._clock = clock
-        self._ticks = ticks
-        self._next_look = 0.0
+        self.next_look_s = 0.0
         self._newest = ""
         """The newest checkpoint, where it is whole."""
         self._usual: int | None = None
@@ -164,8 +159,8 @@ class CheckpointSize:
 
     def usual_bytes(self) -> int | None:
         """Bytes of a checkpoint of this run, also while the next is being written; None before there is one."""
-        if self._ticks() >= self._next_look:
-            self._next_look = self._ticks() + LOOK_EVERY_S
+        if time.monotonic() >= self.next_look_s:
+            self.next_look_s = time.monotonic() + LOOK_EVERY_S
             paths = [path for _, path in sorted(_checkpoints(self.folder), reverse=True)]
             self.present = len(paths)
             if not paths or paths[0] != self._newest:

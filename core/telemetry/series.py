@@ -59,8 +59,6 @@ def fill_between(values: Sequence[float | None]) -> tuple[float | None, ...]:
     return tuple(result)
 
 
-# Series: one metric over the steps, kept so that a million points stay cheap.
-
 RAW_POINTS = 16_384
 """The newest points are kept as they are: between this many and twice as many."""
 FIRST_BUCKET_POINTS = 8

@@ -23,8 +23,6 @@ from trainwiz.core.telemetry.trainer_files import CHECKPOINT, NewestState, Train
 
 LOOK_FOR_LOG_S = 15.0
 
-# TrainerScalars: what the TensorBoard callback of a Trainer wrote, over all its sessions, under the Trainer's own names.
-
 TRAIN = "train/"
 OTHER_SETS = ("eval/", "test/")
 MOST_BEFORE = 1_000

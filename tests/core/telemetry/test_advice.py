@@ -14,7 +14,6 @@ from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.metrics import LossTrend, Metrics, MetricSummary, Pace
 from trainwiz.core.telemetry.run_setup import (
-    LOOK_EVERY_S,
     CheckpointSize,
     RunSetup,
     Saves,
@@ -219,8 +218,7 @@ def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -
 
 
 def test_the_size_of_a_checkpoint_is_that_of_the_newest_whole_one(tmp_path: Path) -> None:
-    ticks = [0.0]
-    size = CheckpointSize(tmp_path, clock=lambda: NOW_S, ticks=lambda: ticks[0])
+    size = CheckpointSize(tmp_path, clock=lambda: NOW_S)
 
     def checkpoint(step: int, length: int, age_s: float) -> None:
         weights = tmp_path / f"checkpoint-{step}" / "global_step" / "weights.bin"
@@ -233,14 +231,14 @@ def test_the_size_of_a_checkpoint_is_that_of_the_newest_whole_one(tmp_path: Path
     checkpoint(10, 3_000, age_s=500)
     (tmp_path / "checkpoint-best").mkdir()
     assert size.next_bytes() is None, "the folder is looked into every ten seconds"
-    ticks[0] += LOOK_EVERY_S
+    size.next_look_s = 0.0
     assert size.next_bytes() == 3_000
     checkpoint(20, 10, age_s=1)
-    ticks[0] += LOOK_EVERY_S
+    size.next_look_s = 0.0
     assert (size.next_bytes(), size.usual_bytes()) == (None, 3_000), "it is being written"
     assert CheckpointSize(tmp_path, clock=lambda: NOW_S).usual_bytes() == 3_000, "of the one before"
     checkpoint(20, 10, age_s=99)
-    ticks[0] += LOOK_EVERY_S
+    size.next_look_s = 0.0
     assert (size.next_bytes(), size.usual_bytes(), size.present) == (10, 10, 3)
 
 
