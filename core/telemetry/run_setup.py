@@ -145,7 +145,7 @@ class CheckpointSize:
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
         self._clock = clock
-        self.next_look_s = 0.0
+        self._next_look = 0.0
         self._newest = ""
         """The newest checkpoint, where it is whole."""
         self._usual: int | None = None
@@ -159,8 +159,8 @@ class CheckpointSize:
 
     def usual_bytes(self) -> int | None:
         """Bytes of a checkpoint of this run, also while the next is being written; None before there is one."""
-        if time.monotonic() >= self.next_look_s:
-            self.next_look_s = time.monotonic() + LOOK_EVERY_S
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LOOK_EVERY_S
             paths = [path for _, path in sorted(_checkpoints(self.folder), reverse=True)]
             self.present = len(paths)
             if not paths or paths[0] != self._newest:
