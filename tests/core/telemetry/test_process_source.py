@@ -216,4 +216,4 @@ def test_a_record_that_nothing_proves_or_two_name_is_not_shown(work: Path, monke
         with started(python(*words), work) as two:
             wait_for(lambda: ProcessTable().command(two.pid)[1:2] == ["states.py"])
             wait_for(lambda: look(one.pid).metrics == look(two.pid).metrics == {})
-            wait_for(lambda: not source.read_all().metrics)
+            assert source.read_all().metrics == {}
