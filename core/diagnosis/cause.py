@@ -50,9 +50,6 @@ SENTENCES: Mapping[Cause, str] = {
 }
 
 
-# LogFacts: what one pass over a log leaves behind, of bounded size whatever the log.
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line as it was found: plain text without its prefixes."""
@@ -99,6 +96,10 @@ class LogFacts:
     """Last step that the log names."""
     tail: tuple[Line, ...] = ()
     """The last lines that are not empty."""
+
+    def proof(self, line: Line) -> Proof:
+        text = line.text if line.rank is None or "rank" in line.text.lower() else f"rank {line.rank}: {line.text}"
+        return Proof(line.number or None, clean(text), self.source)
 
 
 # Evidence: all that is known about an end, as plain values; `diagnose` reads nothing else.
@@ -163,9 +164,6 @@ class Evidence:
     """Processes that the kernel killed for memory in this container while the training ran; None: nobody could ask it."""
     disk_free_bytes: int | None = None
     settings: Settings = field(default_factory=Settings)
-
-
-# Diagnosis: the cause of an end, what proves it, and what can be done.
 
 
 @dataclass(frozen=True, slots=True)

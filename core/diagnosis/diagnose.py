@@ -155,7 +155,7 @@ def _of_kernel(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> 
         return None
     said = tr("the kernel killed {n} process(es) because memory ran out", n=evidence.oom_kills)
     step = (failure.step if failure is not None else None) or evidence.log.step
-    line = () if killed is None else (_proof(killed[1], evidence),)
+    line = () if killed is None else (evidence.log.proof(killed[1]),)
     return Diagnosis("host_oom", "high", of_cause("host_oom"), (Proof(None, said, KERNEL), *line), step=step)
 
 
@@ -173,15 +173,15 @@ def _of_failure(failure: Failure, evidence: Evidence) -> Diagnosis:
         (place for line in failure.traceback.splitlines() if (place := place_of_frame(line))), None
     )
     # Where the log says the same.
-    lines = [_proof(hit.line, evidence) for hit in evidence.log.hits if said and said[:80] in hit.line.text]
+    lines = [evidence.log.proof(hit.line) for hit in evidence.log.hits if said and said[:80] in hit.line.text]
     return Diagnosis(cause, confidence, message, (proof, *lines[:1]), (), failure.step, failure.rank, None, during)
 
 
 def _of_hit(hit: Hit, evidence: Evidence) -> Diagnosis:
     others = [other.line for other in evidence.log.hits if other.cause == hit.cause and other.line != hit.line]
-    proofs = tuple(_proof(line, evidence) for line in (hit.line, *others[:2]))
+    proofs = tuple(evidence.log.proof(line) for line in (hit.line, *others[:2]))
     if evidence.log.root_line is not None:
-        proofs = (*proofs, _proof(evidence.log.root_line, evidence))
+        proofs = (*proofs, evidence.log.proof(evidence.log.root_line))
     message = of_error(hit.line.text) if hit.cause == "python_error" else of_cause(hit.cause, hit.line.text)
     others_failed = any(other.cause != hit.cause for other in evidence.log.hits)
     is_weaker = hit.consequence and hit.confidence == "high" and others_failed
@@ -205,14 +205,14 @@ def _of_signal(killed: tuple[str, Line], evidence: Evidence) -> Diagnosis:
         # Nobody can be asked any more; who kills a training without a word is nearly always the kernel.
         cause, confidence, message = "host_oom", "low", of_signal(name)
     rank = evidence.log.root_rank if line.rank is None else line.rank
-    return Diagnosis(cause, confidence, message, (_proof(line, evidence),), (), evidence.log.step, rank, name)
+    return Diagnosis(cause, confidence, message, (evidence.log.proof(line),), (), evidence.log.step, rank, name)
 
 
 def _of_metrics(evidence: Evidence) -> Diagnosis | None:
     log = evidence.log
     if log.not_finite is None:
         return None
-    proof = _proof(log.not_finite, evidence)
+    proof = evidence.log.proof(log.not_finite)
     return Diagnosis("nan_loss", "high", of_cause("nan_loss", "", log.step), (proof,), (), log.step)
 
 
@@ -226,9 +226,9 @@ def _of_disk(evidence: Evidence) -> Diagnosis | None:
 
 def _of_exit_status(evidence: Evidence) -> Diagnosis:
     log, code = evidence.log, evidence.exit_code
-    last = tuple(_proof(line, evidence) for line in log.tail)
+    last = tuple(evidence.log.proof(line) for line in log.tail)
     if log.finished is not None and code in (None, 0):
-        return Diagnosis(None, "high", tr("The training finished."), (_proof(log.finished, evidence),), (), log.step)
+        return Diagnosis(None, "high", tr("The training finished."), (evidence.log.proof(log.finished),), (), log.step)
     name = signal_name(-code) if code is not None and code < 0 else None
     if name is not None:
         return Diagnosis("unknown", "medium", of_signal(name, launcher=True), last, (), log.step, None, name)
@@ -249,8 +249,3 @@ def _no_reason(evidence: Evidence) -> str:
             step=f"{evidence.log.step:,}",
         )
     return tr("The log shows neither that a training finished nor why it ended.")
-
-
-def _proof(line: Line, evidence: Evidence) -> Proof:
-    text = line.text if line.rank is None or "rank" in line.text.lower() else f"rank {line.rank}: {line.text}"
-    return Proof(line.number or None, clean(text), evidence.log.source)

@@ -109,35 +109,29 @@ def _disk_free_bytes(path: Path) -> int | None:
         return None
 
 
-# diagnose_run: a run of trainwiz in any state, from its folder. Reads; changes nothing.
-
-
 def diagnose_run(run: RunFolder) -> tuple[str, Diagnosis]:
     """(state of the run, why it is in it). A run that goes on has no cause but where something ails it."""
     state = read_state(run)
-    if state.is_active:
-        return state.status, _of_active(run, state)
     if state.status == "prepared":
         text = tr("Start it with its script, from its folder: bash {script}", script=LAUNCH_SH)
         return state.status, Diagnosis(None, "high", tr("This run was never started."), (), (Remedy(text),))
-    if state.status == "finished":
-        return state.status, _of_finished(run, state)
     if state.status == "stopped":
         return state.status, _of_stopped(run, state)
-    return state.status, _of_failed(run, state)
+    if not state.is_active and state.status != "finished":
+        return state.status, _of_failed(run, state)
+    log = log_of(run, state.newest.log_offset if state.newest else 0)
+    return state.status, (_of_active if state.is_active else _of_finished)(run, state, log)
 
 
-def _of_active(run: RunFolder, state: RunState) -> Diagnosis:
-    newest = state.newest
-    log = log_of(run, newest.log_offset if newest else 0)
+def _of_active(run: RunFolder, state: RunState, log: LogFacts) -> Diagnosis:
     phase, place = read_phase(run), _place(run)
-    said = [*_recovered(newest), *_advice(run)]
+    said = [*_recovered(state.newest), *_advice(run)]
     if phase is not None and phase.phase == "paused":
         proof = Proof(None, clean(phase.detail or phase.phase), PHASE_JSON)
         message = sentence(tr("The run is waiting: not enough disk space for a checkpoint"))
         return Diagnosis("disk_full", "high", message, (proof, *said), remedies_for("disk_full", place), phase.step)
     if log.not_finite is not None:
-        proof = Proof(log.not_finite.number, log.not_finite.text, log.source)
+        proof = log.proof(log.not_finite)
         message = of_cause("nan_loss", "", log.step)
         return Diagnosis("nan_loss", "high", message, (proof, *said), remedies_for("nan_loss", place), log.step)
     words = {"starting": tr("The run is starting."), "stopping": tr("The run is stopping.")}
@@ -164,17 +158,15 @@ def _advice(run: RunFolder) -> Iterable[Proof]:
             yield Proof(None, clean(text), ADVICE_JSONL)
 
 
-def _of_finished(run: RunFolder, state: RunState) -> Diagnosis:
-    newest = state.newest
-    log = log_of(run, newest.log_offset if newest else 0)
+def _of_finished(run: RunFolder, state: RunState, log: LogFacts) -> Diagnosis:
     message = state.exit.message if state.exit else tr("The training finished.")
     if log.not_finite is not None:
-        proof = Proof(log.not_finite.number, log.not_finite.text, log.source)
+        proof = log.proof(log.not_finite)
         text = tr("The run finished, but its loss is NaN or infinite: its weights are useless.")
         ways = remedies_for("nan_loss", _place(run))
         remedies = tuple(one for one in ways if "runs resume" not in (one.command or ""))
         return Diagnosis("nan_loss", "high", text, (proof,), remedies, log.step)
-    proofs = (Proof(log.finished.number, log.finished.text, log.source),) if log.finished else ()
+    proofs = (log.proof(log.finished),) if log.finished else ()
     return Diagnosis(None, "high", clean(message), proofs, (), log.step)
 
 

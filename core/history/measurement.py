@@ -16,8 +16,6 @@ from trainwiz.core.hardware.rates import Rates
 if TYPE_CHECKING:
     from trainwiz.core.config import RunConfig
 
-# The steps of a run or a probe as one median with its 10 and 90 %.
-
 
 @dataclass(frozen=True, slots=True)
 class Steps:

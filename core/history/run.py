@@ -16,7 +16,7 @@ from trainwiz.core.lines import objects_from_the_end
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.state import RunState
 from trainwiz.core.telemetry.machine import Peaks
-from trainwiz.core.text import numbers_finite, object_in, objects_in
+from trainwiz.core.text import numbers_finite, object_in, objects_in, whole_in
 
 # The measurement that a finished run is: from what its folder says. Reads files only; no training library.
 
@@ -174,9 +174,6 @@ def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
     return rows[::-1], not is_file(path) or path.stat().st_size <= TAIL_BYTES
 
 
-# Benchmark: what the steps of a run were, beside what its plan said. Reads files only; no training library.
-
-
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """The measured steps; None is what could not be read. `planned_` figures are those of plan.json."""
@@ -237,8 +234,8 @@ def benchmark_of(run: RunFolder) -> Benchmark | None:
         tokens_per_s=_rate("tokens", before, measured[-1], whole_s),
         real_tokens_per_s=_rate("real_tokens", before, measured[-1], whole_s),
         data_wait_share=min(1.0, sum(waits) / whole_s) if waits else None,
-        peak_allocated_bytes=_whole(measured[-1].get("peak_allocated_bytes")),
-        peak_reserved_bytes=_whole(measured[-1].get("peak_reserved_bytes")),
+        peak_allocated_bytes=whole_in(measured[-1].get("peak_allocated_bytes")),
+        peak_reserved_bytes=whole_in(measured[-1].get("peak_reserved_bytes")),
         device_used_bytes=max(peaks.peak_job_gpu_bytes.values(), default=None),
         host_ram_bytes=peaks.peak_job_rss_bytes or None,
         **_planned(read_json(run.plan_json) or {}),
@@ -258,10 +255,5 @@ def _planned(plan: dict[str, Any]) -> dict[str, Any]:
     return {
         **{f"planned_{name}": numbers_finite(time.get(name)) for name in figures},
         "planned_basis": basis if isinstance(basis, str) else None,
-        **{f"planned_{name}": _whole(memory.get(name)) for name in sizes},
+        **{f"planned_{name}": whole_in(memory.get(name)) for name in sizes},
     }
-
-
-def _whole(value: Any) -> int | None:
-    number = numbers_finite(value)
-    return None if number is None else int(number)

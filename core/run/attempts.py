@@ -220,9 +220,6 @@ def phase_words(now: PhaseNow, lasted: str = "") -> str:
     return tr("{phase}: {detail}", phase=word, detail=detail) if detail else word
 
 
-# Why a run folder cannot be started or gone on with now: one sentence for each state, with the next step.
-
-
 def why_not_start(run: RunFolder, state: RunState, *, resume: bool, lock_is_mine: bool = False) -> str | None:
     """None when a start may be tried; who starts takes the lock, and asks again when it holds it."""
     words = {"name": run.path.name, "typed": name_for_commands(run.path)}

@@ -63,7 +63,8 @@ class ProcessId:
 def identify(pid: int) -> ProcessId | None:
     """The process that has this number now; None when there is none, or only a zombie."""
     if sys.platform != "linux":
-        return _identify_with_psutil(pid)
+        created_s = None if asked(pid, "status") == "zombie" else asked(pid, "create_time")
+        return None if created_s is None else ProcessId(pid, created_s)
     fields = stat_fields(pid)
     if fields is None or fields[0] in ("Z", "X"):
         return None
@@ -93,15 +94,13 @@ def all_pids() -> list[int]:
     return list(psutil.pids())
 
 
-def _identify_with_psutil(pid: int) -> ProcessId | None:
+def asked(pid: int, question: str) -> Any:
+    """What psutil says of a process where there is no /proc; None where it has ended, or tells this user nothing."""
     import psutil
 
     try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        return ProcessId(pid, process.create_time())
-    except psutil.Error:
+        return getattr(psutil.Process(pid), question)()
+    except (psutil.Error, OSError, AttributeError):  # macOS tells nobody some of it
         return None
 
 

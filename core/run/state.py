@@ -79,11 +79,8 @@ def known_without_state(run: RunFolder) -> dict[str, Any]:
     return {"name": run.path.name, **known, "max_steps": time.get("steps")}
 
 
-# What outcome.json says beside the figures: why a training ended early, and which weights final_model has.
-
-
 def result_sentences(outcome: Mapping[str, Any]) -> list[str]:
-    """For people; nothing for a run that trained to its last step and left those weights."""
+    """Why a training ended early, and which weights final_model has; nothing where both are those of the last step."""
     early, final = object_in(outcome.get("ended_early")), object_in(outcome.get("final"))
     step, metric = whole_in(outcome.get("step")), plain_text(final.get("metric") or early.get("metric") or "", 80)
     sentences = []

@@ -87,16 +87,11 @@ SAYINGS: Mapping[str, str] = {
     ),
     "disk_short.saves": mark(
         "The disk will be full before the run ends: checkpoints and model still need {need}, and {free} is free; "
-        "the save at step {step} does not fit."
-    ),
-    "disk_short.saves_in": mark(
-        "The disk will be full before the run ends: checkpoints and model still need {need}, and {free} is free; "
         "the save at step {step}, in about {time}, does not fit."
     ),
     "disk_short.trend": mark("The disk will be full in {time} at the rate of the last {span}."),
     "disk_short.now": mark("Only {size} of disk space is free."),
     "ram_full": mark("RAM is nearly full: {used} of {total}."),
-    "ram_full.swapped": mark("RAM is nearly full: {used} of {total}, and {swapped} is swapped out."),
     "ram_short": mark("RAM usage is growing: full in {time} at the rate of the last {span}."),
     "data_wait": mark("Steps wait {share}% of their time for data."),
 }
@@ -112,9 +107,6 @@ REMEDIES: Mapping[str, str] = {
     "stalled": mark(
         "One of its processes may be hanging: the log may show which. To restart it, stop and resume the run."
     ),
-    "stalled.silent": mark(
-        "It may be evaluating or saving; if the log shows neither, one of its processes may be hanging."
-    ),
     "keeper_silent": mark(
         "It is suspended (`kill -CONT` resumes it), or cannot write (disk full?); a stop takes effect once it "
         "continues."
@@ -125,7 +117,6 @@ REMEDIES: Mapping[str, str] = {
     "others_on_gpu": mark("They take memory and time from this training."),
     "checkpoint_does_not_fit": mark("Free disk space: older checkpoints of this run or of others can be deleted."),
     "disk_short.saves": mark("Free {size} on that disk: `trainwiz runs list` shows older runs."),
-    "disk_short.saves_in": mark("Free {size} on that disk: `trainwiz runs list` shows older runs."),
     "disk_short.trend": mark("Keep fewer checkpoints, save less often, or free disk space."),
     "ram_full": mark(
         "Close other programs that use RAM; fewer loader workers, if there are any, free some too (data.workers)."
@@ -255,8 +246,7 @@ def stall_advice(
         return
     silent_s = now_s - max(loss_trend.newest_s, began_s or 0.0, phase.since_s if phase else 0.0)
     if silent_s > max(STALLED_PAUSES * pause_s, pause_s + STALLED_S):
-        saying = "stalled.silent" if phase is None else "stalled"
-        yield _say(saying, time=span_words(silent_s), pause=span_words(pause_s))
+        yield _say("stalled", time=span_words(silent_s), pause=span_words(pause_s))
 
 
 def _stall_of(snapshot: Snapshot) -> Iterable[Advice]:
@@ -271,10 +261,8 @@ def _silence_of(snapshot: Snapshot) -> Iterable[Advice]:
         yield _say("keeper_silent", time=span_words(silent_s))
 
 
-# Data wait: an input that starves the training, and the number of loader workers that would cure it.
-
-
 def data_wait_advice(pace: Pace, setup: RunSetup, host: HostReading) -> Iterable[Advice]:
+    """An input that starves the training, and the number of loader workers that would cure it."""
     step_s, share, workers = pace.step_s, pace.data_wait, setup.workers
     if share is None or share <= DATA_WAIT_SHARE:
         return
@@ -425,14 +413,13 @@ def host_advice(
     if free is not None and checkpoint_bytes is not None and checkpoint_bytes > free:
         yield _say("checkpoint_does_not_fit", size=_size(checkpoint_bytes), free=_size(free))
     failing = saves.fails_at_step(free) if saves is not None and free is not None else None
-    if saves is not None and free is not None and failing is not None:
-        saying = "disk_short.saves" if step_s is None else "disk_short.saves_in"
+    if saves is not None and free is not None and step_s is not None and failing is not None:
         yield _say(
-            saying,
+            "disk_short.saves",
             need=_size(saves.needed_bytes),
             free=_size(free),
             step=f"{failing:,}",
-            time=span_words(max(0, failing - saves.step) * (step_s or 0.0)),
+            time=span_words(max(0, failing - saves.step) * step_s),
             size=_size(saves.needed_bytes - free),
         )
     # The trend of a run that has not yet as many checkpoints as it keeps is not the one to come.
@@ -445,10 +432,9 @@ def host_advice(
 
 
 def _ram(host: HostReading, left_s: float | None) -> Iterable[Advice]:
-    used, total, swapped = host.ram_used_bytes or 0, host.ram_total_bytes or 0, host.swap_used_bytes or 0
+    used, total = host.ram_used_bytes or 0, host.ram_total_bytes or 0
     if _is_nearly(used, total):
-        saying = "ram_full.swapped" if swapped > GIB else "ram_full"
-        yield _say(saying, used=_size(used), total=_size(total), swapped=_size(swapped))
+        yield _say("ram_full", used=_size(used), total=_size(total))
     elif (host.ram_span_s or 0.0) >= RAM_SPAN_S and _soon(host.ram_lasts_s, host.ram_span_s, left_s):
         yield _say("ram_short", time=span_words(host.ram_lasts_s or 0.0), span=span_words(host.ram_span_s or 0.0))
 

@@ -23,9 +23,6 @@ class Answer:
     ended: bool
     """By itself, and not because it reached the longest length."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class PromptAnswers:
@@ -49,8 +46,8 @@ class PromptAnswers:
         return {
             "source": self.source,
             "reference": self.reference,
-            "first": self.first.to_json(),
-            "newest": self.newest.to_json(),
+            "first": asdict(self.first),
+            "newest": asdict(self.newest),
             "steps": [answer.step for answer in self.answers],
         }
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import os
 import shlex
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, LogFacts, Proof, of_cause
+from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, Proof, of_cause
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.log_file import NotALogError, read_log, scan_stream
 from trainwiz.core.diagnosis.patterns import Place, remedies_for
@@ -20,12 +19,13 @@ from trainwiz.core.run.attempts import Advice
 from trainwiz.core.telemetry.advice import worst_first
 from trainwiz.core.telemetry.metrics import loss_name
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
+from trainwiz.core.telemetry.target import Seldom
 from trainwiz.core.telemetry.trainer_files import (
     LOG_ENDINGS,
     TRAINER_STATE,
     NewestState,
     TrainerState,
-    state_files,
+    stamp_of,
     value_of,
 )
 from trainwiz.core.telemetry.words import step_words
@@ -47,28 +47,46 @@ def diagnose_stream(stream: BinaryIO, source: str) -> Diagnosis:
 
 def diagnose_log(path: Path, last_bytes: int | None = None) -> Diagnosis:
     """One log, or its end. Raises UsageError with the reason where it cannot be read, or is no text."""
-    facts = _read(path, last_bytes)
-    if not facts.lines:
-        message = tr("{path} is empty: there is nothing to diagnose.", path=path)
-        return replace(diagnose(Evidence(log=facts)), message=message)
-    return diagnose(Evidence(log=facts))
+    try:
+        facts = read_log(path, last_bytes=last_bytes)
+    except NotALogError:
+        raise _not_a_log(str(path)) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    found = diagnose(Evidence(log=facts))
+    return (
+        found
+        if facts.lines
+        else replace(found, message=tr("{path} is empty: there is nothing to diagnose.", path=path))
+    )
 
 
-def diagnose_trainer(path: Path) -> Diagnosis:
-    """The output folder of a Trainer (or its trainer_state.json): its record, and a log beside it where there is one.
-
-    Raises UsageError where nothing in it can be read.
-    """
+def diagnose_folder(path: Path) -> Diagnosis:
+    """A folder that is no run: of a Trainer (or its trainer_state.json), with a log beside its record where there is
+    one; or of logs. Raises UsageError where nothing in it can be read."""
+    logs = []
+    if path.is_dir():
+        try:
+            os.scandir(path).close()
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        logs = find_logs(path)
     record = NewestState(path)
     state = record.look()
-    logs = find_logs(path) if path.is_dir() else []
-    if state is None and not logs:
-        reason = record.problems[0] if record.problems else tr("{path} contains no record of a training.", path=path)
-        raise usage_error("not_readable", str(path), reason)
     of_log = diagnose_logs(logs) if logs else None
-    if of_log is not None and of_log.cause not in (None, "unknown"):
+    if of_log is not None and (state is None or of_log.cause not in (None, "unknown")):
         return of_log
-    return _of_state(state) if state is not None else of_log or Diagnosis("unknown", "low", "")
+    if state is not None:
+        return _of_state(state)
+    if record.problems:
+        raise usage_error("not_readable", str(path), record.problems[0])
+    message = tr(
+        "{path} contains no run, no {state} and no log ({endings}); specify the log file itself.",
+        path=path,
+        state=TRAINER_STATE,
+        endings=", ".join(LOG_ENDINGS),
+    )
+    raise usage_error("nothing_to_diagnose", str(path), message)
 
 
 def _of_state(state: TrainerState) -> Diagnosis:
@@ -96,26 +114,6 @@ def _not_a_number(said: str, source: str, step: int | None) -> Diagnosis:
 
 def _nowhere() -> Place:
     return Place(None, Evidence().settings)
-
-
-def diagnose_folder(path: Path) -> Diagnosis:
-    """A folder that is no run: of a Trainer, or of logs. Raises UsageError where it holds neither."""
-    try:
-        os.scandir(path).close()
-    except OSError as error:
-        raise _unreadable(path, error) from None
-    if state_files(path):
-        return diagnose_trainer(path)
-    logs = find_logs(path)
-    if not logs:
-        message = tr(
-            "{path} contains no run, no {state} and no log ({endings}); specify the log file itself.",
-            path=path,
-            state=TRAINER_STATE,
-            endings=", ".join(LOG_ENDINGS),
-        )
-        raise usage_error("nothing_to_diagnose", str(path), message)
-    return diagnose_logs(logs)
 
 
 def diagnose_logs(logs: list[Path], last_bytes: int | None = None) -> Diagnosis:
@@ -154,15 +152,6 @@ def find_logs(folder: Path) -> list[Path]:
     return found[:MOST_LOGS]
 
 
-def _read(path: Path, last_bytes: int | None = None) -> LogFacts:
-    try:
-        return read_log(path, last_bytes=last_bytes)
-    except NotALogError:
-        raise _not_a_log(str(path)) from None
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
 def _unreadable(path: Path, error: OSError) -> UsageError:
     return usage_error(
         "not_readable", str(path), tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
@@ -190,7 +179,7 @@ class LogDiagnosis:
     """Why a job of another tool ended, as `trainwiz diagnose` says it of its log, in each snapshot."""
 
     def __init__(self) -> None:
-        self._next_look_s = 0.0
+        self._look = Seldom(LOOK_EVERY_S, SHARE_OF_A_CORE_FOR_LOOKS)
         self._stamps: list[tuple[Path, int, int]] = []
         self._found: Diagnosis | None = None
 
@@ -223,9 +212,10 @@ class LogDiagnosis:
         return replace(snapshot, status=status, ending=ending, eta_s=None)
 
     def _of_log(self, snapshot: Snapshot) -> Diagnosis | None:
-        if time.monotonic() < self._next_look_s:
-            return self._found
-        started_s = time.thread_time()
+        self._look.do(lambda: self._read_logs(snapshot))
+        return self._found
+
+    def _read_logs(self, snapshot: Snapshot) -> None:
         stamps = sorted(_logs_of(snapshot))
         if stamps != self._stamps:
             self._stamps, self._found = stamps, None
@@ -238,9 +228,6 @@ class LogDiagnosis:
                 proofs = tuple(replace(proof, line=None) for proof in found.evidence)
                 whole = all(size <= LAST_BYTES for _, size, _ in stamps)
                 self._found = found if whole else replace(found, evidence=proofs)
-        cost_s = time.thread_time() - started_s
-        self._next_look_s = time.monotonic() + max(LOOK_EVERY_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
-        return self._found
 
 
 def _logs_of(snapshot: Snapshot) -> list[tuple[Path, int, int]]:
@@ -251,12 +238,9 @@ def _logs_of(snapshot: Snapshot) -> list[tuple[Path, int, int]]:
         known = find_logs(place)
     found = []
     for path in known:
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        if status.st_mtime >= (snapshot.ended_s or 0.0) - WRITTEN_BEFORE_S:
-            found.append((path, status.st_size, status.st_mtime_ns))
+        stamp = stamp_of(path)
+        if stamp is not None and stamp[1] / 1e9 >= (snapshot.ended_s or 0.0) - WRITTEN_BEFORE_S:
+            found.append((path, *stamp))
     return found
 
 

@@ -15,11 +15,20 @@ from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.files import at_home, is_file, is_folder, open_file
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder
-from trainwiz.core.run.listing import RunSummary, find_run, list_runs, recorded_runs, run_folders, summarize_run
+from trainwiz.core.run.listing import (
+    RunSummary,
+    find_run,
+    list_runs,
+    list_runs_elsewhere,
+    recorded_runs,
+    run_folders,
+    summarize_run,
+)
 from trainwiz.core.run.state import ACTIVE
 from trainwiz.core.telemetry.event_file import HEADER_BYTES, EventFileTail
 from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops, trainings_if_above
 from trainwiz.core.telemetry.processes import ProcessTable, working_folder
+from trainwiz.core.telemetry.snapshot import SourceKind
 from trainwiz.core.telemetry.target import Target
 from trainwiz.core.telemetry.tensorboard import EVENT_MARK, find_scalar_files
 from trainwiz.core.telemetry.trainer_files import (
@@ -66,10 +75,10 @@ def _folder(path: Path) -> Target | str:
     if RunFolder(path).is_run():
         return Target.of_run(RunFolder(path))
     if is_trainer_output(path):
-        return Target("trainer", path, _name(path))
+        return _target("trainer", path)
     outputs = _below(path)
     if len(outputs) == 1:
-        return Target("trainer", outputs[0], _name(outputs[0]))
+        return _target("trainer", outputs[0])
     if outputs:
         named = ", ".join(str(output.relative_to(path)) for output in outputs[:MOST_NAMED])
         if len(outputs) > MOST_NAMED:
@@ -83,18 +92,16 @@ def _folder(path: Path) -> Target | str:
     files = [file for run in find_scalar_files(path).values() for file in run]
     if files:
         refusals = [refusal for file in files[:50] if (refusal := _refusal_of_scalars(file)) is not None]
-        return refusals[0] if len(refusals) == len(files) else Target("tensorboard", path, _name(path))
+        return refusals[0] if len(refusals) == len(files) else _target("tensorboard", path)
     if find_log(path) is not None:
-        return Target("trainer", path, _name(path))
+        return _target("trainer", path)
     return _nothing_in(path)
 
 
 def _nothing_in(path: Path) -> str:
     if not any(path.iterdir()):
         return tr("{path} is empty: there is nothing to monitor.", path=path)
-    states = state_files(path)
-    if states:
-        state = read_trainer_state(states[0])
+    for state in map(read_trainer_state, state_files(path)[:1]):
         if isinstance(state, str):
             return state
     said = tr(
@@ -152,12 +159,12 @@ def _file(path: Path) -> Target | str:
     open_file(path).close()
     if path.suffix == ".json":
         state = read_trainer_state(path)
-        return state if isinstance(state, str) else Target("trainer", path, _name(path.parent))
+        return state if isinstance(state, str) else _target("trainer", path, path.parent)
     refusal = _refusal_of_scalars(path)
     if EVENT_MARK in path.name or refusal is None:
-        return refusal or Target("tensorboard", path, _name(path))
+        return refusal or _target("tensorboard", path)
     if prints_metrics(path):
-        return Target("trainer", path, _name(path))
+        return _target("trainer", path)
     if not path.stat().st_size:
         return tr("{path} is empty: there is nothing to monitor.", path=path)
     said = tr(
@@ -188,12 +195,11 @@ def _refusal_of_scalars(path: Path) -> str | None:
     return None
 
 
-def _name(path: Path) -> str:
-    """The name for titles; a checkpoint or log folder with the folder above it."""
-    whole = path.resolve()
-    if CHECKPOINT.match(whole.name) or re.match(r"version_\d+$|runs$|logs?$", whole.name):
-        return f"{whole.parent.name}/{whole.name}"
-    return whole.name
+def _target(kind: SourceKind, path: Path, named: Path | None = None) -> Target:
+    """Its name for titles is that of `named`, else of `path`; a checkpoint or log folder with the folder above it."""
+    whole = (named or path).resolve()
+    within = CHECKPOINT.match(whole.name) or re.match(r"version_\d+$|runs$|logs?$", whole.name)
+    return Target(kind, path, f"{whole.parent.name}/{whole.name}" if within else whole.name)
 
 
 # What there is to look at on this machine: the runs of this user, and trainings that were started elsewhere.
@@ -233,10 +239,7 @@ class Found:
 
 def list_targets(root: Path = DEFAULT_ROOT) -> list[Found]:
     """All that can be watched: what is running first, then runs that have ended, the newest first."""
-    here = list_runs(root)
-    known = {Path(run.path).resolve() for run in here}
-    elsewhere = [summarize_run(folder) for folder in recorded_runs() if folder.path.resolve() not in known]
-    runs = [_found_run(summary) for summary in (*here, *elsewhere)]
+    runs = [_found_run(summary) for summary in (*list_runs(root), *list_runs_elsewhere(root))]
     running = [found for found in runs if found.runs_now]
     ended = [found for found in runs if not found.runs_now]
     places = {found.target.path.resolve() for found in running}
@@ -386,15 +389,12 @@ def _on_gpu(card: str | None) -> Target:
     if jobs:
         return target_of_job(next(iter(jobs.values())))
     message = tr("Nothing is computing on {place} now.", place=where)
-    problem = next((one.unseen for one in chosen if one.unseen), None)
     if pids:
         message = tr(
             "Process {pids} computes on {place} but is not visible from here: it belongs to another container or user.",
             pids=", ".join(map(str, pids[:NAMES_SHOWN])),
             place=where,
         )
-    elif problem:
-        message = tr("The processes that compute on {place} cannot be read: {reason}.", place=where, reason=problem)
     raise usage_error("idle_gpu", where, message if pids else _with_jobs(message))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -55,56 +54,26 @@ _LENGTHS = {0: None, 1: 8, _BYTES: None, 5: 4}
 _64_BITS = (1 << 64) - 1
 
 
-@dataclass(slots=True)
-class Event:
-    """One event. Times are Unix seconds."""
+def read_value(data: bytes, scalar_tensors: set[str]) -> tuple[str, float | None, str | None]:
+    """Tag, scalar and text of one Summary.Value, as far as a monitor needs them.
 
-    wall_time: float = 0.0
-    step: int = 0
-    session_start: bool = False
-    """The writer started again here: what was written for this step and later ones no longer holds."""
-    scalars: list[tuple[str, float]] = field(default_factory=list)
-    texts: list[tuple[str, str]] = field(default_factory=list)
-
-
-def parse_event(data: bytes, scalar_tensors: set[str]) -> Event:
-    """`scalar_tensors`: tags whose tensors are scalars, as an earlier event of the file said; added to.
-
-    Raises ValueError for bytes that are no event.
+    `scalar_tensors`: tags whose tensors are scalars, as an earlier event of the file said; added to.
     """
-    event = Event()
-    parts = message(data)
-    (event.wall_time,) = _double.unpack(_last(parts, 1, 0).to_bytes(8, "little"))
-    step = _last(parts, 2, 0)
-    event.step = step - (1 << 64) if step >> 63 else step
-    event.session_start = SESSION_START in message(_last(parts, 7, b"")).get(1, ())
-    for value in message(_last(parts, 5, b"")).get(1, ()):
-        if isinstance(value, bytes):
-            _read_value(value, event, scalar_tensors)
-    return event
-
-
-def _read_value(data: bytes, event: Event, scalar_tensors: set[str]) -> None:
-    """One Summary.Value."""
     parts = message(data)
     tag = (_last(parts, 1, b"") or _last(parts, 7, b"")).decode("utf-8", "replace")
     # SummaryMetadata -> plugin_data -> plugin_name.
     metadata = message(_last(message(_last(parts, 9, b"")), 1, b""))
-    plugin = _last(metadata, 1, b"").decode("utf-8", "replace")
     tensor = _last(parts, 8, b"") if 8 in parts else None
-    scalar: float | None = None
     if 2 in parts:
-        (scalar,) = _float.unpack((_last(parts, 2, 0) & 0xFFFFFFFF).to_bytes(4, "little"))
-    if scalar is None and tensor is not None:
-        if plugin == "scalars":
-            scalar_tensors.add(tag)
-        if tag in scalar_tensors:
-            scalar = tensor_scalar(tensor)
-    if scalar is not None:
-        event.scalars.append((tag, scalar))
-    elif tag in KEPT_TEXTS and tensor is not None and len(tensor) <= LONGEST_TEXT_BYTES:
-        texts = [value for value in message(tensor).get(8, ()) if isinstance(value, bytes)]
-        event.texts += [(tag, text.decode("utf-8", "replace")) for text in texts]
+        return tag, float(_float.unpack((_last(parts, 2, 0) & 0xFFFFFFFF).to_bytes(4, "little"))[0]), None
+    if tensor is not None and _last(metadata, 1, b"") == b"scalars":
+        scalar_tensors.add(tag)
+    if tensor is not None and tag in scalar_tensors:
+        return tag, tensor_scalar(tensor), None
+    if tag not in KEPT_TEXTS or tensor is None or len(tensor) > LONGEST_TEXT_BYTES:
+        return tag, None, None
+    texts = [value for value in message(tensor).get(8, ()) if isinstance(value, bytes)]
+    return tag, None, texts[-1].decode("utf-8", "replace") if texts else None
 
 
 def tensor_scalar(tensor: bytes) -> float | None:
@@ -165,8 +134,6 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
             return value & _64_BITS, position
     raise ValueError("a number breaks off")
 
-
-# EventFileTail: the scalars that a TensorBoard event file gained since the last look.
 
 Scalar = tuple[str | None, int, float, float]
 """Tag, step, value, Unix time. Tag None: the writer started again at this step."""
@@ -267,18 +234,22 @@ class EventFileTail(ByteTail):
 
     def _read_event(self, record: bytes, scalars: list[Scalar]) -> None:
         try:
-            event = parse_event(record, self._scalar_tensors)
+            parts = message(record)
+            (wall_time,) = _double.unpack(_last(parts, 1, 0).to_bytes(8, "little"))
+            step = _last(parts, 2, 0)
+            step = step - (1 << 64) if step >> 63 else step
+            starts_again = SESSION_START in message(_last(parts, 7, b"")).get(1, ())
+            found = message(_last(parts, 5, b"")).get(1, ())
+            values = [read_value(value, self._scalar_tensors) for value in found if isinstance(value, bytes)]
         except (ValueError, struct.error):
             self.damaged_bytes += len(record) + HEADER_BYTES + FOOTER_BYTES
             return
-        time_s = event.wall_time if is_moment(event.wall_time) else self.last_time_s or 0.0
-        self.last_time_s = time_s
+        self.last_time_s = time_s = wall_time if is_moment(wall_time) else self.last_time_s or 0.0
         self.first_time_s = self.first_time_s or time_s or None
-        if event.session_start:
-            scalars.append((None, event.step, 0.0, time_s))
-        for tag, value in event.scalars:
-            scalars.append((tag, event.step, value, time_s))
-        self.texts.update(event.texts)
+        if starts_again:
+            scalars.append((None, step, 0.0, time_s))
+        scalars += [(tag, step, scalar, time_s) for tag, scalar, _ in values if scalar is not None]
+        self.texts.update((tag, text) for tag, _, text in values if text is not None)
 
 
 def _length_of(header: bytes) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,13 +54,7 @@ def _fan(handle: Any) -> int:
 
 def _throttling(handle: Any) -> list[str]:
     """What holds the clock back, in words; empty when nothing does."""
-    try:
-        bits = int(call("nvmlDeviceGetCurrentClocksEventReasons", handle))
-    except Unreadable as error:
-        if error.lost:
-            raise
-        # Drivers before 535 know it by its older name.
-        bits = int(call("nvmlDeviceGetCurrentClocksThrottleReasons", handle))
+    bits = int(call("nvmlDeviceGetCurrentClocksEventReasons", handle))
     return [word for bit, word in THROTTLE_WORDS.items() if bits & bit]
 
 
@@ -114,9 +109,6 @@ READS: Mapping[str, Callable[[Any], Any]] = {
     "processes": running_processes,
 }
 
-FIXED = frozenset({"memory_total_bytes", "clock_limit_mhz"})
-"""Read once for each card."""
-
 # One reading of every GPU, cheap enough for once a second: the `gpus` of a line of system.jsonl.
 
 RETRY_S = 10.0
@@ -133,8 +125,6 @@ class _Device:
     is_slice: bool = False
     permanent: dict[str, str] = field(default_factory=dict)
     """Sensors that this card will never report, with the reason: not asked again."""
-    fixed: dict[str, Any] = field(default_factory=dict)
-    """Sensors that never change: asked once."""
 
 
 class GpuSampler:
@@ -243,15 +233,10 @@ class GpuSampler:
 
     def _read(self, device: _Device, sensor: str, unavailable: dict[str, str], where: str) -> Any:
         """The value, or None with its reason in `unavailable`. Raises Unreadable for a lost card."""
-        if sensor in device.fixed:
-            return device.fixed[sensor]
         reason = device.permanent.get(sensor)
         if reason is None:
             try:
-                value = READS[sensor](device.handle)
-                if sensor in FIXED:
-                    device.fixed[sensor] = value
-                return value
+                return READS[sensor](device.handle)
             except Unreadable as error:
                 if error.lost:
                     raise
@@ -261,8 +246,6 @@ class GpuSampler:
         unavailable[f"{where}.{sensor}"] = reason
         return None
 
-
-# GpuLoads: what each GPU of this computer does now, to choose by: free memory, how busy it is, who holds it.
 
 MOVED_BYTES = 2**29
 """So much more or less on a card is another capacity to plan with; what a desktop takes and gives is less."""
@@ -293,8 +276,6 @@ class GpuLoad:
     problem: str = ""
     """Why nothing of it can be read: it is lost."""
     name: str | None = None
-    unseen: str = ""
-    """Why its processes are not known."""
 
     @property
     def computing(self) -> list[int]:
@@ -335,11 +316,8 @@ class LoadReader:
 
 
 def read_loads() -> GpuLoads:
-    reader = LoadReader()
-    try:
+    with closing(LoadReader()) as reader:
         return reader.read()
-    finally:
-        reader.close()
 
 
 def free_bytes(gpu: Gpu, load: GpuLoad | None) -> int | None:
@@ -370,14 +348,12 @@ def _load(row: Mapping[str, Any], unavailable: Mapping[str, str]) -> GpuLoad:
     holders = [
         GpuHolder(one["pid"], one["name"], one["memory_used_bytes"], one["kind"]) for one in row["processes"] or ()
     ]
-    problem = unavailable.get(f"gpus.{row['index']}", "")
     return GpuLoad(
         index=int(row["index"]),
         uuid=row["uuid"],
         used_bytes=row["memory_used_bytes"],
         utilization_percent=row["utilization_percent"],
         holders=tuple(sorted(holders, key=lambda one: -(one.memory_bytes or 0))),
-        problem=problem,
+        problem=unavailable.get(f"gpus.{row['index']}", ""),
         name=row["name"],
-        unseen=problem or unavailable.get(f"gpus.{row['index']}.processes", ""),
     )

@@ -171,8 +171,6 @@ def is_record(name: str) -> bool:
     return EVENT_WORD in name or name in RECORDS
 
 
-# Job: all processes of one training, found from any one of them.
-
 FRAMEWORKS = (
     "libtorch_cpu",
     "libtorch.so",

@@ -31,7 +31,6 @@ from trainwiz.core.telemetry.processes import (
 )
 from trainwiz.core.telemetry.target import Target
 
-EVENT_FILE_RANK = 0
 OUTPUT_VARIABLES = ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_LOGDIR")
 ENDS = ("file", "pipe")
 
@@ -47,8 +46,6 @@ class Clues:
     """Open for writing."""
     outputs: tuple[Path, ...] = ()
     """Named on the command line or in the environment."""
-    folders: tuple[Path, ...] = ()
-    """Where else event files of its own may lie: outputs, log, script and working folder."""
     log: Path | None = None
     """The file that its standard output goes to."""
     log_ends: frozenset[str] = frozenset()
@@ -60,12 +57,18 @@ class Clues:
     uses_gpu: bool | None = None
     """Whether it has a graphics card open; None where that is not known."""
 
+    @property
+    def folders(self) -> list[Path]:
+        """Where else event files of its own may lie."""
+        places = (*self.outputs, self.log.parent if self.log else None, self.cwd)
+        return list(dict.fromkeys(place for place in places if place is not None))
+
 
 @dataclass(frozen=True, slots=True)
 class FoundMetrics:
     target: Target
-    rank: int
-    """The lower the better."""
+    is_its_own: bool
+    """By an event file of its own; else a place that it names, until somebody else claims it."""
     event_files: Mapping[str, Sequence[Path]] = field(default_factory=dict)
     """Its own files of each run, where they lie in no output of a Trainer."""
 
@@ -79,7 +82,6 @@ def clues_of(job: Job, table: ProcessTable) -> Clues:
     cwd = working_folder(job.pid) or cwd
     outputs = [output for pid in pids for output in outputs_of(pid, table)]
     log, log_reason = _log_of(seen)
-    folders = [*outputs, *([log.parent] if log else []), *([cwd] if cwd else [])]
     return Clues(
         cwd=cwd,
         pids=frozenset(pids),
@@ -89,7 +91,6 @@ def clues_of(job: Job, table: ProcessTable) -> Clues:
             )
         ),
         outputs=tuple(dict.fromkeys(outputs)),
-        folders=tuple(dict.fromkeys(folders)),
         log=log,
         log_ends=frozenset(
             file.name for files in seen.values() for file in files if file.descriptor in (1, 2) and file.kind in ENDS
@@ -120,9 +121,9 @@ def _log_of(seen: dict[int, list[OpenFile]]) -> tuple[Path | None, str | None]:
     for pipe in dict.fromkeys(end.name for end in ends if end.kind == "pipe"):
         if paths := written_through(pipe):
             return paths[0], None
-    if any(end.kind == "terminal" for end in ends):
-        return None, tr("There is no log: its output goes to a terminal, which no other program can read.")
-    return None, tr("There is no log: the destination of its output is unknown.")
+    is_terminal = any(end.kind == "terminal" for end in ends)
+    said = tr("There is no log: its output goes to a terminal, which no other program can read.")
+    return None, said if is_terminal else None
 
 
 def find_metrics(job: Job, clues: Clues, table: ProcessTable) -> FoundMetrics | None:
@@ -141,10 +142,10 @@ def find_metrics(job: Job, clues: Clues, table: ProcessTable) -> FoundMetrics | 
         target = recognise(path) if records(path, since_s, is_record) else None
         is_others = _others_events(path, files, since_s) or _claimed_by(path, clues, table) is not None
         if isinstance(target, Target) and not is_others:
-            return FoundMetrics(target, 1)
+            return FoundMetrics(target, is_its_own=False)
     target = recognise(clues.log) if clues.log is not None else None
     if isinstance(target, Target):
-        return FoundMetrics(target, 2) if _claimed_by(None, clues, table) is None else None
+        return FoundMetrics(target, is_its_own=False) if _claimed_by(None, clues, table) is None else None
     return None
 
 
@@ -187,10 +188,10 @@ def _from_event_files(files: list[Path], clues: Clues, since_s: float) -> FoundM
     for home in homes:
         target = None if _others_events(home, files, since_s) else recognise(home)
         if isinstance(target, Target) and target.kind == "trainer" and target.path == home:
-            return FoundMetrics(target, EVENT_FILE_RANK)
+            return FoundMetrics(target, is_its_own=True)
     root = Path(os.path.commonpath(folders))
     runs = {
         folder.relative_to(root).as_posix(): sorted(file for file in files if file.parent == folder)
         for folder in folders
     }
-    return FoundMetrics(Target("tensorboard", root, root.name), EVENT_FILE_RANK, runs)
+    return FoundMetrics(Target("tensorboard", root, root.name), is_its_own=True, event_files=runs)

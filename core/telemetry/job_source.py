@@ -13,31 +13,17 @@ from trainwiz.core.run.attempts import Advice
 from trainwiz.core.run.lost import CREATE_TIME_TOLERANCE_S
 from trainwiz.core.telemetry.advice import LIVE_RULES, worst_first
 from trainwiz.core.telemetry.diagnosed import LogDiagnosis
-from trainwiz.core.telemetry.job import (
-    Job,
-    began,
-    job_of,
-    named_writer,
-    training_tops,
-)
-from trainwiz.core.telemetry.job_metrics import (
-    EVENT_FILE_RANK,
-    Clues,
-    FoundMetrics,
-    clues_of,
-    find_metrics,
-)
+from trainwiz.core.telemetry.job import Job, began, job_of, named_writer, training_tops
+from trainwiz.core.telemetry.job_metrics import Clues, FoundMetrics, clues_of, find_metrics
 from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.machine import MachineHistory, MachineSampler
 from trainwiz.core.telemetry.processes import ProcessSampler, ProcessTable
 from trainwiz.core.telemetry.run_setup import CheckpointSize
-from trainwiz.core.telemetry.snapshot import Ending, Snapshot, time_left_s
-from trainwiz.core.telemetry.target import Source, Target, open_files_source
-from trainwiz.core.telemetry.words import step_words
+from trainwiz.core.telemetry.snapshot import Ending, Snapshot
+from trainwiz.core.telemetry.target import Seldom, Source, Target, open_files_source
 
 LOOK_EVERY_S = 5.0
 """How often a job, or its files, are looked for: an event file appears with the first logged step."""
-SHARE_OF_A_CORE_FOR_LOOKS = 0.003
 SAMPLE_EVERY_S = 1.0
 """The machine is sampled at most this often."""
 FIRST_LOAD_S = 0.3
@@ -52,11 +38,17 @@ NOT_HERE = mark(
 
 
 class JobSource(Source):
-    """What a process and a folder that somebody writes to have in common: a job, its log and its machine."""
+    """What a process and a folder that somebody writes to have in common: files, a job, its log and its machine."""
 
     def __init__(self, target: Target, *, clock: Callable[[], float] = time.time) -> None:
         self.target = target
         self._clock = clock
+        self._files: Source | None = None
+        self._diagnosis = LogDiagnosis()
+        self._look = Seldom(LOOK_EVERY_S)
+        self._forget_job()
+
+    def _forget_job(self) -> None:
         self._job: Job | None = None
         self._clues = Clues(cwd=None)
         self._machine: MachineSampler | None = None
@@ -64,9 +56,6 @@ class JobSource(Source):
         self._next_sample_s = 0.0
         self._history = MachineHistory()
         self._log = LogLines()
-        self._log_tail: TextTail | None = None
-        self._diagnosis = LogDiagnosis()
-        self._next_look_s = 0.0
 
     def read_all(self, curves: Iterable[str] = ()) -> Snapshot:
         """As any source; where there is a job it samples twice, so that the only look knows the CPU load."""
@@ -78,21 +67,28 @@ class JobSource(Source):
         self._next_sample_s = 0.0
         return super().read_all(wanted)
 
+    def close(self) -> None:
+        if self._machine is not None:
+            self._machine.close()
+
     def _follow(self, job: Job, table: ProcessTable) -> None:
         self._clues = clues_of(job, table)
         log = self._clues.log
-        if log is not None and (self._log_tail is None or log != self._log_tail.path):
-            self._log_tail = TextTail(log)
-            self._log.clear()
+        if log is not None and log != self._log_path:
+            self._log = LogLines(TextTail(log))
         if self._machine is None:
             place = self._clues.cwd if self.target.kind == "process" else self.target.path
             self._processes = ProcessSampler(job.pid)
             self._machine = MachineSampler(place or self.target.path, clock=self._clock)
 
+    @property
+    def _log_path(self) -> Path | None:
+        return self._log.tail.path if self._log.tail is not None else None
+
     def _with_log(self, snapshot: Snapshot) -> Snapshot:
-        if self._log_tail is None or snapshot.log:
+        if self._log_path is None or snapshot.log:
             return snapshot
-        return replace(snapshot, log=self._log.read(self._log_tail), log_path=str(self._log_tail.path))
+        return replace(snapshot, log=self._log.read(), log_path=str(self._log_path))
 
     def _with_machine(self, snapshot: Snapshot, checkpoint_bytes: int | None = None) -> Snapshot:
         now = time.monotonic()
@@ -102,9 +98,6 @@ class JobSource(Source):
         snapshot = self._diagnosis.add_to(while_it_runs(snapshot), runs=True)
         return with_machine(snapshot, self._history, uses_gpu=self._clues.uses_gpu, checkpoint_bytes=checkpoint_bytes)
 
-    def _look_again_after(self, cost_s: float) -> None:
-        self._next_look_s = time.monotonic() + max(LOOK_EVERY_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
-
 
 def while_it_runs(snapshot: Snapshot) -> Snapshot:
     """`snapshot` of files whose writer is alive: they may rest, as in a long step, and the job does not.
@@ -113,9 +106,7 @@ def while_it_runs(snapshot: Snapshot) -> Snapshot:
     """
     if snapshot.status == "finished":
         return snapshot
-    left_s = time_left_s(snapshot.step, snapshot.max_steps, snapshot.pace.wall_step_s or snapshot.pace.step_s)
-    eta_s = snapshot.eta_s if left_s is None else left_s
-    return replace(snapshot, status="running", ending=None, ended_s=None, eta_s=eta_s)
+    return replace(snapshot, status="running", ending=None, ended_s=None, eta_s=snapshot.left_s)
 
 
 def with_machine(
@@ -126,19 +117,16 @@ def with_machine(
     `uses_gpu`: whether the job has a card open; None where that is not known. `checkpoint_bytes`: what its
     next checkpoint takes.
     """
-    gpus, reasons = machine.gpus(), machine.unavailable()
-    holds_memory = any(gpu.job_memory_bytes for gpu in gpus)
-    if uses_gpu and gpus and not holds_memory:
+    readings, reasons = machine.readings(), machine.unavailable()
+    holds_memory = any(gpu.job_memory_bytes for gpu in readings["gpus"])
+    if uses_gpu and readings["gpus"] and not holds_memory:
         reasons["job_gpu_memory"] = tr(
             "The driver lists no process of this job on any GPU (in a container it uses the process IDs of the "
             "host), so the memory used by the job is unknown."
         )
     snapshot = replace(
         snapshot,
-        gpus=gpus,
-        host=machine.host(),
-        processes=machine.processes(),
-        job_cpu_history=machine.job_cpu_history(),
+        **readings,
         checkpoint_bytes=checkpoint_bytes,
         unavailable={**snapshot.unavailable, **reasons},
         engine=snapshot.engine if uses_gpu is not False or holds_memory else {**snapshot.engine, **CPU_ENGINE},
@@ -154,21 +142,19 @@ def with_reasons(snapshot: Snapshot, reasons: Mapping[str, str]) -> Snapshot:
     return replace(snapshot, unavailable=unavailable, advice=worst_first(snapshot.advice, notes))
 
 
-# A process: all of its job, and its metrics wherever it is proved that it writes them.
-
-
 class ProcessSource(JobSource):
+    """A process: all of its job, and its metrics wherever it is proved that it writes them."""
+
     def __init__(self, target: Target, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__(target, clock=clock)
         self._found: FoundMetrics | None = None
-        self._metrics: Source | None = None
         self._ended_s: float | None = None
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
         # The processes are asked first: a job that has ended by then has written all its lines.
-        alive = self._look()
-        if self._metrics is not None:
-            snapshot = self._metrics.poll(curves)
+        alive = self._is_alive()
+        if self._files is not None:
+            snapshot = self._files.poll(curves)
         else:
             snapshot = Snapshot("process", str(self.target.path), self.target.name, "running", self._clock())
         snapshot = replace(
@@ -182,30 +168,24 @@ class ProcessSource(JobSource):
         if alive:
             snapshot = self._with_machine(snapshot)
             return with_reasons(snapshot, self._reasons(snapshot))
-        status = "finished" if snapshot.status == "finished" else "quiet"
         unavailable = {**snapshot.unavailable, "machine": tr(ENDED)}
-        ending = self._ending(snapshot)
+        status = "finished" if snapshot.status == "finished" else "quiet"
+        ending = self._ending(status)
         snapshot = replace(
             snapshot, status=status, eta_s=None, ended_s=self._ended_s, ending=ending, unavailable=unavailable
         )
         return self._diagnosis.add_to(snapshot, runs=False)
 
-    def close(self) -> None:
-        for held in (self._machine, self._metrics):
-            if held is not None:
-                held.close()
-
-    def _look(self) -> bool:
+    def _is_alive(self) -> bool:
         """Bring processes and the search for files up to date; whether the job is alive."""
-        if self._job is None and self._ended_s is None:
-            self._job = self._find_job()
-            self._ended_s = self._clock() if self._job is None else None
-        if self._job is None or self._ended_s is not None:
+        if self._ended_s is not None:
             return False
-        alive = self._job.is_alive()
-        if not alive or time.monotonic() >= self._next_look_s:
-            self._search(self._job)
-        self._ended_s = None if alive else self._clock()
+        if self._job is None:
+            self._job = self._find_job()
+        alive = self._job is not None and self._job.is_alive()
+        if not alive:
+            self._ended_s, self._look.next_s = self._clock(), 0.0
+        self._look.do(self._search)
         return alive
 
     def _find_job(self) -> Job | None:
@@ -214,37 +194,28 @@ class ProcessSource(JobSource):
         reused = job is not None and started_s is not None and job.started_s > started_s + CREATE_TIME_TOLERANCE_S
         return None if reused else job
 
-    def _search(self, job: Job) -> None:
-        """Look for the job's files. What was found well is kept."""
-        started_s = time.thread_time()
-        table = ProcessTable()
+    def _search(self) -> None:
+        """Look for the job's files. A record of its own is kept; another one until somebody else claims it."""
+        job, table = self._job, ProcessTable()
+        if job is None:
+            return
         if table.is_alive(job.pid):
             self._follow(job, table)
-        if self._found is None or self._found.rank > EVENT_FILE_RANK or self._found.event_files:
-            self._take(find_metrics(job, self._clues, table))
-        self._look_again_after(time.thread_time() - started_s)
-
-    def _take(self, found: FoundMetrics | None) -> None:
-        """Read from a better place than before; the same one goes on, until somebody else claims it."""
         before = self._found
-        if found is None:
-            if before is not None and before.rank > EVENT_FILE_RANK:
-                self._let_go()
+        if before is not None and before.is_its_own and not before.event_files:
             return
-        if before is not None and before.target == found.target:
-            # More files of the same place are taken up by the source that reads it.
-            self._found = found
-        elif before is None or found.rank < before.rank or before.event_files:
-            self._let_go()
+        found = find_metrics(job, self._clues, table)
+        if found is None:
+            if before is not None and not before.is_its_own:
+                self._found = self._files = None
+            return
+        self._found = found
+        if before is None or before.target != found.target:
             # Beside event files a log adds nothing; beside states it tells what came since the last checkpoint.
-            log = self._clues.log if found.rank > EVENT_FILE_RANK else None
+            log = None if found.is_its_own else self._clues.log
+            # More files of the same place are taken up by the source that reads it.
             find = (lambda: self._found.event_files if self._found else {}) if found.event_files else None
-            self._found, self._metrics = found, open_files_source(found.target, clock=self._clock, log=log, find=find)
-
-    def _let_go(self) -> None:
-        if self._metrics is not None:
-            self._metrics.close()
-        self._found, self._metrics = None, None
+            self._files = open_files_source(found.target, clock=self._clock, log=log, find=find)
 
     def _reasons(self, snapshot: Snapshot) -> dict[str, str]:
         """Why there are no metrics, or no log."""
@@ -260,28 +231,27 @@ class ProcessSource(JobSource):
             reasons["log"] = clues.log_reason
         return reasons
 
-    def _ending(self, snapshot: Snapshot) -> Ending:
+    def _ending(self, status: str) -> Ending:
         if self._job is None:
             return Ending(tr("Process {pid} has ended.", pid=self.target.pid))
         when = time.strftime("%H:%M:%S", time.localtime(self._ended_s))
-        if snapshot.status == "finished":
+        if status == "finished":
             return Ending(tr("It reached its last step; its processes had ended by {time}.", time=when))
         return Ending(
             tr(
                 "Its processes had ended by {time}; how they ended is unknown because another program started them.",
                 time=when,
             ),
-            remedy=tr("See why in {path}.", path=self._log_tail.path) if self._log_tail is not None else None,
+            remedy=tr("See why in {path}.", path=self._log_path) if self._log_path is not None else None,
         )
 
 
-# A folder: its files, and the job of this machine that writes to it while there is one.
-
-
 class FolderSource(JobSource):
+    """A folder: its files, and the job of this machine that writes to it while there is one."""
+
     def __init__(self, target: Target, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__(target, clock=clock)
-        self._files = open_files_source(target, clock=clock)
+        self._files: Source = open_files_source(target, clock=clock)
         self._checkpoint_size = CheckpointSize(target.path, clock=clock)
         self._writer_gone = False
         """The process that wrote was seen, or named by a file, and has ended."""
@@ -289,50 +259,30 @@ class FolderSource(JobSource):
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
         if self._job is not None and not self._job.is_alive():
             self._writer_gone = True
-            self._drop()
+            self.close()
+            self._forget_job()
         snapshot = self._files.poll(curves)
-        if not snapshot.behind and time.monotonic() >= self._next_look_s:
-            self._look(tuple(map(Path, snapshot.read_from)))
+        if not snapshot.behind:
+            self._look.do(lambda: self._look_for_job([*map(Path, snapshot.read_from)]))
         if self._job is None:
-            snapshot = self._diagnosis.add_to(self._once_its_writer_is_gone(snapshot), runs=False)
-            return with_reasons(snapshot, {"machine": tr(NOT_HERE)})
+            if self._writer_gone and snapshot.status == "running" and not snapshot.behind:
+                # Files that were written just now look alive; not where their writer is known to have ended.
+                said = tr("The process that wrote it has ended; how it ended is unknown.")
+                snapshot = replace(snapshot, status="quiet", eta_s=None, ending=Ending(said))
+            return with_reasons(self._diagnosis.add_to(snapshot, runs=False), {"machine": tr(NOT_HERE)})
         started_s = snapshot.started_s or self._job.started_s
         snapshot = replace(self._with_log(snapshot), command=self._job.command, started_s=started_s)
         return self._with_machine(snapshot, self._checkpoint_size.next_bytes())
 
-    def close(self) -> None:
-        self._files.close()
-        self._drop()
-
-    def _once_its_writer_is_gone(self, snapshot: Snapshot) -> Snapshot:
-        """Files that were written just now look alive; not where their writer is known to have ended."""
-        if not self._writer_gone or snapshot.status != "running" or snapshot.behind:
-            return snapshot
-        said = tr("The process that wrote it has ended; how it ended is unknown.")
-        if snapshot.step is not None:
-            place = step_words(snapshot.step, None)
-            said = tr("The process that wrote it has ended at {place}; how it ended is unknown.", place=place)
-        return replace(snapshot, status="quiet", eta_s=None, ending=Ending(said))
-
-    def _look(self, files: Iterable[Path]) -> None:
+    def _look_for_job(self, files: list[Path]) -> None:
         """Look for the job, or at what a known one has open now."""
-        started_s = time.thread_time()
         table = ProcessTable()
-        if self._job is None:
-            self._job = job_writing_to(self.target.path, files, table)
-            if self._job is not None:
-                self._writer_gone = False
-            else:
-                self._writer_gone = self._writer_gone or any(named_writer(file) is not None for file in files)
+        self._job = self._job or job_writing_to(self.target.path, files, table)
         if self._job is not None:
+            self._writer_gone = False
             self._follow(self._job, table)
-        self._look_again_after(time.thread_time() - started_s)
-
-    def _drop(self) -> None:
-        if self._machine is not None:
-            self._machine.close()
-        self._job, self._machine, self._history = None, None, MachineHistory()
-        self._log, self._log_tail = LogLines(), None
+        else:
+            self._writer_gone = self._writer_gone or any(named_writer(file) is not None for file in files)
 
 
 def job_writing_to(path: Path, files: Iterable[Path], table: ProcessTable) -> Job | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,25 +98,6 @@ def level_of(text: str) -> LogLevel:
     return "info" if glog is None else "warning" if glog.group(1) == "W" else "error"
 
 
-class Levels:
-    """Levels of lines in file order: a traceback is an error from its head to its exception, for each rank."""
-
-    def __init__(self, opened: Iterable[str] = ()) -> None:
-        self.open = set(opened)
-        """Ranks inside of a traceback."""
-
-    def level(self, text: str) -> LogLevel:
-        rank, line = split_rank(text)
-        if rank in self.open:
-            if line[:1] not in ("", " ", "\t"):
-                self.open.discard(rank)
-            return "error"
-        if TRACEBACK in line:
-            self.open.add(rank)
-            return "error"
-        return level_of(line)
-
-
 def bar_of(text: str) -> Bar | None:
     """The progress bar (of tqdm) that the line is or begins with."""
     if "%|" in text:
@@ -169,8 +149,6 @@ def _plain(text: str) -> str:
     return plain_text(text.expandtabs(4) if "\t" in text else text, LONGEST_LINE).rstrip()
 
 
-# Folded: lines in the order in which they are shown, each progress bar once.
-
 KEPT_LINES = 1_000
 MOST_BARS = 64
 
@@ -194,13 +172,14 @@ class Folded:
         self._number = self._last_text = 0
         self._bars: dict[str, tuple[int, bool]] = {}
         """Key -> (number of the line that shows the bar, whether it has reached its end)."""
-        self._levels = Levels()
+        self._open = set[str]()
+        """Ranks inside of a traceback, which is an error from its head to its exception."""
 
     def add(self, written: str, start: int = 0, end: int = 0) -> None:
         for text, bar in parts_of(written):
             self._number += 1
             if bar is None:
-                line = LogLine(text, self._levels.level(text))
+                line = LogLine(text, self._level_of(text))
                 self._last_text = self._number
             else:
                 line = LogLine(text, "progress")
@@ -214,16 +193,28 @@ class Folded:
             if len(self._bars) > MOST_BARS:
                 del self._bars[next(iter(self._bars))]
 
+    def _level_of(self, text: str) -> LogLevel:
+        rank, line = split_rank(text)
+        if rank in self._open:
+            if line[:1] not in ("", " ", "\t"):
+                self._open.discard(rank)
+            return "error"
+        if TRACEBACK in line:
+            self._open.add(rank)
+            return "error"
+        return level_of(line)
+
     def copy(self) -> Folded:
         other = copy(self)
-        other.lines, other._bars, other._levels = dict(self.lines), dict(self._bars), Levels(self._levels.open)
+        other.lines, other._bars, other._open = dict(self.lines), dict(self._bars), set(self._open)
         return other
 
 
 class LogLines:
-    """The newest KEPT_LINES lines of a log that arrives in pieces."""
+    """The newest KEPT_LINES lines of a log that arrives in pieces, or that `tail` reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, tail: TextTail | None = None) -> None:
+        self.tail = tail
         self.clear()
 
     def clear(self) -> None:
@@ -243,13 +234,18 @@ class LogLines:
         for line in lines[-2 * KEPT_LINES :]:
             self._folded.add(line)
 
-    def read(self, tail: TextTail) -> tuple[LogLine, ...]:
-        """All kept lines, with what `tail` gained."""
-        text = tail.read_new()
-        if tail.began_anew:
-            self.clear()
-        self.feed(text)
+    def read(self) -> tuple[LogLine, ...]:
+        """All kept lines, with what the file gained."""
+        if self.tail is not None:
+            text = self.tail.read_new()
+            if self.tail.began_anew:
+                self.clear()
+            self.feed(text)
         return self.lines()
+
+    @property
+    def problem(self) -> str | None:
+        return None if self.tail is None else self.tail.problem
 
     def lines(self) -> tuple[LogLine, ...]:
         """All kept lines, the unfinished last one (a progress bar) included; the same object while nothing is new."""

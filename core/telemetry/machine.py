@@ -75,9 +75,6 @@ def _disk(path: Path) -> tuple[int, int]:
     return usage.free, usage.total
 
 
-# MachineSampler: one reading of the whole machine, as a line of system.jsonl holds it.
-
-
 class MachineSampler:
     """GPUs and host. Never raises; not for use by two threads at once."""
 
@@ -193,18 +190,15 @@ class Peaks:
         return {name: getattr(self, name) for name in (*PEAKS_OF_CARDS, *PEAKS_OF_RAM, *BEGINNINGS)}
 
     def _take(self, document: Mapping[str, Any]) -> None:
-        for name in PEAKS_OF_CARDS:
-            peaks: dict[str, int] = getattr(self, name)
-            for key, value in object_in(document.get(name)).items():
-                peaks[str(key)] = max(peaks.get(str(key), 0), whole_in(value) or 0)
         for name in PEAKS_OF_RAM:
             setattr(self, name, max(getattr(self, name), whole_in(document.get(name)) or 0))
-        for name in BEGINNINGS:
-            since: dict[str, float] = getattr(self, name)
-            for key, value in object_in(document.get(name)).items():
-                began_s = numbers_finite(value)
-                if began_s is not None:
-                    since[str(key)] = min(since.get(str(key), began_s), began_s)
+        for names, further in ((PEAKS_OF_CARDS, max), (BEGINNINGS, min)):
+            for name in names:
+                known: dict[str, Any] = getattr(self, name)
+                read = whole_in if further is max else numbers_finite
+                for key, value in object_in(document.get(name)).items():
+                    if (found := read(value)) is not None:
+                        known[str(key)] = further(known.get(str(key), found), found)
 
 
 def _since(times: dict[str, float], key: str, time_s: float | None, holds: bool) -> None:
@@ -243,8 +237,6 @@ def limited_by_heat(reasons: Iterable[str]) -> bool:
     """Whether heat is among the reasons, in the words of core/telemetry/gpu.py."""
     return any("heat" in reason.lower() for reason in reasons)
 
-
-# MachineHistory: the samples of system.jsonl as readings with their recent past.
 
 KEPT_SAMPLES = 240
 GPU_NUMBERS = (
@@ -333,8 +325,10 @@ class MachineHistory:
     def host(self) -> HostReading:
         host = object_in(self.latest.get("host"))
         disk, ram = self.so_far.disk, self.so_far.ram
-        values: dict[str, Any] = {name: whole_in(host.get(name)) for name in HOST_VALUES if name.endswith("_bytes")}
         return HostReading(
+            ram_used_bytes=whole_in(host.get("ram_used_bytes")),
+            ram_total_bytes=whole_in(host.get("ram_total_bytes")),
+            disk_free_bytes=whole_in(host.get("disk_free_bytes")),
             cpu_percent=numbers_finite(host.get("cpu_percent")),
             disk_lasts_s=disk.lasts_s(),
             disk_span_s=disk.span_s or None,
@@ -342,7 +336,6 @@ class MachineHistory:
             ram_span_s=ram.span_s or None,
             cpu_history=self._chart("host", "cpu"),
             sample=host,
-            **values,
         )
 
     def processes(self) -> tuple[ProcessReading, ...]:
@@ -357,8 +350,10 @@ class MachineHistory:
             for process in objects_in(self.latest.get("processes"))
         )
 
-    def job_cpu_history(self) -> tuple[float | None, ...]:
-        return self._chart("job", "cpu")
+    def readings(self) -> dict[str, Any]:
+        """What a snapshot has of the machine."""
+        cpu = self._chart("job", "cpu")
+        return {"gpus": self.gpus(), "host": self.host(), "processes": self.processes(), "job_cpu_history": cpu}
 
     def unavailable(self) -> dict[str, str]:
         reasons = object_in(self.latest.get("unavailable"))

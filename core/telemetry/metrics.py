@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainwiz.core.telemetry.event_file import Scalar
-from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
+from trainwiz.core.telemetry.series import Curve, Series
 from trainwiz.core.text import FARTHEST_STEP, number, numbers_finite
 
 PACE_ROWS = RECENT_POINTS = 50
@@ -78,8 +78,8 @@ class Pace:
 NO_PACE = Pace(None, None, None, None, None)
 
 
-def summary_of(s: Series, *, whole: bool = False) -> MetricSummary:
-    return MetricSummary(s.last, s.last_step, s.count, s.minimum, s.maximum, s.non_finite, whole)
+def summary_of(s: Series) -> MetricSummary:
+    return MetricSummary(s.last, s.last_step, s.count, s.minimum, s.maximum, s.non_finite, s.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,7 @@ class LossTrend:
 
 
 NO_TREND = LossTrend()
+NO_SERIES = Series()
 
 
 class Metrics:
@@ -117,14 +118,6 @@ class Metrics:
     def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:
             self._add(row)
-
-    def _series_of(self, name: str) -> Series | None:
-        """The series of a metric; None where there are too many names."""
-        if name not in self.series:
-            if len(self.series) >= MOST_NAMES:
-                return None
-            self.series[name] = Series()
-        return self.series[name]
 
     def _add(self, row: Mapping[str, Any]) -> None:
         self.time_s = numbers_finite(row.get("time_s"), self.time_s)
@@ -146,9 +139,13 @@ class Metrics:
         for name, raw in row.items():
             if name in NOT_METRICS or (value := number(raw)) is None:
                 continue
-            if (series := self._series_of(name)) is not None:
-                series.add(step, value)
-                series.whole = series.whole and isinstance(raw, int)
+            if name not in self.series:
+                if len(self.series) >= MOST_NAMES:
+                    continue
+                self.series[name] = Series()
+            series = self.series[name]
+            series.add(step, value)
+            series.whole = series.whole and isinstance(raw, int)
 
     def _rewind(self, step: float) -> None:
         for series in self.series.values():
@@ -160,17 +157,15 @@ class Metrics:
 
     def summaries(self) -> dict[str, MetricSummary]:
         """By name, in the order of first appearance."""
-        return {name: summary_of(series, whole=series.whole) for name, series in self.series.items()}
+        return {name: summary_of(series) for name, series in self.series.items()}
 
     def curve(self, name: str) -> Curve:
         """A frozen copy for drawing; empty for a name that has not appeared."""
-        series = self.series.get(name)
-        return series.curve() if series else EMPTY_CURVE
+        return self.series.get(name, NO_SERIES).curve()
 
     def non_finite_steps(self, name: str) -> tuple[float, ...]:
         """The first steps at which the metric was not a number."""
-        series = self.series.get(name)
-        return series.non_finite_steps if series else ()
+        return self.series.get(name, NO_SERIES).non_finite_steps
 
     def pace(self) -> Pace:
         rows = list(self._recent)
@@ -188,15 +183,13 @@ class Metrics:
     def trend(self) -> LossTrend:
         times = [time_s for row in self._recent if (time_s := numbers_finite(row.get("time_s"))) is not None]
         pauses = [later - earlier for earlier, later in itertools.pairwise(times) if later >= earlier]
-        newest = self.series["loss"].newest(COMPARED_ROWS) if "loss" in self.series else ()
-        evaluations = self.series["eval_loss"].newest(EVALUATIONS_KEPT) if "eval_loss" in self.series else ()
-        losses = self.series["loss"].count - self.series["loss"].non_finite if "loss" in self.series else 0
+        losses = self.series.get("loss", NO_SERIES)
         return LossTrend(
             newest_s=self.time_s,
             pause_s=statistics.median(pauses) if len(pauses) >= 3 else None,
             first=tuple(loss for _, loss in self._first),
-            newest=newest if losses >= 2 * COMPARED_ROWS else (),
-            evaluations=evaluations,
+            newest=losses.newest(COMPARED_ROWS) if losses.count - losses.non_finite >= 2 * COMPARED_ROWS else (),
+            evaluations=self.series.get("eval_loss", NO_SERIES).newest(EVALUATIONS_KEPT),
         )
 
 
@@ -225,38 +218,32 @@ def loss_name(names: Iterable[str]) -> str | None:
     return next((name for name in names if "loss" in name.lower()), None)
 
 
-# Scalars: the series of one TensorBoard run, one for each tag. Tags keep steps of their own.
-
-
-class TagSeries:
+class TagSeries(Series):
     """One tag. Where a writer goes back to an earlier step (two launches into one folder), the newest pass counts."""
 
     def __init__(self) -> None:
-        self.series = Series()
+        super().__init__()
+        self.whole = False
         self.recent: deque[tuple[float, float]] = deque(maxlen=RECENT_POINTS)
         """Step and Unix time of the newest points, all of one session."""
-        self.sessions: list[object] = []
-        """The launches that wrote it, the newest last."""
+        self._session: object = None
 
-    def add(self, step: float, value: float, time_s: float, session: object = None) -> None:
-        last = self.series.last_step
-        if session not in self.sessions[-1:] or (last is not None and step < last):
+    def add_at(self, step: float, value: float, time_s: float, session: object) -> None:
+        if session is not self._session:
             # The pause between two launches is not the time of a step.
-            self.sessions = [*(one for one in self.sessions if one is not session), session]
+            self._session = session
             self.recent.clear()
-        self.series.add(step, value)
+        self.add(step, value)
         self.recent.append((step, time_s))
 
-    def purge(self, step: float) -> None:
-        """Forget `step` and all later ones: the writer starts again there."""
-        self.series.rewind(step, keep_equal=False)
+    def rewind(self, step: float, *, keep_equal: bool = True) -> None:
+        super().rewind(step, keep_equal=keep_equal)
         self.recent.clear()
 
 
-def last_step(tags: Iterable[TagSeries]) -> int | None:
+def last_step(tags: Iterable[Series]) -> int | None:
     """The highest last step of any."""
-    steps = [tag.series.last_step for tag in tags if tag.series.last_step is not None]
-    return int(max(steps)) if steps else None
+    return int(max(steps)) if (steps := [tag.last_step for tag in tags if tag.last_step is not None]) else None
 
 
 class Scalars:
@@ -267,33 +254,26 @@ class Scalars:
 
     def add_all(self, scalars: Iterable[Scalar], *, session: object = None) -> None:
         """`session` is another object for each launch."""
-        tags = self.tags
         for tag, step, value, time_s in scalars:
             if tag is None:
                 self.purge(step)
                 continue
-            series = tags.get(tag)
-            if series is None:
-                if len(tags) >= MOST_NAMES:
+            if tag not in self.tags:
+                if len(self.tags) >= MOST_NAMES:
                     continue
-                series = tags[tag] = TagSeries()
-            series.add(step, value, time_s, session)
+                self.tags[tag] = TagSeries()
+            self.tags[tag].add_at(step, value, time_s, session)
 
     def purge(self, step: float) -> None:
-        for series in self.tags.values():
-            series.purge(step)
-        for tag in [tag for tag, series in self.tags.items() if not series.series.count]:
-            del self.tags[tag]
+        """Forget `step` and all later ones: the writer starts again there."""
+        for tag, series in list(self.tags.items()):
+            series.rewind(step, keep_equal=False)
+            if not series.count:
+                del self.tags[tag]
 
     @property
     def step(self) -> int | None:
         return last_step(self.tags.values())
 
-    @property
-    def launches(self) -> int:
-        """How many launches, one after another, wrote values of one tag."""
-        return max((len(tag.sessions) for tag in self.tags.values()), default=0)
-
     def last(self, tag: str) -> float | None:
-        series = self.tags.get(tag)
-        return series.series.last if series else None
+        return self.tags[tag].last if tag in self.tags else None

@@ -9,25 +9,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from trainwiz.core.language import mark
-from trainwiz.core.run.lost import ProcessId, all_pids, identify, stat_fields
+from trainwiz.core.run.lost import ProcessId, all_pids, asked, identify, stat_fields
 from trainwiz.core.telemetry.words import KEEPER_MODULE, is_launcher, is_wrapper
-
-T = TypeVar("T")
 
 # What can be asked of one process: working folder, environment, command, loaded libraries. Nothing raises.
 # Linux answers by /proc, at a fraction of the cost of psutil, which answers elsewhere.
-
-
-def _asked(pid: int, question: str, otherwise: T) -> Any | T:
-    import psutil
-
-    try:
-        return getattr(psutil.Process(pid), question)()
-    except (psutil.Error, OSError, AttributeError):  # macOS tells nobody some of it
-        return otherwise
 
 
 def _read(pid: int, name: str) -> str:
@@ -41,7 +30,7 @@ def _read(pid: int, name: str) -> str:
 def working_folder(pid: int) -> Path | None:
     """None where it cannot be read: another user's process, or one that has ended."""
     if sys.platform != "linux":
-        folder = _asked(pid, "cwd", None)
+        folder = asked(pid, "cwd")
         return None if folder is None else Path(folder)
     try:
         return Path(f"/proc/{pid}/cwd").readlink()
@@ -52,7 +41,7 @@ def working_folder(pid: int) -> Path | None:
 def environment_of(pid: int) -> dict[str, str]:
     """The variables that the process was started with; empty where they cannot be read."""
     if sys.platform != "linux":
-        return dict(_asked(pid, "environ", {}))
+        return dict(asked(pid, "environ") or {})
     pairs = (pair.partition("=") for pair in _read(pid, "environ").split("\0"))
     return {name: value for name, found, value in pairs if found}
 
@@ -60,7 +49,7 @@ def environment_of(pid: int) -> dict[str, str]:
 def command_of(pid: int) -> list[str]:
     """The command line; empty when it cannot be read."""
     if sys.platform != "linux":
-        return list(_asked(pid, "cmdline", []))
+        return list(asked(pid, "cmdline") or [])
     text = _read(pid, "cmdline").rstrip("\0")
     return text.split("\0") if text else []
 
@@ -254,9 +243,6 @@ def trainers_below(root_pid: int) -> list[ProcessId]:
     return [process for process in found if process is not None]
 
 
-# ProcessTable: all processes of this machine as of one look, with what is asked of single ones read once.
-
-
 class ProcessTable:
     """Who is whose child. What goes away while it is read is absent; nothing raises."""
 
@@ -306,7 +292,7 @@ class ProcessTable:
 
 # What a process has open: files by path, and where its standard output goes. Linux: /proc/PID/fd, elsewhere psutil.
 
-Kind = Literal["file", "pipe", "terminal", "null", "socket", "other"]
+Kind = Literal["file", "pipe", "terminal", "other"]
 WRITING = os.O_WRONLY | os.O_RDWR
 
 
@@ -326,7 +312,7 @@ class OpenFile:
 def open_files(pid: int) -> list[OpenFile] | None:
     """None where this user may not look, or the process is gone. Files that were deleted are left out."""
     if sys.platform != "linux":
-        files = _asked(pid, "open_files", None)
+        files = asked(pid, "open_files")
         return None if files is None else [OpenFile(file.fd, file.path, "file") for file in files]
     try:
         with os.scandir(f"/proc/{pid}/fd") as entries:
@@ -347,12 +333,8 @@ def open_files(pid: int) -> list[OpenFile] | None:
 def _kind(name: str) -> Kind:
     if name.startswith("pipe:"):
         return "pipe"
-    if name.startswith("socket:"):
-        return "socket"
     if name.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
         return "terminal"
-    if name == "/dev/null":
-        return "null"
     return "file" if name.startswith("/") and not name.startswith(("/dev/", "/proc/", "/sys/", "/memfd:")) else "other"
 
 

@@ -8,18 +8,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.lines import JsonLinesTail, TextTail
-from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState, read_state
-from trainwiz.core.telemetry.answers import AnswersFile
-from trainwiz.core.telemetry.run_source import MetricsFile, RunSource
+from trainwiz.core.telemetry.log import LogLines
+from trainwiz.core.telemetry.run_source import RunSource
 from trainwiz.core.telemetry.snapshot import Action, Snapshot
 from trainwiz.core.text import numbers_finite, plain_text
 
@@ -103,7 +102,7 @@ HELD_TEXT = 512 * 1024
 """Of text without a time of its own, the newest that waits for one: a viewer keeps no more."""
 
 _MARK = re.compile(
-    r"^(?:=== trainwiz: attempt (?P<attempt>\d{1,9}),|step (?P<step>\d[\d,]{0,23})/[\d,]+\s+(?P<evaluation>evaluation)?).*\n",
+    r"^(?:=== trainwiz: attempt (?P<attempt>\d{1,9}),|step (?P<step>\d[\d,]{0,23})/[\d,]+\s).*\n",
     re.MULTILINE,
 )
 
@@ -136,13 +135,8 @@ class TimedRows(JsonLinesTail):
         return numbers_finite(row.get("time_s"), self._last_time_s) or 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A line whose moment is known by what else the run wrote."""
-
-    attempt: int
-    step: int | None = None
-    evaluation: bool = False
+Mark = tuple[int, int | None]
+"""The attempt and the step of a line whose moment is known by what else the run wrote."""
 
 
 class TimedLog(TextTail):
@@ -180,12 +174,10 @@ class TimedLog(TextTail):
         for found in _MARK.finditer(text):
             self._attempt = int(found["attempt"] or self._attempt)
             step = int(found["step"].replace(",", "")) if found["step"] else None
-            self._blocks.append((text[start : found.end()], Mark(self._attempt, step, bool(found["evaluation"]))))
+            self._blocks.append((text[start : found.end()], (self._attempt, step)))
             start = found.end()
         self._open = text[start:][-HELD_TEXT:]
 
-
-# ReplaySource: an ended run as a monitor would have seen it, faster; what lies ahead is not shown.
 
 EDGE_BYTES = 64 * 1024
 REPLAY_ACTIONS: frozenset[Action] = frozenset({"plan", "command"})
@@ -201,11 +193,10 @@ class ReplaySource(RunSource):
         self._final = read_state(folder)
         self._play = ReplayClock(spans_of(folder, self._final), speed, clock)
         super().__init__(folder, clock=self._play.moment)
-        self._all_metrics = MetricsFile(TimedRows(folder.metrics_jsonl, self._play.moment))
-        self._system_tail = TimedRows(folder.system_jsonl, self._play.moment)
-        self._advice_file = AdviceFile(TimedRows(folder.file(ADVICE_JSONL), self._play.moment))
-        self._answers = AnswersFile(TimedRows(folder.generations_jsonl, self._play.moment))
-        self._log_tail = TimedLog(folder.train_log, self._has_passed)
+        self._log = LogLines(TimedLog(folder.train_log, self._has_passed))
+
+    def _rows_of(self, path: Path, window_bytes: int | None = None) -> JsonLinesTail:
+        return TimedRows(path, self._play.moment)
 
     def toggle(self) -> None:
         """Pause, or go on. Any thread may call it."""
@@ -232,19 +223,16 @@ class ReplaySource(RunSource):
         begun = [attempt for attempt in self._final.attempts if attempt.started_s <= moment]
         since_s = begun[-1].started_s if begun else 0.0
         speaks = self._all_metrics.metrics.time_s is not None and self._all_metrics.metrics.time_s >= since_s
-        last = len(begun) == len(self._final.attempts)
-        asked_s = numbers_finite((self._final.stop or {}).get("requested_s"))
-        stopping = last and asked_s is not None and asked_s <= moment
         engine = self._final.engine
         return replace(
             self._final,
-            status="stopping" if stopping else "running" if speaks else "starting",
+            status="running" if speaks else "starting",
             attempts=begun,
             ended_s=None,
             exit=None,
             outcome=None,
             notes=[],
-            stop=self._final.stop if stopping else None,
+            stop=None,
             engine=engine if speaks else {key: engine[key] for key in engine if key.startswith("planned")},
         )
 
@@ -255,12 +243,9 @@ class ReplaySource(RunSource):
             return False
         moment = self._play.moment()
         attempt = sum(attempt.started_s <= moment for attempt in self._final.attempts) or 1
-        if mark.attempt != attempt or mark.step is None:
-            return mark.attempt <= attempt
-        if mark.evaluation:
-            evaluated = self._all_metrics.metrics.series.get("eval_loss")
-            return evaluated is not None and (evaluated.last_step or 0) >= mark.step
-        return (self._all_metrics.metrics.step or 0) >= mark.step
+        if mark[0] != attempt or mark[1] is None:
+            return mark[0] <= attempt
+        return (self._all_metrics.metrics.step or 0) >= mark[1]
 
 
 def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:

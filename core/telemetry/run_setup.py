@@ -17,8 +17,6 @@ from trainwiz.core.text import whole_in
 RAM_SHARE = 0.5
 """Of the free RAM that more workers may take."""
 
-# RunSetup: what engine.json says of how a run reads its data and saves, as far as advice asks.
-
 
 @dataclass(frozen=True, slots=True)
 class RunSetup:
@@ -90,9 +88,6 @@ def workers_that_cure(setup: RunSetup, step_s: float, wait_s: float, *, free_byt
     return Cure(needed, max(workers, bounds[bound]), bound)
 
 
-# Checkpoint room: whether the disk lasts for the checkpoints that a run still writes, with those that it deletes counted.
-
-
 @dataclass(frozen=True, slots=True)
 class Saves:
     """What a run has saved and will save."""
@@ -139,57 +134,47 @@ class Saves:
         return self.to_come > 0 and (self.kept is None or self.present < self.kept)
 
 
-# CheckpointSize: how much disk the next checkpoint will take, from those that are there.
-
 LOOK_EVERY_S = 10.0
 SETTLED_AFTER_S = 60.0
 """A checkpoint that was written to within this time may not be whole yet."""
 
 
 class CheckpointSize:
-    """Of one output folder. Looks into it rarely, and measures a checkpoint once."""
+    """Of one output folder. Looks into it rarely."""
 
-    def __init__(
-        self, folder: Path, *, clock: Callable[[], float] = time.time, ticks: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
         self._clock = clock
-        self._ticks = ticks
         self._next_look = 0.0
-        self._whole = ""
-        """The newest checkpoint, where it was measured and is whole."""
-        self._next: int | None = None
+        self._newest = ""
+        """The newest checkpoint, where it is whole."""
         self._usual: int | None = None
         self.present = 0
         """Checkpoints that lie there, as of the last look."""
 
     def next_bytes(self) -> int | None:
         """Bytes of the newest checkpoint; None where there is none, or one is being written now."""
-        self._look_now_and_then()
-        return self._next
+        usual = self.usual_bytes()
+        return usual if self._newest else None
 
     def usual_bytes(self) -> int | None:
         """Bytes of a checkpoint of this run, also while the next is being written; None before there is one."""
-        self._look_now_and_then()
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LOOK_EVERY_S
+            paths = [path for _, path in sorted(_checkpoints(self.folder), reverse=True)]
+            self.present = len(paths)
+            if not paths or paths[0] != self._newest:
+                self._measure(paths)
         return self._usual
 
-    def _look_now_and_then(self) -> None:
-        now = self._ticks()
-        if now < self._next_look:
-            return
-        self._next_look = now + LOOK_EVERY_S
-        paths = [path for _, path in sorted(_checkpoints(self.folder), reverse=True)]
-        self.present = len(paths)
-        if paths and paths[0] == self._whole:
-            return
-        self._whole, self._next = "", None
+    def _measure(self, paths: list[str]) -> None:
+        self._newest = ""
         for path in paths[:2]:
             size, changed_s = _size_of(Path(path))
-            if path != paths[0]:
-                # The one before was whole when the newest was begun.
-                self._usual = size
-            elif self._clock() - changed_s > SETTLED_AFTER_S:
-                self._whole, self._next, self._usual = path, size, size
+            settled = self._clock() - changed_s > SETTLED_AFTER_S
+            # The one before was whole when the newest was begun.
+            if settled or path != paths[0]:
+                self._usual, self._newest = size, path if path == paths[0] else ""
                 return
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from trainwiz.core.language import mark, tr, trn
@@ -17,9 +18,8 @@ from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.answers import AnswersFile
 from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.machine import MachineHistory
-from trainwiz.core.telemetry.metrics import Metrics
+from trainwiz.core.telemetry.metrics import NO_SERIES, Metrics
 from trainwiz.core.telemetry.run_setup import CheckpointSize, saves_of, setup_of
-from trainwiz.core.telemetry.series import Series
 from trainwiz.core.telemetry.snapshot import (
     Ending,
     Planned,
@@ -28,10 +28,10 @@ from trainwiz.core.telemetry.snapshot import (
     finished_words,
     gpu_names,
     read_planned,
-    time_left_s,
     with_changes,
 )
 from trainwiz.core.telemetry.target import Source
+from trainwiz.core.telemetry.trainer_files import stamp_of
 from trainwiz.core.telemetry.words import step_words
 from trainwiz.core.text import object_in, whole_in
 
@@ -70,21 +70,23 @@ class RunSource(Source):
     def __init__(self, folder: RunFolder, *, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
         self._clock = clock
-        self._all_metrics = MetricsFile(JsonLinesTail(folder.metrics_jsonl))
+        self._all_metrics = MetricsFile(self._rows_of(folder.metrics_jsonl))
         self._newest_metrics: MetricsFile | None = None
         """Of the end of a long file, while what is before it is still being read."""
         self._machine = MachineHistory()
-        self._system_tail = JsonLinesTail(folder.system_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
-        self._log = LogLines()
-        self._log_tail = TextTail(folder.train_log)
+        self._system_tail = self._rows_of(folder.system_jsonl, SYSTEM_WINDOW_BYTES)
+        self._log = LogLines(TextTail(folder.train_log))
         self._checkpoint_size = CheckpointSize(folder.path, clock=clock)
-        self._advice_file = AdviceFile(JsonLinesTail(folder.file(ADVICE_JSONL)))
-        self._answers = AnswersFile(JsonLinesTail(folder.generations_jsonl))
+        self._advice_file = AdviceFile(self._rows_of(folder.file(ADVICE_JSONL)))
+        self._answers = AnswersFile(self._rows_of(folder.generations_jsonl))
         self._plan: Mapping[str, Any] = {}
         self._plan_stamp: tuple[int, int] | None = None
         self._planned = Planned()
         self._last_state = RunState(name=folder.path.name)
         self._gone = ""
+
+    def _rows_of(self, path: Path, window_bytes: int | None = None) -> JsonLinesTail:
+        return JsonLinesTail(path, window_bytes)
 
     @property
     def _shown(self) -> MetricsFile:
@@ -119,12 +121,8 @@ class RunSource(Source):
         return replace(state, status="lost", ended_s=state.heartbeat_s, exit=exit_)
 
     def _read_plan(self) -> None:
-        try:
-            status = self.folder.plan_json.stat()
-        except OSError:
-            return
-        stamp = (status.st_mtime_ns, status.st_size)
-        if stamp != self._plan_stamp:
+        stamp = stamp_of(self.folder.plan_json)
+        if stamp is not None and stamp != self._plan_stamp:
             self._plan_stamp = stamp
             self._plan = read_json(self.folder.plan_json) or {}
             self._planned = read_planned(self._plan)
@@ -153,10 +151,12 @@ class RunSource(Source):
         planned = with_changes(self._planned, attempt.changes if attempt else {})
         max_steps = state.max_steps or planned.steps or None
         step = whole_in(metrics.step if metrics.step is not None else (state.outcome or {}).get("step"))
-        summaries, host, setup = metrics.summaries(), machine.host(), setup_of(state.engine)
+        summaries, readings, setup = metrics.summaries(), machine.readings(), setup_of(state.engine)
         if ended or not summaries:
             # Nothing is used up any more; or a start loads model and data, which ends.
-            host = replace(host, disk_lasts_s=None, ram_lasts_s=None)
+            readings["host"] = replace(readings["host"], disk_lasts_s=None, ram_lasts_s=None)
+        if ended:
+            readings["processes"] = ()
         snapshot = Snapshot(
             source="run",
             path=str(self.folder.path),
@@ -173,10 +173,7 @@ class RunSource(Source):
             curves={name: metrics.curve(name) for name in curves},
             non_finite_steps=metrics.non_finite_steps("loss"),
             loss_trend=metrics.trend(),
-            gpus=machine.gpus(),
-            host=host,
-            processes=() if ended else machine.processes(),
-            job_cpu_history=machine.job_cpu_history(),
+            **readings,
             peak_memory_bytes=machine.peak_memory_bytes(on_cpu=computes_on_cpu(state.engine)),
             unavailable=machine.unavailable(),
             planned=planned,
@@ -190,7 +187,7 @@ class RunSource(Source):
             phase=None if ended else self._phase(attempt),
             ending=ending_of(state, self.folder, step, max_steps, metrics) if ended else None,
             answers=self._answers.read(),
-            log=self._log.read(self._log_tail),
+            log=self._log.read(),
             log_path=str(self.folder.train_log),
             actions=frozenset() if gone else allowed(state),
             problems=self._problems(),
@@ -203,8 +200,7 @@ class RunSource(Source):
         advice = advise(snapshot, [*findings, *self._advice_file.read(), *notes])
         # A start may begin anew, a stop ends long before the last step, and what stands still does not finish.
         goes_on = state.status == "running" and not any(item.code == "stalled" for item in advice)
-        step_s = snapshot.pace.wall_step_s or snapshot.pace.step_s
-        return replace(snapshot, advice=advice, eta_s=time_left_s(step, max_steps, step_s) if goes_on else None)
+        return replace(snapshot, advice=advice, eta_s=snapshot.left_s if goes_on else None)
 
     def _phase(self, attempt: Attempt | None) -> PhaseNow | None:
         """What the training says that it does; what an earlier attempt said is over."""
@@ -212,7 +208,7 @@ class RunSource(Source):
         return now if now and attempt and attempt.started_s <= now.since_s <= self._clock() + CLOCK_SLACK_S else None
 
     def _problems(self) -> tuple[str, ...]:
-        tails = (self._all_metrics.tail, self._system_tail, self._log_tail)
+        tails = (self._all_metrics.tail, self._system_tail, self._log)
         problems = [tail.problem for tail in tails if tail.problem]
         if self._gone and self._last_state.has_ended:
             problems.insert(0, self._gone)
@@ -246,7 +242,7 @@ def ending_of(state: RunState, folder: RunFolder, step: int | None, max_steps: i
     place = None if step is None else step_words(step, max_steps)
     resume = f"trainwiz runs resume {name_for_commands(folder.path)}"
     if state.status == "finished":
-        loss = metrics.series.get("loss", Series())
+        loss = metrics.series.get("loss", NO_SERIES)
         said = finished_words(place, loss.first, loss.last)
         if folder.final_model.is_dir():
             said = tr("{finished} The model is in {path}.", finished=said, path=folder.final_model)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import add
 
-# The smoothed line of a curve that is cut into columns.
-
 
 def smooth(means: Sequence[float | None], reach: int) -> tuple[float | None, ...]:
     """Nearly a Gaussian average over columns: three passes of a running mean over `reach` columns on
@@ -60,8 +58,6 @@ def fill_between(values: Sequence[float | None]) -> tuple[float | None, ...]:
         previous = index
     return tuple(result)
 
-
-# Series: one metric over the steps, kept so that a million points stay cheap.
 
 RAW_POINTS = 16_384
 """The newest points are kept as they are: between this many and twice as many."""
@@ -313,7 +309,9 @@ class Trend:
         """
         if self.span_s < LEAST_SPAN_S:
             return None
-        medians = [_median_point(part) for part in self._parts()]
+        start_s, part_s = self.points[0][0], self.span_s / PARTS
+        parts = itertools.groupby(self.points, lambda point: min(PARTS - 1, int((point[0] - start_s) / part_s)))
+        medians = [tuple(map(statistics.median, zip(*part, strict=True))) for _, part in parts]
         if len(medians) < PARTS:
             return None
         pace = min(_pace(medians[0], medians[-1]), _pace(medians[PARTS // 2], medians[-1]))
@@ -321,20 +319,6 @@ class Trend:
             return None
         return self.points[-1][1] / pace
 
-    def _parts(self) -> list[list[tuple[float, float]]]:
-        """The points of each part of the time that has any."""
-        points = self.points
-        start_s, part_s = points[0][0], self.span_s / PARTS
-        numbers = [min(PARTS - 1, int((point[0] - start_s) / part_s)) for point in points]
-        found = [[point for point, at in zip(points, numbers, strict=True) if at == part] for part in range(PARTS)]
-        return [part for part in found if part]
 
-
-def _pace(earlier: tuple[float, float], later: tuple[float, float]) -> float:
+def _pace(earlier: tuple[float, ...], later: tuple[float, ...]) -> float:
     return (earlier[1] - later[1]) / (later[0] - earlier[0])
-
-
-def _median_point(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """(median time, median amount)."""
-    times, amounts = zip(*points, strict=True)
-    return statistics.median(times), statistics.median(amounts)

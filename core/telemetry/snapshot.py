@@ -97,10 +97,7 @@ class HostReading:
     ram_used_bytes: int | None = None
     ram_total_bytes: int | None = None
     cpu_percent: float | None = None
-    swap_used_bytes: int | None = None
-    swap_total_bytes: int | None = None
     disk_free_bytes: int | None = None
-    disk_total_bytes: int | None = None
     disk_lasts_s: float | None = None
     """How long the free disk lasts at the pace of the last samples; None where it does not shrink."""
     disk_span_s: float | None = None
@@ -303,8 +300,11 @@ class Snapshot:
 
     @property
     def left_s(self) -> float | None:
-        """Until the last step, at the pace of the wall clock."""
-        return time_left_s(self.step, self.max_steps, self.pace.wall_step_s)
+        """Until the last step, at the pace of the wall clock where it is known; None where one of the facts is not."""
+        step_s = self.pace.wall_step_s or self.pace.step_s
+        if self.step is None or not self.max_steps or step_s is None:
+            return None
+        return max(0, self.max_steps - self.step) * step_s
 
     def curve(self, name: str) -> Curve:
         return self.curves.get(name, EMPTY_CURVE)
@@ -339,8 +339,3 @@ class Snapshot:
             "read_from": list(self.read_from),
             "hyperparameters": dict(self.hyperparameters),
         }
-
-
-def time_left_s(step: int | None, max_steps: int | None, step_s: float | None) -> float | None:
-    """Seconds until the last step; None where one of the facts is not known."""
-    return None if step is None or not max_steps or step_s is None else max(0, max_steps - step) * step_s

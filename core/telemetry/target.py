@@ -6,15 +6,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.metrics import TagSeries
-from trainwiz.core.telemetry.snapshot import Ending, Snapshot, SourceKind, finished_words, time_left_s
-from trainwiz.core.telemetry.words import rough_words, step_words
+from trainwiz.core.telemetry.metrics import TagSeries, summary_of
+from trainwiz.core.telemetry.snapshot import Ending, Snapshot, SourceKind, finished_words
+from trainwiz.core.telemetry.words import span_words, step_words
 from trainwiz.core.text import moment_words
 
 # Source: anything that a monitor can look at again and again; each look costs what is new since the last one.
@@ -52,9 +52,6 @@ class Source(ABC):
         """Let go of drivers and files; a closed source is not polled again."""
 
 
-# Target: what a monitor is to look at, as plain data; `open_source` makes it a source.
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """A run folder, the output folder of a Trainer, a folder (or file) of TensorBoard events, or a process."""
@@ -81,7 +78,8 @@ POLL_S = 0.2
 """One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
 QUIET_AFTER_S = 120.0
 QUIET_AFTER_PAUSES = 10.0
-
+TRAINERS_EPOCH = ("trainer", "epoch")
+"""Kind of target and name of what is no metric: the look has it itself."""
 
 NOTHING = Snapshot("trainer", path="", name="", status="quiet", time_s=0.0)
 
@@ -91,12 +89,10 @@ class Reading:
     """What the files of a job say."""
 
     shown: Snapshot = NOTHING
-    """With what the files themselves tell; the moment, the status and what follows from them are left open."""
+    """With what the files themselves tell; the metrics, the moment, the status and what follows from them are left open."""
     series: Mapping[str, TagSeries] = field(default_factory=dict)
     loss: str | None = None
     """The metric that is logged as the training's loss."""
-    recent: Sequence[tuple[float, float]] = ()
-    """Step and Unix time of its newest points."""
     written_by_file_time: bool = False
     """`written_s` is the time of a file, which a copy has too: it does not show that something runs."""
     ended: bool = False
@@ -106,25 +102,38 @@ class Reading:
     notes: tuple[str, ...] = ()
 
 
-class Reader(Protocol):
-    """Of one format of files."""
+Read = Callable[[float], Reading]
+"""Reads what is new in files of one format until time.monotonic() is the deadline. Raises nothing."""
 
-    def read(self, deadline: float) -> Reading:
-        """Read what is new until time.monotonic() is `deadline`. Raises nothing."""
+
+class Seldom:
+    """What is dear is done every `every_s` seconds, in large trees as seldom as keeps it below `share` of a core."""
+
+    def __init__(self, every_s: float, share: float = 0.003) -> None:
+        self.next_s = 0.0
+        self._every_s = every_s
+        self._share = share
+
+    def do(self, what: Callable[[], object]) -> None:
+        if time.monotonic() < self.next_s:
+            return
+        started_s = time.thread_time()
+        what()
+        self.next_s = time.monotonic() + max(self._every_s, (time.thread_time() - started_s) / self._share)
 
 
 class FilesSource(Source):
     """Files alone: of processes and machines it knows nothing."""
 
-    def __init__(self, target: Target, reader: Reader, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, target: Target, read: Read, *, clock: Callable[[], float] = time.time) -> None:
         self.target = target
-        self._reader = reader
+        self._read = read
         self._clock = clock
         self._has_read = False
         self._grew_s: float | None = None
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
-        reading = self._reader.read(time.monotonic() + POLL_S)
+        reading = self._read(time.monotonic() + POLL_S)
         now, shown = self._clock(), reading.shown
         if reading.grew and self._has_read and not shown.behind:
             # What the first looks find was there before; whatever comes later is being written.
@@ -133,7 +142,6 @@ class FilesSource(Source):
         written_s = max((t for t in (shown.written_s, self._grew_s) if t is not None), default=None)
         status = status_of(reading, now, self._grew_s if reading.written_by_file_time else written_s)
         runs, loss = status == "running", reading.series.get(reading.loss or "")
-        step_s = shown.pace.wall_step_s or shown.pace.step_s
         snapshot = replace(
             shown,
             source=self.target.kind,
@@ -141,11 +149,16 @@ class FilesSource(Source):
             name=self.target.name,
             status=status,
             time_s=now,
-            eta_s=time_left_s(shown.step, shown.max_steps, step_s) if runs else None,
+            metrics={
+                name: summary_of(tag)
+                for name, tag in reading.series.items()
+                if (self.target.kind, name) != TRAINERS_EPOCH
+            },
+            eta_s=shown.left_s if runs else None,
             ended_s=written_s if status == "finished" else None,
             written_s=written_s,
-            curves={name: tag.series.curve() for name in curves if (tag := reading.series.get(name))},
-            non_finite_steps=loss.series.non_finite_steps if loss else (),
+            curves={name: tag.curve() for name in curves if (tag := reading.series.get(name))},
+            non_finite_steps=loss.non_finite_steps if loss else (),
             ending=None if runs or shown.behind else _ending(status, reading, now, written_s),
         )
         notes = [{"code": "note", "severity": "note", "text": note} for note in reading.notes]
@@ -159,7 +172,9 @@ def status_of(reading: Reading, now: float, written_s: float | None) -> str:
     or the time of QUIET_AFTER_PAUSES pauses between two points, whichever is longer. "quiet":
     anything else; where the process that writes is seen (job_source), that is "running" as well.
     """
-    step, max_steps, recent = reading.shown.step, reading.shown.max_steps, reading.recent
+    step, max_steps = reading.shown.step, reading.shown.max_steps
+    loss = reading.series.get(reading.loss or "")
+    recent: Sequence[tuple[float, float]] = loss.recent if loss else ()
     if reading.ended or (step is not None and max_steps and step >= max_steps):
         return "finished"
     pause_s = (recent[-1][1] - recent[0][1]) / (len(recent) - 1) if len(recent) > 1 else 0.0
@@ -175,18 +190,15 @@ def _ending(status: str, reading: Reading, now: float, written_s: float | None) 
     place = None if shown.step is None else step_words(shown.step, shown.max_steps)
     if status == "finished":
         loss = reading.series.get(reading.loss or "")
-        return Ending(finished_words(place, loss.series.first if loss else None, loss.series.last if loss else None))
+        return Ending(finished_words(place, loss.first if loss else None, loss.last if loss else None))
     if written_s is None and place is None:
         return Ending(tr("The time of the last write is unknown."))
     if written_s is None:
         return Ending(tr("The time of the last write is unknown; it is at {place}.", place=place))
-    words = {"place": place, "when": moment_words(written_s), "ago": rough_words(now - written_s)}
+    words = {"place": place, "when": moment_words(written_s), "ago": span_words(max(0.0, now - written_s))}
     if place is None:
         return Ending(tr("Quiet: last written {ago} ago, {when}.", **words))
     return Ending(tr("Quiet at {place}: last written {ago} ago, {when}.", **words))
-
-
-# Opening.
 
 
 def open_source(target: Target, *, clock: Callable[[], float] = time.time) -> Source:
@@ -216,13 +228,10 @@ def open_files_source(
     For whom knows: `log` is where the standard output of the Trainer goes, `find` names the event
     files of each run.
     """
-    reader: Reader
     if target.kind == "trainer":
         from trainwiz.core.telemetry.trainer_folder import TrainerReader
 
-        reader = TrainerReader(target.path, log=log)
-    else:
-        from trainwiz.core.telemetry.tensorboard import ScalarsReader
+        return FilesSource(target, TrainerReader(target.path, log=log).read, clock=clock)
+    from trainwiz.core.telemetry.tensorboard import EventsReader, find_scalar_files
 
-        reader = ScalarsReader(target.path, find=find)
-    return FilesSource(target, reader, clock=clock)
+    return FilesSource(target, EventsReader(find or partial(find_scalar_files, target.path)).read, clock=clock)

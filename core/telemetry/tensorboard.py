@@ -14,15 +14,14 @@ from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import share_read
 from trainwiz.core.telemetry.event_file import EventFileTail
-from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Scalars, TagSeries, loss_name, summary_of, wall_step_s
-from trainwiz.core.telemetry.target import NOTHING, Reading
+from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Scalars, TagSeries, loss_name, wall_step_s
+from trainwiz.core.telemetry.target import NOTHING, Reading, Seldom
 from trainwiz.core.telemetry.trainer_files import ARGUMENTS_TAG, parse_arguments
 
 EVENT_MARK = "tfevents"
 LOOK_FOR_FILES_S = 5.0
-"""New files are looked for this often, in large trees as often as SHARE_OF_A_CORE_FOR_LOOKS allows."""
-SHARE_OF_A_CORE_FOR_LOOKS = 0.003
 SAME_TIME_S = 120.0
+EPOCH_TAGS = ("epoch", "train/epoch")
 MOST_FOLDERS = 5_000
 DEEPEST = 8
 
@@ -70,193 +69,112 @@ def _folders(root: Path, skip: re.Pattern[str] | None) -> Iterator[tuple[Path, l
 
 
 class EventRun:
-    """One run: the files of one folder in the order in which they were begun, as one series for each tag."""
+    """One run: its files in the order in which they were begun, as one series for each tag."""
 
     def __init__(self, name: str, scalars: Scalars) -> None:
         self.name = name
         self.scalars = scalars
         self.tails: list[EventFileTail] = []
-        self._stamps: dict[Path, tuple[int, int]] = {}
-
-    @property
-    def began_s(self) -> float | None:
-        """When the file that was written to last began."""
-        newest = max(self.tails, key=lambda tail: tail.last_time_s or 0.0, default=None)
-        return newest.first_time_s if newest else None
 
     def read(self, deadline: float) -> tuple[bool, bool]:
         """Read what is new until time.monotonic() is `deadline`: (whether anything was, whether more is left)."""
         grew = False
         for tail in self.tails:
-            while self._may_have_more(tail):
+            while True:
                 scalars = tail.read_new()
                 grew = grew or bool(scalars)
                 self.scalars.add_all(scalars, session=tail)
                 if time.monotonic() > deadline:
-                    return grew, True
+                    return grew, tail.behind or tail is not self.tails[-1]
+                if not tail.behind:
+                    break
         return grew, False
 
-    def _may_have_more(self, tail: EventFileTail) -> bool:
-        if tail.behind:
-            return True
-        try:
-            status = tail.path.stat()
-        except OSError:
-            return tail.problem is None and tail.offset == 0 and tail.path not in self._stamps
-        stamp = (status.st_size, status.st_mtime_ns)
-        changed = self._stamps.get(tail.path) != stamp
-        self._stamps[tail.path] = stamp
-        return changed
-
     @property
-    def last_time_s(self) -> float | None:
-        """Unix time of the newest event, by the clock of the machine that wrote it."""
-        times = [tail.last_time_s for tail in self.tails if tail.last_time_s is not None]
-        return max(times, default=None)
-
-    def text(self, tag: str) -> str | None:
-        texts = [tail.texts[tag] for tail in self.tails if tag in tail.texts]
-        return texts[-1] if texts else None
+    def newest(self) -> EventFileTail:
+        """The file that was written to last, by the clock of the machine that wrote it."""
+        return max(self.tails, key=_last_s)
 
 
-class EventRuns:
-    """Not thread-safe. `read` costs what is new, and a look for new files every LOOK_FOR_FILES_S."""
-
-    def __init__(
-        self,
-        root: Path,
-        *,
-        new_scalars: Callable[[], Scalars] = Scalars,
-        skip: re.Pattern[str] | None = None,
-        find: FindFiles | None = None,
-    ) -> None:
-        """`new_scalars` makes what takes the scalars of a run; `find` names the files, else all below `root` are read."""
-        self._new_scalars = new_scalars
-        self._find = find or (lambda: find_scalar_files(root, skip))
-        self.runs: dict[str, EventRun] = {}
-        self.behind = False
-        self.grew = False
-        self._next_look = 0.0
-
-    def read(self, deadline: float) -> None:
-        if time.monotonic() >= self._next_look:
-            self._look_for_files()
-        self.grew = self.behind = False
-        for run in self.runs.values():
-            grew, self.behind = run.read(deadline)
-            self.grew = grew or self.grew
-            if self.behind:
-                # The runs of one training follow each other: a later one waits.
-                return
-
-    def _look_for_files(self) -> None:
-        started_s = time.thread_time()
-        for name, files in self._find().items():
-            if name not in self.runs:
-                self.runs[name] = EventRun(name, self._new_scalars())
-            tails = self.runs[name].tails
-            known = {tail.path for tail in tails}
-            tails += [EventFileTail(path) for path in files if path not in known]
-        cost_s = time.thread_time() - started_s
-        self._next_look = time.monotonic() + max(LOOK_FOR_FILES_S, cost_s / SHARE_OF_A_CORE_FOR_LOOKS)
-
-    @property
-    def tails(self) -> list[EventFileTail]:
-        return [tail for run in self.runs.values() for tail in run.tails]
-
-    @property
-    def newest(self) -> EventRun | None:
-        """The run that was written to last."""
-        return max(self.runs.values(), key=lambda run: run.last_time_s or 0.0, default=None)
-
-    def current(self) -> list[EventRun]:
-        """The run that was written to last, and those written to within SAME_TIME_S of it, that first."""
-        newest = self.newest
-        last_s = newest.last_time_s if newest else None
-        if newest is None or last_s is None:
-            return list(self.runs.values())
-        others = [run for run in self.runs.values() if (run.last_time_s or 0.0) >= last_s - SAME_TIME_S]
-        return [newest, *(run for run in others if run is not newest)]
-
-    def problems(self) -> list[str]:
-        """What could not be read, one sentence each."""
-        sentences = [sentence for tail in self.tails for sentence in (tail.problem, tail.refusal) if sentence]
-        return sentences + [
-            tr("{path}: {count} bytes are damaged and were skipped.", path=tail.path, count=f"{tail.damaged_bytes:,}")
-            for tail in self.tails
-            if tail.damaged_bytes and not tail.refusal
-        ]
+def _last_s(written: EventFileTail | EventRun) -> float:
+    newest = written.newest if isinstance(written, EventRun) else written
+    return newest.last_time_s or 0.0
 
 
-# All of them as one reading.
-
-EPOCH_TAGS = ("epoch", "train/epoch")
-
-
-class ScalarsReader:
+class EventsReader:
     """Metrics are named by their tags; where there are several runs, "run/tag". Step, epoch and pace
-    are those of the runs that were written to last, as a job may write several (train and validation)."""
+    are those of the runs that were written to last, as a job may write several (train and validation).
 
-    def __init__(self, path: Path, *, find: FindFiles | None = None) -> None:
-        """`find` names the files, else all below the folder are read."""
-        self._path = path
-        self._runs = EventRuns(path, find=find)
-        self._several = False
+    Not thread-safe. A reading costs what is new, and a look for new files every LOOK_FOR_FILES_S."""
+
+    def __init__(self, find: FindFiles, new_scalars: Callable[[], Scalars] = Scalars) -> None:
+        """`find` names the files; `new_scalars` makes what takes the scalars of a run."""
+        self._find = find
+        self._new_scalars = new_scalars
+        self._look = Seldom(LOOK_FOR_FILES_S)
+        self._runs: dict[str, EventRun] = {}
 
     def read(self, deadline: float) -> Reading:
-        runs = self._runs
-        runs.read(deadline)
-        series = self._by_name()
-        newest = runs.newest
-        arguments = parse_arguments((newest.text(ARGUMENTS_TAG) if newest else None) or "")
-        current = runs.current()
+        self._look.do(self._look_for_files)
+        runs, grew, behind = list(self._runs.values()), False, False
+        for run in runs:
+            more, behind = run.read(deadline)
+            grew = grew or more
+            if behind:
+                # The runs of one training follow each other: a later one waits.
+                break
+        if not runs:
+            return Reading()
+        series, newest = self._by_name(), max(runs, key=_last_s)
+        # The run that was written to last, and those written to shortly before, that first.
+        others = [run for run in runs if run is not newest and _last_s(run) >= _last_s(newest) - SAME_TIME_S]
+        current = [newest, *others]
         step = max((run.scalars.step for run in current if run.scalars.step is not None), default=None)
         epochs = (run.scalars.last(tag) for run in current for tag in EPOCH_TAGS)
         epoch = next((epoch for epoch in epochs if epoch is not None), None)
-        metrics = {name: summary_of(tag.series) for name, tag in series.items()}
+        texts = [tail.texts[ARGUMENTS_TAG] for tail in newest.tails if ARGUMENTS_TAG in tail.texts]
+        arguments = parse_arguments(texts[-1] if texts else "")
         loss = loss_name(name for run in current for name in self._names_of(run) if name in series)
-        recent: Sequence[tuple[float, float]] = series[loss].recent if loss else ()
-        problems = runs.problems()
-        if not runs.tails:
-            problems.append(tr("{path} no longer contains event files.", path=self._path))
+        tails = [tail for run in runs for tail in run.tails]
         shown = replace(
             NOTHING,
-            metrics=metrics,
             step=step,
             max_steps=arguments.steps_in_all(step, epoch),
             epoch=epoch,
-            pace=replace(NO_PACE, wall_step_s=wall_step_s(recent)),
-            started_s=newest.began_s if newest else None,
-            written_s=newest.last_time_s if newest else None,
+            pace=replace(NO_PACE, wall_step_s=wall_step_s(series[loss].recent) if loss else None),
+            started_s=newest.newest.first_time_s,
+            written_s=newest.newest.last_time_s,
             hyperparameters=arguments.shown,
-            read_from=tuple(str(tail.path) for tail in runs.tails),
-            problems=tuple(problems),
-            behind=runs.behind,
-            read_share=share_read(runs.tails) if runs.behind else 1.0,
+            read_from=tuple(str(tail.path) for tail in tails),
+            problems=tuple(_problems(tails)),
+            behind=behind,
+            read_share=share_read(tails) if behind else 1.0,
         )
-        notes = self._notes(bool(metrics), newest.scalars.launches if newest else 0)
-        return Reading(shown, series, loss, recent, grew=runs.grew, notes=notes)
+        is_empty = not series and not behind and any(tail.records for tail in tails)
+        notes = (tr("The event files contain no scalars."),) if is_empty else ()
+        return Reading(shown, series, loss, grew=grew, notes=notes)
+
+    def _look_for_files(self) -> None:
+        for name, files in self._find().items():
+            if name not in self._runs:
+                self._runs[name] = EventRun(name, self._new_scalars())
+            tails = self._runs[name].tails
+            known = {tail.path for tail in tails}
+            tails += [EventFileTail(path) for path in files if path not in known]
 
     def _by_name(self) -> dict[str, TagSeries]:
-        with_scalars = [run for run in self._runs.runs.values() if run.scalars.tags]
-        self._several = len(with_scalars) > 1
-        named = (zip(self._names_of(run), run.scalars.tags.values(), strict=True) for run in with_scalars)
+        named = (zip(self._names_of(run), run.scalars.tags.values(), strict=True) for run in self._runs.values())
         return dict(itertools.islice(itertools.chain.from_iterable(named), MOST_NAMES))
 
     def _names_of(self, run: EventRun) -> list[str]:
-        plain = not self._several or run.name == "."
+        plain = run.name == "." or sum(bool(run.scalars.tags) for run in self._runs.values()) < 2
         return [tag if plain else f"{run.name}/{tag}" for tag in run.scalars.tags]
 
-    def _notes(self, has_scalars: bool, launches: int) -> tuple[str, ...]:
-        notes = [joined_words(launches)] if launches > 1 else []
-        if not has_scalars and any(tail.records for tail in self._runs.tails) and not self._runs.behind:
-            notes.append(tr("The event files contain no scalars."))
-        return tuple(notes)
 
-
-def joined_words(launches: int) -> str:
-    return tr(
-        "{n} launches wrote these files one after another: they are joined by step, the later launch where both "
-        "have a step; time and speed are those of the last launch.",
-        n=f"{launches:,}",
-    )
+def _problems(tails: list[EventFileTail]) -> Iterator[str]:
+    """What could not be read, one sentence each."""
+    for tail in tails:
+        yield from (sentence for sentence in (tail.problem, tail.refusal) if sentence)
+        if tail.damaged_bytes and not tail.refusal:
+            count = f"{tail.damaged_bytes:,}"
+            yield tr("{path}: {count} bytes are damaged and were skipped.", path=tail.path, count=count)

@@ -206,24 +206,26 @@ class NewestState:
         return best
 
     def _state_of(self, file: Path) -> TrainerState | str:
-        try:
-            status = file.stat()
-        except OSError as error:
-            return tr("Cannot read {path}: {reason}.", path=file, reason=os_reason(error))
-        stamp = (status.st_size, status.st_mtime_ns)
-        known = self._read.get(file)
-        if known is not None and known[0] == stamp:
-            return known[1]
-        state = read_trainer_state(file)
-        self._read[file] = (stamp, state)
-        return state
+        stamp = stamp_of(file)
+        if stamp is None:
+            return read_trainer_state(file)
+        if file not in self._read or self._read[file][0] != stamp:
+            self._read[file] = stamp, read_trainer_state(file)
+        return self._read[file][1]
+
+
+def stamp_of(file: Path) -> tuple[int, int] | None:
+    """Its size and time (ns): while they are the same the file is; None where it cannot be asked."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 def written_s(file: Path) -> float | None:
-    try:
-        return file.stat().st_mtime
-    except OSError:
-        return None
+    stamp = stamp_of(file)
+    return None if stamp is None else stamp[1] / 1e9
 
 
 # TrainerLog: the metrics that a Trainer prints, dicts such as {'loss': '2.1', 'epoch': 0.3}, from the log they went to.
@@ -258,8 +260,7 @@ class TrainerLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tail = ByteTail(path)
-        self.lines = LogLines()
-        self._text = TextTail(path)
+        self.lines = LogLines(TextTail(path))
         self._forget()
 
     def _forget(self) -> None:
@@ -275,10 +276,6 @@ class TrainerLog:
         self._rest = b""
 
     @property
-    def problem(self) -> str | None:
-        return self._text.problem
-
-    @property
     def step_s(self) -> float | None:
         """By the clock of the bar. The rate that it shows is none: a training that goes on from a checkpoint jumps to
         its step, and its bar takes the jump for speed, at its end too."""
@@ -287,7 +284,7 @@ class TrainerLog:
 
     def read(self, deadline: float) -> bool:
         """Read what is new until time.monotonic() is `deadline`; whether metrics were printed."""
-        self.lines.read(self._text)
+        self.lines.read()
         grew = False
         while True:
             scalars = self.read_new()

@@ -101,6 +101,11 @@ def test_a_live_run_goes_on_waits_for_the_disk_or_lost_its_loss(run: RunFolder) 
     write_phase(run, "training", 7)
     run.train_log.write_text("step 5/40  loss 2.95\nstep 6/40  loss nan\n", encoding="utf-8")
     assert look(run.path.name)[3].cause == "nan_loss"
+    # The next attempt has not lost it.
+    state = read_state(run)
+    state.attempts.append(Attempt(2, time.time(), log_offset=run.train_log.stat().st_size))
+    write_state(run, state)
+    assert look(run.path.name)[3].cause is None
 
 
 def test_a_lost_run_is_lost_and_nothing_is_invented(run: RunFolder) -> None:

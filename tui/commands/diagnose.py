@@ -63,7 +63,7 @@ def look(what: str) -> tuple[str, str, str | None, Diagnosis]:
     if path.is_dir():
         return "folder", str(path), None, of_path.diagnose_folder(path)
     if path.name == "trainer_state.json":
-        return "trainer", str(path), None, of_path.diagnose_trainer(path)
+        return "trainer", str(path), None, of_path.diagnose_folder(path)
     return "log", str(path), None, of_path.diagnose_log(path)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.language import mark, tr, tr_as, trn
-from trainwiz.core.telemetry.words import rough_words
+from trainwiz.core.telemetry.words import span_words
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.text import GIB, duration, gib, pad, span, step_seconds
 from trainwiz.tui.theme import marks
@@ -233,7 +233,7 @@ def since_lines(snapshot: Snapshot) -> list[Content]:
     if snapshot.ended_s is not None and snapshot.ending is not None:
         lines.append(labelled(tr("ended"), moment_words(snapshot.ended_s)))
     elif snapshot.status == "quiet" and snapshot.written_s is not None:
-        ago = rough_words(snapshot.time_s - snapshot.written_s)
+        ago = span_words(max(0.0, snapshot.time_s - snapshot.written_s))
         lines.append(labelled(tr("updated"), tr("{time} ago", time=ago)))
     elif snapshot.eta_s is not None and snapshot.eta_s < FAR_S:
         lines.append(labelled(tr("finishes"), moment_words(snapshot.time_s + snapshot.eta_s)))

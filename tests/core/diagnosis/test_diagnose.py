@@ -256,16 +256,22 @@ def parsed(command: str) -> tuple[str, dict[str, Any]]:
     return name, dict(context.params)
 
 
+@functools.cache
+def take(command: str) -> None:
+    name, values = parsed(command)
+    if name in ("", "plan"):
+        # The values themselves, as the headless run reads them.
+        parse_choices({key: value for key, value in values.items() if key not in ("verbose", "version")})
+
+
 @each("cause", CAUSES)
 def test_every_command_is_taken_and_a_run_can_be_gone_on_with_or_started_anew(cause) -> None:
     for name, place in PLACES.items():
         remedies = remedies_for(cause, place)
         assert remedies and all(remedy.text for remedy in remedies)
         commands = [remedy.command for remedy in remedies if remedy.command is not None]
-        for name_of, values in map(parsed, commands):
-            if name_of in ("", "plan"):
-                # The values themselves, as the headless run reads them.
-                parse_choices({key: value for key, value in values.items() if key not in ("verbose", "version")})
+        for command in commands:
+            take(command)
         if name == "a run" and cause != "deepspeed_mismatch":
             assert any(" runs resume " in command or command.endswith("--yes") for command in commands), commands
 

@@ -21,7 +21,8 @@ PLAN = {
 
 
 def line(step: int, step_s: float, **more: Any) -> dict[str, Any]:
-    return {"step": step, "loss": 1.0, "step_s": step_s, "tokens": 100 * step, "real_tokens": 60 * step, **more}
+    counts = {"tokens": 100 * step, "real_tokens": 60 * step, "peak_allocated_bytes": step}
+    return {"step": step, "loss": 1.0, "step_s": step_s, **counts, **more}
 
 
 def folder_of(place: Path, lines: list[dict[str, Any]], system: list[dict[str, Any]], plan: Any = PLAN) -> RunFolder:
@@ -42,7 +43,7 @@ def test_the_first_steps_are_not_measured(tmp_path: Path) -> None:
     assert found.tokens_per_s == pytest.approx(300 / 2.0)
     assert found.real_tokens_per_s == pytest.approx(180 / 2.0)
     assert found.data_wait_share == pytest.approx(0.5 / 2.0)
-    assert (found.host_ram_bytes, found.peak_allocated_bytes, found.device_used_bytes) == (540, None, None)
+    assert (found.host_ram_bytes, found.peak_allocated_bytes, found.device_used_bytes) == (540, 5, None)
     assert (found.planned_step_s, found.planned_step_high_s, found.planned_tokens_per_s) == (0.3, 0.5, 4000.0)
     assert (found.planned_allocated_bytes, found.planned_host_ram_bytes) == (700, 1000)
     assert set(found.to_json()) == set(type(found).__slots__)

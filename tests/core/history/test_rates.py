@@ -18,10 +18,6 @@ from trainwiz.core.history.rates import METHOD, keep_rates, kept_rates, measure_
 
 from tests.core.history.measurements import HERE
 from tests.core.plan.machines import config, machine, plan, real
-from tests.fakes.nvml import FakeGpu, FakeNvml, fixtures
-
-fake_nvml = fixtures.fake_nvml
-fake_nvml_library = fixtures.fake_nvml_library
 
 WITH_TORCH = replace(HERE, libraries=Libraries({"torch": "2.13.0"}))
 SOME = Rates(
@@ -94,19 +90,10 @@ def test_a_cancelled_measuring_is_a_sentence_and_leaves_no_process(here: Machine
     assert not [words for words in running if "training.rates" in words]
 
 
-def test_what_cannot_be_measured_is_one_sentence(
-    here: Machine, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_measured_is_one_sentence(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     without_torch = replace(here, libraries=Libraries({}), installer="pip install")
     with pytest.raises(CannotRunError, match=r"not installed \(torch\).* pip install 'trainwiz\[train\]'"):
         measure_rates(without_torch, "cpu", (), 1)
-    fake_nvml.load_here(monkeypatch)
-    for name, value in fake_nvml.environment().items():
-        monkeypatch.setenv(name, value)
-    fake_nvml.write([FakeGpu(utilization=97)])
-    with_gpu = probe_machine()
-    with pytest.raises(CannotRunError, match=r"not measured: GPU 0 is busy with other work \(97%\)"):
-        measure_rates(with_gpu, "cuda", with_gpu.visible_gpus, None)
     monkeypatch.setattr(module.sys, "executable", "/bin/false")
     with pytest.raises(CannotRunError, match="the process ended without a result"):
         measure_rates(here, "cpu", (), 1)

@@ -173,18 +173,17 @@ def test_only_measurements_of_the_chosen_devices_count() -> None:
     here = replace(HERE, accelerator="cuda", gpus=cards)
     keys = ("cuda:RTX 3090:24 GiB", "cuda:RTX 3080:10 GiB")
     cpu, first, second = measurement(), *(measurement(machine=key, threads=None) for key in keys)
-    known = (cpu, first, second)
-    assert of_devices(known, here, "cuda", cards[:2], 4) == (first,)
-    assert of_devices(known, here, "cuda", cards[2:], 4) == (second,)
-    assert of_devices(known, here, "cuda", cards, 4) == ()
-    assert of_devices(known, here, "cpu", (), 8) == (cpu,)
-    assert of_devices(known, here, "cpu", (), 4) == ()
     # TF32 is another pace.
     without, with_it, silent = (measurement(machine=keys[0], threads=None, tf32=value) for value in (False, True, None))
-    known = (without, with_it, silent)
-    assert of_devices(known, here, "cuda", cards[:1], tf32=True) == (with_it, silent)
-    assert of_devices(known, here, "cuda", cards[:1], tf32=False) == (without, silent)
-    assert of_devices(known, here, "cuda", cards[:1]) == known
+    for gpus, asked, known, counted in (
+        (cards[:2], {"threads": 4}, (cpu, first, second), (first,)),
+        (cards[2:], {"threads": 4}, (cpu, first, second), (second,)),
+        (cards, {"threads": 4}, (cpu, first, second), ()),
+        (cards[:1], {"tf32": True}, (without, with_it, silent), (with_it, silent)),
+        (cards[:1], {"tf32": False}, (without, with_it, silent), (without, silent)),
+    ):
+        assert of_devices(known, here, "cuda", gpus, **asked) == counted
+    assert [of_devices((cpu, first), here, "cpu", (), threads) for threads in (8, 4)] == [(cpu,), ()]
 
 
 def test_a_plan_for_here_knows_all_but_what_is_measured() -> None:

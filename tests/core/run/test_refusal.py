@@ -181,15 +181,12 @@ def test_a_run_that_is_started_while_the_removal_waits_stays(run: RunFolder, mon
 def test_comparing_shows_only_what_differs(tmp_path: Path) -> None:
     one = prepare_run(small_plan(training__learning_rate=1e-3), tmp_path / "one")
     two = prepare_run(small_plan(training__learning_rate=2e-3, checkpoint__keep=5), tmp_path / "two")
-    document = compare_runs([one, two])
-    assert document["runs"] == ["one", "two"]
-    assert document["settings"] == {"training.learning_rate": [1e-3, 2e-3], "checkpoint.keep": [2, 5]}
-    assert document["results"]["status"] == ["prepared", "prepared"]
     # What recovery made of a run counts, beside what was planned.
     micro = read_run_config(one).batch.micro_batch_size
     write_recoveries(one, [Recovery(2, "cuda_oom", 5, 1.0, {"batch.micro_batch_size": 1})])
     document = compare_runs([one, two])
-    assert document["settings"]["batch.micro_batch_size"] == [1, micro]
+    assert document["settings"].pop("batch.micro_batch_size") == [1, micro]
+    assert document["settings"] == {"training.learning_rate": [1e-3, 2e-3], "checkpoint.keep": [2, 5]}
     assert document["planned"]["batch.micro_batch_size"] == [micro, micro]
     assert document["results"]["attempts"] == [0, 0]
     with pytest.raises(UsageError, match="Specify two or more runs"):

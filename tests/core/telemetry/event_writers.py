@@ -65,8 +65,12 @@ def scalar_event(tag: str, step: int, value: float, later_s: float = 0.0) -> Eve
 
 def record(content: bytes) -> bytes:
     """What any bytes are as a record of an event file, checksums included."""
+    return header(content) + content + struct.pack("<I", masked_crc32c(content))
+
+
+def header(content: bytes) -> bytes:
     length = struct.pack("<Q", len(content))
-    return length + struct.pack("<I", masked_crc32c(length)) + content + struct.pack("<I", masked_crc32c(content))
+    return length + struct.pack("<I", masked_crc32c(length))
 
 
 def accumulated(path: Path) -> dict[str, list[tuple[int, float, float]]]:

@@ -14,13 +14,10 @@ from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.metrics import LossTrend, Metrics, MetricSummary, Pace
 from trainwiz.core.telemetry.run_setup import (
-    LOOK_EVERY_S,
     CheckpointSize,
-    Cure,
     RunSetup,
     Saves,
     setup_of,
-    workers_that_cure,
 )
 from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, Planned, Snapshot
 
@@ -44,9 +41,7 @@ CARD = GpuReading(
     problem=None,
     processes=(GpuProcess(7, "python", 8 * GIB, mine=True),),
 )
-HOST = HostReading(
-    ram_used_bytes=20 * GIB, ram_total_bytes=64 * GIB, disk_free_bytes=100 * GIB, disk_total_bytes=500 * GIB
-)
+HOST = HostReading(ram_used_bytes=20 * GIB, ram_total_bytes=64 * GIB, disk_free_bytes=100 * GIB)
 OTHER = GpuProcess(9, "blender", 3 * GIB, mine=False)
 XORG = GpuProcess(9, "Xorg", GIB // 10, mine=False)
 
@@ -110,6 +105,12 @@ def losses(values: Sequence[float], name: str = "loss") -> dict[str, Any]:
     return {"loss_trend": trend_of(values, name=name)}
 
 
+def memory(peak: int, *, stepped: bool = True) -> dict[str, Any]:
+    metrics = {"loss": MetricSummary(1.0, 1.0, 1, 1.0, 1.0, 0)} if stepped else {}
+    planned = Planned(memory_bytes=100, memory_low_bytes=80, memory_high_bytes=120)
+    return {"planned": planned, "peak_memory_bytes": peak, "metrics": metrics}
+
+
 def held(reason: str) -> dict[str, Any]:
     return {"gpus": [card(throttle_reasons=(reason,), clock_mhz=1_500.0, clock_limit_mhz=1_980.0)]}
 
@@ -136,11 +137,7 @@ START = [3.0 + 0.01 * index for index in range(20)]
         # Nobody knows which process is ours.
         ("others_on_gpu", {"gpus": [card(processes=(OTHER,))]}, None),
         ("ram_full", host(ram_used_bytes=60 * GIB), None),
-        (
-            "ram_full",
-            host(ram_used_bytes=62 * GIB, swap_used_bytes=5 * GIB),
-            "62.0 GiB of 64.0 GiB, and 5.0 GiB is swapped out",
-        ),
+        ("ram_full", host(ram_used_bytes=62 * GIB), "62.0 GiB of 64.0 GiB."),
         ("ram_short", host(ram_lasts_s=3 * HOUR, ram_span_s=HOUR), "full in 3 h"),
         ("heat", held("heat (hardware)"), "1,500 of 1,980 MHz"),
         ("power_limit", held("power limit"), "1,500 of 1,980 MHz"),
@@ -158,6 +155,12 @@ START = [3.0 + 0.01 * index for index in range(20)]
             {"host": HOST, "checkpoint_bytes": 100 * GIB + 1},
             "100.0 GiB of disk space is free",
         ),
+        ("memory_as_planned", memory(120), "Memory is as planned"),
+        ("memory_above_plan", memory(121), "Memory is 21% above the plan"),
+        ("memory_below_plan", memory(62), "Memory is 38% below the plan"),
+        # Before the first step only too much of it says anything.
+        ("memory_above_plan", memory(121, stepped=False), "Memory is 21% above the plan"),
+        *((code, memory(100, stepped=False), None) for code in ("memory_as_planned", "memory_below_plan")),
         # fp16 finds its scale.
         ("gradient_not_finite", norms(5), None),
         ("gradient_not_finite", norms(30), "30%"),
@@ -181,26 +184,6 @@ START = [3.0 + 0.01 * index for index in range(20)]
 def test_each_side_of_a_limit(code: str, facts: dict[str, Any], text: str | None) -> None:
     found = said(code, **facts)
     assert (text is None and found is None) or (found is not None and text is not None and text in found.text)
-
-
-@each(
-    ("peak", "stepped", "code", "level"),
-    [
-        (120, True, "memory_as_planned", "ok"),
-        (121, True, "memory_above_plan", "warning"),
-        (121, False, "memory_above_plan", "warning"),
-        # Outside of the planned interval nothing is praised.
-        (62, True, "memory_below_plan", "note"),
-        (100, False, None, None),
-    ],
-)
-def test_memory_against_the_plan(peak: int, stepped: bool, code: str | None, level: str | None) -> None:
-    planned = Planned(memory_bytes=100, memory_low_bytes=80, memory_high_bytes=120)
-    loss = {"loss": MetricSummary(1.0, 1.0, 1, 1.0, 1.0, 0)}
-    advice = advice_on(planned=planned, peak_memory_bytes=peak, metrics=loss if stepped else {})
-    assert [(item.code, item.level) for item in advice] == ([(code, level)] if code else [])
-    if code == "memory_below_plan":
-        assert advice[0].text.startswith("Memory is 38% below the plan")
 
 
 def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -> None:
@@ -235,8 +218,7 @@ def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -
 
 
 def test_the_size_of_a_checkpoint_is_that_of_the_newest_whole_one(tmp_path: Path) -> None:
-    ticks = [0.0]
-    size = CheckpointSize(tmp_path, clock=lambda: NOW_S, ticks=lambda: ticks[0])
+    size = CheckpointSize(tmp_path, clock=lambda: NOW_S)
 
     def checkpoint(step: int, length: int, age_s: float) -> None:
         weights = tmp_path / f"checkpoint-{step}" / "global_step" / "weights.bin"
@@ -249,14 +231,14 @@ def test_the_size_of_a_checkpoint_is_that_of_the_newest_whole_one(tmp_path: Path
     checkpoint(10, 3_000, age_s=500)
     (tmp_path / "checkpoint-best").mkdir()
     assert size.next_bytes() is None, "the folder is looked into every ten seconds"
-    ticks[0] += LOOK_EVERY_S
+    size._next_look = 0.0
     assert size.next_bytes() == 3_000
     checkpoint(20, 10, age_s=1)
-    ticks[0] += LOOK_EVERY_S
+    size._next_look = 0.0
     assert (size.next_bytes(), size.usual_bytes()) == (None, 3_000), "it is being written"
     assert CheckpointSize(tmp_path, clock=lambda: NOW_S).usual_bytes() == 3_000, "of the one before"
     checkpoint(20, 10, age_s=99)
-    ticks[0] += LOOK_EVERY_S
+    size._next_look = 0.0
     assert (size.next_bytes(), size.usual_bytes(), size.present) == (10, 10, 3)
 
 
@@ -289,25 +271,6 @@ def test_a_clock_that_is_set_back_is_no_pause() -> None:
         assert metrics.trend().pause_s == pause_s, "two pauses are too few"
 
 
-@each(
-    ("setup", "free_bytes", "cure"),
-    [
-        # 2 workers take 10 s each for what is computed in 4: 20 s of loading in 4 s are 5 workers, and a tenth more.
-        (RunSetup(workers=2), None, Cure(6, 6)),
-        # Without workers the process loads for 6 s what it computes in 4: two workers.
-        (RunSetup(workers=0), None, Cure(2, 2)),
-        (RunSetup(workers=2, processes=2, cpu_cores=8), None, Cure(6, 3, "cores")),
-        (RunSetup(workers=2), 7 * WORKER_BYTES, Cure(6, 5, "ram")),
-        # Never fewer than there are.
-        (RunSetup(workers=4, cpu_cores=4), None, Cure(11, 4, "cores")),
-    ],
-)
-def test_as_many_workers_as_load_a_step_while_the_one_before_is_computed(
-    setup: RunSetup, free_bytes: int | None, cure: Cure
-) -> None:
-    assert workers_that_cure(setup, 10.0, 6.0, free_bytes=free_bytes) == cure
-
-
 def test_a_step_that_takes_more_than_can_be_ready_asks_for_more_ready_ones() -> None:
     """Simulated: 16 micro-batches of 0.1 s each by 2 workers that keep 2 ready, 4 s of computing."""
     wait_s, computing_s = (16 - 4) * 0.1 / 2, 1.5
@@ -320,20 +283,27 @@ def test_a_step_that_takes_more_than_can_be_ready_asks_for_more_ready_ones() -> 
 
 
 @each(
-    ("setup", "used_gib", "remedy"),
+    ("setup", "free_gib", "remedy"),
     [
-        (RunSetup(workers=2, cpu_cores=32), 4, "6 instead of 2 loader workers would fix it: --set data.workers=6"),
-        (RunSetup(workers=2, cpu_cores=4), 4, "3 are possible (limit: CPU cores): --set data.workers=3"),
-        (RunSetup(workers=2, cpu_cores=3), 4, "fix it, but no more are possible (limit: CPU cores)"),
+        # 2 workers take 10 s each for what is computed in 4: 20 s of loading in 4 s are 5 workers, and a tenth more.
+        (RunSetup(workers=2, cpu_cores=32), 60, "6 instead of 2 loader workers would fix it: --set data.workers=6"),
+        # Without workers the process loads for 6 s what it computes in 4: two workers.
+        (RunSetup(workers=0), 60, "2 instead of 0 loader workers would fix it: --set data.workers=2"),
+        (RunSetup(workers=2, cpu_cores=4), 60, "3 are possible (limit: CPU cores): --set data.workers=3"),
+        (RunSetup(workers=2, processes=2, cpu_cores=8), 60, "3 are possible (limit: CPU cores)"),
+        (RunSetup(workers=2), 7 * WORKER_BYTES / GIB, "5 are possible (limit: free RAM)"),
+        # Never fewer than there are.
+        (RunSetup(workers=4, cpu_cores=4), 60, "11 instead of 4 loader workers would fix it, but no more are possible"),
         # An engine that does not say it is no guess.
-        (setup_of({"actual": "single"}), 4, "More loader workers may help (data.workers)."),
+        (setup_of({"actual": "single"}), 60, "More loader workers may help (data.workers)."),
     ],
 )
-def test_the_advice_names_the_number(setup: RunSetup, used_gib: int, remedy: str) -> None:
-    host = HostReading(ram_used_bytes=used_gib * GIB, ram_total_bytes=64 * GIB)
-    found = said("data_wait", pace=pace_of(wait=0.6), setup=setup, host=host)
+def test_the_advice_names_the_number(setup: RunSetup, free_gib: float, remedy: str) -> None:
+    """As many workers as load a step while the one before is computed."""
+    host = HostReading(ram_used_bytes=64 * GIB - int(free_gib * GIB), ram_total_bytes=64 * GIB)
+    found = said("data_wait", pace=pace_of(10.0, wait=0.6), setup=setup, host=host)
     assert found is not None and "60%" in found.text and remedy in (found.remedy or "")
-    assert said("data_wait", pace=pace_of(wait=0.25), setup=setup, host=host) is None
+    assert said("data_wait", pace=pace_of(10.0, wait=0.25), setup=setup, host=host) is None
 
 
 def test_the_worst_comes_first_and_an_ended_run_has_no_machine() -> None:

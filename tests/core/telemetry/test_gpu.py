@@ -21,13 +21,11 @@ from trainwiz.core.telemetry.snapshot import Snapshot
 
 from tests.core.telemetry.foreign_jobs import look, python, started, write_scripts
 from tests.fakes.nvml import (
-    DRIVER_NOT_LOADED,
     GIB,
     GPU_LOST,
     NO_PERMISSION,
     TIMEOUT,
     UNKNOWN,
-    VERSION_MISMATCH,
     FakeGpu,
     FakeMig,
     FakeNvml,
@@ -160,19 +158,6 @@ def test_what_fails_for_a_moment_is_asked_again(driver: FakeNvml, sampler: GpuSa
     assert (line["utilization_percent"], line["fan_percent"], list(unavailable)) == (2, None, ["gpus.0.fan_percent"])
     stranger = {"pid": 4_000_000, "name": None, "kind": "compute", "memory_used_bytes": 3 * GIB}
     assert line["processes"] == [stranger]
-
-
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [(DRIVER_NOT_LOADED, "not loaded"), (VERSION_MISMATCH, "reboot"), (UNKNOWN, "unknown error")],
-)
-def test_a_driver_that_does_not_start_is_one_reason(driver: FakeNvml, code: int, words: str) -> None:
-    driver.write([FakeGpu()], init_error=code)
-    lines, unavailable = GpuSampler().sample()
-    assert lines == []
-    assert list(unavailable) == ["gpus"] and words in unavailable["gpus"]
-    now = LoadReader().read()
-    assert now.gpus == () and words in now.problem
 
 
 @pytest.fixture

@@ -152,7 +152,7 @@ def test_whose_event_file_it_is_shows_with_its_arguments(tmp_path: Path) -> None
     out = tmp_path / "out"
 
     def found_kind() -> tuple[str, bool]:
-        clues = Clues(cwd=tmp_path, pids=frozenset([here.pid]), outputs=(out,), folders=(out, tmp_path))
+        clues = Clues(cwd=tmp_path, pids=frozenset([here.pid]), outputs=(out,))
         found = find_metrics(Job(here, "train.py", "python train.py"), clues, ProcessTable())
         assert found is not None
         return found.target.kind, bool(found.event_files)

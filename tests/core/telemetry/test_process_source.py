@@ -14,7 +14,7 @@ from trainwiz.core.telemetry.job import trainings_below
 from trainwiz.core.telemetry.job_source import ProcessSource
 from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.snapshot import Snapshot
-from trainwiz.core.telemetry.target import Source, Target, open_source
+from trainwiz.core.telemetry.target import Seldom, Source, Target, open_source
 
 from tests.core.telemetry.event_writers import write_points
 from tests.core.telemetry.foreign_jobs import look, python, started, wait_for, write_scripts
@@ -109,7 +109,8 @@ def test_a_launched_trainer_with_loaders_by_its_processes_and_by_its_folder(
         assert snapshot.job_rss_bytes == pytest.approx(rss, rel=0.05)
         assert max(one.cpu_percent or 0.0 for one in snapshot.processes if one.role == "trainer") > 1
         # Its folder shows the same job.
-        snapshot = with_steps(opened(work / "out"))
+        folder = opened(work / "out")
+        snapshot = with_steps(folder)
         assert (snapshot.source, snapshot.status) == ("trainer", "running")
         assert launched.pid in [process.pid for process in snapshot.processes]
         assert "machine" not in snapshot.unavailable
@@ -128,6 +129,16 @@ def test_a_launched_trainer_with_loaders_by_its_processes_and_by_its_folder(
         assert snapshot.metrics["loss"].count
         assert (snapshot.processes, snapshot.gpus, snapshot.host.ram_total_bytes) == ((), (), None)
         assert "No process on this machine" in snapshot.unavailable["machine"]
+        # It is killed while it is watched.
+        os.killpg(launched.pid, signal.SIGKILL)
+        launched.wait()
+        snapshot = source.read_all()
+        assert (snapshot.status, snapshot.processes, snapshot.eta_s) == ("quiet", (), None)
+        assert snapshot.ending is not None and "had ended" in snapshot.ending.text
+        assert snapshot.metrics["loss"].count > 3
+        # The folder gains no step any more: not running, though it was written a moment ago.
+        wait_for(lambda: folder.read_all().status == "quiet")
+        assert look(work / "out").status == "quiet"
 
 
 def test_states_without_events_and_a_log_behind_tee(work: Path) -> None:
@@ -140,24 +151,6 @@ def test_states_without_events_and_a_log_behind_tee(work: Path) -> None:
         assert (snapshot.read_from, snapshot.max_steps) == ((str(piped),), STEPS)
         by_log = with_steps(opened(piped))
         assert {process.pid for process in by_log.processes} == {process.pid for process in snapshot.processes}
-
-
-def test_it_is_killed_while_it_is_watched(work: Path) -> None:
-    words = ["train_fake.py", "--output_dir", "killed", "--max_steps", str(STEPS)]
-    with started(python(*words), work, work / "killed.log") as process:
-        wait_for(lambda: list(work.glob("killed/runs/*/events*")))
-        source, folder = opened(process.pid), opened(work / "killed")
-        with_steps(source, 3)
-        with_steps(folder, 3)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        snapshot = source.read_all()
-        assert (snapshot.status, snapshot.processes, snapshot.eta_s) == ("quiet", (), None)
-        assert snapshot.ending is not None and "had ended" in snapshot.ending.text
-        assert snapshot.metrics["loss"].count > 3
-        # The folder gains no step any more: not running, though it was written a moment ago.
-        wait_for(lambda: folder.read_all().status == "quiet")
-        assert look(work / "killed").status == "quiet"
 
 
 def test_a_job_shows_nothing_that_is_older_and_has_finished_at_its_last_step(work: Path) -> None:
@@ -202,7 +195,8 @@ def test_two_writers_in_one_folder_keep_their_figures_and_a_queue_does_not_hide_
         assert folder.status == "running" and folder.processes
 
 
-def test_a_record_that_nothing_proves_or_two_name_is_not_shown(work: Path) -> None:
+def test_a_record_that_nothing_proves_or_two_name_is_not_shown(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Seldom, "do", lambda seldom, what: what())
     place = work / "written in code"
     with started(python("states.py"), work) as process:
         wait_for(lambda: list(place.glob("*/trainer_state.json")))
@@ -217,6 +211,9 @@ def test_a_record_that_nothing_proves_or_two_name_is_not_shown(work: Path) -> No
     words = ["states.py", "--output_dir", "written in code"]
     with started(python(*words), work) as one:
         wait_for(lambda: look(one.pid).metrics)
+        source = opened(one.pid)
+        assert source.read_all().metrics
         with started(python(*words), work) as two:
             wait_for(lambda: ProcessTable().command(two.pid)[1:2] == ["states.py"])
             wait_for(lambda: look(one.pid).metrics == look(two.pid).metrics == {})
+            assert source.read_all().metrics == {}

@@ -1,11 +1,9 @@
 """A replay shows a run as it was: its rows, log and state, never what was still to come."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.errors import UsageError
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.replay import ReplayClock, ReplaySource, parse_speed
 from trainwiz.core.telemetry.snapshot import Snapshot
@@ -126,9 +124,6 @@ def test_the_end_is_as_the_run_says(run: RunFolder) -> None:
 
 def test_speeds_and_the_clock_that_stops_at_the_end() -> None:
     assert [parse_speed(text) for text in ("60x", "0.5X", "1e3")] == [60.0, 0.5, 1000.0]
-    for text in ("0", "nan", "fast", "1e30"):
-        with pytest.raises(UsageError, match="--replay needs a speed"):
-            parse_speed(text)
     clock = Clock()
     played = ReplayClock([(10.0, 20.0), (100.0, 105.0)], 2.0, clock)
     moments = []
@@ -136,11 +131,3 @@ def test_speeds_and_the_clock_that_stops_at_the_end() -> None:
         moments.append(played.moment())
     assert moments == [10.0, 18.0, 100.0, 102.0, 105.0, 105.0]
     assert played.over
-
-
-def test_a_run_that_was_asked_to_stop_is_stopping_from_then_on(run: RunFolder) -> None:
-    state = {**json.loads(run.state_json.read_text()), "status": "stopped", "stop": {"requested_s": SECOND_S + 90}}
-    write_json(run.state_json, state)
-    source, clock = replay(run)
-    for clock.now_s, status in ((60.0, "running"), (194.0, "running"), (196.0, "stopping"), (1e6, "stopped")):
-        assert source.read_all().status == status, clock.now_s

@@ -71,17 +71,15 @@ def test_an_end_speaks_with_the_words_of_the_supervisor_and_of_what_is_silent_no
     tmp_path: Path,
 ) -> None:
     folder = write_run(tmp_path / "run", status="running")
-    assert source_of(folder).poll().status == "running"
     update(folder, heartbeat_s=NOW_S - 600)
     snapshot = source_of(folder).poll()
     assert snapshot.status == "lost"
     assert snapshot.ending is not None and "runs resume" in (snapshot.ending.remedy or "")
-    for text in ("", "[]", '{"status": "flying"}', '{"status": "runni'):
-        (folder / "state.json").write_text(text)
-        snapshot = source_of(folder).read_all()
-        assert snapshot.status == "lost" and snapshot.ending is not None
-        assert snapshot.ending.text.startswith(f"{folder / 'state.json'} is ")
-        assert snapshot.ending.text.endswith("How the run ended is unknown.")
+    (folder / "state.json").write_text('{"status": "flying"}')
+    snapshot = source_of(folder).read_all()
+    assert snapshot.status == "lost" and snapshot.ending is not None
+    assert snapshot.ending.text.startswith(f"{folder / 'state.json'} is ")
+    assert snapshot.ending.text.endswith("How the run ended is unknown.")
     exit_ = {"code": 1, "cause": "cuda_oom", "message": "The GPU ran out of memory.", "remedy": "Lower the batch."}
     last = {**SECOND, "ended_s": NOW_S, "status": "failed", "not_retried": "It cannot be smaller."}
     failed = write_run(tmp_path / "failed", status="failed", exit_=exit_, attempts=[FIRST, last], phase=phase())
@@ -92,13 +90,7 @@ def test_an_end_speaks_with_the_words_of_the_supervisor_and_of_what_is_silent_no
     assert (snapshot.phase, snapshot.not_retried) == (None, "It cannot be smaller.")
 
 
-def test_memory_against_the_plan(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", steps=20)
-    rows = [system_row(index, 1) for index in range(5)]
-    rows[2]["gpus"][0]["memory_used_bytes"] = 7 * GIB
-    write_lines(folder / "system.jsonl", rows)
-    assert codes_of(source_of(folder).poll())["memory_above_plan"] == "warning"
-    # The plan of several processes on a CPU is compared with all of them.
+def test_the_plan_of_several_processes_on_a_cpu_is_compared_with_all_of_them(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "cpu", gpus=0)
     row = system_row(0, 0)
     row["processes"].append({"pid": 201, "role": "trainer", "rss_bytes": GIB // 2, "cpu_percent": 0.0})
@@ -106,15 +98,8 @@ def test_memory_against_the_plan(tmp_path: Path) -> None:
     assert source_of(folder).poll().peak_memory_bytes == GIB + GIB // 2
 
 
-def test_one_lost_gpu_does_not_blank_the_others_and_a_shrinking_disk_says_how_long_it_lasts(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", gpus=3)
-    row = system_row(0, 3)
-    row["gpus"][1] = {"index": 1, "uuid": "GPU-1", "utilization_percent": None, "memory_used_bytes": None}
-    row["unavailable"] = {"gpus.1": "GPU is lost"}
-    write_lines(folder / "system.jsonl", [row])
-    gpus = source_of(folder).poll().gpus
-    assert [gpu.problem for gpu in gpus] == [None, "GPU is lost", None]
-    assert gpus[2].memory_used_bytes == row["gpus"][2]["memory_used_bytes"]
+def test_a_shrinking_disk_says_how_long_it_lasts(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
     rows = [system_row(index, 0, count=240) for index in range(240)]
     for index, row in enumerate(rows):
         row["host"]["disk_free_bytes"] = 100 * GIB - index * GIB // 100

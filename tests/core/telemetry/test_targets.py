@@ -128,14 +128,12 @@ def test_what_trains_on_a_gpu(driver: FakeNvml, here: Path) -> None:
             FakeGpu(uuid="GPU-bbbb2222-0", processes={two.pid: 2 * GIB}, graphics={me: 1}),
             FakeGpu(uuid="GPU-cccc3333-0", graphics={me: 1}),
             FakeGpu(uuid="GPU-dddd4444-0", processes={999999999: GIB}),
-            FakeGpu(uuid="GPU-eeee5555-0", lost=True),
         ]
         driver.write(cards)
         assert [find_target(text).pid for text in ("gpu:0", "GPU:1")] == [one.pid, two.pid]
         assert "On the GPUs 2 jobs are running" in refusal("gpu")
         assert "Nothing is computing on GPU 2 now." in refusal("gpu:2")
         assert "Process 999999999 computes on GPU 3 but is not visible from here" in refusal("gpu:3")
-        assert "is lost" in refusal("gpu:4")
         assert "There is no GPU '7' on this machine; available: gpu:0" in refusal("gpu:7")
         assert "There is no GPU '-1'" in refusal("gpu:-1")
         # A job on a card is listed whatever it is called.

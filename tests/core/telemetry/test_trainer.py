@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from trainwiz.core.telemetry.metrics import Pace
+from trainwiz.core.telemetry.metrics import Pace, TagSeries
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import (
     NOTHING,
@@ -85,11 +85,11 @@ def test_bare_nan_text_numbers_too_large_and_odd_rows(tmp_path: Path) -> None:
     )
     tags = read(tmp_path, text).scalars.tags
     assert set(tags) == {"loss", "huge"}
-    loss = tags["loss"].series
+    loss = tags["loss"]
     assert (loss.count, loss.last, loss.non_finite_steps, loss.newest(9)) == (4, -math.inf, (1, 2, 4), (-0.5,))
-    assert (tags["huge"].series.last_step, tags["huge"].series.last) == (4, math.inf)
+    assert (tags["huge"].last_step, tags["huge"].last) == (4, math.inf)
     odd: Any = [{"loss": 1.0}, None, 7, {"step": "x", "loss": 2.0}, {"step": 3, "loss": None}]
-    assert read(tmp_path, state(3, odd)).scalars.tags["loss"].series.newest(9) == (1.0, 2.0)
+    assert read(tmp_path, state(3, odd)).scalars.tags["loss"].newest(9) == (1.0, 2.0)
 
 
 def test_the_newest_readable_state_counts_and_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
@@ -209,18 +209,11 @@ def test_a_dict_that_is_half_written_waits_and_a_log_that_begins_anew_is_read_an
     assert (metrics.rows, metrics.step) == (1, 5)
 
 
-class Readings:
-    """A job whose files say what the test says, look by look."""
-
-    def __init__(self, *readings: Reading) -> None:
-        self._readings = list(readings)
-
-    def read(self, deadline: float) -> Reading:
-        return self._readings.pop(0) if len(self._readings) > 1 else self._readings[0]
-
-
 def said(*readings: Reading) -> FilesSource:
-    return FilesSource(Target("tensorboard", Path("/job"), "job"), Readings(*readings), clock=lambda: NOW_S)
+    """A job whose files say what the test says, look by look."""
+    left = list(readings)
+    read = lambda deadline: left.pop(0) if len(left) > 1 else left[0]  # noqa: E731
+    return FilesSource(Target("tensorboard", Path("/job"), "job"), read, clock=lambda: NOW_S)
 
 
 @each(
@@ -239,8 +232,10 @@ def said(*readings: Reading) -> FilesSource:
 def test_the_status_of_a_job_that_says_none(
     shown: dict[str, Any], pause_s: float | None, silent_s: float, status: str
 ) -> None:
-    recent = [] if pause_s is None else [(1.0, 0.0), (2.0, pause_s)]
-    assert status_of(Reading(replace(NOTHING, **shown), recent=recent), NOW_S, NOW_S - silent_s) == status
+    loss = TagSeries()
+    loss.recent.extend([] if pause_s is None else [(1.0, 0.0), (2.0, pause_s)])
+    reading = Reading(replace(NOTHING, **shown), {"loss": loss}, "loss")
+    assert status_of(reading, NOW_S, NOW_S - silent_s) == status
 
 
 def test_what_the_first_looks_find_was_there_before() -> None:
@@ -329,11 +324,10 @@ def test_a_real_training_that_was_resumed_is_one_series(tmp_path: Path) -> None:
     """12 of 20 steps, then resumed from step 10 to the end: by its events, by its checkpoint, by its log."""
     (tmp_path / "train.py").write_text(TRAIN)
     log_path = tmp_path / "train.log"
-    import transformers
-
-    # In a process of its own that has the libraries of this one: starting them takes seconds.
-    assert transformers.Trainer.__name__ and transformers.BertForSequenceClassification.__name__
-    process = multiprocessing.get_context("fork").Process(target=run_script, args=(tmp_path, log_path))
+    # The server of all trainings of the tests (core/training/runs.py) has the libraries: loading them takes seconds.
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["tests.core.training.forked"])
+    process = server.Process(target=run_script, args=(tmp_path, log_path))
     process.start()
     process.join(900)
     assert process.exitcode == 0, log_path.read_text()
@@ -402,24 +396,5 @@ def test_a_training_that_began_anew_forgets_the_old_one_and_a_resumed_one_goes_o
     write(resumed, "b", every(range(50, 90, 10), 1.0), later_s=50_000.0)
     snapshot = looked(resumed, BEGAN_S + 90_000)
     assert (snapshot.metrics["loss"].count, snapshot.pace.wall_step_s) == (8, 1.0)
-    assert any(advice.text.startswith("2 launches wrote these files") for advice in snapshot.advice)
     began_s = EventAccumulator(str(resumed / "runs" / "b")).Reload().FirstEventTimestamp()
     assert snapshot.started_s == pytest.approx(began_s, abs=1e-5)
-
-
-def test_two_trainings_in_one_folder_keep_their_own_figures(tmp_path: Path) -> None:
-    """They log in turns: shown is the one that began last, alone, and the other by its command."""
-    out = tmp_path / "a folder"
-    source = open_files_source(Target("trainer", out, "out"), clock=lambda: BEGAN_S + 1000)
-    file = write(out, "a", every(range(5, 105, 5), 9.0))
-    whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 3])
-    source.read_all()
-    write(out, "b", every(range(10, 60, 10), 1.0), later_s=20.0)
-    source._reader._events._next_look = 0.0  # type: ignore[attr-defined]
-    source.read_all()
-    file.write_bytes(whole)
-    for snapshot in (source.read_all(("loss",)), looked(out, BEGAN_S + 1000)):
-        assert list(snapshot.curve("loss").steps) == [10, 20, 30, 40, 50]
-        assert set(snapshot.curve("loss").values) == {1.0}
-        assert any(f"trainwiz monitor '{out / 'runs' / 'a'}'" in advice.text for advice in snapshot.advice)
