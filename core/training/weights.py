@@ -41,10 +41,10 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     EsmTokenizer,
-    Mxfp4Config,
     PreTrainedModel,
 )
 from transformers.pytorch_utils import Conv1D
+from transformers.utils.quantization_config import Mxfp4Config
 
 # What is special about ESM-2: its alphabet, which is built in and must be the model's own.
 
