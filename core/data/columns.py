@@ -267,6 +267,34 @@ def is_usual(name: str, task: RowKind) -> bool:
     return name.lower() in {*SOURCE_NAMES, *TARGET_NAMES, *TEXT_NAMES, *SEQUENCE_NAMES, *texts, *labels}
 
 
+def _of_preferences(
+    columns: Sequence[Column], preferences: set[str], file: str, key: str, task: RowKind
+) -> tuple[str, tuple[Remedy, ...]]:
+    """What is said of answers of which some are not to be learnt, and how the others are."""
+    if "label" in preferences:
+        message = tr(
+            "{file} is preference data: its label says which answers are good. This version does not support preference "
+            "training.",
+            file=file,
+        )
+        return message, (Remedy(tr("keep only the rows with good answers, without the label column")),)
+    message = tr(
+        "{file} is preference data: a chosen and a rejected answer for each prompt. This version does not "
+        "support preference training.",
+        file=file,
+    )
+    if task != "causal-lm":
+        return message, ()
+    lower = {column.name.lower(): column for column in reversed(columns)}
+    better, prompt = lower["chosen"], next((lower[name] for name in SOURCE_NAMES if name in lower), None)
+    changes = {f"{key}.text_column": better.name}
+    if prompt is not None and prompt.is_list == better.is_list:
+        changes = {f"{key}.text_column": prompt.name, f"{key}.target_column": better.name}
+    if better.is_list:
+        changes[f"{key}.layout"] = "chat"
+    return message, (Remedy(tr("train on {column} only", column=repr(better.name)), changes=changes),)
+
+
 def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str, key: str, task: RowKind) -> None:
     """Lists and trees are what such rows are about: no text that happens to stand beside them is taken by a guess."""
     names = {column.name.lower() for column in columns}
@@ -287,28 +315,9 @@ def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str,
         if task == "causal-lm":
             changes = {f"{key}.layout": "chat", f"{key}.text_column": chat.name}
             remedies = (Remedy(tr("train on the answers of the chats"), changes=changes),)
-    elif preferences is not None and "label" in preferences:
-        message = tr(
-            "{file} is preference data: its label says which answers are good. This version does not support preference "
-            "training.",
-            file=file,
-        )
-        remedies = (Remedy(tr("keep only the rows with good answers, without the label column")),)
     elif preferences is not None:
-        message = tr(
-            "{file} is preference data: a chosen and a rejected answer for each prompt. This version does not "
-            "support preference training.",
-            file=file,
-        )
-        lower = {column.name.lower(): column for column in reversed(columns)}
-        better, prompt = lower["chosen"], next((lower[name] for name in SOURCE_NAMES if name in lower), None)
-        if task == "causal-lm":
-            changes = {f"{key}.text_column": better.name}
-            if prompt is not None and prompt.is_list == better.is_list:
-                changes = {f"{key}.text_column": prompt.name, f"{key}.target_column": better.name}
-            if better.is_list:
-                changes[f"{key}.layout"] = "chat"
-            remedies = (Remedy(tr("train on {column} only", column=repr(better.name)), changes=changes), *remedies)
+        message, better = _of_preferences(columns, preferences, file, key, task)
+        remedies = better or remedies
     elif names >= TREE_NAMES:
         message = tr(
             "{file} contains chat trees (OpenAssistant): each row is one turn, and parent_id names the turn it "

@@ -11,7 +11,6 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from trainwiz.core.diagnosis.cause import Cause, Confidence, Remedy, Settings
 from trainwiz.core.language import mark, tr
@@ -490,21 +489,3 @@ _OF_SETTINGS: Mapping[Cause, Callable[[Place], list[Remedy]]] = {
         place.remedy(tr("Read the end of the log. To resume:") if place.run else tr("Read the end of the log."), RESUME)
     ],
 }
-
-
-def settings_from(values: Mapping[str, Any], batch: Mapping[str, Any], again: tuple[str, ...]) -> Settings:
-    """From key paths of a RunConfig; `batch` is that of plan.json. A value of the wrong type counts as absent."""
-
-    def known(value: Any, *kinds: type) -> Any:
-        return value if isinstance(value, kinds) and not isinstance(value, bool) else None
-
-    return Settings(
-        micro_batch=known(values.get("batch.micro_batch_size", batch.get("micro_batch")), int),
-        accumulation=known(values.get("batch.gradient_accumulation_steps", batch.get("accumulation")), int),
-        workers=known(values.get("data.workers"), int),
-        sequence_length=known(values.get("batch.sequence_length", batch.get("sequence_length")), int),
-        learning_rate=known(values.get("training.learning_rate"), int, float),
-        precision=known(values.get("engine.precision"), str),
-        checkpointing=bool(values.get("engine.checkpointing")),
-        again=again,
-    )

@@ -24,7 +24,7 @@ from trainwiz.core.diagnosis.cause import (
 )
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.log_file import read_log
-from trainwiz.core.diagnosis.patterns import Place, remedies_for, settings_from
+from trainwiz.core.diagnosis.patterns import Place, remedies_for
 from trainwiz.core.language import tr
 from trainwiz.core.plan.words import not_said_twice, set_words
 from trainwiz.core.run.attempts import ADVICE_JSONL, PHASE_JSON, AdviceFile, cause_words, changes_now, read_phase
@@ -224,3 +224,21 @@ def _unknown(found: Diagnosis, state: RunState, run: str) -> Diagnosis:
 
 def _place(run: RunFolder) -> Place:
     return Place(name_for_commands(run.path), settings_of(run))
+
+
+def settings_from(values: Mapping[str, Any], batch: Mapping[str, Any], again: tuple[str, ...]) -> Settings:
+    """From key paths of a RunConfig; `batch` is that of plan.json. A value of the wrong type counts as absent."""
+
+    def known(value: Any, *kinds: type) -> Any:
+        return value if isinstance(value, kinds) and not isinstance(value, bool) else None
+
+    return Settings(
+        micro_batch=known(values.get("batch.micro_batch_size", batch.get("micro_batch")), int),
+        accumulation=known(values.get("batch.gradient_accumulation_steps", batch.get("accumulation")), int),
+        workers=known(values.get("data.workers"), int),
+        sequence_length=known(values.get("batch.sequence_length", batch.get("sequence_length")), int),
+        learning_rate=known(values.get("training.learning_rate"), int, float),
+        precision=known(values.get("engine.precision"), str),
+        checkpointing=bool(values.get("engine.checkpointing")),
+        again=again,
+    )

@@ -8,7 +8,7 @@ from trainwiz.core.catalog.model_config import LIGER, has_attention, has_checkpo
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC, known_metrics, ranking_metric
 from trainwiz.core.config.values import CLASSIFIES
-from trainwiz.core.data.lengths import trains_on_chats
+from trainwiz.core.data.lengths import longest_generation, trains_on_chats
 from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.estimate.activations import slicing_problem
 from trainwiz.core.estimate.architecture import ALL_LINEAR
@@ -167,13 +167,25 @@ def _task(plan: Plan) -> Iterator[Refusal]:
     key, joins = "data.concatenate", config.data.concatenate
     # Joining throws the border between a prompt and its response, or the turns of a chat, away.
     message = tr("data.concatenate joins whole texts and trains on every token; these rows have answers.")
-    apart = tr("keep each row a separate sequence"), {key: False}
-    yield joins and config.task == "causal-lm" and _has_targets(config), "joined_targets", key, message, (apart,)
+    apart = tr("keep each row a separate sequence")
+    targets = config.task == "causal-lm" and _has_targets(config)
+    yield joins and targets, "joined_targets", key, message, ((apart, {key: False}),)
+    message = tr("data.concatenate is for causal language models; in this task each row stays a separate sequence.")
+    yield joins and config.task != "causal-lm", "nothing_to_join", key, message, ((apart, {key: None}),)
 
 
 def _notes(plan: Plan) -> Iterator[Finding]:
-    """What is assumed, and what was not tried."""
+    """What is cut, assumed, or was not tried."""
     config = plan.config
+    asked, longest = config.evaluation.generation_length or 0, longest_generation(config)
+    if config.evaluation.generate and asked > longest:
+        message = tr(
+            "Generated answers end at {longest} tokens, not {asked}: the prompt needs the other half of the "
+            "{sequence_length} tokens (batch.sequence_length).",
+            **counted(longest=longest, asked=asked, sequence_length=config.batch.sequence_length),
+        )
+        whole = tr("fit the whole answer"), {"batch.sequence_length": 2 * asked}
+        yield plan.warning("generation_cut", "evaluation.generation_length", message, whole)
     if plan.devices.device == "cuda" and plan.devices.spec is None:
         message = tr(
             "The GPU catalog does not list {names}, so the time is not estimated; memory is not affected.",

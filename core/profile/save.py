@@ -21,8 +21,9 @@ from trainwiz.core.errors import Finding, UsageError, os_reason, usage_error
 from trainwiz.core.files import at_home
 from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.profile import Profile
+from trainwiz.core.profile.read import profile_schema
 from trainwiz.core.profile.store import load_profile, profile_files, user_folder
-from trainwiz.core.run.folder import write_atomic
+from trainwiz.core.run.folder import write_atomic, write_json_atomic
 
 # Whether a name can be that of a profile of the user's own.
 
@@ -69,6 +70,8 @@ def bad_choice(where: str, message: str) -> Finding:
 # A setup of the user's own, kept as a profile in the configuration folder.
 
 OF_ONE_RUN = mark("{option} belongs to one run; it is not allowed in a profile.")
+SCHEMA = "profile.schema.json"
+"""Next to the folder of profiles, written with each of them: editors complete and validate a profile by it."""
 PATH_KEYS: tuple[str, ...] = ("model.name", "model.tokenizer", "engine.deepspeed_file")
 
 
@@ -255,8 +258,10 @@ def _write(name: str, document: Mapping[str, Any], replace: bool) -> Path:
     folder = user_folder()
     path = folder / f"{name}.yaml"
     text = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, default_flow_style=False, width=100)
+    text = f"# yaml-language-server: $schema=../{SCHEMA}\n{text}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        write_json_atomic(folder.parent / SCHEMA, profile_schema())
         if replace:
             write_atomic(path, text)
         else:

@@ -14,12 +14,13 @@ def seq2seq(**values: Any) -> Any:
     return config(**{**PAIRS, **values})
 
 
-@each(("asked", "planned"), [(None, 128), (100, 100), (200, 200)])
-def test_an_answer_shares_its_sequence_with_the_prompt(asked: int | None, planned: int) -> None:
+@each(("asked", "planned", "cut"), [(None, 128, False), (100, 100, False), (200, 200, True)])
+def test_an_answer_shares_its_sequence_with_the_prompt(asked: int | None, planned: int, cut: bool) -> None:
     values = {"data__sources": CHAT, "batch__sequence_length": 256, "evaluation__generate": True}
     made = plan(machine(), config(**CAUSAL, **values, evaluation__generation_length=asked))
     assert made.config.evaluation.generation_length == planned
     assert longest_generation(made.config) == min(planned, 128)
+    assert ("generation_cut" in codes(made)) is cut
 
 
 def test_measured_rows_bound_the_estimate_and_guessed_ones_by_their_bytes() -> None:

@@ -1,5 +1,6 @@
 """profiles save: the choices of a run, kept as a profile that means the same."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import yaml
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.profile.read import profile_schema, validate_profiles
+from trainwiz.core.profile.read import validate_profiles
 from trainwiz.core.profile.save import save_profile
 from trainwiz.core.profile.store import load_profile, user_folder
 
@@ -56,12 +57,14 @@ def test_the_file_holds_what_differs_and_why() -> None:
     assert load_profile("mine").hardware.gpu == "RTX 2080 Super"
 
 
-def test_the_file_keeps_to_the_schema_for_editors() -> None:
+def test_an_editor_finds_the_schema_and_the_file_keeps_to_it() -> None:
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema comes with the extra mcp")
-    save_profile("mine", PlanRequest(overrides={"batch.micro_batch_size": 4}), "2080super")
-    jsonschema.validate(written("mine"), profile_schema())
+    saved = save_profile("mine", PlanRequest(overrides={"batch.micro_batch_size": 4}), "2080super")
+    first = Path(saved.file).read_text().splitlines()[0]
+    schema = json.loads((Path(saved.file).parent / first.rpartition("$schema=")[2]).read_text())
+    jsonschema.validate(written("mine"), schema)
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"values": {"training": {"epoch": 2}}}, profile_schema())
+        jsonschema.validate({"values": {"training": {"epoch": 2}}}, schema)
 
 
 def test_own_profiles_and_files_can_be_extended(tmp_path: Path) -> None:
