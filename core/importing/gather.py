@@ -412,6 +412,8 @@ def _whole_batch(merged: Imported) -> None:
         if total is not None and accumulation is not None and total % window == 0 and "engine.device" not in values:
             what, values["engine.processes"] = "follows.so_many", total // window
             world = total // window
+        elif total is None and accumulation is not None:
+            what, place = "follows.any_number", merged.place_of(BATCH[1])
     elif total is None and accumulation is not None:
         what, place, values[BATCH[0]] = "follows", merged.place_of(BATCH[1]), product
     elif total is not None and (total % product if accumulation is None else total != product):

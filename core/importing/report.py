@@ -385,6 +385,8 @@ SENTENCES: Mapping[str, str] = {
     "cut_off": "The command on line {line} is incomplete; use the whole command.",
     "follows": "A step uses micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan "
     "keeps this number on other GPUs (batch.target_samples).",
+    "follows.any_number": "The number of GPUs is not specified; a plan keeps micro-batch x accumulation = {window} "
+    "sequences per step on any number of GPUs, unless --target-samples sets another value.",
     "follows.so_many": "{place}: {total} sequences per step are micro-batch x accumulation {window} x {world} "
     "processes, so engine.processes is {world}.",
     "library_defaults": "Unset settings use the defaults of {program}: {said}.",

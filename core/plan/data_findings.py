@@ -19,7 +19,7 @@ from trainwiz.core.plan.refusals import ATTENTION, can_compile
 from trainwiz.core.plan.resolve import LENGTH, TARGET, changed, remedy_of, smaller_than
 from trainwiz.core.plan.result import Plan, WayOut
 from trainwiz.core.plan.rows import SHARED, lengths_of
-from trainwiz.core.plan.words import counted, duration_range, percent
+from trainwiz.core.plan.words import counted, duration_range, gib, percent
 
 if TYPE_CHECKING:
     from trainwiz.core.tracing.chats import ChatLook
@@ -376,6 +376,8 @@ YEAR_S = 365.25 * 86400
 MONTH_S = 30 * 86400.0
 WANTED_S = 14 * 86400.0
 """What a remedy aims at: two weeks."""
+MOSTLY = 0.5
+"""Of a step: what takes more is what it waits for."""
 STEPS = "training.max_steps"
 
 
@@ -437,11 +439,33 @@ def _round_down(value: float) -> int:
 def idle_findings(plan: Plan) -> Iterator[Finding]:
     if plan.time.verdict != "idle" or plan.config.mode.kind != "train":
         return
+    message, remedies = _waits_for_network(plan), []
+    if not message:
+        message = tr(
+            "The GPU would mostly be idle: this reaches about {share} of its peak. The micro-batch or the model is "
+            "too small for it.",
+            share=percent(plan.time.fraction_of_peak or 0),
+        )
+        remedies = [remedy_of(fix, plan) for fix in plan.headroom]
+        if not plan.config.engine.compile and can_compile(plan):
+            message += after(tr("torch.compile (engine.compile) launches fewer kernels."))
+    yield plan.note("idle", "time", message, *remedies)
+
+
+def _waits_for_network(plan: Plan) -> str:
+    """What several machines send, where that takes most of a slow step: a larger micro-batch is no cure of it; else ""."""
+    time = plan.time
+    if time.network_bytes is None or time.network_high_s is None or not time.step_high_s:
+        return ""
+    if time.network_high_s < MOSTLY * time.step_high_s:
+        return ""
     message = tr(
-        "The GPU would mostly be idle: this reaches about {share} of its peak. The micro-batch or the model is "
-        "too small for it.",
-        share=percent(plan.time.fraction_of_peak or 0),
+        "The GPU would mostly wait for the network: each step sends {size} out of each machine, which may take "
+        "{share} of the step time at {speed} Gbit/s.",
+        size=gib(time.network_bytes),
+        share=percent(time.network_high_s / time.step_high_s),
+        speed=f"{time.network_gbit_s:g}",
     )
-    if not plan.config.engine.compile and can_compile(plan):
-        message += after(tr("torch.compile (engine.compile) launches fewer kernels."))
-    yield plan.note("idle", "time", message, *(remedy_of(fix, plan) for fix in plan.headroom))
+    if time.network_assumed:
+        message += after(tr("This speed is assumed; set the actual one: planning.network_gbit_s."))
+    return message

@@ -14,7 +14,7 @@ import pytest
 from textual.pilot import Pilot
 from trainwiz.core import language
 from trainwiz.core.catalog.gpus import load_gpus
-from trainwiz.core.config.keys import settable_keys
+from trainwiz.core.config.keys import NOT_SETTABLE
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.hardware.doctor import check_machine
@@ -45,15 +45,16 @@ JSON = "true false null split train linux"
 KEYS = "enter esc tab ctrl shift space home end pgup pgdn pageup pagedown del backspace up down left right"
 FILES = sorted((REPOSITORY / "profiles").rglob("*.yaml"))
 SIZE = (120, 40)
+SETTABLE = [key for key in SETTINGS if key not in NOT_SETTABLE]
 Keys = tuple[tuple[str, ...], ...]
 
 
 def always_known() -> set[str]:
     """Names, units, keys, the parts of key paths and of options."""
     options = words_in([option.synopsis for option in OPTIONS])
-    values = words_in(word for key in settable_keys() for word in SETTINGS[key].values)
+    values = words_in(word for key in SETTABLE for word in SETTINGS[key].values)
     cards = words_in(load_gpus())
-    return set(f"{NAMES} {UNITS} {KEYS} {JSON}".split()) | words_in(settable_keys()) | options | values | cards
+    return set(f"{NAMES} {UNITS} {KEYS} {JSON}".split()) | words_in(SETTABLE) | options | values | cards
 
 
 @pytest.fixture(autouse=True)

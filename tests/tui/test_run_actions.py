@@ -110,7 +110,7 @@ async def test_of_a_stopped_run_the_command_is_shown_and_a_resume_is_asked_about
         assert (folder / "state.json").read_bytes() == before
         (folder / "run.yaml").write_text("name: [")
         await pilot.press("r", "enter")
-        await until(pilot, lambda: any("run.yaml is not valid at line 1" in message for message in notices(pilot)))
+        await until(pilot, lambda: any("run.yaml, line 1, column" in message for message in notices(pilot)))
 
 
 async def test_a_replay_is_held_refuses_what_changes_the_run_and_shows_no_future(tmp_path: Path) -> None:

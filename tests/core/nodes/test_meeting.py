@@ -151,11 +151,11 @@ def test_two_machines_with_one_number(tmp_path: Path, address: Address) -> None:
 
 
 def test_a_folder_that_is_not_shared(tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwiz.core.nodes.meeting.GREETING_S", 0.7)
+    monkeypatch.setattr("trainwiz.core.nodes.meeting.GREETING_S", 2.0)
     mine, other = tmp_path / "a", tmp_path / "b"
     mine.mkdir()
     other.mkdir()
-    first, others = meet(mine, address, [introduce(1, 2, 1)], {0: other}, s=1.2)
+    first, others = meet(mine, address, [introduce(1, 2, 1)], {0: other}, s=3.0)
     with pytest.raises(
         NodeProblem, match=f"Connections from 127.0.0.1 did not prove .* does not see the run folder {mine}"
     ):
@@ -332,7 +332,7 @@ def test_what_is_changed_on_the_way_is_not_done(tmp_path: Path, address: Address
 
 def test_node_0_listens_where_it_was_told_to(tmp_path: Path, address: Address) -> None:
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(host, tmp_path, address, 2, 0.7)
+        first = pool.submit(host, tmp_path, address, 2, 2.0)
         connected(address).close()
         # The token is for the owner alone.
         assert (tmp_path / ".meeting").stat().st_mode & 0o077 == 0

@@ -39,7 +39,8 @@ def but(**changes: Any) -> Setup:
 
 ENDS = {
     "disk_full", "bf16_unsupported", "flash_attention_missing", "shared_memory", "deepspeed_mismatch", "nan_loss",
-    "missing_file", "config_mismatch", "gpu_lost", "user_stop", "python_error", "unknown",
+    "missing_file", "config_mismatch", "gpu_lost", "user_stop", "time_limit",
+    "python_error", "unknown",
 }  # fmt: skip
 EVALUATION, FEWER = "batch.eval_micro_batch_size", {"data.workers": 2}
 DECIDED: list[tuple[str, Situation, dict[str, Any] | str]] = [
