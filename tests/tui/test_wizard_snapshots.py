@@ -60,6 +60,7 @@ def picture(name: str, size: tuple[int, int], theme: str, keys: tuple[str, ...],
         pilot.app.theme = theme
         await settled(pilot)
         await lead(pilot)
+        await settled(pilot)
         for key in keys:
             await pilot.press(key)
             await settled(pilot)
@@ -77,7 +78,9 @@ def test_wizard(snap_compare, name):
     step, size, theme, keys = WIZARD[name]
 
     async def lead(pilot):
-        await pilot.press(*["enter"] * step)
+        for _ in range(step):
+            await pilot.press("enter")
+            await settled(pilot)
 
     assert snap_compare(**picture(name, size, theme, keys, lead))
 
