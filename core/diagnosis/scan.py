@@ -25,9 +25,10 @@ TELLING = re.compile(
 """Without any of these words no pattern fits: asking is cheaper than trying them all."""
 
 FINISHED = re.compile(
-    r"^Training completed\b|'train_runtime':|\"train_runtime\":|\btrain_runtime\s+=\s"
+    r"^Training completed\b|^(?!.*['\"]loss['\"]:).*['\"]train_runtime['\"]:|\btrain_runtime\s+=\s"
     r"|^finished at step \d+ of \d+|^`?Trainer\.fit`? stopped: `max_(?:epochs|steps)=",
 )
+"""A Trainer that counts its tokens says its runtime beside each loss, too."""
 ROOT_CAUSE = re.compile(r"^\s*Root Cause \(first observed failure\):")
 
 _NOT_A_NUMBER = r"(?:nan|NaN|-?inf(?:inity)?|-?Infinity)"

@@ -168,11 +168,13 @@ def _of_log(log: TrainerLog | None) -> Reading | None:
 
 
 def _has_ended(reading: Reading) -> bool:
-    """The Trainer writes its runtime once, when its training is over; a resumed one logs losses after that."""
-    runtime, loss = (
-        reading.series[name].last_step if name in reading.series else None for name in ("train_runtime", "loss")
+    """The Trainer writes its samples a second once, when its training is over; a resumed one logs losses after that. Its
+    runtime stands beside each loss where it counts its tokens."""
+    end, loss = (
+        reading.series[name].last_step if name in reading.series else None
+        for name in ("train_samples_per_second", "loss")
     )
-    return runtime is not None and (loss is None or runtime >= loss)
+    return end is not None and (loss is None or end >= loss)
 
 
 def model_name(folder: Path) -> str | None:

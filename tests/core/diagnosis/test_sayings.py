@@ -47,6 +47,15 @@ def test_each_cause_has_sayings_and_one_is_found_behind_very_much(tmp_path: Path
     assert diagnose(Evidence(log=read_log(tmp_path / "a.log", last_bytes=4_000))).cause == "cuda_oom"
 
 
+def test_a_runtime_beside_each_loss_is_no_end() -> None:
+    """transformers writes it there where the Trainer counts its tokens (include_num_input_tokens_seen)."""
+    counted = HEALTHY.replace(
+        "}", ", 'num_input_tokens_seen': 900, 'train_runtime': 3.1, 'train_tokens_per_second': 290.0}"
+    )
+    assert of(counted).cause == "unknown" and of(counted + FINISH).cause is None
+    assert of(SAYINGS["torch 2 OOM"][1] + "\n" + counted.splitlines()[0]).cause == "cuda_oom"
+
+
 def test_an_exception_that_many_meet_has_its_own_remedy() -> None:
     said = {
         "RuntimeError: The NVIDIA driver on your system is too old (found version 11040).": "driver",

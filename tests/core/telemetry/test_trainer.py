@@ -117,7 +117,17 @@ def test_of_two_trainings_the_state_that_was_written_last_counts(tmp_path: Path)
 
 
 def test_a_job_that_stopped_early_says_so_itself_and_a_new_checkpoint_is_growth(tmp_path: Path) -> None:
-    written(tmp_path, state(12, [{"step": 10, "loss": 1.0}, {"step": 12, "train_runtime": 60.0, "train_loss": 1.0}]))
+    # Tokens are counted: the runtime stands beside each loss.
+    first = {
+        "step": 10,
+        "loss": 1.0,
+        "num_input_tokens_seen": 900,
+        "train_runtime": 50.0,
+        "train_tokens_per_second": 18.0,
+    }
+    checkpoint(tmp_path / "goes on", 10, state(10, [first]))
+    assert look(tmp_path / "goes on").status == "quiet"
+    written(tmp_path, state(12, [first, {"step": 12, "train_runtime": 60.0, "train_samples_per_second": 9.0}]))
     snapshot = look(tmp_path)
     assert (snapshot.status, snapshot.step, snapshot.max_steps) == ("finished", 12, 100)
     checkpoint(tmp_path / "grows", 20)
