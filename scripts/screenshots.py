@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,6 @@ TARGET = REPOSITORY / "screenshots"
 SIZES = {"120x40": (120, 40), "80x24": (80, 24), "60x20": (60, 20)}
 STEPS = ("hardware", "model", "data", "training", "review")
 GIB = 1024**3
-CLOCK = datetime(2026, 11, 21, 14, 2)
 MOST_WAITS = 1200
 BAR = "Map:  {percent}%|{bar:<10}| {done:,}/10,000 [00:0{second}<00:0{left}, 2,180 examples/s]\n"
 LOG = (
@@ -103,6 +102,12 @@ def described_machine() -> object:
     )
 
 
+class StandingClock(datetime):
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> StandingClock:
+        return cls(2026, 11, 21, 14, 2)
+
+
 class DescribedReader(PlanReader):
     """Reads the world but for the GPUs: they are the described ones, idle."""
 
@@ -155,9 +160,10 @@ async def wizard_pictures() -> None:
     machine = described_machine()
     # The one thing the reader asks of the real computer for each request.
     plan_reader.free_disk = lambda path: 181 * GIB  # type: ignore[attr-defined]
+    plan_reader.datetime = StandingClock  # type: ignore[attr-defined]
 
     def screen(profile: str, at_review: bool) -> TrainwizApp:
-        reader = DescribedReader(machine, "full", clock=lambda: CLOCK)  # type: ignore[arg-type]
+        reader = DescribedReader(machine, "full")  # type: ignore[arg-type]
         request = PlanRequest(
             profile=profile, overrides={"data.sources.0.name": "sample-proteins"}, output_dir="runs/demo"
         )
