@@ -188,6 +188,8 @@ INDEX = "model.safetensors.index.json"
 
 def missing_shards(folder: Path) -> list[str]:
     """Weight files that the index of the folder names and that are not here: a download that was cut off."""
+    if (folder / "model.safetensors").is_file():
+        return []
     try:
         listed = parse_json(read_small(folder / INDEX))["weight_map"].values()
         return sorted({name for name in listed if not (folder / name).is_file()})
@@ -217,7 +219,7 @@ SEES_OR_HEARS = ("vision_config", "audio_config", "num_mel_bins")
 
 
 def _task(document: dict[str, Any]) -> Task | None:
-    if any(key in document for key in SEES_OR_HEARS):
+    if any(document.get(key) for key in SEES_OR_HEARS):
         return None
     classes = _classes(document).split(", ")
     for ending, task in _TASKS:

@@ -29,7 +29,7 @@ CHAT_NAMES = {
 }  # fmt: skip
 """Names of columns that hold the turns of a chat -> the format that is known for it."""
 PREFERENCES = ({"chosen", "rejected"}, {"prompt", "completion", "label"})
-"""Names of columns with a better and a worse answer; with good and bad ones, told by a label that is no text (KTO)."""
+"""Names of columns with a better and a worse answer; with good and bad answers and a label that is not text (KTO)."""
 PROMPT_LISTS = ("prompt", "completion"), ("prompt", "response")
 """Names of two list columns that are one chat, of which the second is learnt (TRL)."""
 PARTS_OF_A_CHAT: dict[str, tuple[str, ...]] = {

@@ -376,11 +376,7 @@ REMEDIES: Mapping[Cause, tuple[tuple[str, ...], ...]] = {
     ),
     "time_limit": (
         (mark("Resume from the newest checkpoint."), RESUME),
-        (
-            mark(
-                "Let Slurm start it again by itself: `trainwiz export RUN --slurm` saves before the limit and resumes."
-            ),
-        ),
+        (mark("Use `trainwiz export RUN --slurm`: the job saves before its time limit, requeues and resumes."),),
     ),
     "node_lost": ((mark("Start all nodes of the run again; it resumes from its newest checkpoint."), RESUME),),
     "python_error": ((mark("Fix the error shown in the traceback, then resume."), RESUME),),

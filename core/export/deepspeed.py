@@ -340,7 +340,7 @@ def _expectations(document: Mapping[str, Any], config: RunConfig) -> Iterator[Ex
     # accelerate's DeepSpeedPlugin writes 1 where the key is missing.
     yield "gradient_accumulation_steps", accumulation, "batch.gradient_accumulation_steps", 1
     yield "train_batch_size", micro * accumulation * processes(config), tr("the effective batch"), None
-    # DeepSpeed clips nothing by itself, and the Trainer leaves clipping to it.
+    # Without this key DeepSpeed does not clip, and the Trainer leaves clipping to it.
     yield "gradient_clipping", training.max_grad_norm, "training.max_grad_norm", 0.0
     mixed = mixed_precision(config)
     yield "fp16.enabled", mixed == "fp16", "engine.precision", None

@@ -233,7 +233,7 @@ def interfaces() -> tuple[str, ...]:
         and not name.startswith(NOT_OUTWARD)
         and any(address.family == socket.AF_INET for address in addresses[name])
     ]
-    # The default route of the lowest metric; elsewhere than on Linux there is no such file.
+    # The default route with the lowest metric; this file exists on Linux only.
     lines = [line.split() for line in _lines(ROOT / ROUTES)[1:]]
     routes = [fields for fields in lines if len(fields) > 6 and fields[1] == EVERYWHERE]
     best = min(routes, key=lambda fields: int(fields[6]) if fields[6].isdecimal() else 0, default=[None])

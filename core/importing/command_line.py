@@ -42,7 +42,7 @@ ASSIGNED = re.compile(r"(?P<name>\+{0,2}[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTA
 CUT_OFF_LINE = re.compile(r"\\\s*\Z")
 ENDS = ";|&()\n"
 KEYWORDS = table.words("if then else elif fi while until do done { } ! $ % # export declare local readonly")
-"""What stands in front of a command or of an assignment."""
+"""Words before a command or an assignment that are not part of it."""
 MOST_PUT_IN = 200_000
 """Characters of all that variables bring: a few lines of B="$A$A" would fill the memory."""
 
@@ -72,7 +72,7 @@ class Script:
                 self._end_command(words)
                 words = []
             elif token.strip(JOINED) or not token:
-                # A continued line between spaces is no word.
+                # A line continuation between spaces is not a word.
                 filled = VARIABLE.sub(self._value, token)
                 is_split = token.startswith("$") and not filled.startswith("$")
                 for part in filled.split() if is_split else [filled]:

@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.files import append_line
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import JsonLinesTail
-from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, AdviceFile, PhaseNow, read_phase
+from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, AdviceFile, Phase, PhaseNow, read_phase
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.run.state import RunState
 from trainwiz.core.supervise.ties import log
 from trainwiz.core.telemetry.advice import (
     MOMENTARY,
+    STALLED_PAUSES,
+    STALLED_S,
     data_wait_advice,
     gpu_advice,
     host_advice,
@@ -29,7 +31,7 @@ from trainwiz.core.telemetry.advice import (
 from trainwiz.core.telemetry.machine import MachineHistory
 from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.run_setup import CheckpointSize, RunSetup, saves_of, setup_of
-from trainwiz.core.telemetry.snapshot import computes_on_cpu
+from trainwiz.core.telemetry.snapshot import computes_on_cpu, read_planned
 from trainwiz.core.telemetry.words import span_words
 from trainwiz.core.text import objects_in, plain_text, text_in
 
@@ -62,6 +64,8 @@ class Observation:
         self.rows = 0
         """Logged training steps of this attempt."""
         self._clock = clock
+        self.longest_s: dict[Phase, float] = {}
+        """The longest time that a phase took so far, of those that were seen from beginning to end."""
         self._samples: deque[Mapping[str, Any]] = deque(maxlen=WAITING_SAMPLES)
         self._tail = JsonLinesTail(run.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
         self.sizes = CheckpointSize(run.path, clock=clock)
@@ -101,14 +105,27 @@ class Observation:
 
     def _look_at_phase(self) -> None:
         said = read_phase(self.run)
-        self.phase = said if said is not None and said.since_s >= self.began_s else None
+        said = said if said is not None and said.since_s >= self.began_s else None
+        before, self.phase = self.phase, said
+        if before is not None and said is not None and said.since_s > before.since_s:
+            took_s = said.since_s - before.since_s
+            self.longest_s[before.phase] = max(took_s, self.longest_s.get(before.phase, 0.0))
 
 
 # The watchers: each is a function of what is seen, and gives the advice that holds now.
 
 LEAST_ROWS = 20
 """Logged steps before their pace says anything: the first ones warm up."""
+FIRST_STEP_S = 1_800.0
+"""A first step that takes longer, and many times as long as planned, is worth a word."""
+PLANNED_TIMES = 20
 SAMPLES_MISSING_S = 60.0
+OWN_PACE: Mapping[Phase, str] = {
+    "evaluating": mark("The evaluation has taken {time} so far; the longest before took {longest}."),
+    "generating": mark("The text generation has taken {time} so far; the longest before took {longest}."),
+    "saving": mark("The save has taken {time} so far; the longest before took {longest}."),
+}
+"""Work whose pace is known once it was done before -> what is said where it takes far longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +136,8 @@ class Run:
     setup: RunSetup
     on_cpu: bool
     """No card of this machine computes for the run."""
+    planned_step_s: float | None = None
+    """The longest that a step was planned to take."""
 
 
 Watcher = Callable[[Observation, Run], Iterable[Advice]]
@@ -169,6 +188,42 @@ def watch_steps(observation: Observation, run: Run) -> Iterable[Advice]:
         return
     since_s = max(observation.began_s, observation.awake_s)
     yield from stall_advice(run.status, observation.metrics.trend(), observation.now_s, since_s, observation.phase)
+    yield from _first_step(observation, run, since_s)
+    yield from _long_phase(observation, since_s)
+
+
+def _first_step(observation: Observation, run: Run, since_s: float) -> Iterable[Advice]:
+    """Before there is a pace of its own, the plan's."""
+    phase, planned_s = observation.phase, run.planned_step_s
+    if observation.rows or phase is None or phase.phase != "training" or planned_s is None:
+        return
+    waited_s = observation.now_s - max(phase.since_s, since_s)
+    if waited_s > max(FIRST_STEP_S, PLANNED_TIMES * planned_s):
+        yield Advice(
+            "stalled",
+            "warning",
+            tr(
+                "No step was logged in the first {time}; one step was planned to take up to {planned}.",
+                time=span_words(waited_s),
+                planned=span_words(planned_s),
+            ),
+            tr("One of its processes may be hanging: the log may show which. To restart it, stop and resume the run."),
+        )
+
+
+def _long_phase(observation: Observation, since_s: float) -> Iterable[Advice]:
+    """Other work than steps has a pace too, once it was done before."""
+    phase = observation.phase
+    longest_s = observation.longest_s.get(phase.phase) if phase is not None and phase.phase in OWN_PACE else None
+    if phase is None or longest_s is None:
+        return
+    lasts_s = observation.now_s - max(phase.since_s, since_s)
+    if lasts_s <= STALLED_PAUSES * longest_s + STALLED_S:
+        return
+    text = tr(OWN_PACE[phase.phase], time=span_words(lasts_s), longest=span_words(longest_s))
+    yield Advice(
+        "stalled", "warning", text, tr("One of its processes or the disk may be hanging: the log may show which.")
+    )
 
 
 def watch_input(observation: Observation, run: Run) -> Iterable[Advice]:
@@ -334,6 +389,7 @@ class Watch:
         self._log = AdviceLog(run.path, WATCHED_AFTER_S, clock)
         self._observation: Observation | None = None
         self._attempts = 0
+        self._planned_step_s: float | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep_looking, name="watch", daemon=True)
 
@@ -369,11 +425,16 @@ class Watch:
             return
         observation.look()
         engine = dict(self.state.engine)
-        self._log.tell(watched_advice(observation, Run(self.state.status, setup_of(engine), computes_on_cpu(engine))))
+        self._log.tell(
+            watched_advice(
+                observation, Run(self.state.status, setup_of(engine), computes_on_cpu(engine), self._planned_step_s)
+            )
+        )
 
     def _begin_attempt(self) -> None:
         if not self._attempts:
             self._log.take_over(WATCHED_AFTER_S)
+            self._planned_step_s = read_planned(read_json(self.run.plan_json) or {}).step_high_s
         self._attempts = len(self.state.attempts)
         if self._attempts:
             began_s = self.state.attempts[-1].started_s

@@ -107,6 +107,9 @@ REMEDIES: Mapping[str, str] = {
     "stalled": mark(
         "One of its processes may be hanging: the log may show which. To restart it, stop and resume the run."
     ),
+    "stalled.silent": mark(
+        "It may be evaluating or saving; if the log shows neither, one of its processes may be hanging."
+    ),
     "keeper_silent": mark(
         "It is suspended (`kill -CONT` resumes it), or cannot write (disk full?); a stop takes effect once it "
         "continues."
@@ -246,7 +249,9 @@ def stall_advice(
         return
     silent_s = now_s - max(loss_trend.newest_s, began_s or 0.0, phase.since_s if phase else 0.0)
     if silent_s > max(STALLED_PAUSES * pause_s, pause_s + STALLED_S):
-        yield _say("stalled", time=span_words(silent_s), pause=span_words(pause_s))
+        # The job of another tool does not say what it is at.
+        saying = "stalled.silent" if phase is None else "stalled"
+        yield _say(saying, time=span_words(silent_s), pause=span_words(pause_s))
 
 
 def _stall_of(snapshot: Snapshot) -> Iterable[Advice]:

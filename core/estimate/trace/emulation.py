@@ -258,7 +258,7 @@ def emulated(device: str, recorder: Recorder) -> Iterator[None]:
         (torch.nn.Module, "_apply", _apply_to_fakes),
         # Models build masks for fake tensors that they leave out for real ones.
         (import_utils, "is_fake_tensor", lambda tensor: False),
-        # A beam search that goes on after its first position and ends after its second.
+        # Beam search is made to stop after its second position.
         (GenerationMixin, "_beam_search_has_unfinished_sequences", staticmethod(lambda *_, **__: next(positions))),
         (flash, "_flash_attention_forward", flash_attention(recorder)),
         (modeling_utils, "lazy_import_flash_attention", lambda *args, **kwargs: None),

@@ -274,7 +274,7 @@ class PeaksLedger(Ledger):
     """Keeps every local peak of every part of a step.
 
     What is fullest in a phase may be its beginning in a shallow model and its end in a deep one. A
-    single layer has the same peaks at any depth, so that each can be followed by itself.
+    single layer has the same peaks at any depth, so each is extrapolated separately.
     """
 
     def __init__(self, rounding: int) -> None:

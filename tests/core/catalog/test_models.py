@@ -218,6 +218,10 @@ def test_weights_that_cannot_be_trained_or_are_not_whole_are_told_before_a_run(t
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     (tmp_path / "model-00001-of-00002.safetensors").touch()
     assert "model-00002-of-00002.safetensors" in said()[0]
+    # An index beside whole weights is not asked by transformers.
+    (tmp_path / "model.safetensors").touch()
+    assert said() == []
+    (tmp_path / "model.safetensors").unlink()
     (tmp_path / "model-00002-of-00002.safetensors").touch()
     assert said() == []
     for method in ("gptq", "awq", "fp8", "bitsandbytes"):

@@ -246,6 +246,31 @@ def test_work_without_steps_is_no_stall(tmp_path: Path, phase: Phase) -> None:
     assert seen.ever == set()
 
 
+def test_an_evaluation_that_takes_many_times_its_own_pace_is_one(seen: SeenRun) -> None:
+    for _ in range(3):
+        seen.phase("training")
+        seen.steps_of(2.0, 30)
+        assert (seen.steps > 30) == ("evaluating" in seen.observation.longest_s)
+        seen.phase("evaluating")
+        seen.rest(60)
+    seen.rest(350)
+    assert seen.ever == set()
+    seen.rest(20)
+    assert text_of(seen.found, "stalled").startswith(
+        "The evaluation has taken 7 min so far; the longest before took 60 s."
+    )
+
+
+def test_a_first_step_that_never_ends_is_one(seen: SeenRun) -> None:
+    seen.run = replace(RUNNING, planned_step_s=30.0)
+    seen.rest(1_800)
+    assert seen.ever == set()
+    seen.rest(60)
+    assert text_of(seen.found, "stalled").startswith(
+        "No step was logged in the first 31 min; one step was planned to take up to 30 s"
+    )
+
+
 @each("jump_s", [30_000, -60_000])
 def test_a_machine_that_slept_has_not_stalled(tmp_path: Path, jump_s: float) -> None:
     seen = SeenRun(tmp_path)

@@ -186,6 +186,11 @@ def test_each_side_of_a_limit(code: str, facts: dict[str, Any], text: str | None
     assert (text is None and found is None) or (found is not None and text is not None and text in found.text)
 
 
+def test_the_stalled_job_of_another_tool_is_not_told_to_resume() -> None:
+    found = said("stalled", **stood(600))
+    assert found is not None and found.remedy is not None and "It may be evaluating or saving" in found.remedy
+
+
 def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -> None:
     assert advice_on(gpus=[CARD], host=HOST) == (), "a machine in order is not spoken of"
     lost = card(index=1, problem="the GPU is lost: it has fallen off the bus", memory_used_bytes=None, processes=())
