@@ -383,6 +383,8 @@ SENTENCES: Mapping[str, str] = {
     "contradiction.two_values": "{first} and {second} are the same setting with two values; {counts} takes effect. "
     "Keep one.",
     "cut_off": "The command on line {line} is incomplete; use the whole command.",
+    "cuts_nothing": "{name}: no row is truncated there; this run truncates at batch.sequence_length, so set the max "
+    "length.",
     "follows": "A step uses micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan "
     "keeps this number on other GPUs (batch.target_samples).",
     "follows.any_number": "The number of GPUs is not specified; a plan keeps micro-batch x accumulation = {window} "
@@ -390,6 +392,8 @@ SENTENCES: Mapping[str, str] = {
     "follows.so_many": "{place}: {total} sequences per step are micro-batch x accumulation {window} x {world} "
     "processes, so engine.processes is {world}.",
     "library_defaults": "Unset settings use the defaults of {program}: {said}.",
+    "other_targets": "lora_target_modules is not set: PEFT then uses its own table, q_proj and v_proj for most models; "
+    "a plan targets all linear layers (peft.targets).",
     "missing_data": "No data is specified; set it with --dataset FILE.",
     "missing_file": "{file} refers to {what} {path}, which was not found; its settings are missing, so import it too.",
     "missing_model": "No model is specified; a plan uses {default} until --model sets one.",

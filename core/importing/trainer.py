@@ -177,6 +177,11 @@ def _set_defaults(imported: Imported, program: str) -> None:
         and "peft.adapter" not in imported.values
     ):
         set_defaults(imported, table.TRL_LORA)
+        if "peft.targets" not in imported.values:
+            imported.say(None, "other_targets")
+    length = imported.settings.get("max_seq_length")
+    if program == "SFTConfig" and length is not None and is_nothing(length.value):
+        imported.say(length, "cuts_nothing")
     if said:
         words = ", ".join(f"{name} {value}" for name, value in said.items())
         imported.say(None, "library_defaults", program=program, said=words)

@@ -32,7 +32,8 @@ WIZARD = {
     "contrast": (TRAINING, LARGE, "high-contrast", ()),
     "ascii": (TRAINING, MIDDLE, "dark", ()),
     "chinese": (REVIEW, LARGE, "dark", ()),
-    "values": (MODEL, MIDDLE, "dark", ("space",)),
+    # Large: in a middle one the form has two layouts that hold, with its scroll bar and without.
+    "values": (MODEL, LARGE, "dark", ("space",)),
     "help": (TRAINING, MIDDLE, "light", ("f1",)),
 }
 SCRIPT = """from transformers import TrainingArguments

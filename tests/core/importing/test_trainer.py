@@ -247,17 +247,17 @@ rows = load_dataset("o/d", split="train")
 
 @each(("call", "expected", "said"), [
     ("SFTTrainer(model='o/m', train_dataset=rows)", {"model.name": "o/m", "batch.sequence_length": 1024}, {"trl_learns_more"}),
-    ("SFTTrainer('o/m', train_dataset=rows, peft_config=LoraConfig())", {"model.name": "o/m", "peft.rank": 8, "peft.alpha": 8}, set()),
+    ("SFTTrainer('o/m', train_dataset=rows, peft_config=LoraConfig())", {"model.name": "o/m", "peft.rank": 8, "peft.alpha": 8}, {"other_targets"}),
     ("SFTTrainer(model='o/m', train_dataset=rows.map(make))", {}, {"rows_changed"}),
     ("SFTTrainer(model='o/m', formatting_func=make)", {}, {"rows_changed"}),
-    ("SFTTrainer('o/m', SFTConfig(max_length=None), compute_loss_func=loss)", {}, {"rows_changed"}),
+    ("SFTTrainer('o/m', SFTConfig(max_length=None), compute_loss_func=loss)", {}, {"rows_changed", "cuts_nothing"}),
     ("SFTTrainer('o/m', SFTConfig(assistant_only_loss=True))", {"training.train_on": "answers"}, set()),
 ])  # fmt: skip
 def test_the_examples_of_trls_pages(call: str, expected: dict[str, Any], said: set[str]) -> None:
     imported = gather.read(f"{DOCUMENTED}\ntrainer = {call}\n", "a.py")
     assert expected.items() <= {**imported.defaults, **imported.values}.items()
     found = set(codes(imported))
-    absent = {"rows_changed"} | ({"trl_learns_more"} if "assistant_only_loss" in call else set())
+    absent = {"other_targets", "rows_changed"} | ({"trl_learns_more"} if "assistant_only_loss" in call else set())
     assert said <= found and not (absent - said) & found
 
 
