@@ -15,7 +15,7 @@ from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAI
 from trainwiz.tui.theme import use_ascii
 
 from tests.conftest import REPOSITORY
-from tests.tui.wizard_parts import FrozenReader, frozen_app, settled, until
+from tests.tui.wizard_parts import FrozenReader, frozen_app, settled, shown, until
 
 PINNED = re.search(r"^textual==(\S+)", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE)
 pytestmark = pytest.mark.skipif(
@@ -54,6 +54,15 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     use_ascii(False)
 
 
+async def still(pilot) -> None:
+    """Until nothing on the screen changes: heights follow what is read, and scroll bars follow heights."""
+    seen, same = "", 0
+    while same < 6:
+        await pilot.pause(0.05)
+        now = shown(pilot.app)
+        same, seen = (same + 1 if now == seen else 0), now
+
+
 def picture(name: str, size: tuple[int, int], theme: str, keys: tuple[str, ...], lead):
     """What `snap_compare` takes: go there in a theme, then press more keys."""
 
@@ -65,8 +74,7 @@ def picture(name: str, size: tuple[int, int], theme: str, keys: tuple[str, ...],
         for key in keys:
             await pilot.press(key)
             await settled(pilot)
-        await pilot.pause()
-        await pilot.pause()
+        await still(pilot)
 
     if name == "chinese":
         use_language("zh")
