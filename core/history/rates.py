@@ -30,7 +30,7 @@ from trainwiz.core.text import object_in, objects_in, parse_json, plain_text
 
 MOST_KEPT = 32
 """The newest ones; a machine has a kind or two of devices and some numbers of threads."""
-METHOD = "1"
+METHOD = "2"
 """Of the measuring. What was measured in another way is measured anew."""
 
 

@@ -136,7 +136,7 @@ class Writer:
             ids[place, where] = torch.tensor(tokens)
             mask[place, where] = 1
         device, model = trainer.accelerator.device, bare(trainer)
-        with torch.no_grad(), trainer.compute_loss_context_manager():
+        with torch.no_grad(), trainer.accelerator.autocast():
             written = model.generate(
                 input_ids=ids.to(device),
                 attention_mask=mask.to(device),
@@ -379,7 +379,7 @@ class _Masked:
         written = []
         for prompt in prompts:
             ids = torch.tensor([prompt.tokens], device=trainer.accelerator.device)
-            with torch.no_grad(), trainer.compute_loss_context_manager():
+            with torch.no_grad(), trainer.accelerator.autocast():
                 logits = bare(trainer)(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
             likeliest = logits.argmax(dim=-1).tolist()
             filled = [

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import torch
+from accelerate import init_empty_weights
 from peft import PeftModel
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import CLASSIFIES
@@ -21,7 +21,7 @@ from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.best import FinalChoice, copy_model
 from trainwiz.core.training.engine import forward_needs_all
 from trainwiz.core.training.process import first_line
-from trainwiz.core.training.quantized import is_quantized, quantize
+from trainwiz.core.training.quantized import fill_randomly, is_quantized, pack_random, quantize
 from trainwiz.core.training.tokens import check_vocabulary, with_token_ids
 from trainwiz.core.training.weights import (
     MODEL_CLASSES,
@@ -105,12 +105,14 @@ def random_model(
 ) -> PreTrainedModel:
     """The model that `build_model` makes, with random weights and nothing read or saved: for measuring. Raises UsageError.
 
-    A large one is filled with random numbers on the `device`, where that is quick, unless it is there in fewer bits.
+    It is filled with random numbers on the `device`, where that is quick; in fewer bits matrix by matrix, for all of them
+    in 16 bits may not fit there.
     """
-    with nullcontext() if is_quantized(config) else device:
+    with init_empty_weights() if is_quantized(config) else device:
         base = _from_scratch(config, None, head)
     if is_quantized(config):
-        quantize(base, config, device)
+        quantize(base, config, device, pack_random)
+        fill_randomly(base, device)
     return base if config.peft.method == "none" else with_adapters(base, config, None)
 
 

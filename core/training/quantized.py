@@ -57,6 +57,8 @@ def norms_in_single(model: PreTrainedModel, config: RunConfig) -> None:
             vars(module)["support_avx512bf16_for_cpu"] = False
 
 
+RANDOM_STD = 0.02
+"""Of weights that only take their place and their time."""
 Pack = Callable[[torch.Tensor, RunConfig, torch.device], torch.nn.Parameter]
 """The weights of a layer -> the same in fewer bits, on a device."""
 
@@ -71,6 +73,23 @@ def pack(weight: torch.Tensor, config: RunConfig, device: torch.device) -> torch
     else:
         made = kinds.Params4bit(weight, requires_grad=False, compress_statistics=True, quant_type="nf4")
     return made.to(device)  # type: ignore[no-any-return]
+
+
+def pack_random(weight: torch.Tensor, config: RunConfig, device: torch.device) -> torch.nn.Parameter:
+    """Of a weight without numbers."""
+    return pack(torch.empty(weight.shape, dtype=weight.dtype, device=device).normal_(std=RANDOM_STD), config, device)
+
+
+def fill_randomly(model: PreTrainedModel, device: torch.device) -> None:
+    """What `quantize` left without numbers; buffers have theirs. The model is on `device` then."""
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            if parameter.is_meta:
+                made = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
+                filled = made.normal_(std=RANDOM_STD) if made.ndim > 1 else made.fill_(name == "weight")
+                setattr(module, name, torch.nn.Parameter(filled, parameter.requires_grad))
+    model.tie_weights()
+    model.to(device)
 
 
 def quantize(

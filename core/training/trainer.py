@@ -183,7 +183,7 @@ class RunTrainer(Trainer):
             batch.pop(FILLER_TOKENS, None)
             inputs = self._parts.inputs(self._prepare_inputs(batch), model)
             labels = inputs.pop("labels")
-            with torch.no_grad(), self.compute_loss_context_manager():
+            with torch.no_grad():
                 of_batch = batch_sums(model, inputs, labels, self._parts.mask_token, scores=scores)
             sums += of_batch.to(sums)
         reduced = self.accelerator.reduce(sums, reduction="sum")

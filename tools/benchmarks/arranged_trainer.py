@@ -13,28 +13,30 @@ from typing import Any
 from trainwiz.core.processes import wait_briefly
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder
+from trainwiz.core.training import session
 from trainwiz.core.training.process import StopRequest
-from trainwiz.core.training.session import TrainingSession
-from transformers import TrainerCallback
+from trainwiz.core.training.trainer import RunTrainer
 
 from tools.benchmarks.gate import Gate
 
 
-class GatedSession(TrainingSession):
-    """A TrainingSession that does one step each time it is told to."""
+class GatedTrainer(RunTrainer):
+    """A RunTrainer that does one step each time it is told to."""
 
     waits = True
 
-    def _extras(self, config: Any, trainer: Any, meter: Any) -> list[TrainerCallback]:
-        return [*super()._extras(config, trainer, meter), Gate(trainer.model, waits=self.waits)]
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        self.add_callback(Gate(self.model, waits=self.waits))
+        return super().train(*args, **kwargs)
 
 
 def main() -> None:
     folder = Path(sys.argv[1]).resolve()
-    GatedSession.waits = sys.argv[2] == "waits"
+    GatedTrainer.waits = sys.argv[2] == "waits"
+    session.RunTrainer = GatedTrainer  # type: ignore[misc]
     wait_briefly(os.environ)
     os.chdir(folder)
-    GatedSession(folder, newest_complete(RunFolder(folder)), StopRequest.install()).run()
+    session.TrainingSession(folder, newest_complete(RunFolder(folder)), StopRequest.install()).run()
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from trainwiz.core.training.process import read_config
 from tools.benchmarks.arrangement_place import Place
 from tools.benchmarks.training_arms import environment
 
+ROOT = Path(__file__).resolve().parents[2]
 PLAIN = ("fixed padding", "dynamic padding", "its own length groups")
 OURS = "trainwiz"
 
@@ -55,6 +56,8 @@ class Arm:
                 # What a run of ours has in its environment; the plain script gets what people start it with.
                 **(launch_environment(config) if name == OURS else _plain_environment(place.case.device)),
                 **({"OMP_NUM_THREADS": str(threads)} if threads else {}),
+                # A run of ours imports nothing from the folder that it is started in.
+                "PYTHONPATH": str(ROOT),
             },
         )
 

@@ -178,4 +178,4 @@ def _tokenizer(folder: Path, table: pa.Table) -> Any:
         writer.add(table[column].combine_chunks().cast(pa.large_string()))
     store = writer.finish()
     rows = TextRows(store, None, np.arange(len(store)), np.arange(0))
-    return trained_tokenizer(folder, rows, VOCABULARY, ends_texts=True)
+    return trained_tokenizer(folder, rows, VOCABULARY, "seq2seq")

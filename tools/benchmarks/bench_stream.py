@@ -53,7 +53,7 @@ def _tokenizer(place: Path, parquet: Path) -> None:
     writer.add(texts.slice(0, 20_000))
     store = writer.finish()
     rows = TextRows(store, None, np.arange(len(store)), np.arange(0))
-    trained_tokenizer(place, rows, VOCABULARY, ends_texts=True)
+    trained_tokenizer(place, rows, VOCABULARY, "seq2seq")
 
 
 def _arm(name: str, given: Arm) -> Arm:

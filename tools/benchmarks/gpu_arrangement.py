@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.flops import micro_batch_flops
 from trainwiz.core.estimate.time import gpu_rate
@@ -166,7 +167,8 @@ def _device(case: Case) -> dict[str, Any]:
     gpu = next(iter(probe_machine().visible_gpus), None) if case.device == "cuda" else None
     if gpu is None:
         return row | {"device": "CPU" if case.device == "cpu" else ""}
-    rate = gpu_rate(gpu.spec, case.precision, tf32=False) if gpu.spec is not None else None
+    spec = spec_of(gpu)
+    rate = gpu_rate(spec, case.precision, tf32=False) if spec is not None else None
     return row | {"device": gpu.name, "peak_flops": rate.flops if rate is not None else ""}
 
 

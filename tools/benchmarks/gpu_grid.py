@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.launch.probe import Probe
@@ -137,7 +138,7 @@ def traced_figures(plan: Plan, worker: TraceWorker) -> dict[str, Any]:
 
 
 def _rates(plan: Plan) -> dict[str, Any]:
-    specs = [gpu.spec for gpu in plan.machine.visible_gpus if gpu.spec is not None]
+    specs = [spec for gpu in plan.machine.visible_gpus if (spec := spec_of(gpu)) is not None]
     precision = plan.config.engine.precision
     if not specs:
         return {}

@@ -76,12 +76,12 @@ def _rates_rows(kept: Sequence[Rates]) -> Iterator[Row]:
         )
     for rates in kept:
         best = {one.format: one.flops_per_s for one in sorted(rates.products, key=lambda one: one.flops_per_s)}
-        products = (f"{format} {flops / 1e9:,.3g} GFLOP/s" for format, flops in best.items())
+        products = (f"{format} {_in_steps(flops)}FLOP/s" for format, flops in best.items())
         threads = () if rates.threads is None else (trn("{n} thread", "{n} threads", rates.threads),)
         parts = (
             *threads,
             *products,
-            tr("memory bandwidth {rate} GB/s", rate=f"{rates.bytes_per_s / 1e9:.3g}"),
+            tr("memory bandwidth {rate}B/s", rate=_in_steps(rates.bytes_per_s)),
             tr("{time} µs per operation", time=f"{rates.launch_s * 1e6:.2g}"),
             tr("AdamW {rate}G parameters/s", rate=f"{rates.adam_parameters_per_s / 1e9:.2g}"),
             *(
@@ -93,6 +93,11 @@ def _rates_rows(kept: Sequence[Rates]) -> Iterator[Row]:
         yield tr("Performance"), tr(", ").join((short_names((rates.device,)), *parts))
         load = tr("; other programs used {share} of the cores", share=percent(rates.load)) if rates.load > 0.1 else ""
         yield "", tr("measured {day}", day=rates.day) + load
+
+
+def _in_steps(rate: float) -> str:
+    """ "3.03 T" or "21.4 G", for a unit to follow."""
+    return f"{rate / 1e12:.3g} T" if rate >= 1e12 else f"{rate / 1e9:.3g} G"
 
 
 def run_doctor(*, as_json: bool) -> int:

@@ -138,11 +138,12 @@ SMALL = TraceRequest(
 def first_traces() -> list[IdleWork]:
     """Of a model that nobody waits for: torch and transformers fill their caches.
 
-    None where torch sees a device: its autograd would start threads, after which no fork may compute gradients.
+    None where torch was built for devices, even if it is to see none here: its autograd starts threads, after which no fork
+    may compute gradients (seen with torch 2.11 for CUDA 13).
     """
     import torch
 
-    return [] if torch.accelerator.is_available() else [partial(answer, "layers", SMALL.to_json())]
+    return [] if torch.accelerator.current_accelerator() is not None else [partial(answer, "layers", SMALL.to_json())]
 
 
 MOST_AT_ONCE = 2

@@ -116,19 +116,27 @@ class Forked:
         return self._process.exitcode
 
 
+Training = Forked | subprocess.Popen[bytes]
+
+
 def _fork(*given: Any) -> None:
     from tests.core.training.forked import train_forked
 
     train_forked(*given)
 
 
-def start(folder: Path, config: RunConfig, *arguments: str, recording: bool = False) -> Forked:
+def start(folder: Path, config: RunConfig, *arguments: str, recording: bool = False) -> Training:
     """In a session of its own, launched as launch.sh does; `recording` notes the rows of each step (recording.py)."""
     launch = [*launch_command(config)[2:], *arguments]
     # The same ninja as in users' runs: two versions of it compile DeepSpeed's parts over and over.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     environment = {**os.environ, **launch_environment(config), "PYTHONWARNINGS": "ignore", "PATH": path}
-    return Forked(folder, launch, environment, recording)
+    if config.engine.device == "cpu":
+        return Forked(folder, launch, environment, recording)
+    # What torch has begun with a GPU cannot be forked.
+    command = [sys.executable, "-m", "accelerate.commands.launch", *launch]
+    with (folder / "train.log").open("ab") as log:
+        return subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
 
 
 def train(folder: Path, config: RunConfig, *arguments: str, recording: bool = False) -> dict[str, Any]:
@@ -148,14 +156,14 @@ def log_of(folder: Path) -> str:
     return (folder / "train.log").read_text(errors="replace")[-4000:]
 
 
-def send(process: Forked, number: int) -> None:
+def send(process: Training, number: int) -> None:
     """A signal to all processes of the training."""
     for pid in (process.pid, *descendants(process.pid)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
-def stop_when(folder: Path, process: Forked, due: Callable[[], bool]) -> dict[str, Any]:
+def stop_when(folder: Path, process: Training, due: Callable[[], bool]) -> dict[str, Any]:
     """SIGTERM to every process of the training once `due`, loader workers included, as the keeper does; the outcome."""
     try:
         deadline = time.monotonic() + 200
@@ -170,7 +178,7 @@ def stop_when(folder: Path, process: Forked, due: Callable[[], bool]) -> dict[st
     return json.loads((folder / "outcome.json").read_text())
 
 
-def stop_at(folder: Path, process: Forked, step: int) -> dict[str, Any]:
+def stop_at(folder: Path, process: Training, step: int) -> dict[str, Any]:
     """`stop_when` the step is logged."""
     return stop_when(folder, process, lambda: any(line.get("step", 0) >= step for line in metrics(folder)))
 

@@ -96,12 +96,12 @@ ROWS = text_rows(SOURCES, [text[::-1] for text in SENTENCES], held_out=12)
 
 def trainer_of(model: Any, *, rank: int = 0, processes: int = 1, stops: Callable[[], bool] = lambda: False) -> Any:
     accelerator = SimpleNamespace(
-        process_index=rank, num_processes=processes, is_main_process=rank == 0, device=torch.device("cpu")
-    )
-    return SimpleNamespace(
-        model=model, accelerator=accelerator, compute_loss_context_manager=contextlib.nullcontext,
-        state=TrainerState(global_step=40), stop_requested=stops,
+        process_index=rank, num_processes=processes, is_main_process=rank == 0, device=torch.device("cpu"),
+        autocast=contextlib.nullcontext,
     )  # fmt: skip
+    return SimpleNamespace(
+        model=model, accelerator=accelerator, state=TrainerState(global_step=40), stop_requested=stops
+    )
 
 
 @pytest.fixture(scope="module")
