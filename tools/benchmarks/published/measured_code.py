@@ -152,6 +152,7 @@ def _trace(values: dict[str, Any]) -> TraceResult:
     from torch.nn.functional import cross_entropy
     from trainwiz.core.estimate.trace import emulation, replay
     from trainwiz.core.estimate.trace import step as training_step
+    from trainwiz.core.estimate.trace.build import model_inputs
     from trainwiz.core.estimate.trace.replay import trace_full
 
     request, changes = TraceRequest.from_json(values["request"]), values["changes"]
@@ -177,7 +178,7 @@ def _trace(values: dict[str, Any]) -> TraceResult:
         return cross_entropy(rows.view(-1, rows.size(-1)), labels[..., 1:].contiguous().view(-1))
 
     def loss_4_48(model: Any, request: TraceRequest, between: Callable[[], None] = lambda: None) -> torch.Tensor:
-        inputs = training_step.model_inputs(request, request.micro_batch, model)
+        inputs = model_inputs(request, request.micro_batch, model)
         labels = inputs.pop("labels")
         # The outputs hold the logits until compute_loss returns.
         held: list[torch.Tensor] = []
@@ -218,7 +219,7 @@ def _trace(values: dict[str, Any]) -> TraceResult:
         kept.extend(torch.empty(size, dtype=torch.uint8, device=base.device) for size in sizes)
 
     def loss_litgpt(model: Any, request: TraceRequest, between: Callable[[], None] = lambda: None) -> torch.Tensor:
-        inputs = training_step.model_inputs(request, request.micro_batch, model)
+        inputs = model_inputs(request, request.micro_batch, model)
         targets = inputs.pop("labels")[..., 1:]
         base = model.get_base_model()
         join_products(base)
