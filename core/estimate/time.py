@@ -73,9 +73,9 @@ SPREAD = 1.41
 """Full training on a card of the catalogue: 1.41 up and down is a range of 2.0."""
 WIDER = 1.58
 """Adapters, a base in fewer bits, offload, and cards whose rate is given by hand or uncertain: 2.5."""
-WAITS = 2.3
-"""A GPU that waits for Python's launches: how fast they come is the processor's and the layers' affair. By LAUNCH_S a step of
-an 8B model in 4 bits, one row of 1,024, takes 3.0 s on an H100, by its rates 10.8, and took 6.8 (docs/estimator.md)."""
+WAITS = 2.4
+"""A base in fewer bits on a GPU that waits for launches: bitsandbytes' layers have more Python around each kernel. By LAUNCH_S
+a step of an 8B model in 4 bits, one row of 1,024, takes 3.0 s on an H100, by its rates 10.8, and took 6.8 (docs/estimator.md)."""
 RATED = 1.22
 """A device whose own rates were measured (hardware.rates): 1.5."""
 
@@ -225,7 +225,7 @@ def step_time(work: Workload, rate: Rate, cost: Cost | None = None) -> StepTime:
     """One optimizer step of one process (all processes work alike); `cost` of a micro-batch where it was traced."""
     on_cpu, cost = work.device == "cpu", cost if cost is not None else cost_of(work)
     busy, exchanged = _micro_batch(work, cost, rate) * work.accumulation, _communication(work, rate)
-    waits = not on_cpu and cost.kernels * rate.launch_s * work.accumulation >= busy
+    waits = not on_cpu and work.quantized and cost.kernels * rate.launch_s * work.accumulation >= busy
     alone = busy + _optimizer(work, rate) + _offload(work) + (CPU_STEP_S if on_cpu else 0.0)
     seconds, spread = alone + max(EXPOSED * exchanged, exchanged - busy), spread_of(work, rate, waits)
     computed = cost.flops * work.accumulation / rate.flops

@@ -8,6 +8,7 @@ from dataclasses import replace
 from statistics import mean
 
 import pytest
+import trainwiz
 from trainwiz.core.catalog.gpus import find_gpu
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.flops import (
@@ -183,6 +184,19 @@ def test_published_paces_are_within_the_range() -> None:
     assert len(rows) > 40
     assert held >= 0.9 * len(rows)
     assert all(one.high / one.low <= WIDER**2 + 1e-9 for one in ranges)
+
+
+@each(
+    ("profile", "allocated_gib", "used_gib", "step_s"),
+    [("esm2-h100", 59.5, 61.1, 41.6), ("lora-r64-h100", 30.5, 34.9, 3.13), ("qlora-8b-24g", 16.9, 17.8, 6.8)],
+)
+def test_what_an_h100_measured(profile: str, allocated_gib: float, used_gib: float, step_s: float) -> None:
+    """By formulas alone; docs/estimator.md, "On an H100"."""
+    made = trainwiz.plan(profile=profile, gpu="H100 SXM", tier="analytic")
+    memory, time = made["memory"], made["time"]
+    assert memory["allocated_bytes"] / 2**30 == pytest.approx(allocated_gib, rel=0.05)
+    assert memory["low_bytes"] < used_gib * 2**30 < memory["high_bytes"]
+    assert time["step_low_s"] < step_s < time["step_high_s"]
 
 
 SPEC = find_gpu("RTX 4080 Super")

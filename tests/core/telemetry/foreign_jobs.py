@@ -80,6 +80,8 @@ parser.add_argument("--report_to", default="tensorboard")
 parser.add_argument("--hub_token")
 given = parser.parse_args()
 load_framework()
+while (sign := os.environ.get("WAITS_FOR")) and not os.path.exists(sign):
+    time.sleep(0.01)
 for _ in range(int(os.environ.get("WORKERS", 0))):
     multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True).start()
 events = Events(given.output_dir + "/runs/now") if given.report_to == "tensorboard" else None

@@ -158,14 +158,14 @@ def test_a_job_shows_nothing_that_is_older_and_has_finished_at_its_last_step(wor
     old, long_ago = write_points(work / "short" / "runs" / "old", {"train/loss": [(1, 9.0)]}), time.time() - 3600
     # Its name says when it was begun, too.
     os.utime(old.rename(old.with_name(f"events.out.tfevents.{long_ago:.0f}.box.7.0")), (long_ago, long_ago))
-    with started(python(*words), work, work / "short.log") as process:
-        # Seen before it wrote anything, and not again before its end: it stands still while it is looked at.
-        process.send_signal(signal.SIGSTOP)
+    sign = work / "go on"
+    with started(python(*words), work, work / "short.log", WAITS_FOR=str(sign)) as process:
+        # Seen before it wrote anything, and not again before its end.
         wait_for(lambda: ProcessTable().command(process.pid)[1:2] == ["train_fake.py"])
         source = opened(process.pid)
         snapshot = source.read_all()
         assert (snapshot.step, snapshot.metrics) == (None, {}) and snapshot.processes
-        process.send_signal(signal.SIGCONT)
+        sign.touch()
         process.wait(250)
         snapshot = source.read_all()
         assert (snapshot.status, snapshot.step, snapshot.metrics["loss"].maximum) == ("finished", 20, 1.0)
