@@ -96,6 +96,10 @@ def test_numbers_while_training_of_this_start_alone(folder: RunFolder) -> None:
     gpus = [{"memory_used_bytes": GIB}, {"memory_used_bytes": 3 * GIB}, {"memory_used_bytes": None}]
     folder.system_jsonl.write_text(json.dumps({"gpus": gpus, "processes": [{"rss_bytes": 9 * GIB}]}) + "\n")
     assert Progress(folder).read().memory_bytes == 3 * GIB
+    # What others hold of it is not the run's.
+    gpus = [{"memory_used_bytes": 15 * GIB, "processes": [{"pid": 7, "memory_used_bytes": GIB}, {"pid": 8}]}]
+    folder.system_jsonl.write_text(json.dumps({"gpus": gpus, "processes": [{"pid": 7, "rss_bytes": GIB}]}) + "\n")
+    assert Progress(folder).read().memory_bytes == GIB
 
 
 @each(

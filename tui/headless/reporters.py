@@ -23,7 +23,8 @@ from trainwiz.core.plan.result import Plan
 from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, AdviceFile, advice_of, phase_words, read_phase
 from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.state import RunState, read_state
-from trainwiz.core.text import number, numbers_finite, plain_text
+from trainwiz.core.telemetry.machine import job_memory, pids_of
+from trainwiz.core.text import number, numbers_finite, objects_in, plain_text
 from trainwiz.tui.commands.plan import plan_rows
 from trainwiz.tui.headless.ending import Ending, ending_rows, shown_path
 from trainwiz.tui.output import Colours, is_terminal, labelled, say, say_findings, say_json, say_rows
@@ -163,10 +164,11 @@ def began_s(state: RunState) -> float:
 
 
 def memory_of(line: dict[str, Any]) -> int | None:
-    """Bytes in use by a line of system.jsonl: the fullest GPU of the run, else its processes together."""
-    used = [gpu.get("memory_used_bytes") for gpu in line.get("gpus") or () if isinstance(gpu, dict)]
-    known = [int(value) for value in used if isinstance(value, int | float)]
-    if known:
+    """Bytes by a line of system.jsonl: what the run holds of its fullest GPU (all that is in use there where the driver does
+    not tell processes apart), else its processes together."""
+    pids = pids_of(objects_in(line.get("processes")))
+    used = [job_memory(gpu, pids) or numbers_finite(gpu.get("memory_used_bytes")) for gpu in objects_in(line.get("gpus"))]
+    if known := [int(size) for size in used if size is not None]:
         return max(known)
     resident = [process.get("rss_bytes") for process in line.get("processes") or () if isinstance(process, dict)]
     return sum(int(value) for value in resident if isinstance(value, int | float)) or None
