@@ -79,6 +79,8 @@ def picture(name: str, size: tuple[int, int], theme: str, keys: tuple[str, ...],
     if name == "chinese":
         use_language("zh")
     app = frozen_app(FrozenReader(findings=()) if name == "help" else None, ascii_only=name == "ascii")
+    # How far a scroll has come is a matter of time.
+    app.animation_level = "none"
     return {"app": app, "terminal_size": size, "run_before": run}
 
 
