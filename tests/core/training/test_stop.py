@@ -28,6 +28,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import recorded_runs, remove_run
 from trainwiz.core.run.state import read_state
 from trainwiz.core.training import process as processes
+from trainwiz.core.training.__main__ import end_loaders
 from trainwiz.core.training.callbacks import (
     ASK_EVERY,
     MOST_SKIPPED,
@@ -441,3 +442,13 @@ def test_without_a_server_it_writes_into_the_run_folder(
     tell(GuardedReporter("wandb", NeedsServer), arguments(tmp_path), [1.0])
     assert NeedsServer.heard == ["offline"]
     assert "wandb writes to the run folder because its server is unavailable: no account" in capsys.readouterr().out
+
+
+def test_loader_workers_have_ended_before_the_process_does() -> None:
+    """Else torch before 2.13 waits for each of them in turn at the end of a run on a GPU."""
+    loader = torch.utils.data.DataLoader(list(range(8)), num_workers=2, persistent_workers=True)
+    assert len(list(loader)) == 8
+    workers = loader._iterator._workers  # type: ignore[union-attr]
+    assert all(worker.is_alive() for worker in workers)
+    end_loaders()
+    assert not any(worker.is_alive() for worker in workers)
