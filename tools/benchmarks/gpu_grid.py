@@ -16,7 +16,11 @@ import argparse
 import json
 import sys
 import tempfile
+import time
+from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,7 @@ from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.launch.probe import Probe
+from trainwiz.core.launch.probe_order import ON_THE_LONGEST, ProbeResult
 from trainwiz.core.plan.gather import Gathered, gather
 from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.result import Plan
@@ -35,7 +40,10 @@ from tools.benchmarks.grid_fit import report
 from tools.benchmarks.measured_rows import append_row, read_rows
 
 REPEATS = 3
-SECONDS = 30.0
+SECONDS = 20.0
+STEPS = 8
+"""Of one probe that are timed."""
+LOADING_S, LONGEST_S = 180.0, 3600.0
 TRACE_S = 120.0
 COLUMNS = [
     "cell", "half", "repeat", "gpu", "torch", "precision", "accumulation", "measured_micro_batch", "problem",
@@ -50,46 +58,103 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("csv", type=Path)
     parser.add_argument("--only", default="", help="cells whose name holds this")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of one probe, at most")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of the steps of one probe, at most")
+    parser.add_argument(
+        "--ahead", type=int, default=3, help="probes that load while one computes; each holds its weights"
+    )
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--tiny", action="store_true", help="two tiny cells on the CPU")
     parser.add_argument("--report", action="store_true", help="nothing is measured")
     options = parser.parse_args(arguments)
     if not options.report:
         chosen = [cell for cell in (tiny_cells() if options.tiny else cells()) if options.only in cell.name]
-        measure(chosen, options.csv, options.repeats, options.seconds, "cpu" if options.tiny else "cuda")
+        measure(chosen, options.csv, options.repeats, options.seconds, "cpu" if options.tiny else "cuda", options.ahead)
     print("\n".join(report(read_rows(options.csv))))
     return 0
 
 
-def measure(chosen: Iterable[Cell], path: Path, repeats: int, seconds: float, device: str) -> None:
-    """Append a row for each cell and repeat that `path` does not have. Repeats go round, so that all age alike."""
+def measure(chosen: Iterable[Cell], path: Path, repeats: int, seconds: float, device: str, ahead: int) -> None:
+    """Append a row for each cell and repeat that `path` does not have. Repeats go round, so that all age alike.
+
+    Loading takes far longer than the steps: while one probe computes, the next `ahead` load and then stand still.
+    """
     done = {(row["cell"], row["repeat"]) for row in read_rows(path)}
     todo = [(cell, number) for number in range(repeats) for cell in chosen if (cell.name, str(number)) not in done]
-    if not todo:
-        return
-    with TraceWorker() as worker, tempfile.TemporaryDirectory() as folder:
-        for cell, number in todo:
-            row = {"cell": cell.name, "half": cell.half, "repeat": number, "precision": cell.precision}
-            try:
-                row |= _measured(cell, Path(folder), worker, seconds, device)
-            except TrainwizError as error:
-                row["problem"] = " ".join(finding.message for finding in error.findings)
-            append_row(path, COLUMNS, row)
-            print(f"{cell.name}: {row.get('problem') or row.get('step_s')}", flush=True)
+    with (
+        TraceWorker() as worker,
+        tempfile.TemporaryDirectory() as folder,
+        ThreadPoolExecutor(2) as planner,
+        ExitStack() as probes,
+    ):
+        plans = [planner.submit(_plan_of, cell, Path(folder), worker, device) for cell, _ in todo]
+        begun: deque[Turn] = deque()
+        for (cell, number), plan in zip(todo, plans, strict=True):
+            begun.append(Turn(cell, number, plan, probes))
+            if len(begun) > ahead:
+                _keep(path, begun.popleft(), worker, seconds)
+        for turn in begun:
+            _keep(path, turn, worker, seconds)
 
 
-def _measured(cell: Cell, folder: Path, worker: TraceWorker, seconds: float, device: str) -> dict[str, Any]:
-    """One probe and what the plan said. Raises TrainwizError for what does not run here."""
+class Turn:
+    """A probe that loads, and then does its steps when it is its turn."""
+
+    def __init__(self, cell: Cell, number: int, plan: Future[Plan], probes: ExitStack) -> None:
+        self.row: dict[str, Any] = {
+            "cell": cell.name, "half": cell.half, "repeat": number, "precision": cell.precision
+        }  # fmt: skip
+        self.plan: Plan | None = None
+        self._end = ExitStack()
+        probes.callback(self._end.close)
+        try:
+            self.plan = plan.result()
+            self._probe = self._end.enter_context(Probe(self.plan, None, search=False))
+            self._probe.begin_in_turns(time.monotonic() + LONGEST_S)
+        except TrainwizError as error:
+            self.plan, self.row["problem"] = None, _said(error)
+
+    def measured(self, seconds: float) -> ProbeResult | None:
+        """After the steps, or `seconds` of them; None where there is nothing to wait for."""
+        if self.plan is None:
+            return None
+        ends_s, allowed = time.monotonic() + LOADING_S, False
+        while time.monotonic() < ends_s and not self._probe.problem:
+            events = [line.get("event") for line in self._probe.look()]
+            if not allowed and "ready" in events:
+                self._probe.allow(ON_THE_LONGEST + STEPS)
+                ends_s, allowed = time.monotonic() + seconds, True
+            if events.count("step") + events.count("short") >= STEPS:
+                break
+            time.sleep(0.05)
+        result = self._probe.result()
+        self._end.close()
+        return result
+
+
+def _keep(path: Path, turn: Turn, worker: TraceWorker, seconds: float) -> None:
+    row, result = turn.row, turn.measured(seconds)
+    if turn.plan is not None and result is not None:
+        row |= planned_figures(turn.plan) | traced_figures(turn.plan, worker)
+        row |= {"problem": result.problem} if result.measurement is None else _figures(result)
+    append_row(path, COLUMNS, row)
+    print(f"{row['cell']}: {row.get('problem') or row.get('step_s')}", flush=True)
+
+
+def _plan_of(cell: Cell, folder: Path, worker: TraceWorker, device: str) -> Plan:
+    """What is said before the probe: a full trace, no measurement. Raises TrainwizError for what does not run here."""
     gathered = gather(PlanRequest(overrides=cell.overrides(_model_name(cell.model, folder), device)))
     gathered = Gathered(gathered.profile, gathered.config, gathered.machine, gathered.model, None, gathered.findings)
-    plan = Refiner(worker).improve(gathered, lambda better: None, tier="full")
-    row = planned_figures(plan) | traced_figures(plan, worker)
-    with Probe(plan, None, limit_s=seconds, search=False) as probe:
-        result = probe.run()
+    return Refiner(worker).improve(gathered, lambda better: None, tier="full")
+
+
+def _said(error: TrainwizError) -> str:
+    return " ".join(finding.message for finding in error.findings)
+
+
+def _figures(result: ProbeResult) -> dict[str, Any]:
     measured = result.measurement
     assert measured is not None
-    return row | {
+    return {
         "accumulation": measured.accumulation,
         "measured_micro_batch": measured.micro_batch,
         "problem": "" if result.planned_fits else "the micro-batch of the cell does not fit",
