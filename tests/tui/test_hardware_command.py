@@ -53,5 +53,6 @@ def test_a_busy_card_is_not_measured_and_doctor_names_the_cure(
     shown = said(0, "doctor")
     assert "✓ NVIDIA driver           ok" in shown and "✗ GPU 1                   missing" in shown
     assert "sudo nvidia-smi --gpu-reset -i 1" in shown
+    assert "· FlashAttention-2        missing" in shown, "sdpa does as well: nothing is wrong"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "\x1b[2J")
     assert "\x1b" not in said(0, "hardware")
