@@ -12,7 +12,7 @@ from typing import Literal
 from trainwiz.core.estimate.architecture import Architecture
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.flops import micro_batch_flops
-from trainwiz.core.estimate.time import Range, Rate, StepTime, spread_of, step_time
+from trainwiz.core.estimate.time import Range, Rate, StepTime, spread_of, step_time, waits_for_launches
 from trainwiz.core.estimate.traced import measured_text
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.history.measurement import Measurement, same_kind, same_model, same_step
@@ -114,6 +114,10 @@ def carried_step(
         if architecture is None or timed is None or len(found) == COMPARED:
             continue
         work = replace(_measured_work(measurement, usual), architecture=architecture, task=measurement.task)
+        # How fast Python launches says nothing of how fast a GPU computes: after a smoke run of a tiny model on an H100 a
+        # step of 42 s was planned to take 64 to 236.
+        if waits_for_launches(work, rate) != waits_for_launches(usual, rate):
+            continue
         away = abs(log2(micro_batch_flops(work) / micro_batch_flops(usual)))
         found.append((timed / step_time(work, rate).step.likely, away, measurement))
     if not found:

@@ -225,7 +225,7 @@ def step_time(work: Workload, rate: Rate, cost: Cost | None = None) -> StepTime:
     """One optimizer step of one process (all processes work alike); `cost` of a micro-batch where it was traced."""
     on_cpu, cost = work.device == "cpu", cost if cost is not None else cost_of(work)
     busy, exchanged = _micro_batch(work, cost, rate) * work.accumulation, _communication(work, rate)
-    waits = not on_cpu and work.quantized and cost.kernels * rate.launch_s * work.accumulation >= busy
+    waits = work.quantized and waits_for_launches(work, rate, cost)
     alone = busy + _optimizer(work, rate) + _offload(work) + (CPU_STEP_S if on_cpu else 0.0)
     seconds, spread = alone + max(EXPOSED * exchanged, exchanged - busy), spread_of(work, rate, waits)
     computed = cost.flops * work.accumulation / rate.flops
@@ -237,6 +237,12 @@ def step_time(work: Workload, rate: Rate, cost: Cost | None = None) -> StepTime:
         step = Range(step.low, spread * alone + exchanged)
     share = computed / step.likely
     return StepTime(step, share, verdict_of(share, on_cpu))
+
+
+def waits_for_launches(work: Workload, rate: Rate, cost: Cost | None = None) -> bool:
+    """A GPU that has computed what it was told before it is told more."""
+    cost = cost if cost is not None else cost_of(work)
+    return work.device != "cpu" and cost.kernels * rate.launch_s >= _micro_batch(work, cost, rate)
 
 
 def spread_of(work: Workload, rate: Rate, waits: bool = False) -> float:

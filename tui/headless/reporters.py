@@ -167,7 +167,9 @@ def memory_of(line: dict[str, Any]) -> int | None:
     """Bytes by a line of system.jsonl: what the run holds of its fullest GPU (all that is in use there where the driver does
     not tell processes apart), else its processes together."""
     pids = pids_of(objects_in(line.get("processes")))
-    used = [job_memory(gpu, pids) or numbers_finite(gpu.get("memory_used_bytes")) for gpu in objects_in(line.get("gpus"))]
+    used = [
+        job_memory(gpu, pids) or numbers_finite(gpu.get("memory_used_bytes")) for gpu in objects_in(line.get("gpus"))
+    ]
     if known := [int(size) for size in used if size is not None]:
         return max(known)
     resident = [process.get("rss_bytes") for process in line.get("processes") or () if isinstance(process, dict)]

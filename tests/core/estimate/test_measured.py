@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from trainwiz.core.catalog.gpus import find_gpu
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.measured import BETWEEN_RUNS, CARRIED, carried_step, measured_start, measured_step
-from trainwiz.core.estimate.time import cpu_rate, spread_of, step_time
+from trainwiz.core.estimate.time import cpu_rate, gpu_rate, spread_of, step_time
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.history.measurement import Measurement
 
@@ -134,6 +135,34 @@ def test_other_measurements_that_disagree_widen_what_they_say(work: Workload) ->
     assert both.step.high / both.step.low > alone.step.high / alone.step.low
     for others in ([replace(slow, precision="bf16")], [replace(slow, config="")], [replace(slow, lora_rank=8)], []):
         assert carried_step(work, planned, others, RATE) is None
+
+
+def test_a_gpu_that_waited_for_launches_says_nothing_of_one_that_computes() -> None:
+    """A smoke run of the tiny model on an H100, before the plan of ESM-2 650M there: it would have been 64 to 236 s for 42."""
+    spec = find_gpu("H100 SXM")
+    assert spec is not None
+    rate = gpu_rate(spec, "bf16", tf32=True)
+    tiny, large, wide = (
+        made.work
+        for made in (
+            plan(
+                real(machine(gpu="H100 SXM")),
+                config(name, batch__micro_batch_size=micro, batch__sequence_length=length),
+            )
+            for name, micro, length in (("esm2-tiny", 4, 64), ("esm2-650m", 42, 512), ("esm2-150m", 64, 512))
+        )
+    )
+    assert tiny is not None and large is not None and wide is not None
+    planned = step_time(large, rate)
+    for work, carried in ((tiny, False), (wide, True)):
+        slow = steady(
+            work,
+            machine="cuda:an H100",
+            model="other",
+            config=work.model_config,
+            step_s=3 * step_time(work, rate).step.likely,
+        )
+        assert (carried_step(large, planned, [slow], rate) is not None) == carried
 
 
 def other_model(work: Workload, layers: int) -> Workload:
