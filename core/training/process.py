@@ -50,7 +50,7 @@ def read_config(folder: RunFolder) -> RunConfig:
         message = tr(
             "{path} cannot be read: {reason}; specify a run folder.", path=folder.run_yaml, reason=os_reason(error)
         )
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         message = tr("{path} is not valid YAML: {reason}.", path=folder.run_yaml, reason=" ".join(str(error).split()))
     except KeyError as error:
         path = folder.file(RECOVERY_JSON)
