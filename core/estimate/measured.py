@@ -107,6 +107,7 @@ def carried_step(
     the measurements are apart.
     """
     found: list[tuple[float, float, Measurement]] = []
+    waits = waits_for_launches(usual, rate)
     for measurement in measurements:
         architecture = _architecture(measurement.config, measurement.task) if same_kind(measurement, usual) else None
         # By the clock alone a CPU's step says as much of the programs beside it.
@@ -116,7 +117,7 @@ def carried_step(
         work = replace(_measured_work(measurement, usual), architecture=architecture, task=measurement.task)
         # How fast Python launches says nothing of how fast a GPU computes: after a smoke run of a tiny model on an H100 a
         # step of 42 s was planned to take 64 to 236.
-        if waits_for_launches(work, rate) != waits_for_launches(usual, rate):
+        if waits_for_launches(work, rate) != waits:
             continue
         away = abs(log2(micro_batch_flops(work) / micro_batch_flops(usual)))
         found.append((timed / step_time(work, rate).step.likely, away, measurement))

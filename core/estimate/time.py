@@ -225,9 +225,8 @@ def step_time(work: Workload, rate: Rate, cost: Cost | None = None) -> StepTime:
     """One optimizer step of one process (all processes work alike); `cost` of a micro-batch where it was traced."""
     on_cpu, cost = work.device == "cpu", cost if cost is not None else cost_of(work)
     busy, exchanged = _micro_batch(work, cost, rate) * work.accumulation, _communication(work, rate)
-    waits = work.quantized and waits_for_launches(work, rate, cost)
     alone = busy + _optimizer(work, rate) + _offload(work) + (CPU_STEP_S if on_cpu else 0.0)
-    seconds, spread = alone + max(EXPOSED * exchanged, exchanged - busy), spread_of(work, rate, waits)
+    seconds, spread = alone + max(EXPOSED * exchanged, exchanged - busy), spread_of(work, rate, cost)
     computed = cost.flops * work.accumulation / rate.flops
     step = Range.around(seconds, spread)
     if not on_cpu:
@@ -245,9 +244,9 @@ def waits_for_launches(work: Workload, rate: Rate, cost: Cost | None = None) -> 
     return work.device != "cpu" and cost.kernels * rate.launch_s >= _micro_batch(work, cost, rate)
 
 
-def spread_of(work: Workload, rate: Rate, waits: bool = False) -> float:
-    """Factor up and down that a step of `work` is uncertain by; `waits`: for launches."""
-    if waits:
+def spread_of(work: Workload, rate: Rate, cost: Cost | None = None) -> float:
+    """Factor up and down that a step of `work` is uncertain by; `cost` of a micro-batch where it was traced."""
+    if work.quantized and waits_for_launches(work, rate, cost):
         return WAITS
     if work.lora or work.offload != "none":
         return max(rate.spread, WIDER if rate.rates is None else RATED)

@@ -453,7 +453,7 @@ def idle_findings(plan: Plan) -> Iterator[Finding]:
 
 
 def _waits_for_network(plan: Plan) -> str:
-    """What several machines send, where that takes most of a slow step: a larger micro-batch is no cure of it; else ""."""
+    """The traffic between machines where it takes most of a slow step, which a larger micro-batch does not change; else ""."""
     time = plan.time
     if time.network_bytes is None or time.network_high_s is None or not time.step_high_s:
         return ""

@@ -14,7 +14,7 @@ from trainwiz.core.telemetry.series import Curve, Series
 from trainwiz.core.text import FARTHEST_STEP, number, numbers_finite
 
 PACE_ROWS = RECENT_POINTS = 50
-WARM_STEPS = 2
+WARM_ROWS = 2
 PACE_MARGIN = 1.1
 """Beyond the planned range by which a step is called slower or faster."""
 COMPARED_ROWS = 20
@@ -71,7 +71,7 @@ class Pace:
     data_wait: float | None
     """Share of a step spent waiting for data, 0 to 1."""
     settled: bool = True
-    """More than the first WARM_STEPS were measured, which load kernels and fill the allocator."""
+    """More than the first WARM_ROWS were logged: their steps load kernels and fill the allocator."""
 
     def against(self, low_s: float | None, high_s: float | None) -> Literal["slower", "faster", "planned"] | None:
         """A step beside what was planned for it; None where either is not known yet."""
@@ -182,7 +182,7 @@ class Metrics:
 
     def pace(self) -> Pace:
         rows = list(self._recent)
-        warm = rows[WARM_STEPS:] or rows[-1:]
+        warm = rows[WARM_ROWS:] or rows[-1:]
         timed = [(row["step"], time_s) for row in rows if (time_s := numbers_finite(row.get("time_s"))) is not None]
         step_s = _median(warm, "step_s")
         data_wait_s = _median(warm, "data_wait_s")
@@ -192,7 +192,7 @@ class Metrics:
             tokens_per_s=_median(rows[-10:], "tokens_per_s"),
             real_tokens_per_s=_median(rows[-10:], "real_tokens_per_s"),
             data_wait=min(1.0, data_wait_s / step_s) if data_wait_s is not None and step_s else None,
-            settled=len(rows) > WARM_STEPS,
+            settled=len(rows) > WARM_ROWS,
         )
 
     def trend(self) -> LossTrend:

@@ -169,7 +169,7 @@ def _of_log(log: TrainerLog | None) -> Reading | None:
 
 def _has_ended(reading: Reading) -> bool:
     """The Trainer writes its samples a second once, when its training is over; a resumed one logs losses after that. Its
-    runtime stands beside each loss where it counts its tokens."""
+    runtime is no sign: one that counts its tokens logs it with every loss."""
     end, loss = (
         reading.series[name].last_step if name in reading.series else None
         for name in ("train_samples_per_second", "loss")

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     import torch
 
 LIMIT_S = 5.0
-"""Of all work in processor time on a CPU, in wall time on a GPU; torch's import is not in it."""
+"""Each kind of work gets a share of it: processor time on a CPU, wall time on a GPU. Imports and first calls are not in it."""
 MOST_WAIT_S = 20.0
-"""By the wall clock, where other programs take the cores; then it says what it has."""
+"""By the wall clock, where other programs take the cores or a GPU loads slowly; then it says what it has."""
 QUIET_LOAD = 0.1
 """Share of the cores that others take, up to which the wall clock is believed."""
 BUSY_PERCENT, LOOKS, LOOK_EVERY_S = 20, 4, 0.15
