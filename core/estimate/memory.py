@@ -14,7 +14,6 @@ from trainwiz.core.estimate.traced import (
     measured_peak,
     measured_text,
     nearest_kin,
-    replayed,
     traced_evaluation_peak,
     traced_peak,
     with_measured_context,
@@ -26,8 +25,6 @@ from trainwiz.core.tracing.request import Replay, TraceResult
 
 FULL_TRACE_SPREAD = 0.03
 """A traced peak against a measured one: what kernels take inside, and other versions of the libraries."""
-LAYERS_SPREAD = 0.05
-"""The same with layers extended, which adds up to 2 % against a full trace."""
 CORRECTED_SPREAD = 0.05
 """Formulas put right by a trace at another batch."""
 FORMULA_SPREAD = 0.05
@@ -141,26 +138,12 @@ def _from_formulas(work: Workload, peak: Peak) -> MemoryEstimate:
 
 def _from_kin(work: Workload, peak: Peak, kin: Kin) -> MemoryEstimate:
     micro_batch = kin.work.micro_batch
-    if kin.trace.tier == "full":
-        basis = tr("formulas, corrected by a full trace at micro-batch {micro_batch}", micro_batch=micro_batch)
-    else:
-        basis = tr(
-            "formulas, corrected by a layer-by-layer trace at micro-batch {micro_batch}", micro_batch=micro_batch
-        )
+    basis = tr("formulas, corrected by a full trace at micro-batch {micro_batch}", micro_batch=micro_batch)
     return _estimate(work, peak, CORRECTED_SPREAD, basis=basis)
 
 
 def _from_trace(work: Workload, peak: Peak, trace: TraceResult) -> MemoryEstimate:
-    full = trace.tier == "full"
-    name = tr("full trace") if full else tr("traced layer by layer")
-    return _estimate(
-        work,
-        peak,
-        FULL_TRACE_SPREAD if full else LAYERS_SPREAD,
-        tier="traced",
-        basis=tr("{basis} ({note})", basis=name, note=trace.note_words) if trace.note else name,
-        replay=replayed(trace),
-    )
+    return _estimate(work, peak, FULL_TRACE_SPREAD, tier="traced", basis=tr("full trace"), replay=trace.replay)
 
 
 def _estimate(

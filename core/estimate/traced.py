@@ -12,7 +12,7 @@ from trainwiz.core.estimate.workload import KINDS, Moment, Workload
 from trainwiz.core.hardware.rates import Rates
 from trainwiz.core.history.measurement import Measurement, same_work
 from trainwiz.core.language import mark, tr
-from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult
+from trainwiz.core.tracing.request import TraceRequest, TraceResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Evidence:
         request = TraceRequest.of(work) if self.traces else None
         if request is None or request in self.traces:
             return None if request is None else self.traces[request]
-        plain = request.for_tier("layers")
+        plain = request.without_replay()
         for other, trace in self.traces.items():
             alike = (other.micro_batch, other.length) == (request.micro_batch, request.length)
-            if alike and other.for_tier("layers") == plain:
-                return replace(trace, reserved_bytes=None, replay=None)
+            if alike and other.without_replay() == plain:
+                return replace(trace, replay=None)
         return None
 
 
@@ -119,11 +119,6 @@ def traced_evaluation_peak(work: Workload, trace: TraceResult) -> Peak | None:
     return _peak(work, trace.evaluation)
 
 
-def replayed(trace: TraceResult) -> Replay | None:
-    fullest, one = max(moment.bytes for moment in (*trace.training, *trace.evaluation)), trace.reserved_bytes
-    return trace.replay or (Replay(fullest, one, one, one, fullest) if one else None)
-
-
 def _peak(work: Workload, traced: Sequence[Moment]) -> Peak:
     states = states_of(work)
     return Peak(tuple(_shared(work, states, moment) for moment in traced), states)
@@ -179,11 +174,11 @@ def nearest_kin(work: Workload, evidence: Evidence) -> Kin | None:
     if request is None:
         return None
 
-    def distance(pair: tuple[TraceRequest, TraceResult]) -> tuple[float, int, int, bool]:
-        other, trace = pair
+    def distance(pair: tuple[TraceRequest, TraceResult]) -> tuple[float, int, int]:
+        other = pair[0]
         sizes = other.micro_batch, request.micro_batch
         steps, rows = other.accumulation - request.accumulation, other.eval_micro_batch - request.eval_micro_batch
-        return max(sizes) / min(sizes), abs(steps), abs(rows), trace.tier != "full"
+        return max(sizes) / min(sizes), abs(steps), abs(rows)
 
     batch: dict[str, Any] = {name: getattr(request, name) for name in OF_A_BATCH}
     same = (pair for pair in evidence.traces.items() if replace(pair[0], **batch) == request)

@@ -15,11 +15,11 @@ from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.hardware.rates import Rates
 from trainwiz.core.history.measurement import Measurement
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 from trainwiz.core.plan.gather import Gathered, plan_gathered
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.workload import model_json
-from trainwiz.core.tracing.request import TraceAnswer, TraceProblem, TraceRequest, TraceResult, TraceTier
+from trainwiz.core.tracing.request import TraceAnswer, TraceProblem, TraceRequest, TraceResult
 
 # KnownTraces: the traces that were made, and the requests of which there can be none.
 
@@ -27,9 +27,6 @@ MOST_ANSWERS = 128
 """Kept in memory; the oldest go first."""
 LASTING = frozenset({"unknown_model", "remote_code", "invalid_config", "unsupported", "timeout"})
 """Problems that asking again does not mend."""
-OF_THE_MODEL = frozenset({"unknown_model", "remote_code", "invalid_config"})
-"""Problems that no other tier mends either."""
-RANK = {"layers": 1, "full": 2}
 
 
 class KnownTraces:
@@ -37,46 +34,39 @@ class KnownTraces:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._answers: dict[tuple[TraceRequest, str], TraceAnswer] = {}
+        self._answers: dict[TraceRequest, TraceAnswer] = {}
         self._failure: TraceProblem | None = None
         """Of the worker itself; an answer mends it."""
 
     def traces(self, model_config: str) -> dict[TraceRequest, TraceResult]:
-        """The best of each request of one model, given as in a request: no other helps a plan."""
+        """Those of one model, given as in a request: no other helps a plan."""
         with self._lock:
-            known = sorted(self._answers.items(), key=lambda answer: RANK[answer[0][1]])
-        of_model = ((request, answer) for (request, _), answer in known if request.model_config == model_config)
+            known = list(self._answers.items())
+        of_model = ((request, answer) for request, answer in known if request.model_config == model_config)
         return {request: answer for request, answer in of_model if isinstance(answer, TraceResult)}
 
-    def has(self, request: TraceRequest, tier: TraceTier) -> bool:
-        """Whether a trace of this tier or a better one is there."""
+    def answer_of(self, request: TraceRequest) -> TraceAnswer | None:
+        """A trace, or a problem that asking again does not mend."""
         with self._lock:
-            known = [self._answers.get((request, better)) for better in RANK if RANK[better] >= RANK[tier]]
-        return any(isinstance(answer, TraceResult) for answer in known)
-
-    def problem(self, request: TraceRequest, tier: TraceTier) -> TraceProblem | None:
-        with self._lock:
-            answer = self._answers.get((request, tier))
-        return answer if isinstance(answer, TraceProblem) else None
+            return self._answers.get(request)
 
     def problem_of(self, work: Workload | None) -> TraceProblem | None:
         """Why nothing better than formulas is to be had for a workload, as far as it was tried."""
         request = TraceRequest.of(work) if work is not None else None
-        if request is None or self.has(request, "layers"):
+        if request is None:
             return None
-        return self.problem(request, "full") or self.problem(request, "layers") or self._failure
+        answer = self.answer_of(request) or self._failure
+        return answer if isinstance(answer, TraceProblem) else None
 
-    def learn(self, request: TraceRequest, tier: TraceTier, answer: TraceAnswer) -> None:
+    def learn(self, request: TraceRequest, answer: TraceAnswer) -> None:
         with self._lock:
             if isinstance(answer, TraceResult):
-                self._failure, key = None, (request, answer.tier)
-            elif answer.code in LASTING:
-                key = request, tier
-            else:
+                self._failure = None
+            elif answer.code not in LASTING:
                 self._failure = answer
                 return
-            self._answers.pop(key, None)
-            self._answers[key] = answer
+            self._answers.pop(request, None)
+            self._answers[request] = answer
             while len(self._answers) > MOST_ANSWERS:
                 del self._answers[next(iter(self._answers))]
 
@@ -84,10 +74,10 @@ class KnownTraces:
 # Refiner: a plan at once from what is known, and better ones as traces arrive. Front ends plan through it.
 
 RefineTier = Literal["analytic", "layers", "full"]
-"""How far to go: formulas alone, traces by layers, full traces."""
+"""How far to go: formulas alone, or traces; "layers" is an older word for "full"."""
 
 MOST_ROUNDS = 4
-"""Traces of one tier: a trace may say no, and the plan moves to a workload that needs its own."""
+"""A trace may say no, and the plan moves to a workload that needs its own."""
 MOST_CANDIDATES = 8
 """Traces for the numbers of remedies."""
 LOOK_EVERY_S = 0.05
@@ -95,13 +85,12 @@ GIVE_UP_S = 75.0
 """A worker ends every trace by itself before this."""
 NOT_BUILT = frozenset({"unknown_model", "invalid_config"})
 """Problems that training meets too. Code of the model's own is said where the model is read."""
-ON_ITS_WAY = {"layers": mark("tracing layer by layer…"), "full": mark("tracing the whole model…")}
 
 
 class Tracer(Protocol):
     """What this module needs of core/tracing/worker.py."""
 
-    def submit(self, request: TraceRequest, tier: TraceTier, on_done: Callable[[TraceAnswer], None]) -> Any:
+    def submit(self, request: TraceRequest, on_done: Callable[[TraceAnswer], None]) -> Any:
         """Returns at once; `on_done` is called in another thread, with a problem where there is no result."""
 
     def cancel(self, handle: Any) -> None:
@@ -149,7 +138,7 @@ class Refiner:
         is_cancelled: Callable[[], bool] = lambda: False,
         limit_s: float | None = None,
     ) -> Plan:
-        """Traces the plan's workload by layers, then in full, then the workloads that remedies promise.
+        """Traces the plan's workload, then the workloads that remedies promise.
 
         `on_plan` gets each better plan as it comes, and one that says what is under way. Blocks until
         everything of `tier` is known, `is_cancelled` says so (looked at 20 times a second) or `limit_s`
@@ -177,25 +166,21 @@ class _Search:
         plan = self.refiner.plan(self.gathered)
         if self.refiner._worker is None or tier == "analytic":
             return plan
-        plan = self._settled(plan, "layers")
-        if tier == "full":
-            plan = self._settled(plan, "full")
-        plan = self._candidates(plan)
+        plan = self._candidates(self._settled(plan))
         late = tr("a better estimate was not ready in time") if self._is_late() else ""
         last = _waiting_for(plan, self.problem or self.refiner._known.problem_of(plan.work), late)
         if self.shown and self.shown[-1] != last:
             self._show(last)
         return last
 
-    def _settled(self, plan: Plan, tier: TraceTier) -> Plan:
+    def _settled(self, plan: Plan) -> Plan:
         """The plan whose own workload is traced, as far as that can be had."""
         for _ in range(MOST_ROUNDS):
             request = TraceRequest.of(plan.work) if plan.work is not None else None
-            hopeless = self.problem is not None and self.problem.code in OF_THE_MODEL
-            if request is None or hopeless or self._over() or self._is_answered(request, tier):
+            if request is None or self._over() or self.refiner._known.answer_of(request) is not None:
                 return plan
-            self._show(replace(plan, memory=replace(plan.memory, waiting=tr(ON_ITS_WAY[tier]))))
-            answers = self._ask([request], tier)
+            self._show(replace(plan, memory=replace(plan.memory, waiting=tr("tracing the whole model…"))))
+            answers = self._ask([request])
             for answer in answers:
                 # What went wrong before is nothing once a trace is there.
                 self.problem = answer if isinstance(answer, TraceProblem) else None
@@ -210,19 +195,19 @@ class _Search:
         asked = 0
         for _ in range(2):
             wanted = dict.fromkeys(filter(None, map(TraceRequest.of, plan.candidates)))
-            missing = [request for request in wanted if not self._is_answered(request, "layers")]
+            missing = [request for request in wanted if self.refiner._known.answer_of(request) is None]
             missing = missing[: MOST_CANDIDATES - asked]
             if self.problem is not None or not missing or self._over():
                 return plan
             asked += len(missing)
             waiting = tr("tracing the estimates of the fixes…")
             self._show(replace(plan, memory=replace(plan.memory, waiting=waiting)))
-            self._ask(missing, "layers")
+            self._ask(missing)
             plan = self.refiner.plan(self.gathered)
             self._show(plan)
         return plan
 
-    def _ask(self, requests: list[TraceRequest], tier: TraceTier) -> list[TraceAnswer]:
+    def _ask(self, requests: list[TraceRequest]) -> list[TraceAnswer]:
         """What was answered before time was over or the search was cancelled."""
         worker = self.refiner._worker
         assert worker is not None
@@ -231,7 +216,7 @@ class _Search:
         def deliver(request: TraceRequest) -> Callable[[TraceAnswer], None]:
             return lambda answer: arrived.put((request, answer))
 
-        handles = [worker.submit(request, tier, deliver(request)) for request in requests]
+        handles = [worker.submit(request, deliver(request)) for request in requests]
         answers: list[TraceAnswer] = []
         give_up = time.monotonic() + GIVE_UP_S * len(requests)
         while len(answers) < len(requests) and not self._over():
@@ -245,16 +230,11 @@ class _Search:
             except queue.Empty:
                 continue
             answers.append(answer)
-            self.refiner._known.learn(request, tier, answer)
+            self.refiner._known.learn(request, answer)
         if len(answers) < len(requests):
             for handle in handles:
                 worker.cancel(handle)
         return answers
-
-    def _is_answered(self, request: TraceRequest, tier: TraceTier) -> bool:
-        """Whether a trace is there, or asking would only bring the same problem."""
-        known = self.refiner._known
-        return known.has(request, tier) or known.problem(request, tier) is not None
 
     def _over(self) -> bool:
         return self.is_cancelled() or self._is_late()

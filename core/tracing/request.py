@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
@@ -17,7 +16,6 @@ from typing import Any, Literal
 import platformdirs
 from trainwiz.core.estimate.workload import HALF, KINDS, Moment, Workload
 from trainwiz.core.files import open_file, read_small
-from trainwiz.core.language import tr
 from trainwiz.core.run.folder import write_atomic
 from trainwiz.core.text import parse_json, plain_text
 
@@ -58,8 +56,6 @@ def _code_digest() -> str:
 
 # TraceRequest: everything that the memory of one training process depends on.
 
-TraceTier = Literal["layers", "full"]
-"""`layers` traces shallow versions of the model and extends them; `full` all of it, with the allocator replayed."""
 MOST_ACCUMULATION = 2
 """More micro-batches add nothing: the second already meets the gradients of the first."""
 
@@ -97,10 +93,10 @@ class TraceRequest:
     padded: bool = True
     """Rows of a batch are filled up to the longest, so that models make a mask."""
     strategy: str = "single"
-    """Which states processes share out: those of a full trace's replay; all moments are of one process with all of them."""
+    """Which states processes share out, for the replay; all moments are of one process with all of them."""
     world_size: int = 1
     lengths: tuple[int, ...] = ()
-    """Quantiles, from 0 to 1, of the longest row of what begins a step: the replay of a full trace meets them in some order.
+    """Quantiles, from 0 to 1, of the longest row of what begins a step: the replay meets them in some order.
     Empty where they are not known."""
     dora: bool = False
     modules_to_save: tuple[str, ...] = ()
@@ -132,9 +128,9 @@ class TraceRequest:
         given: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
         return cls(**given)
 
-    def for_tier(self, tier: TraceTier) -> TraceRequest:
-        """Without what only the replay of a full trace depends on."""
-        return self if tier == "full" else replace(self, strategy="single", world_size=1, lengths=())
+    def without_replay(self) -> TraceRequest:
+        """Without what only the replay depends on."""
+        return replace(self, strategy="single", world_size=1, lengths=())
 
     def key(self, versions: dict[str, str]) -> str:
         """Name of its place in the cache: a digest of the request and of the libraries that are traced."""
@@ -144,7 +140,6 @@ class TraceRequest:
 
 # What a trace says: the fullest point of each phase, and what the step computes.
 
-_TRACED = re.compile(r"layers (\S+) and (\S+) of (\d+)")
 ProblemCode = Literal[
     "unknown_model", "remote_code", "invalid_config", "unsupported", "timeout", "worker_died", "worker_missing"
 ]
@@ -172,13 +167,10 @@ class Replay:
 class TraceResult:
     """Bytes of one process before strategies share its states out. Moments are in the order of the step."""
 
-    tier: TraceTier
     training: tuple[Moment, ...]
     """The fullest point of each phase of the second optimizer step (states exist by then)."""
     evaluation: tuple[Moment, ...]
     """Likewise of evaluating, and of generating; empty where nothing is held out."""
-    reserved_bytes: int | None
-    """Peak of the caching allocator's segments over training and evaluation, replayed; None for the layered tier."""
     parameters: int
     trainable_parameters: int
     flops: float
@@ -189,22 +181,12 @@ class TraceResult:
     """Operations of one micro-batch."""
     seconds: float
     """What the trace took."""
-    note: str = ""
-    """What a reader must know: "layers 2 and 4 of 33, extended". Kept in the cache; `note_words` is what people read."""
     replay: Replay | None = None
-    """Of the full tier on a GPU; `reserved_bytes` is the likely one of it."""
+    """Over training and evaluation; None where no CUDA allocator is."""
 
     @property
     def allocated_bytes(self) -> int:
         return max(moment.bytes for moment in self.training)
-
-    @property
-    def note_words(self) -> str:
-        stacks = [
-            tr("layers {first} and {second} of {layers}", first=first, second=second, layers=layers)
-            for first, second, layers in _TRACED.findall(self.note)
-        ]
-        return tr("extrapolated from {stacks}", stacks=tr(" and ").join(stacks)) if stacks else tr(self.note)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -215,7 +197,7 @@ class TraceResult:
         result: TraceResult = _reader().validate_python(values)
         moments = [moment.parts for moment in (*result.training, *result.evaluation)]
         counts = [size for parts in moments for size in parts.values()]
-        counts += [result.parameters, result.trainable_parameters, result.kernels, result.reserved_bytes or 0]
+        counts += [result.parameters, result.trainable_parameters, result.kernels]
         counts += [] if result.replay is None else asdict(result.replay).values()
         known = bool(result.training) and all(parts.keys() <= set(KINDS) for parts in moments)
         rates = (result.flops, result.moved_bytes, result.seconds)
@@ -275,36 +257,34 @@ class TraceCache:
         self._most = most
         self._versions = dict(trace_versions() if versions is None else versions)
 
-    def file(self, request: TraceRequest, tier: TraceTier) -> Path:
-        return self._folder / f"{request.for_tier(tier).key({**self._versions, 'tier': tier})}.json"
+    def file(self, request: TraceRequest) -> Path:
+        return self._folder / f"{request.key(self._versions)}.json"
 
-    def get(self, request: TraceRequest, tier: TraceTier) -> TraceResult | None:
+    def get(self, request: TraceRequest) -> TraceResult | None:
         """None for what is not there, and for a file that is broken or of another request."""
         if self._most == 0:
             return None
-        path = self.file(request, tier)
+        path = self.file(request)
         try:
             with open_file(path) as file:
                 document = parse_json(file.read(LARGEST_FILE_BYTES))
-            if TraceRequest.from_json(document["request"]) != request.for_tier(tier):
+            if TraceRequest.from_json(document["request"]) != request:
                 return None
             result = TraceResult.from_json(document["result"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
-        if result.tier != tier:
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
         return result
 
-    def put(self, request: TraceRequest, tier: TraceTier, result: TraceResult) -> None:
+    def put(self, request: TraceRequest, result: TraceResult) -> None:
         """Keeps `result`; a reader meanwhile sees the old or the new file, never half of one."""
         if self._most == 0:
             return
-        document = {"request": request.for_tier(tier).to_json(), "result": result.to_json()}
+        document = {"request": request.to_json(), "result": result.to_json()}
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            write_atomic(self.file(request, tier), json.dumps(document))
+            write_atomic(self.file(request), json.dumps(document))
             self._tidy()
         except (OSError, ValueError):
             return

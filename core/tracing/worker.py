@@ -26,7 +26,6 @@ from trainwiz.core.tracing.request import (
     TraceProblem,
     TraceRequest,
     TraceResult,
-    TraceTier,
     problem_of,
 )
 
@@ -65,7 +64,6 @@ class Handle:
 
     number: int
     request: TraceRequest
-    tier: TraceTier
     on_done: OnDone
     limit_s: float
 
@@ -119,7 +117,7 @@ class TraceWorker:
             return self._give_up(tr("the tracer could not be started: {reason}", reason=error))
         return None
 
-    def ask(self, request: TraceRequest, tier: TraceTier, timeout_s: float = TIMEOUT_S) -> TraceAnswer:
+    def ask(self, request: TraceRequest, timeout_s: float = TIMEOUT_S) -> TraceAnswer:
         """Waits at most `timeout_s` for the answer, starting and queueing included."""
         answered = threading.Event()
         answers: list[TraceAnswer] = []
@@ -128,30 +126,25 @@ class TraceWorker:
             answers.append(answer)
             answered.set()
 
-        handle = self.submit(request, tier, keep, timeout_s=timeout_s)
+        handle = self.submit(request, keep, timeout_s=timeout_s)
         if not answered.wait(max(0.0, timeout_s)):
             self.cancel(handle)
         late = tr("the trace exceeded {seconds} s and was stopped", seconds=f"{timeout_s:g}")
         return answers[0] if answers else TraceProblem("timeout", late)
 
-    def submit(
-        self, request: TraceRequest, tier: TraceTier, on_done: OnDone, *, timeout_s: float = TIMEOUT_S
-    ) -> Handle:
+    def submit(self, request: TraceRequest, on_done: OnDone, *, timeout_s: float = TIMEOUT_S) -> Handle:
         """Returns at once. `on_done` gets the answer, now or later in a thread of this worker, unless it is cancelled
-        before; it must not wait.
-
-        `timeout_s` counts from the start of the trace: two are computed at once, one of them in full
-        at most.
+        before; it must not wait. `timeout_s` counts from the start of the trace: two are computed at once.
         """
-        handle = Handle(next(self._numbers), request, tier, on_done, timeout_s)
-        answer: TraceAnswer | None = self._cache.get(request, tier)
+        handle = Handle(next(self._numbers), request, on_done, timeout_s)
+        answer: TraceAnswer | None = self._cache.get(request)
         if answer is None:
             with self._lock:
                 answer = self._begin()
                 if answer is None:
                     self._handles[handle.number] = handle
-                    asked = {"tier": tier, "request": request.to_json(), "limit_s": timeout_s}
-                    self._unwritten.put({"ask": handle.number, **asked})
+                    asked = {"ask": handle.number, "request": request.to_json(), "limit_s": timeout_s}
+                    self._unwritten.put(asked)
         if answer is not None:
             on_done(answer)
         return handle
@@ -266,7 +259,7 @@ class TraceWorker:
             handle = self._handles.pop(message["answer"], None)
         if handle is not None:
             if isinstance(answer, TraceResult):
-                self._cache.put(handle.request, handle.tier, answer)
+                self._cache.put(handle.request, answer)
             handle.on_done(answer)
 
     def _kill(self) -> None:

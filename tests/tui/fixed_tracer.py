@@ -16,9 +16,9 @@ from trainwiz.core.tracing.request import TraceResult
 PEAK = "the backward pass, as set in a test"
 
 
-def fixed(tier: str, values: dict[str, Any], **_: Any) -> dict[str, Any]:
+def fixed(values: dict[str, Any]) -> dict[str, Any]:
     moment = Moment(PEAK, {"activations": int(os.environ["FIXED_BYTES"])})
-    return {"result": TraceResult(tier, (moment,), (), None, 1, 1, 1.0, 1.0, 1, 0.1).to_json()}  # type: ignore[arg-type]
+    return {"result": TraceResult((moment,), (), 1, 1, 1.0, 1.0, 1, 0.1).to_json()}
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ def test_what_is_under_way_is_said_on_a_terminal_and_a_start_waits_no_longer_tha
     assert time.monotonic() - began < 10
     assert plan.memory.tier == "analytic" and "not ready in time" in plan.memory.waiting
     captured = capsys.readouterr()
-    assert "tracing layer by layer…" in captured.err and captured.out == ""
+    assert "tracing the whole model…" in captured.err and captured.out == ""
     assert captured.err.endswith("\r"), "the line is wiped"
 
 

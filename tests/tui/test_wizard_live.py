@@ -301,7 +301,7 @@ async def test_with_a_hung_tracer_values_are_planned_and_a_start_takes_the_plan_
     tracer = Kept(hung_worker)
     async with wizard(machine, tracer) as (app, pilot):
         screen = app.screen
-        await until(pilot, lambda: "layer by layer" in screen.state.plan.memory.waiting)
+        await until(pilot, lambda: "whole model" in screen.state.plan.memory.waiting)
         for steps in (10, 20):
             screen._change_request(PlanRequest("cpu-demo", {"training.max_steps": steps}))
             await settled(pilot)

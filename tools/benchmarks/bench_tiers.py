@@ -1,4 +1,4 @@
-"""The three tiers of the preview: how near each is to the full trace, how long each takes, and no torch in what draws.
+"""The two tiers of the preview: how near formulas are to a trace, how long each takes, and no torch in what draws.
 
 `python -m tools.benchmarks tiers --quick` takes a few models and settings instead of all.
 """
@@ -24,8 +24,7 @@ from tools.benchmarks.tier_sweep import Row, sweep
 
 LARGE_VOCABULARY = 100_000
 ANALYTIC_LIMIT, ANALYTIC_LIMIT_LARGE_VOCABULARY = 0.15, 0.25
-LAYERS_LIMIT = 0.02
-ANALYTIC_LIMIT_S, LAYERS_LIMIT_S, KILLED_AT_S = 0.005, 1.5, 60.0
+ANALYTIC_LIMIT_S, TRACED_LIMIT_S, KILLED_AT_S = 0.005, 15.0, 60.0
 TIMED_SETTING = "bf16 4x512"
 NO_CACHE = TraceCache(Path(), most=0)
 
@@ -37,7 +36,7 @@ from trainwiz.core.tracing.request import TraceResult
 from trainwiz.core.tracing.worker import TraceWorker
 request = TraceRequest.from_json(json.loads(sys.argv[1]))
 with TraceWorker() as worker:
-    assert isinstance(worker.ask(request, "layers", 120), TraceResult)
+    assert isinstance(worker.ask(request, 120), TraceResult)
 print(sum(name in sys.modules for name in ("torch", "transformers", "accelerate", "peft")))
 """
 
@@ -51,25 +50,24 @@ def run() -> list[Result]:
 def accuracy(rows: list[Row]) -> list[Result]:
     large = [row for row in rows if row.case.work.architecture.vocabulary > LARGE_VOCABULARY]
     others = [row for row in rows if row not in large]
-    missing = [row for row in rows if row.full is None or row.layers is None]
+    missing = [row for row in rows if row.full is None]
     example = f"{missing[0].case.model}, {missing[0].case.setting}: {missing[0].problem}" if missing else ""
     return [
-        worst("analytic against the full trace", "analytic", others, ANALYTIC_LIMIT),
-        worst("the same, vocabulary above 100,000", "analytic", large, ANALYTIC_LIMIT_LARGE_VOCABULARY),
-        worst("by layers against the full trace", "layers", rows, LAYERS_LIMIT),
+        worst("analytic against the trace", others, ANALYTIC_LIMIT),
+        worst("the same, vocabulary above 100,000", large, ANALYTIC_LIMIT_LARGE_VOCABULARY),
         Result(f"cases of {len(rows)} without a trace", len(missing), 0, example),
     ]
 
 
-def worst(claim: str, tier: str, rows: list[Row], limit: float) -> Result:
-    errors = [(abs(error), row) for row in rows if (error := row.error(tier)) is not None]
+def worst(claim: str, rows: list[Row], limit: float) -> Result:
+    errors = [(abs(error), row) for row in rows if (error := row.error) is not None]
     if not errors:
         return Result(claim, 0.0, limit, "no case")
     most, row = max(errors, key=lambda one: one[0])
     outside = sum(error > limit for error, _ in errors)
     median = statistics.median(error for error, _ in errors)
     detail = f"median {median:.4f}, {outside} of {len(errors)} outside; worst: {row.case.model}, {row.case.setting}, "
-    detail += f"{row.moment}: {getattr(row, tier):,} against {row.full:,} bytes"
+    detail += f"{row.moment}: {row.analytic:,} against {row.full:,} bytes"
     return Result(claim, most, limit, detail)
 
 
@@ -81,7 +79,7 @@ def timings(chosen: list[Case]) -> list[Result]:
         estimate_memory(case.work)
         estimate_evaluation(case.work)
         analytic.append(time.perf_counter() - started)
-    layered: list[tuple[float, str]] = []
+    traced: list[tuple[float, str]] = []
     with TraceWorker(NO_CACHE) as worker:
         for repeat in range(2):
             for case in chosen:
@@ -89,11 +87,11 @@ def timings(chosen: list[Case]) -> list[Result]:
                 if case.setting != TIMED_SETTING or request is None:
                     continue
                 started = time.perf_counter()
-                answer = worker.ask(request, "layers")
+                answer = worker.ask(request)
                 if repeat and isinstance(answer, TraceResult):
-                    layered.append((time.perf_counter() - started, case.model))
-    slowest, model = max(layered, default=(0.0, "none"))
-    median = statistics.median(seconds for seconds, _ in layered) if layered else 0.0
+                    traced.append((time.perf_counter() - started, case.model))
+    slowest, model = max(traced, default=(0.0, "none"))
+    median = statistics.median(seconds for seconds, _ in traced) if traced else 0.0
     return [
         Result(
             "formulas, slowest case in s",
@@ -101,7 +99,7 @@ def timings(chosen: list[Case]) -> list[Result]:
             ANALYTIC_LIMIT_S,
             f"median {statistics.median(analytic):.5f} s",
         ),
-        Result("by layers, slowest model in s", slowest, LAYERS_LIMIT_S, f"{model}; median {median:.2f} s"),
+        Result("traced, slowest model in s", slowest, TRACED_LIMIT_S, f"{model}; median {median:.2f} s"),
     ]
 
 
@@ -112,7 +110,7 @@ def killed(chosen: list[Case]) -> Result:
     llama = '{"model_type": "llama", "num_hidden_layers": 3000, "hidden_size": 4096, "vocab_size": 32000}'
     with TraceWorker(NO_CACHE) as worker:
         started = time.perf_counter()
-        answer = worker.ask(replace(request, model_config=llama, task="causal-lm", target_length=0), "full")
+        answer = worker.ask(replace(request, model_config=llama, task="causal-lm", target_length=0))
         seconds = time.perf_counter() - started
     said = answer.message if isinstance(answer, TraceProblem) else "it was traced in that time"
     return Result("a full trace of 3,000 layers ends, in s", seconds, KILLED_AT_S + 1, said)

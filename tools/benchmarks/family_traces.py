@@ -156,7 +156,7 @@ def _record() -> Iterator[dict[str, Any]]:
             traces[setting] = {
                 "training": trace.allocated_bytes,
                 "evaluation": max((moment.bytes for moment in trace.evaluation), default=None),
-                "reserved": trace.reserved_bytes,
+                "reserved": trace.replay.likely if trace.replay else None,
                 "parameters": trace.parameters,
                 "flops": trace.flops,
                 "moved_bytes": trace.moved_bytes,

@@ -188,13 +188,13 @@ def planned_figures(plan: Plan) -> dict[str, Any]:
 def traced_figures(plan: Plan, worker: TraceWorker) -> dict[str, Any]:
     """Of one micro-batch, and the card's own rates."""
     request = TraceRequest.of(plan.work) if plan.work is not None else None
-    answer = worker.ask(request, "full", TRACE_S) if request is not None else None
+    answer = worker.ask(request, TRACE_S) if request is not None else None
     rates = _rates(plan)
     if not isinstance(answer, TraceResult):
         return rates
     return rates | {
         "traced_allocated_bytes": answer.allocated_bytes,
-        "traced_reserved_bytes": answer.reserved_bytes,
+        "traced_reserved_bytes": answer.replay.likely if answer.replay else None,
         "flops": answer.flops,
         "moved_bytes": answer.moved_bytes,
         "kernels": answer.kernels,

@@ -1,4 +1,4 @@
-"""Every case by formulas, by layers and in full.
+"""Every case by formulas and traced.
 
 Goes on where it stopped: traces are kept in the user's cache folder.
 """
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory
-from trainwiz.core.estimate.traced import Evidence
-from trainwiz.core.tracing.request import TraceProblem, TraceRequest, TraceResult
+from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
+from trainwiz.core.tracing.request import TraceProblem, TraceRequest
 from trainwiz.core.tracing.worker import TraceWorker
 
 from tools.benchmarks.tier_settings import Case
@@ -23,20 +23,19 @@ WORKERS = max(1, min(4, (os.cpu_count() or 2) // 2))
 
 @dataclass(frozen=True)
 class Row:
-    """Bytes by each tier; None where the tier has no answer, with the reason in `problem`."""
+    """Bytes by each tier; None without a trace, with the reason in `problem`."""
 
     case: Case
     moment: str
     """ "training" or "evaluation"."""
     analytic: int
-    layers: int | None
     full: int | None
     problem: str = ""
 
-    def error(self, tier: str) -> float | None:
-        """Relative to the full trace."""
-        value = getattr(self, tier)
-        return None if value is None or not self.full else value / self.full - 1
+    @property
+    def error(self) -> float | None:
+        """Of the formulas, relative to the trace."""
+        return self.analytic / self.full - 1 if self.full else None
 
 
 def sweep(chosen: Iterable[Case]) -> Iterator[Row]:
@@ -68,23 +67,13 @@ def sweep(chosen: Iterable[Case]) -> Iterator[Row]:
 def rows_of(case: Case, worker: TraceWorker) -> list[Row]:
     request = TraceRequest.of(case.work)
     assert request is not None
-    answers = {tier: worker.ask(request, tier, 300) for tier in ("layers", "full")}  # type: ignore[arg-type]
-    problems = "; ".join(
-        f"{tier}: {answer.code}: {answer.message}"
-        for tier, answer in answers.items()
-        if isinstance(answer, TraceProblem)
-    )
-    traces = {tier: answer for tier, answer in answers.items() if isinstance(answer, TraceResult)}
-    evidence = {tier: Evidence(traces={request: trace}) for tier, trace in traces.items()}
+    answer = worker.ask(request, 300)
+    problem = f"{answer.code}: {answer.message}" if isinstance(answer, TraceProblem) else ""
+    known = NO_EVIDENCE if isinstance(answer, TraceProblem) else Evidence(traces={request: answer})
     rows = []
     for moment, estimate in (("training", estimate_memory), ("evaluation", estimate_evaluation)):
-        analytic = estimate(case.work)
-        better = {tier: estimate(case.work, known) for tier, known in evidence.items()}
-        if analytic is None:
-            continue
-        sizes = {
-            tier: one.allocated_bytes if one is not None and one.tier == "traced" else None
-            for tier, one in better.items()
-        }
-        rows.append(Row(case, moment, analytic.allocated_bytes, sizes.get("layers"), sizes.get("full"), problems))
+        analytic, better = estimate(case.work), estimate(case.work, known)
+        if analytic is not None:
+            full = better.allocated_bytes if better is not None and better.tier == "traced" else None
+            rows.append(Row(case, moment, analytic.allocated_bytes, full, problem))
     return rows

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 
 from trainwiz.core.estimate.trace.build import CannotTrace
-from trainwiz.core.estimate.trace.layers import shallow_requests
 from trainwiz.core.estimate.trace.ledger import OPTIMIZER, Event, Ledger
 from trainwiz.core.estimate.trace.step import rounding_of, trace_into
 from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult
@@ -264,8 +263,8 @@ def trace_full(request: TraceRequest) -> TraceResult:
     result = trace_into(ledger, request)
     if request.device != "cuda":
         return result
-    replayed = replay_of(ledger, request, max(moment.bytes for moment in (*result.training, *result.evaluation)))
-    return replace(result, reserved_bytes=replayed.likely, replay=replayed)
+    fullest = max(moment.bytes for moment in (*result.training, *result.evaluation))
+    return replace(result, replay=replay_of(ledger, request, fullest))
 
 
 def replay_of(ledger: Ledger, request: TraceRequest, fullest: int) -> Replay:
@@ -331,11 +330,10 @@ def _at(step: Sequence[Event], share: float, powers: dict[int, int]) -> Iterable
 def _powers(ledger: Ledger, request: TraceRequest) -> dict[int, int]:
     """Size of a block of the step -> with which power of the length it grows, of those that do.
 
-    Told by a step on shorter rows of a shallow version of the model. Sizes that weights have as well are left alone.
+    Told by a step on shorter rows. Sizes that weights have as well are left alone.
     """
-    shallow = shallow_requests(request)
     lengths = {name: round(getattr(request, name) * SHORTER) for name in ("length", "target_length")}
-    shorter = replace(request if shallow is None else shallow[1], **lengths, eval_micro_batch=0, generation_length=0)
+    shorter = replace(request, **lengths, eval_micro_batch=0, generation_length=0)
     other = Ledger(rounding_of(request))
     try:
         trace_into(other, shorter)

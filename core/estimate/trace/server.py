@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 from trainwiz.core.errors import os_reason
 from trainwiz.core.language import chosen_language, tr, use_language
@@ -30,12 +30,13 @@ LONGEST_REASON = 200
 NEEDED = ("torch", "transformers", "accelerate", "peft")
 
 
-def answer(tier: str, values: dict[str, Any], *, forks: bool = False) -> dict[str, Any]:
-    """`{"result": ...}` or `{"problem": {"code", "message"}}`. `forks`: this process may fork while it traces."""
+def answer(values: dict[str, Any]) -> dict[str, Any]:
+    """`{"result": ...}` or `{"problem": {"code", "message"}}`."""
     from trainwiz.core.estimate.trace.build import CannotTrace
+    from trainwiz.core.estimate.trace.replay import trace_full
 
     try:
-        return {"result": _trace(tier, TraceRequest.from_json(values), forks).to_json()}
+        return {"result": trace_full(TraceRequest.from_json(values)).to_json()}
     except CannotTrace as error:
         return problem(error.code, error.message)
     except MemoryError:
@@ -53,24 +54,16 @@ def problem(code: ProblemCode, message: str) -> dict[str, Any]:
     return {"problem": {"code": code, "message": message}}
 
 
-def _trace(tier: str, request: TraceRequest, forks: bool) -> Any:
-    from trainwiz.core.estimate.trace.layers import trace_layers
-    from trainwiz.core.estimate.trace.replay import trace_full
-
-    return trace_layers(request, forks=forks) if tier == "layers" else trace_full(request)
-
-
-FULL_NICENESS = 10
-"""A full trace computes for seconds beside the front end and perhaps a training."""
+NICENESS = 10
+"""A trace computes for seconds beside the front end and perhaps a training."""
 READ_BYTES = 1 << 16
-T = TypeVar("T")
 
 
-class Child(Generic[T]):
-    """A process that computes `work(*values)`, and ends with this one. `kind`: "fork", a copy of this process with all that
-    it imported, or "spawn", a new interpreter for systems where a fork is not safe. Raises OSError."""
+class Child:
+    """A process that traces a request, and ends with this one. `kind`: "fork", a copy of this process with all that it
+    imported, or "spawn", a new interpreter for systems where a fork is not safe. Raises OSError."""
 
-    def __init__(self, kind: Literal["fork", "spawn"], work: Callable[..., T], *values: Any) -> None:
+    def __init__(self, kind: Literal["fork", "spawn"], values: dict[str, Any]) -> None:
         # Of either kind: typeshed gives a Process to each of them and not to their base.
         context: Any = multiprocessing.get_context(kind)
         pipe: tuple[Connection, Connection] = context.Pipe(duplex=False)
@@ -78,15 +71,12 @@ class Child(Generic[T]):
         """Becomes readable when there is a result, or none any more."""
         # What is imported is never collected: forks go on sharing its pages.
         gc.freeze()
-        inner = multiprocessing.parent_process() is not None
-        self._process: BaseProcess = context.Process(
-            target=_compute, args=(os.getpid(), writer, work, values), daemon=inner
-        )
+        self._process: BaseProcess = context.Process(target=_compute, args=(os.getpid(), writer, values))
         with writer:
             self._process.start()
 
-    def result(self) -> tuple[T | None, int]:
-        """Waits for (the result, None without one; the exit code as subprocess counts it)."""
+    def result(self) -> tuple[dict[str, Any] | None, int]:
+        """Waits for (the answer, None without one; the exit code as subprocess counts it)."""
         try:
             found = self.output.recv()
         except (EOFError, OSError):
@@ -103,16 +93,11 @@ class Child(Generic[T]):
         self.output.close()
 
 
-def _compute(parent: int, writer: Connection, work: Callable[..., T], values: tuple[Any, ...]) -> None:
+def _compute(parent: int, writer: Connection, values: dict[str, Any]) -> None:
     hold_to(parent)
     use_language(chosen_language(None, os.environ))
-    writer.send(work(*values))
-
-
-def traced_here(tier: str, values: dict[str, Any], forks: bool) -> dict[str, Any]:
-    if tier == "full":
-        os.nice(FULL_NICENESS)
-    return answer(tier, values, forks=forks)
+    os.nice(NICENESS)
+    writer.send(answer(values))
 
 
 def _how_it_ended(status: int) -> str:
@@ -143,29 +128,26 @@ def first_traces() -> list[IdleWork]:
     """
     import torch
 
-    return [] if torch.accelerator.current_accelerator() is not None else [partial(answer, "layers", SMALL.to_json())]
+    return [] if torch.accelerator.current_accelerator() is not None else [partial(answer, SMALL.to_json())]
 
 
 MOST_AT_ONCE = 2
-MOST_IN_FULL = 1
-"""So that a trace by layers never waits for a full one."""
 STDIN = 0
 
 
 @dataclass
 class Request:
     number: int
-    tier: str
     values: dict[str, Any]
     limit_s: float
-    trace: Child[dict[str, Any]] | None = None
+    trace: Child | None = None
     deadline_s: float = 0.0
 
 
 class Server:
     """Reads requests from stdin until its end, which is the end of this process and of its children too.
 
-    In: `{"ask": number, "tier", "request", "limit_s"}`, `{"cancel": number}`.
+    In: `{"ask": number, "request", "limit_s"}`, `{"cancel": number}`.
     Out: `{"ready": true}`, `{"missing": reason}`, `{"answer": number, "result" | "problem": ...}`.
     """
 
@@ -187,7 +169,7 @@ class Server:
             for _, trace in self._running():
                 trace.kill()
 
-    def _running(self) -> list[tuple[Request, Child[dict[str, Any]]]]:
+    def _running(self) -> list[tuple[Request, Child]]:
         return [(request, request.trace) for request in self._requests if request.trace is not None]
 
     def _listen(self) -> bool:
@@ -222,9 +204,7 @@ class Server:
 
     def _hear(self, message: dict[str, Any]) -> None:
         if "ask" in message:
-            self._requests.append(
-                Request(message["ask"], message["tier"], message["request"], float(message["limit_s"]))
-            )
+            self._requests.append(Request(message["ask"], message["request"], float(message["limit_s"])))
         elif "cancel" in message:
             for request in [request for request in self._requests if request.number == message["cancel"]]:
                 self._drop(request)
@@ -243,17 +223,11 @@ class Server:
                 self._say(answer=request.number, **problem("timeout", text))
 
     def _start_what_may_run(self) -> None:
-        """In the order of asking, those by layers first."""
-        waiting = [request for request in self._requests if request.trace is None]
-        for request in sorted(waiting, key=lambda one: one.tier == "full"):
-            running = self._running()
-            full = sum(one.tier == "full" for one, _ in running)
-            if len(running) >= MOST_AT_ONCE or (request.tier == "full" and full >= MOST_IN_FULL):
-                continue
+        for request in [one for one in self._requests if one.trace is None]:
+            if len(self._running()) >= MOST_AT_ONCE:
+                return
             try:
-                request.trace = Child(
-                    "fork" if self._forks else "spawn", traced_here, request.tier, request.values, self._forks
-                )
+                request.trace = Child("fork" if self._forks else "spawn", request.values)
             except OSError as error:
                 self._requests.remove(request)
                 text = tr("cannot start a trace: {reason}", reason=os_reason(error))

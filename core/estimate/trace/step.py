@@ -198,14 +198,13 @@ def rounding_of(request: TraceRequest) -> int:
     return 512 if request.device == "cuda" else 64
 
 
-def trace_into(ledger: Ledger, request: TraceRequest, watch: Callable[[Any], None] = lambda model: None) -> TraceResult:
-    """The whole model into a ledger; `watch` gets the model before anything is computed. Raises CannotTrace."""
+def trace_into(ledger: Ledger, request: TraceRequest) -> TraceResult:
+    """The whole model into a ledger. Raises CannotTrace."""
     started = time.perf_counter()
     os.environ["HF_HUB_OFFLINE"] = "1"
     tracker = Tracker(ledger)
     with emulated(request.device, tracker), FakeTensorMode(allow_non_fake_inputs=True):
         model = build_traced_model(request)
-        watch(model)
         try:
             with attention_of(model, tracker):
                 return trace_model(model, request, tracker, started)
@@ -230,7 +229,7 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: fl
     tracker.vocabulary = 0 if head is None else int(head.weight.shape[0])
     prepare(model, request)
     optimizer = make_optimizer(request.optimizer, model)
-    ledger.units = [weight_bytes(layer) for _, layers in layer_stacks(model) for layer in layers]
+    ledger.units = [weight_bytes(layer) for layers in layer_stacks(model) for layer in layers]
     ledger.built = len(ledger.events)
     with tracker:
         make_states(model, optimizer, tracker)
@@ -246,10 +245,8 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: fl
         ledger.forget_phases()
         trace_evaluation(model, request, tracker)
     return TraceResult(
-        tier="full",
         training=training,
         evaluation=ledger.moments(),
-        reserved_bytes=None,
         parameters=sum(numbers_in(parameter) for parameter in parameters),
         trainable_parameters=sum(parameter.numel() for parameter in trained),
         flops=work[0],

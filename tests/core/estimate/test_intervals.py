@@ -3,17 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from trainwiz.core.estimate.memory import (
-    FULL_TRACE_SPREAD,
-    LAYERS_SPREAD,
-    estimate_memory,
-    largest_micro_batch,
-    unknown_memory,
-)
+from trainwiz.core.estimate.memory import FULL_TRACE_SPREAD, estimate_memory, largest_micro_batch, unknown_memory
 from trainwiz.core.estimate.peak import BEYOND_ALONE, BEYOND_SHARDED, BEYOND_VARIED, CACHED, VARIED, beyond, overheads
 from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.estimate.workload import Moment, Workload
-from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult, TraceTier
+from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult
 
 from tests.core.estimate.test_peak import GIB, esm650
 from tests.each import each
@@ -22,19 +16,19 @@ WORK = replace(esm650(precision="bf16"), task="masked-lm", model_config='{"model
 BESIDE = overheads(WORK)
 
 
-def known(work: Workload, tier: TraceTier = "full", reserved: float | None = None, evaluated: int = 0) -> Evidence:
+def known(work: Workload, reserved: float | None = None, evaluated: int = 0) -> Evidence:
     """A trace of 10 GiB; `reserved` over that."""
     moment = Moment("the end of the forward pass", {"weights": 2 * GIB, "activations": 8 * GIB})
     evaluation = (Moment("an evaluation", {"logits": evaluated}),) if evaluated else ()
-    whole = None if reserved is None else int(reserved * 10 * GIB)
+    whole, fullest = int((reserved or 0) * 10 * GIB), max(10 * GIB, evaluated)
+    replay = None if reserved is None else Replay(fullest, whole, whole, whole, fullest)
     request = TraceRequest.of(work)
     assert request is not None
-    return Evidence(traces={request: TraceResult(tier, (moment,), evaluation, whole, 1, 1, 1.0, 1.0, 1, 0.1)})
+    return Evidence(traces={request: TraceResult((moment,), evaluation, 1, 1, 1.0, 1.0, 1, 0.1, replay)})
 
 
-@pytest.mark.parametrize(("tier", "spread"), [("full", FULL_TRACE_SPREAD), ("layers", LAYERS_SPREAD)])
-def test_a_trace_is_off_by_so_much_at_most(tier: TraceTier, spread: float) -> None:
-    estimate = estimate_memory(WORK, known(WORK, tier))
+def test_a_trace_is_off_by_so_much_at_most() -> None:
+    estimate, spread = estimate_memory(WORK, known(WORK)), FULL_TRACE_SPREAD
     outside = BESIDE.context + BESIDE.spread
     above = estimate.allocated_bytes * (1 + spread)
     assert estimate.high_bytes == pytest.approx(above * VARIED.likely * (1 + BEYOND_VARIED) + outside)
@@ -108,7 +102,7 @@ def test_a_trace_serves_rows_of_other_lengths_without_its_replay() -> None:
     evidence = known(WORK, reserved=1.5)
     other = replace(WORK, row_lengths=(8, 500, 1024))
     trace = evidence.trace_of(other)
-    assert trace is not None and trace.reserved_bytes is None and evidence.trace_of(WORK) != trace
+    assert trace is not None and trace.replay is None and evidence.trace_of(WORK) != trace
     assert estimate_memory(other, evidence).allocated_bytes == estimate_memory(WORK, evidence).allocated_bytes
     assert evidence.trace_of(replace(other, micro_batch=WORK.micro_batch + 1)) is None
 

@@ -17,7 +17,7 @@ from trainwiz.core.estimate.peak import (
 from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.estimate.workload import Moment, Workload
 from trainwiz.core.history.measurement import Measurement
-from trainwiz.core.tracing.request import TraceRequest, TraceResult, TraceTier
+from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult
 
 from tests.core.estimate.test_peak import DOCUMENT, GIB, esm650
 from tests.core.history.measurements import measurement_of
@@ -32,7 +32,7 @@ WORK = replace(
 WORKSPACES = BLAS_HANDLES * BLAS_WORKSPACE_BYTES
 
 
-def trace(work: Workload, more: float = 1.0, tier: TraceTier = "full", reserved: float = 1.1) -> TraceResult:
+def trace(work: Workload, more: float = 1.0, reserved: float = 1.1) -> TraceResult:
     """As the formulas see it, with activations, logits and temporaries `more` times as large."""
 
     def moments(found: Iterable[Moment]) -> tuple[Moment, ...]:
@@ -44,8 +44,11 @@ def trace(work: Workload, more: float = 1.0, tier: TraceTier = "full", reserved:
 
     evaluating = evaluation_peak(work)
     training = moments(peak_of(work).moments)
-    held = int(reserved * max(one.bytes for one in training)) if tier == "full" else None
-    return TraceResult(tier, training, moments(evaluating.moments if evaluating else ()), held, 1, 1, 1.0, 1.0, 1, 1.0)
+    evaluation = moments(evaluating.moments if evaluating else ())
+    fullest = max(one.bytes for one in (*training, *evaluation))
+    held = int(reserved * max(one.bytes for one in training))
+    replay = Replay(fullest, held, held, held, fullest)
+    return TraceResult(training, evaluation, 1, 1, 1.0, 1.0, 1, 1.0, replay)
 
 
 def with_trace(work: Workload, found: TraceResult) -> Evidence:
@@ -54,8 +57,8 @@ def with_trace(work: Workload, found: TraceResult) -> Evidence:
     return Evidence(traces={request: found})
 
 
-def knowing(work: Workload, more: float = 1.0, tier: TraceTier = "full") -> Evidence:
-    return with_trace(work, trace(work, more, tier))
+def knowing(work: Workload, more: float = 1.0) -> Evidence:
+    return with_trace(work, trace(work, more))
 
 
 def width(estimate: MemoryEstimate) -> float:
@@ -64,12 +67,11 @@ def width(estimate: MemoryEstimate) -> float:
 
 def test_each_tier_is_narrower_than_the_one_before() -> None:
     formulas = estimate_memory(WORK)
-    layers = estimate_memory(WORK, knowing(WORK, tier="layers"))
     full = estimate_memory(WORK, knowing(WORK))
     measured = estimate_memory(WORK, Evidence(measurements=(measurement(),)))
-    assert [one.tier for one in (formulas, layers, full, measured)] == ["analytic", "traced", "traced", "measured"]
-    assert width(measured) < width(full) < width(layers) <= width(formulas)
-    assert ("layer by layer" in layers.basis, "full trace" in full.basis) == (True, True)
+    assert [one.tier for one in (formulas, full, measured)] == ["analytic", "traced", "measured"]
+    assert width(measured) < width(full) < width(formulas)
+    assert full.basis == "full trace"
 
 
 def test_a_trace_gives_its_own_figures() -> None:

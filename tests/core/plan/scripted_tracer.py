@@ -4,43 +4,44 @@ from collections.abc import Callable, Mapping
 from threading import Thread
 
 from trainwiz.core.estimate.workload import Moment
-from trainwiz.core.tracing.request import TraceAnswer, TraceRequest, TraceResult, TraceTier
+from trainwiz.core.tracing.request import Replay, TraceAnswer, TraceRequest, TraceResult
 
 GIB = 2**30
-Answering = Callable[[TraceRequest, TraceTier], TraceAnswer | None]
+Answering = Callable[[TraceRequest], TraceAnswer | None]
 
 
-def traced(tier: TraceTier, gib: float, evaluation_gib: float = 0.5) -> TraceResult:
+def traced(gib: float, evaluation_gib: float = 0.5) -> TraceResult:
     """A trace with so much at the end of the backward pass, of which a fifth are the states."""
     parts: Mapping[str, float] = {"weights": 0.05, "gradients": 0.05, "optimizer": 0.1, "activations": 0.8}
     moment = Moment("the end of the backward pass", {kind: int(share * gib * GIB) for kind, share in parts.items()})
+    held = int(1.05 * moment.bytes)
+    fullest = max(moment.bytes, int(evaluation_gib * GIB))
     return TraceResult(
-        tier=tier,
         training=(moment,),
         evaluation=(Moment("an evaluation", {"activations": int(evaluation_gib * GIB)}),),
-        reserved_bytes=int(1.05 * moment.bytes) if tier == "full" else None,
         parameters=10**6,
         trainable_parameters=10**6,
         flops=1e12,
         moved_bytes=1e9,
         kernels=1000,
         seconds=0.1,
+        replay=Replay(fullest, held, held, held, fullest),
     )
 
 
 class ScriptedTracer:
-    """Answers with `answering(request, tier)`; None is never answered."""
+    """Answers with `answering(request)`; None is never answered."""
 
     def __init__(self, answering: Answering) -> None:
         self._answering = answering
-        self.asked: list[tuple[TraceRequest, TraceTier]] = []
+        self.asked: list[TraceRequest] = []
         self.cancelled: list[int] = []
 
-    def submit(self, request: TraceRequest, tier: TraceTier, on_done: Callable[[TraceAnswer], None]) -> int:
-        self.asked.append((request, tier))
+    def submit(self, request: TraceRequest, on_done: Callable[[TraceAnswer], None]) -> int:
+        self.asked.append(request)
 
         def answer() -> None:
-            said = self._answering(request, tier)
+            said = self._answering(request)
             if said is not None:
                 on_done(said)
 
@@ -49,7 +50,3 @@ class ScriptedTracer:
 
     def cancel(self, handle: int) -> None:
         self.cancelled.append(handle)
-
-    @property
-    def tiers(self) -> list[TraceTier]:
-        return [tier for _, tier in self.asked]

@@ -10,7 +10,7 @@ from trainwiz.core.estimate.peak import BLAS_HANDLES, BLAS_WORKSPACE_BYTES
 from trainwiz.core.plan.gather import Gathered
 from trainwiz.core.plan.refine import MOST_ROUNDS, Refiner, RefineTier
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.tracing.request import TraceAnswer, TraceProblem, TraceRequest, TraceTier
+from trainwiz.core.tracing.request import TraceAnswer, TraceProblem, TraceRequest
 
 from tests.core.plan.machines import GIB, codes, config, finding, machine
 from tests.core.plan.scripted_tracer import Answering, ScriptedTracer, traced
@@ -23,9 +23,9 @@ def gathered(request: RunConfig, gpu: str = "RTX 3090") -> Gathered:
     return Gathered(None, request, machine(gpu), load_models()[request.model.name], None)
 
 
-def by_formula(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
+def by_formula(request: TraceRequest) -> TraceAnswer:
     """Half a GiB for each sequence at once."""
-    return traced(tier, 1.0 + 0.5 * request.micro_batch)
+    return traced(1.0 + 0.5 * request.micro_batch)
 
 
 def improved(answering: Answering, request: RunConfig, tier: RefineTier = "full", **more: Any) -> tuple[Plan, Any]:
@@ -39,11 +39,11 @@ def test_each_better_tier_is_shown_and_kept() -> None:
     refiner, what = Refiner(tracer), gathered(request)
     before = refiner.plan(what)
     plan = refiner.improve(what, seen.append)
-    assert [one.memory.waiting for one in seen[:1]] == ["tracing layer by layer…"]
-    assert tracer.tiers[:2] == ["layers", "full"] and before.memory.tier == "analytic"
+    assert [one.memory.waiting for one in seen[:1]] == ["tracing the whole model…"]
+    assert before.memory.tier == "analytic"
     formulas, quick = improved(by_formula, request, "analytic")
     assert formulas.memory == before.memory and not quick.asked
-    assert set(improved(by_formula, request, "layers")[1].tiers) == {"layers"}
+    assert improved(by_formula, request, "layers")[0].memory == plan.memory, "an older word for it"
     assert plan.memory.tier == "traced" and "full trace" in plan.memory.basis and not plan.memory.waiting
     assert plan.memory.allocated_bytes == pytest.approx(5 * GIB + WORKSPACES, rel=1e-6)
     assert [one.memory.tier for one in seen].index("traced") > 0
@@ -57,49 +57,43 @@ def test_the_micro_batch_moves_where_a_trace_says_no() -> None:
     """The formulas let more fit than the tracer says: 3 GiB a sequence leave room for seven."""
 
     request = config("esm2-150m", batch__target_samples=64, engine__checkpointing=False)
-    plan, tracer = improved(lambda asked, tier: traced(tier, 1.0 + 3.0 * asked.micro_batch), request)
+    plan, tracer = improved(lambda asked: traced(1.0 + 3.0 * asked.micro_batch), request)
     assert plan.batch.micro_batch <= 7 < Refiner().plan(gathered(request)).batch.micro_batch
     assert plan.memory.verdict == "fits" and plan.batch.effective_samples == 64
     assert "full trace" in plan.memory.basis
-    assert len(tracer.asked) <= 2 * MOST_ROUNDS + 16
+    assert len(tracer.asked) <= MOST_ROUNDS + 8
 
 
 def test_a_problem_is_said_and_remembered() -> None:
     problem = TraceProblem("unsupported", "This model cannot be traced.")
-    tracer, seen = ScriptedTracer(lambda request, tier: problem), []
+    tracer, seen = ScriptedTracer(lambda request: problem), []
     refiner, what = Refiner(tracer), gathered(config("esm2-8m"))
     plan = refiner.improve(what, seen.append)
     assert plan.memory.tier == "analytic" and plan.memory.waiting == "This model cannot be traced."
-    assert tracer.tiers == ["layers", "full"]
+    assert len(tracer.asked) == 1
     assert seen[-1] == plan
     assert refiner.plan(what).memory.waiting == "This model cannot be traced."
     refiner.improve(what, seen.append)
-    assert len(tracer.asked) == 2
+    assert len(tracer.asked) == 1
 
 
-def test_a_trace_that_fails_beside_one_that_does_not_and_a_remedy_that_cannot_be_traced() -> None:
-    """Of the full one it is said; one by layers is forgotten once the full one is there; of a remedy nothing is said."""
+def test_a_remedy_that_cannot_be_traced_is_not_spoken_of() -> None:
     request = config("esm2-150m", batch__micro_batch_size=8)
     work = Refiner().plan(gathered(request)).work
     assert work is not None
     own = TraceRequest.of(work)
-    for works in (("layers",), ("full",), ("layers", "full")):
 
-        def some(asked: TraceRequest, tier: TraceTier, works: tuple[str, ...] = works) -> TraceAnswer:
-            if asked == own:
-                return by_formula(asked, tier) if tier in works else TraceProblem("unsupported", "Not so.")
-            return TraceProblem("invalid_config", "It cannot be built.")
+    def some(asked: TraceRequest) -> TraceAnswer:
+        return by_formula(asked) if asked == own else TraceProblem("invalid_config", "It cannot be built.")
 
-        plan, tracer = improved(some, request)
-        assert ("layer by layer" in plan.memory.basis) is (works == ("layers",))
-        assert plan.memory.waiting == ("Not so." if works == ("layers",) else "")
-        assert "model_not_built" not in codes(plan)
-    assert [asked == own for asked, _ in tracer.asked] == [True, True, False] and plan.memory.tier == "traced"
+    plan, tracer = improved(some, request)
+    assert [asked == own for asked in tracer.asked] == [True, False] and plan.memory.tier == "traced"
+    assert not plan.memory.waiting and "model_not_built" not in codes(plan)
 
 
 def test_a_worker_that_died_is_asked_again() -> None:
-    answers: list[TraceAnswer] = [TraceProblem("worker_died", "The tracer died.")] * 2
-    tracer = ScriptedTracer(lambda request, tier: answers.pop() if answers else by_formula(request, tier))
+    answers: list[TraceAnswer] = [TraceProblem("worker_died", "The tracer died.")]
+    tracer = ScriptedTracer(lambda request: answers.pop() if answers else by_formula(request))
     refiner, what = Refiner(tracer), gathered(config("esm2-8m", batch__micro_batch_size=8))
     assert refiner.improve(what, lambda _: None).memory.waiting == "The tracer died."
     assert refiner.plan(what).memory.waiting == "The tracer died."
@@ -110,15 +104,15 @@ def test_a_worker_that_died_is_asked_again() -> None:
 
 def test_a_model_that_cannot_be_built_is_a_finding() -> None:
     problem = TraceProblem("invalid_config", "The config of the model does not go together: 7 heads of 256.")
-    planned, tracer = improved(lambda request, tier: problem, config("esm2-8m"))
-    assert finding(planned, "model_not_built").severity == "warning" and tracer.tiers == ["layers"]
+    planned, tracer = improved(lambda request: problem, config("esm2-8m"))
+    assert finding(planned, "model_not_built").severity == "warning" and len(tracer.asked) == 1
     what = gathered(config("esm2-8m"))
     here = replace(what, machine=replace(what.machine, hypothetical=False))
     assert "model_not_built" in {one.code for one in Refiner(tracer).improve(here, lambda _: None).errors}
 
 
 def test_a_worker_that_hangs_is_left_when_the_user_leaves_or_the_time_is_over() -> None:
-    tracer = ScriptedTracer(lambda request, tier: None)
+    tracer = ScriptedTracer(lambda request: None)
     refiner, what = Refiner(tracer), gathered(config("esm2-8m"))
     plan = refiner.improve(what, lambda _: None, is_cancelled=lambda: bool(tracer.asked))
     assert plan.memory.tier == "analytic" and tracer.cancelled == [0]
@@ -127,9 +121,9 @@ def test_a_worker_that_hangs_is_left_when_the_user_leaves_or_the_time_is_over() 
 
 
 def test_the_numbers_of_remedies_are_traced_and_kept_when_applied() -> None:
-    def sizes(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
+    def sizes(request: TraceRequest) -> TraceAnswer:
         gib = 2.0 + (0.6 if request.checkpointing else 2.2) * request.micro_batch
-        return traced(tier, gib)
+        return traced(gib)
 
     request = config("esm2-650m", batch__target_samples=128, batch__micro_batch_size=16, engine__checkpointing=False)
     refiner = Refiner(ScriptedTracer(sizes))
@@ -147,8 +141,8 @@ def test_the_numbers_of_remedies_are_traced_and_kept_when_applied() -> None:
 
 
 def test_an_evaluation_that_a_trace_finds_too_large_is_cut() -> None:
-    def sizes(request: TraceRequest, tier: TraceTier) -> TraceAnswer:
-        return traced(tier, 2.0, evaluation_gib=1.5 * request.eval_micro_batch)
+    def sizes(request: TraceRequest) -> TraceAnswer:
+        return traced(2.0, evaluation_gib=1.5 * request.eval_micro_batch)
 
     plan, _ = improved(sizes, config("esm2-8m", batch__micro_batch_size=32))
     assert plan.config.batch.eval_micro_batch_size == 8

@@ -64,7 +64,7 @@ def test_a_traces_counts_are_used() -> None:
     request, cost = TraceRequest.of(first.work), cost_of(first.work)
     assert request is not None
     counts = {"flops": 3 * cost.flops, "moved_bytes": 3 * cost.moved_bytes, "kernels": 3 * int(cost.kernels)}
-    trace = replace(traced("full", first.memory.allocated_bytes / GIB), **counts)
+    trace = replace(traced(first.memory.allocated_bytes / GIB), **counts)
     again = plan(machine(), config(**STEPS), DATA, evidence=Evidence(traces={request: trace}))
     assert again.work == first.work
     assert again.time.step_low_s == pytest.approx(3 * (first.time.step_low_s or 0), rel=0.1)

@@ -17,7 +17,7 @@ from trainwiz.core.supervise.ties import hold_to
 from trainwiz.core.tracing.request import TraceResult
 
 
-def echo(tier: str, values: dict[str, Any], *, forks: bool = False) -> dict[str, Any]:
+def echo(values: dict[str, Any]) -> dict[str, Any]:
     task, _, argument = values["task"].partition(" ")
     if task == "sleep":
         time.sleep(float(argument))
@@ -30,7 +30,7 @@ def echo(tier: str, values: dict[str, Any], *, forks: bool = False) -> dict[str,
         Path(argument).write_text(f"{os.getppid()} {os.getpid()}")
         time.sleep(600)
     moment = Moment("forward", {"activations": values["micro_batch"]})
-    return {"result": TraceResult(tier, (moment,), (), None, 1, 1, 1.0, 1.0, 1, 0.1).to_json()}  # type: ignore[arg-type]
+    return {"result": TraceResult((moment,), (), 1, 1, 1.0, 1.0, 1, 0.1).to_json()}
 
 
 if __name__ == "__main__":

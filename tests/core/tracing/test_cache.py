@@ -14,33 +14,30 @@ from trainwiz.core.tracing.request import TraceCache, TraceResult, trace_version
 from tests.core.tracing.requests import request
 from tests.each import each
 
-RESULT = TraceResult(
-    "full", (Moment("forward", {"weights": 7, "activations": 3}),), (), 12, 5, 4, 1e9, 2e9, 8, 0.5, "n"
-)
+RESULT = TraceResult((Moment("forward", {"weights": 7, "activations": 3}),), (), 5, 4, 1e9, 2e9, 8, 0.5)
 
 
-def test_what_is_put_is_got_by_another_cache_for_the_same_request_tier_and_versions(tmp_path: Path) -> None:
-    TraceCache(tmp_path / "new").put(request(), "full", RESULT)
+def test_what_is_put_is_got_by_another_cache_for_the_same_request_and_versions(tmp_path: Path) -> None:
+    TraceCache(tmp_path / "new").put(request(), RESULT)
     cache = TraceCache(tmp_path / "new")
-    assert cache.get(request(), "full") == RESULT
-    assert cache.get(request(micro_batch=2), "full") is None
-    assert cache.get(request(), "layers") is None
+    assert cache.get(request()) == RESULT
+    assert cache.get(request(micro_batch=2)) is None
     assert all(trace_versions()[name] for name in ("torch", "transformers", "accelerate", "peft", "code"))
     newer = {**trace_versions(), "torch": "99.0"}
-    assert TraceCache(tmp_path / "new", versions=newer).get(request(), "full") is None
-    TraceCache().put(request(), "full", RESULT)
+    assert TraceCache(tmp_path / "new", versions=newer).get(request()) is None
+    TraceCache().put(request(), RESULT)
     assert [file.suffix for file in user_cache_folder().iterdir()] == [".json"]
     assert user_cache_folder().is_relative_to(os.environ["XDG_CACHE_HOME"])
     (tmp_path / "file").write_text("")
     unusable = TraceCache(tmp_path / "file" / "below")
-    unusable.put(request(), "full", RESULT)
-    assert unusable.get(request(), "full") is None
+    unusable.put(request(), RESULT)
+    assert unusable.get(request()) is None
 
 
 def broken_files() -> list[bytes]:
     result = RESULT.to_json()
     whole = {"request": request().to_json(), "result": result}
-    wrong: list[Any] = [{"flops": -1.0}, {"training": []}, {"training": 3}, {"parameters": 10**400}, {"tier": "layers"}]
+    wrong: list[Any] = [{"flops": -1.0}, {"training": []}, {"training": 3}, {"parameters": 10**400}]
     documents = [{**whole, "result": None}, *({**whole, "result": {**result, **changes}} for changes in wrong)]
     other = {**whole, "request": request(micro_batch=2).to_json()}
     return [b"{", b"[" * 100_000, *(json.dumps(document).encode() for document in (other, *documents))]
@@ -49,24 +46,24 @@ def broken_files() -> list[bytes]:
 @each("content", broken_files())
 def test_a_file_that_is_no_trace_of_the_request_is_ignored_and_replaced(tmp_path: Path, content: bytes) -> None:
     cache = TraceCache(tmp_path)
-    cache.put(request(), "full", RESULT)
-    assert cache.file(request(), "full").is_file()
-    cache.file(request(), "full").write_bytes(content)
-    assert cache.get(request(), "full") is None
-    cache.put(request(), "full", RESULT)
-    assert cache.get(request(), "full") == RESULT
+    cache.put(request(), RESULT)
+    assert cache.file(request()).is_file()
+    cache.file(request()).write_bytes(content)
+    assert cache.get(request()) is None
+    cache.put(request(), RESULT)
+    assert cache.get(request()) == RESULT
 
 
 def test_the_ones_that_were_used_last_stay(tmp_path: Path) -> None:
     cache = TraceCache(tmp_path, most=10)
     for size in range(1, 11):
-        cache.put(request(micro_batch=size), "full", RESULT)
+        cache.put(request(micro_batch=size), RESULT)
         hours_ago = time.time() - 3600 * (20 - size)
-        os.utime(cache.file(request(micro_batch=size), "full"), (hours_ago, hours_ago))
+        os.utime(cache.file(request(micro_batch=size)), (hours_ago, hours_ago))
     (tmp_path / ".left.123.tmp").write_text("")
     os.utime(tmp_path / ".left.123.tmp", (0, 0))
-    assert cache.get(request(micro_batch=1), "full") == RESULT
-    cache.put(request(micro_batch=11), "full", RESULT)
-    kept = [size for size in range(1, 12) if cache.file(request(micro_batch=size), "full").exists()]
+    assert cache.get(request(micro_batch=1)) == RESULT
+    cache.put(request(micro_batch=11), RESULT)
+    kept = [size for size in range(1, 12) if cache.file(request(micro_batch=size)).exists()]
     assert kept == [1, 8, 9, 10, 11]
     assert not (tmp_path / ".left.123.tmp").exists()

@@ -40,13 +40,11 @@ def test_where_torch_knows_gpus_nothing_is_traced_before_the_forks(monkeypatch: 
     assert not first_traces()
 
 
-def test_both_tiers_come_from_one_warm_process(worker: TraceWorker) -> None:
-    layers = worker.ask(SMALL, "layers", WAIT_S)
-    full = worker.ask(replace(SMALL, model_config=json.dumps({**LLAMA, "num_hidden_layers": 2})), "full", WAIT_S)
-    assert isinstance(layers, TraceResult) and isinstance(full, TraceResult)
-    assert (layers.tier, layers.reserved_bytes, full.tier) == ("layers", None, "full")
-    assert full.reserved_bytes is not None and full.reserved_bytes >= full.allocated_bytes
-    answer = worker.ask(replace(SMALL, model_config='{"model_type": "no-such-model"}'), "full", WAIT_S)
+def test_traces_come_from_one_warm_process(worker: TraceWorker) -> None:
+    found = worker.ask(replace(SMALL, model_config=json.dumps({**LLAMA, "num_hidden_layers": 2})), WAIT_S)
+    assert isinstance(found, TraceResult)
+    assert found.replay is not None and found.replay.likely >= found.allocated_bytes
+    answer = worker.ask(replace(SMALL, model_config='{"model_type": "no-such-model"}'), WAIT_S)
     assert isinstance(answer, TraceProblem) and answer.code == "unknown_model" and "\n" not in answer.message
 
 
@@ -54,21 +52,20 @@ def test_both_tiers_come_from_one_warm_process(worker: TraceWorker) -> None:
 def test_a_fork_and_a_new_process_say_the_same(worker: TraceWorker) -> None:
     asked = replace(SMALL, accumulation=2, generation_length=8, beams=2)
     with TraceWorker(NO_CACHE, command=[*tracer_command(), "--no-fork"]) as alone:
-        spawned = alone.ask(asked, "layers", WAIT_S)
-    forked = worker.ask(asked, "layers", WAIT_S)
+        spawned = alone.ask(asked, WAIT_S)
+    forked = worker.ask(asked, WAIT_S)
     assert isinstance(spawned, TraceResult) and isinstance(forked, TraceResult)
-    assert len(forked.evaluation) == 4 and "extrapolated" in forked.note
+    assert len(forked.evaluation) == 4
     assert replace(forked, seconds=spawned.seconds) == spawned
 
 
-def test_a_trace_that_is_cancelled_leaves_no_fork_of_its_own(worker: TraceWorker) -> None:
+def test_a_trace_that_is_cancelled_leaves_no_fork(worker: TraceWorker) -> None:
     worker.start()
     assert wait_for(lambda: worker.state == "ready", WAIT_S)
     tracer = tracer_of(worker)
-    # Its versions have 200 and 400 layers.
-    slow = {**LLAMA, "model_type": "qwen2_moe", "num_hidden_layers": 1000, "decoder_sparse_step": 200}
-    handle = worker.submit(replace(SMALL, model_config=json.dumps(slow)), "layers", lambda _: None)
-    assert wait_for(lambda: len(tracer.children(recursive=True)) >= 2, WAIT_S)
+    slow = {**LLAMA, "num_hidden_layers": 1000}
+    handle = worker.submit(replace(SMALL, model_config=json.dumps(slow)), lambda _: None)
+    assert wait_for(lambda: bool(tracer.children(recursive=True)), WAIT_S)
     family = tracer.children(recursive=True)
     worker.cancel(handle)
     assert wait_for(lambda: all(map(gone, family)))
@@ -78,5 +75,5 @@ def test_without_torch_the_answer_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "torch.py").write_text("raise ImportError('No module named torch')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with TraceWorker(NO_CACHE) as worker:
-        answer = worker.ask(SMALL, "layers", WAIT_S)
+        answer = worker.ask(SMALL, WAIT_S)
     assert answer == TraceProblem("worker_missing", "cannot trace on this machine: No module named torch")

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from trainwiz.core.tracing.request import TraceAnswer, TraceCache, TraceProblem, TraceResult, TraceTier
+from trainwiz.core.tracing.request import TraceAnswer, TraceCache, TraceProblem, TraceResult
 from trainwiz.core.tracing.worker import TraceWorker
 
 from tests.core.tracing import echo_tracer
@@ -84,33 +84,28 @@ def tracer_of(worker: TraceWorker) -> psutil.Process:
 def test_it_answers_and_says_how_it_is(made: Made) -> None:
     worker = made()
     worker.start()
-    assert activations(worker.ask(request(micro_batch=7), "layers", WAIT_S)) == 7
+    assert activations(worker.ask(request(micro_batch=7), WAIT_S)) == 7
     assert worker.state == "ready"
     # A trace that is killed harms no other.
-    answer = worker.ask(request("kill"), "full", WAIT_S)
+    answer = worker.ask(request("kill"), WAIT_S)
     assert answer == TraceProblem("worker_died", "the trace was killed, possibly out of memory")
     assert worker.state == "ready"
-    assert activations(worker.ask(request(), "full", WAIT_S)) == 1
+    assert activations(worker.ask(request(), WAIT_S)) == 1
     # One that takes longer than it may is killed.
-    assert code(worker.ask(request("sleep 600"), "full", 0.5)) == "timeout"
+    assert code(worker.ask(request("sleep 600"), 0.5)) == "timeout"
     assert wait_for(lambda: not tracer_of(worker).children())
     late: list[TraceAnswer] = []
-    worker.submit(request("sleep 600"), "full", late.append, timeout_s=0.3)
+    worker.submit(request("sleep 600"), late.append, timeout_s=0.3)
     assert wait_for(lambda: bool(late))
     assert late == [TraceProblem("timeout", "the trace exceeded 0.3 s and was stopped")]
-    # A layered trace does not wait for full ones.
-    for _ in range(3):
-        worker.submit(request("sleep 600"), "full", lambda _: None)
-    assert activations(worker.ask(request(), "layers", WAIT_S)) == 1
     worker.close()
-    assert code(worker.ask(request(), "layers", WAIT_S)) == "worker_died"
+    assert code(worker.ask(request(), WAIT_S)) == "worker_died"
 
 
 def test_two_traces_at_most_run_at_once_and_cancelled_ones_are_killed_and_not_answered(made: Made) -> None:
     answers: list[TraceAnswer] = []
     worker = made()
-    tiers: tuple[TraceTier, ...] = ("full", "full", "layers", "layers", "layers")
-    handles = [worker.submit(request("sleep 600"), tier, answers.append) for tier in tiers]
+    handles = [worker.submit(request("sleep 600"), answers.append) for _ in range(5)]
     assert wait_for(lambda: worker.state == "ready")
     tracer = tracer_of(worker)
     assert wait_for(lambda: len(tracer.children()) == 2)
@@ -119,15 +114,15 @@ def test_two_traces_at_most_run_at_once_and_cancelled_ones_are_killed_and_not_an
     for handle in [*handles, handles[0]]:
         worker.cancel(handle)
     assert wait_for(lambda: not tracer.children())
-    assert activations(worker.ask(request(micro_batch=3), "full", WAIT_S)) == 3
+    assert activations(worker.ask(request(micro_batch=3), WAIT_S)) == 3
     assert answers == []
 
 
 def test_a_tracer_that_is_killed_is_started_again(made: Made) -> None:
     worker = made()
-    worker.ask(request("print"), "layers", WAIT_S)
+    worker.ask(request("print"), WAIT_S)
     answers: list[TraceAnswer] = []
-    worker.submit(request("sleep 600"), "full", answers.append)
+    worker.submit(request("sleep 600"), answers.append)
     tracer = tracer_of(worker)
     assert wait_for(lambda: len(tracer.children()) == 1)
     below = tracer.children()[0]
@@ -136,13 +131,13 @@ def test_a_tracer_that_is_killed_is_started_again(made: Made) -> None:
     assert code(answers[0]) == "worker_died"
     assert worker.state == "dead"
     assert wait_for(lambda: gone(below))
-    assert activations(worker.ask(request(), "layers", WAIT_S)) == 1
+    assert activations(worker.ask(request(), WAIT_S)) == 1
 
 
 def test_a_tracer_that_always_dies_is_started_three_more_times(made: Made, tmp_path: Path) -> None:
     log = tmp_path / "starts"
     worker = made([sys.executable, "-c", f"open({str(log)!r}, 'a').write('x'); raise SystemExit(3)"])
-    answers = [worker.ask(request(), "layers", WAIT_S) for _ in range(7)]
+    answers = [worker.ask(request(), WAIT_S) for _ in range(7)]
     assert {code(answer) for answer in answers} == {"worker_died"}
     assert log.read_text() == "xxxx"
     assert worker.state == "dead"
@@ -152,45 +147,45 @@ def test_a_tracer_that_always_dies_is_started_three_more_times(made: Made, tmp_p
     "command",
     [
         says("[" * 50_000),
-        says('{"ready": true}', '{"answer": 1, "result": {"tier": "layers"}}'),
+        says('{"ready": true}', '{"answer": 1, "result": {"training": []}}'),
         says('{"ready": true}', '{"answer": 1, "problem": {"code": "odd", "message": "x"}}'),
         [sys.executable, "-c", "print('{\"ready\": true}'); print('x' * 9_000_000); input()"],
     ],
 )
 def test_rubbish_is_a_problem(made: Made, command: list[str]) -> None:
     worker = made(command)
-    assert code(worker.ask(request(), "layers", WAIT_S)) == "worker_died"
+    assert code(worker.ask(request(), WAIT_S)) == "worker_died"
     assert worker.state == "dead"
 
 
 def test_a_tracer_without_torch_or_that_cannot_be_started_says_so(made: Made) -> None:
     worker = made(says('{"missing": "No module named \'torch\' \\u001b[31m"}', then="raise SystemExit(1)"))
-    answer = worker.ask(request(), "layers", WAIT_S)
+    answer = worker.ask(request(), WAIT_S)
     assert answer == TraceProblem("worker_missing", "cannot trace on this machine: No module named 'torch' ")
     for missing in (worker, made(["/no/such/interpreter"])):
-        assert code(missing.ask(request(), "layers", WAIT_S)) == "worker_missing"
+        assert code(missing.ask(request(), WAIT_S)) == "worker_missing"
         assert missing.state == "dead"
 
 
 def test_a_tracer_that_never_gets_ready_or_does_not_read_is_not_waited_for(made: Made) -> None:
     worker, large = made([sys.executable, "-c", "import time; time.sleep(600)"]), "x" * 500_000
-    assert code(worker.ask(request(model_config=large), "layers", 0.4)) == "timeout"
+    assert code(worker.ask(request(model_config=large), 0.4)) == "timeout"
     assert worker.state == "starting"
-    assert activations(made().ask(request(model_config=large, micro_batch=5), "layers", WAIT_S)) == 5
+    assert activations(made().ask(request(model_config=large, micro_batch=5), WAIT_S)) == 5
 
 
 def test_answers_are_kept_and_then_need_no_tracer(made: Made, tmp_path: Path) -> None:
     first = made(cache=TraceCache(tmp_path))
-    made_then = first.ask(request(micro_batch=9), "layers", WAIT_S)
+    made_then = first.ask(request(micro_batch=9), WAIT_S)
     second = made(["/no/such/interpreter"], cache=TraceCache(tmp_path))
-    assert second.ask(request(micro_batch=9), "layers", WAIT_S) == made_then
-    assert code(second.ask(request(micro_batch=9), "full", WAIT_S)) == "worker_missing"
+    assert second.ask(request(micro_batch=9), WAIT_S) == made_then
+    assert code(second.ask(request(micro_batch=8), WAIT_S)) == "worker_missing"
 
 
 def test_close_answers_who_waits_and_leaves_no_process(made: Made) -> None:
     worker = made()
     answers: list[TraceAnswer] = []
-    asking = threading.Thread(target=lambda: answers.append(worker.ask(request("sleep 600"), "full", 600)))
+    asking = threading.Thread(target=lambda: answers.append(worker.ask(request("sleep 600"), 600)))
     asking.start()
     assert wait_for(lambda: worker.state == "ready" and len(tracer_of(worker).children()) == 1)
     family = [tracer_of(worker), *tracer_of(worker).children()]
@@ -207,7 +202,7 @@ from tests.core.tracing.test_worker import NO_CACHE, echo_command
 from tests.core.tracing.requests import request
 from trainwiz.core.tracing.worker import TraceWorker
 worker = TraceWorker(NO_CACHE, command=echo_command())
-worker.ask(request(f"pids {sys.argv[1]}"), "full", 60)
+worker.ask(request(f"pids {sys.argv[1]}"), 60)
 """
 
 

@@ -12,14 +12,13 @@ from trainwiz.core.estimate.memory import (
     APPROXIMATE_SPREAD,
     FORMULA_SPREAD,
     FULL_TRACE_SPREAD,
-    LAYERS_SPREAD,
     MemoryEstimate,
     estimate_memory,
 )
 from trainwiz.core.estimate.peak import overheads
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.tracing.request import TraceProblem, TraceRequest, TraceResult
+from trainwiz.core.tracing.request import TraceProblem, TraceRequest
 from trainwiz.core.tracing.worker import TraceWorker
 
 from tools.benchmarks.published.measured_code import OF_ROWS, PAGE_CONTEXT_MIB, trace_as_measured
@@ -119,15 +118,13 @@ def comparison(row: PublishedRow, work: Workload, worker: TraceWorker, sizes: Mo
 
 
 def _evidence(work: Workload, worker: TraceWorker) -> tuple[Evidence, str]:
-    """A full trace, or one by layers where that takes too long; and what went wrong."""
+    """A trace, and what went wrong."""
     request = TraceRequest.of(work)
     assert request is not None
-    answer = worker.ask(request, "full", TIMEOUT_S)
-    problem = ""
+    answer = worker.ask(request, TIMEOUT_S)
     if isinstance(answer, TraceProblem):
-        problem = answer.message
-        answer = worker.ask(request, "layers", TIMEOUT_S) if answer.code == "timeout" else answer
-    return (Evidence(traces={request: answer}) if isinstance(answer, TraceResult) else NO_EVIDENCE), problem
+        return NO_EVIDENCE, answer.message
+    return Evidence(traces={request: answer}), ""
 
 
 def stated(name: str, work: Workload) -> Workload:
@@ -165,7 +162,7 @@ def figure(estimate: MemoryEstimate, work: Workload, name: str) -> Figure:
 
 def _error_of(estimate: MemoryEstimate) -> float:
     if estimate.tier == "traced":
-        return FULL_TRACE_SPREAD if estimate.basis.startswith("full trace") else LAYERS_SPREAD
+        return FULL_TRACE_SPREAD
     return APPROXIMATE_SPREAD if "unknown family" in estimate.basis else FORMULA_SPREAD
 
 

@@ -154,7 +154,7 @@ def mixed(rows: Sequence[PublishedRow], worker: TraceWorker) -> Iterator[Mixed]:
             work = replace(row.work, length=length, target_length=length, padded=True, row_lengths=lengths)
             request = TraceRequest.of(work)
             assert request is not None
-            answer = worker.ask(request, "full", TIMEOUT_S)
+            answer = worker.ask(request, TIMEOUT_S)
             if isinstance(answer, TraceResult) and answer.replay:
                 replay, whole = answer.replay, answer.replay.allocated
                 sizes = (replay.low, replay.likely, replay.high, replay.held)

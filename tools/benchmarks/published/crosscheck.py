@@ -1,4 +1,4 @@
-"""Models that stand in no file: by formulas, by layers, in full, and a plain step counted by torch's own MemTracker."""
+"""Models that stand in no file: by formulas, traced, and a plain step counted by torch's own MemTracker."""
 
 from __future__ import annotations
 
@@ -70,7 +70,6 @@ class CrossCheck:
     setting: str
     parameters: int
     analytic: int
-    layers: int
     full: int
     traced_small: int
     """Of three layers in fp32 on the CPU, by the product's trace."""
@@ -80,13 +79,9 @@ class CrossCheck:
 
     @property
     def words(self) -> str:
-        shares = [
-            f"{name} {size / self.full - 1:+.1%}"
-            for name, size in (("analytic", self.analytic), ("layers", self.layers))
-            if self.full
-        ]
+        share = f", analytic {self.analytic / self.full - 1:+.1%}" if self.full else ""
         small = f"{self.traced_small:,} traced, {self.counted:,} counted" if self.counted else "no plain step"
-        return f"{self.name:<10}{self.setting:<48}full {self.full / 1e9:6.2f} GB, {', '.join(shares)}; small: {small} {self.problem}"
+        return f"{self.name:<10}{self.setting:<48}full {self.full / 1e9:6.2f} GB{share}; small: {small} {self.problem}"
 
 
 def cross_checks() -> Iterator[CrossCheck]:
@@ -116,18 +111,17 @@ def small_workload(name: str) -> Workload:
 
 def _check(name: str, worker: TraceWorker) -> CrossCheck:
     work, small = workload(name), small_workload(name)
-    sizes, problems = {}, []
-    for tier in ("layers", "full"):
-        request = TraceRequest.of(work)
-        assert request is not None
-        answer = worker.ask(request, tier, 120)  # type: ignore[arg-type]
-        if isinstance(answer, TraceProblem):
-            problems.append(answer.message)
-        else:
-            sizes[tier] = estimate_memory(work, Evidence(traces={request: answer})).allocated_bytes
+    full, problems = 0, []
+    request = TraceRequest.of(work)
+    assert request is not None
+    answer = worker.ask(request, 120)
+    if isinstance(answer, TraceProblem):
+        problems.append(answer.message)
+    else:
+        full = estimate_memory(work, Evidence(traces={request: answer})).allocated_bytes
     request = TraceRequest.of(small)
     assert request is not None
-    traced = worker.ask(request, "full", 120)
+    traced = worker.ask(request, 120)
     counted = counted_step(request)
     values = MODELS[name][2]
     words = ", ".join(
@@ -140,8 +134,7 @@ def _check(name: str, worker: TraceWorker) -> CrossCheck:
         setting=f"{values['precision']} {values['micro_batch']}x{values['length']}{', ' if words else ''}{words}",
         parameters=work.architecture.parameters,
         analytic=estimate_memory(work).allocated_bytes,
-        layers=sizes.get("layers", 0),
-        full=sizes.get("full", 0),
+        full=full,
         traced_small=0 if isinstance(traced, TraceProblem) else traced.allocated_bytes,
         counted=counted if isinstance(counted, int) else 0,
         problem="; ".join([*problems, *([] if isinstance(counted, int) else [counted])]),

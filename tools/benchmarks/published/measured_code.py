@@ -127,7 +127,7 @@ def trace_as_measured(request: TraceRequest, changes: tuple[str, ...]) -> TraceR
     """The full trace with the changes, or why there is none. Kept in the user's cache folder, as other traces are."""
     versions = {**trace_versions(), "changes": ", ".join(changes), "measured code": _digest()}
     kept = TraceCache(user_cache_folder().with_name("measured-code"), versions=versions)
-    known = kept.get(request, "full")
+    known = kept.get(request)
     if known is not None:
         return known
     asked = json.dumps({"request": request_of_code(request, changes).to_json(), "changes": changes})
@@ -139,7 +139,7 @@ def trace_as_measured(request: TraceRequest, changes: tuple[str, ...]) -> TraceR
     if done.returncode != 0:
         return (done.stderr.strip().splitlines() or ["no reason given"])[-1]
     result = TraceResult.from_json(json.loads(done.stdout))
-    kept.put(request, "full", result)
+    kept.put(request, result)
     return result
 
 

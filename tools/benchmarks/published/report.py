@@ -182,20 +182,18 @@ def left_out_table(rows: Sequence[PublishedRow]) -> str:
 
 def made_up_table(checks: Sequence[CrossCheck]) -> str:
     lines = [
-        "| kind | parameters | setting | full trace | by layers | error | analytic | error | small: traced, bytes | small: counted by MemTracker, bytes | error |",
-        "|---" * 11 + "|",
+        "| kind | parameters | setting | full trace | analytic | error | small: traced, bytes | small: counted by MemTracker, bytes | error |",
+        "|---" * 9 + "|",
     ]
     for check in checks:
-        tiers: list[str] = []
-        for size in (check.layers, check.analytic):
-            tiers += [_gb(size), _share(size / check.full - 1)] if size and check.full else ["", ""]
+        analytic = [_gb(check.analytic), _share(check.analytic / check.full - 1)] if check.full else ["", ""]
         small = (
             [f"{check.traced_small:,}", f"{check.counted:,}", f"{check.traced_small / check.counted - 1:+.3%}"]
             if check.counted
             else ["", check.problem, ""]
         )
         lines.append(
-            _line([check.name, f"{check.parameters / 1e6:,.0f} M", check.setting, _gb(check.full), *tiers, *small])
+            _line([check.name, f"{check.parameters / 1e6:,.0f} M", check.setting, _gb(check.full), *analytic, *small])
         )
     return "\n".join(lines)
 

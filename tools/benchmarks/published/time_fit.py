@@ -70,12 +70,12 @@ def known_rows() -> list[Known]:
 def traced_cost(work: Workload) -> Cost | None:
     """None for a model that today's transformers cannot trace; Qwen and MPT by one of the same sizes."""
     from trainwiz.core.estimate.trace.build import CannotTrace
-    from trainwiz.core.estimate.trace.layers import trace_layers
+    from trainwiz.core.estimate.trace.replay import trace_full
     from trainwiz.core.tracing.request import TraceRequest
 
     request = TraceRequest.of(_of_today(work))
     try:
-        trace = trace_layers(request) if request is not None else None
+        trace = trace_full(request) if request is not None else None
     except CannotTrace:
         return None
     return None if trace is None else Cost(trace.flops, trace.moved_bytes, float(trace.kernels))

@@ -45,5 +45,7 @@ def test_adapters_and_encoder_decoders_generate(config: dict[str, Any], settings
     asked = request(large, length=400, eval_micro_batch=8, beams=4, generation_length=300, **settings)
     assert set(moments(asked)) >= {"an evaluation", "processing the prompts in an evaluation", GENERATING}
     fullest = max(moment.bytes for moment in (*traced(asked).training, *traced(asked).evaluation))
-    reserved = traced(asked).reserved_bytes
-    assert reserved is not None and reserved < 1.6 * fullest, "a prompt that stands for written text reserves nothing"
+    replay = traced(asked).replay
+    assert replay is not None and replay.likely < 1.6 * fullest, (
+        "a prompt that stands for written text reserves nothing"
+    )
