@@ -175,6 +175,10 @@ class Measurement:
     with full buffers."""
     loading_s: float | None = None
     """Mean seconds in which one process makes one micro-batch, where a probe measured it."""
+    own_step_s: float | None = None
+    """Of a step on a CPU, the seconds in which its thread had a core: what it takes on a machine with nothing else to do."""
+    config: str = ""
+    """The model's config (Workload.model_config), for who reads the line; "" where it is long."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

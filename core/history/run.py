@@ -45,6 +45,7 @@ def run_measurement(run: RunFolder, state: RunState) -> Measurement | None:
     steps = steps_of([(_number(line, "step_s"), int(count)) for line, count in _counted(lines)])
     if steps is None or (state.status == "stopped" and steps.count < FEWEST_STEPS):
         return None
+    own = steps_of([(_number(line, "own_s"), int(count)) for line, count in _counted(lines)])
     ended = datetime.datetime.fromtimestamp(state.ended_s or 0.0).astimezone()
     return measurement_of(
         planned,
@@ -54,6 +55,7 @@ def run_measurement(run: RunFolder, state: RunState) -> Measurement | None:
             **steps.to_json(),
             "tokens_per_step": _tokens_per_step(lines),
             "data_wait_s": _data_wait_s(lines),
+            "own_step_s": own.median_s if own is not None else None,
             **({"start_s": _start_s(state, rows, lines), **_peaks(rows)} if whole else {}),
             # The fullest training process at its most, as the keeper sampled it.
             "host_rss_bytes": _sampled(run).peak_trainer_rss_bytes or None,

@@ -260,8 +260,9 @@ def _pace(order: ProbeOrder, steps: list[Mapping[str, Any]], warm: list[Mapping[
     found = steps_of([(numbers_finite(line.get("seconds")) or 0.0, 1) for line in steps])
     if found is not None:
         tokens = [value for line in steps if (value := numbers_finite(line.get("tokens"))) is not None]
+        own = steps_of([(numbers_finite(line.get("own_s")) or 0.0, 1) for line in steps])
         mean_tokens = sum(tokens) / len(tokens) if tokens else None
-        return {**found.to_json(), "tokens_per_step": mean_tokens}
+        return {**found.to_json(), "tokens_per_step": mean_tokens, "own_step_s": own.median_s if own else None}
     seconds = numbers_finite(warm[-1].get("seconds")) if warm else None
     if seconds is None:
         return {}

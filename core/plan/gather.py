@@ -49,6 +49,10 @@ OF_THE_WORKLOAD = (
 )  # fmt: skip
 
 
+LONGEST_CONFIG = 6000
+"""Characters of a model's config that a line of the history may have."""
+
+
 def planned_fields(plan: Plan) -> dict[str, Any] | None:
     """Fields of a Measurement as JSON values; None where a measurement would not say what it was made on or of."""
     work, engine, devices = plan.work, plan.config.engine, plan.devices
@@ -64,6 +68,7 @@ def planned_fields(plan: Plan) -> dict[str, Any] | None:
         "machine": machine,
         "model": model_digest(work.model_config),
         "model_name": plan.config.model.name,
+        "config": work.model_config if len(work.model_config) <= LONGEST_CONFIG else "",
         **{name: getattr(work, name) for name in OF_THE_WORKLOAD},
         "target_length": work.target_length if pairs else 0,
         "lora_targets": list(work.lora_targets),

@@ -72,11 +72,11 @@ def test_the_wait_for_data_is_the_mean_of_the_counted_steps(tmp_path: Path) -> N
     """A single stall is no wait, and bursts are."""
     rows = [
         line(1, 3.0, data_wait_s=2.5),
-        line(3, 1.0, data_wait_s=0.4),
-        line(4, 1.0, data_wait_s=0.1),
+        line(3, 1.0, data_wait_s=0.4, own_s=0.7),
+        line(4, 1.0, data_wait_s=0.1, own_s=0.6),
     ]
     found = measured(tmp_path, rows, data="0123", workers=2)
-    assert (found.data_wait_s, found.data, found.workers) == (pytest.approx(0.3), "0123", 2)
+    assert (found.data_wait_s, found.data, found.workers, found.own_step_s) == (pytest.approx(0.3), "0123", 2, 0.7)
     for waits, expected in (((0.01,) * 99 + (60.0,), 0.01), ((0.4, 0.0, 0.0, 0.0) * 25, 0.1)):
         rows = [line(step, 1.0, data_wait_s=wait) for step, wait in enumerate((0.0, *waits), start=1)]
         assert measured(tmp_path, rows, data="0123").data_wait_s == pytest.approx(expected, rel=0.1)
