@@ -5,7 +5,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
-from trainwiz.core.estimate.peak import VARIED, Peak, beyond, evaluation_peak, lengths_guessed, overheads, peak_of
+from trainwiz.core.estimate.peak import (
+    VARIED,
+    Peak,
+    beyond,
+    evaluation_peak,
+    generation_peak,
+    lengths_guessed,
+    overheads,
+    peak_of,
+)
 from trainwiz.core.estimate.traced import (
     NO_EVIDENCE,
     Evidence,
@@ -114,8 +123,15 @@ def _training(work: Workload, evidence: Evidence) -> MemoryEstimate:
 
 
 def estimate_evaluation(work: Workload, evidence: Evidence = NO_EVIDENCE) -> MemoryEstimate | None:
-    """The same while held-out rows are evaluated or text is generated; None where there are none."""
+    """The same while held-out rows are evaluated or text is generated, whichever takes more; None where there are none."""
     work = with_measured_context(work, evidence.measurements)
+    evaluating, generating = _evaluation(work, evidence), generation_peak(work)
+    if evaluating is None or generating is None:
+        return evaluating
+    return max(evaluating, _from_formulas(work, generating), key=lambda one: one.allocated_bytes)
+
+
+def _evaluation(work: Workload, evidence: Evidence) -> MemoryEstimate | None:
     trace = evidence.trace_of(work)
     if trace is not None and (traced := traced_evaluation_peak(work, trace)):
         return _from_trace(work, traced, trace)

@@ -113,7 +113,7 @@ def traced_peak(work: Workload, trace: TraceResult) -> Peak:
 
 
 def traced_evaluation_peak(work: Workload, trace: TraceResult) -> Peak | None:
-    """Likewise of evaluating and generating; None where nothing is held out."""
+    """Likewise of evaluating; None where nothing is held out."""
     if work.eval_micro_batch == 0 or not trace.evaluation:
         return None
     return _peak(work, trace.evaluation)

@@ -84,8 +84,6 @@ class TraceRequest:
     label_smoothing: bool
     clipping: bool
     eval_micro_batch: int
-    beams: int
-    generation_length: int
     device: str
     """ "cuda" is imitated; "cpu" and "mps" are traced as they are."""
     deepspeed: bool = False
@@ -113,7 +111,6 @@ class TraceRequest:
             "target_length": work.target_length if work.architecture.kind == "encoder-decoder" else 0,
             "accumulation": min(work.accumulation, MOST_ACCUMULATION),
             "half_weights": work.formats.weights == HALF,
-            "beams": work.beams if work.generation_length else 1,
             "strategy": work.strategy if work.shares_states else "single",
             "world_size": work.world_size if work.shares_states else 1,
             "lengths": work.step_lengths,
@@ -170,7 +167,7 @@ class TraceResult:
     training: tuple[Moment, ...]
     """The fullest point of each phase of the second optimizer step (states exist by then)."""
     evaluation: tuple[Moment, ...]
-    """Likewise of evaluating, and of generating; empty where nothing is held out."""
+    """Likewise of evaluating; empty where nothing is held out."""
     parameters: int
     trainable_parameters: int
     flops: float

@@ -185,7 +185,7 @@ def model_inputs(request: TraceRequest, rows: int, model: Any) -> dict[str, Any]
     token = plain_token(model.config)
     batch = {
         "input_ids": torch.full((rows, request.length), token),
-        "attention_mask": mask_of(request, rows, request.length),
+        "attention_mask": mask_of(request, rows),
     }
     if request.task == "sequence-classification":
         batch["labels"] = torch.zeros(rows, dtype=torch.int64)
@@ -206,11 +206,11 @@ def plain_token(config: Any) -> int:
     return next(token for token in range(len(special) + 1) if token not in special)
 
 
-def mask_of(request: TraceRequest, rows: int, length: int, *, left: bool = False) -> torch.Tensor:
+def mask_of(request: TraceRequest, rows: int) -> torch.Tensor:
     """(rows, length) int64, with one position of padding where rows are padded."""
-    mask = torch.ones(rows, length, dtype=torch.int64)
-    if request.padded and rows > 1 and length > 1:
-        mask[-1, 0 if left else -1] = 0
+    mask = torch.ones(rows, request.length, dtype=torch.int64)
+    if request.padded and rows > 1 and request.length > 1:
+        mask[-1, -1] = 0
     return mask
 
 

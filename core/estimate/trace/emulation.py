@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import logging
 import sys
 import warnings
@@ -16,7 +15,7 @@ import transformers.integrations.flash_attention as flash
 import transformers.modeling_utils as modeling_utils
 import transformers.utils.import_utils as import_utils
 from torch.nn import functional
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import PreTrainedModel
 
 # Fused attention: what CUDA's flash and memory-efficient kernels take, keep and use while they run.
 #
@@ -253,13 +252,10 @@ def _summed_in_single(operation: Any) -> Callable[..., Any]:
 @contextmanager
 def emulated(device: str, recorder: Recorder) -> Iterator[None]:
     """Operations on CPU tensors do as they would on `device` ("cuda", "mps" or "cpu")."""
-    positions = itertools.cycle((True, False))
     swaps = [
         (torch.nn.Module, "_apply", _apply_to_fakes),
         # Models build masks for fake tensors that they leave out for real ones.
         (import_utils, "is_fake_tensor", lambda tensor: False),
-        # Beam search is made to stop after its second position.
-        (GenerationMixin, "_beam_search_has_unfinished_sequences", staticmethod(lambda *_, **__: next(positions))),
         (flash, "_flash_attention_forward", flash_attention(recorder)),
         (modeling_utils, "lazy_import_flash_attention", lambda *args, **kwargs: None),
         (PreTrainedModel, "_flash_attn_can_dispatch", _has_flash_attention),

@@ -23,8 +23,6 @@ CLIPPING = mark("gradient clipping")
 STEP = mark("the optimizer step")
 EVALUATION = mark("an evaluation")
 EVALUATION_END = mark("the logits of an evaluation")
-PROMPTS = mark("processing the prompts in an evaluation")
-GENERATION = mark("generating text in an evaluation")
 
 LAST_LAYER = mark("the backward pass of the last layer")
 FIRST_LAYER = mark("the backward pass of the first layer")
@@ -144,13 +142,6 @@ class Ledger:
 
     def layer(self, bytes_of_weights: int) -> None:
         self.events.append((0, bytes_of_weights))
-
-    def pass_over(self, since: int) -> None:
-        """What came and went after the first `since` events is not for the allocator; what stays is."""
-        later = self.events[since:]
-        came = {number for number, _ in later if number > 0}
-        passing = {-number for number, _ in later if -number in came}
-        self.events[since:] = [event for event in later if abs(event[0]) not in passing]
 
     def forget_phases(self) -> None:
         self.fullest.clear()

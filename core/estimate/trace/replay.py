@@ -333,7 +333,7 @@ def _powers(ledger: Ledger, request: TraceRequest) -> dict[int, int]:
     Told by a step on shorter rows. Sizes that weights have as well are left alone.
     """
     lengths = {name: round(getattr(request, name) * SHORTER) for name in ("length", "target_length")}
-    shorter = replace(request, **lengths, eval_micro_batch=0, generation_length=0)
+    shorter = replace(request, **lengths, eval_micro_batch=0)
     other = Ledger(rounding_of(request))
     try:
         trace_into(other, shorter)

@@ -115,8 +115,8 @@ SMALL = TraceRequest(
     '"num_hidden_layers": 8, "num_attention_heads": 2}',
     task="causal-lm", micro_batch=2, length=16, target_length=0, accumulation=1, precision="bf16", half_weights=False,
     attention="sdpa", checkpointing=False, optimizer="adamw_torch_fused", lora_rank=0, lora_targets=(),
-    lora_dropout=False, loss_chunk=None, label_smoothing=False, clipping=True, eval_micro_batch=2, beams=1,
-    generation_length=4, device="cuda",
+    lora_dropout=False, loss_chunk=None, label_smoothing=False, clipping=True, eval_micro_batch=2,
+    device="cuda",
 )  # fmt: skip
 
 

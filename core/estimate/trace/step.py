@@ -1,4 +1,4 @@
-"""One training step, its evaluation and its generating, watched."""
+"""One training step and its evaluation, watched."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from trainwiz.core.estimate.trace.build import (
     every_position,
     is_all_half,
     make_optimizer,
-    mask_of,
     model_inputs,
     said_by,
     statistics_of,
@@ -31,10 +30,8 @@ from trainwiz.core.estimate.trace.ledger import (
     EVALUATION_END,
     FORWARD,
     FORWARD_END,
-    GENERATION,
     LOSS,
     LOSS_BACKWARD,
-    PROMPTS,
     STEP,
     Ledger,
     layer_stacks,
@@ -47,7 +44,6 @@ from trainwiz.core.tracing.request import TraceRequest, TraceResult
 from trainwiz.core.training.chunked_logits import let_logits_be_read
 from trainwiz.core.training.engine import numbers_in
 from trainwiz.core.training.evaluation import StepLoss, batch_sums
-from transformers import GenerationConfig
 
 SMOOTHING = 0.1
 """Any value above 0 costs the same memory."""
@@ -116,18 +112,15 @@ def give_gradients(model: Any, tracker: Tracker) -> None:
             parameter.grad = torch.zeros_like(parameter)
 
 
-POSITIONS = 2
-"""Generated for a trace: the second one already copies a cache that grew."""
 NO_TOKEN = 0
 
 
 def trace_evaluation(model: Any, request: TraceRequest, tracker: Tracker) -> None:
+    """One batch of held-out rows; where text is generated too, formulas say what that takes (core/estimate/peak.py)."""
     model.eval()
     tracker.kind = "activations"
     if request.eval_micro_batch:
         _evaluate(model, request, tracker)
-    if request.generation_length:
-        _generate(model, request, tracker)
     tracker.ledger.enter("")
     model.train()
 
@@ -143,55 +136,6 @@ def _evaluate(model: Any, request: TraceRequest, tracker: Tracker) -> None:
         else:
             mask_token = NO_TOKEN if request.task == "masked-lm" else -1
             batch_sums(model, inputs, labels, mask_token, every_position)
-
-
-def _generate(model: Any, request: TraceRequest, tracker: Tracker) -> None:
-    """The real search, for two positions at the beginning and two at the end of the longest text.
-
-    The cache of the end is made by giving all positions but these two as a prompt, which is not counted:
-    neither as a moment nor by the allocator.
-    """
-    causal = request.task == "causal-lm"
-    prompt = max(1, request.length - request.generation_length) if causal else request.length
-    written = max(1, request.generation_length - POSITIONS)
-    _search(model, request, tracker, prompt, 0, PROMPTS)
-    _search(model, request, tracker, prompt + written if causal else prompt, 0 if causal else written, "")
-
-
-def _search(model: Any, request: TraceRequest, tracker: Tracker, prompt: int, written: int, reading: str) -> None:
-    """`prompt` and `written` are tokens of a row that stand there already; `reading` is the phase of going over them."""
-    ledger = tracker.ledger
-    rows = request.eval_micro_batch or request.micro_batch
-    bare = model.get_base_model() if hasattr(model, "get_base_model") else model
-
-    def before(module: Any, args: Any, kwargs: Any) -> None:
-        ids = kwargs.get("decoder_input_ids", kwargs.get("input_ids"))
-        written_on = ids is not None and ids.shape[1] == 1 and not first
-        if written_on and not reading and ledger.phase != GENERATION:
-            ledger.pass_over(begun)
-        ledger.enter(GENERATION if written_on else reading)
-        first.clear()
-
-    first, begun = [True], len(ledger.events)
-    hook = bare.register_forward_pre_hook(before, with_kwargs=True)
-    ledger.enter(reading)
-    inputs = {"input_ids": torch.ones((rows, prompt), dtype=torch.int64)}
-    inputs["attention_mask"] = mask_of(request, rows, prompt, left=request.task == "causal-lm")
-    if written:
-        inputs["decoder_input_ids"] = torch.ones((rows, written), dtype=torch.int64)
-    # As core/training/evaluation.py has them. No text ends early.
-    settings = GenerationConfig(  # type: ignore[no-untyped-call]
-        max_new_tokens=POSITIONS,
-        num_beams=request.beams,
-        do_sample=False,
-        use_cache=True,
-        pad_token_id=NO_TOKEN,
-        eos_token_id=None,
-    )
-    with torch.no_grad():
-        model.generate(**inputs, generation_config=settings)
-    hook.remove()
-    ledger.enter("")
 
 
 def rounding_of(request: TraceRequest) -> int:

@@ -73,12 +73,12 @@ def test_copies_of_the_encoder_are_gone_when_text_is_generated() -> None:
 def test_keys_and_values_of_every_beam() -> None:
     """TinyLlama: 22 layers of 4 key heads of 64 in half precision, for prompt and answer. NLLB-600M: 12 decoder layers of
     width 1024, for the text itself and for the source; and the source's states."""
-    causal = evaluating("tinyllama", 1, 100, "bf16-true", generation_length=28)
-    assert cache_bytes_per_row(causal) == 2 * 22 * (4 * 64) * (100 + 28) * 2
+    causal = evaluating("tinyllama", 1, 128, "bf16-true", generation_length=28)
+    assert cache_bytes_per_row(causal) == 2 * 22 * (4 * 64) * 128 * 2, "they share the sequence"
     pair = evaluating("nllb600", 1, 200, "bf16-true", generation_length=50)
     assert cache_bytes_per_row(pair) == 2 * 12 * 1024 * (50 + 200) * 2 + 200 * 1024 * 2
-    fuller = evaluation_peak(evaluating("tinyllama", 64, 64, "bf16-true", generation_length=2048, beams=8))
-    assert fuller is not None and "generating" in fuller.moment.name
+    fuller = estimate_evaluation(evaluating("tinyllama", 64, 2048, "bf16-true", generation_length=1024, beams=8))
+    assert fuller is not None and "generating" in fuller.peak_moment
     assert [worse_verdict(one, "tight") for one in ("fits", "does_not_fit", None)] == ["tight", "does_not_fit", None]
     one = generation_parts(evaluating("nllb600", 8, 256, "bf16-true", generation_length=256))
     four = generation_parts(evaluating("nllb600", 8, 256, "bf16-true", generation_length=256, beams=4))

@@ -11,7 +11,7 @@ REQUEST = TraceRequest(
     model_config='{"model_type": "gpt2"}', task="causal-lm", micro_batch=1, length=16, target_length=0, accumulation=1,
     precision="fp32", half_weights=False, attention="sdpa", checkpointing=False, optimizer="adamw_torch_fused",
     lora_rank=0, lora_targets=(), lora_dropout=False, loss_chunk=None, label_smoothing=False, clipping=True,
-    eval_micro_batch=0, beams=1, generation_length=0, device="cuda",
+    eval_micro_batch=0, device="cuda",
 )  # fmt: skip
 
 

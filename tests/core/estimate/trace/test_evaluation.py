@@ -1,14 +1,9 @@
-"""Evaluating and generating."""
-
-from typing import Any
+"""Evaluating."""
 
 import pytest
 from trainwiz.core.tracing.request import TraceRequest
 
-from tests.core.estimate.trace.requests import ESM, LLAMA, T5, request, traced
-from tests.each import each
-
-GENERATING = "generating text in an evaluation"
+from tests.core.estimate.trace.requests import ESM, LLAMA, request, traced
 
 
 def moments(asked: TraceRequest) -> dict[str, dict[str, int]]:
@@ -33,19 +28,3 @@ def test_logits_of_an_evaluation() -> None:
         return found["the logits of an evaluation"]["logits"]
 
     assert logits(128) < 0.3 * logits(None) and logits(None) > 4 * 8 * 128 * 50_000
-
-
-LORA = {"lora_rank": 8, "lora_targets": ("q_proj",), "half_weights": True}
-PAIRS = {"task": "seq2seq", "target_length": 16, "checkpointing": True}
-
-
-@each(("config", "settings"), [(LLAMA, LORA), (T5, PAIRS)])
-def test_adapters_and_encoder_decoders_generate(config: dict[str, Any], settings: dict[str, Any]) -> None:
-    large = {**config, "vocab_size": 50_000}
-    asked = request(large, length=400, eval_micro_batch=8, beams=4, generation_length=300, **settings)
-    assert set(moments(asked)) >= {"an evaluation", "processing the prompts in an evaluation", GENERATING}
-    fullest = max(moment.bytes for moment in (*traced(asked).training, *traced(asked).evaluation))
-    replay = traced(asked).replay
-    assert replay is not None and replay.likely < 1.6 * fullest, (
-        "a prompt that stands for written text reserves nothing"
-    )
