@@ -22,41 +22,25 @@ from trainwiz.core.estimate.peak import cache_bytes_per_row
 from trainwiz.core.estimate.workload import SINGLE, TimeVerdict, Workload
 from trainwiz.core.hardware.rates import Rates, product_rate
 
-# What cards reach, fitted to published paces (tools/benchmarks/published/time_fit.py; docs/estimator.md has the table and
-# what each source's rows were judged by, without that source).
-
-
-@dataclass(frozen=True, slots=True)
-class Efficiency:
-    """Share of the catalogue's peak rate that products reach in training, and the measured rows that say so."""
-
-    family: str
-    """ "" for every card without a cell of its own."""
-    format: str
-    """ "half" (fp16 and bf16), "tf32" or "fp32"."""
-    share: float
-    rows: tuple[str, ...] = ()
-
-
-EFFICIENCIES = (
-    Efficiency("GeForce 30", "half", 0.69, ("T008", "T010", "T013", "T016")),
-    Efficiency("Ampere", "half", 0.58, ("T026", "T027", "T029", "T030", "T031", "T032")),
-    Efficiency("A100", "half", 0.64, (
-        "T035", "T045", "T046", "T047", "T048", "T056", "T067", "T068", "T069", "T070", "T079", "T080", "T081", "T089", "T090", "T091", "T093", "T108", "T109",
-        "T113",
-    )),
-    Efficiency("Hopper", "half", 0.61, ("T111",)),
-    Efficiency("Ada", "half", 0.59, ("T095", "T096")),
-    Efficiency("Turing", "half", 0.61, ("T004",)),
-    Efficiency("Volta", "half", 0.59, ("T022", "T025")),
-    Efficiency("GeForce 30", "tf32", 0.64, ("T009", "T011", "T014", "T017")),
-    Efficiency("Ampere", "tf32", 0.60, ("T028", "T033")),
-    Efficiency("Turing", "fp32", 0.50, ("T005", "T060", "T061")),
-    Efficiency("", "half", 0.61),
-    Efficiency("", "tf32", 0.62),
-    Efficiency("", "fp32", 0.47, ("T055",)),
-)  # fmt: skip
-"""Fused attention shares the cells of products: the rows of 8,192 tokens (T089, T091) do not show it to be slower."""
+EFFICIENCIES = {
+    ("GeForce 30", "half"): 0.69,
+    ("Ampere", "half"): 0.58,
+    ("A100", "half"): 0.64,
+    ("Hopper", "half"): 0.61,
+    ("Ada", "half"): 0.59,
+    ("Turing", "half"): 0.61,
+    ("Volta", "half"): 0.59,
+    ("GeForce 30", "tf32"): 0.64,
+    ("Ampere", "tf32"): 0.60,
+    ("Turing", "fp32"): 0.50,
+    ("", "half"): 0.61,
+    ("", "tf32"): 0.62,
+    ("", "fp32"): 0.47,
+}
+"""(family, "" for every card without a cell of its own; "half" for fp16 and bf16, "tf32" or "fp32") -> share of the catalogue's
+peak rate that products reach in training, fitted to published paces by tools/benchmarks/published/time_fit.py. The rows of
+each are in docs/estimator.md, with what each source's rows were judged by without that source. Fused attention shares the
+cells of products: the rows of 8,192 tokens (T089, T091) do not show it to be slower."""
 FAMILIES = {"7.0": "Volta", "7.5": "Turing", "8.0": "A100", "8.6": "Ampere", "8.9": "Ada", "9.0": "Hopper"}
 LAUNCH_S = 15.5e-6
 """From one kernel to the next behind Python's dispatch, where the GPU waits for it (T045 to T048, T095, T096)."""
@@ -174,14 +158,13 @@ class StepTime:
     verdict: TimeVerdict
 
 
-def efficiency_of(spec: GpuSpec, format: str) -> Efficiency:
-    """The cell of a card and a format of products."""
+def cell_of(spec: GpuSpec, format: str) -> tuple[str, str]:
+    """Of EFFICIENCIES: that of a card and a format of products."""
     family = FAMILIES.get(spec.compute_capability or "", "")
     if family == "Ampere" and "RTX 30" in spec.name:
         family = "GeForce 30"
     kind = "half" if format in ("fp16", "bf16") else format
-    own = (cell for cell in EFFICIENCIES if cell.format == kind and cell.family in (family, ""))
-    return next(own)
+    return (family, kind) if (family, kind) in EFFICIENCIES else ("", kind)
 
 
 def gpu_rate(spec: GpuSpec, precision: str, tf32: bool, rates: Rates | None = None) -> Rate:
@@ -190,11 +173,12 @@ def gpu_rate(spec: GpuSpec, precision: str, tf32: bool, rates: Rates | None = No
     wanted = precision.removesuffix("-true")
     format = wanted if peaks.get(wanted) else "tf32" if tf32 and wanted == "fp32" and spec.tf32_flops else "fp32"
     rates = _with_format(rates, format)
-    unsure = spec.source == BY_HAND or (is_rate_uncertain(spec, format) and efficiency_of(spec, format).family == "")
+    cell = cell_of(spec, format)
+    unsure = spec.source == BY_HAND or (is_rate_uncertain(spec, format) and cell[0] == "")
     return Rate(
         peaks.get(format) or spec.fp32_flops,
         spec.bandwidth_bytes_per_s if rates is None else rates.bytes_per_s,
-        efficiency_of(spec, format).share,
+        EFFICIENCIES[cell],
         LAUNCH_S if rates is None else DISPATCHES * rates.launch_s,
         RATED if rates is not None else WIDER if unsure else SPREAD,
         format,

@@ -22,7 +22,7 @@ from trainwiz.core.hardware.install import missing, training_line
 from trainwiz.core.language import chosen_language, tr
 from trainwiz.core.run.folder import write_atomic
 from trainwiz.core.text import parse_json, plain_text
-from trainwiz.core.tracing.request import LONGEST_MESSAGE, trace_versions
+from trainwiz.core.tracing.request import LONGEST_MESSAGE, keep_newest, trace_versions
 from trainwiz.core.tracing.worker import ENVIRONMENT
 
 # What is said of the chats of a run.
@@ -120,7 +120,7 @@ def look_at_rows(config: RunConfig, folder: Path, show: tuple[int, ...]) -> Chat
         with contextlib.suppress(OSError):
             place.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(place, json.dumps(found.to_json()))
-            _tidy(place.parent)
+            keep_newest(place.parent, MOST_LOOKS)
     return found
 
 
@@ -159,9 +159,3 @@ def _kept_at(config: RunConfig, folder: Path, show: tuple[int, ...]) -> Path:
     parts = [told, stamp_of(config, folder), stamps, show, chosen_language(None, os.environ), trace_versions()]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
     return Path(platformdirs.user_cache_dir("trainwiz")) / "chats" / f"{digest}.json"
-
-
-def _tidy(folder: Path) -> None:
-    files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
-    for path in files[: len(files) - MOST_LOOKS // 2] if len(files) > MOST_LOOKS else ():
-        path.unlink(missing_ok=True)

@@ -282,17 +282,16 @@ class TraceCache:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             write_atomic(self.file(request), json.dumps(document))
-            self._tidy()
+            keep_newest(self._folder, self._most)
         except (OSError, ValueError):
             return
 
-    def _tidy(self) -> None:
-        """Removes the traces that nobody used for longest, and what killed writers left."""
-        with os.scandir(self._folder) as entries:
-            files = [(entry.stat().st_mtime, entry.path) for entry in entries if entry.is_file()]
-        if len(files) <= self._most:
-            return
-        files.sort()
-        for _, path in files[: len(files) - self._most // 2]:
-            with contextlib.suppress(OSError):
-                Path(path).unlink()
+
+def keep_newest(folder: Path, most: int) -> None:
+    """Where `folder` has more than `most` files, half of that stay: those that were used last. What killed writers left goes
+    too. Raises OSError."""
+    with os.scandir(folder) as entries:
+        files = sorted((entry.stat().st_mtime, entry.path) for entry in entries if entry.is_file())
+    if len(files) > most:
+        for _, path in files[: len(files) - most // 2]:
+            Path(path).unlink(missing_ok=True)

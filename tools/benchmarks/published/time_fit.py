@@ -22,7 +22,7 @@ from typing import Any
 from trainwiz.core.estimate import time
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.flops import Cost, cost_of
-from trainwiz.core.estimate.time import EFFICIENCIES, Rate, efficiency_of
+from trainwiz.core.estimate.time import EFFICIENCIES, Rate, cell_of
 from trainwiz.core.estimate.workload import Workload
 
 from tools.benchmarks.published.report import PAGE, replaced
@@ -59,11 +59,9 @@ def known_rows() -> list[Known]:
         if row.work is None or row.card is None:
             continue
         cost = traced_cost(row.work)
-        cell, rate, work = efficiency_of(row.card, row.precision), rate_of(row), row.work
+        cell, rate, work = cell_of(row.card, row.precision), rate_of(row), row.work
         parts = time._optimizer(work, rate) / time.OPTIMIZER, time._communication(work, rate), loop_s(row.id, work)
-        found.append(
-            Known(row, work, cost or cost_of(work), cost is not None, (cell.family, cell.format), rate, *parts)
-        )
+        found.append(Known(row, work, cost or cost_of(work), cost is not None, cell, rate, *parts))
     return found
 
 
@@ -181,11 +179,10 @@ def table(rows: Sequence[Known], others: dict[str, float]) -> Iterator[str]:
 def cells(rows: Sequence[Known], fitted: Constants) -> Iterator[str]:
     yield "| cards | format | share of the peak | refitted today | rows |"
     yield "|---|---|---|---|---|"
-    for cell in EFFICIENCIES:
-        said = exp(fitted[cell.format] + fitted.get((cell.family, cell.format), 0.0))
-        own = [one.row.id for one in rows if one.cell == (cell.family, cell.format)]
-        assert sorted(own) == sorted(cell.rows), (cell, own)
-        yield f"| {NAMES.get(cell.family, cell.family)} | {cell.format} | {cell.share} | {said:.3f} | {', '.join(own) or 'none'} |"
+    for (family, format), share in EFFICIENCIES.items():
+        said = exp(fitted[format] + fitted.get((family, format), 0.0))
+        own = [one.row.id for one in rows if one.cell == (family, format)]
+        yield f"| {NAMES.get(family, family)} | {format} | {share} | {said:.3f} | {', '.join(own) or 'none'} |"
 
 
 def _word(holds: bool) -> str:
