@@ -8,7 +8,8 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.flops import cost_of
 from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.measurement import Measurement, device_key
+from trainwiz.core.history.measurement import device_key
+from trainwiz.core.history.measurement import measurement_of as measurement_from
 from trainwiz.core.plan.gather import planned_fields
 from trainwiz.core.plan.loading import SMALL_ROWS
 from trainwiz.core.plan.result import Plan
@@ -143,7 +144,9 @@ def planned(here: Machine, *measured: dict[str, Any], **changes: Any) -> Plan:
     assert fields is not None
     plain = {"measured_at": f"{DAY}T10:00:00+00:00", "source": "run", "steps": 9}
     pace = {"step_s": 2.0, "step_low_s": 2.0, "step_high_s": 2.0}
-    known = tuple(Measurement.from_json({**fields, **plain, **pace, **one}) for one in measured)
+    found = (measurement_from({**fields, **plain, **pace}, one) for one in measured)
+    known = tuple(one for one in found if one is not None)
+    assert len(known) == len(measured)
     return plan(here, request, rows(), evidence=Evidence(measurements=known))
 
 
