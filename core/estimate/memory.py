@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from trainwiz.core.estimate.peak import (
@@ -103,7 +104,8 @@ def estimate_memory(work: Workload, evidence: Evidence = NO_EVIDENCE) -> MemoryE
     workload; else from formulas, which a trace of it in another batch puts right.
     """
     work = with_measured_context(work, evidence.measurements)
-    estimate = _training(work, evidence)
+    estimate = _estimated(work, evidence, peak_of, traced_peak)
+    assert estimate is not None, "there is always a step"
     if not evidence.measurements:
         return estimate
     expected = estimate.device_used_bytes if work.device == "cpu" else estimate.allocated_bytes
@@ -111,39 +113,33 @@ def estimate_memory(work: Workload, evidence: Evidence = NO_EVIDENCE) -> MemoryE
     return estimate if measured is None else _measured(work, estimate, measured)
 
 
-def _training(work: Workload, evidence: Evidence) -> MemoryEstimate:
+def _estimated(
+    work: Workload,
+    evidence: Evidence,
+    by_formulas: Callable[[Workload], Peak | None],
+    by_trace: Callable[[Workload, TraceResult], Peak | None],
+) -> MemoryEstimate | None:
+    """From a trace of `work`, or formulas, put right by the nearest trace where there is one."""
     trace = evidence.trace_of(work)
-    if trace is not None:
-        return _from_trace(work, traced_peak(work, trace), trace)
-    peak = peak_of(work)
-    kin = nearest_kin(work, evidence)
-    if kin is None:
+    if trace is not None and (traced := by_trace(work, trace)):
+        return _from_trace(work, traced, trace)
+    peak, kin = by_formulas(work), nearest_kin(work, evidence)
+    if peak is None:
+        return None
+    of_kin, traced = (by_formulas(kin.work), by_trace(kin.work, kin.trace)) if kin else (None, None)
+    if kin is None or traced is None or of_kin is None:
         return _from_formulas(work, peak)
-    return _from_kin(work, corrected(peak, peak_of(kin.work), traced_peak(kin.work, kin.trace)), kin)
+    return _from_kin(work, corrected(peak, of_kin, traced), kin)
 
 
 def estimate_evaluation(work: Workload, evidence: Evidence = NO_EVIDENCE) -> MemoryEstimate | None:
     """The same while held-out rows are evaluated or text is generated, whichever takes more; None where there are none."""
     work = with_measured_context(work, evidence.measurements)
-    evaluating, generating = _evaluation(work, evidence), generation_peak(work)
+    evaluating = _estimated(work, evidence, evaluation_peak, traced_evaluation_peak)
+    generating = generation_peak(work)
     if evaluating is None or generating is None:
         return evaluating
     return max(evaluating, _from_formulas(work, generating), key=lambda one: one.allocated_bytes)
-
-
-def _evaluation(work: Workload, evidence: Evidence) -> MemoryEstimate | None:
-    trace = evidence.trace_of(work)
-    if trace is not None and (traced := traced_evaluation_peak(work, trace)):
-        return _from_trace(work, traced, trace)
-    peak = evaluation_peak(work)
-    if peak is None:
-        return None
-    kin = nearest_kin(work, evidence)
-    traced = traced_evaluation_peak(kin.work, kin.trace) if kin else None
-    of_kin = evaluation_peak(kin.work) if kin else None
-    if kin is None or traced is None or of_kin is None:
-        return _from_formulas(work, peak)
-    return _from_kin(work, corrected(peak, of_kin, traced), kin)
 
 
 def _from_formulas(work: Workload, peak: Peak) -> MemoryEstimate:

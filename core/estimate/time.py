@@ -240,7 +240,7 @@ def spread_of(work: Workload, rate: Rate, cost: Cost | None = None) -> float:
 def _micro_batch(work: Workload, cost: Cost, rate: Rate) -> float:
     """Computing and moving one after the other. A GPU meanwhile is told what comes next, which may take longer; a CPU
     does that itself."""
-    computed = cost.flops / (reached_flops(work, rate) or rate.share * rate.flops)
+    computed = cost.flops / reached_flops(work, rate)
     moved, launched = cost.moved_bytes / rate.bandwidth, cost.kernels * rate.launch_s
     if work.device != "cpu":
         return max(computed + moved, launched)
@@ -252,22 +252,23 @@ def _micro_batch(work: Workload, cost: Cost, rate: Rate) -> float:
     return CPU_PRODUCTS * computed + moved + launched
 
 
-def reached_flops(work: Workload, rate: Rate) -> float | None:
-    """FLOP/s over all products and the attention of `work`, each at its own size, by the device's own rates; None
-    without."""
+def reached_flops(work: Workload, rate: Rate) -> float:
+    """FLOP/s over all products and the attention of `work`: by the device's own rates each at its own size, without them
+    the share of the peak that products reach."""
+    usual = rate.share * rate.flops
     if rate.rates is None:
-        return None
+        return usual
     whole = seconds = 0.0
     for flops, rows, width in _products(work):
         reached = product_rate(rate.rates.products, rate.format, rows, width)
         if reached is None:
-            return None
+            return usual
         whole, seconds = whole + flops, seconds + flops / reached
     scores = attention_flops(work)
     reached = product_rate(rate.rates.attention, rate.format, work.length, work.architecture.hidden)
     if reached is not None:
         whole, seconds = whole + scores, seconds + scores / reached
-    return whole / seconds if seconds else None
+    return whole / seconds if seconds else usual
 
 
 def _products(work: Workload) -> Iterator[tuple[float, float, float]]:
@@ -397,7 +398,7 @@ def generation_time(work: Workload, rate: Rate, rows: int, likely_length: int | 
     position = Range.around(_position(work, rate), GENERATED)
     # The source, or the prompt, once.
     read = work.with_micro_batch(work.eval_micro_batch)
-    prompt = Range.around(forward_flops(read) / (reached_flops(read, rate) or rate.share * rate.flops), GENERATED)
+    prompt = Range.around(forward_flops(read) / reached_flops(read, rate), GENERATED)
     return Range(batches * (prompt.low + shortest * position.low), batches * (prompt.high + longest * position.high))
 
 
@@ -408,7 +409,7 @@ def _position(work: Workload, rate: Rate) -> float:
     decoder = sum(block.layers * block.parameters for block in blocks)
     moved = (decoder + head) * work.formats.weights + beams * cache_bytes_per_row(work) / 2
     active = sum(block.layers * block.active_linear_parameters for block in blocks)
-    computed = FORWARD * beams * (active + head) / (reached_flops(work, rate) or rate.share * rate.flops)
+    computed = FORWARD * beams * (active + head) / reached_flops(work, rate)
     launched = KERNELS_A_LAYER * sum(block.layers for block in blocks) * rate.launch_s
     if work.device == "cpu":
         return moved / rate.bandwidth + computed + launched + SEARCH_S

@@ -20,10 +20,9 @@ from trainwiz.core.hardware.install import without
 from trainwiz.core.hardware.machine import Gpu, Machine
 from trainwiz.core.hardware.rates import Rates
 from trainwiz.core.history.measurement import device_key, keys_of
-from trainwiz.core.history.store import LOCK_WAIT_S, history_path
+from trainwiz.core.history.store import history_path, one_writer
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import read_json, write_json_atomic
-from trainwiz.core.run.lost import RunLock
 from trainwiz.core.text import object_in, objects_in, parse_json, plain_text
 
 # rates.json beside history.jsonl.
@@ -51,14 +50,9 @@ def kept_rates(machine: Machine) -> tuple[Rates, ...]:
 def keep_rates(rates: Rates) -> None:
     """In place of what is kept of the same devices and threads. Raises OSError where it cannot be written."""
     path = rates_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = RunLock.take(path.parent, LOCK_WAIT_S)
-    try:
+    with one_writer(path.parent):
         others = [one for one in _read() if (one.device, one.threads) != (rates.device, rates.threads)]
         write_json_atomic(path, {"rates": [one.to_json() for one in (rates, *others)][:MOST_KEPT]})
-    finally:
-        if lock is not None:
-            lock.release()
 
 
 def _read() -> list[Rates]:

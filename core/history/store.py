@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import platformdirs
@@ -37,17 +39,24 @@ def load(machine: Machine) -> tuple[Measurement, ...]:
     return tuple(one for one in found if one is not None and one.machine in keys)
 
 
-def append(measurement: Measurement) -> None:
-    """Add one measurement; several programs may do so at once. Raises OSError where it cannot be written."""
-    path = history_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Where another holds it too long it goes without: a line is written at once, and a history is not worth a wait.
-    lock = RunLock.take(path.parent, LOCK_WAIT_S)
+@contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """Several programs may write; where another holds the lock too long it goes without: a line is written at once, and a
+    history is not worth a wait. Raises OSError for a folder that cannot be made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = RunLock.take(folder, LOCK_WAIT_S)
     try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def append(measurement: Measurement) -> None:
+    """Add one measurement. Raises OSError where it cannot be written."""
+    path = history_path()
+    with one_writer(path.parent):
         if is_file(path) and path.stat().st_size > MOST_BYTES:
             kept = list(objects_from_the_end(path, MOST_BYTES // 2))
             write_atomic(path, "".join(f"{json.dumps(document)}\n" for document in reversed(kept)))
         append_line(path, json.dumps(measurement.to_json(), ensure_ascii=False, allow_nan=False).encode())
-    finally:
-        if lock is not None:
-            lock.release()

@@ -322,21 +322,6 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def attention_of(model: torch.nn.Module, recorder: Recorder) -> Iterator[None]:
-    """FlashAttention-2 for the modules of `model` that call it by themselves, and import it only where it is installed."""
-    name = "_flash_attention_forward"
-    places = {sys.modules[type(module).__module__] for module in model.modules()}
-    lacking = [place for place in places if place.__name__.startswith("transformers.") and not hasattr(place, name)]
-    for place in lacking:
-        setattr(place, name, flash_attention(recorder))
-    try:
-        yield
-    finally:
-        for place in lacking:
-            delattr(place, name)
-
-
-@contextmanager
 def replaced(place: Any, name: str, value: Any) -> Iterator[None]:
     before = place.__dict__[name]
     setattr(place, name, value)

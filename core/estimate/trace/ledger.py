@@ -104,7 +104,6 @@ OPTIMIZER = -1
 class Entry:
     number: int
     bytes: int
-    kind: str
     watcher: weakref.ref[Any]
 
 
@@ -120,7 +119,7 @@ class Ledger:
         self.events: list[Event] = []
         """All allocations and frees, for the allocator."""
         self.kinds: dict[int, str] = {}
-        """Of each block by its number, for the allocator."""
+        """Of each block by its number."""
         self.units: list[int] = []
         """Bytes of the weights of each layer."""
         self.built = self.stated = self.stepped = 0
@@ -155,7 +154,7 @@ class Ledger:
         self._count += 1
         number = self._count
         watcher = weakref.ref(storage, lambda _: self._gone(key, number))
-        self._live[key] = Entry(number, size, kind, watcher)
+        self._live[key] = Entry(number, size, watcher)
         self.kinds[number] = kind
         self.events.append((number, size))
         self._grow(size, kind)
@@ -173,14 +172,14 @@ class Ledger:
     def mark(self, tensor: torch.Tensor | None, kind: str) -> None:
         """`tensor` is of another kind than it seemed when it was made."""
         entry = None if tensor is None else self._entry(tensor)
-        if entry is not None and entry.kind != kind:
-            self.by_kind[entry.kind] -= entry.bytes
+        if entry is not None:
+            self.by_kind[self.kinds[entry.number]] -= entry.bytes
             self.by_kind[kind] += entry.bytes
-            entry.kind = self.kinds[entry.number] = kind
+            self.kinds[entry.number] = kind
 
     def kind_of(self, tensor: torch.Tensor) -> str | None:
         entry = self._entry(tensor)
-        return None if entry is None else entry.kind
+        return None if entry is None else self.kinds[entry.number]
 
     def _entry(self, tensor: torch.Tensor) -> Entry | None:
         storage = _storage(tensor)
@@ -209,7 +208,7 @@ class Ledger:
             return
         del self._live[key]
         self.total -= entry.bytes
-        self.by_kind[entry.kind] -= entry.bytes
+        self.by_kind[self.kinds[number]] -= entry.bytes
         self.events.append((-number, entry.bytes))
 
 

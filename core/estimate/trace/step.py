@@ -23,7 +23,7 @@ from trainwiz.core.estimate.trace.build import (
     said_by,
     statistics_of,
 )
-from trainwiz.core.estimate.trace.emulation import attention_of, emulated
+from trainwiz.core.estimate.trace.emulation import emulated
 from trainwiz.core.estimate.trace.ledger import (
     CLIPPING,
     EVALUATION,
@@ -150,8 +150,7 @@ def trace_into(ledger: Ledger, request: TraceRequest) -> TraceResult:
     with emulated(request.device, tracker), FakeTensorMode(allow_non_fake_inputs=True):
         model = build_traced_model(request)
         try:
-            with attention_of(model, tracker):
-                return trace_model(model, request, tracker, started)
+            return trace_model(model, request, tracker, started)
         except UsageError as error:
             raise CannotTrace("unsupported", error.findings[0].message) from error
         except Exception as error:
