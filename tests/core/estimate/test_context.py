@@ -6,14 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.estimate.memory import estimate_memory
-from trainwiz.core.estimate.peak import (
-    CONTEXT_BYTES,
-    CONTEXT_SPREAD_BYTES,
-    KNOWN_CONTEXT_SPREAD_BYTES,
-)
+from trainwiz.core.estimate.peak import CONTEXT_BYTES, CONTEXT_SPREAD_BYTES, KNOWN_CONTEXT_SPREAD_BYTES
 from trainwiz.core.estimate.traced import Evidence, with_measured_context
 from trainwiz.core.history.measurement import Measurement
-from trainwiz.core.plan.result import Plan
 
 from tests.core.estimate.test_peak import GIB, esm650
 from tests.core.history.measurements import measurement_of
@@ -29,10 +24,6 @@ def on_card(used: int | None, reserved: int | None = 4 * GIB, **changes: Any) ->
     """Of other work on the same card."""
     found = measurement_of(replace(WORK, micro_batch=1), device_used_bytes=used, peak_reserved_bytes=reserved)
     return replace(found, **changes)
-
-
-def made(**values: Any) -> Plan:
-    return plan(machine("RTX 3090"), config("esm2-650m", batch__micro_batch_size=2, training__max_steps=10, **values))
 
 
 def test_a_stated_context_moves_what_nvidia_smi_shows_and_narrows_the_interval() -> None:
@@ -67,9 +58,8 @@ def test_figures_that_tell_no_context_are_passed_over(useless: Measurement) -> N
 
 
 def test_a_plan_follows_the_setting() -> None:
-    usual, stated = made().memory, made(planning__context_bytes="1343M").memory
-    assert stated.breakdown["context"] == 1343 * MIB
-    assert stated.device_used_bytes - usual.device_used_bytes == 1343 * MIB - CONTEXT_BYTES
-    assert stated.basis.endswith("context as stated")
-    choice = next(one for one in made(planning__context_bytes="1343M").choices if one.key == "planning.context_bytes")
+    asked = config("esm2-650m", batch__micro_batch_size=2, training__max_steps=10, planning__context_bytes="1343M")
+    made = plan(machine("RTX 3090"), asked)
+    assert made.memory.breakdown["context"] == 1343 * MIB and made.memory.basis.endswith("context as stated")
+    choice = next(one for one in made.choices if one.key == "planning.context_bytes")
     assert (choice.value, choice.origin) == (1343 * MIB, "you")

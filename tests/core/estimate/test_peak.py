@@ -36,20 +36,10 @@ def workload(trace: dict) -> Workload:
     assert architecture is not None, reason
     if model["head"] == "classification":
         architecture = replace(architecture, vocabulary=2, head_linear_parameters=architecture.hidden**2)
-    names = [
-        "micro_batch",
-        "length",
-        "target_length",
-        "accumulation",
-        "precision",
-        "attention",
-        "checkpointing",
-        "optimizer",
-        "lora_rank",
-    ]
+    names = "micro_batch length target_length accumulation precision attention checkpointing optimizer lora_rank"
     return Workload(
         architecture=architecture,
-        **{name: trace[name] for name in names},
+        **{name: trace[name] for name in names.split()},
         lora_targets=tuple(trace.get("lora_targets", ("q_proj", "v_proj"))) if trace["lora_rank"] else (),
         lora_dropout=trace.get("lora_dropout", False),
     )

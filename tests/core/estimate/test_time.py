@@ -29,7 +29,6 @@ from trainwiz.core.estimate.time import (
     IMPLAUSIBLE_SHARE,
     KERNELS_A_LAYER,
     LAUNCH_S,
-    LINK,
     OPTIMIZER,
     PCIE,
     SEARCH_S,
@@ -131,29 +130,10 @@ def test_a_token_meets_only_its_own_experts() -> None:
     assert flops[2] == pytest.approx(flops[0], rel=0.02)
 
 
-def exchanged(card: str = "A100 80GB PCIe", **settings: object) -> float:
-    """Seconds that several processes take beside what each computes and steps."""
-    work = esm650(**{"micro_batch": 64, "precision": "bf16", **settings})
-    alone = replace(work, world_size=1)
-    here = rate(card, "bf16")
-    stepped = 0.0
-    if work.deepspeed:
-        shared = work.trainable_parameters * (1 - 1 / work.world_size)
-        stepped = SPREAD * OPTIMIZER * 28 * shared / here.bandwidth
-    return step_time(work, here).step.high - step_time(alone, here).step.high + stepped
-
-
-def test_a_ring_moves_all_but_ones_own_part() -> None:
-    """DDP: fp32 gradients, twice, (N - 1) / N of them, of which a part is seen."""
-    gradients = 4 * esm650().trainable_parameters
-    for world in (2, 8):
-        expected = SPREAD * EXPOSED * (world - 1) / world * 2 * gradients / LINK
-        assert exchanged(strategy="ddp", world_size=world) == pytest.approx(expected, rel=1e-6)
-
-
 def test_nvlink_ends_at_the_board() -> None:
-    eight, sixteen = (exchanged("A100 80GB SXM", strategy="ddp", world_size=n) for n in (8, 16))
-    assert sixteen > 5 * eight
+    here, work = rate("A100 80GB SXM", "bf16"), esm650(micro_batch=64, precision="bf16", strategy="ddp")
+    alone, eight, sixteen = (step_time(replace(work, world_size=n), here).step.high for n in (1, 8, 16))
+    assert sixteen - alone > 5 * (eight - alone) > 0
 
 
 def test_the_new_weights_come_back_from_the_host() -> None:
@@ -199,21 +179,15 @@ def test_what_an_h100_measured(profile: str, allocated_gib: float, used_gib: flo
     assert time["step_low_s"] < step_s < time["step_high_s"]
 
 
-SPEC = find_gpu("RTX 4080 Super")
-assert SPEC is not None
-RATE = gpu_rate(SPEC, "bf16", tf32=True)
+RATE = rate("RTX 4080 Super", "bf16")
 WORK = evaluating("nllb600", 48, 256, "bf16", generation_length=256, beams=4)
 
 
-def test_the_likely_length_is_the_quick_end_alone() -> None:
+def test_batches_and_processes_divide_the_rows_and_the_likely_length_is_the_quick_end_alone() -> None:
     short, unknown = generation_time(WORK, RATE, 480, 32), generation_time(WORK, RATE, 480)
-    assert short.low < unknown.low
-    assert short.high == unknown.high
+    assert short.low < unknown.low and short.high == unknown.high
     assert generation_time(WORK, RATE, 480, 10_000) == generation_time(WORK, RATE, 480, 256), "beyond the limit"
     assert generation_time(WORK, RATE, 0) == Range(0.0, 0.0)
-
-
-def test_batches_and_processes_divide_the_rows() -> None:
     one = generation_time(WORK, RATE, 960)
     assert generation_time(replace(WORK, world_size=4), RATE, 960).low == one.low / 4
     assert generation_time(WORK, RATE, 1).low == one.low / 20
@@ -255,9 +229,7 @@ def test_ddp_moves_the_gradients_twice_whatever_the_accumulation() -> None:
 
 def test_a_step_over_a_slow_network_takes_as_much_longer() -> None:
     """10 Gbit/s are 1.25 GB/s, of which a ring over TCP has 0.75 at worst; one faster than the bus does not help."""
-    spec = find_gpu("A100 80GB SXM")
-    assert spec is not None
-    here = gpu_rate(spec, "bf16", tf32=True)
+    here = rate("A100 80GB SXM", "bf16")
     apart = replace(here, network=SLOW.bytes_per_s)
     work = esm650(strategy="ddp", world_size=4)
     near, far = step_time(work, here).step, step_time(work, apart).step
