@@ -47,21 +47,17 @@ def measured_step(
     `usual` is `work` at the lengths of a usual batch; `measurements` are of the plan's devices (of_devices),
     newest first. The very same settings give the measured 10 to 90 % of the steps, widened by what runs differ
     by. Otherwise the formula, scaled by measured over formula at the nearest measured point, and wider.
-    `rate` None (a card of no catalogue) leaves only the very same settings, at other lengths in proportion to the tokens.
+    `rate` None (a card of no catalogue) leaves only the very same settings with rows of such lengths.
     """
     exact = [measurement for measurement in measurements if same_step(measurement, work)]
     exact = [measured for measured in exact if _same_lengths(measured, usual)] or exact
     near = exact or [measurement for measurement in measurements if same_model(measurement, work)]
-    if not near or (rate is None and not exact):
+    like = bool(exact) and _same_lengths(exact[0], usual)
+    if not near or (rate is None and not like):
         return None
     found = exact[0] if exact else min(near, key=lambda one: (_other_settings(one, work), abs(_doublings(one, usual))))
-    like = bool(exact) and _same_lengths(found, usual)
     formula = None if rate is None else step_time(_measured_work(found, usual), rate).step.likely
-    scale = 1.0
-    if not like:
-        # A card of no catalogue has no formula: then a step takes as its tokens.
-        tokens = 2.0 ** _doublings(found, usual)
-        scale = tokens if rate is None or formula is None else step_time(usual, rate).step.likely / formula
+    scale = 1.0 if like or rate is None or formula is None else step_time(usual, rate).step.likely / formula
     apart = (max(found.step_s / other.step_s, other.step_s / found.step_s) for other in exact[1:COMPARED])
     # Its steps spread: 90 % over median, median over 10 %.
     spread = max(found.step_high_s / found.step_s, found.step_s / found.step_low_s)

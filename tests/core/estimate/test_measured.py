@@ -78,10 +78,11 @@ def test_other_lengths_of_the_same_settings_are_scaled(work: Workload) -> None:
     assert found.text == f"scaled from 4 x {work.length // 2}, measured on this machine, 2026-11-21 (probe)"
     assert found.step.likely > 3.0
     assert found.step.high / found.step.likely > BETWEEN_RUNS["cpu"]
-    unknown_card = measured_step(work, work, (one,), None)
+    unknown_card = measured_step(work, work, (steady(work, step_s=2.0, step_high_s=2.1),), None)
     assert unknown_card is not None and unknown_card.calibration is None
-    assert measured_step(work, work, (steady(work, micro_batch=9),), None) is None
-    assert unknown_card.step.likely == pytest.approx(2.0 * work.length / (work.length // 2))
+    assert unknown_card.step.likely == pytest.approx(2.0)
+    for other in (one, steady(work, micro_batch=9)):
+        assert measured_step(work, work, (other,), None) is None
 
 
 def test_rows_of_like_length_speak_before_newer_ones_of_others(work: Workload) -> None:
