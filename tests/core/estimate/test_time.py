@@ -25,13 +25,8 @@ from trainwiz.core.estimate.time import (
     EXPOSED,
     GENERATED,
     HIDDEN_TRIPS,
-    HOST_ADAM,
     IMPLAUSIBLE_SHARE,
-    KERNELS_A_LAYER,
-    LAUNCH_S,
-    OPTIMIZER,
     PCIE,
-    SEARCH_S,
     SPREAD,
     WIDER,
     Range,
@@ -136,17 +131,6 @@ def test_nvlink_ends_at_the_board() -> None:
     assert sixteen - alone > 5 * (eight - alone) > 0
 
 
-def test_the_new_weights_come_back_from_the_host() -> None:
-    """fp32 gradients out and fp16 weights in, and the host's Adam in place of the card's."""
-    away, kept = (
-        step_time(esm650(strategy="zero2", offload=offload), rate()).step.high for offload in ("optimizer", "none")
-    )
-    parameters = esm650().trainable_parameters
-    on_the_card = OPTIMIZER * 28 * parameters / rate().bandwidth
-    there = (4 + 2) * parameters / PCIE + parameters / HOST_ADAM
-    assert away / WIDER - kept / SPREAD + on_the_card == pytest.approx(there, rel=0.01)
-
-
 def test_rows_are_evaluated_in_whole_batches_of_their_own_size() -> None:
     work = replace(esm650(), micro_batch=2, eval_micro_batch=8)
     one, two = (evaluation_time(work, rate(), rows).low for rows in (8, 9))
@@ -200,18 +184,6 @@ def test_every_beam_reads_its_own_keys_and_values() -> None:
     assert times[1] - weights == pytest.approx(2 * (times[0] - weights), rel=1e-6)
     cache = cache_bytes_per_row(replace(WORK, beams=4)) / 2
     assert times[0] - weights == pytest.approx(256 * 48 * 4 * cache / 1e9 / GENERATED, rel=1e-6)
-
-
-def test_each_position_is_launched_layer_by_layer() -> None:
-    """What takes no time but launching and Python's part; a CPU does its reading beside that."""
-    endless = Rate(1e24, 1e24)
-    position = SEARCH_S + KERNELS_A_LAYER * 12 * LAUNCH_S
-    for device in ("cuda", "cpu"):
-        time = generation_time(replace(WORK, device=device), endless, 48, 256)
-        assert time.low == pytest.approx(256 * position / GENERATED, rel=1e-3)
-    slow = Rate(1e24, 1e9)
-    cpu, gpu = (generation_time(replace(WORK, device=device), slow, 48, 256).low for device in ("cpu", "cuda"))
-    assert cpu > gpu
 
 
 SLOW, FAST = Network(10.0, assumed=False), Network(4000.0, assumed=False)

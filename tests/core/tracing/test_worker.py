@@ -98,8 +98,6 @@ def test_it_answers_and_says_how_it_is(made: Made) -> None:
     worker.submit(request("sleep 600"), late.append, timeout_s=0.3)
     assert wait_for(lambda: bool(late))
     assert late == [TraceProblem("timeout", "the trace exceeded 0.3 s and was stopped")]
-    worker.close()
-    assert code(worker.ask(request(), WAIT_S)) == "worker_died"
 
 
 def test_two_traces_at_most_run_at_once_and_cancelled_ones_are_killed_and_not_answered(made: Made) -> None:
@@ -193,6 +191,7 @@ def test_close_answers_who_waits_and_leaves_no_process(made: Made) -> None:
     asking.join(60)
     assert [code(answer) for answer in answers] == ["worker_died"]
     assert wait_for(lambda: all(gone(process) for process in family))
+    assert code(worker.ask(request(), WAIT_S)) == "worker_died"
     worker.close()
 
 
