@@ -105,7 +105,7 @@ def estimate_memory(work: Workload, evidence: Evidence = NO_EVIDENCE) -> MemoryE
     """
     work = with_measured_context(work, evidence.measurements)
     estimate = _estimated(work, evidence, peak_of, traced_peak)
-    assert estimate is not None, "there is always a step"
+    assert estimate is not None  # there is always a step
     if not evidence.measurements:
         return estimate
     expected = estimate.device_used_bytes if work.device == "cpu" else estimate.allocated_bytes

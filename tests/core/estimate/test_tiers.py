@@ -1,4 +1,4 @@
-"""Which figures an estimate takes: formulas, formulas corrected by a trace, a trace, or what was measured."""
+"""Which figures an estimate takes: formulas, formulas corrected by a trace, a trace, or what was measured; and the context."""
 
 import json
 from collections.abc import Iterable
@@ -10,17 +10,21 @@ from trainwiz.core.estimate.memory import MemoryEstimate, estimate_evaluation, e
 from trainwiz.core.estimate.peak import (
     BLAS_HANDLES,
     BLAS_WORKSPACE_BYTES,
+    CONTEXT_BYTES,
+    CONTEXT_SPREAD_BYTES,
     HOPPER_WORKSPACE_BYTES,
+    KNOWN_CONTEXT_SPREAD_BYTES,
     evaluation_peak,
     peak_of,
 )
-from trainwiz.core.estimate.traced import Evidence
+from trainwiz.core.estimate.traced import Evidence, with_measured_context
 from trainwiz.core.estimate.workload import Moment, Workload
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult
 
 from tests.core.estimate.test_peak import DOCUMENT, GIB, esm650
 from tests.core.history.measurements import measurement_of
+from tests.core.plan.machines import config, machine, plan
 from tests.each import each
 
 WORK = replace(
@@ -132,7 +136,7 @@ def test_what_was_measured_is_shown() -> None:
 
 @each("changes", [{"micro_batch": 2}, {"precision": "fp16"}, {"peak_allocated_bytes": None}, {"length": 256}])
 def test_other_measurements_say_nothing(changes: dict) -> None:
-    """Nothing but what the card's context takes (test_context.py), which is the same for all work."""
+    """Nothing but what the card's context takes (below), which is the same for all work."""
     evidence = Evidence(measurements=(measurement(**changes, device_used_bytes=None),))
     assert estimate_memory(WORK, evidence) == estimate_memory(WORK)
 
@@ -197,3 +201,52 @@ def test_what_a_cpu_process_holds_less_than_expected_are_not_its_tensors() -> No
     # What is less than usual is the process, within what that varies by, and not its tensors.
     assert measured.allocated_bytes == pytest.approx(usual.allocated_bytes, rel=1e-3)
     assert measured.breakdown["context"] < usual.breakdown["context"]
+
+
+MIB = 2**20
+STATED = replace(WORK, context_bytes=1343 * MIB, context_source="as stated")
+
+
+def on_card(used: int | None, reserved: int | None = 4 * GIB, **changes: Any) -> Measurement:
+    """Of other work on the same card."""
+    found = measurement_of(replace(WORK, micro_batch=1), device_used_bytes=used, peak_reserved_bytes=reserved)
+    return replace(found, **changes)
+
+
+def test_a_stated_context_moves_what_nvidia_smi_shows_and_narrows_the_interval() -> None:
+    usual, stated = estimate_memory(WORK), estimate_memory(STATED)
+    more, surer = 1343 * MIB - CONTEXT_BYTES, CONTEXT_SPREAD_BYTES - KNOWN_CONTEXT_SPREAD_BYTES
+    assert surer > 0
+    assert stated.allocated_bytes == usual.allocated_bytes
+    assert estimate_memory(replace(STATED, device="cpu")) == estimate_memory(replace(WORK, device="cpu"))
+    assert stated.device_used_bytes == usual.device_used_bytes + more
+    assert stated.low_bytes == usual.low_bytes + more + surer
+    assert stated.high_bytes == usual.high_bytes + more - surer
+    assert stated.needed_bytes == usual.needed_bytes + more
+    assert stated.breakdown["context"] == 1343 * MIB
+    assert stated.basis == "formulas; CUDA context as stated"
+
+
+def test_what_another_run_measured_on_the_card_is_taken() -> None:
+    newest, older = on_card(4 * GIB + 700 * MIB), on_card(5 * GIB)
+    estimate = estimate_memory(WORK, Evidence(measurements=(newest, older)))
+    assert estimate.breakdown["context"] == 700 * MIB
+    assert estimate.basis == "formulas; CUDA context measured on this machine, 2026-11-21"
+
+
+@each(
+    "useless",
+    [on_card(None), on_card(4 * GIB, None), on_card(3 * GIB), on_card(40 * GIB), on_card(5 * GIB, world_size=2)],
+)
+def test_figures_that_tell_no_context_are_passed_over(useless: Measurement) -> None:
+    assert with_measured_context(WORK, (useless,)) is WORK
+    assert with_measured_context(STATED, (on_card(5 * GIB),)) is STATED, "what is stated goes before"
+    assert with_measured_context(WORK, (useless, on_card(4 * GIB + 600 * MIB))).context_bytes == 600 * MIB
+
+
+def test_a_plan_follows_the_setting() -> None:
+    asked = config("esm2-650m", batch__micro_batch_size=2, training__max_steps=10, planning__context_bytes="1343M")
+    made = plan(machine("RTX 3090"), asked)
+    assert made.memory.breakdown["context"] == 1343 * MIB and made.memory.basis.endswith("context as stated")
+    choice = next(one for one in made.choices if one.key == "planning.context_bytes")
+    assert (choice.value, choice.origin) == (1343 * MIB, "you")

@@ -135,6 +135,32 @@ def test_whose_gradients_there_are() -> None:
     assert usual == pytest.approx(2 * half, rel=0.1)
 
 
+def evaluated(asked: TraceRequest) -> dict[str, dict[str, int]]:
+    return {moment.name: moment.parts for moment in traced(asked).evaluation}
+
+
+def test_an_evaluation_has_weights_and_states_but_no_gradients_and_no_activations_of_layers() -> None:
+    assert evaluated(request(LLAMA)) == {}, "nothing held out is nothing to evaluate"
+    parts = evaluated(request(ESM, task="masked-lm", eval_micro_batch=8))["an evaluation"]
+    assert parts["gradients"] == 0
+    assert parts["optimizer"] == pytest.approx(2 * parts["weights"], rel=0.01)
+    flat, deep = (
+        evaluated(request({**LLAMA, "num_hidden_layers": layers}, eval_micro_batch=8, precision="fp32"))[
+            "an evaluation"
+        ]
+        for layers in (2, 4)
+    )
+    assert flat["activations"] == deep["activations"]
+
+
+def test_logits_of_an_evaluation() -> None:
+    def logits(chunk: int | None) -> int:
+        found = evaluated(request({**LLAMA, "vocab_size": 50_000}, eval_micro_batch=8, loss_chunk=chunk))
+        return found["the logits of an evaluation"]["logits"]
+
+    assert logits(128) < 0.3 * logits(None) and logits(None) > 4 * 8 * 128 * 50_000
+
+
 def test_nothing_of_the_emulation_stays() -> None:
     def seen() -> list[object]:
         return [
