@@ -176,8 +176,6 @@ class TraceResult:
     """Bytes that the operations of one micro-batch read and write."""
     kernels: int
     """Operations of one micro-batch."""
-    seconds: float
-    """What the trace took."""
     replay: Replay | None = None
     """Over training and evaluation; None where no CUDA allocator is."""
 
@@ -197,7 +195,7 @@ class TraceResult:
         counts += [result.parameters, result.trainable_parameters, result.kernels]
         counts += [] if result.replay is None else asdict(result.replay).values()
         known = bool(result.training) and all(parts.keys() <= set(KINDS) for parts in moments)
-        rates = (result.flops, result.moved_bytes, result.seconds)
+        rates = (result.flops, result.moved_bytes)
         if not (known and all(0 <= n < MOST_COUNT for n in counts) and all(0 <= n < MOST_RATE for n in rates)):
             raise ValueError("no trace: values of the wrong kind")
         return result

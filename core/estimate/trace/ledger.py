@@ -120,8 +120,8 @@ class Ledger:
         """All allocations and frees, for the allocator."""
         self.kinds: dict[int, str] = {}
         """Of each block by its number."""
-        self.units: list[int] = []
-        """Bytes of the weights of each layer."""
+        self.weights_of_layers = 0
+        """Bytes, of all of them."""
         self.built = self.stated = self.stepped = 0
         """Events until the weights were there, the optimizer's states, and the end of a step."""
         self.fullest: dict[str, dict[str, int]] = {}

@@ -169,7 +169,7 @@ class Process:
             weights = sum(
                 size for number, size in ledger.events[: ledger.built] if ledger.kinds.get(number) == "weights"
             )
-            self._take(self._new(), max(0, weights - sum(ledger.units)))
+            self._take(self._new(), max(0, weights - ledger.weights_of_layers))
 
     def replay(self, events: Iterable[Event], offset: int = 0) -> None:
         """`offset` is added to the numbers of blocks."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from types import MethodType
 from typing import Any
@@ -144,13 +143,12 @@ def rounding_of(request: TraceRequest) -> int:
 
 def trace_into(ledger: Ledger, request: TraceRequest) -> TraceResult:
     """The whole model into a ledger. Raises CannotTrace."""
-    started = time.perf_counter()
     os.environ["HF_HUB_OFFLINE"] = "1"
     tracker = Tracker(ledger)
     with emulated(request.device, tracker), FakeTensorMode(allow_non_fake_inputs=True):
         model = build_traced_model(request)
         try:
-            return trace_model(model, request, tracker, started)
+            return trace_model(model, request, tracker)
         except UsageError as error:
             raise CannotTrace("unsupported", error.findings[0].message) from error
         except Exception as error:
@@ -158,7 +156,7 @@ def trace_into(ledger: Ledger, request: TraceRequest) -> TraceResult:
             raise CannotTrace("unsupported", message) from error
 
 
-def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: float) -> TraceResult:
+def trace_model(model: Any, request: TraceRequest, tracker: Tracker) -> TraceResult:
     """Training and evaluation of a model that is built, fake or real."""
     ledger = tracker.ledger
     parameters = list(model.parameters())
@@ -172,7 +170,7 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: fl
     tracker.vocabulary = 0 if head is None else int(head.weight.shape[0])
     prepare(model, request)
     optimizer = make_optimizer(request.optimizer, model)
-    ledger.units = [weight_bytes(layer) for layers in layer_stacks(model) for layer in layers]
+    ledger.weights_of_layers = sum(weight_bytes(layer) for layers in layer_stacks(model) for layer in layers)
     ledger.built = len(ledger.events)
     with tracker:
         make_states(model, optimizer, tracker)
@@ -195,5 +193,4 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker, started: fl
         flops=work[0],
         moved_bytes=work[1],
         kernels=work[2],
-        seconds=time.perf_counter() - started,
     )

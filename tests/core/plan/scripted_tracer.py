@@ -24,7 +24,6 @@ def traced(gib: float, evaluation_gib: float = 0.5) -> TraceResult:
         flops=1e12,
         moved_bytes=1e9,
         kernels=1000,
-        seconds=0.1,
         replay=Replay(fullest, held, held, held, fullest),
     )
 

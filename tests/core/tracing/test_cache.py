@@ -14,7 +14,7 @@ from trainwiz.core.tracing.request import TraceCache, TraceResult, trace_version
 from tests.core.tracing.requests import request
 from tests.each import each
 
-RESULT = TraceResult((Moment("forward", {"weights": 7, "activations": 3}),), (), 5, 4, 1e9, 2e9, 8, 0.5)
+RESULT = TraceResult((Moment("forward", {"weights": 7, "activations": 3}),), (), 5, 4, 1e9, 2e9, 8)
 
 
 def test_what_is_put_is_got_by_another_cache_for_the_same_request_and_versions(tmp_path: Path) -> None:

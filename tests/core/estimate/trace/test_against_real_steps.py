@@ -61,7 +61,7 @@ MORE_TRAINED = [
 def test_a_trace_without_numbers_is_that_of_a_real_step(asked: TraceRequest) -> None:
     tracker = Tracker(Ledger(ALIGNMENT))
     with emulated("cpu", tracker):
-        real = trace_model(build_traced_model(asked), asked, tracker, 0.0)
+        real = trace_model(build_traced_model(asked), asked, tracker)
     assert traced(asked).training == real.training
 
 

@@ -89,7 +89,7 @@ WEIGHTS, GRADIENT, STATES = 96 * MIB, 96 * MIB, 192 * MIB
 def recorded(*, asked: TraceRequest) -> Ledger:
     """Two layers of 48 MiB: a forward pass that keeps a block of each, a backward pass, an optimizer step."""
     ledger = Ledger(512)
-    ledger.units = [WEIGHTS // 2, WEIGHTS // 2]
+    ledger.weights_of_layers = WEIGHTS
     kept = asked.micro_batch * asked.length * 4096
 
     def add(*events: tuple[int, int, str]) -> None:
