@@ -176,7 +176,7 @@ def unknown_time_words(steps: int | None, step_s: float | None, model_known: boo
 
 
 def source_words(tier: str, basis: str) -> str:
-    """Where memory figures come from: "analytic (formulas)", "traced by layers", "measured here on 2026-11-21"."""
+    """Where memory figures come from: "analytic (formulas)", "full trace", "measured here on 2026-11-21"."""
     if not basis or tier in basis or tr(tier) in basis:
         return basis or tr(tier)
     return tr("{tier} ({basis})", tier=tr(tier), basis=basis)

@@ -155,10 +155,9 @@ def choose_precision(machine: Machine) -> tuple[str, str]:
     gpu = weakest_gpu(machine)
     if gpu is None or gpu.capability is None:
         return "fp32", _capability_unknown(gpu)
-    if gpu.capability >= AMPERE:
-        return "bf16", tr("{card} has compute capability {capability}; bf16 needs 8.0", **_facts(gpu))
     if gpu.capability >= FIRST_HALF:
-        return "fp16", tr("{card} has compute capability {capability}; bf16 needs 8.0", **_facts(gpu))
+        value = "bf16" if gpu.capability >= AMPERE else "fp16"
+        return value, tr("{card} has compute capability {capability}; bf16 needs 8.0", **_facts(gpu))
     return "fp32", tr("{card} has compute capability {capability}; fp16 needs 5.3", **_facts(gpu))
 
 

@@ -111,7 +111,7 @@ class MemoryPlan:
     """Like judged_bytes, while held-out rows are evaluated or text is generated; None without such rows. The
     other figures are of training; `verdict` is of both."""
     basis: str = ""
-    """Where the figures come from in words: "formulas", "traced by layers", "full trace", "measured here on 2026-11-21"."""
+    """Where the figures come from in words: "formulas", "full trace", "measured here on 2026-11-21"."""
     waiting: str = ""
     'What is still on its way or failed: "tracing the whole model…", "the tracer died; ...".'
     host_ram_low_bytes: int | None = None

@@ -3,7 +3,7 @@
 python -m tools.benchmarks.published.time_fit             # what a fit says, beside what the product has
 python -m tools.benchmarks.published.time_fit --write     # the tables of docs/estimator.md
 
-Costs are those of a trace by layers where today's transformers can trace the model, else of the formulas. A source counts
+Costs are those of a trace where today's transformers can trace the model, else of the formulas. A source counts
 as the root of its rows, and rows that lie far off pull by their distance only (Huber). The shares of single families
 stay near that of their format (a deviation of 15 %).
 """
