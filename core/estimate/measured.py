@@ -1,17 +1,22 @@
-"""The pace of a run by what was measured on its devices: the very same work, or the same model."""
+"""The pace of a run by what was measured on its devices: the very same work, the same model, or another one."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import log2
+from functools import lru_cache
+from math import exp, log, log2
 from typing import Literal
 
-from trainwiz.core.estimate.time import Range, Rate, step_time
+from trainwiz.core.estimate.architecture import Architecture
+from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.estimate.flops import micro_batch_flops
+from trainwiz.core.estimate.time import Range, Rate, StepTime, spread_of, step_time, waits_for_launches
 from trainwiz.core.estimate.traced import measured_text
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.history.measurement import Measurement, same_model, same_step
-from trainwiz.core.language import tr
+from trainwiz.core.history.measurement import Measurement, same_kind, same_model, same_step
+from trainwiz.core.language import tr, trn
 
 BETWEEN_RUNS = {"cuda": 1.06, "mps": 1.10, "cpu": 1.15}
 """Factor by which a run may differ from the one before it on the same machine: clocks, heat, other programs."""
@@ -73,6 +78,71 @@ def measured_step(
     step = Range.around(seconds, factor)
     basis: Literal["probe", "history"] = "probe" if found.source == "probe" else "history"
     return MeasuredStep(step, basis, text, None if formula is None else found.step_s / formula, like)
+
+
+CARRIED = 1.2
+"""Factor by which measured over formula differs from one model to another on one device, by the same kernels."""
+FOR_EACH_DOUBLING = 1.03
+"""The same for each doubling of what a micro-batch computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedStep:
+    step: Range
+    factor: float
+    """Measured over formula."""
+    text: str
+
+
+def carried_step(
+    usual: Workload, planned: StepTime, measurements: Sequence[Measurement], rate: Rate
+) -> CarriedStep | None:
+    """None where nothing of the same kind was measured, or where it would narrow nothing.
+
+    The factor is a mean of measured over formula, in which near sizes count more; its spread is at least CARRIED, and what
+    the measurements are apart.
+    """
+    found: list[tuple[float, float, Measurement]] = []
+    waits = waits_for_launches(usual, rate)
+    for measurement in measurements:
+        architecture = _architecture(measurement.config, measurement.task) if same_kind(measurement, usual) else None
+        # By the clock alone a CPU's step says as much of the programs beside it.
+        timed = measurement.step_s if usual.device != "cpu" else measurement.own_step_s
+        if architecture is None or timed is None or len(found) == COMPARED:
+            continue
+        work = replace(_measured_work(measurement, usual), architecture=architecture, task=measurement.task)
+        # How fast Python launches says nothing of how fast a GPU computes: after a smoke run of a tiny model on an H100 a
+        # step of 42 s was planned to take 64 to 236.
+        if waits_for_launches(work, rate) != waits:
+            continue
+        away = abs(log2(micro_batch_flops(work) / micro_batch_flops(usual)))
+        found.append((timed / step_time(work, rate).step.likely, away, measurement))
+    if not found:
+        return None
+    weights = [exp(-away / 4) for _, away, _ in found]
+    mean = sum(weight * log(ratio) for weight, (ratio, _, _) in zip(weights, found, strict=True)) / sum(weights)
+    factor, nearest = exp(mean), min(away for _, away, _ in found)
+    apart = max(max(ratio / factor, factor / ratio) for ratio, _, _ in found)
+    spread = max(CARRIED, apart) * FOR_EACH_DOUBLING**nearest
+    if spread > spread_of(usual, rate) and 1 / spread < factor < spread:
+        return None
+    day = max(one.day for _, _, one in found)
+    text = trn(
+        "formula × {factor}, from one other measurement on this machine ({day})",
+        "formula × {factor}, from {n} other measurements on this machine ({day})",
+        len(found),
+        factor=f"{factor:.2g}",
+        day=day,
+    )
+    return CarriedStep(Range.around(planned.step.likely * factor, spread), factor, text)
+
+
+@lru_cache(maxsize=64)
+def _architecture(config: str, task: str) -> Architecture | None:
+    try:
+        return read_architecture(json.loads(config), task)[0]
+    except (ValueError, TypeError, AttributeError):
+        return None
 
 
 def measured_start(work: Workload, measurements: Sequence[Measurement]) -> tuple[Range, str] | None:

@@ -179,7 +179,7 @@ class Measurement:
     own_step_s: float | None = None
     """Of a step on a CPU, the seconds in which its thread had a core: what it takes on a machine with nothing else to do."""
     config: str = ""
-    """The model's config (Workload.model_config), for who reads the line; "" where it is long."""
+    """The model's config (Workload.model_config): by it other models are compared; "" in older lines."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -286,6 +286,17 @@ def same_model(measurement: Measurement, work: Workload) -> bool:
         and measurement.machine.startswith(f"{work.device}:")
         and measurement.model == model_digest(work.model_config)
         and _same(measurement, work, "task precision base_precision attention strategy offload world_size lora_targets")
+        and (measurement.lora_rank > 0) == work.lora
+    )
+
+
+def same_kind(measurement: Measurement, work: Workload) -> bool:
+    """Another model, or the same, by the same kernels on the same kind of device: its pace over its formula says
+    something of this one's."""
+    return (
+        bool(measurement.config)
+        and measurement.machine.startswith(f"{work.device}:")
+        and _same(measurement, work, "precision base_precision attention strategy offload world_size")
         and (measurement.lora_rank > 0) == work.lora
     )
 

@@ -148,7 +148,7 @@ class TimePlan:
     saving_s: float | None = None
     tokens_per_s: float | None = None
     fraction_of_peak: float | None = None
-    basis: Literal["formula", "rates", "probe", "history"] = "formula"
+    basis: Literal["formula", "rates", "others", "probe", "history"] = "formula"
     verdict: TimeVerdict | None = None
     start_low_s: float | None = None
     start_high_s: float | None = None

@@ -16,7 +16,7 @@ from trainwiz.core.data.prompts import MOST_S as ANSWERS_MOST_S
 from trainwiz.core.data.prompts import names_prompts
 from trainwiz.core.estimate.flops import Cost, Network, cost_of, network_bytes, network_time_s
 from trainwiz.core.estimate.host import disk_needs, power_of
-from trainwiz.core.estimate.measured import measured_start, measured_step
+from trainwiz.core.estimate.measured import carried_step, measured_start, measured_step
 from trainwiz.core.estimate.time import (
     COMPILED_START,
     SPREAD,
@@ -92,7 +92,7 @@ class Pace:
     """Of the whole run: launcher, imports, model, data, closing."""
     fraction_of_peak: float | None
     verdict: TimeVerdict | None
-    basis: Literal["formula", "rates", "probe", "history"] = "formula"
+    basis: Literal["formula", "rates", "others", "probe", "history"] = "formula"
     text: str = ""
     calibration: float | None = None
     """Measured over formula, where this device was measured with this model."""
@@ -115,8 +115,8 @@ def rate_of(plan: Plan) -> Rate | None:
 
 
 def pace_of(plan: Plan) -> Pace | None:
-    """Measured here where it was, else by formula (core/estimate/time.py) with the counts of a trace or of formulas; None
-    where nothing is known."""
+    """Measured here where it was, else by formula (core/estimate/time.py) with the counts of a trace or of formulas, and
+    what was measured of other models; None where nothing is known."""
     work, usual, rate, devices = plan.work, plan.usual, plan.rate, plan.devices
     if work is None or usual is None:
         return None
@@ -145,6 +145,12 @@ def pace_of(plan: Plan) -> Pace | None:
         return None
     mean = plan.padded.cost if plan.padded is not None else cost_of(usual)
     planned = step_time(usual, rate, _traced_cost(work, mean, plan.evidence))
+    others = carried_step(usual, planned, measurements, rate)
+    if others is not None:
+        share = planned.fraction_of_peak / others.factor
+        return Pace(
+            others.step, start, share, verdict_of(share, usual.device == "cpu"), "others", others.text, others.factor
+        )
     basis, text = _source(usual, rate)
     return Pace(planned.step, start, planned.fraction_of_peak, planned.verdict, basis, text)
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from trainwiz.core.estimate.measured import BETWEEN_RUNS, measured_start, measured_step
-from trainwiz.core.estimate.time import cpu_rate, step_time
+from trainwiz.core.catalog.gpus import find_gpu
+from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.estimate.measured import BETWEEN_RUNS, CARRIED, carried_step, measured_start, measured_step
+from trainwiz.core.estimate.time import cpu_rate, gpu_rate, spread_of, step_time
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.history.measurement import Measurement
 
@@ -102,3 +105,69 @@ def test_the_start_is_that_of_whole_runs(work: Workload) -> None:
     start, text = found
     assert start.low < 8.0 and start.high > 12.0
     assert text == "measured on this machine, 2026-11-21 (run)"
+
+
+def test_what_other_models_took_corrects_the_formula(work: Workload) -> None:
+    """Two of them, each 1.5 times its own formula, in processor time: the clock's seconds beside other jobs say nothing."""
+    planned = step_time(work, RATE)
+    wide, narrow = (other_model(work, layers) for layers in (12, 2))
+    measured = [
+        steady(
+            work, model="other", config=one.model_config, step_s=90.0, own_step_s=1.5 * step_time(one, RATE).step.likely
+        )
+        for one in (wide, narrow)
+    ]
+    found = carried_step(work, planned, measured, RATE)
+    assert found is not None
+    assert found.factor == pytest.approx(1.5, rel=1e-3)
+    assert found.step.likely == pytest.approx(1.5 * planned.step.likely, rel=1e-3)
+    assert CARRIED <= found.step.high / found.step.likely < spread_of(work, RATE)
+    assert found.text == "formula × 1.5, from 2 other measurements on this machine (2026-11-21)"
+
+
+def test_other_measurements_that_disagree_widen_what_they_say(work: Workload) -> None:
+    planned, other = step_time(work, RATE), other_model(work, 12)
+    formula = step_time(other, RATE).step.likely
+    slow, quick = (
+        steady(work, model="other", config=other.model_config, own_step_s=times * formula) for times in (6.0, 3.0)
+    )
+    alone, both = carried_step(work, planned, [slow], RATE), carried_step(work, planned, [slow, quick], RATE)
+    assert alone is not None and both is not None
+    assert both.step.high / both.step.low > alone.step.high / alone.step.low
+    for others in ([replace(slow, precision="bf16")], [replace(slow, config="")], [replace(slow, lora_rank=8)], []):
+        assert carried_step(work, planned, others, RATE) is None
+
+
+def test_a_gpu_that_waited_for_launches_says_nothing_of_one_that_computes() -> None:
+    """A smoke run of the tiny model on an H100, before the plan of ESM-2 650M there: it would have been 64 to 236 s for 42."""
+    spec = find_gpu("H100 SXM")
+    assert spec is not None
+    rate = gpu_rate(spec, "bf16", tf32=True)
+    tiny, large, wide = (
+        made.work
+        for made in (
+            plan(
+                real(machine(gpu="H100 SXM")),
+                config(name, batch__micro_batch_size=micro, batch__sequence_length=length),
+            )
+            for name, micro, length in (("esm2-tiny", 4, 64), ("esm2-650m", 42, 512), ("esm2-150m", 64, 512))
+        )
+    )
+    assert tiny is not None and large is not None and wide is not None
+    planned = step_time(large, rate)
+    for work, carried in ((tiny, False), (wide, True)):
+        slow = steady(
+            work,
+            machine="cuda:an H100",
+            model="other",
+            config=work.model_config,
+            step_s=3 * step_time(work, rate).step.likely,
+        )
+        assert (carried_step(large, planned, [slow], rate) is not None) == carried
+
+
+def other_model(work: Workload, layers: int) -> Workload:
+    config = {**json.loads(work.model_config), "num_hidden_layers": layers}
+    architecture, _ = read_architecture(config, work.task)
+    assert architecture is not None
+    return replace(work, architecture=architecture, model_config=json.dumps(config, sort_keys=True))
