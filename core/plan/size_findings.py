@@ -17,9 +17,9 @@ from trainwiz.core.plan.words import counted, fit_command, gib, listed, part_wor
 
 MANY_STEPS = 16
 """Half-precision sums of fewer micro-batches lose little."""
-OF_TWO_ORDERS = {"bf16": 0.011, "fp16": 0.0014}
-"""How far the gradients of a step with its 64 micro-batches in two orders are apart where they are added in that format:
-on a CPU, one process in bf16-true as DeepSpeed 0.19.8 with ZeRO-1, ZeRO-2 and offload (docs/arrangement.md)."""
+OF_TWO_ORDERS = 0.011
+"""How far the gradients of a step with its 64 micro-batches in two orders are apart where they are added in bf16: on a CPU,
+one process in bf16-true as DeepSpeed 0.19.8 with ZeRO-1, ZeRO-2 and offload (docs/arrangement.md)."""
 TARGET_KEYS = ("batch.target_samples", "batch.target_tokens", "batch.target_real_tokens")
 """In the order in which they are followed."""
 
@@ -110,31 +110,19 @@ def _length(plan: Plan) -> Iterator[Finding]:
 
 
 def _half_precision_sum(plan: Plan) -> Iterator[Finding]:
-    """Torch keeps the sum of micro-batches in the format of the weights. So does DeepSpeed, unless its file asks for
-    `grad_accum_dtype: fp32`, as ours does; 0.19 heeds that also with offload (`_use_compact_grad_partition_buffer`)."""
-    engine, work = plan.config.engine, plan.work
-    if work is None or work.formats.weights != 2 or plan.batch.accumulation < MANY_STEPS:
+    """Torch keeps the sum of micro-batches in the format of the weights; DeepSpeed in fp32, as our file asks it to."""
+    work, where = plan.work, "engine.precision"
+    if work is None or work.formats.weights != 2 or plan.batch.accumulation < MANY_STEPS or work.deepspeed or work.lora:
         return
-    values = {"accumulation": plan.batch.accumulation, "precision": engine.precision}
-    code, where = "half_precision_accumulation", "engine.precision"
-    if work.deepspeed and engine.offload != "none" and engine.deepspeed_file is None:
-        message = tr(
-            "The gradients of {accumulation} micro-batches are accumulated in fp32, as set in deepspeed.json "
-            "(grad_accum_dtype), which takes 4 bytes per parameter on the GPU. In {precision}, which DeepSpeed before "
-            "0.19 may use with the optimizer in RAM, two orders of the same rows differ by {share}.",
-            **values,
-            share=percent(OF_TWO_ORDERS["fp16" if engine.precision == "fp16" else "bf16"], 1),
-        )
-        yield plan.warning(code, "engine.offload", message)
-    elif not (work.deepspeed or work.lora):
-        message = tr(
-            "With weights and gradients in {precision}, {accumulation} micro-batches are accumulated in 16 bits, "
-            "which rounds them: two orders of the same 64 differed by {share} in the gradient. Mixed "
-            "precision accumulates in fp32, and a larger micro-batch accumulates less often.",
-            **values,
-            share=percent(OF_TWO_ORDERS["bf16"], 1),
-        )
-        yield plan.warning(code, where, message, (tr("bf16 with fp32 weights"), {where: "bf16"}))
+    message = tr(
+        "With weights and gradients in {precision}, {accumulation} micro-batches are accumulated in 16 bits, "
+        "which rounds them: two orders of the same 64 differed by {share} in the gradient. Mixed "
+        "precision accumulates in fp32, and a larger micro-batch accumulates less often.",
+        accumulation=plan.batch.accumulation,
+        precision=plan.config.engine.precision,
+        share=percent(OF_TWO_ORDERS, 1),
+    )
+    yield plan.warning("half_precision_accumulation", where, message, (tr("bf16 with fp32 weights"), {where: "bf16"}))
 
 
 # Memory of the device, of the host, and of the disk.

@@ -45,7 +45,6 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("claim_batch", "11,520 tokens per step, 0.6% of 2,000,000"),
         ("does_not_fit", "RTX 2080 Super"),
         ("claim_memory", "8 GB is too low"),
-        ("half_precision_accumulation", "651 micro-batches"),
         ("takes_years", "500,000 steps"),
     ],
     "2x2080super-guide": [

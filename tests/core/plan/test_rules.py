@@ -108,12 +108,8 @@ ROWS = [
     due("unknown_lengths", "error", "--target-tokens", ONE, **REAL),
     due("several_targets", "error", "target_samples 64, ", ONE, data=LENGTHS, **REAL, batch__target_samples=64),
     due(
-        "half_precision_accumulation", "warning", "in fp32, as set in deepspeed.json", ONE, model="esm2-150m", **OFFLOAD,
-        batch__target_samples=600, batch__micro_batch_size=2, quiet={"batch__target_samples": 8},
-    ),
-    due(
         "half_precision_accumulation", "warning", "16 bits", ONE, model="esm2-150m", engine__precision="bf16-true",
-        batch__target_samples=640, batch__micro_batch_size=4,
+        batch__target_samples=640, batch__micro_batch_size=4, quiet={"batch__target_samples": 8},
     ),
     due("rows_cut", "note", "10% of the rows", ONE, data=of(300, 600), batch__sequence_length=512),
     due("rows_cut", "warning", "100% of the rows", ONE, data=of(300, 600), batch__sequence_length=128),
