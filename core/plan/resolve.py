@@ -18,7 +18,6 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Remedy
 from trainwiz.core.estimate.architecture import Architecture
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.memory import estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.time import step_time
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
@@ -287,86 +286,73 @@ def try_fix(
     plan: Plan,
     words: str,
     changes: Mapping[str, Any],
-    work: Workload,
     *,
     trains_otherwise: bool = False,
-    any_batch: bool = False,
     model: ModelSpec | None = None,
 ) -> Fix | None:
     """The fix with `changes`, and with smaller batches where they are needed and were chosen by hand.
 
-    `work` is the workload as the changes make it, before the sizes of batches follow. None where it does
-    not fit on the device, while evaluating, in host RAM or on the disk, where this version cannot train
-    it, or (unless `any_batch` will do) where it is another effective batch.
+    None where it does not fit on the device, while evaluating, in host RAM or on the disk, where this version cannot
+    train it, or where it is another effective batch. Changes that name a micro-batch say the batch themselves.
     """
-    changes = {**changes, **_sizes(plan, work, changes)}
-    after = changed(plan, changes, model)
-    if after is not None and not any_batch and not _same_batch(plan, after):
-        changes |= _pinned(plan, after.batch, min(plan.batch.micro_batch, after.batch.micro_batch))
-        after = changed(plan, changes, model)
+    sized = changes if MICRO in changes else {**changes, **_sizes(plan, changes, model)}
+    after = changed(plan, sized, model)
     if after is None or after.work is None or after.memory.verdict not in ("fits", "tight"):
         return None
-    if not (any_batch or _same_batch(plan, after)) or not _host_holds(plan, after):
+    if not (MICRO in changes or _is_same_batch(plan.batch, after.batch)) or not _host_holds(plan, after):
         return None
     broken = _errors(after)
     broken = broken and broken - _errors(plan)
     if broken - TO_INSTALL.keys():
         return None
-    described = _described(words, plan, after, changes)
+    described = _described(words, plan, after, sized)
     if broken:
         library = listed(sorted(TO_INSTALL[code] for code in broken))
         described = tr("{fix}, once {library} is installed", fix=described, library=library)
-    return Fix(described, changes, after, _time_factor(plan, after), trains_otherwise)
+    return Fix(described, sized, after, _time_factor(plan, after), trains_otherwise)
 
 
-def _sizes(plan: Plan, work: Workload, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Sizes with which `work` fits, of those that were chosen by hand: the solver finds the others."""
-    share = plan.share_bytes
-    if share is None:
+def _sizes(plan: Plan, changes: Mapping[str, Any], model: ModelSpec | None) -> dict[str, Any]:
+    """Sizes at the same effective batch with which `changes` fit, where the solver does not find them by itself: no larger
+    than those that were chosen by hand."""
+    then = changed(plan, {**dict.fromkeys((MICRO, ACCUMULATION, EVALUATED)), **_target(plan.batch), **changes}, model)
+    if then is None:
         return {}
     sizes: dict[str, Any] = {}
-    by_hand = plan.chosen_by_hand(MICRO) and MICRO not in changes
-    if by_hand and work.micro_batch > 1 and estimate_memory(work, plan.evidence).verdict(share) != "fits":
-        micro = _smaller(plan, work, share)
-        if micro:
-            length = int(changes.get(LENGTH, plan.batch.sequence_length))
-            sizes = _pinned(plan, replace(plan.batch, sequence_length=length), micro)
-            work = work.with_micro_batch(micro, sizes[ACCUMULATION])
-    if work.eval_micro_batch > 1 and plan.chosen_by_hand(EVALUATED):
-        evaluated = most_evaluated(plan, work, work.eval_micro_batch)
-        if evaluated and evaluated != work.eval_micro_batch:
-            sizes[EVALUATED] = evaluated
+    most = int(plan.get(EVALUATED))
+    evaluated = (
+        most_evaluated(then, then.work, most) if plan.chosen_by_hand(EVALUATED) and then.work is not None else most
+    )
+    if 0 < evaluated < most:
+        sizes[EVALUATED] = evaluated
+    by_hand = plan.chosen_by_hand(MICRO) or plan.chosen_by_hand(ACCUMULATION)
+    if by_hand or plan.batch.deviation is None:
+        micro, target = min(plan.batch.micro_batch, then.batch.micro_batch), target_samples(then)
+        steps = accumulation_for(target or 1.0, micro, then.batch.world_size)
+        if (micro, steps) != (plan.get(MICRO), plan.get(ACCUMULATION)):
+            sizes |= {MICRO: micro, ACCUMULATION: steps}
     return sizes
 
 
-def _smaller(plan: Plan, work: Workload, share: int) -> int:
-    """The largest micro-batch below that fits, one that keeps the batch exact where such a one is near; 0 for none."""
-    # The second micro-batch meets the gradients of the first: counted even where one alone was asked for.
-    several = work.with_micro_batch(work.micro_batch, max(2, work.accumulation))
-    micro = largest_micro_batch(several, share, work.micro_batch - 1, plan.evidence)
-    samples = work.micro_batch * work.accumulation
-    return next((size for size in range(micro, micro // 2, -1) if samples % size == 0), micro)
+def _target(now: BatchPlan) -> dict[str, Any]:
+    """What a step sees now, in the unit of its target."""
+    targets: dict[str, Any] = dict.fromkeys(f"batch.target_{unit}" for unit in ("samples", "tokens", "real_tokens"))
+    if now.target_real_tokens and now.real_tokens:
+        targets["batch.target_real_tokens"] = now.real_tokens
+    elif now.target_tokens:
+        targets["batch.target_tokens"] = now.effective_tokens
+    else:
+        targets["batch.target_samples"] = now.effective_samples
+    return targets
 
 
-def _same_batch(plan: Plan, after: Plan) -> bool:
-    now, then = plan.batch, after.batch
+def _is_same_batch(now: BatchPlan, then: BatchPlan) -> bool:
     sizes = now.effective_samples, then.effective_samples
     if now.target_real_tokens and now.real_tokens and then.real_tokens:
         sizes = now.real_tokens, then.real_tokens
     elif now.target_tokens:
         sizes = now.effective_tokens, then.effective_tokens
     return abs(sizes[1] - sizes[0]) <= SAME_BATCH * sizes[0]
-
-
-def _pinned(plan: Plan, then: BatchPlan, micro: int) -> dict[str, Any]:
-    """The micro-batch and the accumulation with which a step sees what it saw before."""
-    now = plan.batch
-    samples = float(now.effective_samples)
-    if now.target_real_tokens and now.real_tokens and then.real_tokens:
-        samples *= (now.real_tokens / now.effective_samples) / (then.real_tokens / then.effective_samples)
-    elif now.target_tokens:
-        samples *= now.sequence_length / then.sequence_length
-    return {MICRO: micro, ACCUMULATION: accumulation_for(samples, micro, then.world_size)}
 
 
 def _host_holds(plan: Plan, after: Plan) -> bool:
