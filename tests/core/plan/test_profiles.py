@@ -56,7 +56,6 @@ WRONG: dict[str, list[tuple[str, str]]] = {
     "4080s-guide": [
         ("does_not_fit", "logits 17.6"),
         ("claim_memory", "14-15 GB is too low"),
-        ("claim_memory", "logits of 256-token targets"),
         ("claim_time", "764 to 873 sequences per second"),
         ("claim_time", "impossible"),
     ],
