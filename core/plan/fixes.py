@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, reduce
 from itertools import combinations, islice, product
 from math import inf
 from typing import Any
 
-from trainwiz.core.catalog.model_config import has_attention, has_checkpointing
+from trainwiz.core.catalog.model_config import ModelSpec, has_attention, has_checkpointing
+from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.architecture import lora_targets
+from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.states import states_of
 from trainwiz.core.estimate.workload import MemoryVerdict, Workload
 from trainwiz.core.hardware.visible import choose_precision
 from trainwiz.core.language import tr
 from trainwiz.core.plan.engine import ALONE, BASE, OFFLOAD, OPTIMIZER, STRATEGY, as_seen
-from trainwiz.core.plan.resolve import LENGTH, TARGET, smaller_than, try_fix
+from trainwiz.core.plan.resolve import LENGTH, TARGET, try_fix
 from trainwiz.core.plan.result import Fix, Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, CHECKPOINTING, CHUNK, EVALUATED, GPU_CEILING, LOSS_CHUNK, MICRO
 from trainwiz.core.plan.words import counted, listed
@@ -254,11 +256,21 @@ def _cut_to(plan: Plan, work: Workload, length: int) -> Idea:
     return Idea(words, changes)
 
 
+@cache
+def _catalogue() -> tuple[tuple[ModelSpec, float], ...]:
+    """Models with their parameters, but those that are there for tests. Read once: at each keystroke it would be half of
+    the plan's time."""
+    read = ((spec, read_architecture(spec.architecture)[0]) for spec in load_models().values())
+    return tuple(
+        (spec, found.parameters) for spec, found in read if found is not None and not spec.name.endswith("tiny")
+    )
+
+
 def _smaller_models(plan: Plan, work: Workload) -> list[Fix]:
     """Of the catalogue, for the same task, those that fit: those of the same family first, the largest first."""
-    kind = work.architecture.model_type
-    models = [(spec, size) for spec, size in smaller_than(work) if spec.task == work.task]
-    models.sort(key=lambda model: (model[0].architecture.get("model_type") != kind, -model[1].parameters))
+    kind, most = work.architecture.model_type, work.architecture.parameters
+    models = [(spec, size) for spec, size in _catalogue() if spec.task == work.task and size < most]
+    models.sort(key=lambda model: (model[0].architecture.get("model_type") != kind, -model[1]))
     fixes = (
         try_fix(
             plan,

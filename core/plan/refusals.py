@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainwiz.core.catalog.model_config import LIGER, has_attention, has_checkpointing, known_targets, unknown_targets
+from trainwiz.core.catalog.model_config import (
+    LIGER,
+    TRIED,
+    has_attention,
+    has_checkpointing,
+    known_targets,
+    unknown_targets,
+)
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC, known_metrics, ranking_metric
 from trainwiz.core.config.values import CLASSIFIES
-from trainwiz.core.data.lengths import longest_generation, trains_on_chats
+from trainwiz.core.data.lengths import joins_texts, longest_generation, trains_on_chats
 from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.estimate.activations import slicing_problem
 from trainwiz.core.estimate.architecture import ALL_LINEAR
@@ -28,6 +35,7 @@ from trainwiz.core.plan.engine import (
     torch_misses_gpu,
 )
 from trainwiz.core.plan.result import Plan, Refusal, WayOut
+from trainwiz.core.plan.rows import SHARED
 from trainwiz.core.plan.words import aside, counted, gib
 
 PRECISION, ATTENTION, GPUS = "engine.precision", "engine.attention", "engine.gpus"
@@ -44,6 +52,7 @@ def refusals(plan: Plan) -> Iterator[Finding]:
         _libraries,
         _of_the_model,
         _liger,
+        _packing,
         base_refusals,
     ):
         yield from (plan.error(code, key, text, *ways) for due, code, key, text, ways in table(plan) if due)
@@ -172,6 +181,29 @@ def _task(plan: Plan) -> Iterator[Refusal]:
     yield joins and targets, "joined_targets", key, message, ((apart, {key: False}),)
     message = tr("data.concatenate is for causal language models; in this task each row stays a separate sequence.")
     yield joins and config.task != "causal-lm", "nothing_to_join", key, message, ((apart, {key: None}),)
+
+
+def _packing(plan: Plan) -> Iterator[Refusal]:
+    """Why rows may not be laid end to end."""
+    engine, kind, code, key = plan.config.engine, plan.model_type, "packing_not_possible", "data.packing"
+    if not plan.config.data.packing or joins_texts(plan.config):
+        return
+    causal, off = plan.config.task == "causal-lm", (tr("pad the rows"), {key: False})
+    # Masks of models that look both ways do not follow positions (create_bidirectional_mask, transformers 5.23).
+    message = tr("Only causal models can pack rows end to end: others would see each other's rows.")
+    yield not causal, code, key, message, (off,)
+    message = tr("Packed rows were not tested with models of type {kind}.", kind=kind)
+    yield causal and kind is not None and kind not in TRIED, code, key, message, (off,)
+    message = tr(
+        "Eager attention stores the scores of every token with all tokens of its micro-batch: packed rows need "
+        "sdpa or flash_attention_2."
+    )
+    yield engine.attention == "eager", code, key, message, (off, (tr("sdpa attention"), {ATTENTION: "sdpa"}))
+    message = tr("With packed rows, torch.compile would recompile at every step.")
+    yield engine.compile, code, key, message, (off, (tr("without torch.compile"), {COMPILE: False}))
+    # They hold a part of the weights.
+    message = tr("Packed rows were not tested with {strategy}.", strategy=engine.strategy)
+    yield engine.strategy in SHARED, code, key, message, (off,)
 
 
 def _notes(plan: Plan) -> Iterator[Finding]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
 from trainwiz.core.batch import accumulation_for
 from trainwiz.core.catalog.model_config import ModelSpec
-from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import Origin, RunConfig
 from trainwiz.core.config.run import DataSource
 from trainwiz.core.data.lengths import held_out_count, joins_texts, packs_rows
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Remedy
-from trainwiz.core.estimate.architecture import Architecture
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.time import step_time
-from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import of_devices, rates_for
 from trainwiz.core.language import mark, tr, trn
@@ -266,20 +262,6 @@ def changed(plan: Plan, changes: Mapping[str, Any], model: ModelSpec | None = No
         return None
     given = {name: getattr(plan, name) for name in ("data", "based_on", "known", "found")}
     return resolve(Plan(plan.machine, config, asked=config, spec=model or plan.spec, **given))
-
-
-def smaller_than(work: Workload) -> Iterator[tuple[ModelSpec, Architecture]]:
-    """Models of the catalogue with fewer weights, but those that are there for tests."""
-    for spec, architecture in _of_the_catalogue():
-        if architecture.parameters < work.architecture.parameters:
-            yield spec, architecture
-
-
-@cache
-def _of_the_catalogue() -> tuple[tuple[ModelSpec, Architecture], ...]:
-    """Read once: at each keystroke it would be half of the plan's time."""
-    read = ((spec, read_architecture(spec.architecture)[0]) for spec in load_models().values())
-    return tuple((spec, found) for spec, found in read if found is not None and not spec.name.endswith("tiny"))
 
 
 def try_fix(

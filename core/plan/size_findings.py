@@ -1,4 +1,4 @@
-"""Whether the batch is what was asked for, and whether it fits: the device, host RAM and disk."""
+"""Whether the batch is what was asked for, whether it fits (the device, host RAM and disk), and whether it ends."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 from trainwiz.core.batch import accumulation_for
 from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plan.resolve import NOTABLE_DEVIATION, remedy_of
+from trainwiz.core.plan.refusals import can_compile
+from trainwiz.core.plan.resolve import NOTABLE_DEVIATION, changed, remedy_of
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, MICRO, most_evaluated
-from trainwiz.core.plan.words import counted, fit_command, gib, listed, part_word, percent
+from trainwiz.core.plan.words import counted, duration_range, fit_command, gib, listed, part_word, percent
 
 # Whether the batch is what was asked for, and whether the model takes its length.
 
@@ -317,3 +318,53 @@ def _disk(plan: Plan) -> Iterator[Finding]:
     message = tr(sentence, needed=gib(memory.disk_bytes), free=gib(memory.disk_capacity_bytes), path=path)
     fewer = [(tr("keep one checkpoint"), {"checkpoint.keep": 1})] if plan.config.checkpoint.keep > 1 else []
     yield plan.error("disk", "disk", message, *fewer, Remedy(tr("write to another disk: --output-dir FOLDER")))
+
+
+# Whether the run ends in a lifetime, and whether the card would be busy.
+
+YEAR_S = 365.25 * 86400
+MONTH_S = 30 * 86400.0
+WANTED_S = 14 * 86400.0
+"""What a remedy aims at: two weeks."""
+STEPS = "training.max_steps"
+
+
+def long_findings(plan: Plan) -> Iterator[Finding]:
+    time = plan.time
+    if time.total_s is None or time.steps is None or not time.step_s or time.total_s < MONTH_S:
+        return
+    each = duration_range(time.step_low_s or 0.0, time.step_high_s or 0.0)
+    message = tr(
+        "The plan takes very long: {steps} steps × {each} is {span}.",
+        **counted(steps=time.steps),
+        each=each,
+        span=_span(plan),
+    )
+    # To one significant figure: 1,900 -> 1,000, 2,400 -> 2,000.
+    fewer = int(float(f"{WANTED_S / time.step_s:.0e}"))
+    remedies: list[tuple[str, Mapping[str, Any]]] = []
+    if fewer >= 100:
+        changes: dict[str, Any] = {STEPS: fewer}
+        if plan.config.training.warmup >= fewer:
+            changes["training.warmup"] = max(1, fewer // 20)
+        remedies = [(tr("{fewer} steps: {span}", **counted(fewer=fewer), span=_span(changed(plan, changes))), changes)]
+    code = "takes_years" if time.total_s >= YEAR_S else "takes_months"
+    yield plan.warning(code, STEPS, message, *remedies)
+
+
+def _span(then: Plan | None) -> str:
+    """The time of a run as its plan has it, with all that a run does beside steps; empty where it is not known."""
+    low, high = (then.time.total_low_s, then.time.total_high_s) if then is not None else (None, None)
+    return "" if low is None or high is None else duration_range(low, high)
+
+
+def idle_findings(plan: Plan) -> Iterator[Finding]:
+    if plan.time.verdict != "idle" or plan.config.mode.kind != "train":
+        return
+    share = percent(plan.time.fraction_of_peak or 0)
+    message = tr("The GPU would mostly be idle: this reaches about {share} of its peak.", share=share)
+    if plan.devices.nodes == 1:
+        message += after(tr("The micro-batch or the model is too small for it."))
+    if not plan.config.engine.compile and can_compile(plan):
+        message += after(tr("torch.compile (engine.compile) launches fewer kernels."))
+    yield plan.note("idle", "time", message, *(remedy_of(fix, plan) for fix in plan.headroom))

@@ -127,7 +127,6 @@ def test_a_plan_says_what_its_order_saves_and_what_could_be_saved() -> None:
     grouped = planned("esm2-650m", data__group_by_length=True, **SIZES)
     assert (grouped.time.step_s or 0) < (as_drawn.time.step_s or 0)
     assert grouped.batch.real_tokens == made.batch.real_tokens
-    assert f"{grouped.batch.padded_tokens:,}" in finding(grouped, "grouped_by_length").message
     assert made.time.pace_gain == pytest.approx((as_drawn.time.step_s or 0) / (made.time.step_s or 1), rel=1e-6)
     assert as_drawn.time.pace_gain == as_drawn.batch.operations_gain == 1
     # The first micro-batch of a step has the longest rows: arranging saves time and no tensor, but what the allocator keeps
@@ -155,7 +154,7 @@ def test_packing_computes_what_is_real() -> None:
     peaks = [one.memory.allocated_bytes for one in (alone, packed, padded)]
     assert peaks[0] < peaks[1] and peaks[2] < peaks[1]
     assert "computes each token with all" in finding(packed, "packed").message
-    assert "each row separately" in finding(alone, "packed").message
+    assert "computes each token" not in finding(alone, "packed").message
 
 
 @each("arranged", [False, True])
