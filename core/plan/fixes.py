@@ -211,10 +211,12 @@ def _otherwise(plan: Plan, work: Workload, *, nothing_else: bool) -> Iterator[Fi
     if not work.lora and plan.config.model.init == "pretrained":
         words = tr("LoRA with rank {rank} instead of full fine-tuning", rank=plan.config.peft.rank)
         yield from _first(plan, work, Idea(words, adapters))
+    # With all settings only where these would not do alone.
     every = reduce(Idea.and_, (kind[-1] for kind in _kinds(plan, work)), NOTHING)
-    for idea in (NOTHING, every):
+    least = 1 if nothing_else else LEAST_SHARE * plan.batch.sequence_length
+    for idea in (NOTHING, every)[: 1 + nothing_else]:
         longest = _longest(plan, _changed_work(plan, work, idea.changes))
-        if longest >= (1 if nothing_else else LEAST_SHARE * plan.batch.sequence_length):
+        if longest >= least:
             yield from _planned(plan, [idea.and_(_cut_to(plan, work, longest))], otherwise=True)
             break
     if work.device == "cuda" and not (work.lora or work.deepspeed) and half == "bf16" and work.precision != "bf16-true":
