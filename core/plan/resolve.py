@@ -53,14 +53,6 @@ def _limit(sources: Sequence[DataSource]) -> int | None:
 # What a profile says of a value holds for the profile's own model, data, sizes and card. Beside others it would be wrong.
 
 
-ELSEWHERE = {
-    CARD: mark("from the profile, which is for {gpu}"),
-    "model.name": mark("from the profile, which trains {model}"),
-    "data.sources": mark("from the profile, which uses other data"),
-    "model.architecture_overrides": mark("from the profile, whose model has a different shape"),
-}
-
-
 def with_fitting_reasons(config: RunConfig, profile: Profile | None, machine: Machine) -> RunConfig:
     """`config`, complete, where the reason of a profile's value says so when its cause is not the profile's any more."""
     if profile is None:
@@ -76,8 +68,11 @@ def with_fitting_reasons(config: RunConfig, profile: Profile | None, machine: Ma
         origin = config.origin(key)
         cause = next((cause for cause in causes if cause in changed and cause != key), None)
         if origin.origin == "profile" and origin.reason and cause is not None:
-            theirs, sentence = changed[cause], ELSEWHERE.get(cause, mark("from the profile, where {key} is {value}"))
-            reason = tr(sentence, key=cause, value=theirs, gpu=theirs, model=theirs)
+            reason = tr("from the profile, where {key} is {value}", key=cause, value=changed[cause])
+            if isinstance(changed[cause], list | dict):
+                reason = tr("from the profile, which has another {key}", key=cause)
+            elif cause == CARD:
+                reason = tr("from the profile, which is for {gpu}", gpu=card)
             origins[key] = Origin(origin="profile", reason=reason)
     return config.model_copy(update={"origins": origins})
 
@@ -238,7 +233,6 @@ TO_INSTALL = {"deepspeed_missing": "DeepSpeed", "bitsandbytes_missing": "bitsand
 
 def remedy_of(fix: Fix, plan: Plan) -> Remedy:
     """ "checkpointing: 5.4 GiB, about 33 % more time"."""
-    values = {"fix": fix.words, "size": gib(fix.after.memory.judged_bytes)}
     more = round((fix.time - 1) * 100)
     words = mark("{fix}: {size}, the same time")
     if fix.time_factor is None:
@@ -246,9 +240,8 @@ def remedy_of(fix: Fix, plan: Plan) -> Remedy:
     elif abs(more) > 1:
         longer, shorter = mark("{fix}: {size}, about {more}% more time"), mark("{fix}: {size}, about {less}% less time")
         words = longer if more > 0 else shorter
-    elif fix.after.batch.micro_batch < plan.batch.micro_batch:
-        words = mark("{fix}: {size}, the same work in smaller pieces")
-    return plan.remedy(tr(words, **values, more=more, less=-more), fix.changes)
+    size = gib(fix.after.memory.judged_bytes)
+    return plan.remedy(tr(words, fix=fix.words, size=size, more=more, less=-more), fix.changes)
 
 
 def changed(plan: Plan, changes: Mapping[str, Any], model: ModelSpec | None = None) -> Plan | None:

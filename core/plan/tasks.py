@@ -179,11 +179,11 @@ def with_template(config: RunConfig, model: ModelSpec | None) -> RunConfig:
     """`config` with a template where it trains on chats and nobody named one."""
     if not trains_on_chats(config) or config.model.chat_template is not None:
         return config
-    if config.model.init == "pretrained" and model is not None and tokenizer_folder(config, Path.cwd()) is None:
-        why = tr("the model's own, if its tokenizer has one; the tokenizer is not on this machine yet")
+    why = tr("the model's own, if its tokenizer has one; the tokenizer is not on this machine yet")
+    if config.model.init != "pretrained" or model is None or tokenizer_folder(config, Path.cwd()) is not None:
+        why = tr("the model's own") if has_template(config, model) else ""
+    if why:
         return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: why})
-    if has_template(config, model):
-        return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: tr("the model's own")})
     why = tr("the tokenizer has no chat template; this one is saved with the trained model")
     return config.with_values({TEMPLATE: "chatml"}, "solved", {TEMPLATE: why})
 

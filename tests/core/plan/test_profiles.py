@@ -192,7 +192,7 @@ def test_the_reason_of_a_value_stands_only_as_long_as_its_cause_is_the_profiles(
     reasons, found = load_profile("2080super").reasons, origins("2080super")
     assert {key: why for key, why in reasons.items() if found[key] == ("profile", why)} == dict(reasons)
     found = origins("2080super", model__name="esm2-8m")
-    assert found["engine.offload"] == ("profile", "from the profile, which trains esm2-650m")
+    assert found["engine.offload"] == ("profile", "from the profile, where model.name is esm2-650m")
     assert found["engine.precision"] == ("profile", reasons["engine.precision"]), "the card is the same"
     found = origins("2080super", "RTX 3090")
     assert found["engine.precision"] == ("profile", "from the profile, which is for RTX 2080 Super")
