@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from trainwiz.core.config.values import WRITE_TEXT
 from trainwiz.core.data.lengths import joins_texts
 from trainwiz.core.errors import Finding, Remedy, Severity, after
-from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, WORKER_BYTES
+from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.chat_findings import NOTABLE_CUT, chat_findings, length_that_holds
-from trainwiz.core.plan.loading import MOST_WORKERS, budget_bytes
 from trainwiz.core.plan.resolve import LENGTH, TARGET
 from trainwiz.core.plan.result import Plan, WayOut
 from trainwiz.core.plan.rows import lengths_of
@@ -142,13 +140,8 @@ def _packed(plan: Plan) -> Iterator[Finding]:
 
 
 def _workers(plan: Plan) -> Iterator[Finding]:
-    key, workers, memory = "data.workers", plan.config.data.workers or 0, plan.memory
-    cores, processes = plan.machine.cpu_cores, plan.devices.processes
-    total, spare = workers * processes, cores // processes - 1
-
-    def instead(count: int) -> tuple[str, Mapping[str, Any]]:
-        return trn("{n} worker", "{n} workers", count), {key: count}
-
+    key, workers, cores = "data.workers", plan.config.data.workers or 0, plan.machine.cpu_cores
+    total, solved = workers * plan.devices.processes, (tr("let the plan choose"), {key: None})
     if total > cores:
         message = trn(
             "{total} data loader workers share {n} core: more workers than cores only cost RAM.",
@@ -156,10 +149,8 @@ def _workers(plan: Plan) -> Iterator[Finding]:
             cores,
             total=total,
         )
-        yield plan.warning("workers", key, message, instead(max(0, spare)))
-    budget, likely = budget_bytes(plan.machine), memory.host_ram_high_bytes or memory.host_ram_bytes
-    fitting = MOST_WORKERS if budget is None else max(0, budget - likely) // (processes * WORKER_BYTES)
-    more = min(max(1, min(4, spare)), fitting)
-    if plan.devices.device == "cuda" and workers == 0 and plan.machine.ram_total_bytes >= LOW_MEMORY_BYTES and more:
+        yield plan.warning("workers", key, message, solved)
+    by_hand = plan.chosen_by_hand(key) and workers == 0
+    if plan.devices.device == "cuda" and by_hand and plan.machine.ram_total_bytes >= LOW_MEMORY_BYTES:
         message = tr("No data loader workers: the GPU waits while rows are read and masked.")
-        yield plan.warning("no_workers", key, message, instead(more))
+        yield plan.warning("no_workers", key, message, solved)

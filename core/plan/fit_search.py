@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from trainwiz.core.catalog.hub import cached_model_folder
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.catalog.models import default_init, is_instruct, load_models, resolve_model
 from trainwiz.core.config.build import build_config
@@ -153,8 +152,7 @@ class _Search:
     config: RunConfig = field(init=False)
     kind: RowsKind = "texts"
     evidence: Evidence = field(init=False)
-    _specs: dict[str, ModelSpec] = field(default_factory=dict)
-    _alike: dict[tuple[Any, ...], Gathered] = field(default_factory=dict)
+    _known: dict[str, Gathered] = field(default_factory=dict)
     _tokenizers: dict[str, Path | None] = field(default_factory=dict)
     _data: dict[tuple[Any, ...], DataSummary] = field(default_factory=dict)
 
@@ -166,7 +164,6 @@ class _Search:
         kind, told = _told(self.config)
         self.kind = kind or self._causal_kind()
         specs = self._models()
-        self._specs = {spec.name: spec for spec in specs}
         found: list[Fit] = []
         most, rule = self.question.most, self.question.rule
         for spec in sorted(specs, key=self._parameters, reverse=True):
@@ -213,7 +210,7 @@ class _Search:
     def _causal_kind(self) -> RowsKind:
         """Of rows of which only the task was said: what an instruct model would learn of them."""
         tuned = next(spec for spec in load_models().values() if spec.task == "causal-lm" and is_instruct(spec))
-        return "chats" if trains_on_chats(self._gathered(tuned).config) else "texts"
+        return "chats" if trains_on_chats(self._gathered(tuned.name).config) else "texts"
 
     def _request(self, model: str, changes: Mapping[str, Any]) -> PlanRequest:
         """The request of a front end for a way. No model of the catalogue is made for classes: that task is named."""
@@ -221,21 +218,11 @@ class _Search:
         request = self.question.request
         return replace(request, overrides={**task, **request.overrides, "model.name": model, **changes})
 
-    def _gathered(self, spec: ModelSpec) -> Gathered:
-        """Without its data. Models of which nothing is here are read alike: they differ by name and architecture."""
-        is_here = spec.source != "catalogue" or (
-            spec.hub_id is not None and cached_model_folder(spec.hub_id) is not None
-        )
-        key = (spec.name if is_here else "", spec.task, is_instruct(spec), spec.tokenizer, default_init(spec))
-        if key not in self._alike:
-            request = self._request(spec.name, {})
-            self._alike[key] = gather_known(request, None, self.here, online=False)
-        known = self._alike[key]
-        if known.model is None or known.model.name == spec.name:
-            return known
-        return replace(
-            known, config=known.config.with_values({"model.name": spec.name}, "you"), model=spec, findings=()
-        )
+    def _gathered(self, model: str) -> Gathered:
+        """Without its data."""
+        if model not in self._known:
+            self._known[model] = gather_known(self._request(model, {}), None, self.here, online=False)
+        return self._known[model]
 
     def _summary(self, config: RunConfig, *, look: bool = False) -> DataSummary:
         """What the data holds, read once for all that count its tokens alike; `look`: chats as the model reads them."""
@@ -266,7 +253,7 @@ class _Search:
 
     def _of(self, spec: ModelSpec, method: Method) -> list[Fit]:
         """What fits of a model and a method: the best; or where all rows are asked for, every length and rank."""
-        known, everything = self._gathered(spec), self.question.most == 0
+        known, everything = self._gathered(spec.name), self.question.most == 0
         ranks: Sequence[int | None] = (None,) if method == "full" else RANKS if everything else RANKS[:1]
         if method != "full" and self._is_yours(RANK):
             ranks = (self.config.peft.rank,)
@@ -320,7 +307,7 @@ class _Search:
         """The row as any front end plans it, ended in time; None where a step takes longer than the limit."""
         if fit.in_time:
             return self._made(fit, None)
-        known, limit_s = self._gathered(self._specs[fit.model]), fit.limit_s or 0.0
+        known, limit_s = self._gathered(fit.model), fit.limit_s or 0.0
         steps, total_s = fit.plan.steps or 0, fit.plan.time.total_s or math.inf
         # A start does not shrink with the steps, so that one cut may not be enough.
         while total_s > limit_s:
@@ -343,7 +330,7 @@ class _Search:
         """With what the smallest needs, in its smallest way."""
         spec = min(specs, key=self._parameters)
         method = [one for one in self._methods(spec) if one != "4-bit" or machine.accelerator == "cuda"][-1]
-        known = self._gathered(spec)
+        known = self._gathered(spec.name)
         length, target = self._lengths(known, method)[-1]
         plan = self._resolved(known, {**METHODS[method], LENGTH: length, **({TARGET: target} if target else {})})
         refused = [finding for finding in refusals(plan) if finding.severity == "error"]
@@ -360,7 +347,7 @@ class _Search:
         return CannotRunError(Finding("nothing_fits", "error", "memory", message, (larger,)))
 
     def _no_time(self, fit: Fit) -> TrainwizError:
-        one = self._resolved(self._gathered(self._specs[fit.model]), {**fit.changes, STEPS: 1})
+        one = self._resolved(self._gathered(fit.model), {**fit.changes, STEPS: 1})
         message = tr(
             "Not enough time to train: the fastest, {name} ({method}), takes {whole} for {passes} and {least} for "
                 "one step with startup and evaluations; you have {time}.",

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from trainwiz.core.errors import Finding, Severity, sort_findings
 from trainwiz.core.estimate.traced import Evidence
@@ -20,6 +20,9 @@ from trainwiz.core.plan.gather import Gathered, plan_gathered
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.workload import model_json
 from trainwiz.core.tracing.request import TraceAnswer, TraceProblem, TraceRequest, TraceResult, TraceTier
+
+if TYPE_CHECKING:
+    from trainwiz.core.tracing.worker import TraceWorker
 
 # KnownTraces: the traces that were made, and the requests of which there can be none.
 
@@ -98,20 +101,6 @@ NOT_BUILT = frozenset({"unknown_model", "invalid_config"})
 ON_ITS_WAY = {"layers": mark("tracing layer by layer…"), "full": mark("tracing the whole model…")}
 
 
-class Tracer(Protocol):
-    """What this module needs of core/tracing/worker.py."""
-
-    def submit(self, request: TraceRequest, tier: TraceTier, on_done: Callable[[TraceAnswer], None]) -> Any:
-        """Returns at once; `on_done` is called in another thread, with a problem where there is no result."""
-
-    def cancel(self, handle: Any) -> None:
-        """`on_done` of this handle need not be called any more."""
-
-    def start(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class Refiner:
     """Plans what was gathered with all that is known, and finds out more. Thread-safe; outlives single plans.
 
@@ -121,7 +110,7 @@ class Refiner:
 
     def __init__(
         self,
-        worker: Tracer | None = None,
+        worker: TraceWorker | None = None,
         measurements: Callable[[Machine], tuple[Measurement, ...]] = lambda machine: (),
         rates: Callable[[Machine], tuple[Rates, ...]] = lambda machine: (),
     ) -> None:

@@ -173,14 +173,15 @@ def _task(plan: Plan) -> Iterator[Refusal]:
     message = tr("evaluation.generate compares with a target or an answer, but the rows of this run have neither.")
     silent = config.evaluation.generate and not _has_targets(config)
     yield silent, "nothing_to_generate", key, message, ((tr("do not generate"), {key: False}),)
-    key, joins = "data.concatenate", config.data.concatenate
+    key = "data.concatenate"
     # Joining throws the border between a prompt and its response, or the turns of a chat, away.
-    message = tr("data.concatenate joins whole texts and trains on every token; these rows have answers.")
-    apart = tr("keep each row a separate sequence")
-    targets = config.task == "causal-lm" and _has_targets(config)
-    yield joins and targets, "joined_targets", key, message, ((apart, {key: False}),)
-    message = tr("data.concatenate is for causal language models; in this task each row stays a separate sequence.")
-    yield joins and config.task != "causal-lm", "nothing_to_join", key, message, ((apart, {key: None}),)
+    message = tr(
+        "data.concatenate joins whole texts and trains on every token: it is for the plain texts of causal language "
+        "models."
+    )
+    plain = config.task == "causal-lm" and not _has_targets(config)
+    apart = tr("keep each row a separate sequence"), {key: False}
+    yield config.data.concatenate and not plain, "nothing_to_join", key, message, (apart,)
 
 
 def _packing(plan: Plan) -> Iterator[Refusal]:

@@ -87,8 +87,8 @@ ROWS = [
     due("nothing_to_generate", "error", "have neither", ONE, **CAUSAL, data__sources=TEXT, evaluation__generate=True),
     due("nothing_held_out", "error", "no rows are held out", ONE, **BEST, data__validation_rows=0),
     due("unknown_metric", "error", "eval_bleu", ONE, **PAIRS, **BLEU, quiet={"evaluation__generate": True}),
-    due("joined_targets", "error", "have answers", ONE, **CAUSAL, data__sources=CHAT, data__concatenate=True),
-    due("nothing_to_join", "error", "stays a separate sequence", ONE, data__concatenate=True),
+    due("nothing_to_join", "error", "plain texts of causal", ONE, **CAUSAL, data__sources=CHAT, data__concatenate=True),
+    due("nothing_to_join", "error", "plain texts of causal", ONE, data__concatenate=True),
     due(
         "unknown_lora_target", "error", "no module c_attn", ONE, **CAUSAL, peft__method="lora",
         peft__targets=["q_proj", "c_attn"], quiet={"peft__method": "none"},
