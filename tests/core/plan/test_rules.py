@@ -49,7 +49,7 @@ ROWS = [
     # What the device cannot do, and what is not installed.
     due("bf16_unsupported", "error", "compute capability 8.0", TURING, engine__precision="bf16", quiet=ONE),
     due("tf32_unsupported", "error", "has no TF32", TURING, engine__tf32=True),
-    due("fp16_unsupported", "error", "on a CPU", CPU, engine__precision="fp16", quiet=ONE),
+    due("fp16_unsupported", "error", "without an NVIDIA", CPU, engine__precision="fp16", quiet=ONE),
     due("flash_attention_missing", "error", "too old", TURING, **FLASH, quiet=ONE),
     due("flash_attention_missing", "error", "needs an NVIDIA GPU", CPU, **FLASH),
     due("flash_attention_missing", "error", "not installed", HERE, **FLASH, quiet=real(ONE, flash_attn="2.8")),
@@ -59,7 +59,7 @@ ROWS = [
     due("torch_without_cuda", "error", "CPU build", NO_CUDA, quiet=ONE),
     due("compile_unsupported", "error", "too old", machine("P100 PCIe 16GB"), engine__compile=True, quiet=ONE),
     due("triton_missing", "error", "Triton", HERE, engine__compile=True, quiet=real(ONE, triton="3.5")),
-    due("compile_takes_time", "note", "minutes", ONE, engine__compile=True, quiet={"engine__compile": False}),
+    due("compile_takes_time", "note", "first steps", ONE, engine__compile=True, quiet={"engine__compile": False}),
     due("reporter_missing", "error", "wandb", HERE, logging__report_to=["tensorboard", "wandb"], quiet=ONE),
     due("reporter_not_supported", "error", "telegram", ONE, logging__report_to=["telegram"]),
     due("too_many_processes", "error", "one process uses one GPU", TWO, engine__processes=4),
