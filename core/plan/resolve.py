@@ -58,21 +58,16 @@ def with_fitting_reasons(config: RunConfig, profile: Profile | None, machine: Ma
     if profile is None:
         return config
     mine = {key: config.value(key) for causes in CAUSES.values() for key in causes if key != CARD}
-    # Cause -> the profile's value: what the profile says itself and the plan has otherwise.
-    changed = {cause: profile.values[cause] for cause in changed_causes(profile.values, mine)}
+    changed = set(changed_causes(profile.values, mine))
     card = profile.hardware.gpu
     if card is not None and all(gpu.catalogue_name != card for gpu in machine.gpus):
-        changed[CARD] = card
+        changed.add(CARD)
     origins = dict(config.origins)
     for key, causes in CAUSES.items():
         origin = config.origin(key)
         cause = next((cause for cause in causes if cause in changed and cause != key), None)
         if origin.origin == "profile" and origin.reason and cause is not None:
-            reason = tr("from the profile, where {key} is {value}", key=cause, value=changed[cause])
-            if isinstance(changed[cause], list | dict):
-                reason = tr("from the profile, which has another {key}", key=cause)
-            elif cause == CARD:
-                reason = tr("from the profile, which is for {gpu}", gpu=card)
+            reason = tr("from the profile, which has another {cause}", cause=cause)
             origins[key] = Origin(origin="profile", reason=reason)
     return config.model_copy(update={"origins": origins})
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from trainwiz.core.batch import accumulation_for
 from trainwiz.core.errors import Finding, Remedy, after
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import tr
 from trainwiz.core.plan.refusals import can_compile
 from trainwiz.core.plan.resolve import NOTABLE_DEVIATION, changed, remedy_of
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, MICRO, most_evaluated
-from trainwiz.core.plan.words import counted, duration_range, fit_command, gib, listed, part_word, percent
+from trainwiz.core.plan.words import aside, counted, duration_range, fit_command, gib, listed, part_word, percent
 
 # Whether the batch is what was asked for, and whether the model takes its length.
 
@@ -57,25 +57,18 @@ def _deviation(plan: Plan) -> Iterator[Finding]:
     batch = plan.batch
     if batch.deviation is None or abs(batch.deviation) <= NOTABLE_DEVIATION:
         return
-    names = ("target_samples", "target_tokens", "target_real_tokens")
-    targets = counted(**{name: getattr(batch, name) or 0 for name in names})
-    target = mark("{target_real_tokens} non-padding tokens")
-    if batch.target_samples or batch.target_tokens:
-        target = mark("{target_samples} sequences") if batch.target_samples else mark("{target_tokens} tokens")
+    target = tr("{count} non-padding tokens", **counted(count=batch.target_real_tokens or 0))
+    if batch.target_samples:
+        target = tr("{count} sequences", **counted(count=batch.target_samples))
+    elif batch.target_tokens:
+        target = tr("{count} tokens", **counted(count=batch.target_tokens))
     share = percent(abs(batch.deviation), 1)
-    off = tr("{share} below", share=share) if batch.deviation < 0 else tr("{share} above", share=share)
-    message = trn(
-        "{micro_batch} × {accumulation} × {world_size} is {effective_samples} sequence ({effective_tokens} tokens) per "
-        "step, {off} the target of {target}.",
-        "{micro_batch} × {accumulation} × {world_size} is {effective_samples} sequences ({effective_tokens} tokens) "
-        "per step, {off} the target of {target}.",
-        batch.effective_samples,
-        micro_batch=batch.micro_batch,
-        accumulation=batch.accumulation,
-        world_size=batch.world_size,
-        **counted(effective_samples=batch.effective_samples, effective_tokens=batch.effective_tokens),
-        off=off,
-        target=tr(target, **targets),
+    message = tr(
+        "{factors} = {samples} sequences ({tokens} tokens) per step, {off} the target of {target}.",
+        factors=f"{batch.micro_batch} × {batch.accumulation} × {batch.world_size}",
+        **counted(samples=batch.effective_samples, tokens=batch.effective_tokens),
+        off=tr("{share} below", share=share) if batch.deviation < 0 else tr("{share} above", share=share),
+        target=target,
     )
     wanted = batch.effective_samples / (1 + batch.deviation)
     nearest = accumulation_for(wanted, batch.micro_batch, batch.world_size)
@@ -128,6 +121,8 @@ def _half_precision_sum(plan: Plan) -> Iterator[Finding]:
 
 # Memory of the device, of the host, and of the disk.
 
+LARGE_PART = 2**28
+"""Bytes of host RAM that are worth a word."""
 OTHER_SHARE = 0.1
 """A desktop or another job that holds more of the card than this is worth a word."""
 
@@ -214,30 +209,24 @@ def _evaluation(plan: Plan) -> Iterator[Finding]:
     if verdict not in ("does_not_fit", "tight") or estimate.allocated_bytes <= plan.estimate.allocated_bytes:
         return
 
-    smaller = most_evaluated(plan, work, work.eval_micro_batch // 2)
     moment, logits = estimate.peak_moment, estimate.breakdown.get("logits", 0)
     if logits:
         moment = tr("{moment}, of which logits {logits}", moment=moment, logits=gib(logits))
-    values = {
-        "size": work.eval_micro_batch,
-        "used": gib(estimate.needed_bytes),
-        "capacity": gib(plan.memory.capacity_bytes or 0),
-        "moment": moment,
-    }
+    message = tr(
+        "Evaluating {size} sequences at a time needs {used}, at most {most}; {capacity} is available ({moment}).",
+        size=work.eval_micro_batch,
+        used=gib(estimate.needed_bytes),
+        most=gib(estimate.safe_bytes),
+        capacity=gib(plan.memory.capacity_bytes or 0),
+        moment=moment,
+    )
+    smaller = most_evaluated(plan, work, work.eval_micro_batch // 2)
     fewer = tr("evaluate {smaller} at a time: same results", smaller=smaller), {EVALUATED: smaller}
     remedies = [fewer] if smaller else [remedy_of(fix, plan) for fix in plan.fixes]
-    if verdict == "does_not_fit":
-        message = tr(
-            "Evaluating {size} sequences at a time doesn't fit: needs {used}, {capacity} is available ({moment}).",
-            **values,
-        )
-        yield plan.error("evaluation_does_not_fit", EVALUATED, message, *remedies)
-    else:
-        message = tr(
-            "Evaluating {size} sequences at a time may not fit: needs {used}, {capacity} is available ({moment}).",
-            **values,
-        )
+    if verdict == "tight":
         yield plan.warning("evaluation_tight", EVALUATED, message, *remedies)
+    else:
+        yield plan.error("evaluation_does_not_fit", EVALUATED, message, *remedies)
 
 
 def _headroom(plan: Plan) -> Iterator[Finding]:
@@ -270,52 +259,38 @@ def _host(plan: Plan) -> Iterator[Finding]:
     most = memory.host_ram_high_bytes or memory.host_ram_bytes
     if free is None or plan.devices.device == "cpu" or most <= free:
         return
-    held, is_short = memory.host_ram_parts, memory.host_ram_bytes > free
-    needed = mark(
-        "RAM: {host_ram} needed, {host_ram_capacity} free ({parts}). It is used by data loader workers, pinned "
-        "batches, rows and offloaded states, not by the micro-batch."
-    )
-    possible = mark("RAM may run out: {host_ram} to {most} needed, {host_ram_capacity} free ({parts}).")
+    held = memory.host_ram_parts
     message = tr(
-        needed if is_short else possible,
+        "RAM: {host_ram} to {most} needed, {free} free ({parts}). It is used by data loader workers, pinned batches, rows "
+        "and offloaded states, not by the micro-batch.",
         host_ram=gib(memory.host_ram_bytes),
         most=gib(most),
-        host_ram_capacity=gib(free),
-        parts=large_parts(held),
+        free=gib(free),
+        parts=listed(f"{part_word(name)} {gib(size)}" for name, size in held.items() if size > LARGE_PART),
     )
-
     remedies: list[tuple[str, Mapping[str, Any]]] = []
-    workers = held.get("workers", 0) if data.workers else 0
-    rows = held.get("data", 0) if not data.streaming and held.get("data", 0) > 2**28 else 0
     if data.workers:
-        remedies.append(
-            (tr("no data loader workers: {less}", less=tr("{saved} less", saved=gib(workers))), {"data.workers": 0})
-        )
-    if rows:
-        remedies.append(
-            (tr("stream the rows: {less}", less=tr("{saved} less", saved=gib(rows))), {"data.streaming": True})
-        )
-    if is_short:
+        words = tr("no data loader workers: {saved} less", saved=gib(held.get("workers", 0)))
+        remedies.append((words, {"data.workers": 0}))
+    if not data.streaming and held.get("data", 0) > LARGE_PART:
+        words = tr("stream the rows: {saved} less", saved=gib(held["data"]))
+        remedies.append((words, {"data.streaming": True}))
+    if memory.host_ram_bytes > free:
         yield plan.error("host_ram", "host_ram", message, *remedies)
     else:
         yield plan.warning("host_ram_tight", "host_ram", message, *remedies)
 
 
-def large_parts(parts: Mapping[str, int]) -> str:
-    """ "loader workers 2.1 GiB, data 1.0 GiB": of host RAM what counts."""
-    return listed(f"{part_word(name)} {gib(size)}" for name, size in parts.items() if size > 2**28)
-
-
 def _disk(plan: Plan) -> Iterator[Finding]:
-    memory, path = plan.memory, plan.machine.disk_path
+    memory = plan.memory
     if memory.disk_capacity_bytes is None or memory.disk_bytes <= memory.disk_capacity_bytes:
         return
-    sentence = mark("The run writes up to {needed} (checkpoints, final model, logs), but only {free} is free.")
-    if path:
-        sentence = mark(
-            "The run writes up to {needed} (checkpoints, final model, logs), but only {free} is free at {path}."
-        )
-    message = tr(sentence, needed=gib(memory.disk_bytes), free=gib(memory.disk_capacity_bytes), path=path)
+    message = tr(
+        "The run writes up to {needed} (checkpoints, final model, logs), but only {free} is free{path}.",
+        needed=gib(memory.disk_bytes),
+        free=gib(memory.disk_capacity_bytes),
+        path=aside(plan.machine.disk_path),
+    )
     fewer = [(tr("keep one checkpoint"), {"checkpoint.keep": 1})] if plan.config.checkpoint.keep > 1 else []
     yield plan.error("disk", "disk", message, *fewer, Remedy(tr("write to another disk: --output-dir FOLDER")))
 
