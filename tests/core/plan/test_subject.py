@@ -48,10 +48,6 @@ def severe(plan: Plan, severity: str = "error") -> set[str]:
     return {found.code for found in plan.findings if found.severity == severity}
 
 
-def choices(plan: Plan) -> dict[str, Any]:
-    return {choice.key: choice for choice in plan.choices}
-
-
 def test_a_profile_without_its_card_is_planned_for_that_card() -> None:
     here, (found,) = choose_target(PlanRequest(profile="2080super"), PROFILE, CPU)
     assert here.gpus[0].catalogue_name == "RTX 2080 Super" and here.ram_total_bytes == 64 * GIB
@@ -69,10 +65,13 @@ def test_a_profile_without_its_card_is_planned_for_that_card() -> None:
 
 
 def test_the_card_that_is_here() -> None:
-    right, other = real(machine("RTX 2080 Super")), real(machine())
+    right, other, mac = (real(machine(gpu)) for gpu in ("RTX 2080 Super", "RTX 3090", "Apple M1 Max"))
     assert choose_target(PlanRequest(), PROFILE, right) == (right, ())
     target = choose_target(PlanRequest(), PROFILE, other)
     assert target[0] == other and [(one.code, one.severity) for one in target[1]] == [("other_hardware", "warning")]
+    (found,) = choose_target(PlanRequest(), PROFILE, replace(CPU, accelerator="mps"))[1]
+    assert found.code == "missing_hardware" and "Apple" in found.message
+    assert choose_target(PlanRequest(), load_as_written("lora-r64-mps"), mac) == (mac, ())
 
 
 def test_another_machine_by_name_and_by_hand() -> None:
@@ -85,13 +84,6 @@ def test_another_machine_by_name_and_by_hand() -> None:
         with pytest.raises(UsageError) as caught:
             plan_run(request, CPU)
         assert caught.value.exit_code == 2
-
-
-def test_apple_gpus() -> None:
-    (found,) = choose_target(PlanRequest(), PROFILE, replace(CPU, accelerator="mps"))[1]
-    assert found.code == "missing_hardware" and "Apple" in found.message
-    apple, mac = load_as_written("lora-r64-mps"), real(machine("Apple M1 Max"))
-    assert choose_target(PlanRequest(), apple, mac) == (mac, ())
 
 
 def test_a_folder_that_the_catalogue_hides_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,55 +131,41 @@ def test_a_task_of_another_kind_of_model_is_an_error_with_its_cure() -> None:
     assert not cured.errors and re.search(rf"task[ =]{cured.task}", found.remedies[0].command or "")
 
 
-@each(
-    ("profile", "overrides", "name"),
-    [
-        ("cpu-demo", {}, "cpu-demo"),
-        (None, {"model.name": "Qwen/Qwen2.5-0.5B", "data.sources.0.name": "rows.jsonl"}, "Qwen2.5-0.5B-rows"),
-        (None, {"model.name": "qwen2-tiny", "name": "mine"}, "mine"),
-    ],
-)
-def test_a_run_is_named_after_its_model_and_data_unless_both_are_the_profiles(
-    profile: str | None, overrides: dict[str, object], name: str
-) -> None:
-    request = PlanRequest(profile=profile, overrides=overrides)
-    assert gather_config(request, load_profile(profile) if profile else None)[0].name == name
+def test_a_run_is_named_after_its_model_and_data_unless_both_are_the_profiles() -> None:
+    def name(profile: str | None, **overrides: object) -> str:
+        values = {key.replace("__", "."): value for key, value in overrides.items()}
+        request = PlanRequest(profile=profile, overrides=values)
+        return gather_config(request, load_profile(profile) if profile else None)[0].name
+
+    assert name("cpu-demo") == "cpu-demo"
+    assert name(None, model__name="Qwen/Qwen2.5-0.5B", data__sources__0__name="rows.jsonl") == "Qwen2.5-0.5B-rows"
+    assert name(None, model__name="qwen2-tiny", name="mine") == "mine"
 
 
-@each(
-    ("profile", "values", "init", "words"),
-    [
-        (None, {"model__name": "FOLDER"}, "pretrained", "fine-tunes the weights in FOLDER"),
-        (None, {"model__name": "FOLDER/config.json"}, "scratch", "from scratch"),
-        (None, {"model__name": "Qwen/Qwen2.5-0.5B"}, "pretrained", "the published weights of Qwen/Qwen2.5-0.5B"),
-        ("2080super", {"model__name": "esm2-8m"}, "pretrained", "facebook/esm2_t6_8M_UR50D"),
-        ("2080super", {}, "scratch", "from scratch"),
-        ("cpu-demo", {}, "scratch", "from scratch"),
-    ],
-)
-def test_what_a_run_begins_with(
-    folder: Path, profile: str | None, values: dict[str, Any], init: str, words: str
-) -> None:
-    plan = planned(profile, **{key: str(value).replace("FOLDER", str(folder)) for key, value in values.items()})
-    assert plan.config.model.init == init
-    assert words.replace("FOLDER", str(folder)) in plan.model.learnt
+def test_what_a_run_begins_with(folder: Path) -> None:
+    for profile, model, init, words in (
+        (None, f"{folder}", "pretrained", f"fine-tunes the weights in {folder}"),
+        (None, f"{folder}/config.json", "scratch", "from scratch"),
+        (None, "Qwen/Qwen2.5-0.5B", "pretrained", "the published weights of Qwen/Qwen2.5-0.5B"),
+        ("2080super", "esm2-8m", "pretrained", "facebook/esm2_t6_8M_UR50D"),
+        ("2080super", "esm2-650m", "scratch", "from scratch"),
+    ):
+        plan = planned(profile, model__name=model)
+        assert plan.config.model.init == init and words in plan.model.learnt
 
 
-@each(
-    ("values", "rate"),
-    [
-        ({"model__name": "qwen2.5-1.5b"}, 2e-5),
-        ({"model__name": "qwen2.5-0.5b", "peft__method": "lora"}, 2e-4),
-        ({"model__name": "gpt2-medium", "model__init": "scratch"}, 2.5e-4),
-        ({"model__name": "nllb-600m"}, 5e-5),
-        ({"model__name": "esm2-8m", "model__init": "scratch"}, 4e-4),
-    ],
-)
-def test_the_rate_goes_with_the_kind_of_training(values: dict[str, Any], rate: float) -> None:
-    plan = planned(**values)
-    assert plan.config.training.learning_rate == rate and plan.config.training.warmup > 0
-    assert plan.config.origin("training.learning_rate").origin == "solved"
-    assert "unusual_learning_rate" not in codes(plan)
+def test_the_rate_goes_with_the_kind_of_training() -> None:
+    for model, rate, values in (
+        ("qwen2.5-1.5b", 2e-5, {}),
+        ("qwen2.5-0.5b", 2e-4, {"peft__method": "lora"}),
+        ("gpt2-medium", 2.5e-4, {"model__init": "scratch"}),
+        ("nllb-600m", 5e-5, {}),
+        ("esm2-8m", 4e-4, {"model__init": "scratch"}),
+    ):
+        plan = planned(model__name=model, **values)
+        assert plan.config.training.learning_rate == rate and plan.config.training.warmup > 0
+        assert plan.config.origin("training.learning_rate").origin == "solved"
+        assert "unusual_learning_rate" not in codes(plan)
 
 
 def test_the_recipe_of_a_profile_does_not_stick_to_another_model_or_kind(folder: Path) -> None:
@@ -202,14 +180,11 @@ def test_the_recipe_of_a_profile_does_not_stick_to_another_model_or_kind(folder:
         assert planned(**values).config.training.epochs == epochs
 
 
-@each(
-    ("values", "code", "severity"),
-    [
-        ({"model__name": "qwen2-tiny", "peft__method": "lora"}, "adapters_on_random_weights", "error"),
-        ({"model__name": "qwen2-tiny", "training__learning_rate": 5}, "learning_rate_wipes", "error"),
-        ({"model__name": "FOLDER", "training__learning_rate": 2e-3}, "unusual_learning_rate", "warning"),
-    ],
-)
+@each(("values", "code", "severity"), [
+    ({"model__name": "qwen2-tiny", "peft__method": "lora"}, "adapters_on_random_weights", "error"),
+    ({"model__name": "qwen2-tiny", "training__learning_rate": 5}, "learning_rate_wipes", "error"),
+    ({"model__name": "FOLDER", "training__learning_rate": 2e-3}, "unusual_learning_rate", "warning"),
+])  # fmt: skip
 def test_what_cannot_be_meant_is_said_and_its_remedies_mend_it(
     folder: Path, values: dict[str, Any], code: str, severity: str
 ) -> None:
