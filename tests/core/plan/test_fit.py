@@ -117,22 +117,16 @@ def test_all_rows_are_every_length_and_rank(tmp_path: Path) -> None:
     assert short == 64 and {fit.cut for fit in found_rows if fit.plan.batch.sequence_length == short} == {0.05}
 
 
-@each(("name", "kind"), [("text", "texts"), ("names", "tags"), ("proteins", "proteins")])
-def test_what_a_sample_is(name: str, kind: str) -> None:
+def test_what_a_sample_is() -> None:
     """Chats, pairs and classes are searched for elsewhere here."""
-    assert what_rows_are(DataSource(name=f"sample-{name}")).kind == kind
+    for name, kind in {"text": "texts", "names": "tags", "proteins": "proteins"}.items():
+        assert what_rows_are(DataSource(name=f"sample-{name}")).kind == kind
 
 
-@each(
-    "row",
-    [
-        {"input": "a", "output": "b"},
-        {"text": "a", "note": "b"},
-        {"text": "a", "category": "b", "summary": "c"},
-        {"messages": "hello", "title": "x"},
-        {"sequence": "once upon a time", "answer": "b"},
-    ],
-)
+@each("row", [
+    {"input": "a", "output": "b"}, {"text": "a", "note": "b"}, {"text": "a", "category": "b", "summary": "c"},
+    {"messages": "hello", "title": "x"}, {"sequence": "once upon a time", "answer": "b"},
+])  # fmt: skip
 def test_what_may_be_several_things_is_asked(row: dict[str, str]) -> None:
     Path("mine.jsonl").write_text("\n".join([json.dumps(row)] * 20))
     with pytest.raises(UsageError, match=r"cannot be detected .*Set it with --task"):
@@ -165,27 +159,22 @@ def test_what_cannot_be_is_said_with_the_nearest() -> None:
         found(asked(gpu=None, limit=Limit(cost=5.0), planning__energy_price_per_kwh=0.3))
 
 
-@each(
-    "text, end",
-    [("12:01", (26, 12, 1)), ("08:00", (27, 8, 0)), ("12:00", (27, 12, 0)), ("2026-11-30 06:30", (30, 6, 30))],
-)
-def test_a_clock_is_the_next_one_over_midnight_too(text: str, end: tuple[int, int, int]) -> None:
-    assert parse_until(text, NOON) == datetime(2026, 11, *end)
+def test_a_clock_is_the_next_one_over_midnight_too() -> None:
+    ends = {"12:01": (26, 12, 1), "08:00": (27, 8, 0), "12:00": (27, 12, 0), "2026-11-30 06:30": (30, 6, 30)}
+    for text, end in ends.items():
+        assert parse_until(text, NOON) == datetime(2026, 11, *end)
 
 
-@each(
-    "bounds, sentence",
-    [
-        ({"--until": "2026-11-26 11:00"}, r"has passed \(it is 2026-11-26 12:00\); the next one is 2026-11-27 11:00"),
-        ({"--until": "24:30"}, "is not a time"),
-        ({"--until": "08:00", "--hours": "3"}, "keep one"),
-        ({"--hours": "-1"}, "not a number of hours"),
-        ({"--hours": "1e300"}, "not a number of hours"),
-        ({"--budget": "5EUR"}, "no price is set: .*--per-hour"),
-        ({"--budget": "€5$", "--per-hour": "1"}, "not an amount"),
-        ({"--budget": "5EUR", "--per-hour": "1USD"}, "are different currencies"),
-    ],
-)
+@each("bounds, sentence", [
+    ({"--until": "2026-11-26 11:00"}, r"has passed \(it is 2026-11-26 12:00\); the next one is 2026-11-27 11:00"),
+    ({"--until": "24:30"}, "is not a time"),
+    ({"--until": "08:00", "--hours": "3"}, "keep one"),
+    ({"--hours": "-1"}, "not a number of hours"),
+    ({"--hours": "1e300"}, "not a number of hours"),
+    ({"--budget": "5EUR"}, "no price is set: .*--per-hour"),
+    ({"--budget": "€5$", "--per-hour": "1"}, "not an amount"),
+    ({"--budget": "5EUR", "--per-hour": "1USD"}, "are different currencies"),
+])  # fmt: skip
 def test_a_limit_that_cannot_be(bounds: dict[str, str | None], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         bound_of(bounds, NOON, priced=False)

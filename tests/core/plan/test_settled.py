@@ -83,6 +83,7 @@ ROWS = [
             batch__target_samples=100),
     settles(ONE, {"batch.real_tokens": round(30 * (150 + 300 + 400) / 3)}, data=rows(length=300),
             batch__target_samples=30, batch__sequence_length=400),
+    settles(ONE, {"training.loss_mean": "tokens"}, "same weight"),
     # How rows are loaded.
     settles(SMALL, {"data.workers": 0, "data.pin_memory": False, "data.streaming": True}, "low-memory", rows()),
     settles(machine(ram_gib=32), {"data.streaming": True}, "a quarter", rows(memory=20 * GIB)),
