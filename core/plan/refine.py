@@ -58,9 +58,11 @@ class KnownTraces:
         return any(isinstance(answer, TraceResult) for answer in known)
 
     def problem(self, request: TraceRequest, tier: TraceTier) -> TraceProblem | None:
+        """Why asking would bring no trace of this tier."""
         with self._lock:
-            answer = self._answers.get((request, tier))
-        return answer if isinstance(answer, TraceProblem) else None
+            answers = [(at, self._answers.get((request, at))) for at in RANK]
+        problems = ((at, answer) for at, answer in answers if isinstance(answer, TraceProblem))
+        return next((answer for at, answer in problems if at == tier or answer.code in OF_THE_MODEL), None)
 
     def problem_of(self, work: Workload | None) -> TraceProblem | None:
         """Why nothing better than formulas is to be had for a workload, as far as it was tried."""
@@ -158,8 +160,6 @@ class _Search:
     on_plan: Callable[[Plan], None]
     is_cancelled: Callable[[], bool]
     deadline: float | None
-    problem: TraceProblem | None = None
-    """Why the plan's own workload has no better figures; one that only a remedy needs is not spoken of."""
     shown: list[Plan] = field(default_factory=list)
 
     def run(self, tier: RefineTier) -> Plan:
@@ -171,7 +171,7 @@ class _Search:
             plan = self._settled(plan, "full")
         plan = self._candidates(plan)
         late = tr("a better estimate was not ready in time") if self._is_late() else ""
-        last = _waiting_for(plan, self.problem or self.refiner._known.problem_of(plan.work), late)
+        last = _waiting_for(plan, self.refiner._known.problem_of(plan.work), late)
         if self.shown and self.shown[-1] != last:
             self._show(last)
         return last
@@ -180,15 +180,11 @@ class _Search:
         """The plan whose own workload is traced, as far as that can be had."""
         for _ in range(MOST_ROUNDS):
             request = TraceRequest.of(plan.work) if plan.work is not None else None
-            hopeless = self.problem is not None and self.problem.code in OF_THE_MODEL
-            if request is None or hopeless or self._over() or self._is_answered(request, tier):
+            if request is None or self._over() or self._is_answered(request, tier):
                 return plan
             self._show(replace(plan, memory=replace(plan.memory, waiting=tr(ON_ITS_WAY[tier]))))
-            answers = self._ask([request], tier)
-            for answer in answers:
-                # What went wrong before is nothing once a trace is there.
-                self.problem = answer if isinstance(answer, TraceProblem) else None
-            if not answers or self.problem is not None:
+            self._ask([request], tier)
+            if not self.refiner._known.has(request, tier):
                 return plan
             plan = self.refiner.plan(self.gathered)
             self._show(plan)
@@ -201,7 +197,7 @@ class _Search:
             wanted = dict.fromkeys(filter(None, map(TraceRequest.of, plan.candidates)))
             missing = [request for request in wanted if not self._is_answered(request, "layers")]
             missing = missing[: MOST_CANDIDATES - asked]
-            if self.problem is not None or not missing or self._over():
+            if self.refiner._known.problem_of(plan.work) is not None or not missing or self._over():
                 return plan
             asked += len(missing)
             waiting = tr("tracing the estimates of the fixes…")
@@ -211,9 +207,9 @@ class _Search:
             self._show(plan)
         return plan
 
-    def _ask(self, requests: list[TraceRequest], tier: TraceTier) -> list[TraceAnswer]:
-        """What was answered before time was over or the search was cancelled."""
-        worker = self.refiner._worker
+    def _ask(self, requests: list[TraceRequest], tier: TraceTier) -> None:
+        """Until all are answered, time is over or the search is cancelled."""
+        worker, learn = self.refiner._worker, self.refiner._known.learn
         assert worker is not None
         arrived: queue.SimpleQueue[tuple[TraceRequest, TraceAnswer]] = queue.SimpleQueue()
 
@@ -221,24 +217,21 @@ class _Search:
             return lambda answer: arrived.put((request, answer))
 
         handles = [worker.submit(request, tier, deliver(request)) for request in requests]
-        answers: list[TraceAnswer] = []
-        give_up = time.monotonic() + GIVE_UP_S * len(requests)
-        while len(answers) < len(requests) and not self._over():
+        waiting, give_up = len(requests), time.monotonic() + GIVE_UP_S * len(requests)
+        while waiting and not self._over():
             if time.monotonic() > give_up:
-                self.problem = TraceProblem(
-                    "timeout", tr("The tracer does not respond; this is the estimate without it.")
-                )
+                message = tr("The tracer does not respond; this is the estimate without it.")
+                learn(requests[0], tier, TraceProblem("no_answer", message))
                 break
             try:
                 request, answer = arrived.get(timeout=LOOK_EVERY_S)
             except queue.Empty:
                 continue
-            answers.append(answer)
-            self.refiner._known.learn(request, tier, answer)
-        if len(answers) < len(requests):
+            waiting -= 1
+            learn(request, tier, answer)
+        if waiting:
             for handle in handles:
                 worker.cancel(handle)
-        return answers
 
     def _is_answered(self, request: TraceRequest, tier: TraceTier) -> bool:
         """Whether a trace is there, or asking would only bring the same problem."""

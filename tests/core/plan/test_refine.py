@@ -14,6 +14,7 @@ from trainwiz.core.tracing.request import TraceAnswer, TraceProblem, TraceReques
 
 from tests.core.plan.machines import GIB, codes, config, finding, machine
 from tests.core.plan.scripted_tracer import Answering, ScriptedTracer, traced
+from tests.each import each
 
 WORKSPACES = BLAS_HANDLES * BLAS_WORKSPACE_BYTES
 """A part of what torch counts as allocated that no trace sees."""
@@ -77,24 +78,23 @@ def test_a_problem_is_said_and_remembered() -> None:
     assert len(tracer.asked) == 2
 
 
-def test_a_trace_that_fails_beside_one_that_does_not_and_a_remedy_that_cannot_be_traced() -> None:
-    """Of the full one it is said; one by layers is forgotten once the full one is there; of a remedy nothing is said."""
+@each("works", [("layers",), ("full",), ("layers", "full")])
+def test_one_trace_is_enough_and_of_a_remedy_that_cannot_be_traced_nothing_is_said(
+    works: tuple[TraceTier, ...],
+) -> None:
     request = config("esm2-150m", batch__micro_batch_size=8)
     work = Refiner().plan(gathered(request)).work
     assert work is not None
     own = TraceRequest.of(work)
-    for works in (("layers",), ("full",), ("layers", "full")):
 
-        def some(asked: TraceRequest, tier: TraceTier, works: tuple[str, ...] = works) -> TraceAnswer:
-            if asked == own:
-                return by_formula(asked, tier) if tier in works else TraceProblem("unsupported", "Not so.")
-            return TraceProblem("invalid_config", "It cannot be built.")
+    def some(asked: TraceRequest, tier: TraceTier) -> TraceAnswer:
+        if asked == own:
+            return by_formula(asked, tier) if tier in works else TraceProblem("unsupported", "Not so.")
+        return TraceProblem("invalid_config", "It cannot be built.")
 
-        plan, tracer = improved(some, request)
-        assert ("layer by layer" in plan.memory.basis) is (works == ("layers",))
-        assert plan.memory.waiting == ("Not so." if works == ("layers",) else "")
-        assert "model_not_built" not in codes(plan)
-    assert [asked == own for asked, _ in tracer.asked] == [True, True, False] and plan.memory.tier == "traced"
+    plan, _ = improved(some, request)
+    assert plan.memory.tier == "traced" and not plan.memory.waiting and "model_not_built" not in codes(plan)
+    assert ("layer by layer" in plan.memory.basis) is (works == ("layers",))
 
 
 def test_a_worker_that_died_is_asked_again() -> None:
