@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.catalog.model_config import ModelSpec
-from trainwiz.core.catalog.models import default_init, load_models
+from trainwiz.core.catalog.models import default_init
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC
 from trainwiz.core.config.modes import smoke_sample
@@ -86,17 +86,6 @@ def task_is_known(config: RunConfig, model: ModelSpec | None) -> bool:
 def subject_findings(config: RunConfig, model: ModelSpec | None) -> Iterator[Finding]:
     """Of the model, its task and its data: what is not what it seems."""
     name = config.model.name
-    if name in load_models() and (Path(name) / "config.json").is_file():
-        # The catalogue has the name of a folder with a model in it: what is about to be trained must be said.
-        folder = f"./{name}"
-        message = tr(
-            "{name} is the model from the catalog, but a folder on this machine has the same name; for the folder, "
-            "use {folder}.",
-            name=name,
-            folder=folder,
-        )
-        remedy = Remedy(tr("train the model in {folder}", folder=folder), changes={"model.name": folder})
-        yield Finding("folder_of_same_name", "warning", "model.name", message, (remedy,))
     if model is not None and model.task != config.task and config.task not in CLASSIFIES:
         # The head and the inputs of a model are those of its own task.
         message = tr(

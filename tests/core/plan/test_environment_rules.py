@@ -57,25 +57,22 @@ NODES = {"engine__nodes": 2}
 P2P_OFF = {"NCCL_P2P_DISABLE": "1"}
 
 
-@each(
-    ("here", "values", "expected"),
-    [
-        # Peer access is switched off only where the driver has none: in consumer cards since Turing.
-        *((machine(gpu, 2), {}, {**P2P_OFF, "NCCL_IB_DISABLE": "1"}) for gpu in ("RTX 5090", "RTX 4060 Ti 16GB")),
-        *((machine(gpu, 2), {}, {}) for gpu in ("A10", "H200 SXM")),
-        (GTX, {}, {"NCCL_IB_DISABLE": "1"}),
-        # Under WSL memory is not shared between processes.
-        (cards("RTX A6000", 2, wsl=True), {}, P2P_OFF),
-        (cards("RTX A6000", 1, wsl=True), {}, {}),
-        # Several nodes get the interface of the default route.
-        (A100, NODES, {"NCCL_SOCKET_IFNAME": "eno1", "GLOO_SOCKET_IFNAME": "eno1"}),
-        (A100, {}, {}),
-        (machine("A100 40GB SXM", 2), NODES, {}),
-        # A machine with little RAM never loads all kernels at once.
-        (machine(ram_gib=12), {}, {"CUDA_MODULE_LOADING": "LAZY"}),
-        (machine(None, ram_gib=12), {}, {}),
-    ],
-)
+@each(("here", "values", "expected"), [
+    # Peer access is switched off only where the driver has none: in consumer cards since Turing.
+    *((machine(gpu, 2), {}, {**P2P_OFF, "NCCL_IB_DISABLE": "1"}) for gpu in ("RTX 5090", "RTX 4060 Ti 16GB")),
+    *((machine(gpu, 2), {}, {}) for gpu in ("A10", "H200 SXM")),
+    (GTX, {}, {"NCCL_IB_DISABLE": "1"}),
+    # Under WSL memory is not shared between processes.
+    (cards("RTX A6000", 2, wsl=True), {}, P2P_OFF),
+    (cards("RTX A6000", 1, wsl=True), {}, {}),
+    # Several nodes get the interface of the default route.
+    (A100, NODES, {"NCCL_SOCKET_IFNAME": "eno1", "GLOO_SOCKET_IFNAME": "eno1"}),
+    (A100, {}, {}),
+    (machine("A100 40GB SXM", 2), NODES, {}),
+    # A machine with little RAM never loads all kernels at once.
+    (machine(ram_gib=12), {}, {"CUDA_MODULE_LOADING": "LAZY"}),
+    (machine(None, ram_gib=12), {}, {}),
+])  # fmt: skip
 def test_what_is_chosen(here: Machine, values: dict[str, Any], expected: dict[str, str]) -> None:
     assert environment(plan(here, config(**values))) == expected
 
@@ -102,16 +99,13 @@ def test_the_shared_memory_of_a_container() -> None:
 GEFORCE, SMALL = cards("RTX 4090", 2), machine(ram_gib=12)
 
 
-@each(
-    ("here", "own", "severity", "words"),
-    [
-        (GEFORCE, {"NCCL_P2P_DISABLE": "0"}, "warning", "recommended"),
-        (GEFORCE, {"NCCL_IB_DISABLE": "0"}, "note", "recommended"),
-        (SMALL, {"CUDA_MODULE_LOADING": "EAGER"}, "warning", "LAZY"),
-        # A long value is cut.
-        (GEFORCE, {"NCCL_P2P_DISABLE": "x" * 900}, "warning", "x…"),
-    ],
-)
+@each(("here", "own", "severity", "words"), [
+    (GEFORCE, {"NCCL_P2P_DISABLE": "0"}, "warning", "recommended"),
+    (GEFORCE, {"NCCL_IB_DISABLE": "0"}, "note", "recommended"),
+    (SMALL, {"CUDA_MODULE_LOADING": "EAGER"}, "warning", "LAZY"),
+    # A long value is cut.
+    (GEFORCE, {"NCCL_P2P_DISABLE": "x" * 900}, "warning", "x…"),
+])  # fmt: skip
 def test_what_somebody_set_is_judged_and_the_remedy_ends_it(
     here: Machine, own: dict[str, str], severity: str, words: str
 ) -> None:

@@ -86,18 +86,6 @@ def test_another_machine_by_name_and_by_hand() -> None:
         assert caught.value.exit_code == 2
 
 
-def test_a_folder_that_the_catalogue_hides_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert "folder_of_same_name" not in codes(planned(here=CPU, model__name="qwen2-tiny"))
-    Path("qwen2-tiny").mkdir()
-    Path("qwen2-tiny/config.json").write_text(json.dumps({"model_type": "qwen2", **SIZES}))
-    hidden = planned(here=CPU, model__name="qwen2-tiny")
-    found = finding(hidden, "folder_of_same_name")
-    assert found.severity == "warning" and "for the folder, use ./qwen2-tiny" in found.message
-    meant = planned(here=CPU, **found.remedies[0].changes)
-    assert "folder_of_same_name" not in codes(meant) and meant.model.parameters != hidden.model.parameters
-
-
 def test_without_its_model_nothing_is_said_that_hangs_on_the_task(tmp_path: Path) -> None:
     rows = tmp_path / "chat.jsonl"
     rows.write_text('{"prompt": "who?", "response": "me."}\n')

@@ -144,23 +144,20 @@ def workers(made: Plan) -> tuple[int | None, str]:
     return made.config.data.workers, made.config.origin("data.workers").reason
 
 
-@each(
-    ("here", "measured", "expected", "why"),
-    [
-        # 2 workers load for 2 s what is computed in 1.5: 2.7 of them, and a tenth more.
-        (ON_GPU, {"workers": 2, "data_wait_s": 0.5}, 3, f"run of {DAY} waited 25% of its time for data (workers: 2)"),
-        (ON_GPU, {"workers": 1, "data_wait_s": 0.5, "prefetch": 2}, 2, "25% of its time for data (workers: 1)"),
-        (ON_GPU, {"workers": 4, "data_wait_s": 1.8}, 5, "the cores allow 5"),
-        (ON_GPU, {"workers": 2, "data_wait_s": 0.02}, 2, f"run of {DAY} waited 1%"),
-        (ON_GPU, {"workers": 0, "data_wait_s": 0.02}, 5, "6 cores"),
-        (ON_GPU, {"workers": 3, "loading_s": 0.002}, 1, f"takes 0% of its step, measured on {DAY}"),
-        # Of the 0.5 s of a micro-batch the process itself spent 0.2 on making it.
-        (ON_CPU, {"workers": 0, "loading_s": 0.2}, 1, "takes 40% of its step"),
-        (ON_CPU, {"workers": 0, "loading_s": 0.01}, 0, "takes 2% of its step"),
-        (ON_CPU, {"workers": 0, "data_wait_s": 1.2}, 2, "waited 60% of its time for data (workers: 0)"),
-        (ON_CPU, {"workers": 0, "data_wait_s": 0.01}, 0, "waited 0%"),
-    ],
-)
+@each(("here", "measured", "expected", "why"), [
+    # 2 workers load for 2 s what is computed in 1.5: 2.7 of them, and a tenth more.
+    (ON_GPU, {"workers": 2, "data_wait_s": 0.5}, 3, f"run of {DAY} waited 25% of its time for data (workers: 2)"),
+    (ON_GPU, {"workers": 1, "data_wait_s": 0.5, "prefetch": 2}, 2, "25% of its time for data (workers: 1)"),
+    (ON_GPU, {"workers": 4, "data_wait_s": 1.8}, 5, "the cores allow 5"),
+    (ON_GPU, {"workers": 2, "data_wait_s": 0.02}, 2, f"run of {DAY} waited 1%"),
+    (ON_GPU, {"workers": 0, "data_wait_s": 0.02}, 5, "6 cores"),
+    (ON_GPU, {"workers": 3, "loading_s": 0.002}, 1, f"takes 0% of its step, measured on {DAY}"),
+    # Of the 0.5 s of a micro-batch the process itself spent 0.2 on making it.
+    (ON_CPU, {"workers": 0, "loading_s": 0.2}, 1, "takes 40% of its step"),
+    (ON_CPU, {"workers": 0, "loading_s": 0.01}, 0, "takes 2% of its step"),
+    (ON_CPU, {"workers": 0, "data_wait_s": 1.2}, 2, "waited 60% of its time for data (workers: 0)"),
+    (ON_CPU, {"workers": 0, "data_wait_s": 0.01}, 0, "waited 0%"),
+])  # fmt: skip
 def test_what_was_measured_leads(here: Machine, measured: dict[str, Any], expected: int, why: str) -> None:
     found, reason = workers(planned(here, measured))
     assert found == expected and why in reason
