@@ -12,8 +12,7 @@ from trainwiz.core.plan.refine import MOST_ROUNDS, Refiner, RefineTier
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.tracing.request import TraceAnswer, TraceProblem, TraceRequest, TraceTier
 
-from tests.core.plan.machines import GIB, codes, config, finding, machine
-from tests.core.plan.scripted_tracer import Answering, ScriptedTracer, traced
+from tests.core.plan.machines import GIB, Answering, ScriptedTracer, codes, config, finding, machine, traced
 from tests.each import each
 
 WORKSPACES = BLAS_HANDLES * BLAS_WORKSPACE_BYTES

@@ -16,8 +16,7 @@ from trainwiz.core.plan.times import Counts, count_events
 from trainwiz.core.tracing.request import TraceRequest
 
 from tests.core.history.measurements import measurement_of
-from tests.core.plan.machines import GIB, config, machine, plan, real, rows
-from tests.core.plan.scripted_tracer import traced
+from tests.core.plan.machines import GIB, config, machine, plan, real, rows, traced
 from tests.each import each
 
 DATA = DataSummary(rows=1_000_000, rows_exact=True, lengths=(100, 300))
