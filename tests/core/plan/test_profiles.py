@@ -1,23 +1,19 @@
 """Profiles in the plan: on their own card, on others, in a smoke run; their guides, and their reasons."""
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
-from trainwiz.core.catalog.models import load_models
-from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import is_settable
 from trainwiz.core.estimate.time import COMPILED_START
 from trainwiz.core.hardware.read import catalogue_machine
-from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.workload import host_needs
-from trainwiz.core.profile.profile import CARD, CAUSES, Profile, ProfileHardware
+from trainwiz.core.profile.profile import CARD, CAUSES
 from trainwiz.core.profile.store import list_profiles, load_as_written, load_profile
 
-from tests.core.plan.machines import codes, config, finding, machine, plan, real
+from tests.core.plan.machines import codes, config, finding, machine, plan
 from tests.each import each
 
 GPU_PROFILES = [
@@ -144,32 +140,6 @@ def test_compiling_costs_a_start_and_ram_and_is_offered_where_the_card_would_idl
     for compiles in (False, True):
         idle = finding(plan(machine("H100 SXM"), request.with_values({"engine.compile": compiles}, "you")), "idle")
         assert ("torch.compile" in idle.message) is not compiles
-
-
-def smoke(gpus: int, here: Any = None, **values: Any) -> Plan:
-    """The engine of the profile, on a machine without its GPUs too."""
-    profile = Profile("p", hardware=ProfileHardware("RTX 3090", gpus))
-    wanted = {"model.name": "esm2-tiny", "mode.kind": "smoke", "training.max_steps": 4}
-    settings = {key.replace("__", "."): value for key, value in values.items()}
-    request = RunConfig().with_values({**wanted, **settings}, "profile")
-    target = here or replace(real(machine(None), deepspeed="0.19"), torch_cuda=None)
-    return make_plan(target, request, model=load_models()["esm2-tiny"], data=None, profile=profile)
-
-
-def test_a_smoke_run_says_what_it_leaves_out() -> None:
-    made = smoke(3, real(machine("RTX 3090")), engine__strategy="ddp")
-    assert made.config.engine.strategy == "single" and finding(made, "engine_not_exercised").severity == "warning"
-    assert "engine_not_exercised" not in codes(smoke(3, real(machine("RTX 3090", 2)), engine__strategy="ddp"))
-    # bf16 with DeepSpeed on a CPU is said before the start.
-    error = finding(smoke(1, engine__strategy="zero2", engine__precision="bf16"), "bf16_unsupported")
-    assert error.severity == "error" and error.remedies[0].changes == {"engine.precision": "fp32"}
-    assert "bf16_unsupported" not in codes(smoke(1, engine__precision="bf16"))
-    optimizer = "paged_adamw_8bit"
-    made = smoke(1, engine__optimizer=optimizer)
-    assert made.config.engine.optimizer == "adamw_torch" and not made.errors
-    assert optimizer in finding(made, "engine_not_exercised").message
-    with_it = smoke(1, real(machine("RTX 3090"), bitsandbytes="0.49"), engine__optimizer=optimizer)
-    assert with_it.config.engine.optimizer == optimizer and "engine_not_exercised" not in codes(with_it)
 
 
 def origins(name: str, gpu: str | None = None, **changes: Any) -> dict[str, tuple[str, str]]:

@@ -48,6 +48,11 @@ def due(
 ROWS = [
     # What the device cannot do, and what is not installed.
     due("bf16_unsupported", "error", "compute capability 8.0", TURING, engine__precision="bf16", quiet=ONE),
+    due("bf16_unsupported", "error", "DeepSpeed on a CPU", real(CPU, deepspeed="0"), engine__precision="bf16",
+        engine__strategy="zero2", mode__kind="smoke", quiet={"engine__strategy": "single"}),
+    due("engine_not_exercised", "warning", "test engine.optimizer adamw_bnb_8bit", real(CPU), mode__kind="smoke",
+        engine__optimizer="adamw_bnb_8bit", quiet=ONE),
+    due("engine_not_exercised", "warning", "test engine.strategy ddp", HERE, mode__kind="smoke", engine__strategy="ddp", quiet=TWO),
     due("tf32_unsupported", "error", "has no TF32", TURING, engine__tf32=True),
     due("fp16_unsupported", "error", "without an NVIDIA", CPU, engine__precision="fp16", quiet=ONE),
     due("flash_attention_missing", "error", "too old", TURING, **FLASH, quiet=ONE),
