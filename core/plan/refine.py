@@ -221,7 +221,7 @@ class _Search:
         while waiting and not self._over():
             if time.monotonic() > give_up:
                 message = tr("The tracer does not respond; this is the estimate without it.")
-                learn(requests[0], tier, TraceProblem("no_answer", message))
+                learn(requests[0], tier, TraceProblem("worker_died", message))
                 break
             try:
                 request, answer = arrived.get(timeout=LOOK_EVERY_S)

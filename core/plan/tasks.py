@@ -390,17 +390,17 @@ def recipe_findings(plan: Plan) -> Iterator[Finding]:
         return
     if config.peft.method == "lora" and config.model.init == "scratch":
         message = tr("LoRA on random weights learns nothing lasting: it needs a pretrained model.")
-        load = Remedy(tr("load the pretrained weights"), changes={INIT: "pretrained"})
-        train_all = Remedy(tr("train all weights from scratch"), changes={"peft.method": "none"})
+        load = tr("load the pretrained weights"), {INIT: "pretrained"}
+        train_all = tr("train all weights from scratch"), {"peft.method": "none"}
         # Without published weights the first remedy would lead to the next error.
         has_weights = model is None or default_init(model) == "pretrained"
-        yield plan.error("adapters_on_random_weights", INIT, message, *((load,) if has_weights else ()), train_all)
+        yield plan.error("adapters_on_random_weights", INIT, message, *([load] if has_weights else []), train_all)
     if config.engine.optimizer == "sgd":
         return
     usual, rate = recipe_of(config, plan.model_type, plan.architecture), config.training.learning_rate
     changes = {RATE: usual.rate, **({FINAL_RATE: 0.0} if config.training.final_learning_rate > usual.rate else {})}
     values = {"rate": f"{rate:g}", "usual": f"{usual.rate:g}", "source": usual.source}
-    remedy = Remedy(tr("the usual learning rate, {rate}", rate=values["usual"]), changes=changes)
+    remedy = tr("the usual learning rate, {rate}", rate=values["usual"]), changes
     unusual = rate > usual.rate * UNUSUAL_ABOVE or rate < usual.rate * UNUSUAL_BELOW
     if rate >= usual.rate * WIPES or rate >= 1:
         message = tr("A learning rate of {rate} destroys any training; usual is {usual} ({source}).", **values)

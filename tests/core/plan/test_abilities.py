@@ -104,21 +104,6 @@ def test_8b_on_12_gb_is_lora_on_4_bits_with_the_reasons_and_fits() -> None:
     assert made.memory.host_ram_parts.get("loading", 0) < 2**31
 
 
-@each(("gpu", "asked", "method", "base"), [
-    ("H100 SXM", {"peft__method": "lora"}, "lora", "none"),  # Fits in 16 bits.
-    (SMALL, {"peft__method": "none"}, "none", None),  # As it was asked for.
-    (SMALL, {"engine__base_precision": "none"}, "lora", "none"),
-    (SMALL, {"model__init": "scratch"}, "none", None),  # Random weights are not worth adapters.
-    (SMALL, {"model__init": "scratch", "peft__method": "lora"}, "lora", "none"),
-    (SMALL, {"engine__strategy": "zero3", "engine__offload": "all"}, "none", None),
-])  # fmt: skip
-def test_nothing_is_chosen_against_what_was_asked_or_without_need(
-    gpu: str, asked: dict[str, Any], method: str, base: str | None
-) -> None:
-    made = plan(machine(gpu), config("llama-3.1-8b", **asked), rows())
-    assert (made.config.peft.method, made.config.engine.base_precision) == (method, base)
-
-
 def test_without_bitsandbytes_it_is_a_way_out_that_names_the_extra() -> None:
     here = real(machine(SMALL), torch="2.13.0", peft="0.21.2")
     made = plan(here, config("llama-3.1-8b", peft__method="lora"), rows())

@@ -23,6 +23,7 @@ PACKED = {"model": "gpt2-tiny", "data__packing": True, "data__concatenate": Fals
 REAL = {"batch__target_real_tokens": 100_000, "batch__sequence_length": 512}
 LENGTHS = DataSummary(rows=1_000_000, rows_exact=True, lengths=(100,) * 75 + (500,) * 25)
 LONG = {**CAUSAL, "model": "gpt2-medium", "data__sources": CSV, "data__concatenate": False}
+ANSWERS = {**CAUSAL, "data__sources": CHAT, "batch__sequence_length": 256, "evaluation__generate": True}
 HERE, ONE, TWO, CPU = real(machine()), machine(), machine(count=2), machine(None)
 THREE_60 = machine("RTX 3060 12GB", 2)
 TURING, SMALL = machine("RTX 2080 Super"), machine(ram_gib=12)
@@ -99,6 +100,11 @@ ROWS = [
         peft__targets=["q_proj", "c_attn"], quiet={"peft__method": "none"},
     ),
     due("too_long", "error", "512 positions", ONE, **{**PAIRS, "model": "opus-mt-zh-en"}, batch__target_length=1000),
+    due("adapters_on_random_weights", "error", "nothing lasting", ONE, model="qwen2-tiny", peft__method="lora"),
+    due("learning_rate_wipes", "error", "destroys", ONE, model="qwen2-tiny", training__learning_rate=5),
+    due("unusual_learning_rate", "warning", "usual is 5e-05", ONE, **CAUSAL, training__learning_rate=2e-3),
+    due("generation_cut", "warning", "end at 128 tokens, not 200", ONE, **ANSWERS, evaluation__generation_length=200,
+        quiet={"evaluation__generation_length": 100}),
     # Packing.
     due("packing_not_possible", "error", "Eager attention", ONE, **PACKED, engine__attention="eager"),
     due("packing_not_possible", "error", "torch.compile", ONE, **PACKED, engine__compile=True),
