@@ -47,11 +47,9 @@ from trainwiz.core.plan.resolve import LENGTH, TARGET, TO_INSTALL, resolve
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import duration, gib
 
-RANK, STEPS = "peft.rank", "training.max_steps"
+STEPS = "training.max_steps"
 LEAST_BYTES: dict[Method, float] = {"full": 8.0, "lora": 2.0, "4-bit": 0.5}
 """Of memory for each weight, whatever else is chosen: weights and gradients in fp32, or a frozen base."""
-RANKS = (8, 32)
-"""The first is the plan's own choice; the others are tried where all rows are asked for."""
 JOINED = (2048, 1024, 512)
 """Lengths of sequences that joined texts fill: nothing is cut."""
 COVERED = (0.999, 0.99, 0.9, 0.5)
@@ -165,18 +163,18 @@ class _Search:
         self.kind = kind or self._causal_kind()
         specs = self._models()
         found: list[Fit] = []
-        most, rule = self.question.most, self.question.rule
+        rule = self.question.rule
         for spec in sorted(specs, key=self._parameters, reverse=True):
             for method in self._methods(spec):
                 if may_fit(self._parameters(spec), method, machine):
                     found += self._of(spec, method)
-            if rule == "largest" and most and sum(group_of(fit) == 0 for fit in found) >= most:
+            if rule == "largest" and sum(group_of(fit) == 0 for fit in found) >= TRACED:
                 # All others are smaller, and would come after these.
                 break
         if not found:
             raise self._nothing_fits(specs, machine)
-        key = partial(sort_key, rule=self.question.rule)
-        chosen = sorted(found, key=key)[: self.question.most or None]
+        key = partial(sort_key, rule=rule)
+        chosen = sorted(found, key=key)[:TRACED]
         rows = [fit for fit in map(self._finished, chosen) if fit is not None]
         if not rows:
             raise self._no_time(min(found, key=lambda fit: fit.plan.time.total_s or math.inf))
@@ -252,21 +250,16 @@ class _Search:
         ]
 
     def _of(self, spec: ModelSpec, method: Method) -> list[Fit]:
-        """What fits of a model and a method: the best; or where all rows are asked for, every length and rank."""
-        known, everything = self._gathered(spec.name), self.question.most == 0
-        ranks: Sequence[int | None] = (None,) if method == "full" else RANKS if everything else RANKS[:1]
-        if method != "full" and self._is_yours(RANK):
-            ranks = (self.config.peft.rank,)
-        found: list[Fit] = []
+        """The best of what fits of a model and a method; none where nothing does."""
+        known, found = self._gathered(spec.name), list[Fit]()
         for length, target in self._lengths(known, method):
-            for rank in ranks:
-                changes = {EPOCHS: self.question.passes, **METHODS[method], LENGTH: length, TARGET: target, RANK: rank}
-                own = {key: value for key, value in changes.items() if value is not None and not self._is_yours(key)}
-                fit = self._planned(known, spec.name, method, own)
-                found += [fit] if fit is not None else []
-            if found and not everything and not _is_worth_shorter(found[-1]):
+            changes = {EPOCHS: self.question.passes, **METHODS[method], LENGTH: length, TARGET: target}
+            own = {key: value for key, value in changes.items() if value is not None and not self._is_yours(key)}
+            fit = self._planned(known, spec.name, method, own)
+            found += [fit] if fit is not None else []
+            if found and not _is_worth_shorter(found[-1]):
                 break
-        return found if everything else sorted(found, key=partial(sort_key, rule=self.question.rule))[:1]
+        return sorted(found, key=partial(sort_key, rule=self.question.rule))[:1]
 
     def _lengths(self, known: Gathered, method: Method) -> list[tuple[int, int | None]]:
         if self._is_yours(LENGTH):

@@ -107,16 +107,6 @@ def test_better_figures_move_a_row_or_drop_it(chats: Fits) -> None:
     assert len(first.rows) == len(chats.rows) - 1 and chats.rows[0].model not in [fit.model for fit in first.rows]
 
 
-def test_all_rows_are_every_length_and_rank(tmp_path: Path) -> None:
-    rows = [{"text": "word " * (20 if number % 20 else 400), "label": str(number % 2)} for number in range(200)]
-    Path("mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found_rows = found(replace(asked("mine.jsonl"), models=("bert-base",), most=0)).rows
-    ways = {(fit.method, fit.plan.batch.sequence_length, fit.rank) for fit in found_rows}
-    assert {rank for method, _, rank in ways if method == "lora"} == {8, 32} and ("full", 512, None) in ways
-    short = min(fit.plan.batch.sequence_length for fit in found_rows)
-    assert short == 64 and {fit.cut for fit in found_rows if fit.plan.batch.sequence_length == short} == {0.05}
-
-
 def test_what_a_sample_is() -> None:
     """Chats, pairs and classes are searched for elsewhere here."""
     for name, kind in {"text": "texts", "names": "tags", "proteins": "proteins"}.items():

@@ -44,9 +44,10 @@ ROWS = [
     settles(ONE, {"engine.precision": "bf16", "engine.tf32": True}, "compute capability 8.6"),
     settles(CPU, {"engine.precision": "fp32", "engine.tf32": False, "memory.device": "host RAM"}),
     settles(ONE, {"engine.optimizer": "adamw_torch_fused"}, "one kernel"),
-    settles(CPU, {"engine.optimizer": "adamw_torch"}, "every device"),
+    settles(CPU, {"engine.optimizer": "adamw_torch", "time.energy_low_kwh": None}, "every device"),
+    settles(machine("Apple M2 Max"), {"time.energy_low_kwh": None}),
     settles(ONE, {"engine.attention": "eager", "data.workers": 3}, engine__attention="eager", data__workers=3),
-    settles(STRANGE, {"memory.verdict": "fits", "time.total_s": None}, training__max_steps=9),
+    settles(STRANGE, {"memory.verdict": "fits", "time.total_s": None, "time.energy_low_kwh": None}, training__max_steps=9),
     settles(BUSY, {"memory.capacity_bytes": TWO.gpus[1].memory_free_bytes}, engine__gpus=["1"]),
     # Several processes, and what a smoke run does without.
     settles(THREE, {"engine.strategy": "ddp", "batch.world_size": 3, "batch.effective_samples": 192},
@@ -98,6 +99,11 @@ ROWS = [
     settles(machine("RTX 3090", 4, ram_gib=256, cores=12), {"data.workers": 2}, "12 cores for 4", rows()),
     settles(LARGE, {"data.workers": MOST_WORKERS, "data.pin_memory": True}, "", rows()),
     settles(ONE, {"data.workers": 2}, "enough for", rows(SMALL_ROWS - 1)),
+    # Pinned batches of a whole step are ready when it begins.
+    *(settles(ONE, {"data.prefetch": n, "data.workers": 2}, why, rows(SMALL_ROWS - 1), batch__micro_batch_size=8,
+              batch__gradient_accumulation_steps=count) for count, n, why in ((64, 32, "64 are ready"), (4, 2, "hide"))),
+    settles(ONE, {"data.prefetch": 3}, "", rows(length=100_000), batch__micro_batch_size=8, data__workers=2,
+            batch__gradient_accumulation_steps=64, batch__sequence_length=200_000),
     settles(SHORT, {"data.prefetch": 1, "data.workers": 6}, "would not fit", rows(), data__workers=6),
     # What belongs to a task.
     settles(ONE, {"data.concatenate": True}, "plain texts", **CAUSAL, data__sources=TEXT),
