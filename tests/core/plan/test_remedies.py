@@ -150,16 +150,7 @@ def test_room() -> None:
     assert dict(remedy.changes) == {"engine.checkpointing": False} and "less time" in remedy.text
 
 
-def test_years_come_with_what_would_end() -> None:
-    request = config("esm2-650m", batch__target_tokens=2_000_000, training__max_steps=500_000)
-    found = finding(plan(machine(), request), "takes_years")
-    shorter = plan(machine(), apply(request, found.remedies[0]))
-    assert found.severity == "warning" and not {"takes_years", "takes_months"} & codes(shorter)
-    assert (shorter.config.training.warmup or 0) < (shorter.config.training.max_steps or 0)
-
-
-def test_what_else_a_plan_finds() -> None:
-    # A profile for any machine takes the CPU where torch misses the GPU.
+def test_a_profile_for_any_machine_takes_the_cpu_where_torch_misses_the_gpu() -> None:
     here = replace(real(machine()), torch_cuda=None, unavailable={"torch_cuda": "torch 2.13.0+cpu is a CPU build"})
     profile = load_profile("cpu-demo")
     made = plan(here, build_config(profile, {}), profile=profile)
@@ -189,10 +180,9 @@ def test_a_loss_in_slices_is_chosen_where_it_pays_and_offered_where_it_was_refus
     remedies = finding(plan(machine("RTX 3090"), at_once), "does_not_fit").remedies
     assert any("training.loss_chunk" in one.changes for one in remedies)
     roomy = asked("qwen2.5-0.5b", task="causal-lm", micro=4, target=64, length=1024, engine__checkpointing=True)
+    whole = ((1024,) * 9,)
     most, few = (
-        replace(
-            rows(length=1024), chats=ChatLook("generation", "", ((1024,) * 9,), ((learnt,) * 9,), ((1024,) * 9,), ())
-        )
+        replace(rows(length=1024), chats=ChatLook("generation", "", whole, ((learnt,) * 9,), whole, ()))
         for learnt in (1000, 300)
     )
     assert [sliced(roomy), sliced(roomy, most), sliced(roomy, few)] == [None, None, 512]

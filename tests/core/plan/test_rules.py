@@ -24,6 +24,8 @@ REAL = {"batch__target_real_tokens": 100_000, "batch__sequence_length": 512}
 LENGTHS = DataSummary(rows=1_000_000, rows_exact=True, lengths=(100,) * 75 + (500,) * 25)
 LONG = {**CAUSAL, "model": "gpt2-medium", "data__sources": CSV, "data__concatenate": False}
 ANSWERS = {**CAUSAL, "data__sources": CHAT, "batch__sequence_length": 256, "evaluation__generate": True}
+PAIR = {**PAIRS["data__sources"][0], "max_rows": 5_000_000}
+LIMITED = {**PAIRS, "data__sources": [PAIR, {**PAIR, "name": "more.tsv", "max_rows": 500_000}]}
 HERE, ONE, TWO, CPU = real(machine()), machine(), machine(count=2), machine(None)
 THREE_60 = machine("RTX 3060 12GB", 2)
 TURING, SMALL = machine("RTX 2080 Super"), machine(ram_gib=12)
@@ -115,6 +117,9 @@ ROWS = [
         "batch_deviation", "warning", "25.0% below the target of 128 sequences", ONE, batch__target_samples=128, batch__micro_batch_size=24,
         batch__gradient_accumulation_steps=4, quiet={"batch__target_samples": 96},
     ),
+    due("takes_years", "warning", "500,000 steps", ONE, model="esm2-650m", batch__target_tokens=2_000_000,
+        training__max_steps=500_000),
+    due("rows_assumed", "note", "5,498,000", ONE, **LIMITED, training__epochs=2, quiet={"training__max_steps": 100}),
     due("batch_larger_than_data", "warning", "more than once", ONE, data=rows(1000), batch__target_samples=4000),
     due("unknown_lengths", "error", "--target-tokens", ONE, **REAL),
     due("several_targets", "error", "target_samples 64, ", ONE, data=LENGTHS, **REAL, batch__target_samples=64),

@@ -13,11 +13,12 @@ from trainwiz.core.plan.loading import MOST_WORKERS, RESERVE_SHARE, SMALL_ROWS
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 
-from tests.core.plan.machines import CAUSAL, CHAT, GIB, TEXT, codes, config, finding, machine, plan, real, rows
+from tests.core.plan.machines import CAUSAL, CHAT, GIB, TEXT, codes, config, machine, plan, real, rows
 from tests.core.plan.machines import PAIRS as PAIRS_AT_512
 from tests.each import each
 
 PAIRS = {**PAIRS_AT_512, "batch__sequence_length": 128}
+PAIR = {**PAIRS["data__sources"][0], "max_rows": 5_000_000}
 PAGED, SMALL_CARD = "paged_adamw_8bit", "RTX 3060 12GB"
 SMOKE, ZERO2, OFFLOAD = {"mode__kind": "smoke"}, {"engine__strategy": "zero2"}, {"engine__offload": "optimizer"}
 HALF = {"engine__precision": "bf16", "engine__device": "cpu"}
@@ -92,6 +93,11 @@ ROWS = [
     settles(ONE, {"batch.real_tokens": round(30 * (150 + 300 + 400) / 3)}, data=rows(length=300),
             batch__target_samples=30, batch__sequence_length=400),
     settles(ONE, {"training.loss_mean": "tokens"}, "same weight"),
+    # Rows that are not here are those of the limits of all sources.
+    *(settles(ONE, {"training.max_steps": None, "time.steps": steps}, "", None, **{**PAIRS, "data__sources": sources},
+              training__epochs=2, batch__target_samples=96)
+      for sources, steps in (([PAIR, PAIR], 2 * -(-(10_000_000 - 2000) // 96)), ([PAIR, {**PAIR, "max_rows": None}], None))),
+    settles(ONE, {"memory.evaluation_bytes": None}, model="esm2-8m", data__validation_rows=0),
     # How rows are loaded.
     settles(SMALL, {"data.workers": 0, "data.pin_memory": False, "data.streaming": True}, "low-memory", rows()),
     settles(machine(ram_gib=32), {"data.streaming": True}, "a quarter", rows(memory=20 * GIB)),
@@ -205,8 +211,6 @@ def test_memory_of_evaluation_of_several_processes_and_of_checkpoints() -> None:
     usual, large = (of_memory(batch__eval_micro_batch_size=size).memory for size in (4, 65536))
     assert (usual.verdict, large.verdict) == ("fits", "does_not_fit")
     assert large.allocated_bytes == usual.allocated_bytes
-    none = plan(machine(), config("esm2-8m", data__validation_rows=0))
-    assert none.memory.evaluation_bytes is None and none.time.evaluation_s in (None, 0.0)
     one, two = (of_memory(None, engine__processes=n, engine__strategy=None) for n in (1, 2))
     assert two.config.engine.processes == 2 and two.memory.allocated_bytes > 1.9 * one.memory.allocated_bytes
     assert sum(two.memory.breakdown.values()) > 1.9 * sum(one.memory.breakdown.values())
@@ -247,21 +251,6 @@ def test_measured_rows_bound_the_estimate_and_guessed_ones_by_their_bytes() -> N
 
     assert 0 < logits("tokens", 400) == logits("tokens (estimated)", 100) < logits("tokens (estimated)", 200)
     assert logits("tokens (estimated)", 400) == logits("tokens", 1024)
-
-
-def test_rows_of_data_that_is_not_here_come_from_its_limits() -> None:
-    pairs = PAIRS_AT_512["data__sources"][0]
-    sources = [{**pairs, "max_rows": 5_000_000}, {**pairs, "name": "more.tsv", "max_rows": 500_000}]
-    made = plan(machine(), seq2seq(data__sources=sources, training__epochs=2, batch__target_samples=96))
-    assert made.time.steps == 2 * -(-(5_500_000 - 2000) // 96)
-    assert made.config.training.max_steps is None
-    assert made.time.epochs == pytest.approx(2)
-    assert "5,498,000" in finding(made, "rows_assumed").message
-    assert made.to_json()["data"] is None
-    # Not where one source has no limit, nor where the steps are given.
-    made = plan(machine(), seq2seq(data__sources=[sources[0], pairs], training__epochs=2))
-    assert made.time.steps is None and "rows_assumed" not in codes(made)
-    assert "rows_assumed" not in codes(plan(machine(), seq2seq(training__max_steps=100)))
 
 
 def test_evaluation_and_generation_take_their_time() -> None:
