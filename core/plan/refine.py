@@ -252,8 +252,9 @@ class _Search:
 
 def _waiting_for(plan: Plan, problem: TraceProblem | None, otherwise: str = "") -> Plan:
     words = problem.message if problem is not None else otherwise
-    if words != plan.memory.waiting:
-        plan = replace(plan, memory=replace(plan.memory, waiting=words))
+    if words == plan.memory.waiting:
+        return plan
+    plan = replace(plan, memory=replace(plan.memory, waiting=words))
     if problem is None or problem.code not in NOT_BUILT:
         return plan
     # Elsewhere another version of transformers may be able to.

@@ -64,17 +64,22 @@ def test_the_micro_batch_moves_where_a_trace_says_no() -> None:
     assert len(tracer.asked) <= 2 * MOST_ROUNDS + 16
 
 
-def test_a_problem_is_said_and_remembered() -> None:
-    problem = TraceProblem("unsupported", "This model cannot be traced.")
-    tracer, seen = ScriptedTracer(lambda request, tier: problem), []
-    refiner, what = Refiner(tracer), gathered(config("esm2-8m"))
+@each(("code", "asked"), [("unsupported", 2), ("invalid_config", 1), ("worker_died", 4)])
+def test_a_problem_is_said_and_remembered_unless_it_may_pass(code: Any, asked: int) -> None:
+    """And a model that cannot be built is a finding: an error where it would be trained."""
+    tracer, seen = ScriptedTracer(lambda request, tier: TraceProblem(code, "Not so.")), list[Plan]()
+    refiner, what = Refiner(tracer), gathered(config("esm2-8m", batch__micro_batch_size=8))
     plan = refiner.improve(what, seen.append)
-    assert plan.memory.tier == "analytic" and plan.memory.waiting == "This model cannot be traced."
-    assert tracer.tiers == ["layers", "full"]
-    assert seen[-1] == plan
-    assert refiner.plan(what).memory.waiting == "This model cannot be traced."
-    refiner.improve(what, seen.append)
-    assert len(tracer.asked) == 2
+    assert plan.memory.tier == "analytic" and plan.memory.waiting == "Not so." == refiner.plan(what).memory.waiting
+    assert seen[-1] == plan and refiner.improve(what, seen.append) == plan
+    assert len(tracer.asked) == asked
+    here = refiner.plan(replace(what, machine=replace(what.machine, hypothetical=False)))
+    built = code != "invalid_config"
+    assert built or (finding(plan, "model_not_built").severity, here.errors[0].code) == ("warning", "model_not_built")
+    tracer = ScriptedTracer(by_formula)
+    refiner._worker = tracer  # type: ignore[assignment]
+    better = refiner.improve(what, seen.append).memory
+    assert (better.tier == "traced" and not better.waiting) is (code == "worker_died")
 
 
 @each("works", [("layers",), ("full",), ("layers", "full")])
@@ -94,26 +99,6 @@ def test_one_trace_is_enough_and_of_a_remedy_that_cannot_be_traced_nothing_is_sa
     plan, _ = improved(some, request)
     assert plan.memory.tier == "traced" and not plan.memory.waiting and "model_not_built" not in codes(plan)
     assert ("layer by layer" in plan.memory.basis) is (works == ("layers",))
-
-
-def test_a_worker_that_died_is_asked_again() -> None:
-    answers: list[TraceAnswer] = [TraceProblem("worker_died", "The tracer died.")] * 2
-    tracer = ScriptedTracer(lambda request, tier: answers.pop() if answers else by_formula(request, tier))
-    refiner, what = Refiner(tracer), gathered(config("esm2-8m", batch__micro_batch_size=8))
-    assert refiner.improve(what, lambda _: None).memory.waiting == "The tracer died."
-    assert refiner.plan(what).memory.waiting == "The tracer died."
-    better = refiner.improve(what, lambda _: None)
-    assert better.memory.tier == "traced" and not better.memory.waiting
-    assert not refiner.plan(what).memory.waiting
-
-
-def test_a_model_that_cannot_be_built_is_a_finding() -> None:
-    problem = TraceProblem("invalid_config", "The config of the model does not go together: 7 heads of 256.")
-    planned, tracer = improved(lambda request, tier: problem, config("esm2-8m"))
-    assert finding(planned, "model_not_built").severity == "warning" and tracer.tiers == ["layers"]
-    what = gathered(config("esm2-8m"))
-    here = replace(what, machine=replace(what.machine, hypothetical=False))
-    assert "model_not_built" in {one.code for one in Refiner(tracer).improve(here, lambda _: None).errors}
 
 
 def test_a_worker_that_hangs_is_left_when_the_user_leaves_or_the_time_is_over() -> None:

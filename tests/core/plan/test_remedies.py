@@ -133,10 +133,8 @@ def test_tight_is_a_warning_and_processes_on_a_cpu_are_refused_with_what_all_of_
     assert made.memory.verdict == "tight" and finding(made, "tight").severity == "warning"
     # They share one RAM: what one of them needs would be less than there is, and no reason to refuse.
     made = plan(machine(None, ram_gib=24), asked("qwen2.5-0.5b", micro=8, engine__processes=8, task="causal-lm"))
-    said = re.search(r"at least ([\d.]+) GiB, .* has ([\d.]+) GiB", finding(made, "does_not_fit").message)
-    assert said is not None
-    needed, capacity = map(float, said.groups())
-    assert needed > capacity == pytest.approx((made.memory.capacity_bytes or 0) / 2**30, abs=0.1)
+    said = re.search(r"at least ([\d.]+) GiB, .* has 24.0 GiB", finding(made, "does_not_fit").message)
+    assert said is not None and float(said[1]) > 24
 
 
 def test_room() -> None:

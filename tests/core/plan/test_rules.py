@@ -67,7 +67,7 @@ ROWS = [
     due("torch_without_cuda", "error", "CPU build", NO_CUDA, quiet=ONE),
     due("compile_unsupported", "error", "too old", machine("P100 PCIe 16GB"), engine__compile=True, quiet=ONE),
     due("triton_missing", "error", "Triton", HERE, engine__compile=True, quiet=real(ONE, triton="3.5")),
-    due("compile_takes_time", "note", "first steps", ONE, engine__compile=True, quiet={"engine__compile": False}),
+    due("compile_takes_time", "note", "2 to 120 s more at the start", ONE, engine__compile=True, quiet={"engine__compile": False}),
     due("reporter_missing", "error", "wandb", HERE, logging__report_to=["tensorboard", "wandb"], quiet=ONE),
     due("reporter_not_supported", "error", "telegram", ONE, logging__report_to=["telegram"]),
     due("too_many_processes", "error", "one process uses one GPU", TWO, engine__processes=4),
