@@ -71,17 +71,10 @@ def traced(tier: TraceTier, gib: float, evaluation_gib: float = 0.5) -> TraceRes
     parts: Mapping[str, float] = {"weights": 0.05, "gradients": 0.05, "optimizer": 0.1, "activations": 0.8}
     moment = Moment("the end of the backward pass", {kind: int(share * gib * GIB) for kind, share in parts.items()})
     return TraceResult(
-        tier=tier,
-        training=(moment,),
-        evaluation=(Moment("an evaluation", {"activations": int(evaluation_gib * GIB)}),),
-        reserved_bytes=int(1.05 * moment.bytes) if tier == "full" else None,
-        parameters=10**6,
-        trainable_parameters=10**6,
-        flops=1e12,
-        moved_bytes=1e9,
-        kernels=1000,
-        seconds=0.1,
-    )
+        tier=tier, training=(moment,), evaluation=(Moment("an evaluation", {"activations": int(evaluation_gib * GIB)}),),
+        reserved_bytes=int(1.05 * moment.bytes) if tier == "full" else None, parameters=10**6, trainable_parameters=10**6,
+        flops=1e12, moved_bytes=1e9, kernels=1000, seconds=0.1,
+    )  # fmt: skip
 
 
 class ScriptedTracer:

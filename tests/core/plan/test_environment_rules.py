@@ -34,10 +34,7 @@ def test_a_choice_is_in_the_plan_and_in_the_launch_script_with_its_reason() -> N
     assert all(f"{name}=" in script for name in listed)
 
 
-GTX = with_links(cards("RTX 4090", 2), "GPU1: one PCIe switch")
-GTX = replace(
-    GTX, gpus=tuple(replace(one, name="NVIDIA GeForce GTX 1080 Ti", compute_capability="6.1") for one in GTX.gpus)
-)
+GTX = with_links(cards("GTX 1080 Ti", 2), "GPU1: one PCIe switch")
 A100 = cards("A100 40GB SXM", 2, network_interfaces=("eno1", "tailscale0"))
 NODES = {"engine__nodes": 2}
 P2P_OFF = {"NCCL_P2P_DISABLE": "1"}

@@ -33,13 +33,9 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
 
 
-def asked(
-    data: str = "sample-chat", gpu: str | None = "RTX 3060 12GB", limit: Limit | None = None, **more: object
-) -> Question:
+def asked(data: str = "sample-chat", gpu: str | None = "RTX 3060 12GB", **more: object) -> Question:
     overrides = {"data.sources.0.name": data, **{key.replace("__", "."): value for key, value in more.items()}}
-    return Question(
-        PlanRequest(gpu=gpu, num_gpus=None if gpu is None else 1, overrides=overrides), limit=limit or Limit()
-    )
+    return Question(PlanRequest(gpu=gpu, num_gpus=None if gpu is None else 1, overrides=overrides))
 
 
 def found(question: Question) -> Fits:
@@ -66,7 +62,7 @@ def test_the_largest_that_sees_the_data_in_time_comes_first(chats: Fits) -> None
 
 
 def test_another_rule_is_another_order(chats: Fits) -> None:
-    rows = found(replace(asked("sample-pairs", limit=Limit(per_hour=1.0)), rule="cheapest")).rows
+    rows = found(replace(asked("sample-pairs"), limit=Limit(per_hour=1.0), rule="cheapest")).rows
     times = [fit.plan.time.total_s or 0.0 for fit in rows if group_of(fit) == 0]
     assert times == sorted(times) and len(times) > 2
     assert all(fit.cost is not None and fit.cost[0] < fit.cost[1] < fit.cost[2] for fit in rows)
@@ -79,7 +75,7 @@ def test_another_rule_is_another_order(chats: Fits) -> None:
 def test_a_row_without_enough_time_is_planned_for_the_time_that_there_is(chats: Fits) -> None:
     whole = min(fit.plan.time.total_s or 0.0 for fit in chats.rows)
     models = tuple({fit.plan.config.model.name: None for fit in (*chats.rows[:2], *chats.rows[-2:])})
-    rows = found(replace(asked(limit=Limit(seconds=whole / 8)), models=models)).rows
+    rows = found(replace(asked(), limit=Limit(seconds=whole / 8), models=models)).rows
     for fit in rows:
         assert fit.plan.time.total_s is not None and fit.plan.time.total_s <= whole / 8
         assert fit.in_time == ((fit.plan.time.epochs or 0) == pytest.approx(3))
@@ -137,7 +133,7 @@ def test_what_cannot_be_is_said_with_the_nearest() -> None:
         question = asked(gpu="RTX 3090")
         found(replace(question, request=replace(question.request, gpu_memory_bytes=2**28)))
     with pytest.raises(UsageError, match=r"Not enough time to train: the fastest, .* for 3 epochs"):
-        found(asked(limit=Limit(seconds=2.0)))
+        found(replace(asked(), limit=Limit(seconds=2.0)))
     with pytest.raises(UsageError, match=r"Closest: RTX 3090, RTX 3090 Ti"):
         found(asked(gpu="3091"))
     Path("none.csv").write_text("prompt,response\n")
@@ -146,7 +142,7 @@ def test_what_cannot_be_is_said_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="Specify the data to"):
         found(Question(PlanRequest()))
     with pytest.raises(UsageError, match=r"power draw of the machine is unknown: .*--per-hour"):
-        found(asked(gpu=None, limit=Limit(cost=5.0), planning__energy_price_per_kwh=0.3))
+        found(replace(asked(gpu=None, planning__energy_price_per_kwh=0.3), limit=Limit(cost=5.0)))
 
 
 def test_a_clock_is_the_next_one_over_midnight_too() -> None:

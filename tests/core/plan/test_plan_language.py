@@ -39,14 +39,10 @@ def foreign(monkeypatch: pytest.MonkeyPatch) -> None:
 def without_texts(plan: Any) -> dict[str, Any]:
     """All of a plan that programs read."""
     document = plan.to_json()
-    for choice in document["choices"]:
-        del choice["reason"]
-    for variable in document["environment"]:
-        del variable["reason"]
-    for key in ("peak_moment", "basis", "waiting"):
-        del document["memory"][key]
-    del document["model"]["learnt"]
-    del document["time"]["basis_text"], document["machine"]
+    for part in (*document["choices"], *document["environment"]):
+        del part["reason"]
+    del document["memory"]["peak_moment"], document["memory"]["basis"], document["memory"]["waiting"]
+    del document["model"]["learnt"], document["time"]["basis_text"], document["machine"]
     document["findings"] = [
         (one.code, one.severity, one.where, [(remedy.command, dict(remedy.changes)) for remedy in one.remedies])
         for one in plan.findings
