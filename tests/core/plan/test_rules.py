@@ -3,11 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from trainwiz.core.catalog.models import load_models
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Finding
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 
 from tests.core.plan.machines import CAUSAL, CHAT, GIB, PAIRS, TEXT, codes, config, finding, machine, plan, real, rows
@@ -153,8 +151,7 @@ KEPT = {"rows_cut", "disk", "host_ram", "batch_deviation"}
 
 
 def made(here: Machine, values: dict[str, Any], data: DataSummary | None, changes: Any = ()) -> Plan:
-    request = config(**{"model": "esm2-8m", **values}).with_values(dict(changes), "you")
-    return make_plan(here, request, model=load_models()[request.model.name], data=data)
+    return plan(here, config(**{"model": "esm2-8m", **values}).with_values(dict(changes), "you"), data)
 
 
 @each(("code", "severity", "words", "here", "values", "data", "quiet"), ROWS)
@@ -183,11 +180,9 @@ def test_a_longer_input_is_offered_up_to_what_the_model_knows() -> None:
 
 def test_only_the_user_allows_the_code_of_a_model() -> None:
     asked = config().with_values({"model.trust_remote_code": True}, "profile")
-    spec = load_models()[asked.model.name]
-    found = finding(make_plan(ONE, asked, model=spec, data=None), "remote_code")
+    found = finding(plan(ONE, asked), "remote_code")
     assert found.severity == "error" and "--set model.trust_remote_code=true" in found.message
-    allowed = config().with_values({"model.trust_remote_code": True}, "you")
-    assert "remote_code" not in codes(make_plan(ONE, allowed, model=spec, data=None))
+    assert "remote_code" not in codes(plan(ONE, asked.with_values({"model.trust_remote_code": True}, "you")))
 
 
 def test_what_can_be_trained_is_not_refused() -> None:

@@ -138,26 +138,21 @@ ROWS = [
 ]  # fmt: skip
 
 
-def planned(here: Machine, values: dict[str, Any], data: DataSummary | None) -> Plan:
-    request = config(**{"model": "esm2-150m", **values})
-    return make_plan(here, request, model=load_models()[request.model.name], data=data)
-
-
 @each(("here", "expected", "values", "why", "data"), ROWS)
 def test_what_is_settled(
     here: Machine, expected: dict[str, Any], values: dict[str, Any], why: str, data: DataSummary | None
 ) -> None:
-    plan = planned(here, values, data)
+    made = plan(here, config(**values), data)
     for key, value in expected.items():
         section, _, name = key.partition(".")
-        part = getattr(plan, section, None) if section in ("memory", "time") else None
-        if section == "batch" and hasattr(plan.batch, name):
-            part = plan.batch
-        found = getattr(part, name) if part is not None else plan.config.value(key)
+        part = getattr(made, section, None) if section in ("memory", "time") else None
+        if section == "batch" and hasattr(made.batch, name):
+            part = made.batch
+        found = getattr(part, name) if part is not None else made.config.value(key)
         assert found == (pytest.approx(value) if isinstance(value, float) else value), (key, found)
-        if key.replace(".", "__") in values and plan.config.origin(key).origin == "you":
+        if key.replace(".", "__") in values and made.config.origin(key).origin == "you":
             assert value == values[key.replace(".", "__")]
-    assert why in plan.config.origin(next(iter(expected))).reason
+    assert why in made.config.origin(next(iter(expected))).reason
 
 
 MUST_BE_SETTLED = [
@@ -231,9 +226,6 @@ def test_the_workers_that_are_solved_fit_with_a_reserve(count: int, ram_gib: int
     else:
         one_each = plan(here, config(data__workers=1, data__prefetch=1), rows())
         assert (one_each.memory.host_ram_high_bytes or 0) > allowed
-
-
-# What the text tasks settle.
 
 
 def seq2seq(**values: Any) -> Any:
