@@ -265,7 +265,10 @@ def try_fix(
     None where it does not fit on the device, while evaluating, in host RAM or on the disk, where this version cannot
     train it, or where it is another effective batch. Changes that name a micro-batch say the batch themselves.
     """
-    sized = changes if MICRO in changes else {**changes, **_sizes(plan, changes, model)}
+    sizes = {} if MICRO in changes else _sizes(plan, changes, model)
+    if sizes is None:
+        return None
+    sized = {**changes, **sizes}
     after = changed(plan, sized, model)
     if after is None or after.work is None or after.memory.verdict not in ("fits", "tight"):
         return None
@@ -282,12 +285,12 @@ def try_fix(
     return Fix(described, sized, after, _time_factor(plan, after), trains_otherwise)
 
 
-def _sizes(plan: Plan, changes: Mapping[str, Any], model: ModelSpec | None) -> dict[str, Any]:
+def _sizes(plan: Plan, changes: Mapping[str, Any], model: ModelSpec | None) -> dict[str, Any] | None:
     """Sizes at the same effective batch with which `changes` fit, where the solver does not find them by itself: no larger
-    than those that were chosen by hand."""
+    than those that were chosen by hand. None where no size fits."""
     then = changed(plan, {**dict.fromkeys((MICRO, ACCUMULATION, EVALUATED)), **_target(plan.batch), **changes}, model)
-    if then is None:
-        return {}
+    if then is None or then.memory.verdict not in ("fits", "tight"):
+        return None
     sizes: dict[str, Any] = {}
     most = int(plan.get(EVALUATED))
     evaluated = (
