@@ -301,6 +301,8 @@ YEAR_S = 365.25 * 86400
 MONTH_S = 30 * 86400.0
 WANTED_S = 14 * 86400.0
 """What a remedy aims at: two weeks."""
+MOSTLY = 0.5
+"""Of a step: what takes more is what it waits for."""
 STEPS = "training.max_steps"
 
 
@@ -336,10 +338,24 @@ def _span(then: Plan | None) -> str:
 def idle_findings(plan: Plan) -> Iterator[Finding]:
     if plan.time.verdict != "idle" or plan.config.mode.kind != "train":
         return
-    share = percent(plan.time.fraction_of_peak or 0)
-    message = tr("The GPU would mostly be idle: this reaches about {share} of its peak.", share=share)
-    if plan.devices.nodes == 1:
-        message += after(tr("The micro-batch or the model is too small for it."))
+    time = plan.time
+    network_s, step_s = time.network_high_s or 0.0, time.step_high_s or 0.0
+    if network_s > MOSTLY * step_s:
+        # No larger micro-batch changes that.
+        message = tr(
+            "The GPU would mostly wait for the network: each step sends {size} out of each machine, which may take "
+            "{share} of the step time at {speed} Gbit/s (planning.network_gbit_s).",
+            size=gib(time.network_bytes or 0),
+            share=percent(network_s / step_s),
+            speed=f"{time.network_gbit_s:g}",
+        )
+        yield plan.note("idle", "time", message)
+        return
+    message = tr(
+        "The GPU would mostly be idle: this reaches about {share} of its peak. The micro-batch or the model is "
+        "too small for it.",
+        share=percent(time.fraction_of_peak or 0),
+    )
     if not plan.config.engine.compile and can_compile(plan):
         message += after(tr("torch.compile (engine.compile) launches fewer kernels."))
     yield plan.note("idle", "time", message, *(remedy_of(fix, plan) for fix in plan.headroom))
