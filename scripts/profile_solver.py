@@ -20,6 +20,7 @@ from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.gather import NOT_ABOUT_FIT
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.size_findings import MANY_STEPS
 from trainwiz.core.profile.profile import Profile, ProfileHardware, parse_size
 
 from scripts.profile_words import (
@@ -180,9 +181,15 @@ def runs(plan: Plan, job: Job) -> bool:
         return False
     if memory.host_ram_bytes > (memory.host_ram_capacity_bytes or 0):
         return False
-    if any(finding.code == LOSES_PRECISION for finding in plan.findings):
+    if any(finding.code == LOSES_PRECISION for finding in plan.findings) or _may_lose_precision(plan):
         return False
     return job.ends_within_days is None or (total_s is not None and total_s <= job.ends_within_days * DAY_S)
+
+
+def _may_lose_precision(plan: Plan) -> bool:
+    """DeepSpeed before 0.19 may sum many micro-batches in half precision where the optimizer is in RAM."""
+    work, offload = plan.work, plan.config.engine.offload
+    return work is not None and work.formats.weights == 2 and offload != "none" and plan.batch.accumulation >= MANY_STEPS
 
 
 def written(machine: MachineRow, job: Job, attempt: Attempt, failed: list[Attempt]) -> Solved:

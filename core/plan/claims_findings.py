@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trainwiz.core.batch import accumulation_for, largest_exact
+from trainwiz.core.batch import accumulation_for, solve_batch
 from trainwiz.core.errors import Finding
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.time import share_of_peak, verdict_of
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plan.resolve import LENGTH, changed
+from trainwiz.core.plan.resolve import LENGTH
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.size_findings import large_parts, states_text
+from trainwiz.core.plan.size_findings import states_text
 from trainwiz.core.plan.sizes import ACCUMULATION, MICRO
-from trainwiz.core.plan.words import counted, duration, duration_of, duration_range, gib, percent, size_of
+from trainwiz.core.plan.words import counted, duration_of, duration_range, gib, percent, size_of
 
 KEPT_SHARE = 0.02
 """Advice that stays this near to the effective batch keeps it."""
@@ -59,43 +59,31 @@ def _batch(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
     micro, accumulation, batch = advice.get("micro_batch"), advice.get("accumulation"), plan.batch
     if micro is None or accumulation is None:
         return
-    length, by_tokens = advice.get("sequence_length") or batch.sequence_length, batch.target_tokens
-    samples, other_length = micro * accumulation * batch.world_size, length != batch.sequence_length
-    target = by_tokens or batch.effective_tokens
-
-    def keeps(micro: int, accumulation: int) -> bool:
-        """Whether the batch stays within KEPT_SHARE of the target."""
-        return abs(micro * accumulation * batch.world_size * length - target) <= KEPT_SHARE * target
-
-    if keeps(micro, accumulation):
+    length = advice.get("sequence_length") or batch.sequence_length
+    target = (batch.target_tokens or batch.effective_tokens) / length
+    made = micro * accumulation * batch.world_size
+    if abs(made - target) <= KEPT_SHARE * target:
         return
-    kept = accumulation_for(target / length, micro, batch.world_size)
-    if not keeps(micro, kept):
-        # Another accumulation does not make up for it: a smaller micro-batch may.
-        exact = largest_exact(target / length, batch.world_size, micro)
-        if exact is not None and 2 * exact.micro_batch >= micro:
-            micro, kept = exact.micro_batch, exact.accumulation
-    changes: dict[str, Any] = {MICRO: micro, ACCUMULATION: kept, **({LENGTH: length} if other_length else {})}
-    words = tr("micro-batch {micro} × accumulation {kept}", micro=micro, kept=kept)
-    made, unit = samples, mark("{samples} sequences per step, {share} of {wanted}")
-    wanted = target // length
-    if other_length or by_tokens:
-        words += f" × {length}"
-        made, wanted, unit = samples * length, target, mark("{tokens} tokens per step, {share} of {target}")
-    then = changed(plan, changes) if plan.work is not None else None
-    peak = tr(", ") + gib(then.memory.judged_bytes) if then is not None else ""
-    numbers = counted(samples=made, tokens=made, wanted=wanted, target=wanted)
+    kept = solve_batch(target_samples=target, world_size=batch.world_size, largest_micro_batch=micro).chosen
+    by_tokens = length != batch.sequence_length or batch.target_tokens
+    unit = mark("{samples} sequences per step, {share} of {target}")
+    if by_tokens:
+        unit = mark("{tokens} tokens per step, {share} of {target}")
+    size = length if by_tokens else 1
     message = tr(
         "The guide's advice {text} results in {made}: it changes the training, not only the memory.",
         text=_quoted(advice),
-        made=tr(unit, share=percent(made / wanted, 1), **numbers),
+        made=tr(
+            unit, share=percent(made / target, 1), **counted(samples=made, tokens=made * size, target=target * size)
+        ),
     )
-    text = (
-        mark("{batch} keeps the batch size{peak}")
-        if keeps(micro, kept)
-        else mark("{batch} comes closest to the batch size{peak}")
-    )
-    yield plan.warning("claim_batch", advice["where"], message, (tr(text, batch=words, peak=peak), changes))
+    changes: dict[str, Any] = {MICRO: kept.micro_batch, ACCUMULATION: kept.accumulation}
+    if length != batch.sequence_length:
+        changes[LENGTH] = length
+    exact = abs(kept.samples - target) <= KEPT_SHARE * target
+    text = mark("{batch} keeps the batch size") if exact else mark("{batch} comes closest to the batch size")
+    words = tr("micro-batch {micro} × accumulation {kept}", micro=kept.micro_batch, kept=kept.accumulation)
+    yield plan.warning("claim_batch", advice["where"], message, (tr(text, batch=words), changes))
 
 
 def _saving(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
@@ -119,31 +107,19 @@ def _saving(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
     )
     smaller = max(1, batch.micro_batch // 2)
     kept = accumulation_for(batch.effective_samples, smaller, batch.world_size)
-    changes, remedies = {MICRO: smaller, ACCUMULATION: kept}, []
-    then = changed(plan, changes)
-    if then is not None:
-        words = mark("a smaller micro-batch saves memory: {smaller} × accumulation {kept}, {peak}")
-        peak = gib(then.memory.judged_bytes)
-        remedies = [(tr(words, smaller=smaller, kept=kept, peak=peak), changes)]
-    yield plan.warning("claim_memory", advice["where"], message, *remedies)
+    words = tr("a smaller micro-batch saves memory: {smaller} × accumulation {kept}", smaller=smaller, kept=kept)
+    yield plan.warning("claim_memory", advice["where"], message, (words, {MICRO: smaller, ACCUMULATION: kept}))
 
 
 def _host(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
     """Against a full host RAM a smaller batch on the GPU does nothing."""
-    data = plan.config.data
     message = tr(
-        "The guide's advice {text} is about a different memory: RAM ({host_ram} in this plan: {parts}) depends on "
-        "processes, data loader workers, pinned batches and rows, not on the micro-batch.",
+        "The guide's advice {text} is about a different memory: RAM ({host_ram} in this plan) depends on processes, data "
+        "loader workers, pinned batches and rows, not on the micro-batch.",
         text=_quoted(advice),
         host_ram=gib(plan.memory.host_ram_bytes),
-        parts=large_parts(dict(sorted(plan.memory.host_ram_parts.items(), key=lambda part: -part[1]))),
     )
-    remedies: list[tuple[str, Mapping[str, Any]]] = []
-    if data.workers:
-        remedies.append((tr("no data loader workers"), {"data.workers": 0}))
-    if not data.streaming:
-        remedies.append((tr("stream the rows"), {"data.streaming": True}))
-    yield plan.warning("claim_host_ram", advice["where"], message, *remedies)
+    yield plan.warning("claim_host_ram", advice["where"], message)
 
 
 def _other_batch(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
@@ -202,21 +178,16 @@ def _total(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
     samples = plan.batch.effective_samples * steps
     slowest, fastest = samples / promised[1], samples / promised[0]
     share = share_of_peak(work, rate, slowest * work.length)
-    beside, spent = (time.evaluation_s or 0.0) + (time.generation_s or 0.0), ""
-    if beside > 0.1 * (time.total_s or 1e30):
-        spent = tr(", including {beside} for evaluation and generation", beside=duration(beside))
     message = tr(
         "The guide's {total_time} for {steps} steps implies {slowest} to {fastest} sequences per second; at {length} "
-        "tokens each, that is at least {share} of {device}'s peak ({verdict}). The plan estimates {planned}{spent}.",
+        "tokens each, that is at least {share} of {device}'s peak ({verdict}). The plan estimates {planned}.",
         total_time=claims["total_time"],
         **counted(steps=steps, slowest=slowest, fastest=fastest, length=work.length),
         share=percent(share),
         device=tr(plan.devices.label),
         verdict=tr(VERDICTS[verdict_of(share)]),
         planned=duration_range(low, high),
-        spent=spent,
     )
-
     yield plan.warning("claim_time", "claims.total_time", message)
 
 
@@ -224,20 +195,15 @@ def _peak(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
     claimed = size_of(str(claims["peak_memory"])) if claims.get("peak_memory") else None
     if claimed is None or plan.estimate.peak is None or plan.estimate.needed_bytes <= claimed[1]:
         return
-    targets, work, logits = "", plan.work, plan.memory.breakdown.get("logits", 0)
-    if work is not None and work.architecture.kind == "encoder-decoder" and logits:
-        length = counted(length=work.target_length)
-        targets = tr(", and the logits of {length}-token targets take {logits}", logits=gib(logits), **length)
     message = tr(
         "The guide's {peak_memory} is too low: the peak is between {low} and {high} ({peak_moment}, {allocated} "
-        "allocated); {states}, before any activations{targets}.",
+        "allocated); {states}, before any activations.",
         peak_memory=claims["peak_memory"],
         low=gib(plan.memory.needed_bytes),
         high=gib(plan.memory.needed_high_bytes),
         peak_moment=plan.memory.peak_moment,
         allocated=gib(plan.estimate.allocated_bytes),
         states=states_text(plan),
-        targets=targets,
     )
     yield plan.warning("claim_memory", "claims.peak_memory", message)
 

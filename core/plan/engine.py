@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from trainwiz.core.catalog.gpus import GpuSpec, spec_of
 from trainwiz.core.catalog.model_config import has_attention, has_checkpointing
@@ -91,11 +91,10 @@ def choose_devices(
             return devices, (Finding("torch_without_cuda", "warning", where, message, (install,)),)
         if device == "cpu":
             return devices, ()
-        reasons = (reason for key, reason in machine.unavailable.items() if "gpu" in key or "driver" in key)
         message = tr(
             "engine.device is {device}, but this machine has no such device{why}.",
             device=device,
-            why=aside(next(reasons, "")),
+            why=aside(no_gpu_reason(machine)),
         )
         return devices, (Finding("missing_hardware", "error", where, message),)
     gpus, findings = _selected(machine, engine.gpus)
@@ -118,6 +117,12 @@ def choose_devices(
     label = f"GPU {gpus[0].index} · {gpu_label(gpus[0])}" if len(gpus) == 1 else describe_gpus(gpus)
     capacity = min(known) if len(known) == len(free) else None
     return Devices(device, gpus, processes, engine.nodes, capacity, label, slowest), findings
+
+
+def no_gpu_reason(machine: Machine) -> str:
+    """Why no GPU was found, as far as the driver says; else empty."""
+    reasons = machine.unavailable.items()
+    return next((reason for key, reason in reasons if any(word in key for word in ("gpu", "nvml", "driver"))), "")
 
 
 def _selected(machine: Machine, wanted: list[str] | None) -> tuple[tuple[Gpu, ...], tuple[Finding, ...]]:
@@ -215,10 +220,10 @@ def resolve_strategy(plan: Plan) -> None:
     each_whole = tr("{world_size} processes, each with the full model", world_size=devices.world_size)
     if plan.get(STRATEGY) == "ddp" and devices.world_size == 1:
         # DistributedDataParallel begins with two processes; one alone trains without it.
-        plan.put(STRATEGY, "single", tr("one process: nothing to shard"))
+        alone = tr("one process: nothing to shard")
+        plan.put(STRATEGY, "single", alone)
         if smoke:
-            message = tr("This smoke run has one process, so it does not test the engine ddp.")
-            found.append(plan.warning("engine_not_exercised", STRATEGY, message))
+            found.append(_not_exercised(plan, STRATEGY, "ddp", "single", alone))
     if plan.get(STRATEGY) == "single" and devices.world_size > 1 and plan.is_open("engine.deepspeed_file"):
         # Several processes are asked for beside "single", as a profile of one device says.
         plan.put(STRATEGY, "ddp", each_whole)
@@ -241,40 +246,24 @@ def _smoke_engine(plan: Plan) -> Iterator[Finding]:
     """A smoke run goes on without the engine or the optimizer that is missing here, and says that it was not exercised."""
     on_gpu, may_have = plan.devices.device == "cuda", plan.machine.may_have
     strategy = plan.get(STRATEGY) or ("zero2" if plan.get(OFFLOAD) != "none" else None)
-    message, optimizer = "", plan.get(OPTIMIZER)
-    if str(strategy).startswith("zero") and not may_have("deepspeed"):
-        reason = tr("smoke run: DeepSpeed is not installed on this machine")
-        instead = "single" if plan.get("engine.processes") == 1 else "ddp"
-        message = tr(
-            "DeepSpeed is not installed, so this smoke run does not test the engine {strategy}; install it with: "
-            "{command}",
-            strategy=strategy,
-            command=training_line(plan.machine, "[deepspeed]"),
-        )
-    elif strategy == "fsdp" and not on_gpu:
-        reason, instead = tr("smoke run: FSDP needs GPUs"), "ddp"
-        message = tr("FSDP needs GPUs, so this smoke run does not test it; it trains with DistributedDataParallel.")
-    if message:
-        plan.put(STRATEGY, instead, reason)
-        plan.put(OFFLOAD, "none", reason)
-        yield plan.warning("engine_not_exercised", STRATEGY, message)
-    if optimizer not in BITSANDBYTES_OPTIMIZERS or plan.machine.hypothetical or (on_gpu and may_have("bitsandbytes")):
-        return
-    reason = tr("smoke run: 8-bit optimizers need an NVIDIA GPU")
-    message = tr(
-        "8-bit optimizers need an NVIDIA GPU, so this smoke run does not test the optimizer {optimizer}.",
-        optimizer=optimizer,
-    )
-    if on_gpu:
-        reason = tr("smoke run: bitsandbytes is not installed on this machine")
-        message = tr(
-            "bitsandbytes is not installed, so this smoke run does not test the optimizer {optimizer}; "
-            "install it with: {command}",
-            optimizer=optimizer,
-            command=training_line(plan.machine, "[qlora]"),
-        )
-    plan.put(OPTIMIZER, "adamw_torch", reason)
-    yield plan.warning("engine_not_exercised", OPTIMIZER, message)
+    no_deepspeed = str(strategy).startswith("zero") and not may_have("deepspeed")
+    if no_deepspeed or (strategy == "fsdp" and not on_gpu):
+        instead = "single" if no_deepspeed and plan.get("engine.processes") == 1 else "ddp"
+        why = tr("DeepSpeed is not installed on this machine") if no_deepspeed else tr("FSDP needs GPUs")
+        plan.put(OFFLOAD, "none", tr("smoke run: {why}", why=why))
+        yield _not_exercised(plan, STRATEGY, strategy, instead, why)
+    optimizer = plan.get(OPTIMIZER)
+    if optimizer in BITSANDBYTES_OPTIMIZERS and not (
+        plan.machine.hypothetical or (on_gpu and may_have("bitsandbytes"))
+    ):
+        why = tr("8-bit optimizers need an NVIDIA GPU and bitsandbytes")
+        yield _not_exercised(plan, OPTIMIZER, optimizer, "adamw_torch", why)
+
+
+def _not_exercised(plan: Plan, key: str, asked: Any, instead: str, why: str) -> Finding:
+    plan.put(key, instead, tr("smoke run: {why}", why=why))
+    message = tr("This smoke run does not test {key} {asked}: {why}.", key=key, asked=asked, why=why)
+    return plan.warning("engine_not_exercised", key, message)
 
 
 def _resolve_sharding(plan: Plan) -> None:

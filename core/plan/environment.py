@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
 
 from trainwiz.core.config.keys import ENVIRONMENT
 from trainwiz.core.errors import Finding, Remedy, Severity
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, batch_bytes
 from trainwiz.core.hardware.machine import UNKNOWN_LINK, Gpu
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plan.result import Plan, WayOut
+from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import gib
 from trainwiz.core.text import plain_text
 
@@ -25,40 +24,30 @@ RULES_FILE = "environment.yaml"
 
 @dataclass(frozen=True, slots=True)
 class VariableRule:
-    """A value that a run gets where the conditions hold, or one of somebody's that does not go with what the run has."""
+    """A value that a run gets where the conditions hold."""
 
     variable: str
     when: Mapping[str, bool]
     """Condition (see conditions_of) -> what it must be."""
     text: str
     """The reason, without its full stop; in English, for `tr`, with the words of the situation in braces."""
-    sources: tuple[str, ...]
-    value: str = ""
+    sources: list[str]
+    value: str
     """That the run gets where nobody set another one; may hold {interface} and other words of the situation."""
-    severity: Severity = "note"
+    severity: Severity
     """Of the finding where somebody set another value."""
-    values: tuple[str, ...] = ()
-    """Those of somebody's that are meant, in lower case."""
-    instead: str | None = None
-    """The value that would do; None takes the variable away."""
 
     def holds(self, conditions: Mapping[str, bool | None]) -> bool:
         return all(conditions[name] is wanted for name, wanted in self.when.items())
 
 
 @cache
-def load_variable_rules() -> dict[str, tuple[VariableRule, ...]]:
-    """Choices and conflicts, in the order of the file."""
+def load_variable_rules() -> tuple[VariableRule, ...]:
+    """In the order of the file."""
     import yaml  # plans need it, and what only reads a run does not
 
     text = resources.files("trainwiz.profiles").joinpath(RULES_FILE).read_text(encoding="utf-8")
-    document: dict[str, list[dict[str, Any]]] = yaml.safe_load(text)
-
-    def rule(row: dict[str, Any]) -> VariableRule:
-        values: dict[str, Any] = {key: tuple(its) if isinstance(its, list) else its for key, its in row.items()}
-        return VariableRule(**values)
-
-    return {kind: tuple(map(rule, rows)) for kind, rows in document.items()}
+    return tuple(VariableRule(**row) for row in yaml.safe_load(text)["choices"])
 
 
 # Conditions: what the rules of profiles/environment.yaml ask about a run. Values only; nothing is read here.
@@ -70,12 +59,9 @@ HAS_CONNECTOR = re.compile(r"\b(2080|3090|TITAN RTX)\b", re.IGNORECASE)
 TURING = (7, 5)
 """GeForce cards before it have peer access over PCIe in their driver; those from it on have it over NVLink alone."""
 
-NCCL_SEGMENT_BYTES = 9_637_888
-"""One shared-memory segment of NCCL as its own messages name it (github.com/NVIDIA/nccl/issues/342 and 290)."""
-NCCL_CHANNELS = 2
-"""Channels between cards that have no NVLink, as NCCL logs them ("Channel 00/02")."""
-NCCL_PEERS = 2
-"""Neighbours of a process in a ring."""
+NCCL_PROCESS_BYTES = 4 * 9_637_888
+"""Shared memory of a process: two channels to two neighbours, each a segment as NCCL's own messages name it
+(github.com/NVIDIA/nccl/issues/342 and 290)."""
 
 
 def conditions_of(plan: Plan) -> dict[str, bool | None]:
@@ -93,11 +79,9 @@ def conditions_of(plan: Plan) -> dict[str, bool | None]:
     return {
         # NVIDIA cards compute, several of one machine with a process each; all of them are GeForce or TITAN.
         "on_gpu": on_gpu,
-        "several_processes": devices.world_size > 1,
         "several_on_node": several,
         "several_nodes": devices.nodes > 1,
         "consumer": consumer,
-        "nvlink": nvlink,
         # No where the driver has no direct path between the cards; not known where nothing says so.
         "peer_access": False if consumer and nvlink is False and since_turing else None,
         # The traffic between cards of one machine goes, or may go, through host memory.
@@ -105,7 +89,6 @@ def conditions_of(plan: Plan) -> dict[str, bool | None]:
         "wsl": machine.wsl,
         # Smaller than what NCCL and the loader put into /dev/shm.
         "small_shared_memory": None if shared is None else shared < shared_memory_needed(plan),
-        "infiniband": None if machine.infiniband is None else bool(machine.infiniband),
         "interface_known": bool(machine.network_interfaces) and not machine.hypothetical,
         "has_workers": bool(plan.get("data.workers")),
         # So little RAM that what each process holds of it decides.
@@ -129,7 +112,7 @@ def shared_memory_needed(plan: Plan) -> int:
     """Bytes of /dev/shm: NCCL's buffers between cards without NVLink, and the batches that loader workers hand over."""
     devices, get = plan.devices, plan.get
     through_host = devices.device == "cuda" and devices.processes > 1 and _nvlink(devices.gpus) is not True
-    nccl = devices.processes * NCCL_CHANNELS * NCCL_PEERS * NCCL_SEGMENT_BYTES if through_host else 0
+    nccl = devices.processes * NCCL_PROCESS_BYTES if through_host else 0
     waiting = (get("data.workers") or 0) * (get("data.prefetch") or 1)
     length, target = get("batch.sequence_length"), get("batch.target_length") or 0
     return nccl + devices.processes * waiting * batch_bytes(get("batch.micro_batch_size") or 1, length, target)
@@ -166,13 +149,13 @@ def resolve_communication(plan: Plan) -> None:
             why = tr("three times the longest expected step ({step_high_s} s)", step_high_s=f"{step_high_s:,.0f}")
         plan.resolve("engine.process_timeout_s", timeout, why)
     done = set(plan.config.engine.environment)
-    for rule in load_variable_rules()["choices"]:
+    for rule in load_variable_rules():
         if rule.variable not in done and rule.holds(conditions):
             done.add(rule.variable)
             plan.put(f"{ENVIRONMENT}.{rule.variable}", rule.value.format(**words), tr(rule.text, **words))
 
 
-# Environment variables of somebody's that do not go with what the run has, and shared memory that is too small.
+# Environment variables that somebody set against the rules, and shared memory that is too small.
 
 LONGEST_SHOWN = 60
 SHM_SIZE = mark("start the container with more: docker run --shm-size=1g (or --ipc=host)")
@@ -180,8 +163,7 @@ SHM_SIZE = mark("start the container with more: docker run --shm-size=1g (or --i
 
 def environment_findings(plan: Plan) -> Iterator[Finding]:
     conditions = conditions_of(plan)
-    for name, value in own_variables(plan).items():
-        yield from _own(plan, conditions, name, value)
+    yield from _contradicted(plan, conditions)
     if conditions["small_shared_memory"] and (conditions["through_host"] or conditions["has_workers"]):
         message = tr(
             "/dev/shm has {there}, but about {needed} is needed: the processes exchange batches and gradients there.",
@@ -192,37 +174,19 @@ def environment_findings(plan: Plan) -> Iterator[Finding]:
         yield plan.warning("shared_memory", "hardware", message, Remedy(tr(SHM_SIZE)), *no_workers)
 
 
-def _own(plan: Plan, conditions: dict[str, bool | None], name: str, value: str) -> Iterator[Finding]:
-    """What somebody set, against the rules."""
-    words, key, shown = condition_words(plan), f"{ENVIRONMENT}.{name}", plain_text(value, LONGEST_SHOWN)
-    choices, conflicts = (
-        [rule for rule in rules if rule.variable == name and rule.holds(conditions)]
-        for rules in load_variable_rules().values()
-    )
-    for rule in choices[:1]:
-        wanted = rule.value.format(**words)
+def _contradicted(plan: Plan, conditions: dict[str, bool | None]) -> Iterator[Finding]:
+    """Variables to which somebody gave another value than the rules would."""
+    words, own = condition_words(plan), plan.config.engine.environment
+    for rule in load_variable_rules():
+        key, wanted = f"{ENVIRONMENT}.{rule.variable}", rule.value.format(**words)
+        if own.get(rule.variable, wanted) == wanted or not rule.holds(conditions):
+            continue
         message = tr(
             "{name} is {value}, but {wanted} is recommended for this machine: {reason}.",
-            name=name,
-            value=shown,
+            name=rule.variable,
+            value=plain_text(own[rule.variable], LONGEST_SHOWN),
             wanted=wanted,
             reason=tr(rule.text, **words),
         )
-        if wanted != value:
-            remedy = tr("set {name}={value}", name=name, value=wanted), {key: wanted}
-            yield plan.finding("environment_contradicted", rule.severity, key, message, remedy)
-    for rule in conflicts:
-        if value.strip().lower() in rule.values:
-            message = tr("{name}={value}: {reason}.", name=name, value=shown, reason=tr(rule.text))
-            others = {other: its for other, its in own_variables(plan).items() if other != name}
-            way: WayOut = tr("remove {name}", name=name), {ENVIRONMENT: others}
-            if rule.instead is not None:
-                way = tr("set {name}={value}", name=name, value=rule.instead), {key: rule.instead}
-            yield plan.finding("environment_conflict", rule.severity, key, message, way)
-
-
-def own_variables(plan: Plan) -> dict[str, str]:
-    """Those that were not chosen by the plan."""
-    environment, origins = plan.config.engine.environment, plan.config.origins
-    solved = {key.removeprefix(f"{ENVIRONMENT}.") for key, origin in origins.items() if origin.origin == "solved"}
-    return {name: value for name, value in environment.items() if name not in solved}
+        remedy = tr("set {name}={value}", name=rule.variable, value=wanted), {key: wanted}
+        yield plan.finding("environment_contradicted", rule.severity, key, message, remedy)

@@ -43,6 +43,7 @@ PASSES = 3.0
 MOST_CUT = 0.1
 """Of the rows; a length that cuts more is taken where no other fits, and never for the time."""
 TRACED = 10
+"""Rows of an answer; each model and method once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,6 @@ class Question:
     """Those alone; empty: all of the catalogue that can do the task."""
     limit: Limit = Limit()
     rule: Rule = "largest"
-    most: int = TRACED
-    """Rows; each model and method once. 0: every length and rank of each."""
 
     @property
     def passes(self) -> float:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from trainwiz.core.catalog.hub import cached_model_folder
 from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.catalog.models import default_init, is_instruct, load_models, resolve_model
 from trainwiz.core.config.build import build_config
@@ -48,11 +47,9 @@ from trainwiz.core.plan.resolve import LENGTH, TARGET, TO_INSTALL, resolve
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import duration, gib
 
-RANK, STEPS = "peft.rank", "training.max_steps"
+STEPS = "training.max_steps"
 LEAST_BYTES: dict[Method, float] = {"full": 8.0, "lora": 2.0, "4-bit": 0.5}
 """Of memory for each weight, whatever else is chosen: weights and gradients in fp32, or a frozen base."""
-RANKS = (8, 32)
-"""The first is the plan's own choice; the others are tried where all rows are asked for."""
 JOINED = (2048, 1024, 512)
 """Lengths of sequences that joined texts fill: nothing is cut."""
 COVERED = (0.999, 0.99, 0.9, 0.5)
@@ -153,8 +150,7 @@ class _Search:
     config: RunConfig = field(init=False)
     kind: RowsKind = "texts"
     evidence: Evidence = field(init=False)
-    _specs: dict[str, ModelSpec] = field(default_factory=dict)
-    _alike: dict[tuple[Any, ...], Gathered] = field(default_factory=dict)
+    _known: dict[str, Gathered] = field(default_factory=dict)
     _tokenizers: dict[str, Path | None] = field(default_factory=dict)
     _data: dict[tuple[Any, ...], DataSummary] = field(default_factory=dict)
 
@@ -166,20 +162,19 @@ class _Search:
         kind, told = _told(self.config)
         self.kind = kind or self._causal_kind()
         specs = self._models()
-        self._specs = {spec.name: spec for spec in specs}
         found: list[Fit] = []
-        most, rule = self.question.most, self.question.rule
+        rule = self.question.rule
         for spec in sorted(specs, key=self._parameters, reverse=True):
             for method in self._methods(spec):
                 if may_fit(self._parameters(spec), method, machine):
                     found += self._of(spec, method)
-            if rule == "largest" and most and sum(group_of(fit) == 0 for fit in found) >= most:
+            if rule == "largest" and sum(group_of(fit) == 0 for fit in found) >= TRACED:
                 # All others are smaller, and would come after these.
                 break
         if not found:
             raise self._nothing_fits(specs, machine)
-        key = partial(sort_key, rule=self.question.rule)
-        chosen = sorted(found, key=key)[: self.question.most or None]
+        key = partial(sort_key, rule=rule)
+        chosen = sorted(found, key=key)[:TRACED]
         rows = [fit for fit in map(self._finished, chosen) if fit is not None]
         if not rows:
             raise self._no_time(min(found, key=lambda fit: fit.plan.time.total_s or math.inf))
@@ -213,7 +208,7 @@ class _Search:
     def _causal_kind(self) -> RowsKind:
         """Of rows of which only the task was said: what an instruct model would learn of them."""
         tuned = next(spec for spec in load_models().values() if spec.task == "causal-lm" and is_instruct(spec))
-        return "chats" if trains_on_chats(self._gathered(tuned).config) else "texts"
+        return "chats" if trains_on_chats(self._gathered(tuned.name).config) else "texts"
 
     def _request(self, model: str, changes: Mapping[str, Any]) -> PlanRequest:
         """The request of a front end for a way. No model of the catalogue is made for classes: that task is named."""
@@ -221,21 +216,11 @@ class _Search:
         request = self.question.request
         return replace(request, overrides={**task, **request.overrides, "model.name": model, **changes})
 
-    def _gathered(self, spec: ModelSpec) -> Gathered:
-        """Without its data. Models of which nothing is here are read alike: they differ by name and architecture."""
-        is_here = spec.source != "catalogue" or (
-            spec.hub_id is not None and cached_model_folder(spec.hub_id) is not None
-        )
-        key = (spec.name if is_here else "", spec.task, is_instruct(spec), spec.tokenizer, default_init(spec))
-        if key not in self._alike:
-            request = self._request(spec.name, {})
-            self._alike[key] = gather_known(request, None, self.here, online=False)
-        known = self._alike[key]
-        if known.model is None or known.model.name == spec.name:
-            return known
-        return replace(
-            known, config=known.config.with_values({"model.name": spec.name}, "you"), model=spec, findings=()
-        )
+    def _gathered(self, model: str) -> Gathered:
+        """Without its data."""
+        if model not in self._known:
+            self._known[model] = gather_known(self._request(model, {}), None, self.here, online=False)
+        return self._known[model]
 
     def _summary(self, config: RunConfig, *, look: bool = False) -> DataSummary:
         """What the data holds, read once for all that count its tokens alike; `look`: chats as the model reads them."""
@@ -265,21 +250,16 @@ class _Search:
         ]
 
     def _of(self, spec: ModelSpec, method: Method) -> list[Fit]:
-        """What fits of a model and a method: the best; or where all rows are asked for, every length and rank."""
-        known, everything = self._gathered(spec), self.question.most == 0
-        ranks: Sequence[int | None] = (None,) if method == "full" else RANKS if everything else RANKS[:1]
-        if method != "full" and self._is_yours(RANK):
-            ranks = (self.config.peft.rank,)
-        found: list[Fit] = []
+        """The best of what fits of a model and a method; none where nothing does."""
+        known, found = self._gathered(spec.name), list[Fit]()
         for length, target in self._lengths(known, method):
-            for rank in ranks:
-                changes = {EPOCHS: self.question.passes, **METHODS[method], LENGTH: length, TARGET: target, RANK: rank}
-                own = {key: value for key, value in changes.items() if value is not None and not self._is_yours(key)}
-                fit = self._planned(known, spec.name, method, own)
-                found += [fit] if fit is not None else []
-            if found and not everything and not _is_worth_shorter(found[-1]):
+            changes = {EPOCHS: self.question.passes, **METHODS[method], LENGTH: length, TARGET: target}
+            own = {key: value for key, value in changes.items() if value is not None and not self._is_yours(key)}
+            fit = self._planned(known, spec.name, method, own)
+            found += [fit] if fit is not None else []
+            if found and not _is_worth_shorter(found[-1]):
                 break
-        return found if everything else sorted(found, key=partial(sort_key, rule=self.question.rule))[:1]
+        return sorted(found, key=partial(sort_key, rule=self.question.rule))[:1]
 
     def _lengths(self, known: Gathered, method: Method) -> list[tuple[int, int | None]]:
         if self._is_yours(LENGTH):
@@ -320,7 +300,7 @@ class _Search:
         """The row as any front end plans it, ended in time; None where a step takes longer than the limit."""
         if fit.in_time:
             return self._made(fit, None)
-        known, limit_s = self._gathered(self._specs[fit.model]), fit.limit_s or 0.0
+        known, limit_s = self._gathered(fit.model), fit.limit_s or 0.0
         steps, total_s = fit.plan.steps or 0, fit.plan.time.total_s or math.inf
         # A start does not shrink with the steps, so that one cut may not be enough.
         while total_s > limit_s:
@@ -343,7 +323,7 @@ class _Search:
         """With what the smallest needs, in its smallest way."""
         spec = min(specs, key=self._parameters)
         method = [one for one in self._methods(spec) if one != "4-bit" or machine.accelerator == "cuda"][-1]
-        known = self._gathered(spec)
+        known = self._gathered(spec.name)
         length, target = self._lengths(known, method)[-1]
         plan = self._resolved(known, {**METHODS[method], LENGTH: length, **({TARGET: target} if target else {})})
         refused = [finding for finding in refusals(plan) if finding.severity == "error"]
@@ -360,7 +340,7 @@ class _Search:
         return CannotRunError(Finding("nothing_fits", "error", "memory", message, (larger,)))
 
     def _no_time(self, fit: Fit) -> TrainwizError:
-        one = self._resolved(self._gathered(self._specs[fit.model]), {**fit.changes, STEPS: 1})
+        one = self._resolved(self._gathered(fit.model), {**fit.changes, STEPS: 1})
         message = tr(
             "Not enough time to train: the fastest, {name} ({method}), takes {whole} for {passes} and {least} for "
                 "one step with startup and evaluations; you have {time}.",

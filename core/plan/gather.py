@@ -16,13 +16,14 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.lengths import packs_rows, trains_on_chats
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.errors import Finding, Remedy, TrainwizError, after, sort_findings
+from trainwiz.core.errors import Finding, Remedy, TrainwizError, sort_findings
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.history.measurement import data_digest, device_key, model_digest
 from trainwiz.core.language import tr
 from trainwiz.core.plan.adapter_file import with_adapter
+from trainwiz.core.plan.engine import no_gpu_reason
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.tasks import (
@@ -148,16 +149,13 @@ def _named(request: PlanRequest, profile: Profile | None) -> Machine:
 
 def _missing(request: PlanRequest, profile: Profile | None, wanted: ProfileHardware, here: Machine) -> Finding:
     name = profile.name if profile is not None else tr("this run")
-    reasons = (why for key, why in here.unavailable.items() if "gpu" in key or "nvml" in key or "driver" in key)
-    reason = tr("it has an Apple GPU, which runs other profiles") if here.accelerator == "mps" else next(reasons, "")
-    kind = "Apple" if wanted.gpu is not None and _is_apple(wanted.gpu) else "NVIDIA"
+    reason = tr("it has an Apple GPU, which runs other profiles") if here.accelerator == "mps" else no_gpu_reason(here)
     message = tr(
-        "{name} is for {machine}, but this machine has no {kind} GPU{why}. The plan above assumes the hardware of "
-        "the profile.",
+        "{name} is for {machine}, but this machine has no such GPU{why}. The plan above assumes the hardware of the "
+        "profile.",
         name=name,
         machine=f"{wanted.num_gpus} × {wanted.gpu}",
-        kind=kind,
-        why=aside(reason if kind == "NVIDIA" else ""),
+        why=aside(reason),
     )
     written = ["trainwiz", "--profile", name, *mode_words(request)]
     smoke = Remedy(
@@ -222,21 +220,7 @@ def gather_data(config: RunConfig, show: int = 0) -> tuple[DataSummary | None, t
     try:
         return summarize_data(config, look=partial(look_at_chats, show=show)), ()
     except TrainwizError as error:
-        return None, tuple(_with_assumed(_with_choice(finding, config), config) for finding in error.findings)
-
-
-def _with_assumed(finding: Finding, config: RunConfig) -> Finding:
-    """Of data that is not here yet, and whose columns nobody lists: when its rows are looked at."""
-    if finding.code != "data_to_download" or config.task != "causal-lm":
-        return finding
-    if config.value(f"{finding.where}.text_column") is not None:
-        return finding
-    message = tr(
-        "The Hub does not list its columns, so the column to train on is chosen after the download; a start that "
-        "then finds chats, or prompts with answers, stops there. Download it first, or set {key}.text_column.",
-        key=finding.where,
-    )
-    return replace(finding, message=finding.message + after(message))
+        return None, tuple(_with_choice(finding, config) for finding in error.findings)
 
 
 def _with_choice(finding: Finding, config: RunConfig) -> Finding:

@@ -12,7 +12,6 @@ from trainwiz.core.estimate.host import (
     WORTH_SHARE,
     HostNeeds,
     batch_bytes,
-    late_batches,
     loading_ratio,
     most_prefetch,
     most_while_training,
@@ -42,60 +41,37 @@ def measured_workers(plan: Plan, work: Workload | None) -> Limit | None:
     if work is None or not plan.evidence.measurements:
         return None
     data, on_gpu = data_digest(plan.view()), work.device == "cuda"
-    for measurement in plan.evidence.measurements:
-        if measurement.data == data and measurement.length == work.length and same_model(measurement, work):
-            found, wait_s = None, measurement.data_wait_s
-            if measurement.loading_s is not None:
-                found = _by_probe(measurement, measurement.loading_s, on_gpu=on_gpu)
-            elif measurement.workers is not None and wait_s is not None:
-                found = _by_run(measurement, measurement.workers, min(wait_s, measurement.step_s), on_gpu=on_gpu)
-            if found is not None:
-                return found
+    for measured in plan.evidence.measurements:
+        if measured.data != data or measured.length != work.length or not same_model(measured, work):
+            continue
+        limit = _by_measurement(measured, on_gpu=on_gpu)
+        if limit is not None:
+            return limit
     return None
 
 
-def _by_probe(measured: Measurement, loading_s: float, *, on_gpu: bool) -> Limit:
-    computing_s = measured.step_s / measured.accumulation
-    if measured.workers == 0:
-        # The process that computes also loaded.
-        computing_s = max(computing_s - loading_s, 1e-3 * computing_s)
-    ratio = loading_s / computing_s
-    values = {"load": _span(loading_s), "compute": _span(computing_s), "day": measured.day}
-    if not on_gpu and ratio <= WORTH_SHARE:
-        return 0, tr("a micro-batch takes {load} to load and {compute} to compute (measured on {day})", **values)
-    needed = max(1, workers_for(ratio))
-    return needed, trn(
-        "a micro-batch takes {load} to load and {compute} to compute (measured on {day}): {n} worker hides the loading",
-        "a micro-batch takes {load} to load and {compute} to compute (measured on {day}): {n} workers hide the loading",
-        needed,
-        **values,
-    )
-
-
-def _by_run(measured: Measurement, workers: int, wait_s: float, *, on_gpu: bool) -> Limit | None:
-    share, day = wait_s / measured.step_s, measured.day
-    if share > WORTH_SHARE:
-        prefetch, batches = measured.prefetch or USUAL_PREFETCH, measured.accumulation
-        # Where all could be ready and it waited, so many are too few.
-        least = workers if workers and late_batches(workers, batches, prefetch) else workers + 1
-        needed = max(least, workers_for(loading_ratio(measured.step_s, wait_s, workers, batches, prefetch)))
-        return needed, tr(
-            "the run of {day} waited {share} of its time (workers: {workers}); {needed} would hide the loading",
-            day=day,
-            share=percent(share),
-            workers=workers,
-            needed=needed,
-        )
-    if workers == 0 and on_gpu:
-        # It waited little; a worker hides that too, and how many is for the cores to say.
+def _by_measurement(measured: Measurement, *, on_gpu: bool) -> Limit | None:
+    """By a probe's time of making a micro-batch, or by the wait of a run; None where it says nothing of loading."""
+    workers, wait_s, loading_s = measured.workers, measured.data_wait_s, measured.loading_s
+    if loading_s is not None:
+        computing_s = measured.step_s / measured.accumulation
+        # Without workers the process that computes also loaded.
+        ratio = loading_s / max(computing_s - (loading_s if workers == 0 else 0), 1e-3 * computing_s)
+        needed = 0 if not on_gpu and ratio <= WORTH_SHARE else max(1, workers_for(ratio))
+        share = percent(loading_s / computing_s)
+        why = tr("loading a micro-batch takes {share} of its step, measured on {day}", share=share, day=measured.day)
+        return needed, why
+    if workers is None or wait_s is None:
         return None
-    return workers, tr(
-        "with as many workers, the run of {day} waited {share} of its time", day=day, share=percent(share)
-    )
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+    share = percent(wait_s / measured.step_s)
+    values = {"day": measured.day, "share": share, "workers": workers}
+    why = tr("the run of {day} waited {share} of its time for data (workers: {workers})", **values)
+    if wait_s > WORTH_SHARE * measured.step_s:
+        prefetch = measured.prefetch or USUAL_PREFETCH
+        ratio = loading_ratio(measured.step_s, wait_s, workers, measured.accumulation, prefetch)
+        return max(workers + 1, workers_for(ratio)), why
+    # Where it waited little without workers, how many hide that too is for the cores to say.
+    return (workers, why) if workers or not on_gpu else None
 
 
 # Resolves loader workers and what they prefetch: from the RAM that the training leaves free, and from the cores.
@@ -124,7 +100,7 @@ def resolve_workers(plan: Plan, work: Workload | None) -> None:
     plan.resolve("data.workers", *limit, "detected" if limit is by_rule else "solved")
     count, accumulation = int(plan.get("data.workers")), int(plan.get("batch.gradient_accumulation_steps") or 1)
     prefetch = _prefetch(plan.machine, replace(needs, workers=count), accumulation)
-    plan.resolve("data.prefetch", prefetch, _prefetch_reason(count, prefetch, accumulation))
+    plan.resolve("data.prefetch", prefetch, _prefetch_reason(count, prefetch))
     why = tr("kept between epochs") if count else tr("no data loader workers")
     plan.resolve("data.persistent_workers", count > 0, why)
 
@@ -164,14 +140,8 @@ def _by_ram(plan: Plan, needs: HostNeeds, by_cores: Limit) -> Limit:
     fitting = next((count for count in range(by_cores[0], 0, -1) if taken(count) <= budget), 0)
     if fitting == by_cores[0]:
         return by_cores
-    alone = taken(0)
-    return fitting, trn(
-        "RAM budget {budget}, up to {alone} without workers; one worker for the process takes {one}",
-        "RAM budget {budget}, up to {alone} without workers; one worker for each of {n} processes takes {one}",
-        needs.processes,
-        budget=gib(budget),
-        alone=gib(alone),
-        one=gib(taken(1) - alone),
+    return fitting, tr(
+        "RAM budget {budget}, of which the training takes up to {alone}", budget=gib(budget), alone=gib(taken(0))
     )
 
 
@@ -188,17 +158,14 @@ def _prefetch(machine: Machine, needs: HostNeeds, accumulation: int) -> int:
     return next(fitting, 1)
 
 
-def _prefetch_reason(workers: int, prefetch: int, accumulation: int) -> str:
+def _prefetch_reason(workers: int, prefetch: int) -> str:
     if not workers:
         return tr("not used without data loader workers")
     if prefetch < USUAL_PREFETCH:
         return tr("a second batch per worker would not fit in RAM")
     if prefetch == USUAL_PREFETCH:
         return tr("two batches per worker hide the loading")
-    return tr(
-        "a step fetches its {n} micro-batches at once: {ready} are ready when it begins",
-        **counted(n=accumulation, ready=workers * prefetch),
-    )
+    return tr("a step fetches its micro-batches at once: {ready} are ready when it begins", ready=workers * prefetch)
 
 
 # How rows reach the model, and how long the run is.

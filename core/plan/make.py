@@ -16,13 +16,13 @@ from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr
 from trainwiz.core.plan.claims_findings import claim_findings
-from trainwiz.core.plan.data_findings import data_findings, idle_findings, long_findings
+from trainwiz.core.plan.data_findings import data_findings
 from trainwiz.core.plan.environment import environment_findings
 from trainwiz.core.plan.fixes import find_fixes, find_headroom
 from trainwiz.core.plan.refusals import refusals
 from trainwiz.core.plan.resolve import resolve
 from trainwiz.core.plan.result import Choice, Plan, PlannedModel
-from trainwiz.core.plan.size_findings import batch_findings, memory_findings
+from trainwiz.core.plan.size_findings import batch_findings, idle_findings, long_findings, memory_findings
 from trainwiz.core.plan.tasks import learnt_words, recipe_findings
 from trainwiz.core.profile.profile import Profile
 

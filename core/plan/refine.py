@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from trainwiz.core.errors import Finding, Severity, sort_findings
 from trainwiz.core.estimate.traced import Evidence
@@ -20,6 +20,9 @@ from trainwiz.core.plan.gather import Gathered, plan_gathered
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.workload import model_json
 from trainwiz.core.tracing.request import TraceAnswer, TraceProblem, TraceRequest, TraceResult
+
+if TYPE_CHECKING:
+    from trainwiz.core.tracing.worker import TraceWorker
 
 # KnownTraces: the traces that were made, and the requests of which there can be none.
 
@@ -87,20 +90,6 @@ NOT_BUILT = frozenset({"unknown_model", "invalid_config"})
 """Problems that training meets too. Code of the model's own is said where the model is read."""
 
 
-class Tracer(Protocol):
-    """What this module needs of core/tracing/worker.py."""
-
-    def submit(self, request: TraceRequest, on_done: Callable[[TraceAnswer], None]) -> Any:
-        """Returns at once; `on_done` is called in another thread, with a problem where there is no result."""
-
-    def cancel(self, handle: Any) -> None:
-        """`on_done` of this handle need not be called any more."""
-
-    def start(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class Refiner:
     """Plans what was gathered with all that is known, and finds out more. Thread-safe; outlives single plans.
 
@@ -110,7 +99,7 @@ class Refiner:
 
     def __init__(
         self,
-        worker: Tracer | None = None,
+        worker: TraceWorker | None = None,
         measurements: Callable[[Machine], tuple[Measurement, ...]] = lambda machine: (),
         rates: Callable[[Machine], tuple[Rates, ...]] = lambda machine: (),
     ) -> None:
@@ -158,8 +147,6 @@ class _Search:
     on_plan: Callable[[Plan], None]
     is_cancelled: Callable[[], bool]
     deadline: float | None
-    problem: TraceProblem | None = None
-    """Why the plan's own workload has no better figures; one that only a remedy needs is not spoken of."""
     shown: list[Plan] = field(default_factory=list)
 
     def run(self, tier: RefineTier) -> Plan:
@@ -168,7 +155,7 @@ class _Search:
             return plan
         plan = self._candidates(self._settled(plan))
         late = tr("a better estimate was not ready in time") if self._is_late() else ""
-        last = _waiting_for(plan, self.problem or self.refiner._known.problem_of(plan.work), late)
+        last = _waiting_for(plan, self.refiner._known.problem_of(plan.work), late)
         if self.shown and self.shown[-1] != last:
             self._show(last)
         return last
@@ -180,11 +167,8 @@ class _Search:
             if request is None or self._over() or self.refiner._known.answer_of(request) is not None:
                 return plan
             self._show(replace(plan, memory=replace(plan.memory, waiting=tr("tracing the whole model…"))))
-            answers = self._ask([request])
-            for answer in answers:
-                # What went wrong before is nothing once a trace is there.
-                self.problem = answer if isinstance(answer, TraceProblem) else None
-            if not answers or self.problem is not None:
+            self._ask([request])
+            if not isinstance(self.refiner._known.answer_of(request), TraceResult):
                 return plan
             plan = self.refiner.plan(self.gathered)
             self._show(plan)
@@ -197,7 +181,7 @@ class _Search:
             wanted = dict.fromkeys(filter(None, map(TraceRequest.of, plan.candidates)))
             missing = [request for request in wanted if self.refiner._known.answer_of(request) is None]
             missing = missing[: MOST_CANDIDATES - asked]
-            if self.problem is not None or not missing or self._over():
+            if self.refiner._known.problem_of(plan.work) is not None or not missing or self._over():
                 return plan
             asked += len(missing)
             waiting = tr("tracing the estimates of the fixes…")
@@ -207,9 +191,9 @@ class _Search:
             self._show(plan)
         return plan
 
-    def _ask(self, requests: list[TraceRequest]) -> list[TraceAnswer]:
-        """What was answered before time was over or the search was cancelled."""
-        worker = self.refiner._worker
+    def _ask(self, requests: list[TraceRequest]) -> None:
+        """Until all are answered, time is over or the search is cancelled."""
+        worker, learn = self.refiner._worker, self.refiner._known.learn
         assert worker is not None
         arrived: queue.SimpleQueue[tuple[TraceRequest, TraceAnswer]] = queue.SimpleQueue()
 
@@ -217,24 +201,21 @@ class _Search:
             return lambda answer: arrived.put((request, answer))
 
         handles = [worker.submit(request, deliver(request)) for request in requests]
-        answers: list[TraceAnswer] = []
-        give_up = time.monotonic() + GIVE_UP_S * len(requests)
-        while len(answers) < len(requests) and not self._over():
+        waiting, give_up = len(requests), time.monotonic() + GIVE_UP_S * len(requests)
+        while waiting and not self._over():
             if time.monotonic() > give_up:
-                self.problem = TraceProblem(
-                    "timeout", tr("The tracer does not respond; this is the estimate without it.")
-                )
+                message = tr("The tracer does not respond; this is the estimate without it.")
+                learn(requests[0], TraceProblem("worker_died", message))
                 break
             try:
                 request, answer = arrived.get(timeout=LOOK_EVERY_S)
             except queue.Empty:
                 continue
-            answers.append(answer)
-            self.refiner._known.learn(request, answer)
-        if len(answers) < len(requests):
+            waiting -= 1
+            learn(request, answer)
+        if waiting:
             for handle in handles:
                 worker.cancel(handle)
-        return answers
 
     def _over(self) -> bool:
         return self.is_cancelled() or self._is_late()
@@ -250,8 +231,9 @@ class _Search:
 
 def _waiting_for(plan: Plan, problem: TraceProblem | None, otherwise: str = "") -> Plan:
     words = problem.message if problem is not None else otherwise
-    if words != plan.memory.waiting:
-        plan = replace(plan, memory=replace(plan.memory, waiting=words))
+    if words == plan.memory.waiting:
+        return plan
+    plan = replace(plan, memory=replace(plan.memory, waiting=words))
     if problem is None or problem.code not in NOT_BUILT:
         return plan
     # Elsewhere another version of transformers may be able to.

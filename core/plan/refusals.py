@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainwiz.core.catalog.model_config import LIGER, has_attention, has_checkpointing, known_targets, unknown_targets
+from trainwiz.core.catalog.model_config import (
+    LIGER,
+    TRIED,
+    has_attention,
+    has_checkpointing,
+    known_targets,
+    unknown_targets,
+)
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC, known_metrics, ranking_metric
 from trainwiz.core.config.values import CLASSIFIES
-from trainwiz.core.data.lengths import longest_generation, trains_on_chats
-from trainwiz.core.errors import Finding, Remedy, after
+from trainwiz.core.data.lengths import joins_texts, longest_generation, trains_on_chats
+from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.activations import slicing_problem
 from trainwiz.core.estimate.architecture import ALL_LINEAR
 from trainwiz.core.estimate.time import COMPILED_START, COMPILING_HOST_BYTES
@@ -28,6 +35,7 @@ from trainwiz.core.plan.engine import (
     torch_misses_gpu,
 )
 from trainwiz.core.plan.result import Plan, Refusal, WayOut
+from trainwiz.core.plan.rows import SHARED
 from trainwiz.core.plan.words import aside, counted, gib
 
 PRECISION, ATTENTION, GPUS = "engine.precision", "engine.attention", "engine.gpus"
@@ -35,19 +43,9 @@ PRECISION, ATTENTION, GPUS = "engine.precision", "engine.attention", "engine.gpu
 
 def refusals(plan: Plan) -> Iterator[Finding]:
     """What a change of a plan must not meet anew."""
-    for table in (
-        _scope,
-        _sharing,
-        _reporters,
-        _task,
-        _best,
-        _libraries,
-        _of_the_model,
-        _liger,
-        base_refusals,
-    ):
+    for table in TABLES:
         yield from (plan.error(code, key, text, *ways) for due, code, key, text, ways in table(plan) if due)
-    for judge in (_notes, _compile, _precision, _attention, base_findings):
+    for judge in (_notes, base_findings):
         yield from judge(plan)
 
 
@@ -164,14 +162,38 @@ def _task(plan: Plan) -> Iterator[Refusal]:
     message = tr("evaluation.generate compares with a target or an answer, but the rows of this run have neither.")
     silent = config.evaluation.generate and not _has_targets(config)
     yield silent, "nothing_to_generate", key, message, ((tr("do not generate"), {key: False}),)
-    key, joins = "data.concatenate", config.data.concatenate
+    key = "data.concatenate"
     # Joining throws the border between a prompt and its response, or the turns of a chat, away.
-    message = tr("data.concatenate joins whole texts and trains on every token; these rows have answers.")
-    apart = tr("keep each row a separate sequence")
-    targets = config.task == "causal-lm" and _has_targets(config)
-    yield joins and targets, "joined_targets", key, message, ((apart, {key: False}),)
-    message = tr("data.concatenate is for causal language models; in this task each row stays a separate sequence.")
-    yield joins and config.task != "causal-lm", "nothing_to_join", key, message, ((apart, {key: None}),)
+    message = tr(
+        "data.concatenate joins whole texts and trains on every token: it is for the plain texts of causal language "
+        "models."
+    )
+    plain = config.task == "causal-lm" and not _has_targets(config)
+    apart = tr("keep each row a separate sequence"), {key: False}
+    yield config.data.concatenate and not plain, "nothing_to_join", key, message, (apart,)
+
+
+def _packing(plan: Plan) -> Iterator[Refusal]:
+    """Why rows may not be laid end to end."""
+    engine, kind, code, key = plan.config.engine, plan.model_type, "packing_not_possible", "data.packing"
+    if not plan.config.data.packing or joins_texts(plan.config):
+        return
+    causal, off = plan.config.task == "causal-lm", (tr("pad the rows"), {key: False})
+    # Masks of models that look both ways do not follow positions (create_bidirectional_mask, transformers 5.23).
+    message = tr("Only causal models can pack rows end to end: others would see each other's rows.")
+    yield not causal, code, key, message, (off,)
+    message = tr("Packed rows were not tested with models of type {kind}.", kind=kind)
+    yield causal and kind is not None and kind not in TRIED, code, key, message, (off,)
+    message = tr(
+        "Eager attention stores the scores of every token with all tokens of its micro-batch: packed rows need "
+        "sdpa or flash_attention_2."
+    )
+    yield engine.attention == "eager", code, key, message, (off, (tr("sdpa attention"), {ATTENTION: "sdpa"}))
+    message = tr("With packed rows, torch.compile would recompile at every step.")
+    yield engine.compile, code, key, message, (off, (tr("without torch.compile"), {COMPILE: False}))
+    # They hold a part of the weights.
+    message = tr("Packed rows were not tested with {strategy}.", strategy=engine.strategy)
+    yield engine.strategy in SHARED, code, key, message, (off,)
 
 
 def _notes(plan: Plan) -> Iterator[Finding]:
@@ -192,6 +214,15 @@ def _notes(plan: Plan) -> Iterator[Finding]:
             names=", ".join(gpu_label(gpu) for gpu in plan.devices.gpus),
         )
         yield plan.note("unknown_gpu_rate", "time", message)
+    if config.engine.compile and can_compile(plan):
+        message = tr(
+            "torch.compile builds kernels in the first steps: {low} to {high} s more at the start, and up to {size} more "
+            "RAM per process; other row lengths are compiled again. Run --benchmark N with and without it to measure both.",
+            low=f"{COMPILED_START.low:.0f}",
+            high=f"{COMPILED_START.high:.0f}",
+            size=gib(COMPILING_HOST_BYTES),
+        )
+        yield plan.note("compile_takes_time", COMPILE, message, (tr("turn it off"), {COMPILE: False}))
     if config.engine.liger:
         message = tr(
             "Norms, rotary embeddings and gated layers are computed by liger-kernel. Its savings are not included in "
@@ -281,95 +312,65 @@ def can_compile(plan: Plan) -> bool:
     return plan.machine.may_have("triton")
 
 
-def _compile(plan: Plan) -> Iterator[Finding]:
-    if not plan.config.engine.compile:
-        return
-    off = tr("turn it off"), {COMPILE: False}
-    if _is_before(plan, TRITON):
-        card, _ = _card(plan)
-        message = _sentence(
-            tr("{card} is too old for torch.compile: its compiler needs compute capability 7.0.", card=card)
-        )
-        yield plan.error("compile_unsupported", COMPILE, message, off)
-        return
-    if plan.devices.device == "cuda" and not can_compile(plan):
-        message = tr("torch.compile builds its kernels with Triton, which is not installed on this machine.")
-        triton = Remedy(tr("install it"), install_line(plan.machine.installer, "triton"))
-        yield plan.error("triton_missing", COMPILE, message, triton, off)
-        return
-    message = tr("torch.compile builds kernels in the first steps, which take minutes; later steps take less")
-    if not plan.config.data.concatenate:
-        message = tr("{compiling}; other row lengths are compiled again", compiling=message)
-    planned = tr(
-        "Planned: {low} to {high} s more at the start (the least with the cache of an earlier run) and up to {size} "
-        "more RAM per process (measured on 4 CPU cores with torch 2.13; {high} s is assumed). Run "
-        "--benchmark N with and without it to measure both on this machine.",
-        low=f"{COMPILED_START.low:.0f}",
-        high=f"{COMPILED_START.high:.0f}",
-        size=gib(COMPILING_HOST_BYTES),
-    )
-    yield plan.note("compile_takes_time", COMPILE, tr("{sentence}.", sentence=message) + after(planned), off)
+def _compile(plan: Plan) -> Iterator[Refusal]:
+    compiles, off = plan.config.engine.compile, (tr("turn it off"), {COMPILE: False})
+    old, (card, _) = _is_before(plan, TRITON), _card(plan)
+    message = tr("{card} is too old for torch.compile: its compiler needs compute capability 7.0.", card=card)
+    yield compiles and old, "compile_unsupported", COMPILE, _sentence(message), (off,)
+    message = tr("torch.compile builds its kernels with Triton, which is not installed on this machine.")
+    triton = Remedy(tr("install it"), install_line(plan.machine.installer, "triton"))
+    missing = plan.devices.device == "cuda" and not old and not plan.machine.may_have("triton")
+    yield compiles and missing, "triton_missing", COMPILE, message, (triton, off)
 
 
-def _precision(plan: Plan) -> Iterator[Finding]:
+def _precision(plan: Plan) -> Iterator[Refusal]:
     """What the device does not compute in, and what it does."""
     engine, device, (card, _) = plan.config.engine, plan.devices.device, _card(plan)
     precision, old = engine.precision, _is_before(plan, AMPERE)
-    code, message = f"{precision}_unsupported", ""
+    fp16, fp32 = (tr("compute in fp16"), {PRECISION: "fp16"}), (tr("compute in fp32"), {PRECISION: "fp32"})
+    message = tr("{card} has no bf16: it needs compute capability 8.0. fp16 is fast on this GPU.", card=card)
+    yield old and precision in ("bf16", "bf16-true"), "bf16_unsupported", PRECISION, _sentence(message), (fp16,)
     no_tf32 = _sentence(tr("{card} has no TF32: it needs compute capability 8.0.", card=card))
-    if old and precision in ("bf16", "bf16-true"):
-        code = "bf16_unsupported"
-        message = tr("{card} has no bf16: it needs compute capability 8.0. fp16 is fast on this GPU.", card=card)
-    elif old and precision == "tf32":
-        message = no_tf32
-    elif device == "mps" and precision == "fp16":
-        message = tr("{precision} training does not work on an Apple GPU; fp32 does.", precision=precision)
-    elif device == "cpu" and precision in ("fp16", "tf32"):
-        message = tr("{precision} training does not work on a CPU; fp32 does.", precision=precision)
-    elif device == "cpu" and precision == "bf16" and str(engine.strategy).startswith("zero"):
-        # transformers takes bf16 on a CPU with use_cpu alone, which would leave DeepSpeed aside.
-        message = tr("bf16 does not work with DeepSpeed on a CPU; fp32 does.")
-    if message:
-        fp16 = tr("compute in fp16"), {PRECISION: "fp16"}
-        fp32 = tr("compute in fp32"), {PRECISION: "fp32"}
-        yield plan.error(code, PRECISION, _sentence(message), fp16 if device == "cuda" else fp32)
-    if old and engine.tf32:
-        yield plan.error("tf32_unsupported", "engine.tf32", no_tf32, (tr("turn TF32 off"), {"engine.tf32": False}))
+    yield old and precision == "tf32", "tf32_unsupported", PRECISION, no_tf32, (fp16,)
+    off = tr("turn TF32 off"), {"engine.tf32": False}
+    yield old and engine.tf32, "tf32_unsupported", "engine.tf32", no_tf32, (off,)
+    message = tr("{precision} training does not work without an NVIDIA GPU; fp32 does.", precision=precision)
+    elsewhere = device != "cuda" and precision in ("fp16", "tf32")
+    yield elsewhere, f"{precision}_unsupported", PRECISION, message, (fp32,)
+    # transformers takes bf16 on a CPU with use_cpu alone, which would leave DeepSpeed aside.
+    sharded = device == "cpu" and precision == "bf16" and str(engine.strategy).startswith("zero")
+    message = tr("bf16 does not work with DeepSpeed on a CPU; fp32 does.")
+    yield sharded, "bf16_unsupported", PRECISION, message, (fp32,)
 
 
-def _attention(plan: Plan) -> Iterator[Finding]:
-    engine, (card, _), reason = plan.config.engine, _card(plan), ""
-    if engine.attention != "flash_attention_2":
-        return
+def _attention(plan: Plan) -> Iterator[Refusal]:
+    """What FlashAttention-2 lacks here, and what transformers has for this type of model."""
+    kind, attention, (card, _) = plan.model_type, plan.config.engine.attention, _card(plan)
+    other = "sdpa" if has_attention(kind, "sdpa") else "eager"
+    instead = tr("use {other} attention", other=other), {ATTENTION: other}
+    here, reason = plan.machine, ""
     if plan.devices.device != "cuda":
         reason = tr("FlashAttention-2 needs an NVIDIA GPU.")
     elif _is_before(plan, AMPERE):
         reason = _sentence(tr("{card} is too old for FlashAttention-2: it needs compute capability 8.0.", card=card))
-    elif engine.precision in ("fp32", "tf32"):
+    elif plan.config.engine.precision in ("fp32", "tf32"):
         reason = tr("FlashAttention-2 supports half precision only, but engine.precision is fp32.")
-    elif not plan.machine.hypothetical and not plan.machine.libraries.has("flash_attn"):
+    elif not here.hypothetical and not here.libraries.has("flash_attn"):
         reason = tr("flash-attn is not installed on this machine.")
-    other = tr("use sdpa, which has its own flash kernel"), {ATTENTION: "sdpa"}
-    if not has_attention(plan.model_type, "sdpa"):
-        other = tr("use eager attention"), {ATTENTION: "eager"}
-    if reason:
-        yield plan.error("flash_attention_missing", ATTENTION, reason, other)
-
-
-def _of_the_model(plan: Plan) -> Iterator[Refusal]:
-    """What transformers refuses for this type of model, before the first step."""
-    kind, engine, key = plan.model_type, plan.config.engine, "engine.checkpointing"
-    other = "sdpa" if has_attention(kind, "sdpa") else "eager"
+    yield attention == "flash_attention_2" and reason, "flash_attention_missing", ATTENTION, reason, (instead,)
     message = tr(
         "transformers has no {attention} attention for {kind} models (engine.attention).",
-        attention=engine.attention,
+        attention=attention,
         kind=kind,
     )
-    instead = tr("use {other} attention", other=other), {ATTENTION: other}
-    lacks = engine.attention and not has_attention(kind, engine.attention)
+    lacks = attention and not has_attention(kind, attention)
     yield lacks, "attention_unsupported", ATTENTION, message, (instead,)
+
+
+def _checkpointing(plan: Plan) -> Iterator[Refusal]:
+    kind, key = plan.model_type, "engine.checkpointing"
     message = tr("transformers has no gradient checkpointing for {kind} models (engine.checkpointing).", kind=kind)
-    lacks = engine.checkpointing and not has_checkpointing(kind)
+    lacks = plan.config.engine.checkpointing and not has_checkpointing(kind)
     yield lacks, "checkpointing_unsupported", key, message, ((tr("turn it off"), {key: False}),)
 
 
@@ -423,3 +424,20 @@ def _libraries(plan: Plan) -> Iterator[Refusal]:
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+TABLES = (
+    _scope,
+    _sharing,
+    _reporters,
+    _task,
+    _best,
+    _libraries,
+    _checkpointing,
+    _liger,
+    _packing,
+    _compile,
+    _precision,
+    _attention,
+    base_refusals,
+)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
 from trainwiz.core.batch import accumulation_for
 from trainwiz.core.catalog.model_config import ModelSpec
-from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import Origin, RunConfig
 from trainwiz.core.config.run import DataSource
 from trainwiz.core.data.lengths import held_out_count, joins_texts, packs_rows
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Remedy
-from trainwiz.core.estimate.architecture import Architecture
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.memory import estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.time import step_time
-from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import of_devices, rates_for
 from trainwiz.core.language import mark, tr, trn
@@ -58,31 +53,21 @@ def _limit(sources: Sequence[DataSource]) -> int | None:
 # What a profile says of a value holds for the profile's own model, data, sizes and card. Beside others it would be wrong.
 
 
-ELSEWHERE = {
-    CARD: mark("from the profile, which is for {gpu}"),
-    "model.name": mark("from the profile, which trains {model}"),
-    "data.sources": mark("from the profile, which uses other data"),
-    "model.architecture_overrides": mark("from the profile, whose model has a different shape"),
-}
-
-
 def with_fitting_reasons(config: RunConfig, profile: Profile | None, machine: Machine) -> RunConfig:
     """`config`, complete, where the reason of a profile's value says so when its cause is not the profile's any more."""
     if profile is None:
         return config
     mine = {key: config.value(key) for causes in CAUSES.values() for key in causes if key != CARD}
-    # Cause -> the profile's value: what the profile says itself and the plan has otherwise.
-    changed = {cause: profile.values[cause] for cause in changed_causes(profile.values, mine)}
+    changed = set(changed_causes(profile.values, mine))
     card = profile.hardware.gpu
     if card is not None and all(gpu.catalogue_name != card for gpu in machine.gpus):
-        changed[CARD] = card
+        changed.add(CARD)
     origins = dict(config.origins)
     for key, causes in CAUSES.items():
         origin = config.origin(key)
         cause = next((cause for cause in causes if cause in changed and cause != key), None)
         if origin.origin == "profile" and origin.reason and cause is not None:
-            theirs, sentence = changed[cause], ELSEWHERE.get(cause, mark("from the profile, where {key} is {value}"))
-            reason = tr(sentence, key=cause, value=theirs, gpu=theirs, model=theirs)
+            reason = tr("from the profile, which has another {cause}", cause=cause)
             origins[key] = Origin(origin="profile", reason=reason)
     return config.model_copy(update={"origins": origins})
 
@@ -243,7 +228,6 @@ TO_INSTALL = {"deepspeed_missing": "DeepSpeed", "bitsandbytes_missing": "bitsand
 
 def remedy_of(fix: Fix, plan: Plan) -> Remedy:
     """ "checkpointing: 5.4 GiB, about 33 % more time"."""
-    values = {"fix": fix.words, "size": gib(fix.after.memory.judged_bytes)}
     more = round((fix.time - 1) * 100)
     words = mark("{fix}: {size}, the same time")
     if fix.time_factor is None:
@@ -251,9 +235,8 @@ def remedy_of(fix: Fix, plan: Plan) -> Remedy:
     elif abs(more) > 1:
         longer, shorter = mark("{fix}: {size}, about {more}% more time"), mark("{fix}: {size}, about {less}% less time")
         words = longer if more > 0 else shorter
-    elif fix.after.batch.micro_batch < plan.batch.micro_batch:
-        words = mark("{fix}: {size}, the same work in smaller pieces")
-    return plan.remedy(tr(words, **values, more=more, less=-more), fix.changes)
+    size = gib(fix.after.memory.judged_bytes)
+    return plan.remedy(tr(words, fix=fix.words, size=size, more=more, less=-more), fix.changes)
 
 
 def changed(plan: Plan, changes: Mapping[str, Any], model: ModelSpec | None = None) -> Plan | None:
@@ -269,104 +252,80 @@ def changed(plan: Plan, changes: Mapping[str, Any], model: ModelSpec | None = No
     return resolve(Plan(plan.machine, config, asked=config, spec=model or plan.spec, **given))
 
 
-def smaller_than(work: Workload) -> Iterator[tuple[ModelSpec, Architecture]]:
-    """Models of the catalogue with fewer weights, but those that are there for tests."""
-    for spec, architecture in _of_the_catalogue():
-        if architecture.parameters < work.architecture.parameters:
-            yield spec, architecture
-
-
-@cache
-def _of_the_catalogue() -> tuple[tuple[ModelSpec, Architecture], ...]:
-    """Read once: at each keystroke it would be half of the plan's time."""
-    read = ((spec, read_architecture(spec.architecture)[0]) for spec in load_models().values())
-    return tuple((spec, found) for spec, found in read if found is not None and not spec.name.endswith("tiny"))
-
-
 def try_fix(
     plan: Plan,
     words: str,
     changes: Mapping[str, Any],
-    work: Workload,
     *,
     trains_otherwise: bool = False,
-    any_batch: bool = False,
     model: ModelSpec | None = None,
 ) -> Fix | None:
     """The fix with `changes`, and with smaller batches where they are needed and were chosen by hand.
 
-    `work` is the workload as the changes make it, before the sizes of batches follow. None where it does
-    not fit on the device, while evaluating, in host RAM or on the disk, where this version cannot train
-    it, or (unless `any_batch` will do) where it is another effective batch.
+    None where it does not fit on the device, while evaluating, in host RAM or on the disk, where this version cannot
+    train it, or where it is another effective batch. Changes that name a micro-batch say the batch themselves.
     """
-    changes = {**changes, **_sizes(plan, work, changes)}
-    after = changed(plan, changes, model)
-    if after is not None and not any_batch and not _same_batch(plan, after):
-        changes |= _pinned(plan, after.batch, min(plan.batch.micro_batch, after.batch.micro_batch))
-        after = changed(plan, changes, model)
+    sizes = {} if MICRO in changes else _sizes(plan, changes, model)
+    if sizes is None:
+        return None
+    sized = {**changes, **sizes}
+    after = changed(plan, sized, model)
     if after is None or after.work is None or after.memory.verdict not in ("fits", "tight"):
         return None
-    if not (any_batch or _same_batch(plan, after)) or not _host_holds(plan, after):
+    if not (MICRO in changes or _is_same_batch(plan.batch, after.batch)) or not _host_holds(plan, after):
         return None
     broken = _errors(after)
     broken = broken and broken - _errors(plan)
     if broken - TO_INSTALL.keys():
         return None
-    described = _described(words, plan, after, changes)
+    described = _described(words, plan, after, sized)
     if broken:
         library = listed(sorted(TO_INSTALL[code] for code in broken))
         described = tr("{fix}, once {library} is installed", fix=described, library=library)
-    return Fix(described, changes, after, _time_factor(plan, after), trains_otherwise)
+    return Fix(described, sized, after, _time_factor(plan, after), trains_otherwise)
 
 
-def _sizes(plan: Plan, work: Workload, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Sizes with which `work` fits, of those that were chosen by hand: the solver finds the others."""
-    share = plan.share_bytes
-    if share is None:
-        return {}
+def _sizes(plan: Plan, changes: Mapping[str, Any], model: ModelSpec | None) -> dict[str, Any] | None:
+    """Sizes at the same effective batch with which `changes` fit, where the solver does not find them by itself: no larger
+    than those that were chosen by hand. None where no size fits."""
+    then = changed(plan, {**dict.fromkeys((MICRO, ACCUMULATION, EVALUATED)), **_target(plan.batch), **changes}, model)
+    if then is None or then.memory.verdict not in ("fits", "tight"):
+        return None
     sizes: dict[str, Any] = {}
-    by_hand = plan.chosen_by_hand(MICRO) and MICRO not in changes
-    if by_hand and work.micro_batch > 1 and estimate_memory(work, plan.evidence).verdict(share) != "fits":
-        micro = _smaller(plan, work, share)
-        if micro:
-            length = int(changes.get(LENGTH, plan.batch.sequence_length))
-            sizes = _pinned(plan, replace(plan.batch, sequence_length=length), micro)
-            work = work.with_micro_batch(micro, sizes[ACCUMULATION])
-    if work.eval_micro_batch > 1 and plan.chosen_by_hand(EVALUATED):
-        evaluated = most_evaluated(plan, work, work.eval_micro_batch)
-        if evaluated and evaluated != work.eval_micro_batch:
-            sizes[EVALUATED] = evaluated
+    most = int(plan.get(EVALUATED))
+    evaluated = (
+        most_evaluated(then, then.work, most) if plan.chosen_by_hand(EVALUATED) and then.work is not None else most
+    )
+    if 0 < evaluated < most:
+        sizes[EVALUATED] = evaluated
+    by_hand = plan.chosen_by_hand(MICRO) or plan.chosen_by_hand(ACCUMULATION)
+    if by_hand or plan.batch.deviation is None:
+        micro, target = min(plan.batch.micro_batch, then.batch.micro_batch), target_samples(then)
+        steps = accumulation_for(target or 1.0, micro, then.batch.world_size)
+        if (micro, steps) != (plan.get(MICRO), plan.get(ACCUMULATION)):
+            sizes |= {MICRO: micro, ACCUMULATION: steps}
     return sizes
 
 
-def _smaller(plan: Plan, work: Workload, share: int) -> int:
-    """The largest micro-batch below that fits, one that keeps the batch exact where such a one is near; 0 for none."""
-    # The second micro-batch meets the gradients of the first: counted even where one alone was asked for.
-    several = work.with_micro_batch(work.micro_batch, max(2, work.accumulation))
-    micro = largest_micro_batch(several, share, work.micro_batch - 1, plan.evidence)
-    samples = work.micro_batch * work.accumulation
-    return next((size for size in range(micro, micro // 2, -1) if samples % size == 0), micro)
+def _target(now: BatchPlan) -> dict[str, Any]:
+    """What a step sees now, in the unit of its target."""
+    targets: dict[str, Any] = dict.fromkeys(f"batch.target_{unit}" for unit in ("samples", "tokens", "real_tokens"))
+    if now.target_real_tokens and now.real_tokens:
+        targets["batch.target_real_tokens"] = now.real_tokens
+    elif now.target_tokens:
+        targets["batch.target_tokens"] = now.effective_tokens
+    else:
+        targets["batch.target_samples"] = now.effective_samples
+    return targets
 
 
-def _same_batch(plan: Plan, after: Plan) -> bool:
-    now, then = plan.batch, after.batch
+def _is_same_batch(now: BatchPlan, then: BatchPlan) -> bool:
     sizes = now.effective_samples, then.effective_samples
     if now.target_real_tokens and now.real_tokens and then.real_tokens:
         sizes = now.real_tokens, then.real_tokens
     elif now.target_tokens:
         sizes = now.effective_tokens, then.effective_tokens
     return abs(sizes[1] - sizes[0]) <= SAME_BATCH * sizes[0]
-
-
-def _pinned(plan: Plan, then: BatchPlan, micro: int) -> dict[str, Any]:
-    """The micro-batch and the accumulation with which a step sees what it saw before."""
-    now = plan.batch
-    samples = float(now.effective_samples)
-    if now.target_real_tokens and now.real_tokens and then.real_tokens:
-        samples *= (now.real_tokens / now.effective_samples) / (then.real_tokens / then.effective_samples)
-    elif now.target_tokens:
-        samples *= now.sequence_length / then.sequence_length
-    return {MICRO: micro, ACCUMULATION: accumulation_for(samples, micro, then.world_size)}
 
 
 def _host_holds(plan: Plan, after: Plan) -> bool:

@@ -1,4 +1,4 @@
-"""Whether the batch is what was asked for, and whether it fits: the device, host RAM and disk."""
+"""Whether the batch is what was asked for, whether it fits (the device, host RAM and disk), and whether it ends."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Any
 
 from trainwiz.core.batch import accumulation_for
 from trainwiz.core.errors import Finding, Remedy, after
-from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plan.resolve import NOTABLE_DEVIATION, remedy_of
+from trainwiz.core.language import tr
+from trainwiz.core.plan.refusals import can_compile
+from trainwiz.core.plan.resolve import NOTABLE_DEVIATION, changed, remedy_of
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, MICRO, most_evaluated
-from trainwiz.core.plan.words import counted, fit_command, gib, listed, part_word, percent
+from trainwiz.core.plan.words import aside, counted, duration_range, fit_command, gib, listed, part_word, percent
 
 # Whether the batch is what was asked for, and whether the model takes its length.
 
 MANY_STEPS = 16
 """Half-precision sums of fewer micro-batches lose little."""
-OF_TWO_ORDERS = {"bf16": 0.011, "fp16": 0.0014}
-"""How far the gradients of a step with its 64 micro-batches in two orders are apart where they are added in that format:
-on a CPU, one process in bf16-true as DeepSpeed 0.19.8 with ZeRO-1, ZeRO-2 and offload (docs/arrangement.md)."""
+OF_TWO_ORDERS = 0.011
+"""How far the gradients of a step with its 64 micro-batches in two orders are apart where they are added in bf16: on a CPU,
+one process in bf16-true as DeepSpeed 0.19.8 with ZeRO-1, ZeRO-2 and offload (docs/arrangement.md)."""
 TARGET_KEYS = ("batch.target_samples", "batch.target_tokens", "batch.target_real_tokens")
 """In the order in which they are followed."""
 
@@ -56,25 +57,18 @@ def _deviation(plan: Plan) -> Iterator[Finding]:
     batch = plan.batch
     if batch.deviation is None or abs(batch.deviation) <= NOTABLE_DEVIATION:
         return
-    names = ("target_samples", "target_tokens", "target_real_tokens")
-    targets = counted(**{name: getattr(batch, name) or 0 for name in names})
-    target = mark("{target_real_tokens} non-padding tokens")
-    if batch.target_samples or batch.target_tokens:
-        target = mark("{target_samples} sequences") if batch.target_samples else mark("{target_tokens} tokens")
+    target = tr("{count} non-padding tokens", **counted(count=batch.target_real_tokens or 0))
+    if batch.target_samples:
+        target = tr("{count} sequences", **counted(count=batch.target_samples))
+    elif batch.target_tokens:
+        target = tr("{count} tokens", **counted(count=batch.target_tokens))
     share = percent(abs(batch.deviation), 1)
-    off = tr("{share} below", share=share) if batch.deviation < 0 else tr("{share} above", share=share)
-    message = trn(
-        "{micro_batch} × {accumulation} × {world_size} is {effective_samples} sequence ({effective_tokens} tokens) per "
-        "step, {off} the target of {target}.",
-        "{micro_batch} × {accumulation} × {world_size} is {effective_samples} sequences ({effective_tokens} tokens) "
-        "per step, {off} the target of {target}.",
-        batch.effective_samples,
-        micro_batch=batch.micro_batch,
-        accumulation=batch.accumulation,
-        world_size=batch.world_size,
-        **counted(effective_samples=batch.effective_samples, effective_tokens=batch.effective_tokens),
-        off=off,
-        target=tr(target, **targets),
+    message = tr(
+        "{factors} = {samples} sequences ({tokens} tokens) per step, {off} the target of {target}.",
+        factors=f"{batch.micro_batch} × {batch.accumulation} × {batch.world_size}",
+        **counted(samples=batch.effective_samples, tokens=batch.effective_tokens),
+        off=tr("{share} below", share=share) if batch.deviation < 0 else tr("{share} above", share=share),
+        target=target,
     )
     wanted = batch.effective_samples / (1 + batch.deviation)
     nearest = accumulation_for(wanted, batch.micro_batch, batch.world_size)
@@ -110,35 +104,25 @@ def _length(plan: Plan) -> Iterator[Finding]:
 
 
 def _half_precision_sum(plan: Plan) -> Iterator[Finding]:
-    """Torch keeps the sum of micro-batches in the format of the weights. So does DeepSpeed, unless its file asks for
-    `grad_accum_dtype: fp32`, as ours does; 0.19 heeds that also with offload (`_use_compact_grad_partition_buffer`)."""
-    engine, work = plan.config.engine, plan.work
-    if work is None or work.formats.weights != 2 or plan.batch.accumulation < MANY_STEPS:
+    """Torch keeps the sum of micro-batches in the format of the weights; DeepSpeed in fp32, as our file asks it to."""
+    work, where = plan.work, "engine.precision"
+    if work is None or work.formats.weights != 2 or plan.batch.accumulation < MANY_STEPS or work.deepspeed or work.lora:
         return
-    values = {"accumulation": plan.batch.accumulation, "precision": engine.precision}
-    code, where = "half_precision_accumulation", "engine.precision"
-    if work.deepspeed and engine.offload != "none" and engine.deepspeed_file is None:
-        message = tr(
-            "The gradients of {accumulation} micro-batches are accumulated in fp32, as set in deepspeed.json "
-            "(grad_accum_dtype), which takes 4 bytes per parameter on the GPU. In {precision}, which DeepSpeed before "
-            "0.19 may use with the optimizer in RAM, two orders of the same rows differ by {share}.",
-            **values,
-            share=percent(OF_TWO_ORDERS["fp16" if engine.precision == "fp16" else "bf16"], 1),
-        )
-        yield plan.warning(code, "engine.offload", message)
-    elif not (work.deepspeed or work.lora):
-        message = tr(
-            "With weights and gradients in {precision}, {accumulation} micro-batches are accumulated in 16 bits, "
-            "which rounds them: two orders of the same 64 differed by {share} in the gradient. Mixed "
-            "precision accumulates in fp32, and a larger micro-batch accumulates less often.",
-            **values,
-            share=percent(OF_TWO_ORDERS["bf16"], 1),
-        )
-        yield plan.warning(code, where, message, (tr("bf16 with fp32 weights"), {where: "bf16"}))
+    message = tr(
+        "With weights and gradients in {precision}, {accumulation} micro-batches are accumulated in 16 bits, "
+        "which rounds them: two orders of the same 64 differed by {share} in the gradient. Mixed "
+        "precision accumulates in fp32, and a larger micro-batch accumulates less often.",
+        accumulation=plan.batch.accumulation,
+        precision=plan.config.engine.precision,
+        share=percent(OF_TWO_ORDERS, 1),
+    )
+    yield plan.warning("half_precision_accumulation", where, message, (tr("bf16 with fp32 weights"), {where: "bf16"}))
 
 
 # Memory of the device, of the host, and of the disk.
 
+LARGE_PART = 2**28
+"""Bytes of host RAM that are worth a word."""
 OTHER_SHARE = 0.1
 """A desktop or another job that holds more of the card than this is worth a word."""
 
@@ -225,30 +209,24 @@ def _evaluation(plan: Plan) -> Iterator[Finding]:
     if verdict not in ("does_not_fit", "tight") or estimate.allocated_bytes <= plan.estimate.allocated_bytes:
         return
 
-    smaller = most_evaluated(plan, work, work.eval_micro_batch // 2)
     moment, logits = estimate.peak_moment, estimate.breakdown.get("logits", 0)
     if logits:
         moment = tr("{moment}, of which logits {logits}", moment=moment, logits=gib(logits))
-    values = {
-        "size": work.eval_micro_batch,
-        "used": gib(estimate.needed_bytes),
-        "capacity": gib(plan.memory.capacity_bytes or 0),
-        "moment": moment,
-    }
+    message = tr(
+        "Evaluating {size} sequences at a time needs {used}, at most {most}; {capacity} is available ({moment}).",
+        size=work.eval_micro_batch,
+        used=gib(estimate.needed_bytes),
+        most=gib(estimate.safe_bytes),
+        capacity=gib(plan.memory.capacity_bytes or 0),
+        moment=moment,
+    )
+    smaller = most_evaluated(plan, work, work.eval_micro_batch // 2)
     fewer = tr("evaluate {smaller} at a time: same results", smaller=smaller), {EVALUATED: smaller}
     remedies = [fewer] if smaller else [remedy_of(fix, plan) for fix in plan.fixes]
-    if verdict == "does_not_fit":
-        message = tr(
-            "Evaluating {size} sequences at a time doesn't fit: needs {used}, {capacity} is available ({moment}).",
-            **values,
-        )
-        yield plan.error("evaluation_does_not_fit", EVALUATED, message, *remedies)
-    else:
-        message = tr(
-            "Evaluating {size} sequences at a time may not fit: needs {used}, {capacity} is available ({moment}).",
-            **values,
-        )
+    if verdict == "tight":
         yield plan.warning("evaluation_tight", EVALUATED, message, *remedies)
+    else:
+        yield plan.error("evaluation_does_not_fit", EVALUATED, message, *remedies)
 
 
 def _headroom(plan: Plan) -> Iterator[Finding]:
@@ -281,51 +259,103 @@ def _host(plan: Plan) -> Iterator[Finding]:
     most = memory.host_ram_high_bytes or memory.host_ram_bytes
     if free is None or plan.devices.device == "cpu" or most <= free:
         return
-    held, is_short = memory.host_ram_parts, memory.host_ram_bytes > free
-    needed = mark(
-        "RAM: {host_ram} needed, {host_ram_capacity} free ({parts}). It is used by data loader workers, pinned "
-        "batches, rows and offloaded states, not by the micro-batch."
-    )
-    possible = mark("RAM may run out: {host_ram} to {most} needed, {host_ram_capacity} free ({parts}).")
+    held = memory.host_ram_parts
     message = tr(
-        needed if is_short else possible,
+        "RAM: {host_ram} to {most} needed, {free} free ({parts}). It is used by data loader workers, pinned batches, rows "
+        "and offloaded states, not by the micro-batch.",
         host_ram=gib(memory.host_ram_bytes),
         most=gib(most),
-        host_ram_capacity=gib(free),
-        parts=large_parts(held),
+        free=gib(free),
+        parts=listed(f"{part_word(name)} {gib(size)}" for name, size in held.items() if size > LARGE_PART),
     )
-
     remedies: list[tuple[str, Mapping[str, Any]]] = []
-    workers = held.get("workers", 0) if data.workers else 0
-    rows = held.get("data", 0) if not data.streaming and held.get("data", 0) > 2**28 else 0
     if data.workers:
-        remedies.append(
-            (tr("no data loader workers: {less}", less=tr("{saved} less", saved=gib(workers))), {"data.workers": 0})
-        )
-    if rows:
-        remedies.append(
-            (tr("stream the rows: {less}", less=tr("{saved} less", saved=gib(rows))), {"data.streaming": True})
-        )
-    if is_short:
+        words = tr("no data loader workers: {saved} less", saved=gib(held.get("workers", 0)))
+        remedies.append((words, {"data.workers": 0}))
+    if not data.streaming and held.get("data", 0) > LARGE_PART:
+        words = tr("stream the rows: {saved} less", saved=gib(held["data"]))
+        remedies.append((words, {"data.streaming": True}))
+    if memory.host_ram_bytes > free:
         yield plan.error("host_ram", "host_ram", message, *remedies)
     else:
         yield plan.warning("host_ram_tight", "host_ram", message, *remedies)
 
 
-def large_parts(parts: Mapping[str, int]) -> str:
-    """ "loader workers 2.1 GiB, data 1.0 GiB": of host RAM what counts."""
-    return listed(f"{part_word(name)} {gib(size)}" for name, size in parts.items() if size > 2**28)
-
-
 def _disk(plan: Plan) -> Iterator[Finding]:
-    memory, path = plan.memory, plan.machine.disk_path
+    memory = plan.memory
     if memory.disk_capacity_bytes is None or memory.disk_bytes <= memory.disk_capacity_bytes:
         return
-    sentence = mark("The run writes up to {needed} (checkpoints, final model, logs), but only {free} is free.")
-    if path:
-        sentence = mark(
-            "The run writes up to {needed} (checkpoints, final model, logs), but only {free} is free at {path}."
-        )
-    message = tr(sentence, needed=gib(memory.disk_bytes), free=gib(memory.disk_capacity_bytes), path=path)
+    message = tr(
+        "The run writes up to {needed} (checkpoints, final model, logs), but only {free} is free{path}.",
+        needed=gib(memory.disk_bytes),
+        free=gib(memory.disk_capacity_bytes),
+        path=aside(plan.machine.disk_path),
+    )
     fewer = [(tr("keep one checkpoint"), {"checkpoint.keep": 1})] if plan.config.checkpoint.keep > 1 else []
     yield plan.error("disk", "disk", message, *fewer, Remedy(tr("write to another disk: --output-dir FOLDER")))
+
+
+# Whether the run ends in a lifetime, and whether the card would be busy.
+
+YEAR_S = 365.25 * 86400
+MONTH_S = 30 * 86400.0
+WANTED_S = 14 * 86400.0
+"""What a remedy aims at: two weeks."""
+MOSTLY = 0.5
+"""Of a step: what takes more is what it waits for."""
+STEPS = "training.max_steps"
+
+
+def long_findings(plan: Plan) -> Iterator[Finding]:
+    time = plan.time
+    if time.total_s is None or time.steps is None or not time.step_s or time.total_s < MONTH_S:
+        return
+    each = duration_range(time.step_low_s or 0.0, time.step_high_s or 0.0)
+    message = tr(
+        "The plan takes very long: {steps} steps × {each} is {span}.",
+        **counted(steps=time.steps),
+        each=each,
+        span=_span(plan),
+    )
+    # To one significant figure: 1,900 -> 1,000, 2,400 -> 2,000.
+    fewer = int(float(f"{WANTED_S / time.step_s:.0e}"))
+    remedies: list[tuple[str, Mapping[str, Any]]] = []
+    if fewer >= 100:
+        changes: dict[str, Any] = {STEPS: fewer}
+        if plan.config.training.warmup >= fewer:
+            changes["training.warmup"] = max(1, fewer // 20)
+        remedies = [(tr("{fewer} steps: {span}", **counted(fewer=fewer), span=_span(changed(plan, changes))), changes)]
+    code = "takes_years" if time.total_s >= YEAR_S else "takes_months"
+    yield plan.warning(code, STEPS, message, *remedies)
+
+
+def _span(then: Plan | None) -> str:
+    """The time of a run as its plan has it, with all that a run does beside steps; empty where it is not known."""
+    low, high = (then.time.total_low_s, then.time.total_high_s) if then is not None else (None, None)
+    return "" if low is None or high is None else duration_range(low, high)
+
+
+def idle_findings(plan: Plan) -> Iterator[Finding]:
+    if plan.time.verdict != "idle" or plan.config.mode.kind != "train":
+        return
+    time = plan.time
+    network_s, step_s = time.network_high_s or 0.0, time.step_high_s or 0.0
+    if network_s > MOSTLY * step_s:
+        # No larger micro-batch changes that.
+        message = tr(
+            "The GPU would mostly wait for the network: each step sends {size} out of each machine, which may take "
+            "{share} of the step time at {speed} Gbit/s (planning.network_gbit_s).",
+            size=gib(time.network_bytes or 0),
+            share=percent(network_s / step_s),
+            speed=f"{time.network_gbit_s:g}",
+        )
+        yield plan.note("idle", "time", message)
+        return
+    message = tr(
+        "The GPU would mostly be idle: this reaches about {share} of its peak. The micro-batch or the model is "
+        "too small for it.",
+        share=percent(time.fraction_of_peak or 0),
+    )
+    if not plan.config.engine.compile and can_compile(plan):
+        message += after(tr("torch.compile (engine.compile) launches fewer kernels."))
+    yield plan.note("idle", "time", message, *(remedy_of(fix, plan) for fix in plan.headroom))

@@ -10,7 +10,7 @@ from trainwiz.core.catalog.model_config import TRIED
 from trainwiz.core.data.lengths import joins_texts, longest_generation
 from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.workload import HALF, Workload
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.result import BatchAlternative, BatchPlan, Plan
 from trainwiz.core.plan.rows import arrangement_of, step_padding
 from trainwiz.core.plan.tasks import evaluates
@@ -252,33 +252,22 @@ def _resolve_checkpointing(plan: Plan, work: Workload | None, target: float | No
         return max(1, largest(work.checkpointing)) if given is None else int(given)
     if given is not None:
         on = estimate_memory(sized(int(given), False), evidence).verdict(share) != "fits"
-        sentences = (
-            tr("off: {given} sequences fit without it", given=given),
-            tr("{given} sequences do not fit without it", given=given),
-        )
-        plan.put(CHECKPOINTING, on, sentences[on])
+        why = tr("a micro-batch of {micro} does not fit without it", micro=given)
+        plan.put(CHECKPOINTING, on, why if on else tr("off: a micro-batch of {micro} fits without it", micro=given))
         return int(given)
-    without = largest(False)
-    if without >= min(FEW, ceiling):
-        plan.put(CHECKPOINTING, False, tr("off: {without} sequences fit at once without it", without=without))
-        return without
-    within = largest(True)
-    if within <= without and not (within == 1 and safe_bytes(False) > share >= safe_bytes(True)):
-        plan.put(CHECKPOINTING, False, tr("off: it would not make a larger micro-batch fit"))
-        return max(1, without)
-    if within == without:
-        reason = tr("one sequence fits safely with it, but not without")
-    elif without:
-        reason = trn(
-            "{n} sequence fits at once without it, {within} with it",
-            "{n} sequences fit at once without it, {within} with it",
-            without,
-            within=within,
-        )
-    else:
-        reason = tr("no sequence fits without it, {within} fit at once with it", within=within)
-    plan.put(CHECKPOINTING, True, reason)
-    return within
+    without = within = largest(False)
+    on = False
+    if without < min(FEW, ceiling):
+        within = largest(True)
+        # One sequence that only may fit without it is safe with it.
+        on = within > without or (within == 1 and safe_bytes(False) > share >= safe_bytes(True))
+    why = tr("off: a micro-batch of {micro} fits without it", micro=without)
+    if on:
+        why = tr("a micro-batch of {within} fits safely with it, {without} without it", within=within, without=without)
+    elif not without:
+        why = tr("off: it would not make a larger micro-batch fit")
+    plan.put(CHECKPOINTING, on, why)
+    return max(1, within if on else without)
 
 
 def _micro_reason(plan: Plan, work: Workload | None, chosen: int, largest: int) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.catalog.model_config import ModelSpec
-from trainwiz.core.catalog.models import default_init, load_models
+from trainwiz.core.catalog.models import default_init
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC
 from trainwiz.core.config.modes import smoke_sample
@@ -86,17 +86,6 @@ def task_is_known(config: RunConfig, model: ModelSpec | None) -> bool:
 def subject_findings(config: RunConfig, model: ModelSpec | None) -> Iterator[Finding]:
     """Of the model, its task and its data: what is not what it seems."""
     name = config.model.name
-    if name in load_models() and (Path(name) / "config.json").is_file():
-        # The catalogue has the name of a folder with a model in it: what is about to be trained must be said.
-        folder = f"./{name}"
-        message = tr(
-            "{name} is the model from the catalog, but a folder on this machine has the same name; for the folder, "
-            "use {folder}.",
-            name=name,
-            folder=folder,
-        )
-        remedy = Remedy(tr("train the model in {folder}", folder=folder), changes={"model.name": folder})
-        yield Finding("folder_of_same_name", "warning", "model.name", message, (remedy,))
     if model is not None and model.task != config.task and config.task not in CLASSIFIES:
         # The head and the inputs of a model are those of its own task.
         message = tr(
@@ -179,11 +168,11 @@ def with_template(config: RunConfig, model: ModelSpec | None) -> RunConfig:
     """`config` with a template where it trains on chats and nobody named one."""
     if not trains_on_chats(config) or config.model.chat_template is not None:
         return config
-    if config.model.init == "pretrained" and model is not None and tokenizer_folder(config, Path.cwd()) is None:
-        why = tr("the model's own, if its tokenizer has one; the tokenizer is not on this machine yet")
+    why = tr("the model's own, if its tokenizer has one; the tokenizer is not on this machine yet")
+    if config.model.init != "pretrained" or model is None or tokenizer_folder(config, Path.cwd()) is not None:
+        why = tr("the model's own") if has_template(config, model) else ""
+    if why:
         return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: why})
-    if has_template(config, model):
-        return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: tr("the model's own")})
     why = tr("the tokenizer has no chat template; this one is saved with the trained model")
     return config.with_values({TEMPLATE: "chatml"}, "solved", {TEMPLATE: why})
 
@@ -401,17 +390,17 @@ def recipe_findings(plan: Plan) -> Iterator[Finding]:
         return
     if config.peft.method == "lora" and config.model.init == "scratch":
         message = tr("LoRA on random weights learns nothing lasting: it needs a pretrained model.")
-        load = Remedy(tr("load the pretrained weights"), changes={INIT: "pretrained"})
-        train_all = Remedy(tr("train all weights from scratch"), changes={"peft.method": "none"})
+        load = tr("load the pretrained weights"), {INIT: "pretrained"}
+        train_all = tr("train all weights from scratch"), {"peft.method": "none"}
         # Without published weights the first remedy would lead to the next error.
         has_weights = model is None or default_init(model) == "pretrained"
-        yield plan.error("adapters_on_random_weights", INIT, message, *((load,) if has_weights else ()), train_all)
+        yield plan.error("adapters_on_random_weights", INIT, message, *([load] if has_weights else []), train_all)
     if config.engine.optimizer == "sgd":
         return
     usual, rate = recipe_of(config, plan.model_type, plan.architecture), config.training.learning_rate
     changes = {RATE: usual.rate, **({FINAL_RATE: 0.0} if config.training.final_learning_rate > usual.rate else {})}
     values = {"rate": f"{rate:g}", "usual": f"{usual.rate:g}", "source": usual.source}
-    remedy = Remedy(tr("the usual learning rate, {rate}", rate=values["usual"]), changes=changes)
+    remedy = tr("the usual learning rate, {rate}", rate=values["usual"]), changes
     unusual = rate > usual.rate * UNUSUAL_ABOVE or rate < usual.rate * UNUSUAL_BELOW
     if rate >= usual.rate * WIPES or rate >= 1:
         message = tr("A learning rate of {rate} destroys any training; usual is {usual} ({source}).", **values)

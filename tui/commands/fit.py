@@ -155,7 +155,6 @@ def answer(
     budget: str | None = None,
     per_hour: str | None = None,
     best: str = "largest",
-    everything: bool = False,
     waits: bool = False,
 ) -> tuple[Fits, Bound]:
     """What fits, and within which limit. `waits`: somebody reads, and sees the rows before and after they are traced."""
@@ -171,7 +170,7 @@ def answer(
         sentence = mark("{first} and {second} are different currencies")
         raise _refused("--budget", sentence, first=bound.currency, second=f"{own} ({CURRENCY})")
     tier = wanted_tier(choices.tier, "layers" if waits else "analytic")
-    question = Question(request, tuple(models), bound.limit, rule, 0 if everything else TRACED)
+    question = Question(request, tuple(models), bound.limit, rule)
     with refining(tier) as refiner:
         with Waiting(tr("searching for models that fit")):
             fits = find_fits(question, probe_here(request), refiner)

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from trainwiz.core.errors import Finding, Remedy
     from trainwiz.core.hardware.machine import Machine
     from trainwiz.core.plan.gather import Gathered
-    from trainwiz.core.plan.refine import Refiner, RefineTier, Tracer
+    from trainwiz.core.plan.refine import Refiner, RefineTier
     from trainwiz.core.plan.result import Plan
+    from trainwiz.core.tracing.worker import TraceWorker
     from trainwiz.tui.screens.plan import PlanScreen
     from trainwiz.tui.screens.plan_reader import PlanReader
     from trainwiz.tui.screens.plan_state import Reading
@@ -220,7 +221,7 @@ def profile_request(request: PlanRequest) -> PlanRequest:
     return replace(request, overrides=subject, name=None)
 
 
-def new_tracer() -> Tracer:
+def new_tracer() -> TraceWorker:
     from trainwiz.core.tracing.worker import TraceWorker
 
     return TraceWorker()
@@ -253,7 +254,7 @@ class History(Generic[Kept]):
 class PlanMaker:
     """Used by several threads: one plans while another waits for traces."""
 
-    def __init__(self, tier: RefineTier, tracer: Callable[[], Tracer] = new_tracer) -> None:
+    def __init__(self, tier: RefineTier, tracer: Callable[[], TraceWorker] = new_tracer) -> None:
         """`tracer` makes the process that traces; it is started by the first plan, unless `tier` is "analytic"."""
         from trainwiz.core.history.rates import kept_rates, rates_path
         from trainwiz.core.history.store import history_path, load
@@ -267,7 +268,7 @@ class PlanMaker:
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._refiner: Refiner | None = None
-        self._tracer: Tracer | None = None
+        self._tracer: TraceWorker | None = None
 
     def plan(self, gathered: Gathered) -> Plan:
         """The plan by what is known now; starts the tracer, and waits for nothing."""

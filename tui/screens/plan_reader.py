@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trainwiz.core.plan.gather as edge
 from trainwiz.core.catalog.model_config import ModelSpec
@@ -20,7 +21,7 @@ from trainwiz.core.hardware.host import free_disk
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.prepare import planned_texts, relative_to_folder, run_yaml_text
-from trainwiz.core.plan.refine import RefineTier, Tracer
+from trainwiz.core.plan.refine import RefineTier
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.store import profile_files
@@ -37,6 +38,9 @@ from trainwiz.tui.screens.plan_maker import (
 from trainwiz.tui.screens.plan_offers import DataReadings, card_offers, data_offers, model_offers, profile_offers
 from trainwiz.tui.screens.plan_state import FILES_FOLLOW, Reading, lacks_model, with_changes
 
+if TYPE_CHECKING:
+    from trainwiz.core.tracing.worker import TraceWorker
+
 PAINTED_WITHIN_S = 0.03
 """Nothing is worked on for so long while new figures are painted: two threads that both work hold each other up.
 A key that follows within it also saves the files of a plan that nobody will see."""
@@ -49,7 +53,7 @@ class PlanReader:
         self,
         machine: Machine | None = None,
         tier: RefineTier = "analytic",
-        tracer: Callable[[], Tracer] = new_tracer,
+        tracer: Callable[[], TraceWorker] = new_tracer,
     ) -> None:
         """`machine` is this machine, where it is known already; a `tier` above "analytic" runs a `tracer` of its own."""
         self._machine = machine

@@ -1,16 +1,20 @@
-"""Machines and configs that the tests of the plan share."""
+"""Machines, configs and a tracer that the tests of the plan share."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from threading import Thread
 from typing import Any
 
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Finding
+from trainwiz.core.estimate.workload import Moment
 from trainwiz.core.hardware.machine import Libraries, Machine
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.tracing.request import Replay, TraceAnswer, TraceRequest, TraceResult
 
 GIB = 2**30
 CAUSAL: dict[str, Any] = {"model": "qwen2.5-0.5b", "task": "causal-lm"}
@@ -57,3 +61,47 @@ def finding(made: Plan, code: str) -> Finding:
 
 def codes(made: Plan) -> set[str]:
     return {one.code for one in made.findings}
+
+
+Answering = Callable[[TraceRequest], TraceAnswer | None]
+
+
+def traced(gib: float, evaluation_gib: float = 0.5) -> TraceResult:
+    """A trace with so much at the end of the backward pass, of which a fifth are the states."""
+    parts: Mapping[str, float] = {"weights": 0.05, "gradients": 0.05, "optimizer": 0.1, "activations": 0.8}
+    moment = Moment("the end of the backward pass", {kind: int(share * gib * GIB) for kind, share in parts.items()})
+    held = int(1.05 * moment.bytes)
+    fullest = max(moment.bytes, int(evaluation_gib * GIB))
+    return TraceResult(
+        training=(moment,),
+        evaluation=(Moment("an evaluation", {"activations": int(evaluation_gib * GIB)}),),
+        parameters=10**6,
+        trainable_parameters=10**6,
+        flops=1e12,
+        moved_bytes=1e9,
+        kernels=1000,
+        replay=Replay(fullest, held, held, held, fullest),
+    )
+
+
+class ScriptedTracer:
+    """Answers with `answering(request)`; None is never answered."""
+
+    def __init__(self, answering: Answering) -> None:
+        self._answering = answering
+        self.asked: list[TraceRequest] = []
+        self.cancelled: list[int] = []
+
+    def submit(self, request: TraceRequest, on_done: Callable[[TraceAnswer], None]) -> int:
+        self.asked.append(request)
+
+        def answer() -> None:
+            said = self._answering(request)
+            if said is not None:
+                on_done(said)
+
+        Thread(target=answer, daemon=True).start()
+        return len(self.asked) - 1
+
+    def cancel(self, handle: int) -> None:
+        self.cancelled.append(handle)

@@ -33,13 +33,9 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
 
 
-def asked(
-    data: str = "sample-chat", gpu: str | None = "RTX 3060 12GB", limit: Limit | None = None, **more: object
-) -> Question:
+def asked(data: str = "sample-chat", gpu: str | None = "RTX 3060 12GB", **more: object) -> Question:
     overrides = {"data.sources.0.name": data, **{key.replace("__", "."): value for key, value in more.items()}}
-    return Question(
-        PlanRequest(gpu=gpu, num_gpus=None if gpu is None else 1, overrides=overrides), limit=limit or Limit()
-    )
+    return Question(PlanRequest(gpu=gpu, num_gpus=None if gpu is None else 1, overrides=overrides))
 
 
 def found(question: Question) -> Fits:
@@ -66,7 +62,7 @@ def test_the_largest_that_sees_the_data_in_time_comes_first(chats: Fits) -> None
 
 
 def test_another_rule_is_another_order(chats: Fits) -> None:
-    rows = found(replace(asked("sample-pairs", limit=Limit(per_hour=1.0)), rule="cheapest")).rows
+    rows = found(replace(asked("sample-pairs"), limit=Limit(per_hour=1.0), rule="cheapest")).rows
     times = [fit.plan.time.total_s or 0.0 for fit in rows if group_of(fit) == 0]
     assert times == sorted(times) and len(times) > 2
     assert all(fit.cost is not None and fit.cost[0] < fit.cost[1] < fit.cost[2] for fit in rows)
@@ -79,7 +75,7 @@ def test_another_rule_is_another_order(chats: Fits) -> None:
 def test_a_row_without_enough_time_is_planned_for_the_time_that_there_is(chats: Fits) -> None:
     whole = min(fit.plan.time.total_s or 0.0 for fit in chats.rows)
     models = tuple({fit.plan.config.model.name: None for fit in (*chats.rows[:2], *chats.rows[-2:])})
-    rows = found(replace(asked(limit=Limit(seconds=whole / 8)), models=models)).rows
+    rows = found(replace(asked(), limit=Limit(seconds=whole / 8), models=models)).rows
     for fit in rows:
         assert fit.plan.time.total_s is not None and fit.plan.time.total_s <= whole / 8
         assert fit.in_time == ((fit.plan.time.epochs or 0) == pytest.approx(3))
@@ -107,32 +103,16 @@ def test_better_figures_move_a_row_or_drop_it(chats: Fits) -> None:
     assert len(first.rows) == len(chats.rows) - 1 and chats.rows[0].model not in [fit.model for fit in first.rows]
 
 
-def test_all_rows_are_every_length_and_rank(tmp_path: Path) -> None:
-    rows = [{"text": "word " * (20 if number % 20 else 400), "label": str(number % 2)} for number in range(200)]
-    Path("mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found_rows = found(replace(asked("mine.jsonl"), models=("bert-base",), most=0)).rows
-    ways = {(fit.method, fit.plan.batch.sequence_length, fit.rank) for fit in found_rows}
-    assert {rank for method, _, rank in ways if method == "lora"} == {8, 32} and ("full", 512, None) in ways
-    short = min(fit.plan.batch.sequence_length for fit in found_rows)
-    assert short == 64 and {fit.cut for fit in found_rows if fit.plan.batch.sequence_length == short} == {0.05}
-
-
-@each(("name", "kind"), [("text", "texts"), ("names", "tags"), ("proteins", "proteins")])
-def test_what_a_sample_is(name: str, kind: str) -> None:
+def test_what_a_sample_is() -> None:
     """Chats, pairs and classes are searched for elsewhere here."""
-    assert what_rows_are(DataSource(name=f"sample-{name}")).kind == kind
+    for name, kind in {"text": "texts", "names": "tags", "proteins": "proteins"}.items():
+        assert what_rows_are(DataSource(name=f"sample-{name}")).kind == kind
 
 
-@each(
-    "row",
-    [
-        {"input": "a", "output": "b"},
-        {"text": "a", "note": "b"},
-        {"text": "a", "category": "b", "summary": "c"},
-        {"messages": "hello", "title": "x"},
-        {"sequence": "once upon a time", "answer": "b"},
-    ],
-)
+@each("row", [
+    {"input": "a", "output": "b"}, {"text": "a", "note": "b"}, {"text": "a", "category": "b", "summary": "c"},
+    {"messages": "hello", "title": "x"}, {"sequence": "once upon a time", "answer": "b"},
+])  # fmt: skip
 def test_what_may_be_several_things_is_asked(row: dict[str, str]) -> None:
     Path("mine.jsonl").write_text("\n".join([json.dumps(row)] * 20))
     with pytest.raises(UsageError, match=r"cannot be detected .*Set it with --task"):
@@ -153,7 +133,7 @@ def test_what_cannot_be_is_said_with_the_nearest() -> None:
         question = asked(gpu="RTX 3090")
         found(replace(question, request=replace(question.request, gpu_memory_bytes=2**28)))
     with pytest.raises(UsageError, match=r"Not enough time to train: the fastest, .* for 3 epochs"):
-        found(asked(limit=Limit(seconds=2.0)))
+        found(replace(asked(), limit=Limit(seconds=2.0)))
     with pytest.raises(UsageError, match=r"Closest: RTX 3090, RTX 3090 Ti"):
         found(asked(gpu="3091"))
     Path("none.csv").write_text("prompt,response\n")
@@ -162,30 +142,25 @@ def test_what_cannot_be_is_said_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="Specify the data to"):
         found(Question(PlanRequest()))
     with pytest.raises(UsageError, match=r"power draw of the machine is unknown: .*--per-hour"):
-        found(asked(gpu=None, limit=Limit(cost=5.0), planning__energy_price_per_kwh=0.3))
+        found(replace(asked(gpu=None, planning__energy_price_per_kwh=0.3), limit=Limit(cost=5.0)))
 
 
-@each(
-    "text, end",
-    [("12:01", (26, 12, 1)), ("08:00", (27, 8, 0)), ("12:00", (27, 12, 0)), ("2026-11-30 06:30", (30, 6, 30))],
-)
-def test_a_clock_is_the_next_one_over_midnight_too(text: str, end: tuple[int, int, int]) -> None:
-    assert parse_until(text, NOON) == datetime(2026, 11, *end)
+def test_a_clock_is_the_next_one_over_midnight_too() -> None:
+    ends = {"12:01": (26, 12, 1), "08:00": (27, 8, 0), "12:00": (27, 12, 0), "2026-11-30 06:30": (30, 6, 30)}
+    for text, end in ends.items():
+        assert parse_until(text, NOON) == datetime(2026, 11, *end)
 
 
-@each(
-    "bounds, sentence",
-    [
-        ({"--until": "2026-11-26 11:00"}, r"has passed \(it is 2026-11-26 12:00\); the next one is 2026-11-27 11:00"),
-        ({"--until": "24:30"}, "is not a time"),
-        ({"--until": "08:00", "--hours": "3"}, "keep one"),
-        ({"--hours": "-1"}, "not a number of hours"),
-        ({"--hours": "1e300"}, "not a number of hours"),
-        ({"--budget": "5EUR"}, "no price is set: .*--per-hour"),
-        ({"--budget": "€5$", "--per-hour": "1"}, "not an amount"),
-        ({"--budget": "5EUR", "--per-hour": "1USD"}, "are different currencies"),
-    ],
-)
+@each("bounds, sentence", [
+    ({"--until": "2026-11-26 11:00"}, r"has passed \(it is 2026-11-26 12:00\); the next one is 2026-11-27 11:00"),
+    ({"--until": "24:30"}, "is not a time"),
+    ({"--until": "08:00", "--hours": "3"}, "keep one"),
+    ({"--hours": "-1"}, "not a number of hours"),
+    ({"--hours": "1e300"}, "not a number of hours"),
+    ({"--budget": "5EUR"}, "no price is set: .*--per-hour"),
+    ({"--budget": "€5$", "--per-hour": "1"}, "not an amount"),
+    ({"--budget": "5EUR", "--per-hour": "1USD"}, "are different currencies"),
+])  # fmt: skip
 def test_a_limit_that_cannot_be(bounds: dict[str, str | None], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         bound_of(bounds, NOON, priced=False)

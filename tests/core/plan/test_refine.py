@@ -12,8 +12,8 @@ from trainwiz.core.plan.refine import MOST_ROUNDS, Refiner, RefineTier
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.tracing.request import TraceAnswer, TraceProblem, TraceRequest
 
-from tests.core.plan.machines import GIB, codes, config, finding, machine
-from tests.core.plan.scripted_tracer import Answering, ScriptedTracer, traced
+from tests.core.plan.machines import GIB, Answering, ScriptedTracer, codes, config, finding, machine, traced
+from tests.each import each
 
 WORKSPACES = BLAS_HANDLES * BLAS_WORKSPACE_BYTES
 """A part of what torch counts as allocated that no trace sees."""
@@ -64,17 +64,22 @@ def test_the_micro_batch_moves_where_a_trace_says_no() -> None:
     assert len(tracer.asked) <= MOST_ROUNDS + 8
 
 
-def test_a_problem_is_said_and_remembered() -> None:
-    problem = TraceProblem("unsupported", "This model cannot be traced.")
-    tracer, seen = ScriptedTracer(lambda request: problem), []
-    refiner, what = Refiner(tracer), gathered(config("esm2-8m"))
+@each(("code", "asked"), [("unsupported", 1), ("invalid_config", 1), ("worker_died", 2)])
+def test_a_problem_is_said_and_remembered_unless_it_may_pass(code: Any, asked: int) -> None:
+    """And a model that cannot be built is a finding: an error where it would be trained."""
+    tracer, seen = ScriptedTracer(lambda request: TraceProblem(code, "Not so.")), list[Plan]()
+    refiner, what = Refiner(tracer), gathered(config("esm2-8m", batch__micro_batch_size=8))
     plan = refiner.improve(what, seen.append)
-    assert plan.memory.tier == "analytic" and plan.memory.waiting == "This model cannot be traced."
-    assert len(tracer.asked) == 1
-    assert seen[-1] == plan
-    assert refiner.plan(what).memory.waiting == "This model cannot be traced."
-    refiner.improve(what, seen.append)
-    assert len(tracer.asked) == 1
+    assert plan.memory.tier == "analytic" and plan.memory.waiting == "Not so." == refiner.plan(what).memory.waiting
+    assert seen[-1] == plan and refiner.improve(what, seen.append) == plan
+    assert len(tracer.asked) == asked
+    here = refiner.plan(replace(what, machine=replace(what.machine, hypothetical=False)))
+    severities = [one.severity for made in (plan, here) for one in made.findings if one.code == "model_not_built"]
+    assert severities == (["warning", "error"] if code == "invalid_config" else [])
+    tracer = ScriptedTracer(by_formula)
+    refiner._worker = tracer  # type: ignore[assignment]
+    better = refiner.improve(what, seen.append).memory
+    assert (better.tier == "traced" and not better.waiting) is (code == "worker_died")
 
 
 def test_a_remedy_that_cannot_be_traced_is_not_spoken_of() -> None:
@@ -89,26 +94,6 @@ def test_a_remedy_that_cannot_be_traced_is_not_spoken_of() -> None:
     plan, tracer = improved(some, request)
     assert [asked == own for asked in tracer.asked] == [True, False] and plan.memory.tier == "traced"
     assert not plan.memory.waiting and "model_not_built" not in codes(plan)
-
-
-def test_a_worker_that_died_is_asked_again() -> None:
-    answers: list[TraceAnswer] = [TraceProblem("worker_died", "The tracer died.")]
-    tracer = ScriptedTracer(lambda request: answers.pop() if answers else by_formula(request))
-    refiner, what = Refiner(tracer), gathered(config("esm2-8m", batch__micro_batch_size=8))
-    assert refiner.improve(what, lambda _: None).memory.waiting == "The tracer died."
-    assert refiner.plan(what).memory.waiting == "The tracer died."
-    better = refiner.improve(what, lambda _: None)
-    assert better.memory.tier == "traced" and not better.memory.waiting
-    assert not refiner.plan(what).memory.waiting
-
-
-def test_a_model_that_cannot_be_built_is_a_finding() -> None:
-    problem = TraceProblem("invalid_config", "The config of the model does not go together: 7 heads of 256.")
-    planned, tracer = improved(lambda request: problem, config("esm2-8m"))
-    assert finding(planned, "model_not_built").severity == "warning" and len(tracer.asked) == 1
-    what = gathered(config("esm2-8m"))
-    here = replace(what, machine=replace(what.machine, hypothetical=False))
-    assert "model_not_built" in {one.code for one in Refiner(tracer).improve(here, lambda _: None).errors}
 
 
 def test_a_worker_that_hangs_is_left_when_the_user_leaves_or_the_time_is_over() -> None:

@@ -10,7 +10,6 @@ from trainwiz.core.config.build import build_config
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.hardware.read import catalogue_machine
-from trainwiz.core.plan.resolve import assumed_rows
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import gib
 from trainwiz.core.profile.store import load_profile
@@ -20,16 +19,26 @@ from tests.core.plan.machines import GIB, codes, config, finding, machine, plan,
 from tests.each import each
 
 FULL: dict[str, Any] = {"engine__checkpointing": False}
-LORA: dict[str, Any] = {"peft__method": "lora", "task": "causal-lm", "model__init": "pretrained"}
-CASES: dict[str, tuple[str, int, str, dict[str, Any]]] = {
-    "given micro-batch": ("RTX 3080 10GB", 1, "esm2-650m", {"micro": 20, "target": 3900, **FULL}),
-    "open micro-batch, no target": ("RTX 3090", 1, "qwen2.5-1.5b", {"task": "causal-lm"}),
-    "token target": ("RTX 3090", 1, "qwen2.5-1.5b", {"tokens": 65536, "task": "causal-lm", "micro": 8}),
-    "pretrained": ("RTX 4090", 1, "mistral-7b", {**LORA, "peft__method": "none", "target": 32}),
-    "two cards": ("RTX 2080 Super", 2, "esm2-650m", {"micro": 8, "target": 256, **FULL}),
-    "given evaluation": ("RTX 4080 Super", 1, "nllb-600m", {"micro": 32, "target": 96, "task": "seq2seq", "eval": 256}),
-    "adapters": ("RTX 3090", 1, "qwen2.5-3b", {"micro": 96, "task": "causal-lm", "peft__method": "lora"}),
-}
+CAUSAL: dict[str, Any] = {"task": "causal-lm", "target": 64}
+LORA: dict[str, Any] = {**CAUSAL, "peft__method": "lora", "model__init": "pretrained"}
+CASES: dict[str, tuple[str, int, str, dict[str, Any], set[tuple[str, Any]]]] = {
+    "given micro-batch": ("RTX 3080 10GB", 1, "esm2-650m", {"micro": 20, "target": 3900, **FULL}, set()),
+    "open micro-batch, no target": ("RTX 3090", 1, "qwen2.5-1.5b", {"task": "causal-lm"}, {("peft.method", "lora")}),
+    "token target": ("RTX 3090", 1, "qwen2.5-1.5b", {"tokens": 65536, "task": "causal-lm", "micro": 8}, set()),
+    "pretrained": ("RTX 4090", 1, "mistral-7b", {**LORA, "peft__method": "none"}, {("peft.method", "lora")}),
+    "two cards": ("RTX 2080 Super", 2, "esm2-650m", {"micro": 8, "target": 256, **FULL}, {("engine.strategy", "fsdp")}),
+    "given evaluation": ("RTX 4080 Super", 1, "nllb-600m", {"micro": 32, "target": 96, "task": "seq2seq", "eval": 256}, set()),
+    "adapters": ("RTX 3090", 1, "qwen2.5-3b", {"micro": 96, "task": "causal-lm", "peft__method": "lora"}, set()),
+    "a demo in fp32": ("RTX 4090", 1, "mistral-7b", {**LORA, **FULL, "engine__precision": "fp32", "micro": 32, "length": 64},
+        {("engine.precision", "bf16"), ("batch.micro_batch_size", 8)}),
+    "1.5B in fp32": ("RTX 3060 12GB", 1, "qwen2.5-1.5b", {**CAUSAL, **FULL, "micro": 32, "engine__precision": "fp32"},
+        {("peft.method", "lora"), ("engine.precision", "bf16")}),
+    "8B LoRA in 16 bits on two 3060": ("RTX 3060 12GB", 2, "llama-3.1-8b", {**LORA, "engine__base_precision": "none"},
+        {("engine.strategy", "zero3"), ("engine.base_precision", "nf4")}),
+    "7B on a 3090": ("RTX 3090", 1, "qwen2.5-7b", {**LORA, "peft__method": "none"},
+        {("peft.method", "lora"), ("model.name", "qwen2.5-0.5b")}),
+}  # fmt: skip
+"""What does not fit, and something of what must be among the remedies."""
 SHORT = {
     "micro": "batch__micro_batch_size", "target": "batch__target_samples", "tokens": "batch__target_tokens",
     "accumulation": "batch__gradient_accumulation_steps", "eval": "batch__eval_micro_batch_size",
@@ -42,7 +51,7 @@ def asked(model: str, **values: Any) -> RunConfig:
 
 
 def case(name: str) -> tuple[RunConfig, Plan]:
-    gpu, count, model, values = CASES[name]
+    gpu, count, model, values, _ = CASES[name]
     request = asked(model, **values)
     return request, plan(machine(gpu, count), request)
 
@@ -68,27 +77,25 @@ def slower_by(made: Plan, after: Plan) -> float:
     return 100 * (then / after.batch.effective_samples / (before / made.batch.effective_samples) - 1)
 
 
-def check_fits(after: Plan, remedy: Remedy) -> None:
-    assert after.memory.verdict in ("fits", "tight"), remedy.text
-    assert f": {gib(after.memory.judged_bytes)}" in remedy.text
-
-
 @each("name", CASES)
 def test_a_remedy_keeps_its_promise(name: str) -> None:
+    """And the sentence that no setting will do stands where all of them change what is learnt, and nowhere else."""
     request, made = case(name)
-    gpu, count, _, _ = CASES[name]
+    gpu, count, _, _, wanted = CASES[name]
     if name == "pretrained":
         # Adapters are offered for weights that are there alone.
         scratch = plan(machine(gpu), request.with_values({"model.init": "scratch"}, "you"))
-        offered = [any("peft.method" in one.changes for one in too_large(each).remedies) for each in (made, scratch)]
-        assert offered == [True, False]
+        assert not any("peft.method" in one.changes for one in too_large(scratch).remedies)
     found = too_large(made)
     assert 1 <= len(found.remedies) <= 4 and found.severity == ("error" if found.code == "does_not_fit" else "warning")
+    offered = {pair for one in found.remedies for pair in one.changes.items() if isinstance(pair[1], str | int)}
+    assert wanted <= offered, [one.text for one in found.remedies]
     # Another model has traces of its own.
     promises, learnt_otherwise = iter(made.candidates), []
     for remedy in found.remedies:
         after = plan(machine(gpu, count), apply(request, remedy))
-        check_fits(after, remedy)
+        assert after.memory.verdict in ("fits", "tight"), remedy.text
+        assert f": {gib(after.memory.judged_bytes)}" in remedy.text
         assert after.work == (after.work if "model.name" in remedy.changes else next(promises))
         assert said_time(remedy.text) == pytest.approx(slower_by(made, after), abs=2), remedy.text
         assert not {one.code for one in after.errors} - {one.code for one in made.errors}, remedy.text
@@ -96,9 +103,11 @@ def test_a_remedy_keeps_its_promise(name: str) -> None:
         assert getattr(after.batch, unit) == pytest.approx(getattr(made.batch, unit), rel=0.02), remedy.text
         learnt_otherwise.append(
             bool({"batch.sequence_length", "peft.method", "model.name"} & set(remedy.changes))
-            or bool({"adafactor", "bf16-true"} & {str(value) for value in remedy.changes.values()})
+            or "bf16-true" in {str(value) for value in remedy.changes.values()}
         )
     assert learnt_otherwise == sorted(learnt_otherwise), "what changes the training comes last"
+    none_will_do = found.code == "does_not_fit" and all(learnt_otherwise)
+    assert ("No engine setting makes it fit." in found.message) == none_will_do
 
 
 def test_where_nothing_fits_or_only_what_is_far_smaller() -> None:
@@ -108,16 +117,12 @@ def test_where_nothing_fits_or_only_what_is_far_smaller() -> None:
 
     found = on_a_card_of(GIB)
     assert "No engine setting makes it fit." in found.message
-    assert [one.changes["model.name"] for one in found.remedies] == ["esm2-35m", "esm2-8m"]
+    assert [one.changes["model.name"] for one in found.remedies] == ["esm2-8m"]
     assert not on_a_card_of(GIB // 3).remedies
-    # Far shorter sequences are offered only where nothing else helps, and rows of 600 tokens cannot be cut at 1,000.
+    # Far shorter sequences are offered only where nothing else helps.
     here = machine("RTX 2080 Super")
     remedies = too_large(plan(here, asked("esm2-650m", length=65536, micro=1, peft__method="none"))).remedies
     assert remedies and all(one.changes.get("batch.sequence_length", 65536) < 65536 for one in remedies)
-    usual = too_large(case("given micro-batch")[1]).remedies
-    assert all(one.changes.get("batch.sequence_length", 512) >= 128 for one in usual)
-    bounded = too_large(plan(here, asked("esm2-650m", micro=64, length=2048, **FULL), rows(count=3))).remedies
-    assert bounded and all(one.changes.get("batch.sequence_length", 0) < 600 for one in bounded)
 
 
 def test_tight_is_a_warning_and_processes_on_a_cpu_are_refused_with_what_all_of_them_need() -> None:
@@ -128,80 +133,22 @@ def test_tight_is_a_warning_and_processes_on_a_cpu_are_refused_with_what_all_of_
     assert made.memory.verdict == "tight" and finding(made, "tight").severity == "warning"
     # They share one RAM: what one of them needs would be less than there is, and no reason to refuse.
     made = plan(machine(None, ram_gib=24), asked("qwen2.5-0.5b", micro=8, engine__processes=8, task="causal-lm"))
-    said = re.search(r"at least ([\d.]+) GiB, .* has ([\d.]+) GiB", finding(made, "does_not_fit").message)
-    assert said is not None
-    needed, capacity = map(float, said.groups())
-    assert needed > capacity == pytest.approx((made.memory.capacity_bytes or 0) / 2**30, abs=0.1)
+    said = re.search(r"at least ([\d.]+) GiB, .* has 24.0 GiB", finding(made, "does_not_fit").message)
+    assert said is not None and float(said[1]) > 24
 
 
 def test_room() -> None:
-    """At the same batch; without one to keep the largest that fits; and checkpointing that is not needed."""
     here, request = machine("RTX 3090"), asked("esm2-150m", micro=2, target=64)
     remedy = finding(plan(here, request), "room").remedies[0]
     after = plan(here, apply(request, remedy))
     assert after.batch.micro_batch > 4 and after.batch.effective_samples == 64
     assert after.memory.verdict == "fits" and gib(after.memory.judged_bytes) in remedy.text
     assert "room" not in codes(plan(here, asked("esm2-150m", target=64)))
-    request = asked("esm2-650m", micro=2, **FULL)
-    remedy = finding(plan(machine("RTX 3090"), request), "room").remedies[0]
-    micro = remedy.changes["batch.micro_batch_size"]
-    after = plan(machine("RTX 3090"), apply(request, remedy))
-    assert after.memory.verdict == "fits" and after.batch.micro_batch == micro
-    more = request.with_values({"batch.micro_batch_size": micro + 3}, "you")
-    assert plan(machine("RTX 3090"), more).memory.verdict != "fits"
     remedy = finding(plan(here, asked("esm2-150m", micro=4, target=4, engine__checkpointing=True)), "room").remedies[0]
     assert dict(remedy.changes) == {"engine.checkpointing": False} and "less time" in remedy.text
 
 
-JOBS: dict[str, tuple[str, int, int, str, dict[str, Any], set[tuple[str, Any]]]] = {
-    "7B LoRA on a 4090, from a demo in fp32": ("RTX 4090", 1, 64, "mistral-7b", {**LORA, "engine__precision": "fp32", "micro": 32,
-        "target": 64, "length": 64, "engine__checkpointing": False}, {("engine.precision", "bf16"), ("batch.micro_batch_size", 8)}),
-    "1.5B in fp32, at 32 by hand": ("RTX 3060 12GB", 1, 24, "qwen2.5-1.5b", {"task": "causal-lm", "target": 64, "micro": 32,
-        "engine__precision": "fp32", "engine__checkpointing": False}, {("engine.precision", "bf16-true")}),
-    "8B LoRA in 16 bits on two 3060": ("RTX 3060 12GB", 2, 64, "llama-3.1-8b", {**LORA, "target": 64, "engine__base_precision": "none"},
-        {("engine.strategy", "zero3"), ("engine.base_precision", "nf4")}),
-    "7B on a 3090": ("RTX 3090", 1, 64, "qwen2.5-7b", {**LORA, "peft__method": "none", "target": 64},
-        {("peft.method", "lora"), ("model.name", "qwen2.5-1.5b")}),
-}  # fmt: skip
-"""What does not fit, and something of what must be among the remedies."""
-
-
-@each("name", JOBS)
-def test_settings_are_tried_together_before_it_is_said_that_none_will_do(name: str) -> None:
-    """Each remedy is replayed; the sentence stands where all of them change what is learnt, and nowhere else."""
-    gpu, count, ram, model, values, wanted = JOBS[name]
-    request, here = asked(model, **values), machine(gpu, count, ram_gib=ram)
-    made = plan(here, request, rows())
-    found = finding(made, "does_not_fit")
-    offered = {pair for one in found.remedies for pair in one.changes.items() if isinstance(pair[1], str | int)}
-    assert wanted <= offered, [one.text for one in found.remedies]
-    same = 0
-    for remedy in found.remedies:
-        after = plan(here, apply(request, remedy), rows())
-        check_fits(after, remedy)
-        assert not {one.code for one in after.errors} - {one.code for one in made.errors}, remedy.text
-        engine, then = after.config.engine, after.config
-        same += (
-            (then.model.name, then.peft.method) == (request.model.name, request.peft.method)
-            and after.batch.sequence_length == made.batch.sequence_length
-            and engine.precision != "bf16-true" and engine.optimizer != "adafactor"
-        )  # fmt: skip
-    assert ("No engine setting makes it fit." in found.message) == (same == 0)
-
-
-def test_years_come_with_what_would_end() -> None:
-    request = config("esm2-650m", batch__target_tokens=2_000_000, training__max_steps=500_000)
-    found = finding(plan(machine(), request), "takes_years")
-    fewer, sibling = found.remedies
-    shorter = plan(machine(), apply(request, fewer))
-    assert found.severity == "warning" and not {"takes_years", "takes_months"} & codes(shorter)
-    assert (shorter.config.training.warmup or 0) < (shorter.config.training.max_steps or 0)
-    assert sibling.changes["model.name"].startswith("esm2-")
-    assert (plan(machine(), apply(request, sibling)).time.total_s or 0) < 1e9
-
-
-def test_what_else_a_plan_finds() -> None:
-    # A profile for any machine takes the CPU where torch misses the GPU.
+def test_a_profile_for_any_machine_takes_the_cpu_where_torch_misses_the_gpu() -> None:
     here = replace(real(machine()), torch_cuda=None, unavailable={"torch_cuda": "torch 2.13.0+cpu is a CPU build"})
     profile = load_profile("cpu-demo")
     made = plan(here, build_config(profile, {}), profile=profile)
@@ -210,26 +157,16 @@ def test_what_else_a_plan_finds() -> None:
     assert made.config.engine.device == "cpu" and made.memory.device == "host RAM"
 
 
-@each(("name", "gpu", "count", "ram_gib", "evil"), [
-    # NLLB's 256,206 words: six sequences are evaluated with more logits than three are trained with.
-    ("4080s", "RTX 4080 Super", 1, 64, {"does_not_fit", "evaluation_does_not_fit"}),
-    # Nothing moves to a host that has no room for it.
-    ("3x3080-20g", "RTX 3080 20GB", 3, 12, {"host_ram"}),
-])  # fmt: skip
-def test_a_remedy_brings_no_other_evil(name: str, gpu: str, count: int, ram_gib: int, evil: set[str]) -> None:
-    profile = load_profile(name)
-    request = build_config(profile, {})
-    small = catalogue_machine(gpu=gpu, num_gpus=count, ram_bytes=ram_gib * GIB, cpu_cores=8, gpu_memory_bytes=6 * GIB)
-    remedies = finding(plan(small, request, assumed_rows(request), profile=profile), "does_not_fit").remedies
+def test_nothing_moves_to_a_host_that_has_no_room_for_it() -> None:
+    profile, card = load_profile("3x3080-20g"), {"gpu": "RTX 3080 20GB", "num_gpus": 3, "gpu_memory_bytes": 6 * GIB}
+    request, here = build_config(profile, {}), catalogue_machine(**card, ram_bytes=12 * GIB, cpu_cores=8)
+    remedies = finding(plan(here, request, profile=profile), "does_not_fit").remedies
     assert remedies
     for remedy in remedies:
-        cured = plan(small, apply(request, remedy), assumed_rows(request), profile=profile)
-        assert not codes(cured) & evil, remedy.text
+        assert "host_ram" not in codes(plan(here, apply(request, remedy), profile=profile)), remedy.text
 
 
-def test_a_loss_in_slices_is_chosen_where_it_makes_a_run_fit_or_costs_no_time_and_offered_where_it_was_refused() -> (
-    None
-):
+def test_a_loss_in_slices_is_chosen_where_it_pays_and_offered_where_it_was_refused() -> None:
     def sliced(asked: RunConfig, data: DataSummary | None = None) -> int | None:
         return plan(machine("RTX 3090"), asked, data).config.training.loss_chunk
 
@@ -241,10 +178,9 @@ def test_a_loss_in_slices_is_chosen_where_it_makes_a_run_fit_or_costs_no_time_an
     remedies = finding(plan(machine("RTX 3090"), at_once), "does_not_fit").remedies
     assert any("training.loss_chunk" in one.changes for one in remedies)
     roomy = asked("qwen2.5-0.5b", task="causal-lm", micro=4, target=64, length=1024, engine__checkpointing=True)
+    whole = ((1024,) * 9,)
     most, few = (
-        replace(
-            rows(length=1024), chats=ChatLook("generation", "", ((1024,) * 9,), ((learnt,) * 9,), ((1024,) * 9,), ())
-        )
+        replace(rows(length=1024), chats=ChatLook("generation", "", whole, ((learnt,) * 9,), whole, ()))
         for learnt in (1000, 300)
     )
     assert [sliced(roomy), sliced(roomy, most), sliced(roomy, few)] == [None, None, 512]

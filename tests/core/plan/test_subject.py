@@ -48,10 +48,6 @@ def severe(plan: Plan, severity: str = "error") -> set[str]:
     return {found.code for found in plan.findings if found.severity == severity}
 
 
-def choices(plan: Plan) -> dict[str, Any]:
-    return {choice.key: choice for choice in plan.choices}
-
-
 def test_a_profile_without_its_card_is_planned_for_that_card() -> None:
     here, (found,) = choose_target(PlanRequest(profile="2080super"), PROFILE, CPU)
     assert here.gpus[0].catalogue_name == "RTX 2080 Super" and here.ram_total_bytes == 64 * GIB
@@ -69,10 +65,13 @@ def test_a_profile_without_its_card_is_planned_for_that_card() -> None:
 
 
 def test_the_card_that_is_here() -> None:
-    right, other = real(machine("RTX 2080 Super")), real(machine())
+    right, other, mac = (real(machine(gpu)) for gpu in ("RTX 2080 Super", "RTX 3090", "Apple M1 Max"))
     assert choose_target(PlanRequest(), PROFILE, right) == (right, ())
     target = choose_target(PlanRequest(), PROFILE, other)
     assert target[0] == other and [(one.code, one.severity) for one in target[1]] == [("other_hardware", "warning")]
+    (found,) = choose_target(PlanRequest(), PROFILE, replace(CPU, accelerator="mps"))[1]
+    assert found.code == "missing_hardware" and "Apple" in found.message
+    assert choose_target(PlanRequest(), load_as_written("lora-r64-mps"), mac) == (mac, ())
 
 
 def test_another_machine_by_name_and_by_hand() -> None:
@@ -87,25 +86,6 @@ def test_another_machine_by_name_and_by_hand() -> None:
         assert caught.value.exit_code == 2
 
 
-def test_apple_gpus() -> None:
-    (found,) = choose_target(PlanRequest(), PROFILE, replace(CPU, accelerator="mps"))[1]
-    assert found.code == "missing_hardware" and "Apple" in found.message
-    apple, mac = load_as_written("lora-r64-mps"), real(machine("Apple M1 Max"))
-    assert choose_target(PlanRequest(), apple, mac) == (mac, ())
-
-
-def test_a_folder_that_the_catalogue_hides_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert "folder_of_same_name" not in codes(planned(here=CPU, model__name="qwen2-tiny"))
-    Path("qwen2-tiny").mkdir()
-    Path("qwen2-tiny/config.json").write_text(json.dumps({"model_type": "qwen2", **SIZES}))
-    hidden = planned(here=CPU, model__name="qwen2-tiny")
-    found = finding(hidden, "folder_of_same_name")
-    assert found.severity == "warning" and "for the folder, use ./qwen2-tiny" in found.message
-    meant = planned(here=CPU, **found.remedies[0].changes)
-    assert "folder_of_same_name" not in codes(meant) and meant.model.parameters != hidden.model.parameters
-
-
 def test_without_its_model_nothing_is_said_that_hangs_on_the_task(tmp_path: Path) -> None:
     rows = tmp_path / "chat.jsonl"
     rows.write_text('{"prompt": "who?", "response": "me."}\n')
@@ -115,21 +95,24 @@ def test_without_its_model_nothing_is_said_that_hangs_on_the_task(tmp_path: Path
     assert [error.code for error in plan.errors] == ["missing_model"] and not plan.errors[0].remedies[0].command
 
 
-def test_data_and_tasks_that_were_asked_for_stay(tmp_path: Path) -> None:
-    def subject(profile: str | None = None, **overrides: Any) -> tuple[str | None, str]:
+def test_data_and_tasks_that_were_asked_for_stay_and_name_the_run(tmp_path: Path) -> None:
+    def subject(profile: str | None = None, **overrides: Any) -> tuple[str | None, str, str]:
         values = {key.replace("__", "."): value for key, value in overrides.items()}
         own = load_profile(profile, CARD) if profile else None
         config, _, _ = gather_config(PlanRequest(profile=profile, overrides=values), own)
-        return config.task, config.data.sources[0].name
+        return config.task, config.data.sources[0].name, config.name
 
-    assert subject(model__name="gpt2-tiny") == ("causal-lm", "sample-text")
-    assert subject("cpu-demo", model__name="gpt2-tiny") == ("causal-lm", "sample-text")
+    assert subject(model__name="gpt2-tiny") == ("causal-lm", "sample-text", "gpt2-tiny-sample-text")
+    assert subject("cpu-demo", model__name="gpt2-tiny")[:2] == ("causal-lm", "sample-text")
     file = tmp_path / "mine.tsv"
     file.write_text("source\ttarget\n" + "ein Haus\ta house\n" * 300)
-    assert subject(model__name="opus-mt-tiny", data__sources__0__name=str(file)) == ("seq2seq", str(file))
-    own = load_profile("4080s", CARD).values["data.sources"][0]["name"]
-    assert subject("4080s", model__name="gpt2-tiny") == ("causal-lm", own)
+    own = {"data__sources__0__name": str(file), "name": "mine"}
+    assert subject(model__name="opus-mt-tiny", **own) == ("seq2seq", str(file), "mine")
+    theirs = load_profile("4080s", CARD).values["data.sources"][0]["name"]
+    assert subject("4080s", model__name="gpt2-tiny")[:2] == ("causal-lm", theirs)
     assert subject(model__name="gpt2-tiny", task="masked-lm")[0] == "masked-lm"
+    assert subject("cpu-demo")[2] == "cpu-demo"
+    assert subject(model__name="Qwen/Qwen2.5-0.5B", data__sources__0__name="rows.jsonl")[2] == "Qwen2.5-0.5B-rows"
 
 
 def test_a_task_of_another_kind_of_model_is_an_error_with_its_cure() -> None:
@@ -139,55 +122,16 @@ def test_a_task_of_another_kind_of_model_is_an_error_with_its_cure() -> None:
     assert not cured.errors and re.search(rf"task[ =]{cured.task}", found.remedies[0].command or "")
 
 
-@each(
-    ("profile", "overrides", "name"),
-    [
-        ("cpu-demo", {}, "cpu-demo"),
-        (None, {"model.name": "Qwen/Qwen2.5-0.5B", "data.sources.0.name": "rows.jsonl"}, "Qwen2.5-0.5B-rows"),
-        (None, {"model.name": "qwen2-tiny", "name": "mine"}, "mine"),
-    ],
-)
-def test_a_run_is_named_after_its_model_and_data_unless_both_are_the_profiles(
-    profile: str | None, overrides: dict[str, object], name: str
-) -> None:
-    request = PlanRequest(profile=profile, overrides=overrides)
-    assert gather_config(request, load_profile(profile) if profile else None)[0].name == name
-
-
-@each(
-    ("profile", "values", "init", "words"),
-    [
-        (None, {"model__name": "FOLDER"}, "pretrained", "fine-tunes the weights in FOLDER"),
-        (None, {"model__name": "FOLDER/config.json"}, "scratch", "from scratch"),
-        (None, {"model__name": "Qwen/Qwen2.5-0.5B"}, "pretrained", "the published weights of Qwen/Qwen2.5-0.5B"),
-        ("2080super", {"model__name": "esm2-8m"}, "pretrained", "facebook/esm2_t6_8M_UR50D"),
-        ("2080super", {}, "scratch", "from scratch"),
-        ("cpu-demo", {}, "scratch", "from scratch"),
-    ],
-)
-def test_what_a_run_begins_with(
-    folder: Path, profile: str | None, values: dict[str, Any], init: str, words: str
-) -> None:
-    plan = planned(profile, **{key: str(value).replace("FOLDER", str(folder)) for key, value in values.items()})
-    assert plan.config.model.init == init
-    assert words.replace("FOLDER", str(folder)) in plan.model.learnt
-
-
-@each(
-    ("values", "rate"),
-    [
-        ({"model__name": "qwen2.5-1.5b"}, 2e-5),
-        ({"model__name": "qwen2.5-0.5b", "peft__method": "lora"}, 2e-4),
-        ({"model__name": "gpt2-medium", "model__init": "scratch"}, 2.5e-4),
-        ({"model__name": "nllb-600m"}, 5e-5),
-        ({"model__name": "esm2-8m", "model__init": "scratch"}, 4e-4),
-    ],
-)
-def test_the_rate_goes_with_the_kind_of_training(values: dict[str, Any], rate: float) -> None:
-    plan = planned(**values)
-    assert plan.config.training.learning_rate == rate and plan.config.training.warmup > 0
-    assert plan.config.origin("training.learning_rate").origin == "solved"
-    assert "unusual_learning_rate" not in codes(plan)
+def test_what_a_run_begins_with(folder: Path) -> None:
+    for profile, model, init, words in (
+        (None, f"{folder}", "pretrained", f"fine-tunes the weights in {folder}"),
+        (None, f"{folder}/config.json", "scratch", "from scratch"),
+        (None, "Qwen/Qwen2.5-0.5B", "pretrained", "the published weights of Qwen/Qwen2.5-0.5B"),
+        ("2080super", "esm2-8m", "pretrained", "facebook/esm2_t6_8M_UR50D"),
+        ("2080super", "esm2-650m", "scratch", "from scratch"),
+    ):
+        plan = planned(profile, model__name=model)
+        assert plan.config.model.init == init and words in plan.model.learnt
 
 
 def test_the_recipe_of_a_profile_does_not_stick_to_another_model_or_kind(folder: Path) -> None:
@@ -200,27 +144,6 @@ def test_the_recipe_of_a_profile_does_not_stick_to_another_model_or_kind(folder:
     for init, epochs in (("pretrained", 3.0), ("scratch", 1.0)):
         values = {"model__name": "gpt2-tiny", "model__init": init, "data__sources__0__name": "sample-text"}
         assert planned(**values).config.training.epochs == epochs
-
-
-@each(
-    ("values", "code", "severity"),
-    [
-        ({"model__name": "qwen2-tiny", "peft__method": "lora"}, "adapters_on_random_weights", "error"),
-        ({"model__name": "qwen2-tiny", "training__learning_rate": 5}, "learning_rate_wipes", "error"),
-        ({"model__name": "FOLDER", "training__learning_rate": 2e-3}, "unusual_learning_rate", "warning"),
-    ],
-)
-def test_what_cannot_be_meant_is_said_and_its_remedies_mend_it(
-    folder: Path, values: dict[str, Any], code: str, severity: str
-) -> None:
-    values = {key: str(folder) if value == "FOLDER" else value for key, value in values.items()}
-    plan = planned(**values)
-    assert code in severe(plan, severity)
-    remedies = next(found for found in plan.findings if found.code == code).remedies
-    assert remedies
-    for remedy in remedies:
-        changed = {key.replace(".", "__"): value for key, value in remedy.changes.items()}
-        assert code not in severe(planned(**{**values, **changed}), severity)
 
 
 @each(("profile", "model", "said"), [

@@ -11,7 +11,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch.nn.functional import cross_entropy
-from trainwiz.core.plan.data_findings import TRIED
+from trainwiz.core.catalog.model_config import TRIED
 from trainwiz.core.training.batches import (
     FILLER_TOKENS,
     IGNORED,
