@@ -46,7 +46,6 @@ LOG_LINES = {
     "core/training/model.py": ("model saved in", "the best by"),
     "core/training/generation.py": ("answered", "could not be written", "BLEU of"),
     "core/training/tokenizer.py": ("trained on the training rows",),
-    "core/training/engine.py": ("the weights of all",),
     "core/training/trainer.py": ("saved in",),
     "core/training/weights.py": ("initialized from scratch",),
 }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import math
 import os
 import warnings
@@ -13,8 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from accelerate import Accelerator, PartialState
-from accelerate.utils import gather_object
+from accelerate import PartialState
 from peft import PeftModel
 from torch.utils.file_baton import FileBaton
 from trainwiz.core.config import RunConfig
@@ -177,43 +175,6 @@ def gathered(model: torch.nn.Module) -> Iterator[None]:
 
     with deepspeed.zero.GatheredParameters(parameters, modifier_rank=None):
         yield
-
-
-# Whether several machines have trained the same weights, of which one of them saves its own.
-
-DIGEST_BYTES = 16
-
-
-def weights_digest(model: torch.nn.Module) -> str:
-    """Of names, types and bytes of all weights that this process holds whole."""
-    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
-            digest.update(weight.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy().data)
-    return digest.hexdigest()
-
-
-def compare_weights(model: torch.nn.Module, accelerator: Accelerator) -> bool:
-    """Say in the log whether the weights of all processes are the same, bit for bit; every process must call it.
-
-    Nothing is compared where they share the weights out. Cards of different kinds may round differently: then the model that
-    is saved is that of process 0.
-    """
-    if forward_needs_all(model):
-        return True
-    digests: list[str] = gather_object([weights_digest(model)])
-    apart = [str(rank) for rank, digest in enumerate(digests) if digest != digests[0]]
-    if accelerator.is_main_process and not apart:
-        print(f"the weights of all {len(digests)} processes are equal ({digests[0]})", flush=True)
-    elif accelerator.is_main_process:
-        message = tr(
-            "The weights of process {ranks} differ from those of process 0, which are saved: the machines compute "
-            "differently. Check whether one of them has other GPUs or other versions.",
-            ranks=", ".join(apart),
-        )
-        print(message, flush=True)
-    return not apart
 
 
 # engine.json: which engine really runs, read from the live objects inside the process.

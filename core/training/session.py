@@ -47,7 +47,6 @@ from trainwiz.core.training.callbacks import (
 )
 from trainwiz.core.training.engine import (
     begin_process,
-    compare_weights,
     name_blocks,
 )
 from trainwiz.core.training.generation import AnswersCallback
@@ -168,8 +167,6 @@ class TrainingSession:
         """Leave final_model, where the run saves; which weights it has, for outcome.json."""
         phases.enter("finishing")
         guard.refuse_final(trainer.model, trainer.state.global_step)
-        if config.engine.nodes > 1:
-            compare_weights(trainer.accelerator.unwrap_model(trainer.model), trainer.accelerator)
         place.check()
         if not config.mode.saves:
             return {}
