@@ -14,7 +14,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import CLASSIFIES, RowKind
 from trainwiz.core.data.labels import Labels
 from trainwiz.core.data.lengths import joins_texts, packs_rows, prompt_room
-from trainwiz.core.data.proteins import MASK, SPECIAL_TOKENS, ProteinStore
+from trainwiz.core.data.proteins import SPECIAL_TOKENS, ProteinStore
 from trainwiz.core.data.texts import LastAnswers, TextRows, load_text_rows
 from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.estimate.families import read_architecture
@@ -143,8 +143,6 @@ class TaskRows:
     """Tokens that end an answer beside the tokenizer's own."""
     template: str = ""
     """In which chats are written while training: a resumed run must find the same."""
-    mask_token: int = -1
-    """Token that hides a part of the input; -1 for a task that hides none."""
     labels: Labels | None = None
     """The classes that are told apart: a resumed run must find the same."""
     joined: bool = False
@@ -192,7 +190,6 @@ def _proteins(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
         esm_tokenizer(),
         lambda numbers: Rows(numbers, make),
         lengths=lambda numbers: proteins.lengths[numbers],
-        mask_token=MASK,
     )
 
 
@@ -208,7 +205,6 @@ def _masked(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
         tokenizer,
         lambda numbers: Rows(numbers, make),
         lengths=lambda numbers: row_lengths(rows, numbers, config.row_kind, encoder.lengths),
-        mask_token=mask,
     )
 
 

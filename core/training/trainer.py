@@ -184,7 +184,7 @@ class RunTrainer(Trainer):
             inputs = self._parts.inputs(self._prepare_inputs(batch), model)
             labels = inputs.pop("labels")
             with torch.no_grad():
-                of_batch = batch_sums(model, inputs, labels, self._parts.mask_token, scores=scores)
+                of_batch = batch_sums(model, inputs, labels, scores=scores)
             sums += of_batch.to(sums)
         reduced = self.accelerator.reduce(sums, reduction="sum")
         metrics = (token_metrics if scores is None else scores.metrics)(reduced, metric_key_prefix)

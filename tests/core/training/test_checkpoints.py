@@ -99,7 +99,7 @@ def test_settings_become_a_metric_or_a_sentence(tmp_path: Path) -> None:
     findings: list[Finding] = []
     asked = tiny_config(checkpoint__keep_best=True)
     assert best_checkpoints(tiny_config(), tmp_path, findings, evaluates=True) is None
-    for metric, expected in (("hidden_loss", "eval_hidden_loss"), (None, "eval_loss")):
+    for metric, expected in (("perplexity", "eval_perplexity"), (None, "eval_loss")):
         named = best_checkpoints(
             asked.with_values({"evaluation.metric": metric}, "you"), tmp_path, findings, evaluates=True
         )
