@@ -84,11 +84,10 @@ Count = Callable[[list[str], Any], list[int]]
 
 
 def _counted(rows: TextRows, numbers: np.ndarray, count: Count) -> np.ndarray:
-    stores = [store for store in (rows.texts, rows.targets) if store is not None]
     counted: list[int] = []
     with parallel_tokenizing():
-        for texts, *targets in zip(*(store.batches(numbers) for store in stores), strict=True):
-            counted += count(texts, targets[0] if targets else None)
+        for texts, targets in _batches(rows, numbers):
+            counted += count(texts, targets)
             tell_rows(len(counted), len(numbers))
     return np.array(counted, np.int64)
 
@@ -389,18 +388,12 @@ def _encoded(rows: TextRows, numbers: np.ndarray, encoder: CausalEncoder) -> Ite
 
 def _batches(rows: TextRows, numbers: np.ndarray) -> Iterator[tuple[list[str], list[str] | None]]:
     """Texts and targets of the rows, fewer at once where they are books."""
-    texts: list[str] = []
-    targets: list[str] = []
-    characters = 0
-    for number in numbers.tolist():
-        texts.append(rows.texts[number])
-        targets += [] if rows.targets is None else [rows.targets[number]]
-        characters += len(texts[-1]) + (len(targets[-1]) if targets else 0)
-        if len(texts) >= BATCH_TEXTS or characters >= BATCH_CHARACTERS:
-            yield texts, None if rows.targets is None else targets
-            texts, targets, characters = [], [], 0
-    if texts:
-        yield texts, None if rows.targets is None else targets
+    stores = [store for store in (rows.texts, rows.targets) if store is not None]
+    read_bytes = np.cumsum(sum(store.lengths[numbers] for store in stores))
+    batch = np.arange(len(numbers)) // BATCH_TEXTS + read_bytes // BATCH_CHARACTERS
+    for part in filter(len, np.split(numbers, np.flatnonzero(np.diff(batch)) + 1)):
+        texts, *targets = ([store[number] for number in part.tolist()] for store in stores)
+        yield texts, targets[0] if targets else None
 
 
 def _stored(tokens: np.ndarray, unlabelled: int) -> np.ndarray:
