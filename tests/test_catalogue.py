@@ -35,7 +35,7 @@ LOG_LINES = {
     "core/supervise/attempt.py": ("resumes from", "starts from the beginning"),
     "core/telemetry/advice.py": ("GPU is lost",),
     "core/training/best.py": ("could not be removed",),
-    "core/training/callbacks.py": ("was moved or replaced", "is disabled", "its server is unavailable", "written in"),
+    "core/training/callbacks.py": ("was moved or replaced", "is disabled", "to the run folder", "written in"),
     "core/training/saving.py": (
         "disk space is available again", "to free space for the next", "without a new checkpoint",
         "could not be written", "the incomplete folder was removed",

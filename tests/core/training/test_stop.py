@@ -40,7 +40,7 @@ from trainwiz.core.training.callbacks import (
 )
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter, json_number
 from trainwiz.core.training.process import Phases, StopRequest
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from tests.core.training.runs import Forked, evaluations, log_of, metrics, start, stop_when, tiny_config, write_run
 from tests.each import each
@@ -418,30 +418,11 @@ def test_a_reporter_that_fails_is_said_once_and_left_out(
     tell(take_reporters(args)[0], args, [3.0, 2.0])
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 1 and said[0].startswith("tensorboard failed and is disabled: ")
-
-
-class NeedsServer(TrainerCallback):
-    """Fails unless it was told to stay offline, as wandb does without an account."""
-
-    heard: list[str] = []
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if os.environ.get("WANDB_MODE") != "offline":
-            raise ConnectionError("no account")
-
-    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.heard.append(os.environ["WANDB_MODE"])
-
-
-def test_without_a_server_it_writes_into_the_run_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("WANDB_MODE", "")
     monkeypatch.delenv("WANDB_MODE")
-    NeedsServer.heard = []
-    tell(GuardedReporter("wandb", NeedsServer), arguments(tmp_path), [1.0])
-    assert NeedsServer.heard == ["offline"]
-    assert "wandb writes to the run folder because its server is unavailable: no account" in capsys.readouterr().out
+    take_reporters(args)
+    assert os.environ["WANDB_MODE"] == "offline"
 
 
 def test_loader_workers_have_ended_before_the_process_does() -> None:
