@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import gather_object
 from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ON_THE_LONGEST, TURN, ProbeOrder
@@ -305,8 +306,6 @@ def say_loading(
 LARGEST = 4096
 BISECTIONS = 3
 TIME_MARGIN = 1.3
-RAM_SHARE = 0.8
-"""Of the RAM that is free: the kernel ends programs before all of it is gone."""
 ROUND = 2
 """Micro-batches of a trial: the second meets the gradients of the first."""
 
@@ -314,8 +313,7 @@ ROUND = 2
 class MicroBatchSearch:
     """After the training has ended: tries micro-batches on the trained model, each with an optimizer step.
 
-    On a GPU the memory decides, by running out of it; on a CPU the RAM that is left and what the
-    trials so far took of it, because a machine without RAM takes everybody's programs down.
+    A GPU's memory decides, by running out of it. A CPU is never asked: a machine without RAM takes everybody's programs down.
     """
 
     def __init__(self, trainer: ProbeTrainer, order: ProbeOrder, answers: Answers, first_s: float) -> None:
@@ -325,7 +323,6 @@ class MicroBatchSearch:
         self._answers = answers
         self._cuda = trainer.args.device.type == "cuda"
         self._trial_s = first_s
-        self._rss: list[tuple[int, int]] = [(trainer.micro_batch, peak_rss_bytes())]
 
     def run(self) -> None:
         """Says `largest` with the micro-batch and what ended the search."""
@@ -349,22 +346,11 @@ class MicroBatchSearch:
     def _reason_against(self, micro_batch: int, before: int) -> str:
         """Empty where all processes may try it; the same in all of them, or one would wait for the others."""
         too_late = time.monotonic() + TIME_MARGIN * self._trial_s * micro_batch / before > self._order.ends_s
-        limit = self._rss[0][1] + RAM_SHARE * self._order.host_free_bytes
         if micro_batch > LARGEST:
             return tr("sizes above {n} are not tried", n=LARGEST)
         if any_process(self._trainer.accelerator, too_late):
             return tr("the time limit was reached")
-        if any_process(self._trainer.accelerator, not self._cuda and self._rss_of(micro_batch) > limit):
-            return tr("{n} would need more RAM than is free", n=micro_batch)
         return ""
-
-    def _rss_of(self, micro_batch: int) -> float:
-        """Expected peak: the line through the last two trials, or all of the process for the first."""
-        size, peak = self._rss[-1]
-        if len(self._rss) < 2:
-            return peak * micro_batch / size
-        other_size, other = self._rss[-2]
-        return peak + (peak - other) / (size - other_size) * (micro_batch - size)
 
     def _fits(self, micro_batch: int) -> bool:
         started = time.perf_counter()
@@ -387,8 +373,6 @@ class MicroBatchSearch:
             torch.cuda.synchronize()
         self._trial_s = time.perf_counter() - started
         peak = int(torch.cuda.max_memory_allocated()) if self._cuda else None
-        if fits and not self._cuda:
-            self._rss.append((micro_batch, peak_rss_bytes()))
         self._answers.say("trial", micro_batch=micro_batch, fits=fits, seconds=self._trial_s, allocated_bytes=peak)
         return fits
 
@@ -431,11 +415,10 @@ def run_probe(folder: Path) -> None:
     trainer.halves = not order.in_turns
 
     def say_memory() -> None:
-        mine = memory_figures(args.device)
-        values = torch.tensor([-1 if value is None else value for value in mine.values()], device=args.device)
-        every = trainer.accelerator.gather(values).reshape(-1, len(mine)).max(dim=0).values.tolist()
-        fullest: dict[str, Any] = {
-            name: None if value < 0 else int(value) for name, value in zip(mine, every, strict=True)
+        every: list[dict[str, int | None]] = gather_object([memory_figures(args.device)])
+        fullest = {
+            name: max((one for figures in every if (one := figures[name]) is not None), default=None)
+            for name in every[0]
         }
         answers.say("memory", **fullest)
 
