@@ -58,9 +58,7 @@ def take_reporters(args: TrainingArguments) -> list[GuardedReporter]:
 
     Offline (HF_HUB_OFFLINE) wandb writes into the run folder. The plan has refused what transformers does not know.
     """
-    names = [args.report_to] if isinstance(args.report_to, str) else list(args.report_to or [])
-    names = [name for name in dict.fromkeys(names) if name != "none"]
-    args.report_to = []
+    names, args.report_to = dict.fromkeys(args.report_to or ()), []
     if is_offline():
         os.environ.setdefault("WANDB_MODE", "offline")
     # A class for each: the Trainer warns of two callbacks of the same one.

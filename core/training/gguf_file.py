@@ -13,7 +13,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import safe_open
 from trainwiz.core.errors import usage_error
@@ -33,8 +32,7 @@ PRE_TOKENIZERS = {
     (("ByteLevel", True),): "gpt-2",
 }
 """How a tokenizer cuts a text before its merges -> llama.cpp's name for it. An unknown one is never guessed."""
-BYTES = {"BF16": 2, "F16": 2, "F32": 4}
-"""Formats of safetensors that GGUF has by the same names."""
+FORMATS = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32"}
 FILE_TYPES = {"BF16": "MOSTLY_BF16", "F16": "MOSTLY_F16", "F32": "ALL_F32"}
 
 
@@ -58,7 +56,7 @@ def write_gguf(order: Json) -> Json:
 
 
 def _write(path: Path, order: Json) -> Json:
-    """See `write_gguf`. One tensor at a time is in memory."""
+    """See `write_gguf`. Tensors are read from their mapped files as they are written; those that change are in memory."""
     import gguf
 
     logging.getLogger("gguf").setLevel(logging.ERROR)
@@ -73,18 +71,19 @@ def _write(path: Path, order: Json) -> Json:
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
     factors = rope_factors(config)
     if factors is not None:
-        writer.add_tensor_info("rope_freqs.weight", factors.shape, factors.numpy().dtype, factors.nbytes)
+        writer.add_tensor("rope_freqs.weight", factors.numpy())
     shards: list[Any] = [safe_open(file, "pt") for file in sorted(folder.glob("model*.safetensors"))]
     stored = {str(key): shard for shard in shards for key in shard.keys()}  # noqa: SIM118
-    formats: dict[str, str] = {}
     for key, shard in stored.items():
-        name, part = _gguf_name(names, key), shard.get_slice(key)
-        shape = part.get_shape()
-        formats[key] = "F32" if len(shape) == 1 or name.endswith("_norm.weight") else part.get_dtype()
-        kind = gguf.GGMLQuantizationType[formats[key]]
-        # The size is what counts: a plain dtype of that many bytes stands for bf16, which numpy lacks.
-        writer.add_tensor_info(name, shape, np.dtype(float), math.prod(shape) * BYTES[formats[key]], raw_dtype=kind)
-    main = formats["model.embed_tokens.weight"]
+        name, tensor = _gguf_name(names, key), shard.get_tensor(key)
+        if family == "LLAMA" and key.rpartition(".")[0].endswith(("q_proj", "k_proj")):
+            tensor = rotated(tensor, config.num_attention_heads if "q_proj" in key else config.num_key_value_heads)
+        tensor = tensor.float() if tensor.ndim == 1 or name.endswith("_norm.weight") else tensor
+        # As bytes: numpy has no bf16.
+        bytes_of_rows = tensor.contiguous().view(torch.uint8).numpy()
+        writer.add_tensor(name, bytes_of_rows, raw_dtype=gguf.GGMLQuantizationType[FORMATS[tensor.dtype]])
+    embedding = "model.embed_tokens.weight"
+    main = FORMATS[stored[embedding].get_tensor(embedding).dtype]
     writer.add_type(gguf.GGUFType.MODEL)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_file_type(gguf.LlamaFileType[FILE_TYPES[main]])
@@ -93,15 +92,7 @@ def _write(path: Path, order: Json) -> Json:
     stops = _add_tokens(writer, tokenizer, order, config.vocab_size, str(cut))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    if factors is not None:
-        writer.write_tensor_data(factors.numpy())
-    for key, shard in stored.items():
-        tensor = shard.get_tensor(key)
-        if family == "LLAMA" and key.rpartition(".")[0].endswith(("q_proj", "k_proj")):
-            tensor = rotated(tensor, config.num_attention_heads if "q_proj" in key else config.num_key_value_heads)
-        tensor = tensor.float() if formats[key] == "F32" else tensor
-        writer.write_tensor_data(tensor.contiguous().view(torch.uint8).numpy())
+    writer.write_tensors_to_file()
     writer.close()
     return {"tensors": len(stored), "dtype": main.lower(), "stops": stops}
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import filecmp
 import pickle
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -378,16 +376,8 @@ def _save_once(base: PreTrainedModel, place: Path) -> None:
     partial_copy = place.with_name(f"{place.name}{PARTIAL}")
     base.save_pretrained(str(partial_copy))
     if place.exists():
-        if _same_files(partial_copy, place):
-            shutil.rmtree(partial_copy)
-            return
         place.rename(free_name(place))
     partial_copy.rename(place)
-
-
-def _same_files(first: Path, second: Path) -> bool:
-    listed, others = (sorted(path.name for path in folder.iterdir()) for folder in (first, second))
-    return listed == others and not any(filecmp.cmpfiles(first, second, listed, shallow=False)[1:])
 
 
 def free_name(path: Path) -> Path:
