@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from trainwiz.core.errors import Finding, os_reason
 from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, complete_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.text import numbers_finite
 from trainwiz.core.training.events import Moment, RunCallback
 
 
@@ -41,7 +41,7 @@ class Ranking:
         if progress.get("evaluated_step") != step_of(checkpoint):
             return None
         evaluation: Any = progress.get("last_evaluation")
-        return finite(evaluation.get(self.metric) if isinstance(evaluation, dict) else None)
+        return numbers_finite(evaluation.get(self.metric) if isinstance(evaluation, dict) else None)
 
     def rank(self, checkpoint: Path) -> tuple[bool, float, int]:
         """Larger is better: of equal scores the later checkpoint, and any score beats none."""
@@ -55,12 +55,8 @@ class Ranking:
 
     def better(self, score: float | None, other: float | None) -> bool:
         """Whether `score` is strictly better than `other`; a score that is missing or not finite never is."""
-        score = finite(score)
+        score = numbers_finite(score)
         return score is not None and (other is None or self.sign * score > self.sign * other)
-
-
-def finite(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 class KeptCheckpoints:
@@ -200,7 +196,7 @@ class Patience(RunCallback):
         return {"best": self._best, "best_step": self._best_step, "evaluations_without_gain": self._without_gain}
 
     def resume(self, progress: Mapping[str, Any]) -> None:
-        self._best, self._best_step = finite(progress.get("best")), progress.get("best_step")
+        self._best, self._best_step = numbers_finite(progress.get("best")), progress.get("best_step")
         self._without_gain = int(progress.get("evaluations_without_gain") or 0)
 
     def train_begin(self, now: Moment) -> None:
@@ -208,7 +204,7 @@ class Patience(RunCallback):
         self._end_if_due(now)
 
     def evaluate(self, now: Moment) -> None:
-        score = finite((now.values.get("metrics") or {}).get(self._ranking.metric))
+        score = numbers_finite((now.values.get("metrics") or {}).get(self._ranking.metric))
         if score is None:
             return
         if self._ranking.better(score, self._best):

@@ -60,17 +60,6 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
 
-def tell_of_compiling(config: RunConfig, part: str) -> None:
-    """DeepSpeed says nothing while it compiles what it needs next."""
-    if not (config.engine.strategy or "").startswith("zero"):
-        return
-    from torch.utils.cpp_extension import get_default_build_root
-
-    built = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
-    if not any(built.glob(f"**/*{part}*.so")):
-        phases.tell(tr("DeepSpeed compiles its parts (one to four minutes, once)"))
-
-
 class TrainingSession:
     """Trains the run in `folder`; with `checkpoint`, goes on from it."""
 
@@ -86,8 +75,6 @@ class TrainingSession:
         phases.begin(self.folder)
         config = read_config(self.folder)
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.folder.file(TENSORBOARD_LOGS)))
-        if config.engine.device == "cpu":
-            tell_of_compiling(config, "shm_comm")
         args = begin_process(config)
         identity = IdentityCheck(self.folder, config, self.checkpoint, self.accept)
         identity.before_loading(args.world_size)
@@ -119,7 +106,7 @@ class TrainingSession:
         guard = LossGuard(config.recovery.on_nan, accelerator, self.folder)
         place = PlaceCallback(self.place)
         trainer.metrics_callback, trainer.stopping, trainer.loss_guard = metrics, stopping, guard
-        trainer.copy_identity, trainer.check_place = identity.copy_to, place.check
+        trainer.copy_identity = identity.copy_to
         trainer.stop_requested = lambda: self.stop.requested
         if config.mode.saves:
             wait_s, stops = config.recovery.disk_wait_s, trainer.stop_requested
@@ -150,7 +137,9 @@ class TrainingSession:
         if stopping.agreed():
             self._write_outcome(trainer, metrics, "stopped", {})
             return
-        tell_of_compiling(config, "adam")
+        if (config.engine.strategy or "").startswith("zero") and config.engine.offload != "none":
+            # It says nothing while it does.
+            phases.tell(tr("DeepSpeed may compile its optimizer first (one to four minutes, once)"))
         try:
             trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
         except pickle.UnpicklingError as error:
@@ -160,7 +149,6 @@ class TrainingSession:
         results = {} if stopping.stopped else self._finish(config, trainer, guard, place)
         if patience is not None and not stopping.stopped:
             results |= patience.outcome()
-        place.check()
         self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished", results)
 
     def _finish(self, config: RunConfig, trainer: RunTrainer, guard: LossGuard, place: PlaceCallback) -> dict[str, Any]:

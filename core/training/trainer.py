@@ -66,8 +66,6 @@ class RunTrainer(Trainer):
         )
         self.saver: CheckpointSaver | None = None
         """None writes no checkpoint: a benchmark leaves none, a stop included."""
-        self.check_place: Callable[[], None] = lambda: None
-        """Ends the process where its run folder was replaced."""
         self.copy_identity: Callable[[Path], None] = lambda checkpoint: None
         """Lets a checkpoint say what it was trained on."""
         self.saved_steps: set[int] = set()
@@ -240,7 +238,6 @@ class RunTrainer(Trainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """One save; left out, and the training ended, when there is no room and a stop was asked for."""
-        self.check_place()
         step = self.state.global_step
         if self.saver is None or (self.loss_guard is not None and not self.loss_guard.may_save(model, step)):
             return
