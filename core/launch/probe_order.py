@@ -112,11 +112,6 @@ def probe_config(plan: Plan) -> RunConfig:
     return plan.config.with_values(values, "solved", {})
 
 
-def in_turns(config: RunConfig) -> RunConfig:
-    """The config of a probe whose losses are compared with another's: its first steps already move the weights."""
-    return config.with_values({"training.warmup": 0, "training.schedule": "constant"}, "solved", {})
-
-
 def probe_order(plan: Plan, data: DataSummary | None, *, ends_s: float, limit_s: float, search: bool) -> ProbeOrder:
     """`data` is what the plan was made from; None gives rows of full length."""
     work = plan.work

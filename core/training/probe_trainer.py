@@ -117,8 +117,6 @@ class ProbeTrainer(RunTrainer):
     out_of_memory_at: int | None = None
     """The smallest micro-batch that did not fit."""
     window_tokens: int = 0
-    step_loss: torch.Tensor | float = 0.0
-    """Of the micro-batches since the clock last took it, as this process adds them up."""
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
@@ -147,7 +145,6 @@ class ProbeTrainer(RunTrainer):
                 self.out_of_memory_at, self.micro_batch = self.micro_batch, self.micro_batch // 2
                 model.zero_grad(set_to_none=True)
                 torch.cuda.empty_cache()
-        self.step_loss = self.step_loss + loss.detach()
         return loss
 
     def _cut(self, batch: dict[str, Any]) -> dict[str, Any]:
@@ -201,15 +198,13 @@ class ProbeClock(RunCallback):
         end = self._clock()
         self.last_s = end - self._end
         step, rounds = now.state.global_step, now.args.gradient_accumulation_steps
-        learned = {"step": step, "loss": float(self._trainer.step_loss)}
-        self._trainer.step_loss = 0.0
         if step <= self._trainer.warm:
             self._warm_step(now.state)
         elif len(self._marks) + (not self._marks_last) == rounds:
             self.steps += 1
-            self._answers.say("step", **learned, **self._whole_step(end, now.args))
+            self._answers.say("step", step=step, **self._whole_step(end, now.args))
         else:
-            self._answers.say("short", **learned, seconds=self.last_s)
+            self._answers.say("short", step=step, seconds=self.last_s)
         if self._order.in_turns:
             self._wait_for_turn(now.state)
         elif self._stops_s is not None and self._agreed(time.monotonic() >= self._stops_s or self.steps >= MOST_STEPS):
