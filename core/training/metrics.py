@@ -16,7 +16,7 @@ import torch
 from accelerate import Accelerator
 from trainwiz.core.run.checkpoints import PROGRESS_JSON
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
-from trainwiz.core.training.batches import FILLER_TOKENS, IGNORED
+from trainwiz.core.training.batches import FILLER_TOKENS
 from trainwiz.core.training.best import Patience
 from trainwiz.core.training.events import Moment, RunCallback
 from trainwiz.core.training.process import LastingLines
@@ -27,13 +27,11 @@ from trainwiz.core.training.process import LastingLines
 class StepMeter:
     """Counts for one process. A window that was fetched counts when its optimizer step is done.
 
-    `tokens` and `real_tokens` (without padding and rows that fill up) are those of the input, as plans count them. Where
-    the labels are a text of their own (seq2seq), theirs are counted apart.
+    `tokens` and `real_tokens` (without padding and rows that fill up) are those of the input, as plans count them.
     """
 
     def __init__(self) -> None:
-        self.counts_targets = False
-        self._done: dict[str, int] = {}
+        self._done = {"tokens": 0, "real_tokens": 0}
         self._fetched: list[tuple[str, torch.Tensor | int]] = []
         """Counts of the window under way; summed on the device and read when its step is done: no synchronisation here."""
         self._steps = 0
@@ -56,25 +54,17 @@ class StepMeter:
             # Rows end to end have no mask: all of them is real.
             real = (mask.sum() if mask is not None else tokens) - batch.pop(FILLER_TOKENS, 0)
             self._fetched += [("tokens", tokens), ("real_tokens", real)]
-            if self.counts_targets:
-                labels = batch["labels"]
-                self._fetched += [
-                    ("target_tokens", labels.numel()),
-                    ("real_target_tokens", (labels != IGNORED).sum()),
-                ]
             yield batch
 
     def step_done(self) -> None:
         self._steps += 1
-        self._done = self.counts()
         for name, count in self._fetched:
             self._done[name] += int(count)
         self._fetched = []
 
     def counts(self) -> dict[str, int]:
         """Name in metrics.jsonl -> tokens of this process in the steps that are done."""
-        names = ("tokens", "real_tokens", *(("target_tokens", "real_target_tokens") if self.counts_targets else ()))
-        return {name: self._done.get(name, 0) for name in names}
+        return dict(self._done)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -155,8 +145,7 @@ class MetricsCallback(RunCallback):
 
     Keys of a training line: time_s (Unix seconds), step, epoch, loss (mean nats a labelled token
     since the line before), learning_rate, grad_norm, tokens and real_tokens (all processes, since
-    the start of the run, with and without padding; of the input, and for seq2seq also target_tokens
-    and real_target_tokens), tokens_per_s, real_tokens_per_s, step_s,
+    the start of the run, with and without padding; of the input), tokens_per_s, real_tokens_per_s, step_s,
     data_wait_s, on a CPU own_s (means since the line before, this process), peak_allocated_bytes and
     peak_reserved_bytes (the fullest device; null without CUDA). An evaluation line: time_s, step,
     epoch and names that begin with eval_; of memory: these and `memory_figures`. A line {"resumed_from": step} takes back the lines

@@ -24,7 +24,7 @@ from trainwiz.core.training.callbacks import LossGuard, StopCallback
 from trainwiz.core.training.chunked_logits import let_logits_be_read
 from trainwiz.core.training.evaluation import SUMS, ScheduleCallback, batch_sums, token_metrics
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter
-from trainwiz.core.training.model import batch_alone, encoder_decoder
+from trainwiz.core.training.model import batch_alone
 from trainwiz.core.training.process import phases
 from trainwiz.core.training.saving import CheckpointSaver, planned_checkpoint_bytes
 from trainwiz.core.training.tasks import TaskParts
@@ -78,7 +78,6 @@ class RunTrainer(Trainer):
         self._parts = parts
         self._meter = meter
         self._weights_from = weights_from
-        meter.counts_targets = parts.inputs is encoder_decoder
         for printing in (PrinterCallback, ProgressCallback):
             self.remove_callback(printing)
         schedule = parts.schedule if parts.evaluation is not None else None

@@ -197,8 +197,7 @@ def gradients_of(config: RunConfig, folder: Path) -> tuple[torch.Tensor, int]:
     trainer.add_callback(kept)
     trainer.train()
     meter.step_done()
-    counts = meter.counts()
-    return kept.whole, counts["tokens"] + counts.get("target_tokens", 0)
+    return kept.whole, meter.counts()["tokens"]
 
 
 def stock_gradient(config: RunConfig, folder: Path) -> torch.Tensor:

@@ -229,7 +229,7 @@ def test_evaluations_at_steps_epochs_saves_and_the_end_with_bleu_at_epochs(run_o
     assert outcome["eval_loss"] < scores[4] and "eval_bleu" in outcome
     last = steps_of(whole)[18]
     assert last["loss"] < steps_of(whole)[1]["loss"]
-    assert 0 < last["real_target_tokens"] < last["target_tokens"] and last["real_tokens"] < last["tokens"]
+    assert 0 < last["real_tokens"] < last["tokens"]
     # The best checkpoints and the newest stay.
     saved = [4, 8, 12, 16, 18]
     best = sorted(saved, key=lambda step: scores[step])[:2]
