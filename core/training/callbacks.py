@@ -127,19 +127,24 @@ class StopCallback(RunCallback):
         self._accelerator = accelerator
         self._saved = saved
 
+    @property
+    def requested(self) -> bool:
+        """Whether this process was asked."""
+        return self._request.requested
+
     def agreed(self) -> bool:
         """Whether any process was asked; every process must call it at the same place."""
-        return any_process(self._accelerator, self._request.requested)
+        return any_process(self._accelerator, self.requested)
 
     def leaves_evaluation(self, batches: int) -> bool:
         """Whether all processes leave the evaluation now, after `batches` of it."""
         if self._accelerator.num_processes == 1:
-            return self._request.requested
+            return self.requested
         return batches % ASK_EVERY == 0 and self.agreed()
 
     def drops_window(self) -> bool:
         """Whether no more micro-batches of the window under way are wanted."""
-        return self._accelerator.num_processes == 1 and self._request.requested
+        return self._accelerator.num_processes == 1 and self.requested
 
     def epoch_begin(self, now: Moment) -> None:
         # The last step ends the run by itself.

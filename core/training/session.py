@@ -56,7 +56,7 @@ from trainwiz.core.training.process import StopRequest, first_line, phases, rank
 from trainwiz.core.training.saving import CheckpointSaver
 from trainwiz.core.training.tasks import TaskParts, build_task
 from trainwiz.core.training.trainer import RunTrainer
-from transformers import PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
 
@@ -68,7 +68,7 @@ class TrainingSession:
         self.accept = accept
         self.checkpoint = checkpoint
         self.stop = stop
-        self.place = FolderPlace(folder)
+        self.place = PlaceCallback(FolderPlace(folder))
 
     def run(self) -> None:
         """Train, then write final_model and outcome.json. Raises UsageError for what is wrong with the run."""
@@ -100,40 +100,36 @@ class TrainingSession:
         trainer = RunTrainer(args, parts, meter, self.checkpoint)
         accelerator = trainer.accelerator
         name_blocks(trainer)
-        patience = parts.patience
-        metrics = MetricsCallback(self.folder, meter, accelerator, patience, config.logging.memory_every_steps)
+        metrics = MetricsCallback(self.folder, meter, accelerator, parts.patience, config.logging.memory_every_steps)
         stopping = StopCallback(self.stop, accelerator, trainer.saved_steps)
         guard = LossGuard(config.recovery.on_nan, accelerator, self.folder)
-        place = PlaceCallback(self.place)
         trainer.metrics_callback, trainer.stopping, trainer.loss_guard = metrics, stopping, guard
         trainer.copy_identity = identity.copy_to
-        trainer.stop_requested = lambda: self.stop.requested
         if config.mode.saves:
-            wait_s, stops = config.recovery.disk_wait_s, trainer.stop_requested
+            wait_s, retention = config.recovery.disk_wait_s, trainer.retention
             trainer.saver = CheckpointSaver(
-                self.folder, accelerator, trainer.retention, wait_s=wait_s, stop_requested=stops
+                self.folder, accelerator, retention, wait_s=wait_s, stop_requested=trainer.stop_requested
             )
-        for callback in (
+        begun: int | None = None
+        if self.checkpoint is None:
+            metrics.start_over()
+        else:
+            begun = int((read_json(self.checkpoint / "trainer_state.json") or {}).get("global_step") or 0)
+            metrics.resume(self.checkpoint, begun)
+            trainer.saved_steps.add(begun)
+        callbacks: list[TrainerCallback | None] = [
             *reporters,
-            place,
+            self.place,
             guard,
             EngineCallback(self.folder, config, trainer),
             metrics,
-            *([patience] if patience is not None else ()),
+            parts.patience,
             stopping,
-        ):
+            TraceCallback(self.folder, config.mode.trace_steps, meter) if config.mode.trace_steps else None,
+            AnswersCallback(parts.questions, self.folder, meter, trainer, begun) if parts.questions else None,
+        ]
+        for callback in filter(None, callbacks):
             trainer.add_callback(callback)
-        if config.mode.trace_steps is not None:
-            trainer.add_callback(TraceCallback(self.folder, config.mode.trace_steps, meter))
-        if self.checkpoint is not None:
-            step = int((read_json(self.checkpoint / "trainer_state.json") or {}).get("global_step") or 0)
-            metrics.resume(self.checkpoint, step)
-            trainer.saved_steps.add(step)
-        else:
-            metrics.start_over()
-        if parts.questions is not None:
-            begun = None if self.checkpoint is None else max(trainer.saved_steps, default=0)
-            trainer.add_callback(AnswersCallback(parts.questions, self.folder, meter, trainer, begun))
         if stopping.agreed():
             self._write_outcome(trainer, metrics, "stopped", {})
             return
@@ -146,16 +142,19 @@ class TrainingSession:
             raise self._unsafe(error) from error
         finally:
             trainer.shield.over()
-        results = {} if stopping.stopped else self._finish(config, trainer, guard, place)
-        if patience is not None and not stopping.stopped:
-            results |= patience.outcome()
-        self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished", results)
+        if stopping.stopped:
+            self._write_outcome(trainer, metrics, "stopped", {})
+            return
+        results = self._finish(config, trainer, guard)
+        if parts.patience is not None:
+            results |= parts.patience.outcome()
+        self._write_outcome(trainer, metrics, "finished", results)
 
-    def _finish(self, config: RunConfig, trainer: RunTrainer, guard: LossGuard, place: PlaceCallback) -> dict[str, Any]:
+    def _finish(self, config: RunConfig, trainer: RunTrainer, guard: LossGuard) -> dict[str, Any]:
         """Leave final_model, where the run saves; which weights it has, for outcome.json."""
         phases.enter("finishing")
         guard.refuse_final(trainer.model, trainer.state.global_step)
-        place.check()
+        self.place.check()
         if not config.mode.saves:
             return {}
         final = choose_final(config, self.folder, trainer.retention, trainer.state.global_step)

@@ -44,6 +44,14 @@ class RunTrainer(Trainer):
     left out for it, because it would drop ESM's LayerNorms.
     """
 
+    saver: CheckpointSaver | None = None
+    """None writes no checkpoint: a benchmark leaves none, a stop included."""
+    copy_identity: Callable[[Path], None] | None = None
+    """Lets a checkpoint say what it was trained on."""
+    metrics_callback: MetricsCallback | None = None
+    loss_guard: LossGuard | None = None
+    stopping: StopCallback | None = None
+
     def __init__(
         self, args: TrainingArguments, parts: TaskParts, meter: StepMeter, weights_from: Path | None = None
     ) -> None:
@@ -64,17 +72,8 @@ class RunTrainer(Trainer):
             processing_class=parts.tokenizer,
             compute_loss_func=parts.loss,
         )
-        self.saver: CheckpointSaver | None = None
-        """None writes no checkpoint: a benchmark leaves none, a stop included."""
-        self.copy_identity: Callable[[Path], None] = lambda checkpoint: None
-        """Lets a checkpoint say what it was trained on."""
         self.saved_steps: set[int] = set()
-        self.metrics_callback: MetricsCallback | None = None
-        self.loss_guard: LossGuard | None = None
         self.shield = LoaderShield()
-        self.stop_requested: Callable[[], bool] = lambda: False
-        """Whether this process was asked to stop; a generation under way ends then."""
-        self.stopping: StopCallback | None = None
         self._parts = parts
         self._meter = meter
         self._weights_from = weights_from
@@ -91,6 +90,10 @@ class RunTrainer(Trainer):
         self.retention = parts.retention or KeptCheckpoints(folder, args.save_total_limit or 1)
         # The Trainer goes by names and deletes without looking whether the newest is whole.
         args.save_total_limit = None
+
+    def stop_requested(self) -> bool:
+        """Whether this process was asked to stop; a generation under way ends then."""
+        return self.stopping is not None and self.stopping.requested
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Schedules that end above 0 read the peak from the optimizer's defaults, which ZeRO's wrapper hides."""
@@ -259,7 +262,7 @@ class RunTrainer(Trainer):
         """Our counts go in first: trainer_state.json stays the last file of the Trainer's own save."""
         if self.metrics_callback is not None:
             self.metrics_callback.save_progress(checkpoint)
-        if self.is_world_process_zero():
+        if self.copy_identity is not None and self.is_world_process_zero():
             checkpoint.mkdir(parents=True, exist_ok=True)
             self.copy_identity(checkpoint)
         super()._save_checkpoint(model, trial)
