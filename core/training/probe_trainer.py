@@ -21,7 +21,7 @@ from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ON_THE_LONGEST, TURN, ProbeOrder
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.batches import ROW_LENGTHS, PaddedBatch, first_rows
+from trainwiz.core.training.batches import ROW_LENGTHS, PaddedBatch
 from trainwiz.core.training.engine import begin_process
 from trainwiz.core.training.events import Moment, RunCallback, any_process
 from trainwiz.core.training.metrics import StepMeter
@@ -113,7 +113,7 @@ class ProbeTrainer(RunTrainer):
     micro_batch: int
     warm: int = ON_THE_LONGEST
     halves: bool = True
-    """A micro-batch that does not fit in the first step."""
+    """A micro-batch that does not fit in the first step; rows that lie end to end are not taken apart again."""
     out_of_memory_at: int | None = None
     """The smallest micro-batch that did not fit."""
     window_tokens: int = 0
@@ -148,9 +148,7 @@ class ProbeTrainer(RunTrainer):
         return loss
 
     def _cut(self, batch: dict[str, Any]) -> dict[str, Any]:
-        if ROW_LENGTHS in batch:
-            return first_rows(batch, self.micro_batch)
-        if len(batch["input_ids"]) <= self.micro_batch:
+        if ROW_LENGTHS in batch or len(batch["input_ids"]) <= self.micro_batch:
             return batch
         return {name: value[: self.micro_batch] for name, value in batch.items()}
 
@@ -407,7 +405,7 @@ def run_probe(folder: Path) -> None:
         order, config.row_kind, vocabulary, rows, parts.train_collate or PaddedBatch(0)
     )
     trainer.micro_batch = order.micro_batch
-    trainer.halves = not order.in_turns
+    trainer.halves = not order.in_turns and parts.train_collate is None
 
     def say_memory() -> None:
         every: list[dict[str, int | None]] = gather_object([memory_figures(args.device)])

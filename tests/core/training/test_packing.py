@@ -19,7 +19,6 @@ from trainwiz.core.training.batches import (
     ROW_LENGTHS,
     FillerRow,
     PackedBatch,
-    first_rows,
     for_attention,
 )
 from trainwiz.core.training.chunked_logits import let_logits_be_read
@@ -189,9 +188,6 @@ def test_a_batch_end_to_end() -> None:
     batch = PackedBatch()([first, filler, second, third])
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 0, 1]] and batch[ROW_ENDS].tolist() == [0, 3, 4, 6]
     assert batch["labels"].tolist() == [[*first[1], *second[1], *third[1]]] and FILLER_TOKENS not in batch
-    halved = first_rows(batch, 2)
-    plain = PackedBatch()([first, second])
-    assert halved[ROW_LENGTHS] == plain[ROW_LENGTHS] == [3, 1]
-    assert all(torch.equal(halved[name], plain[name]) for name in ("input_ids", "labels", "position_ids", ROW_ENDS))
+    assert batch[ROW_LENGTHS] == [3, 1, 2]
     nothing = PackedBatch()([filler, filler])
     assert nothing[ROW_LENGTHS] == [3] and int(nothing[FILLER_TOKENS]) == 3
