@@ -158,19 +158,12 @@ class ChatEncoder:
         try:
             whole = self.whole(chat)
         except ChatError as error:
-            self._leave_out(chat, error)
+            self._left_out += 1
+            if self._left_out <= MOST_NAMED:
+                print(tr("a chat is skipped: {reason}.", reason=error), flush=True)
             return np.array([self._tokenizer.eos_token_id], np.int64), np.array([IGNORED], np.int64)
         tokens, learnt = whole.tokens[: self.length], whole.learnt[: self.length]
         return tokens, next_tokens(tokens, learnt)
-
-    def _leave_out(self, chat: str, error: ChatError) -> None:
-        self._left_out += 1
-        if self._left_out > MOST_NAMED:
-            return
-        turns, _ = messages_of(chat)
-        begins = next((turn["content"] for turn in turns if turn["content"]), "")[:60].replace("\n", " ")
-        words = tr("the chat that begins with {begins} is skipped: {reason}.", begins=repr(begins), reason=error)
-        print(words, flush=True)
 
     def lengths(self, chats: list[str], targets: None = None) -> list[int]:
         """Tokens of each row as `row` gives it."""

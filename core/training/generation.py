@@ -19,7 +19,7 @@ from trainwiz.core.data.lengths import longest_generation
 from trainwiz.core.data.prompts import MOST_S, ROWS, answer_length, asks_prompts, names_prompts, read_prompts
 from trainwiz.core.data.text_store import TextStore
 from trainwiz.core.data.texts import TextRows
-from trainwiz.core.errors import os_reason, usage_error
+from trainwiz.core.errors import usage_error
 from trainwiz.core.hardware.install import find_installer, install_line
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
@@ -226,13 +226,14 @@ class Generator:
         done: list[Generated] = []
         together = forward_needs_all(bare(trainer))
         longest_share = -(-len(self._numbers) // trainer.accelerator.num_processes)
-        for start in range(0, longest_share if together else len(encoded), self._batch):
-            if any_process(trainer.accelerator, trainer.stop_requested()) if together else trainer.stop_requested():
+        for start in range(0, longest_share, self._batch):
+            if any_process(trainer.accelerator, trainer.stop_requested()):
                 break
             batch = encoded[start : start + self._batch]
             if not batch:
-                # The others still generate, and each of their forward passes needs this process.
-                self._writer.write([self._encode(self._sources[int(self._numbers[0])])], trainer)
+                if together:
+                    # The others still generate, and each of their forward passes needs this process.
+                    self._writer.write([self._encode(self._sources[int(self._numbers[0])])], trainer)
                 continue
             texts = self._writer.write([tokens for _, _, tokens in batch], trainer)
             done.extend((number, one.text, one.tokens) for (_, number, _), one in zip(batch, texts, strict=True))
@@ -389,12 +390,8 @@ class _Masked:
         return written
 
     def _shown(self, tokens: list[int]) -> str:
-        """Letters of a protein without the spaces that its tokenizer writes between them, and a mask as _."""
         special = set(self._tokenizer.all_special_ids) - {self._mask}
-        kept = [token for token in tokens if token not in special]
-        text: str = self._tokenizer.decode(kept)
-        if type(self._tokenizer).__name__.startswith("Esm"):
-            return text.replace(" ", "").replace(str(self._tokenizer.mask_token), "_")
+        text: str = self._tokenizer.decode([token for token in tokens if token not in special])
         return text
 
 
@@ -428,7 +425,7 @@ class AnswersCallback(RunCallback):
     def train_begin(self, now: Moment) -> None:
         if now.state.is_world_process_zero and (self._resumed_from is not None or self._written_before):
             # What was said after the checkpoint is taken back, as in metrics.jsonl.
-            self._write({"time_s": time.time(), "resumed_from": self._resumed_from or 0})
+            self._lines.write(json_line({"time_s": time.time(), "resumed_from": self._resumed_from or 0}))
         if self._resumed_from is None:
             self._ask(0)
 
@@ -471,11 +468,5 @@ class AnswersCallback(RunCallback):
                 "ended": answer.ended,
                 "answer_s": round(seconds, 3),
             }
-            self._write(line)
-        print(f"step {step}  answered {len(written)} prompts in {seconds:.1f} s", flush=True)
-
-    def _write(self, line: dict[str, Any]) -> None:
-        try:
             self._lines.write(json_line(line))
-        except OSError as error:
-            print(f"generations.jsonl could not be written: {os_reason(error)}", flush=True)
+        print(f"step {step}  answered {len(written)} prompts in {seconds:.1f} s", flush=True)

@@ -127,29 +127,25 @@ def load_base(order: Json, config: RunConfig, name: str, dtype: torch.dtype, *, 
 
 def with_adapter(base: Any, order: Json) -> Any:
     """`base` with the adapter on it. Raises UsageError for an adapter of another base."""
-    path, name = order["path"], order["base"]
+    path = order["path"]
     try:
         model = PeftModel.from_pretrained(base, path)
         held, wanted = load_peft_weights(path, device="cpu").keys(), get_peft_model_state_dict(model).keys()
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         lines = [line.strip() for line in str(error).splitlines()]
-        reason = next((line for line in lines if "size mismatch" in line), first_line(error))
-        message = tr(
-            "The adapter in {path} does not match the base model {base}: {reason}.",
-            path=path,
-            base=name,
-            reason=reason.rstrip("."),
-        )
-        raise usage_error("adapter_of_another_base", path, message) from None
-    apart = sorted(held ^ wanted)
-    if apart:
-        message = tr(
-            "The adapter in {path} does not match the base model {base}: {n} tensors are in only one of them, for "
-                "example {example}.",
-            path=path, base=name, n=len(apart), example=apart[0],
-        )  # fmt: skip
-        raise usage_error("adapter_of_another_base", path, message)
-    return model.eval()
+        reason = next((line for line in lines if "size mismatch" in line), first_line(error)).rstrip(".")
+    else:
+        apart = sorted(held ^ wanted)
+        if not apart:
+            return model.eval()
+        reason = tr("{n} tensors are in only one of them, for example {example}", n=len(apart), example=apart[0])
+    message = tr(
+        "The adapter in {path} does not match the base model {base}: {reason}.",
+        path=path,
+        base=order["base"],
+        reason=reason,
+    )
+    raise usage_error("adapter_of_another_base", path, message)
 
 
 def own_dtype(order: Json, device: str) -> torch.dtype:

@@ -90,7 +90,7 @@ ROWS = text_rows(SOURCES, [text[::-1] for text in SENTENCES], held_out=12)
 def trainer_of(model: Any, *, rank: int = 0, processes: int = 1, stops: Callable[[], bool] = lambda: False) -> Any:
     accelerator = SimpleNamespace(
         process_index=rank, num_processes=processes, is_main_process=rank == 0, device=torch.device("cpu"),
-        autocast=contextlib.nullcontext,
+        autocast=contextlib.nullcontext, reduce=lambda votes, reduction: votes,
     )  # fmt: skip
     return SimpleNamespace(
         model=model, accelerator=accelerator, state=TrainerState(global_step=40), stop_requested=stops
