@@ -170,11 +170,7 @@ TEXT = [{"name": "sample-text", "max_rows": 300}]
 
 @each(
     ("model", "changes"),
-    [
-        ("t5-chat-tiny", {}),
-        ("gpt2-tiny", {"data__sources": TEXT}),
-        ("gpt2-tiny", {"data__concatenate": True}),
-    ],
+    [("t5-chat-tiny", {}), ("gpt2-tiny", {"data__sources": TEXT}), ("gpt2-tiny", {"data__concatenate": True})],
 )
 def test_streamed_and_held_rows_give_the_same_batches(model: str, changes: dict[str, Any], tmp_path: Path) -> None:
     seen = []

@@ -26,13 +26,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.best import KeptCheckpoints, Ranking, best_checkpoints
 from trainwiz.core.training.callbacks import LossGuard, NonFiniteLoss
 from trainwiz.core.training.process import LastingLines, LastingOutput
-from trainwiz.core.training.saving import (
-    HEADROOM_BYTES,
-    MARGIN,
-    CheckpointSaver,
-    is_no_room,
-    planned_checkpoint_bytes,
-)
+from trainwiz.core.training.saving import HEADROOM_BYTES, MARGIN, CheckpointSaver, is_no_room, planned_checkpoint_bytes
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from tests.core.run.checkpoint_files import cut, write_checkpoint
