@@ -93,24 +93,17 @@ def _clocks() -> np.ndarray:
     return np.array([time.perf_counter(), time.thread_time()])
 
 
-DEVICE_KEYS = ("memory_allocated_bytes", "memory_reserved_bytes", "memory_device_used_bytes")
-
-
-def memory_figures(accelerator: Accelerator) -> dict[str, int | None]:
-    """memory_allocated_bytes and memory_reserved_bytes (torch's allocator) and memory_device_used_bytes (all programs) of the
-    fullest device, None without CUDA; memory_host_rss_bytes, the sum over the training processes and their loader workers,
-    and memory_host_available_bytes. Every process must call it."""
-    cuda = accelerator.device.type == "cuda"
-    device = [0, 0, 0]
-    if cuda:
-        free, total = torch.cuda.mem_get_info()
-        device = [torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), total - free]
-    mine = torch.tensor([*device, resident_bytes()], dtype=torch.int64, device=accelerator.device)
-    every = accelerator.gather(mine).reshape(-1, 4).cpu()
-    fullest = every[:, :3].max(dim=0).values.tolist() if cuda else [None] * 3
+def memory_figures(device: torch.device) -> dict[str, int | None]:
+    """memory_allocated_bytes and memory_reserved_bytes (torch's allocator) and memory_device_used_bytes (all programs) of this
+    process's device, None without CUDA; memory_host_rss_bytes of this process with its loader workers, and
+    memory_host_available_bytes."""
+    cuda = device.type == "cuda"
+    free, total = torch.cuda.mem_get_info() if cuda else (0, 0)
     return {
-        **dict(zip(DEVICE_KEYS, fullest, strict=True)),
-        "memory_host_rss_bytes": int(every[:, 3].sum()),
+        "memory_allocated_bytes": torch.cuda.memory_allocated() if cuda else None,
+        "memory_reserved_bytes": torch.cuda.memory_reserved() if cuda else None,
+        "memory_device_used_bytes": total - free if cuda else None,
+        "memory_host_rss_bytes": resident_bytes(),
         "memory_host_available_bytes": psutil.virtual_memory().available,
     }
 
@@ -148,7 +141,7 @@ class MetricsCallback(RunCallback):
     the start of the run, with and without padding; of the input), tokens_per_s, real_tokens_per_s, step_s,
     data_wait_s, on a CPU own_s (means since the line before, this process), peak_allocated_bytes and
     peak_reserved_bytes (the fullest device; null without CUDA). An evaluation line: time_s, step,
-    epoch and names that begin with eval_; of memory: these and `memory_figures`. A line {"resumed_from": step} takes back the lines
+    epoch and names that begin with eval_; of memory: these and `memory_figures` of process 0. A line {"resumed_from": step} takes back the lines
     before it with a higher step.
     """
 
@@ -214,10 +207,9 @@ class MetricsCallback(RunCallback):
 
     def step_end(self, now: Moment) -> None:
         self._meter.step_done()
-        if self._memory_every is not None and now.state.global_step % self._memory_every == 0:
-            figures = memory_figures(self._accelerator)
-            if self._accelerator.is_main_process:
-                self._write({**_head(now), **figures})
+        due = self._memory_every is not None and now.state.global_step % self._memory_every == 0
+        if due and self._accelerator.is_main_process:
+            self._write({**_head(now), **memory_figures(self._accelerator.device)})
         if now.state.global_step >= now.state.max_steps:
             now.control.should_log = True
 

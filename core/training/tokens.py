@@ -16,7 +16,7 @@ from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.text_file import BATCH_CHARACTERS
 from trainwiz.core.data.text_store import BATCH_TEXTS, file_lock, open_to_read
 from trainwiz.core.data.texts import TextRows
-from trainwiz.core.errors import CannotRunError, Finding, os_reason, usage_error
+from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.process import phases
@@ -244,20 +244,30 @@ class PairEncoder(CutTexts):
         return self.encoded(text)["input_ids"] or [self._end]
 
 
+def tokenizer_lacks(tokenizer: PreTrainedTokenizerBase, problem: str) -> UsageError:
+    message = tr(
+        "The tokenizer of {name} {problem}; choose another one with model.tokenizer.",
+        name=tokenizer.name_or_path,
+        problem=problem,
+    )
+    return usage_error("unsuited_tokenizer", "model.tokenizer", message)
+
+
+def check_words(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises UsageError for a tokenizer that does not say of which word a token is."""
+    if not tokenizer.is_fast:
+        raise tokenizer_lacks(tokenizer, tr("does not map tokens to words (it has no tokenizer.json)"))
+
+
 class MaskEncoder(CutTexts):
     """Texts of a masked language model."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int, *, whole_words: bool = False) -> None:
         """Raises UsageError for a tokenizer without a mask, or without words where they are hidden whole."""
-        problem = tr("has no mask token, so nothing can be masked") if tokenizer.mask_token_id is None else ""
-        if whole_words and not tokenizer.is_fast:
-            problem = tr("does not map tokens to words (training.whole_words)")
-        if problem:
-            message = tr(
-                "The tokenizer of {name} {problem}; choose another one with model.tokenizer.",
-                name=tokenizer.name_or_path, problem=problem,
-            )  # fmt: skip
-            raise usage_error("tokenizer_cannot_mask", "model.tokenizer", message)
+        if tokenizer.mask_token_id is None:
+            raise tokenizer_lacks(tokenizer, tr("has no mask token, so nothing can be masked"))
+        if whole_words:
+            check_words(tokenizer)
         super().__init__(tokenizer, length)
         self._whole_words = whole_words
         self._special = np.array(tokenizer.all_special_ids, np.int64)
