@@ -127,29 +127,28 @@ class Writer:
         """A text for each source, whose tokens are given. `most_s`: cut after so many seconds, or where the run is asked to
         stop meanwhile."""
         self._search.max_time = most_s
-        padding = self._tokenizer.pad_token_id
-        longest = max(map(len, sources))
-        ids = torch.full((len(sources), longest), padding, dtype=torch.int64)
-        mask = torch.zeros_like(ids)
-        for place, tokens in enumerate(sources):
-            where = slice(longest - len(tokens), None) if self._follows else slice(0, len(tokens))
-            ids[place, where] = torch.tensor(tokens)
-            mask[place, where] = 1
+        batch = self._tokenizer.pad(
+            {"input_ids": list(sources)},
+            padding_side="left" if self._follows else "right",
+            return_attention_mask=True,
+            return_tensors="pt",
+        )
+        longest = batch["input_ids"].shape[1]
         device, model = trainer.accelerator.device, bare(trainer)
         with torch.no_grad(), trainer.accelerator.autocast():
             written = model.generate(
-                input_ids=ids.to(device),
-                attention_mask=mask.to(device),
+                **batch.to(device),
                 generation_config=self._search,
                 stopping_criteria=StoppingCriteriaList([] if most_s is None else [Stopped(trainer.stop_requested)]),
             )
         answers = (written[:, longest:] if self._follows else written[:, 1:]).tolist()
-        ends = [next((n for n, token in enumerate(row) if token in self._ends), None) for row in answers]
-        rows = [row if end is None else row[: end + 1] for row, end in zip(answers, ends, strict=True)]
-        texts = self._tokenizer.batch_decode(rows, skip_special_tokens=True)
-        return [
-            Written(text.strip(), len(row), end is not None) for text, row, end in zip(texts, rows, ends, strict=True)
-        ]
+        found = []
+        for row in answers:
+            end = next((place for place, token in enumerate(row) if token in self._ends), None)
+            kept = row if end is None else row[: end + 1]
+            text = self._tokenizer.decode(kept, skip_special_tokens=True)
+            found.append(Written(text.strip(), len(kept), end is not None))
+        return found
 
 
 # Generator: the model writes an answer to held-out rows, and BLEU compares it with theirs.

@@ -274,7 +274,8 @@ def base_of_run(
         base = build()
         with gathered(base):
             if rank_of_this_process() == 0:
-                _save_once(base, saved)
+                base.save_pretrained(str(partial_of(saved)))
+                put_in_place(partial_of(saved), saved)
         PartialState().wait_for_everyone()
     if checkpoint is not None or is_quantized(config):
         what = tr("the base model of the adapter")
@@ -371,16 +372,13 @@ def merged(model: PeftModel) -> PreTrainedModel:
     return base
 
 
-def _save_once(base: PreTrainedModel, place: Path) -> None:
-    """Beside the place and renamed: complete or not there. Another base there moves aside."""
-    partial_copy = place.with_name(f"{place.name}{PARTIAL}")
-    base.save_pretrained(str(partial_copy))
+def partial_of(place: Path) -> Path:
+    return place.with_name(f"{place.name}{PARTIAL}")
+
+
+def put_in_place(partial_copy: Path, place: Path) -> None:
+    """Complete or not there. What stands there moves aside to `<name>.old-1`, or the next number that nothing has."""
     if place.exists():
-        place.rename(free_name(place))
+        names = (place.with_name(f"{place.name}.old-{number}") for number in count(1))
+        place.rename(next(name for name in names if not name.exists()))
     partial_copy.rename(place)
-
-
-def free_name(path: Path) -> Path:
-    """`<name>.old-1`, or the next number that nothing has."""
-    names = (path.with_name(f"{path.name}.old-{number}") for number in count(1))
-    return next(name for name in names if not name.exists())
