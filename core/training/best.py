@@ -17,7 +17,7 @@ from trainwiz.core.config.keys import (
     ranking_metric,
     ranks_checkpoints,
 )
-from trainwiz.core.errors import Finding, os_reason
+from trainwiz.core.errors import os_reason, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, complete_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
@@ -128,38 +128,21 @@ def _delete(checkpoint: Path) -> bool:
     return True
 
 
-def best_checkpoints(
-    config: RunConfig, folder: Path, findings: list[Finding], *, evaluates: bool
-) -> KeptCheckpoints | None:
-    """What checkpoint.keep_best or checkpoint.final ask for, or None; what is wrong goes to `findings`."""
-    if not ranks_checkpoints(config) and config.evaluation.patience is None:
-        return None
-    if not evaluates:
-        keys = {"checkpoint.keep_best": config.checkpoint.keep_best, "evaluation.patience": config.evaluation.patience}
-        findings += [
-            Finding(
-                "nothing_held_out",
-                "error",
-                key,
-                tr(
-                    "{key} uses the score on held-out rows, but none are held out: set data.validation_rows or "
-                    "data.validation_sources, or turn {key} off.",
-                    key=key,
-                ),
-            )
-            for key, asked in keys.items()
-            if asked
-        ]
+def best_checkpoints(config: RunConfig, folder: Path, *, evaluates: bool) -> KeptCheckpoints | None:
+    """What checkpoint.keep_best or checkpoint.final ask for, or None. Raises UsageError where nothing gives their score,
+    which a plan refuses before."""
+    asked = config.checkpoint.keep_best or config.evaluation.patience is not None
+    if not (asked or (ranks_checkpoints(config) and evaluates)):
         return None
     metric, known = ranking_metric(config), known_metrics(config)
-    if metric not in known:
+    if not evaluates or metric not in known:
         message = tr(
-            "this run does not measure {metric}; evaluation.metric can be {names}.",
+            "nothing measures {metric} in this run: hold rows out (data.validation_rows), and set evaluation.metric to "
+            "one of {names}.",
             metric=metric,
             names=", ".join(known),
         )
-        findings.append(Finding("unknown_metric", "error", "evaluation.metric", message))
-        return None
+        raise usage_error("unknown_metric", "evaluation.metric", message)
     if not ranks_checkpoints(config):
         return None
     return KeptCheckpoints(

@@ -319,8 +319,6 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
         elif kind == "cpu":
             torch.set_num_threads(max(1, int(order["threads"])))
         return {"rates": Measuring(torch.device(kind), float(order["limit_s"])).rates()}
-    except ModuleNotFoundError as error:
-        return {"problem": tr("{name} is not installed", name=plain_text(error.name or "torch", 60))}
     except Exception as error:  # noqa: BLE001 - a driver fails in any way, and a plan goes on without rates
         reason = plain_text(str(error).strip().partition("\n")[0], 200)
         return {"problem": f"{type(error).__name__}: {reason}"}

@@ -16,7 +16,7 @@ from trainwiz.core.data.labels import Labels
 from trainwiz.core.data.lengths import joins_texts, packs_rows, prompt_room
 from trainwiz.core.data.proteins import SPECIAL_TOKENS, ProteinStore
 from trainwiz.core.data.texts import LastAnswers, TextRows, load_text_rows
-from trainwiz.core.errors import Finding, UsageError
+from trainwiz.core.errors import usage_error
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.language import tr
 from trainwiz.core.training.batches import (
@@ -166,7 +166,7 @@ def load_task_rows(config: RunConfig, folder: Path) -> TaskRows:
     if len(task_rows.train) == 0:
         names = ", ".join(source.name for source in config.data.sources)
         message = tr("No rows of {names} are left to train on.", names=names)
-        raise UsageError(Finding("empty_data", "error", "data.sources", message))
+        raise usage_error("empty_data", "data.sources", message)
     return task_rows
 
 
@@ -304,10 +304,9 @@ def parts_of(
 def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, processes: int) -> TaskParts:
     """The parts of the configured task. The model comes last, when all else is known to be right.
 
-    Raises UsageError with all that is wrong with its data, tokenizer or model.
+    Raises UsageError for what is wrong with its data, tokenizer or model.
     """
     task = load_task_rows(config, folder)
-    findings: list[Finding] = []
     evaluates, rows, labels = task.evaluation is not None, task.rows, task.labels
     generates = evaluates and config.evaluation.generate and task.encode_source is not None
     if rows.are_chats:
@@ -318,10 +317,8 @@ def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, process
             "BLEU compares generated texts with targets, but the data has none: set their column "
             "(data.sources.0.target_column), or turn evaluation.generate off."
         )
-        findings.append(Finding("nothing_to_compare", "error", "evaluation.generate", message))
-    retention = best_checkpoints(config, folder, findings, evaluates=evaluates)
-    if findings:
-        raise UsageError(findings)
+        raise usage_error("nothing_to_compare", "evaluation.generate", message)
+    retention = best_checkpoints(config, folder, evaluates=evaluates)
     asked = (task.tokenizer, task.encode_source, task.ends)
     generator = Generator(config, folder, rows, *asked) if generates else None
     questions = questions_of(config, folder, task.rows, *asked)

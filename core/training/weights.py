@@ -26,7 +26,7 @@ from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.estimate.architecture import ALL_LINEAR, lora_targets
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.files import at_home
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import tr, trn
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.training.engine import gathered
 from trainwiz.core.training.process import first_line, rank_of_this_process
@@ -319,15 +319,13 @@ def lora_config(base: PreTrainedModel, config: RunConfig) -> LoraConfig:
     peft = config.peft
     targets = _targets(base, peft.targets)
     linear = {name for name, module in base.named_modules() if isinstance(module, torch.nn.Linear | Conv1D)}
-    unknown = [target for target in targets if not any(f".{name}".endswith(f".{target}") for name in linear)]
-    if unknown or not targets:
-        form = mark("The model has no module {unknown}; modules that can get an adapter are {names} (peft.targets).")
-        if not unknown:
-            form = mark(
-                "The linear layers of the model are unknown; modules that can get an adapter are {names} (peft.targets)."
-            )
-        names = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in linear}))
-        message = tr(form, unknown=", ".join(map(repr, unknown)), names=names)
+    unknown = [target for target in peft.targets if not any(f".{name}".endswith(f".{target}") for name in linear)]
+    if unknown and targets == peft.targets:
+        message = tr(
+            "The model has no module {unknown}; modules that can get an adapter are {names} (peft.targets).",
+            unknown=", ".join(map(repr, unknown)),
+            names=", ".join(sorted({name.rsplit(".", 1)[-1] for name in linear})),
+        )
         raise usage_error("unknown_lora_target", "peft.targets", message)
     return LoraConfig(
         task_type=TASK_TYPES.get(config.task),
@@ -357,12 +355,12 @@ def _heads(base: Any, config: RunConfig) -> list[str]:
     return [*heads, "pooler"] if any(name.endswith(".pooler") for name, _ in base.named_modules()) else heads
 
 
-def _targets(base: PreTrainedModel, named: list[str]) -> list[str]:
-    """The same names that the plan counts."""
+def _targets(base: PreTrainedModel, named: list[str]) -> list[str] | str:
+    """The same names that the plan counts; of an architecture that no plan knows, what peft takes for linear layers."""
     if named and tuple(named) != ALL_LINEAR:
         return named
     architecture, _ = read_architecture(base.config.to_dict())
-    return list(lora_targets(architecture)) if architecture is not None else []
+    return "all-linear" if architecture is None else list(lora_targets(architecture))
 
 
 def merged(model: PeftModel) -> PreTrainedModel:

@@ -18,7 +18,7 @@ from typing import Any, cast
 import pytest
 import torch
 from accelerate import Accelerator
-from trainwiz.core.errors import CannotRunError, Finding
+from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.files import bytes_below
 from trainwiz.core.run.attempts import read_phase
 from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoint, list_checkpoints
@@ -90,19 +90,15 @@ def test_what_cannot_be_removed_stays_and_what_is_half_deleted_is_none_any_more(
 
 
 def test_settings_become_a_metric_or_a_sentence(tmp_path: Path) -> None:
-    findings: list[Finding] = []
     asked = tiny_config(checkpoint__keep_best=True)
-    assert best_checkpoints(tiny_config(), tmp_path, findings, evaluates=True) is None
+    assert best_checkpoints(tiny_config(), tmp_path, evaluates=True) is None
     for metric, expected in (("perplexity", "eval_perplexity"), (None, "eval_loss")):
-        named = best_checkpoints(
-            asked.with_values({"evaluation.metric": metric}, "you"), tmp_path, findings, evaluates=True
-        )
-        assert named is not None and named.ranking.metric == expected and findings == []
+        named = best_checkpoints(asked.with_values({"evaluation.metric": metric}, "you"), tmp_path, evaluates=True)
+        assert named is not None and named.ranking.metric == expected
     wrong = text_config("t5-chat-tiny", checkpoint__keep_best=True, evaluation__metric="eval_bleu")
-    assert best_checkpoints(wrong, tmp_path, findings, evaluates=True) is None
-    assert best_checkpoints(asked, tmp_path, findings, evaluates=False) is None
-    assert [finding.code for finding in findings] == ["unknown_metric", "nothing_held_out"]
-    assert "can be eval_loss, eval_accuracy, eval_perplexity." in findings[0].message
+    for config, evaluates in ((wrong, True), (asked, False), (tiny_config(evaluation__patience=1), False)):
+        with pytest.raises(UsageError, match="one of eval_loss, eval_accuracy, eval_perplexity"):
+            best_checkpoints(config, tmp_path, evaluates=evaluates)
 
 
 def test_scores_that_count(tmp_path: Path) -> None:
