@@ -25,13 +25,23 @@ from trainwiz.core.training.template_parts import end_of_turn
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 CUT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-PRE_TOKENIZERS = {
-    (("Split", CUT % r"\p{N}{1,3}"), ("ByteLevel", False)): "llama-bpe",
-    (("Split", CUT % r"\p{N}"), ("ByteLevel", False)): "qwen2",
-    (("Digits", True), ("ByteLevel", True)): "smollm",
-    (("ByteLevel", True),): "gpt-2",
-}
-"""How a tokenizer cuts a text before its merges -> llama.cpp's name for it. An unknown one is never guessed."""
+
+
+def _split(regex: str) -> Json:
+    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+
+
+def _byte_level(*, use_regex: bool) -> Json:
+    return {"type": "ByteLevel", "add_prefix_space": False, "use_regex": use_regex}
+
+
+PRE_TOKENIZERS: tuple[tuple[str, list[Json]], ...] = (
+    ("llama-bpe", [_split(CUT % r"\p{N}{1,3}"), _byte_level(use_regex=False)]),
+    ("qwen2", [_split(CUT % r"\p{N}"), _byte_level(use_regex=False)]),
+    ("smollm", [{"type": "Digits", "individual_digits": True}, _byte_level(use_regex=True)]),
+    ("gpt-2", [_byte_level(use_regex=True)]),
+)
+"""llama.cpp's name of how a tokenizer cuts a text before its merges -> its steps. An unknown one is never guessed."""
 FORMATS = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32"}
 FILE_TYPES = {"BF16": "MOSTLY_BF16", "F16": "MOSTLY_F16", "F32": "ALL_F32"}
 
@@ -122,25 +132,15 @@ def _pre_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str | None:
         return None
     told = json.loads(backend.to_str())
     before = told["pre_tokenizer"] or {}
-    steps = before.get("pretokenizers", [before])
-    shape = tuple((step.get("type"), _decides(step)) for step in steps)
+    # Where offsets begin changes no token.
+    steps = [
+        {key: value for key, value in step.items() if key != "trim_offsets"}
+        for step in before.get("pretokenizers", [before])
+    ]
     model, written = told["model"], (told["normalizer"] or {"type": "NFC"})["type"]
     # llama.cpp changes no text before it cuts; NFC, which Qwen has, does so to hardly any.
     plain = model["type"] == "BPE" and not model.get("byte_fallback") and written == "NFC"
-    return PRE_TOKENIZERS.get(shape) if plain else None
-
-
-def _decides(step: Json) -> object:
-    """The one setting of a step that tells it from others of its type; None where another one is unusual."""
-    usual = (
-        not step.get("add_prefix_space") and not step.get("invert") and step.get("behavior", "Isolated") == "Isolated"
-    )
-    chosen = {
-        "Split": step.get("pattern", {}).get("Regex") if isinstance(step.get("pattern"), dict) else None,
-        "Digits": step.get("individual_digits"),
-        "ByteLevel": step.get("use_regex"),
-    }
-    return chosen.get(str(step.get("type"))) if usual else None
+    return next((name for name, known in PRE_TOKENIZERS if plain and steps == known), None)
 
 
 def _gguf_name(names: Any, key: str) -> str:

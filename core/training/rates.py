@@ -30,7 +30,6 @@ MOST_WAIT_S = 20.0
 """By the wall clock, where other programs take the cores or a GPU loads slowly; then it says what it has."""
 BUSY_PERCENT, LOOKS, LOOK_EVERY_S = 20, 4, 0.15
 """A GPU that is busier at each of the looks is other programs'."""
-LEAST_FREE_BYTES = 1 << 30
 WIDTHS = {"cpu": (128, 320, 768, 2048), "cuda": (320, 768, 2048, 4096)}
 ROWS = {"cpu": (256, 2048), "cuda": (256, 2048, 8192)}
 LENGTHS = {"cpu": (128, 512), "cuda": (512, 2048)}
@@ -314,8 +313,6 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
         if kind == "cuda":
             if not torch.cuda.is_available():
                 return {"problem": tr("torch cannot use the GPU")}
-            if torch.cuda.mem_get_info()[0] < LEAST_FREE_BYTES:
-                return {"problem": tr("other programs use the GPU's memory")}
         elif kind == "cpu":
             torch.set_num_threads(max(1, int(order["threads"])))
         return {"rates": Measuring(torch.device(kind), float(order["limit_s"])).rates()}

@@ -172,13 +172,8 @@ def _texts(rows: TextRows, task: Task) -> Iterator[list[str]]:
     written = contents_of if rows.are_chats else words_of if task == "token-classification" else str
     total = sum(int(store.lengths[rows.train].sum()) for store in stores)
     chosen: np.ndarray = rows.train[:: -(-total // MOST_BYTES) or 1]
-    done, count = 0, len(chosen) * len(stores)
     for store in stores:
         for batch in store.batches(chosen):
-            done += len(batch)
-            phases.tell(
-                tr("{done} of {count} texts to train the tokenizer", done=f"{done:,}", count=f"{count:,}"), whoever=True
-            )
             yield [written(text)[:LONGEST_TEXT] for text in batch]
 
 
