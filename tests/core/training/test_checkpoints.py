@@ -145,15 +145,10 @@ def guard(
     """`free` bytes at each look: the last one holds for all that follow."""
     looks = iter(free)
     return CheckpointSaver(
-        RunFolder(folder),
-        accelerator or Accelerator(cpu=True),
-        KeptCheckpoints(folder, keep),
-        wait_s=wait_s,
-        stop_requested=stop,
-        free_bytes=lambda _: HEADROOM_BYTES + next(looks, free[-1]),
-        poll_s=0.0,
+        RunFolder(folder), accelerator or Accelerator(cpu=True), KeptCheckpoints(folder, keep), wait_s=wait_s,
+        stop_requested=stop, free_bytes=lambda _: HEADROOM_BYTES + next(looks, free[-1]), poll_s=0.0,
         retry_after_s=retry_after_s,
-    )
+    )  # fmt: skip
 
 
 def advice(folder: Path) -> list[dict[str, Any]]:

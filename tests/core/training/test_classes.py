@@ -218,21 +218,12 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(task: str, bases: Path, place: Path, **changes: Any) -> tuple[Path, RunConfig]:
     """A run that nothing interrupts."""
     values = {
-        "task": task,
-        "model__name": str(bases),
-        "model__init": "pretrained",
-        "model__architecture": json.loads((bases / "config.json").read_text()),
-        "data__sources": TASKS[task],
-        "data__validation_rows": 60,
-        "batch__target_length": None,
-        "batch__sequence_length": 64,
-        "batch__micro_batch_size": 16,
-        "training__max_steps": 60,
-        "training__learning_rate": 3e-3,
-        "evaluation__every_steps": 30,
-        "checkpoint__every_steps": 60,
-        **changes,
-    }
+        "task": task, "model__name": str(bases), "model__init": "pretrained",
+        "model__architecture": json.loads((bases / "config.json").read_text()), "data__sources": TASKS[task],
+        "data__validation_rows": 60, "batch__target_length": None, "batch__sequence_length": 64,
+        "batch__micro_batch_size": 16, "training__max_steps": 60, "training__learning_rate": 3e-3,
+        "evaluation__every_steps": 30, "checkpoint__every_steps": 60, **changes,
+    }  # fmt: skip
     config = text_config("bert-tiny", **values)
     folder = write_run(place / "run", config)
     assert train(folder, config)["outcome"] == "finished"

@@ -40,17 +40,10 @@ from tests.core.training.runs import CHAT, losses, resumed, steps_of, text_confi
 
 VOCABULARY = 40
 SMALL = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 32,
-    "vocab_size": VOCABULARY,
-    "max_position_embeddings": 400,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 32, "vocab_size": VOCABULARY, "max_position_embeddings": 400, "pad_token_id": 0,
+    "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
 GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": VOCABULARY, "n_positions": 400}
 OWN: dict[str, dict[str, Any]] = {
     "gpt2": GPT,

@@ -25,15 +25,9 @@ from tests.core.export.solved_config import solved_config
 from tests.each import each
 
 ORDER = ProbeOrder(
-    ends_s=0.0,
-    accumulation=6,
-    micro_batch=8,
-    length=32,
-    target_length=0,
-    rows="lengths",
-    lengths=(10, 20, 30, 400),
+    ends_s=0.0, accumulation=6, micro_batch=8, length=32, target_length=0, rows="lengths", lengths=(10, 20, 30, 400),
     measured_s=0.05,
-)
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -49,17 +43,10 @@ def probe(tmp_path: Path) -> Callable[..., ProbeTrainer]:
             batch__gradient_accumulation_steps=2,
         )
         args = TrainingArguments(
-            output_dir=str(tmp_path),
-            per_device_train_batch_size=8,
-            gradient_accumulation_steps=2,
-            max_steps=10_000,
-            use_cpu=True,
-            report_to=[],
-            save_strategy="no",
-            logging_steps=10_000,
-            disable_tqdm=True,
+            output_dir=str(tmp_path), per_device_train_batch_size=8, gradient_accumulation_steps=2, max_steps=10_000,
+            use_cpu=True, report_to=[], save_strategy="no", logging_steps=10_000, disable_tqdm=True,
             remove_unused_columns=False,
-        )
+        )  # fmt: skip
         answers = Answers(tmp_path, writes=True)
         trainer = ProbeTrainer(args, probe_parts(config, tmp_path, order, args.device, answers.say), StepMeter())
         for printing in (PrinterCallback, ProgressCallback):

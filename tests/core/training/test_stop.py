@@ -120,13 +120,9 @@ def _by_hand(run: RunFolder) -> subprocess.Popen[bytes]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     with run.train_log.open("ab") as log:
         return subprocess.Popen(
-            ["/bin/sh", str(run.file("launch.sh"))],
-            cwd="/",
-            env={**os.environ, "PATH": path, "CDPATH": "/"},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+            ["/bin/sh", str(run.file("launch.sh"))], cwd="/", env={**os.environ, "PATH": path, "CDPATH": "/"},
+            stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
 
 
 def refused(folder: Path, config: RunConfig, sentence: str) -> None:
@@ -301,13 +297,9 @@ def test_weights_that_are_shared_out_are_looked_at_where_they_are(tmp_path: Path
 def test_a_real_run_ends_at_its_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FAULTS_VARIABLE, "nan@8")
     config = tiny_config(
-        training__max_steps=12,
-        checkpoint__every_steps=3,
-        checkpoint__keep=2,
-        checkpoint__keep_best=True,
-        evaluation__every_steps=3,
-        logging__every_steps=4,
-    )
+        training__max_steps=12, checkpoint__every_steps=3, checkpoint__keep=2, checkpoint__keep_best=True,
+        evaluation__every_steps=3, logging__every_steps=4,
+    )  # fmt: skip
     folder = write_run(tmp_path / "run", config)
     assert start(folder, config).wait(240) != 0
     assert {found.step for found in complete_checkpoints(RunFolder(folder))} == {3, 6}
