@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from torch.nn.functional import cross_entropy
 from trainwiz.core.plan.data_findings import TRIED
 from trainwiz.core.training.batches import (
@@ -23,7 +22,6 @@ from trainwiz.core.training.batches import (
 )
 from trainwiz.core.training.chunked_logits import let_logits_be_read
 from trainwiz.core.training.evaluation import StepLoss
-from trainwiz.core.training.quantized import quantize
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -135,17 +133,6 @@ def test_packed_rows_learn_what_the_same_rows_learn_apart(kind: str, attention: 
         loss = StepLoss(0.0, chunk)
         found.append(loss(whole(input_ids=tokens, **loss.keywords(tokens)), tokens, torch.tensor(33)))
     assert not found or torch.allclose(*found, rtol=1e-5)
-
-
-@pytest.mark.parametrize("attention", ["sdpa", "by_the_ends_of_rows"])
-def test_adapters_on_a_base_in_4_bits_learn_of_packed_rows_what_they_learn_of_rows_apart(attention: str) -> None:
-    base = tiny_model("qwen3", attention)
-    quantize(base, text_config("qwen2-tiny", peft__method="lora", engine__base_precision="nf4"))
-    assert {weight.dtype for weight in base.model.layers.parameters()} == {torch.uint8, torch.float32}
-    settings = LoraConfig(task_type="CAUSAL_LM", r=4, target_modules="all-linear", init_lora_weights=False)
-    model: Any = get_peft_model(base, settings)
-    losses, gradients = apart(model.eval())
-    assert losses < 1e-5 and gradients < 1e-4
 
 
 def test_a_window_counts_from_the_beginning_of_its_own_row_and_a_model_that_looks_both_ways_may_not_pack() -> None:

@@ -166,6 +166,7 @@ def test_several_processes_ask_each_other_now_and_then_in_an_evaluation() -> Non
         assert not callback.leaves_evaluation(batch)
         asked += [batch] if several.asked > before else []
     assert asked == [0, ASK_EVERY, 2 * ASK_EVERY, 0]
+    assert not StopCallback(StopRequest(asked_at=1.0), several, set()).drops_window(), "they finish it together"
 
 
 def test_a_signal_that_comes_twice_is_one_request_and_a_later_one_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,16 +212,6 @@ def test_a_stop_saves_once_never_before_the_first_step_and_the_last_step_ends_th
     getattr(callback, event)(ARGUMENTS, TrainerState(global_step=step, max_steps=10), control, **more)
     assert (callback.stopped, control.should_training_stop, control.should_save) == (stops, stops, saves)
     assert not control.should_evaluate
-
-
-def test_one_process_asks_nobody_and_several_finish_their_window_together() -> None:
-    request = StopRequest()
-    callback = StopCallback(request, ONE_PROCESS, set())
-    assert not callback.leaves_evaluation(0) and not callback.drops_window() and not callback.agreed()
-    request.asked_at = 1.0
-    assert callback.leaves_evaluation(1) and callback.drops_window() and callback.agreed()
-    several: Any = Several()
-    assert not StopCallback(request, several, set()).drops_window()
 
 
 # A loss that is no number: the run ends before it can be saved, in all processes at the same step.
