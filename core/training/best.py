@@ -46,17 +46,12 @@ class Ranking:
     def rank(self, checkpoint: Path) -> tuple[bool, float, int]:
         """Larger is better: of equal scores the later checkpoint, and any score beats none."""
         score = self.score(checkpoint)
-        return (False, 0.0, step_of(checkpoint)) if score is None else (True, self.sign * score, step_of(checkpoint))
+        return score is not None, self.sign * (score or 0.0), step_of(checkpoint)
 
     def best(self, checkpoints: list[Path]) -> Path | None:
         """The best of them that has a score."""
         scored = [path for path in checkpoints if self.score(path) is not None]
         return max(scored, key=self.rank, default=None)
-
-    def better(self, score: float | None, other: float | None) -> bool:
-        """Whether `score` is strictly better than `other`; a score that is missing or not finite never is."""
-        score = numbers_finite(score)
-        return score is not None and (other is None or self.sign * score > self.sign * other)
 
 
 class KeptCheckpoints:
@@ -190,7 +185,8 @@ class Patience(RunCallback):
         score = numbers_finite((now.values.get("metrics") or {}).get(self._ranking.metric))
         if score is None:
             return
-        if self._ranking.better(score, self._best):
+        sign = self._ranking.sign
+        if self._best is None or sign * score > sign * self._best:
             self._best, self._best_step, self._without_gain = score, now.state.global_step, 0
         else:
             self._without_gain += 1

@@ -168,25 +168,25 @@ class MetricsCallback(RunCallback):
         self._before: dict[str, int] = {}
         self._last: dict[str, int] = {}
 
-    def resume(self, checkpoint: Path, step: int) -> None:
-        """Go on from the counts that a checkpoint holds."""
-        progress = read_json(checkpoint / PROGRESS_JSON) or {}
-        self._before = {name: int(progress.get(name) or 0) for name in self._meter.counts()}
-        self._last = dict(self._before)
-        self.first_loss = progress.get("first_loss")
-        self.last_loss = progress.get("last_loss")
-        self.last_evaluation = progress.get("last_evaluation") or {}
-        self.evaluated_step = progress.get("evaluated_step")
-        if self._patience is not None:
-            self._patience.resume(progress)
-        if self._accelerator.is_main_process:
-            self._write({"time_s": time.time(), "resumed_from": step})
-
-    def start_over(self) -> None:
-        """An attempt before this one left no checkpoint: what it logged is taken back."""
-        path = self._folder.metrics_jsonl
-        if self._accelerator.is_main_process and path.exists() and path.stat().st_size > 0:
-            self._write({"time_s": time.time(), "resumed_from": 0})
+    def begin(self, checkpoint: Path | None) -> int | None:
+        """Go on from the counts that a checkpoint holds, and its step. Without one nothing has begun. Either way what an
+        attempt before this one logged beyond is taken back."""
+        step, path = None, self._folder.metrics_jsonl
+        if checkpoint is not None:
+            step = int((read_json(checkpoint / "trainer_state.json") or {}).get("global_step") or 0)
+            progress = read_json(checkpoint / PROGRESS_JSON) or {}
+            self._before = {name: int(progress.get(name) or 0) for name in self._meter.counts()}
+            self._last = dict(self._before)
+            self.first_loss = progress.get("first_loss")
+            self.last_loss = progress.get("last_loss")
+            self.last_evaluation = progress.get("last_evaluation") or {}
+            self.evaluated_step = progress.get("evaluated_step")
+            if self._patience is not None:
+                self._patience.resume(progress)
+        logged = step is not None or (path.exists() and path.stat().st_size > 0)
+        if logged and self._accelerator.is_main_process:
+            self._write({"time_s": time.time(), "resumed_from": step or 0})
+        return step
 
     def save_progress(self, checkpoint: Path) -> None:
         """Write the counts into a checkpoint; every process must call it."""

@@ -110,12 +110,8 @@ class TrainingSession:
             trainer.saver = CheckpointSaver(
                 self.folder, accelerator, retention, wait_s=wait_s, stop_requested=trainer.stop_requested
             )
-        begun: int | None = None
-        if self.checkpoint is None:
-            metrics.start_over()
-        else:
-            begun = int((read_json(self.checkpoint / "trainer_state.json") or {}).get("global_step") or 0)
-            metrics.resume(self.checkpoint, begun)
+        begun = metrics.begin(self.checkpoint)
+        if begun is not None:
             trainer.saved_steps.add(begun)
         callbacks: list[TrainerCallback | None] = [
             *reporters,
