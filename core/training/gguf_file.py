@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from trainwiz.core.run.folder import PARTIAL
 from trainwiz.core.training.model_loading import Json, config_of, load_tokenizer, writing_to
 from trainwiz.core.training.template_parts import end_of_turn
 from transformers import AutoConfig, PreTrainedTokenizerBase
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 CUT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
@@ -160,12 +160,10 @@ def rope_factors(config: Any) -> torch.Tensor | None:
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") != "llama3":
         return None
-    size = _head_dim(config)
-    frequencies = 1.0 / rope["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size)
-    low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
-    turns = rope["original_max_position_embeddings"] * frequencies / (2 * math.pi)
-    smooth = ((turns - low) / (high - low)).clamp(0, 1)
-    factors: torch.Tensor = 1 / ((1 - smooth) / factor + smooth)
+    steps = torch.arange(0, _head_dim(config), 2, dtype=torch.float32)
+    plain = 1.0 / rope["rope_theta"] ** (steps / _head_dim(config))
+    changed, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
+    factors: torch.Tensor = plain / changed
     return factors
 
 

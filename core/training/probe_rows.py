@@ -148,8 +148,7 @@ def _drawn(lengths: Sequence[int], longest: int, generator: np.random.Generator)
     if not lengths:
         return np.full(GENERATED_ROWS, longest, dtype=np.int64)
     drawn: np.ndarray = generator.choice(np.asarray(lengths, dtype=np.int64), size=GENERATED_ROWS)
-    clipped: np.ndarray = np.clip(drawn, 1, longest)
-    return clipped
+    return drawn.clip(1, longest)
 
 
 # The parts of a probe: the run's model with random weights, its rows, its loss.

@@ -246,8 +246,8 @@ class IdentityCheck:
 
     def copy_to(self, checkpoint: Path) -> None:
         """Let a checkpoint say what it was trained on. Raises OSError."""
-        if self.identity is not None:
-            self.identity.write(checkpoint / IDENTITY_JSON)
+        assert self.identity is not None
+        self.identity.write(checkpoint / IDENTITY_JSON)
 
     def _position_difference(self, rows: int) -> Difference | None:
         state = read_json(self._checkpoint / "trainer_state.json") if self._checkpoint is not None else None

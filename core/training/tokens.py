@@ -83,17 +83,22 @@ Count = Callable[[list[str], Any], list[int]]
 """(texts, targets or None) -> tokens of each row."""
 
 
-def _counted(rows: TextRows, numbers: np.ndarray, count: Count) -> np.ndarray:
-    counted: list[int] = []
+def _batches(rows: TextRows, numbers: np.ndarray) -> Iterator[tuple[list[str], list[str] | None]]:
+    """Texts and targets of the rows, fewer at once where they are books; tells how far they are tokenised meanwhile."""
+    stores = [store for store in (rows.texts, rows.targets) if store is not None]
+    read_bytes = np.cumsum(sum(store.lengths[numbers] for store in stores))
+    batch = np.arange(len(numbers)) // BATCH_TEXTS + read_bytes // BATCH_CHARACTERS
+    done, count = 0, f"{len(numbers):,}"
     with parallel_tokenizing():
-        for texts, targets in _batches(rows, numbers):
-            counted += count(texts, targets)
-            tell_rows(len(counted), len(numbers))
-    return np.array(counted, np.int64)
+        for part in filter(len, np.split(numbers, np.flatnonzero(np.diff(batch)) + 1)):
+            texts, *targets = ([store[number] for number in part.tolist()] for store in stores)
+            yield texts, targets[0] if targets else None
+            done += len(part)
+            phases.tell(tr("{done} of {count} rows", done=f"{done:,}", count=count), whoever=True)
 
 
-def tell_rows(done: int, count: int) -> None:
-    phases.tell(tr("{done} of {count} rows", done=f"{done:,}", count=f"{count:,}"), whoever=True)
+def _counted(rows: TextRows, numbers: np.ndarray, count: Count) -> np.ndarray:
+    return np.array([tokens for batch in _batches(rows, numbers) for tokens in count(*batch)], np.int64)
 
 
 def without_long_rows(rows: TextRows, count: Count, length: int) -> TextRows:
@@ -387,23 +392,8 @@ def _in_file(
 
 
 def _encoded(rows: TextRows, numbers: np.ndarray, encoder: CausalEncoder) -> Iterator[np.ndarray]:
-    done = 0
-    with parallel_tokenizing():
-        for texts, targets in _batches(rows, numbers):
-            done += len(texts)
-            tell_rows(done, len(numbers))
-            whole = encoder.whole(texts, targets)
-            yield np.concatenate([_stored(tokens, unlabelled) for tokens, unlabelled in whole])
-
-
-def _batches(rows: TextRows, numbers: np.ndarray) -> Iterator[tuple[list[str], list[str] | None]]:
-    """Texts and targets of the rows, fewer at once where they are books."""
-    stores = [store for store in (rows.texts, rows.targets) if store is not None]
-    read_bytes = np.cumsum(sum(store.lengths[numbers] for store in stores))
-    batch = np.arange(len(numbers)) // BATCH_TEXTS + read_bytes // BATCH_CHARACTERS
-    for part in filter(len, np.split(numbers, np.flatnonzero(np.diff(batch)) + 1)):
-        texts, *targets = ([store[number] for number in part.tolist()] for store in stores)
-        yield texts, targets[0] if targets else None
+    for texts, targets in _batches(rows, numbers):
+        yield np.concatenate([_stored(*row) for row in encoder.whole(texts, targets)])
 
 
 def _stored(tokens: np.ndarray, unlabelled: int) -> np.ndarray:
