@@ -62,8 +62,8 @@ def take_reporters(args: TrainingArguments) -> list[GuardedReporter]:
     if is_offline():
         os.environ.setdefault("WANDB_MODE", "offline")
     # A class for each: the Trainer warns of two callbacks of the same one.
-    kinds = {name: type(f"{GuardedReporter.__name__}_{name}", (GuardedReporter,), {}) for name in names}
-    return [kind(name, INTEGRATION_TO_CALLBACK[name]) for name, kind in kinds.items()]
+    kind = GuardedReporter
+    return [type(f"{kind.__name__}_{name}", (kind,), {})(name, INTEGRATION_TO_CALLBACK[name]) for name in names]
 
 
 # Small callbacks: the place of the run folder, the engine file and the phase.

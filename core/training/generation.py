@@ -49,7 +49,7 @@ def word_cutter(choice: str | None, references: Sequence[str]) -> str:
     """Name of sacrebleu's tokenizer: the choice, else zh for Chinese references and 13a for all others."""
     if choice is not None:
         return choice
-    text = "".join(references[:LOOKED_AT])
+    text = "".join(references)
     letters = sum(1 for letter in text if letter.isalpha())
     chinese = len(HAN.findall(text))
     return "zh" if letters and chinese > HAN_SHARE * letters and not KANA.search(text) else "13a"
@@ -62,7 +62,6 @@ def make_bleu(cutter: str) -> BLEU:
     try:
         return BLEU(tokenize=cutter)
     except (ImportError, RuntimeError) as error:
-        package = "sacrebleu[ja]" if cutter == "ja-mecab" else "sacrebleu[ko]"
         raise usage_error(
             "missing_package",
             "evaluation.bleu_tokenizer",
@@ -70,7 +69,7 @@ def make_bleu(cutter: str) -> BLEU:
                 "BLEU with {name} needs a package that is not installed: {command}, or choose another "
                 "evaluation.bleu_tokenizer.",
                 name=cutter,
-                command=install_line(find_installer(), package),
+                command=install_line(find_installer(), f"sacrebleu[{cutter[:2]}]"),
             ),
         ) from error
 
@@ -372,7 +371,9 @@ class _Masked:
         special = set(self._tokenizer.all_special_ids)
         own = [place for place, token in enumerate(tokens) if token not in special]
         hidden = own[3 :: round(1 / self.SHARE)] or own[-1:]
-        masked = [self._mask if place in set(hidden) else token for place, token in enumerate(tokens)]
+        masked = list(tokens)
+        for place in hidden:
+            masked[place] = self._mask
         return Prompt(self._shown(masked), masked, self._shown(tokens))
 
     def answer(self, prompts: Sequence[Prompt], trainer: RunTrainer) -> list[Written]:

@@ -173,9 +173,7 @@ class TrainingSession:
     ) -> None:
         if not trainer.is_world_process_zero():
             return
-        step = trainer.state.global_step
-        if step == 0 and self.checkpoint is not None:
-            step = max(trainer.saved_steps, default=0)
+        step = max(trainer.state.global_step, *trainer.saved_steps, 0)
         max_steps = trainer.state.max_steps or max(trainer.args.max_steps, 0)
         document = {
             "outcome": outcome,
