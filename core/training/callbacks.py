@@ -258,8 +258,7 @@ def _any_not_finite(model: torch.nn.Module, device: torch.device) -> torch.Tenso
     with torch.no_grad():
         for parameter in model.parameters():
             # ZeRO-3 and FSDP share them out.
-            shard: Any = getattr(parameter, "ds_tensor", None)
-            own: Any = parameter if shard is None else shard
+            own: Any = getattr(parameter, "ds_tensor", parameter)
             weight: torch.Tensor = own.to_local() if hasattr(own, "to_local") else own
             if parameter.requires_grad and weight.is_floating_point() and weight.numel():
                 # Copies nothing, unlike isfinite of each: a sum is no number when one of its summands is none.

@@ -137,6 +137,11 @@ class WholeChat:
     """First token and end of each answer, learnt or not."""
 
 
+def place_of_last_answer(turns: list[Any]) -> int:
+    """Behind all turns where the assistant says nothing."""
+    return max((place for place, turn in enumerate(turns) if turn["role"] == "assistant"), default=len(turns))
+
+
 class ChatEncoder:
     """Rows that are chats, as core/data/chats.py keeps them."""
 
@@ -184,9 +189,8 @@ class ChatEncoder:
     def prompt(self, chat: str, room: int) -> list[int]:
         """The tokens that the last answer is generated from, at most `room`, the last ones."""
         turns, tools = messages_of(chat)
-        last = max((place for place, turn in enumerate(turns) if turn["role"] == "assistant"), default=len(turns))
         try:
-            text = self._text(turns[:last], tools, asks=True)
+            text = self._text(turns[: place_of_last_answer(turns)], tools, asks=True)
         except ChatError:
             return [self._tokenizer.eos_token_id]
         tokens: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]

@@ -153,10 +153,10 @@ def shared_by_zero3(parameters: Iterable[torch.nn.Parameter]) -> bool:
 
 
 def is_fully_sharded(module: Any) -> bool:
-    """Whether torch's `fully_shard` (FSDP 2) or its older FSDP made this module."""
-    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+    """Whether torch's `fully_shard` (FSDP 2, which every export asks for) made this module."""
+    from torch.distributed.fsdp import FSDPModule
 
-    return isinstance(module, FSDPModule | FullyShardedDataParallel)
+    return isinstance(module, FSDPModule)
 
 
 def forward_needs_all(model: torch.nn.Module) -> bool:
@@ -307,9 +307,6 @@ def multiplies_in_tf32(device: torch.device) -> bool:
 def _optimizer(trainer: Trainer, wrapped: Any) -> str:
     """Class of the innermost optimizer: accelerate and ZeRO wrap it."""
     optimizer: Any = getattr(wrapped, "basic_optimizer", None) or trainer.optimizer
-    while not isinstance(optimizer, torch.optim.Optimizer) or type(optimizer).__module__.startswith("accelerate"):
-        inner = getattr(optimizer, "optimizer", None)
-        if inner is None:
-            break
-        optimizer = inner
+    while getattr(optimizer, "optimizer", None) is not None:
+        optimizer = optimizer.optimizer
     return type(optimizer).__name__

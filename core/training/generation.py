@@ -24,6 +24,7 @@ from trainwiz.core.hardware.install import find_installer, install_line
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.text import json_line
+from trainwiz.core.training.chats import place_of_last_answer
 from trainwiz.core.training.engine import forward_needs_all
 from trainwiz.core.training.evaluation import ends_epoch
 from trainwiz.core.training.events import Moment, RunCallback, any_process
@@ -331,14 +332,12 @@ def _unlike(rows: TextRows) -> list[tuple[str, str | None]]:
     found: dict[str, str | None] = {}
     for number in rows.held_out[:ASKED_OF].tolist():
         found.setdefault(rows.texts[number], None if rows.targets is None else rows.targets[number])
-        if len(found) == ROWS:
-            break
-    return list(found.items())
+    return list(found.items())[:ROWS]
 
 
 def _of_chat(chat: str, tokens: list[int]) -> Prompt:
     turns, _ = messages_of(chat)
-    last = max((place for place, turn in enumerate(turns) if turn["role"] == "assistant"), default=len(turns))
+    last = place_of_last_answer(turns)
     asked = next((turn["content"] for turn in reversed(turns[:last]) if turn["role"] != "system"), "")
     return Prompt(asked, tokens, last_answer(chat) or None)
 
@@ -414,16 +413,15 @@ class AnswersCallback(RunCallback):
         resumed_from: int | None,
     ) -> None:
         self._questions = questions
-        self._lines = LastingLines(folder.generations_jsonl)
-        self._written_before = folder.generations_jsonl.exists()
+        self._path = folder.generations_jsonl
+        self._lines = LastingLines(self._path)
         self._meter = meter
         self._trainer = trainer
-        self._evaluates = trainer.eval_dataset is not None
         self._resumed_from = resumed_from
         self._asked_at: int | None = resumed_from
 
     def train_begin(self, now: Moment) -> None:
-        if now.state.is_world_process_zero and (self._resumed_from is not None or self._written_before):
+        if now.state.is_world_process_zero and (self._resumed_from is not None or self._path.exists()):
             # What was said after the checkpoint is taken back, as in metrics.jsonl.
             self._lines.write(json_line({"time_s": time.time(), "resumed_from": self._resumed_from or 0}))
         if self._resumed_from is None:
@@ -433,7 +431,7 @@ class AnswersCallback(RunCallback):
         self._ask(now.state.global_step)
 
     def save(self, now: Moment) -> None:
-        if not self._evaluates:
+        if self._trainer.eval_dataset is None:
             self._ask(now.state.global_step)
 
     def _ask(self, step: int) -> None:

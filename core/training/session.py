@@ -36,6 +36,7 @@ from trainwiz.core.run.identity import (
     refuse,
     settings_now,
 )
+from trainwiz.core.text import numbers_finite
 from trainwiz.core.training.best import choose_final
 from trainwiz.core.training.callbacks import (
     EngineCallback,
@@ -253,8 +254,7 @@ class IdentityCheck:
         if not isinstance(step, int):
             return None
         sequences = self._settings["batch"][SEQUENCES]
-        known_epoch = float(epoch) if isinstance(epoch, int | float) else None
-        return position_difference(step, known_epoch, sequences, rows)
+        return position_difference(step, numbers_finite(epoch), sequences, rows)
 
     def _keep_record(self, loaded: dict[str, dict[str, Any]], accepted: list[Difference]) -> None:
         identity = self._recorded or Identity(self._settings, loaded)

@@ -146,11 +146,9 @@ class CausalEncoder:
     def whole(self, texts: list[str], targets: list[str] | None) -> list[tuple[np.ndarray, int]]:
         """Each row uncut: its tokens (n,) int64 and how many of them, from the first, have no label."""
         prompts = self._tokens(texts, special=True)
-        if targets is None:
-            return [(np.array([*tokens, self._end], dtype=np.int64), 0) for tokens in prompts]
-        responses = self._tokens(targets, special=False)
+        responses = [[] for _ in texts] if targets is None else self._tokens(targets, special=False)
         return [
-            (np.array([*prompt, *response, self._end], dtype=np.int64), len(prompt))
+            (np.array([*prompt, *response, self._end], dtype=np.int64), 0 if targets is None else len(prompt))
             for prompt, response in zip(prompts, responses, strict=True)
         ]
 
@@ -161,10 +159,8 @@ class CausalEncoder:
         in at least half of the places, and the prompt keeps what stands nearest to it.
         """
         reach = self.length * LONGEST_TOKEN
-        if target is None:
-            ((tokens, unlabelled),) = self.whole([text[:reach]], None)
-        else:
-            ((tokens, unlabelled),) = self.whole([text[-reach:]], [target[:reach]])
+        within = text[:reach] if target is None else text[-reach:]
+        ((tokens, unlabelled),) = self.whole([within], None if target is None else [target[:reach]])
         begin = tokens[0]
         tokens, unlabelled = cut(tokens, unlabelled, self.length)
         if unlabelled and begin == self._begin:

@@ -192,7 +192,7 @@ class RunTrainer(Trainer):
         if generator is not None and generator.due(self.state, saves=self.control.should_save):
             with phases.during("generating"):
                 generated = generator.metrics(self, metric_key_prefix)
-            if not generated and self.state.global_step >= self.state.max_steps:
+            if not generated:
                 raise EvaluationLeft
             metrics |= generated
         rows = len(self._parts.evaluation) if self._parts.evaluation is not None else 0
@@ -243,12 +243,11 @@ class RunTrainer(Trainer):
         step = self.state.global_step
         if self.saver is None or (self.loss_guard is not None and not self.loss_guard.may_save(model, step)):
             return
-        folder = Path(self.args.output_dir or ".")
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
         planned = planned_checkpoint_bytes(self.model, self.optimizer, sharded=sharded)
         with self._meter.paused(), phases.during("saving", step):
             started = time.perf_counter()
-            checkpoint = folder / f"checkpoint-{step}"
+            checkpoint = self.saver.folder.path / f"checkpoint-{step}"
             if not self.saver.save(step, planned, lambda: self._write_checkpoint(checkpoint, model, trial)):
                 self.control.should_training_stop = True
                 if self.stopping is not None:

@@ -351,7 +351,7 @@ def _heads(base: Any, config: RunConfig) -> list[str]:
     children = base.named_children()
     # peft adds these two automatically.
     body = (base.base_model_prefix, "classifier", "score")
-    heads = [name for name, part in children if name not in body and any(True for _ in part.parameters())]
+    heads = [name for name, part in children if name not in body and list(part.parameters())]
     return [*heads, "pooler"] if any(name.endswith(".pooler") for name, _ in base.named_modules()) else heads
 
 
