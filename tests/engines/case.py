@@ -1,4 +1,4 @@
-"""Case: one engine on one kind of device, as a test runs it."""
+"""Case: one engine on one kind of device, as a test runs it and the table names it."""
 
 from __future__ import annotations
 
@@ -78,4 +78,4 @@ CASES: tuple[Case, ...] = (
     Case("single", "none", "mps"),
 )
 IN_SHORT = frozenset({"single on cpu", "zero3 on cpu", "fsdp on cpu"})
-"""Those that `make test` runs, and DDP as two machines (tests/core/nodes); `make test-all` runs all."""
+"""Those that `make test` runs, and DDP as two machines (tests/core/nodes); `python -m tests.engines` runs all."""
