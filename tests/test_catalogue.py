@@ -35,7 +35,7 @@ LOG_LINES = {
     "core/supervise/attempt.py": ("resumes from", "starts from the beginning"),
     "core/telemetry/advice.py": ("GPU is lost",),
     "core/training/best.py": ("could not be removed",),
-    "core/training/callbacks.py": ("was moved or replaced", "is disabled", "its server is unavailable", "written in"),
+    "core/training/callbacks.py": ("was moved or replaced", "is disabled", "to the run folder", "written in"),
     "core/training/saving.py": (
         "disk space is available again", "to free space for the next", "without a new checkpoint",
         "could not be written", "the incomplete folder was removed",
@@ -44,9 +44,8 @@ LOG_LINES = {
     "core/training/process.py": ("cannot write the failure file",),
     "core/training/session.py": ("could not be written", "it can be resumed", "at step"),
     "core/training/model.py": ("model saved in", "the best by"),
-    "core/training/generation.py": ("answered", "could not be written", "BLEU of"),
+    "core/training/generation.py": ("answered", "BLEU of"),
     "core/training/tokenizer.py": ("trained on the training rows",),
-    "core/training/engine.py": ("the weights of all",),
     "core/training/trainer.py": ("saved in",),
     "core/training/weights.py": ("initialized from scratch",),
 }  # fmt: skip

@@ -104,9 +104,7 @@ def known_metrics(config: RunConfig) -> tuple[str, ...]:
         # Of tags that mark no entities there are no precision and recall (core/training/scores.py).
         return (DEFAULT_METRIC, "eval_accuracy", "eval_f1")
     names = [DEFAULT_METRIC, "eval_accuracy", "eval_perplexity"]
-    if config.task == "masked-lm":
-        names.append("eval_hidden_loss")
-    elif config.evaluation.generate:
+    if config.evaluation.generate and config.task != "masked-lm":
         names.append(BLEU_METRIC)
     return tuple(names)
 

@@ -38,10 +38,6 @@ class Rates:
     """One small operation in the autograd engine, forward and backward together, divided by its kernels."""
     adam_parameters_per_s: float
     """Of the fused AdamW in fp32."""
-    disk_bytes_per_s: float | None
-    """Of reading rows where the runs are; None where it was not measured."""
-    load: float
-    """Share of the cores that other programs took meanwhile, 0 to 1."""
     day: str
     """ "2026-11-21"."""
     versions: dict[str, str]
@@ -59,16 +55,10 @@ class Rates:
         from pydantic import TypeAdapter  # takes a tenth of a second
 
         found = TypeAdapter(cls).validate_python(dict(values))
-        numbers = [
-            found.bytes_per_s,
-            found.launch_s,
-            found.adam_parameters_per_s,
-            found.threads,
-            found.disk_bytes_per_s,
-        ]
+        numbers = [found.bytes_per_s, found.launch_s, found.adam_parameters_per_s, found.threads]
         parts = [size for one in (*found.products, *found.attention) for size in (one.rows, one.width, one.flops_per_s)]
         known = (number for number in (*numbers, found.fresh_bytes_per_s, *parts) if number is not None)
-        if not (all(0 < number < inf for number in known) and 0 <= found.load <= 1):
+        if not all(0 < number < inf for number in known):
             raise ValueError(found)
         date.fromisoformat(found.day)
         return found

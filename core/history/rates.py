@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import CannotRunError, Finding, os_reason
-from trainwiz.core.hardware.host import nearest_existing
 from trainwiz.core.hardware.install import without
 from trainwiz.core.hardware.machine import Gpu, Machine
 from trainwiz.core.hardware.rates import Rates
@@ -108,7 +107,6 @@ def measure_rates(
         "device": device,
         "uuid": gpus[0].uuid if device == "cuda" else None,
         "threads": threads,
-        "folder": str(nearest_existing(Path(machine.disk_path or "."))),
         "limit_s": limit_s,
         "nice": niceness,
     }

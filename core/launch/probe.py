@@ -32,7 +32,6 @@ from trainwiz.core.launch.probe_order import (
     TURN,
     ProbeOrder,
     ProbeResult,
-    in_turns,
     measured_accumulation,
     probe_config,
     probe_order,
@@ -218,7 +217,6 @@ class Probe:
 
         Raises CannotRunError where they cannot be started.
         """
-        self._config = in_turns(self._config)
         left = ends_s - time.monotonic()
         order = probe_order(self._plan, self._data, ends_s=ends_s, limit_s=max(1.0, left), search=False)
         self._begin(replace(order, in_turns=True))

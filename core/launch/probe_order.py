@@ -55,8 +55,6 @@ class ProbeOrder:
     """Look for the largest micro-batch."""
     in_turns: bool = False
     """Each step waits until the file TURN allows it; all steps are done at the plan's micro-batch, and none is the last."""
-    host_free_bytes: int = 0
-    """RAM that may be taken, beyond what is taken once the model trains; for a search on the CPU."""
 
     def write(self, folder: Path) -> None:
         (folder / ORDER_JSON).write_text(json.dumps(asdict(self)), encoding="utf-8")
@@ -80,7 +78,6 @@ MOST_ROWS = 200_000
 MOST_BYTES = 256 * 1024**2
 """Of data that the probe reads whole, as training does; of more it takes the lengths."""
 MEASURED_SHARE = 0.25
-RAM_KEPT_FREE = 0.1
 
 
 def measured_accumulation(plan: Plan) -> int:
@@ -115,17 +112,11 @@ def probe_config(plan: Plan) -> RunConfig:
     return plan.config.with_values(values, "solved", {})
 
 
-def in_turns(config: RunConfig) -> RunConfig:
-    """The config of a probe whose losses are compared with another's: its first steps already move the weights."""
-    return config.with_values({"training.warmup": 0, "training.schedule": "constant"}, "solved", {})
-
-
 def probe_order(plan: Plan, data: DataSummary | None, *, ends_s: float, limit_s: float, search: bool) -> ProbeOrder:
     """`data` is what the plan was made from; None gives rows of full length."""
     work = plan.work
     assert work is not None
     pairs = work.architecture.kind == "encoder-decoder"
-    free = plan.machine.ram_available_bytes - int(RAM_KEPT_FREE * plan.machine.ram_total_bytes)
     return ProbeOrder(
         ends_s=ends_s,
         accumulation=work.accumulation,
@@ -136,9 +127,8 @@ def probe_order(plan: Plan, data: DataSummary | None, *, ends_s: float, limit_s:
         lengths=data.lengths if data is not None else (),
         target_lengths=data.target_lengths if data is not None else (),
         measured_s=MEASURED_SHARE * limit_s,
-        # Metal takes from the RAM of all programs, and does not say when it has enough.
-        search=search and plan.config.engine.device != "mps",
-        host_free_bytes=max(0, free) // max(1, work.world_size),
+        # A CPU and Metal take from the RAM of all programs, and do not say when they have enough.
+        search=search and plan.config.engine.device == "cuda",
     )
 
 

@@ -334,14 +334,6 @@ class PackedBatch:
         return {**batch, FILLER_TOKENS: torch.tensor(lengths[0])} if fills_up else batch
 
 
-def first_rows(batch: dict[str, Any], count: int) -> dict[str, Any]:
-    """A packed batch of the first `count` rows of `batch`."""
-    lengths = batch[ROW_LENGTHS][:count]
-    tokens = sum(lengths)
-    cut = {name: batch[name][:, :tokens] for name in ("input_ids", "labels", "position_ids")}
-    return {**batch, **cut, ROW_LENGTHS: lengths, ROW_ENDS: batch[ROW_ENDS][: count + 1]}
-
-
 def for_attention(batch: dict[str, Any]) -> dict[str, Any]:
     """`batch` with all that attention asks for rows end to end; a padded batch as it is."""
     if ROW_LENGTHS not in batch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,10 +17,11 @@ from trainwiz.core.config.keys import (
     ranking_metric,
     ranks_checkpoints,
 )
-from trainwiz.core.errors import Finding, os_reason
+from trainwiz.core.errors import os_reason, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, complete_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
+from trainwiz.core.text import numbers_finite
 from trainwiz.core.training.events import Moment, RunCallback
 
 
@@ -41,26 +41,17 @@ class Ranking:
         if progress.get("evaluated_step") != step_of(checkpoint):
             return None
         evaluation: Any = progress.get("last_evaluation")
-        return finite(evaluation.get(self.metric) if isinstance(evaluation, dict) else None)
+        return numbers_finite(evaluation.get(self.metric) if isinstance(evaluation, dict) else None)
 
     def rank(self, checkpoint: Path) -> tuple[bool, float, int]:
         """Larger is better: of equal scores the later checkpoint, and any score beats none."""
         score = self.score(checkpoint)
-        return (False, 0.0, step_of(checkpoint)) if score is None else (True, self.sign * score, step_of(checkpoint))
+        return score is not None, self.sign * (score or 0.0), step_of(checkpoint)
 
     def best(self, checkpoints: list[Path]) -> Path | None:
         """The best of them that has a score."""
         scored = [path for path in checkpoints if self.score(path) is not None]
         return max(scored, key=self.rank, default=None)
-
-    def better(self, score: float | None, other: float | None) -> bool:
-        """Whether `score` is strictly better than `other`; a score that is missing or not finite never is."""
-        score = finite(score)
-        return score is not None and (other is None or self.sign * score > self.sign * other)
-
-
-def finite(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 class KeptCheckpoints:
@@ -132,38 +123,21 @@ def _delete(checkpoint: Path) -> bool:
     return True
 
 
-def best_checkpoints(
-    config: RunConfig, folder: Path, findings: list[Finding], *, evaluates: bool
-) -> KeptCheckpoints | None:
-    """What checkpoint.keep_best or checkpoint.final ask for, or None; what is wrong goes to `findings`."""
-    if not ranks_checkpoints(config) and config.evaluation.patience is None:
-        return None
-    if not evaluates:
-        keys = {"checkpoint.keep_best": config.checkpoint.keep_best, "evaluation.patience": config.evaluation.patience}
-        findings += [
-            Finding(
-                "nothing_held_out",
-                "error",
-                key,
-                tr(
-                    "{key} uses the score on held-out rows, but none are held out: set data.validation_rows or "
-                    "data.validation_sources, or turn {key} off.",
-                    key=key,
-                ),
-            )
-            for key, asked in keys.items()
-            if asked
-        ]
+def best_checkpoints(config: RunConfig, folder: Path, *, evaluates: bool) -> KeptCheckpoints | None:
+    """What checkpoint.keep_best or checkpoint.final ask for, or None. Raises UsageError where nothing gives their score,
+    which a plan refuses before."""
+    asked = config.checkpoint.keep_best or config.evaluation.patience is not None
+    if not (asked or (ranks_checkpoints(config) and evaluates)):
         return None
     metric, known = ranking_metric(config), known_metrics(config)
-    if metric not in known:
+    if not evaluates or metric not in known:
         message = tr(
-            "this run does not measure {metric}; evaluation.metric can be {names}.",
+            "nothing measures {metric} in this run: hold rows out (data.validation_rows), and set evaluation.metric to "
+            "one of {names}.",
             metric=metric,
             names=", ".join(known),
         )
-        findings.append(Finding("unknown_metric", "error", "evaluation.metric", message))
-        return None
+        raise usage_error("unknown_metric", "evaluation.metric", message)
     if not ranks_checkpoints(config):
         return None
     return KeptCheckpoints(
@@ -200,7 +174,7 @@ class Patience(RunCallback):
         return {"best": self._best, "best_step": self._best_step, "evaluations_without_gain": self._without_gain}
 
     def resume(self, progress: Mapping[str, Any]) -> None:
-        self._best, self._best_step = finite(progress.get("best")), progress.get("best_step")
+        self._best, self._best_step = numbers_finite(progress.get("best")), progress.get("best_step")
         self._without_gain = int(progress.get("evaluations_without_gain") or 0)
 
     def train_begin(self, now: Moment) -> None:
@@ -208,10 +182,11 @@ class Patience(RunCallback):
         self._end_if_due(now)
 
     def evaluate(self, now: Moment) -> None:
-        score = finite((now.values.get("metrics") or {}).get(self._ranking.metric))
+        score = numbers_finite((now.values.get("metrics") or {}).get(self._ranking.metric))
         if score is None:
             return
-        if self._ranking.better(score, self._best):
+        sign = self._ranking.sign
+        if self._best is None or sign * score > sign * self._best:
             self._best, self._best_step, self._without_gain = score, now.state.global_step, 0
         else:
             self._without_gain += 1

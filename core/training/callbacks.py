@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 from accelerate import Accelerator
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, schedule
 from trainwiz.core.catalog.hub import is_offline
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import checkpoints_kept
@@ -27,65 +27,43 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 # Reporters (TensorBoard, Weights & Biases, ...): none of them may end a training.
 
-OFFLINE: Mapping[str, Mapping[str, str]] = {"wandb": {"WANDB_MODE": "offline"}}
-"""What makes a reporter write into the run folder instead of to its server."""
-
 
 class GuardedReporter(RunCallback):
-    """Passes every event on. What fails is said once in the log, and the training goes on without it.
-
-    A reporter that fails at the start and can write into the run folder instead does so.
-    """
+    """Passes every event on. What fails is said once in the log, and the training goes on without it."""
 
     def __init__(self, name: str, make: Callable[[], TrainerCallback]) -> None:
         self._name = name
-        self._make = make
         self._inner: TrainerCallback | None = None
-        self._attempt(self._create)
+        with self._guarded():
+            self._inner = make()
 
     def happens(self, event: str, now: Moment) -> None:
-        def call() -> None:
+        with self._guarded():
             if self._inner is not None:
                 getattr(self._inner, event)(now.args, now.state, now.control, **now.values)
 
-        self._attempt(call, first=event == "on_train_begin")
-
-    def _create(self) -> None:
-        # A package that has read its environment reads it again only after this.
-        tear_down = getattr(sys.modules.get(self._name), "teardown", None)
-        if self._inner is not None and tear_down is not None:
-            tear_down()
-        self._inner = self._make()
-
-    def _attempt(self, call: Callable[[], None], first: bool = False) -> None:
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
         try:
-            call()
+            yield
         except Exception as problem:  # noqa: BLE001 - whatever a reporter does, the training goes on
-            offline = {key: value for key, value in OFFLINE.get(self._name, {}).items() if key not in os.environ}
-            if first and offline:
-                print(f"{self._name} writes to the run folder because its server is unavailable: {problem}", flush=True)
-                os.environ.update(offline)
-                self._attempt(self._create)
-                self._attempt(call)
-                return
             self._inner = None
             print(f"{self._name} failed and is disabled: {type(problem).__name__}: {problem}", flush=True)
+            if self._name == "wandb":
+                print("without its server, WANDB_MODE=offline makes wandb write to the run folder", flush=True)
 
 
 def take_reporters(args: TrainingArguments) -> list[GuardedReporter]:
     """The reporters of `args`, which names none afterwards, so that the Trainer adds none of its own.
 
-    Offline (HF_HUB_OFFLINE) they write into the run folder. The plan has refused what transformers does not know.
+    Offline (HF_HUB_OFFLINE) wandb writes into the run folder. The plan has refused what transformers does not know.
     """
-    names = [args.report_to] if isinstance(args.report_to, str) else list(args.report_to or [])
-    names = [name for name in dict.fromkeys(names) if name != "none"]
-    args.report_to = []
-    for name in names if is_offline() else ():
-        for key, value in OFFLINE.get(name, {}).items():
-            os.environ.setdefault(key, value)
+    names, args.report_to = dict.fromkeys(args.report_to or ()), []
+    if is_offline():
+        os.environ.setdefault("WANDB_MODE", "offline")
     # A class for each: the Trainer warns of two callbacks of the same one.
-    kinds = {name: type(f"{GuardedReporter.__name__}_{name}", (GuardedReporter,), {}) for name in names}
-    return [kind(name, INTEGRATION_TO_CALLBACK[name]) for name, kind in kinds.items()]
+    kind = GuardedReporter
+    return [type(f"{kind.__name__}_{name}", (kind,), {})(name, INTEGRATION_TO_CALLBACK[name]) for name in names]
 
 
 # Small callbacks: the place of the run folder, the engine file and the phase.
@@ -149,19 +127,24 @@ class StopCallback(RunCallback):
         self._accelerator = accelerator
         self._saved = saved
 
+    @property
+    def requested(self) -> bool:
+        """Whether this process was asked."""
+        return self._request.requested
+
     def agreed(self) -> bool:
         """Whether any process was asked; every process must call it at the same place."""
-        return any_process(self._accelerator, self._request.requested)
+        return any_process(self._accelerator, self.requested)
 
     def leaves_evaluation(self, batches: int) -> bool:
         """Whether all processes leave the evaluation now, after `batches` of it."""
         if self._accelerator.num_processes == 1:
-            return self._request.requested
+            return self.requested
         return batches % ASK_EVERY == 0 and self.agreed()
 
     def drops_window(self) -> bool:
         """Whether no more micro-batches of the window under way are wanted."""
-        return self._accelerator.num_processes == 1 and self._request.requested
+        return self._accelerator.num_processes == 1 and self.requested
 
     def epoch_begin(self, now: Moment) -> None:
         # The last step ends the run by itself.
@@ -171,8 +154,8 @@ class StopCallback(RunCallback):
     evaluate = save = epoch_begin
 
     def step_end(self, now: Moment) -> None:
-        if now.state.global_step < now.state.max_steps and self.agreed():
-            self._stop(now)
+        self.epoch_begin(now)
+        if self.stopped:
             now.control.should_log = True
 
     def substep_end(self, now: Moment) -> None:
@@ -275,8 +258,7 @@ def _any_not_finite(model: torch.nn.Module, device: torch.device) -> torch.Tenso
     with torch.no_grad():
         for parameter in model.parameters():
             # ZeRO-3 and FSDP share them out.
-            shard: Any = getattr(parameter, "ds_tensor", None)
-            own: Any = parameter if shard is None else shard
+            own: Any = getattr(parameter, "ds_tensor", parameter)
             weight: torch.Tensor = own.to_local() if hasattr(own, "to_local") else own
             if parameter.requires_grad and weight.is_floating_point() and weight.numel():
                 # Copies nothing, unlike isfinite of each: a sum is no number when one of its summands is none.
@@ -302,39 +284,41 @@ class TraceCallback(RunCallback):
         self._folder = folder.trace
         self._steps = steps
         self._meter = meter
-        self._first: int | None = None
+        self._first = self._last = 0
         self._profiler: Any = None
 
     def train_begin(self, now: Moment) -> None:
-        if now.state.is_world_process_zero:
-            warm = now.state.global_step + WARM_UP_STEPS + 1
-            self._first = max(now.state.global_step + 1, min(warm, now.state.max_steps - self._steps + 1))
-
-    def step_begin(self, now: Moment) -> None:
-        if self._first is None or self._profiler is not None or now.state.global_step + 1 != self._first:
+        if not now.state.is_world_process_zero:
             return
-        on_gpu = [ProfilerActivity.CUDA] if now.args.device.type == "cuda" else []
-        self._profiler = profile(activities=[ProfilerActivity.CPU, *on_gpu], profile_memory=True, record_shapes=True)
+        done, on_gpu = now.state.global_step, now.args.device.type == "cuda"
+        warmup = max(0, min(WARM_UP_STEPS, now.state.max_steps - done - self._steps))
+        self._first = done + warmup + 1
+        self._profiler = profile(
+            activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])],
+            schedule=schedule(wait=0, warmup=warmup, active=self._steps, repeat=1),
+            on_trace_ready=self._export,
+            profile_memory=True,
+            record_shapes=True,
+        )
         self._profiler.start()
 
     def step_end(self, now: Moment) -> None:
-        if self._first is not None and now.state.global_step >= self._first + self._steps - 1:
-            self.train_end(now)
+        self._last = now.state.global_step
+        if self._profiler is not None:
+            with self._meter.paused():
+                self._profiler.step()
 
     def train_end(self, now: Moment) -> None:
-        profiler, first, self._profiler, self._first = self._profiler, self._first, None, None
-        if profiler is not None:
-            with self._meter.paused():
-                self._export(profiler, f"steps-{first}-{now.state.global_step}")
+        if self._profiler is not None:
+            self._profiler.stop()
 
-    def _export(self, profiler: Any, name: str) -> None:
+    def _export(self, profiler: Any) -> None:
         started = time.perf_counter()
-        profiler.stop()
         self._folder.mkdir(exist_ok=True)
+        name = f"steps-{self._first}-{self._last}"
         path = self._folder / f"{name}.json.gz"
         profiler.export_chrome_trace(str(path))
-        on_gpu = torch.cuda.is_available() and ProfilerActivity.CUDA in profiler.activities
-        order = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
+        order = "self_cuda_time_total" if ProfilerActivity.CUDA in profiler.activities else "self_cpu_time_total"
         table = profiler.key_averages().table(sort_by=order, row_limit=LONGEST_TABLE, max_name_column_width=60)
         (self._folder / f"{name}.txt").write_text(f"{table}\n", encoding="utf-8")
         print(f"trace in {path}, written in {time.perf_counter() - started:.1f} s", flush=True)

@@ -137,6 +137,11 @@ class WholeChat:
     """First token and end of each answer, learnt or not."""
 
 
+def place_of_last_answer(turns: list[Any]) -> int:
+    """Behind all turns where the assistant says nothing."""
+    return max((place for place, turn in enumerate(turns) if turn["role"] == "assistant"), default=len(turns))
+
+
 class ChatEncoder:
     """Rows that are chats, as core/data/chats.py keeps them."""
 
@@ -158,19 +163,12 @@ class ChatEncoder:
         try:
             whole = self.whole(chat)
         except ChatError as error:
-            self._leave_out(chat, error)
+            self._left_out += 1
+            if self._left_out <= MOST_NAMED:
+                print(tr("a chat is skipped: {reason}.", reason=error), flush=True)
             return np.array([self._tokenizer.eos_token_id], np.int64), np.array([IGNORED], np.int64)
         tokens, learnt = whole.tokens[: self.length], whole.learnt[: self.length]
         return tokens, next_tokens(tokens, learnt)
-
-    def _leave_out(self, chat: str, error: ChatError) -> None:
-        self._left_out += 1
-        if self._left_out > MOST_NAMED:
-            return
-        turns, _ = messages_of(chat)
-        begins = next((turn["content"] for turn in turns if turn["content"]), "")[:60].replace("\n", " ")
-        words = tr("the chat that begins with {begins} is skipped: {reason}.", begins=repr(begins), reason=error)
-        print(words, flush=True)
 
     def lengths(self, chats: list[str], targets: None = None) -> list[int]:
         """Tokens of each row as `row` gives it."""
@@ -191,9 +189,8 @@ class ChatEncoder:
     def prompt(self, chat: str, room: int) -> list[int]:
         """The tokens that the last answer is generated from, at most `room`, the last ones."""
         turns, tools = messages_of(chat)
-        last = max((place for place, turn in enumerate(turns) if turn["role"] == "assistant"), default=len(turns))
         try:
-            text = self._text(turns[:last], tools, asks=True)
+            text = self._text(turns[: place_of_last_answer(turns)], tools, asks=True)
         except ChatError:
             return [self._tokenizer.eos_token_id]
         tokens: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]

@@ -14,11 +14,10 @@ from torch.nn.functional import cross_entropy
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.labels import Labels, classes_in, label_problems, labels_of, number_of_target
 from trainwiz.core.data.texts import TextRows
-from trainwiz.core.errors import Finding, UsageError, usage_error
-from trainwiz.core.language import tr
+from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.evaluation import means
-from trainwiz.core.training.tokens import CutTexts, TokenRow
+from trainwiz.core.training.tokens import CutTexts, TokenRow, check_words
 from transformers import PreTrainedTokenizerBase
 
 # The classes of all rows. A plan may have seen a sample of them.
@@ -76,13 +75,7 @@ class TagEncoder(ClassEncoder):
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int, labels: Labels) -> None:
         """Raises UsageError for a tokenizer that does not say of which word a token is."""
-        if not tokenizer.is_fast:
-            message = tr(
-                "The tokenizer of {name} does not map tokens to words (it has no tokenizer.json); choose another "
-                "one with model.tokenizer.",
-                name=tokenizer.name_or_path,
-            )
-            raise usage_error("slow_tokenizer", "model.tokenizer", message)
+        check_words(tokenizer)
         super().__init__(tokenizer, length, labels)
 
     def row(self, text: str, target: str) -> TokenRow:

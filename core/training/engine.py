@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import math
 import os
 import warnings
@@ -13,8 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from accelerate import Accelerator, PartialState
-from accelerate.utils import gather_object
+from accelerate import PartialState
 from peft import PeftModel
 from torch.utils.file_baton import FileBaton
 from trainwiz.core.config import RunConfig
@@ -155,10 +153,10 @@ def shared_by_zero3(parameters: Iterable[torch.nn.Parameter]) -> bool:
 
 
 def is_fully_sharded(module: Any) -> bool:
-    """Whether torch's `fully_shard` (FSDP 2) or its older FSDP made this module."""
-    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+    """Whether torch's `fully_shard` (FSDP 2, which every export asks for) made this module."""
+    from torch.distributed.fsdp import FSDPModule
 
-    return isinstance(module, FSDPModule | FullyShardedDataParallel)
+    return isinstance(module, FSDPModule)
 
 
 def forward_needs_all(model: torch.nn.Module) -> bool:
@@ -177,43 +175,6 @@ def gathered(model: torch.nn.Module) -> Iterator[None]:
 
     with deepspeed.zero.GatheredParameters(parameters, modifier_rank=None):
         yield
-
-
-# Whether several machines have trained the same weights, of which one of them saves its own.
-
-DIGEST_BYTES = 16
-
-
-def weights_digest(model: torch.nn.Module) -> str:
-    """Of names, types and bytes of all weights that this process holds whole."""
-    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
-            digest.update(weight.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy().data)
-    return digest.hexdigest()
-
-
-def compare_weights(model: torch.nn.Module, accelerator: Accelerator) -> bool:
-    """Say in the log whether the weights of all processes are the same, bit for bit; every process must call it.
-
-    Nothing is compared where they share the weights out. Cards of different kinds may round differently: then the model that
-    is saved is that of process 0.
-    """
-    if forward_needs_all(model):
-        return True
-    digests: list[str] = gather_object([weights_digest(model)])
-    apart = [str(rank) for rank, digest in enumerate(digests) if digest != digests[0]]
-    if accelerator.is_main_process and not apart:
-        print(f"the weights of all {len(digests)} processes are equal ({digests[0]})", flush=True)
-    elif accelerator.is_main_process:
-        message = tr(
-            "The weights of process {ranks} differ from those of process 0, which are saved: the machines compute "
-            "differently. Check whether one of them has other GPUs or other versions.",
-            ranks=", ".join(apart),
-        )
-        print(message, flush=True)
-    return not apart
 
 
 # engine.json: which engine really runs, read from the live objects inside the process.
@@ -346,9 +307,6 @@ def multiplies_in_tf32(device: torch.device) -> bool:
 def _optimizer(trainer: Trainer, wrapped: Any) -> str:
     """Class of the innermost optimizer: accelerate and ZeRO wrap it."""
     optimizer: Any = getattr(wrapped, "basic_optimizer", None) or trainer.optimizer
-    while not isinstance(optimizer, torch.optim.Optimizer) or type(optimizer).__module__.startswith("accelerate"):
-        inner = getattr(optimizer, "optimizer", None)
-        if inner is None:
-            break
-        optimizer = inner
+    while getattr(optimizer, "optimizer", None) is not None:
+        optimizer = optimizer.optimizer
     return type(optimizer).__name__

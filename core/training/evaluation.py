@@ -157,14 +157,13 @@ class ScheduleCallback(RunCallback):
 
 # Loss, accuracy and perplexity of held-out rows.
 
-SUMS = 5
+SUMS = 3
 
 
 def batch_sums(
     model: Any,
     inputs: dict[str, Any],
     labels: torch.Tensor,
-    mask_token: int,
     positions: Positions = labelled_positions,
     scores: Scores | None = None,
 ) -> torch.Tensor:
@@ -173,68 +172,51 @@ def batch_sums(
     def reader(logits: torch.Tensor | VocabularyProduct) -> torch.Tensor:
         if scores is not None and isinstance(logits, torch.Tensor):
             return scores.sums(logits, labels)
-        return token_sums(inputs["input_ids"], logits, labels, mask_token, positions)
+        return token_sums(logits, labels, positions)
 
     sums: torch.Tensor = model(**inputs, **{READER: reader}).loss
     return sums
 
 
 def token_sums(
-    input_ids: torch.Tensor,
-    logits: torch.Tensor | VocabularyProduct,
-    labels: torch.Tensor,
-    mask_token: int = -1,
-    positions: Positions = labelled_positions,
+    logits: torch.Tensor | VocabularyProduct, labels: torch.Tensor, positions: Positions = labelled_positions
 ) -> torch.Tensor:
-    """(5,): summed loss in nats, right tokens, labelled tokens; loss and number of the hidden ones.
+    """(3,): summed loss in nats, right tokens, labelled tokens.
 
-    `logits` (rows, length, vocabulary) belong to `labels` (rows, length) at the place that predicts them. Hidden are those
-    whose input is `mask_token`; a task that hides none has -1. Beside `logits` no more than one slice exists at a time.
+    `logits` (rows, length, vocabulary) belong to `labels` (rows, length) at the place that predicts them. Beside `logits` no
+    more than one slice exists at a time.
     """
     where = positions(labels)
     targets = labels.flatten()[where]
-    hidden = (
-        input_ids.flatten()[where] == mask_token if mask_token >= 0 else torch.zeros_like(targets, dtype=torch.bool)
-    )
     if isinstance(logits, VocabularyProduct):
         product, rows = logits, logits.rows()[where]
-        return product.read(rows, lambda rows: _sums(rows, product.chunk, product.logits_of, targets, hidden))
+        return product.read(rows, lambda rows: _sums(rows, product.chunk, product.logits_of, targets))
     flat, step = logits.reshape(-1, logits.shape[-1]), evaluation_slice(logits.shape[-1])
-    return _sums(where, step, lambda places: flat[places], targets, hidden)
+    return _sums(where, step, lambda places: flat[places], targets)
 
 
 def _sums(
-    rows: torch.Tensor,
-    step: int,
-    logits_of: Callable[[torch.Tensor], torch.Tensor],
-    targets: torch.Tensor,
-    hidden: torch.Tensor,
+    rows: torch.Tensor, step: int, logits_of: Callable[[torch.Tensor], torch.Tensor], targets: torch.Tensor
 ) -> torch.Tensor:
     """`token_sums` of the logits of `rows`, `step` of them after the other."""
-    loss, hidden_loss = (torch.zeros((), dtype=torch.float32, device=targets.device) for _ in range(2))
+    loss = torch.zeros((), dtype=torch.float32, device=targets.device)
     right = torch.zeros((), dtype=torch.int64, device=targets.device)
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
         some = logits_of(rows[part])
-        losses = cross_entropy(some.float(), targets[part], reduction="none")
-        loss += losses.sum()
+        loss += cross_entropy(some.float(), targets[part], reduction="none").sum()
         right += (some.argmax(dim=-1) == targets[part]).sum()
-        hidden_loss += losses.where(hidden[part], 0.0).sum()
-    return torch.stack([loss, right, torch.tensor(len(targets), device=targets.device), hidden_loss, hidden.sum()])
+    return torch.stack([loss, right, torch.tensor(len(targets), device=targets.device)])
 
 
 def token_metrics(sums: torch.Tensor, prefix: str) -> dict[str, Any]:
     """Means over all labelled tokens of all processes, from the sums of `token_sums`.
 
-    `loss` is in nats, `perplexity` exp(loss) (Jelinek et al. 1977). `hidden_loss` counts only the tokens that the input hides:
-    a kept or swapped one gives its answer half away, so that plain copying lowers the loss below the entropy of the data.
+    `loss` is in nats, `perplexity` exp(loss) (Jelinek et al. 1977).
     """
-    loss, right, count, hidden_loss, hidden = (float(value) for value in sums)
-    metrics = means(prefix, loss, right, count)
+    metrics = means(prefix, *(float(value) for value in sums))
     mean = metrics[f"{prefix}_loss"]
     metrics[f"{prefix}_perplexity"] = math.exp(mean) if mean < 700 else math.inf if mean >= 700 else math.nan
-    if hidden:
-        metrics[f"{prefix}_hidden_loss"] = hidden_loss / hidden
     return metrics
 
 

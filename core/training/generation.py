@@ -19,11 +19,12 @@ from trainwiz.core.data.lengths import longest_generation
 from trainwiz.core.data.prompts import MOST_S, ROWS, answer_length, asks_prompts, names_prompts, read_prompts
 from trainwiz.core.data.text_store import TextStore
 from trainwiz.core.data.texts import TextRows
-from trainwiz.core.errors import os_reason, usage_error
+from trainwiz.core.errors import usage_error
 from trainwiz.core.hardware.install import find_installer, install_line
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.text import json_line
+from trainwiz.core.training.chats import place_of_last_answer
 from trainwiz.core.training.engine import forward_needs_all
 from trainwiz.core.training.evaluation import ends_epoch
 from trainwiz.core.training.events import Moment, RunCallback, any_process
@@ -49,7 +50,7 @@ def word_cutter(choice: str | None, references: Sequence[str]) -> str:
     """Name of sacrebleu's tokenizer: the choice, else zh for Chinese references and 13a for all others."""
     if choice is not None:
         return choice
-    text = "".join(references[:LOOKED_AT])
+    text = "".join(references)
     letters = sum(1 for letter in text if letter.isalpha())
     chinese = len(HAN.findall(text))
     return "zh" if letters and chinese > HAN_SHARE * letters and not KANA.search(text) else "13a"
@@ -62,7 +63,6 @@ def make_bleu(cutter: str) -> BLEU:
     try:
         return BLEU(tokenize=cutter)
     except (ImportError, RuntimeError) as error:
-        package = "sacrebleu[ja]" if cutter == "ja-mecab" else "sacrebleu[ko]"
         raise usage_error(
             "missing_package",
             "evaluation.bleu_tokenizer",
@@ -70,7 +70,7 @@ def make_bleu(cutter: str) -> BLEU:
                 "BLEU with {name} needs a package that is not installed: {command}, or choose another "
                 "evaluation.bleu_tokenizer.",
                 name=cutter,
-                command=install_line(find_installer(), package),
+                command=install_line(find_installer(), f"sacrebleu[{cutter[:2]}]"),
             ),
         ) from error
 
@@ -127,29 +127,28 @@ class Writer:
         """A text for each source, whose tokens are given. `most_s`: cut after so many seconds, or where the run is asked to
         stop meanwhile."""
         self._search.max_time = most_s
-        padding = self._tokenizer.pad_token_id
-        longest = max(map(len, sources))
-        ids = torch.full((len(sources), longest), padding, dtype=torch.int64)
-        mask = torch.zeros_like(ids)
-        for place, tokens in enumerate(sources):
-            where = slice(longest - len(tokens), None) if self._follows else slice(0, len(tokens))
-            ids[place, where] = torch.tensor(tokens)
-            mask[place, where] = 1
+        batch = self._tokenizer.pad(
+            {"input_ids": list(sources)},
+            padding_side="left" if self._follows else "right",
+            return_attention_mask=True,
+            return_tensors="pt",
+        )
+        longest = batch["input_ids"].shape[1]
         device, model = trainer.accelerator.device, bare(trainer)
         with torch.no_grad(), trainer.accelerator.autocast():
             written = model.generate(
-                input_ids=ids.to(device),
-                attention_mask=mask.to(device),
+                **batch.to(device),
                 generation_config=self._search,
                 stopping_criteria=StoppingCriteriaList([] if most_s is None else [Stopped(trainer.stop_requested)]),
             )
         answers = (written[:, longest:] if self._follows else written[:, 1:]).tolist()
-        ends = [next((n for n, token in enumerate(row) if token in self._ends), None) for row in answers]
-        rows = [row if end is None else row[: end + 1] for row, end in zip(answers, ends, strict=True)]
-        texts = self._tokenizer.batch_decode(rows, skip_special_tokens=True)
-        return [
-            Written(text.strip(), len(row), end is not None) for text, row, end in zip(texts, rows, ends, strict=True)
-        ]
+        found = []
+        for row in answers:
+            end = next((place for place, token in enumerate(row) if token in self._ends), None)
+            kept = row if end is None else row[: end + 1]
+            text = self._tokenizer.decode(kept, skip_special_tokens=True)
+            found.append(Written(text.strip(), len(kept), end is not None))
+        return found
 
 
 # Generator: the model writes an answer to held-out rows, and BLEU compares it with theirs.
@@ -226,13 +225,14 @@ class Generator:
         done: list[Generated] = []
         together = forward_needs_all(bare(trainer))
         longest_share = -(-len(self._numbers) // trainer.accelerator.num_processes)
-        for start in range(0, longest_share if together else len(encoded), self._batch):
-            if any_process(trainer.accelerator, trainer.stop_requested()) if together else trainer.stop_requested():
+        for start in range(0, longest_share, self._batch):
+            if any_process(trainer.accelerator, trainer.stop_requested()):
                 break
             batch = encoded[start : start + self._batch]
             if not batch:
-                # The others still generate, and each of their forward passes needs this process.
-                self._writer.write([self._encode(self._sources[int(self._numbers[0])])], trainer)
+                if together:
+                    # The others still generate, and each of their forward passes needs this process.
+                    self._writer.write([self._encode(self._sources[int(self._numbers[0])])], trainer)
                 continue
             texts = self._writer.write([tokens for _, _, tokens in batch], trainer)
             done.extend((number, one.text, one.tokens) for (_, number, _), one in zip(batch, texts, strict=True))
@@ -332,14 +332,12 @@ def _unlike(rows: TextRows) -> list[tuple[str, str | None]]:
     found: dict[str, str | None] = {}
     for number in rows.held_out[:ASKED_OF].tolist():
         found.setdefault(rows.texts[number], None if rows.targets is None else rows.targets[number])
-        if len(found) == ROWS:
-            break
-    return list(found.items())
+    return list(found.items())[:ROWS]
 
 
 def _of_chat(chat: str, tokens: list[int]) -> Prompt:
     turns, _ = messages_of(chat)
-    last = max((place for place, turn in enumerate(turns) if turn["role"] == "assistant"), default=len(turns))
+    last = place_of_last_answer(turns)
     asked = next((turn["content"] for turn in reversed(turns[:last]) if turn["role"] != "system"), "")
     return Prompt(asked, tokens, last_answer(chat) or None)
 
@@ -372,7 +370,9 @@ class _Masked:
         special = set(self._tokenizer.all_special_ids)
         own = [place for place, token in enumerate(tokens) if token not in special]
         hidden = own[3 :: round(1 / self.SHARE)] or own[-1:]
-        masked = [self._mask if place in set(hidden) else token for place, token in enumerate(tokens)]
+        masked = list(tokens)
+        for place in hidden:
+            masked[place] = self._mask
         return Prompt(self._shown(masked), masked, self._shown(tokens))
 
     def answer(self, prompts: Sequence[Prompt], trainer: RunTrainer) -> list[Written]:
@@ -389,12 +389,8 @@ class _Masked:
         return written
 
     def _shown(self, tokens: list[int]) -> str:
-        """Letters of a protein without the spaces that its tokenizer writes between them, and a mask as _."""
         special = set(self._tokenizer.all_special_ids) - {self._mask}
-        kept = [token for token in tokens if token not in special]
-        text: str = self._tokenizer.decode(kept)
-        if type(self._tokenizer).__name__.startswith("Esm"):
-            return text.replace(" ", "").replace(str(self._tokenizer.mask_token), "_")
+        text: str = self._tokenizer.decode([token for token in tokens if token not in special])
         return text
 
 
@@ -417,18 +413,17 @@ class AnswersCallback(RunCallback):
         resumed_from: int | None,
     ) -> None:
         self._questions = questions
-        self._lines = LastingLines(folder.generations_jsonl)
-        self._written_before = folder.generations_jsonl.exists()
+        self._path = folder.generations_jsonl
+        self._lines = LastingLines(self._path)
         self._meter = meter
         self._trainer = trainer
-        self._evaluates = trainer.eval_dataset is not None
         self._resumed_from = resumed_from
         self._asked_at: int | None = resumed_from
 
     def train_begin(self, now: Moment) -> None:
-        if now.state.is_world_process_zero and (self._resumed_from is not None or self._written_before):
+        if now.state.is_world_process_zero and (self._resumed_from is not None or self._path.exists()):
             # What was said after the checkpoint is taken back, as in metrics.jsonl.
-            self._write({"time_s": time.time(), "resumed_from": self._resumed_from or 0})
+            self._lines.write(json_line({"time_s": time.time(), "resumed_from": self._resumed_from or 0}))
         if self._resumed_from is None:
             self._ask(0)
 
@@ -436,7 +431,7 @@ class AnswersCallback(RunCallback):
         self._ask(now.state.global_step)
 
     def save(self, now: Moment) -> None:
-        if not self._evaluates:
+        if self._trainer.eval_dataset is None:
             self._ask(now.state.global_step)
 
     def _ask(self, step: int) -> None:
@@ -471,11 +466,5 @@ class AnswersCallback(RunCallback):
                 "ended": answer.ended,
                 "answer_s": round(seconds, 3),
             }
-            self._write(line)
-        print(f"step {step}  answered {len(written)} prompts in {seconds:.1f} s", flush=True)
-
-    def _write(self, line: dict[str, Any]) -> None:
-        try:
             self._lines.write(json_line(line))
-        except OSError as error:
-            print(f"generations.jsonl could not be written: {os_reason(error)}", flush=True)
+        print(f"step {step}  answered {len(written)} prompts in {seconds:.1f} s", flush=True)

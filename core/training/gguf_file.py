@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import safe_open
 from trainwiz.core.errors import usage_error
@@ -24,17 +22,27 @@ from trainwiz.core.run.folder import PARTIAL
 from trainwiz.core.training.model_loading import Json, config_of, load_tokenizer, writing_to
 from trainwiz.core.training.template_parts import end_of_turn
 from transformers import AutoConfig, PreTrainedTokenizerBase
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 CUT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-PRE_TOKENIZERS = {
-    (("Split", CUT % r"\p{N}{1,3}"), ("ByteLevel", False)): "llama-bpe",
-    (("Split", CUT % r"\p{N}"), ("ByteLevel", False)): "qwen2",
-    (("Digits", True), ("ByteLevel", True)): "smollm",
-    (("ByteLevel", True),): "gpt-2",
-}
-"""How a tokenizer cuts a text before its merges -> llama.cpp's name for it. An unknown one is never guessed."""
-BYTES = {"BF16": 2, "F16": 2, "F32": 4}
-"""Formats of safetensors that GGUF has by the same names."""
+
+
+def _split(regex: str) -> Json:
+    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+
+
+def _byte_level(*, use_regex: bool) -> Json:
+    return {"type": "ByteLevel", "add_prefix_space": False, "use_regex": use_regex}
+
+
+PRE_TOKENIZERS: tuple[tuple[str, list[Json]], ...] = (
+    ("llama-bpe", [_split(CUT % r"\p{N}{1,3}"), _byte_level(use_regex=False)]),
+    ("qwen2", [_split(CUT % r"\p{N}"), _byte_level(use_regex=False)]),
+    ("smollm", [{"type": "Digits", "individual_digits": True}, _byte_level(use_regex=True)]),
+    ("gpt-2", [_byte_level(use_regex=True)]),
+)
+"""llama.cpp's name of how a tokenizer cuts a text before its merges -> its steps. An unknown one is never guessed."""
+FORMATS = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32"}
 FILE_TYPES = {"BF16": "MOSTLY_BF16", "F16": "MOSTLY_F16", "F32": "ALL_F32"}
 
 
@@ -58,7 +66,7 @@ def write_gguf(order: Json) -> Json:
 
 
 def _write(path: Path, order: Json) -> Json:
-    """See `write_gguf`. One tensor at a time is in memory."""
+    """See `write_gguf`. Tensors are read from their mapped files as they are written; those that change are in memory."""
     import gguf
 
     logging.getLogger("gguf").setLevel(logging.ERROR)
@@ -73,18 +81,19 @@ def _write(path: Path, order: Json) -> Json:
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
     factors = rope_factors(config)
     if factors is not None:
-        writer.add_tensor_info("rope_freqs.weight", factors.shape, factors.numpy().dtype, factors.nbytes)
+        writer.add_tensor("rope_freqs.weight", factors.numpy())
     shards: list[Any] = [safe_open(file, "pt") for file in sorted(folder.glob("model*.safetensors"))]
     stored = {str(key): shard for shard in shards for key in shard.keys()}  # noqa: SIM118
-    formats: dict[str, str] = {}
     for key, shard in stored.items():
-        name, part = _gguf_name(names, key), shard.get_slice(key)
-        shape = part.get_shape()
-        formats[key] = "F32" if len(shape) == 1 or name.endswith("_norm.weight") else part.get_dtype()
-        kind = gguf.GGMLQuantizationType[formats[key]]
-        # The size is what counts: a plain dtype of that many bytes stands for bf16, which numpy lacks.
-        writer.add_tensor_info(name, shape, np.dtype(float), math.prod(shape) * BYTES[formats[key]], raw_dtype=kind)
-    main = formats["model.embed_tokens.weight"]
+        name, tensor = _gguf_name(names, key), shard.get_tensor(key)
+        if family == "LLAMA" and key.rpartition(".")[0].endswith(("q_proj", "k_proj")):
+            tensor = rotated(tensor, config.num_attention_heads if "q_proj" in key else config.num_key_value_heads)
+        tensor = tensor.float() if tensor.ndim == 1 or name.endswith("_norm.weight") else tensor
+        # As bytes: numpy has no bf16.
+        bytes_of_rows = tensor.contiguous().view(torch.uint8).numpy()
+        writer.add_tensor(name, bytes_of_rows, raw_dtype=gguf.GGMLQuantizationType[FORMATS[tensor.dtype]])
+    embedding = "model.embed_tokens.weight"
+    main = FORMATS[stored[embedding].get_tensor(embedding).dtype]
     writer.add_type(gguf.GGUFType.MODEL)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_file_type(gguf.LlamaFileType[FILE_TYPES[main]])
@@ -93,15 +102,7 @@ def _write(path: Path, order: Json) -> Json:
     stops = _add_tokens(writer, tokenizer, order, config.vocab_size, str(cut))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    if factors is not None:
-        writer.write_tensor_data(factors.numpy())
-    for key, shard in stored.items():
-        tensor = shard.get_tensor(key)
-        if family == "LLAMA" and key.rpartition(".")[0].endswith(("q_proj", "k_proj")):
-            tensor = rotated(tensor, config.num_attention_heads if "q_proj" in key else config.num_key_value_heads)
-        tensor = tensor.float() if formats[key] == "F32" else tensor
-        writer.write_tensor_data(tensor.contiguous().view(torch.uint8).numpy())
+    writer.write_tensors_to_file()
     writer.close()
     return {"tensors": len(stored), "dtype": main.lower(), "stops": stops}
 
@@ -131,25 +132,15 @@ def _pre_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str | None:
         return None
     told = json.loads(backend.to_str())
     before = told["pre_tokenizer"] or {}
-    steps = before.get("pretokenizers", [before])
-    shape = tuple((step.get("type"), _decides(step)) for step in steps)
+    # Where offsets begin changes no token.
+    steps = [
+        {key: value for key, value in step.items() if key != "trim_offsets"}
+        for step in before.get("pretokenizers", [before])
+    ]
     model, written = told["model"], (told["normalizer"] or {"type": "NFC"})["type"]
     # llama.cpp changes no text before it cuts; NFC, which Qwen has, does so to hardly any.
     plain = model["type"] == "BPE" and not model.get("byte_fallback") and written == "NFC"
-    return PRE_TOKENIZERS.get(shape) if plain else None
-
-
-def _decides(step: Json) -> object:
-    """The one setting of a step that tells it from others of its type; None where another one is unusual."""
-    usual = (
-        not step.get("add_prefix_space") and not step.get("invert") and step.get("behavior", "Isolated") == "Isolated"
-    )
-    chosen = {
-        "Split": step.get("pattern", {}).get("Regex") if isinstance(step.get("pattern"), dict) else None,
-        "Digits": step.get("individual_digits"),
-        "ByteLevel": step.get("use_regex"),
-    }
-    return chosen.get(str(step.get("type"))) if usual else None
+    return next((name for name, known in PRE_TOKENIZERS if plain and steps == known), None)
 
 
 def _gguf_name(names: Any, key: str) -> str:
@@ -169,12 +160,10 @@ def rope_factors(config: Any) -> torch.Tensor | None:
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") != "llama3":
         return None
-    size = _head_dim(config)
-    frequencies = 1.0 / rope["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size)
-    low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
-    turns = rope["original_max_position_embeddings"] * frequencies / (2 * math.pi)
-    smooth = ((turns - low) / (high - low)).clamp(0, 1)
-    factors: torch.Tensor = 1 / ((1 - smooth) / factor + smooth)
+    steps = torch.arange(0, _head_dim(config), 2, dtype=torch.float32)
+    plain = 1.0 / rope["rope_theta"] ** (steps / _head_dim(config))
+    changed, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
+    factors: torch.Tensor = plain / changed
     return factors
 
 

@@ -16,7 +16,7 @@ import torch
 from accelerate import Accelerator
 from trainwiz.core.run.checkpoints import PROGRESS_JSON
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
-from trainwiz.core.training.batches import FILLER_TOKENS, IGNORED
+from trainwiz.core.training.batches import FILLER_TOKENS
 from trainwiz.core.training.best import Patience
 from trainwiz.core.training.events import Moment, RunCallback
 from trainwiz.core.training.process import LastingLines
@@ -27,13 +27,11 @@ from trainwiz.core.training.process import LastingLines
 class StepMeter:
     """Counts for one process. A window that was fetched counts when its optimizer step is done.
 
-    `tokens` and `real_tokens` (without padding and rows that fill up) are those of the input, as plans count them. Where
-    the labels are a text of their own (seq2seq), theirs are counted apart.
+    `tokens` and `real_tokens` (without padding and rows that fill up) are those of the input, as plans count them.
     """
 
     def __init__(self) -> None:
-        self.counts_targets = False
-        self._done: dict[str, int] = {}
+        self._done = {"tokens": 0, "real_tokens": 0}
         self._fetched: list[tuple[str, torch.Tensor | int]] = []
         """Counts of the window under way; summed on the device and read when its step is done: no synchronisation here."""
         self._steps = 0
@@ -56,25 +54,17 @@ class StepMeter:
             # Rows end to end have no mask: all of them is real.
             real = (mask.sum() if mask is not None else tokens) - batch.pop(FILLER_TOKENS, 0)
             self._fetched += [("tokens", tokens), ("real_tokens", real)]
-            if self.counts_targets:
-                labels = batch["labels"]
-                self._fetched += [
-                    ("target_tokens", labels.numel()),
-                    ("real_target_tokens", (labels != IGNORED).sum()),
-                ]
             yield batch
 
     def step_done(self) -> None:
         self._steps += 1
-        self._done = self.counts()
         for name, count in self._fetched:
             self._done[name] += int(count)
         self._fetched = []
 
     def counts(self) -> dict[str, int]:
         """Name in metrics.jsonl -> tokens of this process in the steps that are done."""
-        names = ("tokens", "real_tokens", *(("target_tokens", "real_target_tokens") if self.counts_targets else ()))
-        return {name: self._done.get(name, 0) for name in names}
+        return dict(self._done)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -103,24 +93,17 @@ def _clocks() -> np.ndarray:
     return np.array([time.perf_counter(), time.thread_time()])
 
 
-DEVICE_KEYS = ("memory_allocated_bytes", "memory_reserved_bytes", "memory_device_used_bytes")
-
-
-def memory_figures(accelerator: Accelerator) -> dict[str, int | None]:
-    """memory_allocated_bytes and memory_reserved_bytes (torch's allocator) and memory_device_used_bytes (all programs) of the
-    fullest device, None without CUDA; memory_host_rss_bytes, the sum over the training processes and their loader workers,
-    and memory_host_available_bytes. Every process must call it."""
-    cuda = accelerator.device.type == "cuda"
-    device = [0, 0, 0]
-    if cuda:
-        free, total = torch.cuda.mem_get_info()
-        device = [torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), total - free]
-    mine = torch.tensor([*device, resident_bytes()], dtype=torch.int64, device=accelerator.device)
-    every = accelerator.gather(mine).reshape(-1, 4).cpu()
-    fullest = every[:, :3].max(dim=0).values.tolist() if cuda else [None] * 3
+def memory_figures(device: torch.device) -> dict[str, int | None]:
+    """memory_allocated_bytes and memory_reserved_bytes (torch's allocator) and memory_device_used_bytes (all programs) of this
+    process's device, None without CUDA; memory_host_rss_bytes of this process with its loader workers, and
+    memory_host_available_bytes."""
+    cuda = device.type == "cuda"
+    free, total = torch.cuda.mem_get_info() if cuda else (0, 0)
     return {
-        **dict(zip(DEVICE_KEYS, fullest, strict=True)),
-        "memory_host_rss_bytes": int(every[:, 3].sum()),
+        "memory_allocated_bytes": torch.cuda.memory_allocated() if cuda else None,
+        "memory_reserved_bytes": torch.cuda.memory_reserved() if cuda else None,
+        "memory_device_used_bytes": total - free if cuda else None,
+        "memory_host_rss_bytes": resident_bytes(),
         "memory_host_available_bytes": psutil.virtual_memory().available,
     }
 
@@ -155,11 +138,10 @@ class MetricsCallback(RunCallback):
 
     Keys of a training line: time_s (Unix seconds), step, epoch, loss (mean nats a labelled token
     since the line before), learning_rate, grad_norm, tokens and real_tokens (all processes, since
-    the start of the run, with and without padding; of the input, and for seq2seq also target_tokens
-    and real_target_tokens), tokens_per_s, real_tokens_per_s, step_s,
+    the start of the run, with and without padding; of the input), tokens_per_s, real_tokens_per_s, step_s,
     data_wait_s, on a CPU own_s (means since the line before, this process), peak_allocated_bytes and
     peak_reserved_bytes (the fullest device; null without CUDA). An evaluation line: time_s, step,
-    epoch and names that begin with eval_; of memory: these and `memory_figures`. A line {"resumed_from": step} takes back the lines
+    epoch and names that begin with eval_; of memory: these and `memory_figures` of process 0. A line {"resumed_from": step} takes back the lines
     before it with a higher step.
     """
 
@@ -186,25 +168,25 @@ class MetricsCallback(RunCallback):
         self._before: dict[str, int] = {}
         self._last: dict[str, int] = {}
 
-    def resume(self, checkpoint: Path, step: int) -> None:
-        """Go on from the counts that a checkpoint holds."""
-        progress = read_json(checkpoint / PROGRESS_JSON) or {}
-        self._before = {name: int(progress.get(name) or 0) for name in self._meter.counts()}
-        self._last = dict(self._before)
-        self.first_loss = progress.get("first_loss")
-        self.last_loss = progress.get("last_loss")
-        self.last_evaluation = progress.get("last_evaluation") or {}
-        self.evaluated_step = progress.get("evaluated_step")
-        if self._patience is not None:
-            self._patience.resume(progress)
-        if self._accelerator.is_main_process:
-            self._write({"time_s": time.time(), "resumed_from": step})
-
-    def start_over(self) -> None:
-        """An attempt before this one left no checkpoint: what it logged is taken back."""
-        path = self._folder.metrics_jsonl
-        if self._accelerator.is_main_process and path.exists() and path.stat().st_size > 0:
-            self._write({"time_s": time.time(), "resumed_from": 0})
+    def begin(self, checkpoint: Path | None) -> int | None:
+        """Go on from the counts that a checkpoint holds, and its step. Without one nothing has begun. Either way what an
+        attempt before this one logged beyond is taken back."""
+        step, path = None, self._folder.metrics_jsonl
+        if checkpoint is not None:
+            step = int((read_json(checkpoint / "trainer_state.json") or {}).get("global_step") or 0)
+            progress = read_json(checkpoint / PROGRESS_JSON) or {}
+            self._before = {name: int(progress.get(name) or 0) for name in self._meter.counts()}
+            self._last = dict(self._before)
+            self.first_loss = progress.get("first_loss")
+            self.last_loss = progress.get("last_loss")
+            self.last_evaluation = progress.get("last_evaluation") or {}
+            self.evaluated_step = progress.get("evaluated_step")
+            if self._patience is not None:
+                self._patience.resume(progress)
+        logged = step is not None or (path.exists() and path.stat().st_size > 0)
+        if logged and self._accelerator.is_main_process:
+            self._write({"time_s": time.time(), "resumed_from": step or 0})
+        return step
 
     def save_progress(self, checkpoint: Path) -> None:
         """Write the counts into a checkpoint; every process must call it."""
@@ -225,10 +207,9 @@ class MetricsCallback(RunCallback):
 
     def step_end(self, now: Moment) -> None:
         self._meter.step_done()
-        if self._memory_every is not None and now.state.global_step % self._memory_every == 0:
-            figures = memory_figures(self._accelerator)
-            if self._accelerator.is_main_process:
-                self._write({**_head(now), **figures})
+        due = self._memory_every is not None and now.state.global_step % self._memory_every == 0
+        if due and self._accelerator.is_main_process:
+            self._write({**_head(now), **memory_figures(self._accelerator.device)})
         if now.state.global_step >= now.state.max_steps:
             now.control.should_log = True
 

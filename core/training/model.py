@@ -16,7 +16,7 @@ from trainwiz.core.errors import usage_error
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.files import at_home
 from trainwiz.core.language import tr
-from trainwiz.core.run.folder import PARTIAL, RunFolder
+from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.best import FinalChoice, copy_model
 from trainwiz.core.training.engine import forward_needs_all
@@ -27,11 +27,12 @@ from trainwiz.core.training.weights import (
     MODEL_CLASSES,
     base_of_run,
     check_esm,
-    free_name,
     load_weights,
     loading_options,
     merged,
     name_of_weights,
+    partial_of,
+    put_in_place,
     with_adapters,
 )
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase, Trainer
@@ -192,14 +193,14 @@ def save_final_model(trainer: Trainer, folder: RunFolder, config: RunConfig, fin
     else:
         _save(trainer, folder.adapter, final.checkpoint)
         if trainer.is_world_process_zero():
-            partial = _partial(folder.final_model)
+            partial = partial_of(folder.final_model)
             # Adapters are added to weights in 16 bits: in fewer the sum would be rounded to them again.
             apart = forward_needs_all(model) or is_quantized(config) or final.checkpoint is not None
             whole = _adapted_base(folder, config, model.config) if apart else model
             merged(whole).save_pretrained(str(partial))
             if trainer.processing_class is not None:
                 trainer.processing_class.save_pretrained(str(partial))
-            _put_in_place(partial, folder.final_model)
+            put_in_place(partial, folder.final_model)
     if trainer.is_world_process_zero():
         of = "" if final.checkpoint is None else f", the weights of {final.checkpoint.name}, the best by {final.metric}"
         print(f"model saved in {folder.final_model}{of}", flush=True)
@@ -218,21 +219,11 @@ def _adapted_base(folder: RunFolder, config: RunConfig, trained: Any) -> Any:
 
 def _save(trainer: Trainer, place: Path, checkpoint: Path | None) -> None:
     """The weights as they are, or those of a checkpoint."""
-    partial = _partial(place)
+    partial = partial_of(place)
     if checkpoint is None:
         trainer.save_model(str(partial))
     elif trainer.is_world_process_zero():
         copy_model(checkpoint, partial)
     trainer.accelerator.wait_for_everyone()
     if trainer.is_world_process_zero():
-        _put_in_place(partial, place)
-
-
-def _partial(place: Path) -> Path:
-    return place.with_name(f"{place.name}{PARTIAL}")
-
-
-def _put_in_place(partial: Path, place: Path) -> None:
-    if place.exists():
-        place.rename(free_name(place))
-    partial.rename(place)
+        put_in_place(partial, place)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import json
 import os
 import shutil
@@ -128,29 +127,25 @@ def load_base(order: Json, config: RunConfig, name: str, dtype: torch.dtype, *, 
 
 def with_adapter(base: Any, order: Json) -> Any:
     """`base` with the adapter on it. Raises UsageError for an adapter of another base."""
-    path, name = order["path"], order["base"]
+    path = order["path"]
     try:
         model = PeftModel.from_pretrained(base, path)
         held, wanted = load_peft_weights(path, device="cpu").keys(), get_peft_model_state_dict(model).keys()
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         lines = [line.strip() for line in str(error).splitlines()]
-        reason = next((line for line in lines if "size mismatch" in line), first_line(error))
-        message = tr(
-            "The adapter in {path} does not match the base model {base}: {reason}.",
-            path=path,
-            base=name,
-            reason=reason.rstrip("."),
-        )
-        raise usage_error("adapter_of_another_base", path, message) from None
-    apart = sorted(held ^ wanted)
-    if apart:
-        message = tr(
-            "The adapter in {path} does not match the base model {base}: {n} tensors are in only one of them, for "
-                "example {example}.",
-            path=path, base=name, n=len(apart), example=apart[0],
-        )  # fmt: skip
-        raise usage_error("adapter_of_another_base", path, message)
-    return model.eval()
+        reason = next((line for line in lines if "size mismatch" in line), first_line(error)).rstrip(".")
+    else:
+        apart = sorted(held ^ wanted)
+        if not apart:
+            return model.eval()
+        reason = tr("{n} tensors are in only one of them, for example {example}", n=len(apart), example=apart[0])
+    message = tr(
+        "The adapter in {path} does not match the base model {base}: {reason}.",
+        path=path,
+        base=order["base"],
+        reason=reason,
+    )
+    raise usage_error("adapter_of_another_base", path, message)
 
 
 def own_dtype(order: Json, device: str) -> torch.dtype:
@@ -261,11 +256,6 @@ def _merged_into(partial: Path, order: Json, say: Callable[..., None]) -> Json:
     say(piece=tr("writing"))
     write(whole, tokenizer, partial)
     partial.rename(order["to"])
-    del whole, apart
-    gc.collect()
-    if order["bits"] < 16:
-        say(piece=tr("comparing with the {bits}-bit base model", bits=order["bits"]))
-        found["trained"] = against_trained(order, config, prompts, after)
     return found
 
 
@@ -290,19 +280,6 @@ def logits_of(model: Any, prompts: list[Json]) -> list[torch.Tensor]:
 
 def difference(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
     return max(float((left - right).abs().max()) for left, right in zip(one, other, strict=True))
-
-
-def against_trained(order: Json, config: RunConfig, prompts: list[Json], after: list[torch.Tensor]) -> Json | None:
-    """The model as it was trained, its base in few bits, against the merged one; None where it cannot be loaded here."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        base = load_base(order, config, order["base"], torch.bfloat16, bits=order["bits"], device=device)
-    except CannotRunError:
-        return None
-    trained = logits_of(with_adapter(base, order), prompts)
-    same = [left.argmax(-1) == right.argmax(-1) for left, right in zip(trained, after, strict=True)]
-    agree = float(torch.cat([one.flatten() for one in same]).float().mean())
-    return {"bits": order["bits"], "difference": difference(trained, after), "same_next_token": agree}
 
 
 def set_stops(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[str]:

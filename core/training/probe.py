@@ -9,8 +9,8 @@ is evaluated or saved. The first process writes FOLDER/probe.jsonl, one object a
     memory    allocated_bytes, reserved_bytes, used_bytes, rss_bytes, each of the fullest process
     loading   seconds: in which one process makes one micro-batch of the data
     step      step, seconds (of a step of the plan), own_s (of them the thread had a core; not on a GPU), tokens (over all
-              processes), micro_batch, loss
-    short     step, seconds, loss: of the last step of an epoch, which has fewer micro-batches
+              processes), micro_batch
+    short     step, seconds: of the last step of an epoch, which has fewer micro-batches
     trial     micro_batch, fits, seconds, allocated_bytes
     largest   micro_batch, why, fails
     rows      rows, why: what the batches are made from, where it is not what was asked for

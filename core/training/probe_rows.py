@@ -13,17 +13,15 @@ import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.data.lengths import StepShape
-from trainwiz.core.data.proteins import FIRST_RESIDUE, LAST_RESIDUE
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.export.training_arguments import processes, uses_deepspeed
 from trainwiz.core.launch.probe_order import ProbeOrder
 from trainwiz.core.training.batches import (
+    IGNORED,
     EpochSampler,
     RowKey,
     length_order,
-    mask_sequence,
-    mask_tokens,
     sample_generator,
 )
 from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
@@ -56,7 +54,7 @@ class SpreadSampler(EpochSampler):
         self._sampler = sampler
         self._together = step.micro_batch * step.processes
         self._accumulation = max(1, step.rows // self._together)
-        self._rounds = min(rounds, self._accumulation)
+        self._rounds = rounds
 
     def start_epoch(self, epoch: int) -> None:
         self._sampler.start_epoch(epoch)
@@ -64,18 +62,19 @@ class SpreadSampler(EpochSampler):
     def fill_up(self, rows_of_all_processes: int) -> None:
         self._sampler.fill_up(rows_of_all_processes)
 
+    def _steps(self) -> int:
+        """Whole steps of the plan of which only some rounds are taken; 0 where all rows are."""
+        return len(self._sampler) // (self._together * self._accumulation) if self._rounds < self._accumulation else 0
+
     def __len__(self) -> int:
-        whole, rest = divmod(len(self._sampler), self._together * self._accumulation)
-        if whole or self._rounds == self._accumulation:
-            return whole * self._rounds * self._together + (rest if self._rounds == self._accumulation else 0)
-        return rest
+        return self._steps() * self._rounds * self._together or len(self._sampler)
 
     def __iter__(self) -> Iterator[RowKey]:
-        if len(self) == len(self._sampler):
+        if not self._steps():
             yield from self._sampler
             return
         rows, spacing = iter(self._sampler), self._accumulation / self._rounds
-        for step in range(len(self._sampler) // (self._together * self._accumulation)):
+        for step in range(self._steps()):
             # From step to step at other places between two of them: the longest micro-batches are far apart.
             shift = (0.5 + step * GOLDEN) % 1
             chosen = [int((number + shift) * spacing) for number in range(self._rounds)]
@@ -112,19 +111,17 @@ class GeneratedRows(Rows):
 
     def _made(self, epoch: int, index: int) -> TokenRow:
         generator = sample_generator(self._seed, epoch, index)
-        length = int(self._lengths[index])
-        if self._task == "proteins":
-            letters = generator.integers(FIRST_RESIDUE, LAST_RESIDUE + 1, size=max(1, length - 2))
-            return mask_sequence(letters, MASKED, generator)
-        tokens = self._tokens(generator, length)
+        tokens = self._tokens(generator, int(self._lengths[index]))
+        if self._targets is not None:
+            return tokens, self._tokens(generator, int(self._targets[index]))
         if self._task in CLASSIFIES:
             return tokens, np.zeros(1 if self._task == "sequence-classification" else len(tokens), np.int64)
-        if self._task == "masked-lm":
-            places = np.arange(length)
-            return mask_tokens(tokens, places, places, MASKED, generator, int(tokens[0]), (1, self._vocabulary))
-        if self._targets is None:
+        if self._task == "causal-lm":
             return tokens, np.append(tokens[1:], self._tokens(generator, 1))
-        return tokens, self._tokens(generator, int(self._targets[index]))
+        labels = np.where(generator.random(len(tokens)) < MASKED, tokens, IGNORED)
+        # A batch without a label has no loss.
+        labels[0] = tokens[0]
+        return tokens, labels
 
     def _tokens(self, generator: np.random.Generator, count: int) -> np.ndarray:
         """The first numbers of a vocabulary are padding, ends and other signs that a model may treat apart."""
@@ -151,8 +148,7 @@ def _drawn(lengths: Sequence[int], longest: int, generator: np.random.Generator)
     if not lengths:
         return np.full(GENERATED_ROWS, longest, dtype=np.int64)
     drawn: np.ndarray = generator.choice(np.asarray(lengths, dtype=np.int64), size=GENERATED_ROWS)
-    clipped: np.ndarray = np.clip(drawn, 1, longest)
-    return clipped
+    return drawn.clip(1, longest)
 
 
 # The parts of a probe: the run's model with random weights, its rows, its loss.

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import gather_object
 from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ON_THE_LONGEST, TURN, ProbeOrder
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.batches import ROW_LENGTHS, PaddedBatch, first_rows
+from trainwiz.core.training.batches import ROW_LENGTHS, PaddedBatch
 from trainwiz.core.training.engine import begin_process
 from trainwiz.core.training.events import Moment, RunCallback, any_process
 from trainwiz.core.training.metrics import StepMeter
@@ -112,12 +113,10 @@ class ProbeTrainer(RunTrainer):
     micro_batch: int
     warm: int = ON_THE_LONGEST
     halves: bool = True
-    """A micro-batch that does not fit in the first step."""
+    """A micro-batch that does not fit in the first step; rows that lie end to end are not taken apart again."""
     out_of_memory_at: int | None = None
     """The smallest micro-batch that did not fit."""
     window_tokens: int = 0
-    step_loss: torch.Tensor | float = 0.0
-    """Of the micro-batches since the clock last took it, as this process adds them up."""
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
@@ -146,13 +145,10 @@ class ProbeTrainer(RunTrainer):
                 self.out_of_memory_at, self.micro_batch = self.micro_batch, self.micro_batch // 2
                 model.zero_grad(set_to_none=True)
                 torch.cuda.empty_cache()
-        self.step_loss = self.step_loss + loss.detach()
         return loss
 
     def _cut(self, batch: dict[str, Any]) -> dict[str, Any]:
-        if ROW_LENGTHS in batch:
-            return first_rows(batch, self.micro_batch)
-        if len(batch["input_ids"]) <= self.micro_batch:
+        if ROW_LENGTHS in batch or len(batch["input_ids"]) <= self.micro_batch:
             return batch
         return {name: value[: self.micro_batch] for name, value in batch.items()}
 
@@ -200,15 +196,13 @@ class ProbeClock(RunCallback):
         end = self._clock()
         self.last_s = end - self._end
         step, rounds = now.state.global_step, now.args.gradient_accumulation_steps
-        learned = {"step": step, "loss": float(self._trainer.step_loss)}
-        self._trainer.step_loss = 0.0
         if step <= self._trainer.warm:
             self._warm_step(now.state)
         elif len(self._marks) + (not self._marks_last) == rounds:
             self.steps += 1
-            self._answers.say("step", **learned, **self._whole_step(end, now.args))
+            self._answers.say("step", step=step, **self._whole_step(end, now.args))
         else:
-            self._answers.say("short", **learned, seconds=self.last_s)
+            self._answers.say("short", step=step, seconds=self.last_s)
         if self._order.in_turns:
             self._wait_for_turn(now.state)
         elif self._stops_s is not None and self._agreed(time.monotonic() >= self._stops_s or self.steps >= MOST_STEPS):
@@ -305,8 +299,6 @@ def say_loading(
 LARGEST = 4096
 BISECTIONS = 3
 TIME_MARGIN = 1.3
-RAM_SHARE = 0.8
-"""Of the RAM that is free: the kernel ends programs before all of it is gone."""
 ROUND = 2
 """Micro-batches of a trial: the second meets the gradients of the first."""
 
@@ -314,8 +306,7 @@ ROUND = 2
 class MicroBatchSearch:
     """After the training has ended: tries micro-batches on the trained model, each with an optimizer step.
 
-    On a GPU the memory decides, by running out of it; on a CPU the RAM that is left and what the
-    trials so far took of it, because a machine without RAM takes everybody's programs down.
+    A GPU's memory decides, by running out of it. A CPU is never asked: a machine without RAM takes everybody's programs down.
     """
 
     def __init__(self, trainer: ProbeTrainer, order: ProbeOrder, answers: Answers, first_s: float) -> None:
@@ -325,7 +316,6 @@ class MicroBatchSearch:
         self._answers = answers
         self._cuda = trainer.args.device.type == "cuda"
         self._trial_s = first_s
-        self._rss: list[tuple[int, int]] = [(trainer.micro_batch, peak_rss_bytes())]
 
     def run(self) -> None:
         """Says `largest` with the micro-batch and what ended the search."""
@@ -349,22 +339,11 @@ class MicroBatchSearch:
     def _reason_against(self, micro_batch: int, before: int) -> str:
         """Empty where all processes may try it; the same in all of them, or one would wait for the others."""
         too_late = time.monotonic() + TIME_MARGIN * self._trial_s * micro_batch / before > self._order.ends_s
-        limit = self._rss[0][1] + RAM_SHARE * self._order.host_free_bytes
         if micro_batch > LARGEST:
             return tr("sizes above {n} are not tried", n=LARGEST)
         if any_process(self._trainer.accelerator, too_late):
             return tr("the time limit was reached")
-        if any_process(self._trainer.accelerator, not self._cuda and self._rss_of(micro_batch) > limit):
-            return tr("{n} would need more RAM than is free", n=micro_batch)
         return ""
-
-    def _rss_of(self, micro_batch: int) -> float:
-        """Expected peak: the line through the last two trials, or all of the process for the first."""
-        size, peak = self._rss[-1]
-        if len(self._rss) < 2:
-            return peak * micro_batch / size
-        other_size, other = self._rss[-2]
-        return peak + (peak - other) / (size - other_size) * (micro_batch - size)
 
     def _fits(self, micro_batch: int) -> bool:
         started = time.perf_counter()
@@ -387,8 +366,6 @@ class MicroBatchSearch:
             torch.cuda.synchronize()
         self._trial_s = time.perf_counter() - started
         peak = int(torch.cuda.max_memory_allocated()) if self._cuda else None
-        if fits and not self._cuda:
-            self._rss.append((micro_batch, peak_rss_bytes()))
         self._answers.say("trial", micro_batch=micro_batch, fits=fits, seconds=self._trial_s, allocated_bytes=peak)
         return fits
 
@@ -428,14 +405,13 @@ def run_probe(folder: Path) -> None:
         order, config.row_kind, vocabulary, rows, parts.train_collate or PaddedBatch(0)
     )
     trainer.micro_batch = order.micro_batch
-    trainer.halves = not order.in_turns
+    trainer.halves = not order.in_turns and parts.train_collate is None
 
     def say_memory() -> None:
-        mine = memory_figures(args.device)
-        values = torch.tensor([-1 if value is None else value for value in mine.values()], device=args.device)
-        every = trainer.accelerator.gather(values).reshape(-1, len(mine)).max(dim=0).values.tolist()
-        fullest: dict[str, Any] = {
-            name: None if value < 0 else int(value) for name, value in zip(mine, every, strict=True)
+        every: list[dict[str, int | None]] = gather_object([memory_figures(args.device)])
+        fullest = {
+            name: max((one for figures in every if (one := figures[name]) is not None), default=None)
+            for name in every[0]
         }
         answers.say("memory", **fullest)
 

@@ -32,8 +32,7 @@ from trainwiz.core.supervise.ties import hold_to
 
 def rank_of_this_process() -> int:
     """RANK as torchrun sets it; 0 for a single process."""
-    rank = os.environ.get("RANK", "0")
-    return int(rank) if rank.isdigit() else 0
+    return int(os.environ.get("RANK") or 0)
 
 
 def first_line(error: BaseException) -> str:

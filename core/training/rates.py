@@ -1,4 +1,4 @@
-"""What a device does: products, attention, memory, launches, AdamW and the disk, measured in some seconds.
+"""What a device does: products, attention, memory, launches and AdamW, measured in some seconds.
 
 `python -m trainwiz.core.training.rates`: an order as JSON on stdin, `{"rates"}` or `{"problem"}` on stdout.
 """
@@ -11,9 +11,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
-from pathlib import Path
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.hardware.nvml import NvmlSession, Unreadable, call
@@ -26,15 +26,10 @@ from trainwiz.core.training.process import begin_answering
 if TYPE_CHECKING:
     import torch
 
-LIMIT_S = 5.0
-"""Each kind of work gets a share of it: processor time on a CPU, wall time on a GPU. Imports and first calls are not in it."""
 MOST_WAIT_S = 20.0
 """By the wall clock, where other programs take the cores or a GPU loads slowly; then it says what it has."""
-QUIET_LOAD = 0.1
-"""Share of the cores that others take, up to which the wall clock is believed."""
 BUSY_PERCENT, LOOKS, LOOK_EVERY_S = 20, 4, 0.15
 """A GPU that is busier at each of the looks is other programs'."""
-LEAST_FREE_BYTES = 1 << 30
 WIDTHS = {"cpu": (128, 320, 768, 2048), "cuda": (320, 768, 2048, 4096)}
 ROWS = {"cpu": (256, 2048), "cuda": (256, 2048, 8192)}
 LENGTHS = {"cpu": (128, 512), "cuda": (512, 2048)}
@@ -47,21 +42,6 @@ GPU_SHARE = 0.05
 """Of a GPU's free memory."""
 CHAIN = 100
 """Operations in a row of which one is timed."""
-DISK_BYTES, DISK_BLOCK, DISK_S = 32 << 20, 4 << 20, 0.6
-MOST_OF_A_DISK = 20e9
-"""Bytes a second that no disk gives: they came from the page cache."""
-
-
-@dataclass(slots=True)
-class Timing:
-    """The quickest of some repeats."""
-
-    wall_s: float = float("inf")
-    own_s: float = float("inf")
-    """In which the calling thread had a core: its share of the parallel parts and all of the others. Of a GPU, its own."""
-
-    def quicker(self, other: Timing) -> Timing:
-        return Timing(min(self.wall_s, other.wall_s), min(self.own_s, other.own_s))
 
 
 class Stopwatch:
@@ -73,46 +53,44 @@ class Stopwatch:
         self.device = device
         self.limit_s = limit_s
         self._torch: Any = torch
+        # On a CPU the calling thread's own time (its share of the parallel parts and all of the others): what the work takes
+        # where no other program computes.
+        self._clock = time.thread_time if device.type == "cpu" else time.perf_counter
         self._ends_s = time.monotonic() + max(limit_s, MOST_WAIT_S)
 
     @property
     def is_late(self) -> bool:
         return time.monotonic() > self._ends_s
 
-    def time(self, run: Callable[[], Any], share: float, calls: int = 1) -> Timing:
-        """Of one of `calls` calls in a row. The first round warms up, unless it took longer than it may (`share` of the time)."""
-        most_s, best = share * self.limit_s, Timing()
+    def time(self, run: Callable[[], Any], share: float, calls: int = 1) -> float:
+        """Seconds of one of `calls` calls in a row, the quickest of some repeats. The first round warms up, unless it took
+        longer than it may (`share` of the time)."""
         if self.device.type == "cuda":
             # Libraries and each kernel are loaded at their first call: a second for the first product, and no part of the time.
             run()
             self.wait()
-        spent = self._round(run, 1, best)
-        if spent < most_s:
-            best = Timing()
-        while spent < most_s or best.wall_s == float("inf"):
-            spent += self._round(run, calls, best)
-            if self.is_late:
-                break
+        ends_s = self._clock() + share * self.limit_s
+        best = self._round(run, 1)
+        if self._clock() < ends_s:
+            best = self._round(run, calls)
+        while self._clock() < ends_s and not self.is_late:
+            best = min(best, self._round(run, calls))
         return best
 
-    def _round(self, run: Callable[[], Any], calls: int, best: Timing) -> float:
-        """Seconds that it took, by the clock that the time is shared out by."""
+    def _round(self, run: Callable[[], Any], calls: int) -> float:
+        """Seconds of one call."""
         if self.device.type == "cuda":
-            return self._on_the_gpu(run, calls, best)
+            return self._on_the_gpu(run, calls)
         self.wait()
-        wall, own = time.perf_counter(), time.thread_time()
+        began = self._clock()
         for _ in range(calls):
             run()
         self.wait()
-        wall, own = time.perf_counter() - wall, time.thread_time() - own
-        on_cpu = self.device.type == "cpu"
-        best.wall_s = min(best.wall_s, wall / calls)
-        best.own_s = min(best.own_s, (own if on_cpu else wall) / calls)
-        return own if on_cpu else wall
+        return (self._clock() - began) / calls
 
-    def _on_the_gpu(self, run: Callable[[], Any], calls: int, best: Timing) -> float:
+    def _on_the_gpu(self, run: Callable[[], Any], calls: int) -> float:
         """Between two events. The GPU sleeps while the work is queued, so that it never waits for Python in between."""
-        cuda, began = self._torch.cuda, time.perf_counter()
+        cuda = self._torch.cuda
         first, last = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
         if hasattr(cuda, "_sleep"):
             cuda._sleep(2_000_000 * calls)
@@ -121,8 +99,7 @@ class Stopwatch:
             run()
         last.record()
         cuda.synchronize()
-        best.own_s = best.wall_s = min(best.wall_s, first.elapsed_time(last) / 1000 / calls)
-        return time.perf_counter() - began
+        return float(first.elapsed_time(last)) / 1000 / calls
 
     def wait(self) -> None:
         """Until the device has done what was queued."""
@@ -207,20 +184,19 @@ Shape = tuple[str, str, int, int]
 class Measuring:
     """Of one device. `rates` are the fields of Rates that are measured."""
 
-    def __init__(self, device: torch.device, folder: Path, limit_s: float) -> None:
-        self._device, self._folder = device, folder
+    def __init__(self, device: torch.device, limit_s: float) -> None:
+        self._device = device
         self._kind = "cuda" if device.type == "mps" else device.type
         if device.type != "cpu":
             # The first tensor on it starts its driver: seconds that are no part of the time.
             addition(device, 1 << 10)()
         self._watch = Stopwatch(device, limit_s)
-        self._timed: dict[Shape, tuple[Timing, float]] = {}
-        """The time of each shape, and its FLOP."""
+        self._timed: dict[Shape, tuple[float, float]] = {}
+        """Seconds of each shape, and its FLOP."""
 
     def rates(self) -> dict[str, Any]:
-        begun = cores_busy_s()
-        device, elements, scalars = self._device, self._elements(), dict[str, Timing]()
-        works: dict[str, Callable[[], Timing]] = {
+        device, elements, scalars = self._device, self._elements(), dict[str, float]()
+        works: dict[str, Callable[[], float]] = {
             "launch": self._launch,
             "memory": lambda: self._watch.time(addition(device, elements), SHARE / ROUNDS),
             "fresh": lambda: self._watch.time(addition(device, elements, fresh=True), SHARE / ROUNDS),
@@ -228,42 +204,35 @@ class Measuring:
         }
         for turn in range(ROUNDS):
             for name, work in works.items():
-                scalars[name] = scalars.get(name, Timing()).quicker(work())
+                scalars[name] = min(scalars.get(name, inf), work())
             for name, kind in self._formats():
                 # On a CPU mostly emulated and slow: they must not take the time of what trains there.
                 if self._kind != "cpu" or name == "fp32" or turn == ROUNDS - 1:
                     self._measure_shapes(name, kind)
-        load = others_share(begun, cores_busy_s())
-
-        def seconds(timing: Timing) -> float:
-            return timing.wall_s if load <= QUIET_LOAD else timing.own_s
-
         found: dict[str, list[dict[str, Any]]] = {"product": [], "attention": []}
-        for (what, name, rows, width), (timing, flops) in self._timed.items():
-            found[what].append(asdict(ProductRate(name, rows, width, flops / seconds(timing))))
+        for (what, name, rows, width), (seconds, flops) in self._timed.items():
+            found[what].append(asdict(ProductRate(name, rows, width, flops / seconds)))
         return {
             "products": found["product"],
             "attention": found["attention"],
-            "bytes_per_s": 12 * elements / seconds(scalars["memory"]),
-            "fresh_bytes_per_s": 12 * elements / seconds(scalars["fresh"]),
-            "launch_s": seconds(scalars["launch"]) / (2 * CHAIN + 2),
-            "adam_parameters_per_s": (elements // 16) * 8 / seconds(scalars["adam"]),
-            "disk_bytes_per_s": disk_bytes_per_s(self._folder),
-            "load": round(load, 3),
+            "bytes_per_s": 12 * elements / scalars["memory"],
+            "fresh_bytes_per_s": 12 * elements / scalars["fresh"],
+            "launch_s": scalars["launch"] / (2 * CHAIN + 2),
+            "adam_parameters_per_s": (elements // 16) * 8 / scalars["adam"],
         }
 
-    def _launch(self) -> Timing:
+    def _launch(self) -> float:
         """By the clock: on a GPU what is wanted is the time in which Python queues, which the GPU waits for."""
         run = chain(self._device)
         if self._device.type != "cuda":
             return self._watch.time(run, SHARE / ROUNDS)
         run()
-        best, ends_s = Timing(), time.perf_counter() + SHARE / ROUNDS * self._watch.limit_s
+        best, ends_s = inf, time.perf_counter() + SHARE / ROUNDS * self._watch.limit_s
         while time.perf_counter() < ends_s:
             began = time.perf_counter()
             run()
             self._watch.wait()
-            best.wall_s = best.own_s = min(best.wall_s, time.perf_counter() - began)
+            best = min(best, time.perf_counter() - began)
         return best
 
     def _elements(self) -> int:
@@ -303,36 +272,16 @@ class Measuring:
     def _measure(self, shape: Shape, flops: float, make: Callable[[], Callable[[], None]]) -> None:
         """Nothing where it would take much longer than its share, by the slowest of its kind so far."""
         share = SHARE / ROUNDS * (1.0 if shape[1] == "fp32" else 0.6)
-        known = sorted(timed.own_s / other for one, (timed, other) in self._timed.items() if one[:2] == shape[:2])
+        known = sorted(seconds / other for one, (seconds, other) in self._timed.items() if one[:2] == shape[:2])
         likely_s = flops * known[len(known) // 2] if known else 0.0
         if self._watch.is_late or likely_s > MOST_OF_A_SHARE * share * self._watch.limit_s:
             return
-        best, _ = self._timed.get(shape, (Timing(), flops))
-        timing = self._watch.time(make(), share, 8 if self._device.type == "cuda" else 1)
-        self._timed[shape] = best.quicker(timing), flops
+        seconds = self._watch.time(make(), share, 8 if self._device.type == "cuda" else 1)
+        before, _ = self._timed.get(shape, (inf, flops))
+        self._timed[shape] = min(before, seconds), flops
 
 
-# Who else computes here meanwhile.
-
-
-def cores_busy_s() -> tuple[float, float, float]:
-    """(seconds since the start of the machine in which our cores were busy, in all, and processor time of this process)."""
-    import psutil
-
-    try:
-        ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-        cores = [core for at, core in enumerate(psutil.cpu_times(percpu=True)) if ours is None or at in ours]
-    except (OSError, psutil.Error, RuntimeError):
-        return 0.0, 0.0, time.process_time()
-    whole = sum(sum(core) - getattr(core, "guest", 0.0) - getattr(core, "guest_nice", 0.0) for core in cores)
-    idle = sum(core.idle + getattr(core, "iowait", 0.0) for core in cores)
-    return whole - idle, whole, time.process_time()
-
-
-def others_share(begun: tuple[float, float, float], ended: tuple[float, float, float]) -> float:
-    """Of the cores, 0 to 1, that other programs had between the two."""
-    busy, whole, own = (after - before for before, after in zip(begun, ended, strict=True))
-    return min(1.0, max(0.0, (busy - own) / whole)) if whole > 0 else 0.0
+# Whether other programs compute here meanwhile.
 
 
 def why_not(uuid: str) -> str:
@@ -350,33 +299,6 @@ def why_not(uuid: str) -> str:
     return why
 
 
-def disk_bytes_per_s(folder: Path) -> float | None:
-    """Of reading a new file that is not in memory any more; None where it cannot be written, or stays in memory.
-
-    The file never has a name that a killed process could leave behind, where the system can do that.
-    """
-    import tempfile
-
-    if not hasattr(os, "posix_fadvise"):
-        return None
-    block, ends_s, written = os.urandom(DISK_BLOCK), time.monotonic() + DISK_S, 0
-    try:
-        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-            while written < DISK_BYTES and time.monotonic() < ends_s:
-                written += file.write(block)
-                os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            file.seek(0)
-            began = time.perf_counter()
-            read = 0
-            while chunk := file.read(1 << 20):
-                read += len(chunk)
-            rate = read / (time.perf_counter() - began)
-    except OSError:
-        return None
-    return rate if rate < MOST_OF_A_DISK else None
-
-
 # The process: an order in, an answer out.
 
 
@@ -391,13 +313,9 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
         if kind == "cuda":
             if not torch.cuda.is_available():
                 return {"problem": tr("torch cannot use the GPU")}
-            if torch.cuda.mem_get_info()[0] < LEAST_FREE_BYTES:
-                return {"problem": tr("other programs use the GPU's memory")}
         elif kind == "cpu":
             torch.set_num_threads(max(1, int(order["threads"])))
-        return {"rates": Measuring(torch.device(kind), Path(order["folder"]), float(order["limit_s"])).rates()}
-    except ModuleNotFoundError as error:
-        return {"problem": tr("{name} is not installed", name=plain_text(error.name or "torch", 60))}
+        return {"rates": Measuring(torch.device(kind), float(order["limit_s"])).rates()}
     except Exception as error:  # noqa: BLE001 - a driver fails in any way, and a plan goes on without rates
         reason = plain_text(str(error).strip().partition("\n")[0], 200)
         return {"problem": f"{type(error).__name__}: {reason}"}

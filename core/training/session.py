@@ -36,6 +36,7 @@ from trainwiz.core.run.identity import (
     refuse,
     settings_now,
 )
+from trainwiz.core.text import numbers_finite
 from trainwiz.core.training.best import choose_final
 from trainwiz.core.training.callbacks import (
     EngineCallback,
@@ -47,7 +48,6 @@ from trainwiz.core.training.callbacks import (
 )
 from trainwiz.core.training.engine import (
     begin_process,
-    compare_weights,
     name_blocks,
 )
 from trainwiz.core.training.generation import AnswersCallback
@@ -57,19 +57,8 @@ from trainwiz.core.training.process import StopRequest, first_line, phases, rank
 from trainwiz.core.training.saving import CheckpointSaver
 from trainwiz.core.training.tasks import TaskParts, build_task
 from trainwiz.core.training.trainer import RunTrainer
-from transformers import PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import SaveStrategy
-
-
-def tell_of_compiling(config: RunConfig, part: str) -> None:
-    """DeepSpeed says nothing while it compiles what it needs next."""
-    if not (config.engine.strategy or "").startswith("zero"):
-        return
-    from torch.utils.cpp_extension import get_default_build_root
-
-    built = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
-    if not any(built.glob(f"**/*{part}*.so")):
-        phases.tell(tr("DeepSpeed compiles its parts (one to four minutes, once)"))
 
 
 class TrainingSession:
@@ -80,15 +69,13 @@ class TrainingSession:
         self.accept = accept
         self.checkpoint = checkpoint
         self.stop = stop
-        self.place = FolderPlace(folder)
+        self.place = PlaceCallback(FolderPlace(folder))
 
     def run(self) -> None:
         """Train, then write final_model and outcome.json. Raises UsageError for what is wrong with the run."""
         phases.begin(self.folder)
         config = read_config(self.folder)
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.folder.file(TENSORBOARD_LOGS)))
-        if config.engine.device == "cpu":
-            tell_of_compiling(config, "shm_comm")
         args = begin_process(config)
         identity = IdentityCheck(self.folder, config, self.checkpoint, self.accept)
         identity.before_loading(args.world_size)
@@ -114,63 +101,57 @@ class TrainingSession:
         trainer = RunTrainer(args, parts, meter, self.checkpoint)
         accelerator = trainer.accelerator
         name_blocks(trainer)
-        patience = parts.patience
-        metrics = MetricsCallback(self.folder, meter, accelerator, patience, config.logging.memory_every_steps)
+        metrics = MetricsCallback(self.folder, meter, accelerator, parts.patience, config.logging.memory_every_steps)
         stopping = StopCallback(self.stop, accelerator, trainer.saved_steps)
         guard = LossGuard(config.recovery.on_nan, accelerator, self.folder)
-        place = PlaceCallback(self.place)
         trainer.metrics_callback, trainer.stopping, trainer.loss_guard = metrics, stopping, guard
-        trainer.copy_identity, trainer.check_place = identity.copy_to, place.check
-        trainer.stop_requested = lambda: self.stop.requested
+        trainer.copy_identity = identity.copy_to
         if config.mode.saves:
-            wait_s, stops = config.recovery.disk_wait_s, trainer.stop_requested
+            wait_s, retention = config.recovery.disk_wait_s, trainer.retention
             trainer.saver = CheckpointSaver(
-                self.folder, accelerator, trainer.retention, wait_s=wait_s, stop_requested=stops
+                self.folder, accelerator, retention, wait_s=wait_s, stop_requested=trainer.stop_requested
             )
-        for callback in (
+        begun = metrics.begin(self.checkpoint)
+        if begun is not None:
+            trainer.saved_steps.add(begun)
+        callbacks: list[TrainerCallback | None] = [
             *reporters,
-            place,
+            self.place,
             guard,
             EngineCallback(self.folder, config, trainer),
             metrics,
-            *([patience] if patience is not None else ()),
+            parts.patience,
             stopping,
-        ):
+            TraceCallback(self.folder, config.mode.trace_steps, meter) if config.mode.trace_steps else None,
+            AnswersCallback(parts.questions, self.folder, meter, trainer, begun) if parts.questions else None,
+        ]
+        for callback in filter(None, callbacks):
             trainer.add_callback(callback)
-        if config.mode.trace_steps is not None:
-            trainer.add_callback(TraceCallback(self.folder, config.mode.trace_steps, meter))
-        if self.checkpoint is not None:
-            step = int((read_json(self.checkpoint / "trainer_state.json") or {}).get("global_step") or 0)
-            metrics.resume(self.checkpoint, step)
-            trainer.saved_steps.add(step)
-        else:
-            metrics.start_over()
-        if parts.questions is not None:
-            begun = None if self.checkpoint is None else max(trainer.saved_steps, default=0)
-            trainer.add_callback(AnswersCallback(parts.questions, self.folder, meter, trainer, begun))
         if stopping.agreed():
             self._write_outcome(trainer, metrics, "stopped", {})
             return
-        tell_of_compiling(config, "adam")
+        if (config.engine.strategy or "").startswith("zero") and config.engine.offload != "none":
+            # It says nothing while it does.
+            phases.tell(tr("DeepSpeed may compile its optimizer first (one to four minutes, once)"))
         try:
             trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
         except pickle.UnpicklingError as error:
             raise self._unsafe(error) from error
         finally:
             trainer.shield.over()
-        results = {} if stopping.stopped else self._finish(config, trainer, guard, place)
-        if patience is not None and not stopping.stopped:
-            results |= patience.outcome()
-        place.check()
-        self._write_outcome(trainer, metrics, "stopped" if stopping.stopped else "finished", results)
+        if stopping.stopped:
+            self._write_outcome(trainer, metrics, "stopped", {})
+            return
+        results = self._finish(config, trainer, guard)
+        if parts.patience is not None:
+            results |= parts.patience.outcome()
+        self._write_outcome(trainer, metrics, "finished", results)
 
-    def _finish(self, config: RunConfig, trainer: RunTrainer, guard: LossGuard, place: PlaceCallback) -> dict[str, Any]:
+    def _finish(self, config: RunConfig, trainer: RunTrainer, guard: LossGuard) -> dict[str, Any]:
         """Leave final_model, where the run saves; which weights it has, for outcome.json."""
         phases.enter("finishing")
         guard.refuse_final(trainer.model, trainer.state.global_step)
-        if config.engine.nodes > 1:
-            compare_weights(trainer.accelerator.unwrap_model(trainer.model), trainer.accelerator)
-        place.check()
+        self.place.check()
         if not config.mode.saves:
             return {}
         final = choose_final(config, self.folder, trainer.retention, trainer.state.global_step)
@@ -193,9 +174,7 @@ class TrainingSession:
     ) -> None:
         if not trainer.is_world_process_zero():
             return
-        step = trainer.state.global_step
-        if step == 0 and self.checkpoint is not None:
-            step = max(trainer.saved_steps, default=0)
+        step = max(trainer.state.global_step, *trainer.saved_steps, 0)
         max_steps = trainer.state.max_steps or max(trainer.args.max_steps, 0)
         document = {
             "outcome": outcome,
@@ -266,8 +245,8 @@ class IdentityCheck:
 
     def copy_to(self, checkpoint: Path) -> None:
         """Let a checkpoint say what it was trained on. Raises OSError."""
-        if self.identity is not None:
-            self.identity.write(checkpoint / IDENTITY_JSON)
+        assert self.identity is not None
+        self.identity.write(checkpoint / IDENTITY_JSON)
 
     def _position_difference(self, rows: int) -> Difference | None:
         state = read_json(self._checkpoint / "trainer_state.json") if self._checkpoint is not None else None
@@ -275,8 +254,7 @@ class IdentityCheck:
         if not isinstance(step, int):
             return None
         sequences = self._settings["batch"][SEQUENCES]
-        known_epoch = float(epoch) if isinstance(epoch, int | float) else None
-        return position_difference(step, known_epoch, sequences, rows)
+        return position_difference(step, numbers_finite(epoch), sequences, rows)
 
     def _keep_record(self, loaded: dict[str, dict[str, Any]], accepted: list[Difference]) -> None:
         identity = self._recorded or Identity(self._settings, loaded)

@@ -14,9 +14,9 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import CLASSIFIES, RowKind
 from trainwiz.core.data.labels import Labels
 from trainwiz.core.data.lengths import joins_texts, packs_rows, prompt_room
-from trainwiz.core.data.proteins import MASK, SPECIAL_TOKENS, ProteinStore
+from trainwiz.core.data.proteins import SPECIAL_TOKENS, ProteinStore
 from trainwiz.core.data.texts import LastAnswers, TextRows, load_text_rows
-from trainwiz.core.errors import Finding, UsageError
+from trainwiz.core.errors import usage_error
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.language import tr
 from trainwiz.core.training.batches import (
@@ -143,8 +143,6 @@ class TaskRows:
     """Tokens that end an answer beside the tokenizer's own."""
     template: str = ""
     """In which chats are written while training: a resumed run must find the same."""
-    mask_token: int = -1
-    """Token that hides a part of the input; -1 for a task that hides none."""
     labels: Labels | None = None
     """The classes that are told apart: a resumed run must find the same."""
     joined: bool = False
@@ -168,7 +166,7 @@ def load_task_rows(config: RunConfig, folder: Path) -> TaskRows:
     if len(task_rows.train) == 0:
         names = ", ".join(source.name for source in config.data.sources)
         message = tr("No rows of {names} are left to train on.", names=names)
-        raise UsageError(Finding("empty_data", "error", "data.sources", message))
+        raise usage_error("empty_data", "data.sources", message)
     return task_rows
 
 
@@ -192,7 +190,6 @@ def _proteins(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
         esm_tokenizer(),
         lambda numbers: Rows(numbers, make),
         lengths=lambda numbers: proteins.lengths[numbers],
-        mask_token=MASK,
     )
 
 
@@ -208,7 +205,6 @@ def _masked(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
         tokenizer,
         lambda numbers: Rows(numbers, make),
         lengths=lambda numbers: row_lengths(rows, numbers, config.row_kind, encoder.lengths),
-        mask_token=mask,
     )
 
 
@@ -308,10 +304,9 @@ def parts_of(
 def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, processes: int) -> TaskParts:
     """The parts of the configured task. The model comes last, when all else is known to be right.
 
-    Raises UsageError with all that is wrong with its data, tokenizer or model.
+    Raises UsageError for what is wrong with its data, tokenizer or model.
     """
     task = load_task_rows(config, folder)
-    findings: list[Finding] = []
     evaluates, rows, labels = task.evaluation is not None, task.rows, task.labels
     generates = evaluates and config.evaluation.generate and task.encode_source is not None
     if rows.are_chats:
@@ -322,10 +317,8 @@ def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, process
             "BLEU compares generated texts with targets, but the data has none: set their column "
             "(data.sources.0.target_column), or turn evaluation.generate off."
         )
-        findings.append(Finding("nothing_to_compare", "error", "evaluation.generate", message))
-    retention = best_checkpoints(config, folder, findings, evaluates=evaluates)
-    if findings:
-        raise UsageError(findings)
+        raise usage_error("nothing_to_compare", "evaluation.generate", message)
+    retention = best_checkpoints(config, folder, evaluates=evaluates)
     asked = (task.tokenizer, task.encode_source, task.ends)
     generator = Generator(config, folder, rows, *asked) if generates else None
     questions = questions_of(config, folder, task.rows, *asked)

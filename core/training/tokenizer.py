@@ -23,22 +23,13 @@ from trainwiz.core.data.text_store import file_lock
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.files import at_home
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.process import first_line, phases
 from trainwiz.core.training.weights import esm_tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 # Languages of a multilingual tokenizer (NLLB, M2M100, mBART): a token in front of each text names its language.
-
-NEEDS_SOURCE = mark(
-    "the tokenizer of {name} is multilingual and needs the source language: set {key} (for NLLB a code such as "
-    "{example})."
-)
-NEEDS_TARGET = mark(
-    "the tokenizer of {name} is multilingual and needs the target language: set {key} (for NLLB a code such as "
-    "{example})."
-)
 
 
 def set_languages(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> None:
@@ -50,13 +41,14 @@ def set_languages(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> None
         key = f"model.{side}_language"
         language = getattr(config.model, f"{side}_language")
         if language is None:
-            example = "zho_Hans" if side == "source" else "eng_Latn"
-            form = NEEDS_SOURCE if side == "source" else NEEDS_TARGET
-            message = tr(form, name=tokenizer.name_or_path, key=key, example=example)
+            message = tr(
+                "the tokenizer of {name} is multilingual: set {key} (for NLLB a code such as zho_Hans).",
+                name=tokenizer.name_or_path,
+                key=key,
+            )
             findings.append(Finding("missing_language", "error", key, message))
             continue
-        codes = getattr(tokenizer, "lang_code_to_token", None) or getattr(tokenizer, "lang_code_to_id", None)
-        if language not in (codes or tokenizer.get_vocab()):
+        if language not in (getattr(tokenizer, "lang_code_to_token", None) or tokenizer.get_vocab()):
             message = tr(
                 "the tokenizer of {name} does not know the language {language} ({key}).",
                 name=tokenizer.name_or_path,
@@ -180,13 +172,8 @@ def _texts(rows: TextRows, task: Task) -> Iterator[list[str]]:
     written = contents_of if rows.are_chats else words_of if task == "token-classification" else str
     total = sum(int(store.lengths[rows.train].sum()) for store in stores)
     chosen: np.ndarray = rows.train[:: -(-total // MOST_BYTES) or 1]
-    done, count = 0, len(chosen) * len(stores)
     for store in stores:
         for batch in store.batches(chosen):
-            done += len(batch)
-            phases.tell(
-                tr("{done} of {count} texts to train the tokenizer", done=f"{done:,}", count=f"{count:,}"), whoever=True
-            )
             yield [written(text)[:LONGEST_TEXT] for text in batch]
 
 
@@ -259,18 +246,6 @@ def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
         tokenizer = AutoTokenizer.from_pretrained(
             name, local_files_only=offline, trust_remote_code=config.model.trust_remote_code
         )
-    except ImportError as error:
-        needs = first_line(error).split(" but it was not found")[0]
-        raise usage_error(
-            "missing_package",
-            key,
-            tr(
-                "the tokenizer of {name} cannot be loaded: {reason}; install it with pip (pip install sentencepiece "
-                "for opus-mt), or set another tokenizer with model.tokenizer.",
-                name=name,
-                reason=needs,
-            ),
-        ) from error
     # Tokenizer files are read by many libraries, each with errors of its own.
     except Exception as error:
         raise usage_error(

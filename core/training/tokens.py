@@ -16,7 +16,7 @@ from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.text_file import BATCH_CHARACTERS
 from trainwiz.core.data.text_store import BATCH_TEXTS, file_lock, open_to_read
 from trainwiz.core.data.texts import TextRows
-from trainwiz.core.errors import CannotRunError, Finding, os_reason, usage_error
+from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.process import phases
@@ -83,18 +83,22 @@ Count = Callable[[list[str], Any], list[int]]
 """(texts, targets or None) -> tokens of each row."""
 
 
-def _counted(rows: TextRows, numbers: np.ndarray, count: Count) -> np.ndarray:
+def _batches(rows: TextRows, numbers: np.ndarray) -> Iterator[tuple[list[str], list[str] | None]]:
+    """Texts and targets of the rows, fewer at once where they are books; tells how far they are tokenised meanwhile."""
     stores = [store for store in (rows.texts, rows.targets) if store is not None]
-    counted: list[int] = []
+    read_bytes = np.cumsum(sum(store.lengths[numbers] for store in stores))
+    batch = np.arange(len(numbers)) // BATCH_TEXTS + read_bytes // BATCH_CHARACTERS
+    done, count = 0, f"{len(numbers):,}"
     with parallel_tokenizing():
-        for texts, *targets in zip(*(store.batches(numbers) for store in stores), strict=True):
-            counted += count(texts, targets[0] if targets else None)
-            tell_rows(len(counted), len(numbers))
-    return np.array(counted, np.int64)
+        for part in filter(len, np.split(numbers, np.flatnonzero(np.diff(batch)) + 1)):
+            texts, *targets = ([store[number] for number in part.tolist()] for store in stores)
+            yield texts, targets[0] if targets else None
+            done += len(part)
+            phases.tell(tr("{done} of {count} rows", done=f"{done:,}", count=count), whoever=True)
 
 
-def tell_rows(done: int, count: int) -> None:
-    phases.tell(tr("{done} of {count} rows", done=f"{done:,}", count=f"{count:,}"), whoever=True)
+def _counted(rows: TextRows, numbers: np.ndarray, count: Count) -> np.ndarray:
+    return np.array([tokens for batch in _batches(rows, numbers) for tokens in count(*batch)], np.int64)
 
 
 def without_long_rows(rows: TextRows, count: Count, length: int) -> TextRows:
@@ -142,11 +146,9 @@ class CausalEncoder:
     def whole(self, texts: list[str], targets: list[str] | None) -> list[tuple[np.ndarray, int]]:
         """Each row uncut: its tokens (n,) int64 and how many of them, from the first, have no label."""
         prompts = self._tokens(texts, special=True)
-        if targets is None:
-            return [(np.array([*tokens, self._end], dtype=np.int64), 0) for tokens in prompts]
-        responses = self._tokens(targets, special=False)
+        responses = [[] for _ in texts] if targets is None else self._tokens(targets, special=False)
         return [
-            (np.array([*prompt, *response, self._end], dtype=np.int64), len(prompt))
+            (np.array([*prompt, *response, self._end], dtype=np.int64), 0 if targets is None else len(prompt))
             for prompt, response in zip(prompts, responses, strict=True)
         ]
 
@@ -157,10 +159,8 @@ class CausalEncoder:
         in at least half of the places, and the prompt keeps what stands nearest to it.
         """
         reach = self.length * LONGEST_TOKEN
-        if target is None:
-            ((tokens, unlabelled),) = self.whole([text[:reach]], None)
-        else:
-            ((tokens, unlabelled),) = self.whole([text[-reach:]], [target[:reach]])
+        within = text[:reach] if target is None else text[-reach:]
+        ((tokens, unlabelled),) = self.whole([within], None if target is None else [target[:reach]])
         begin = tokens[0]
         tokens, unlabelled = cut(tokens, unlabelled, self.length)
         if unlabelled and begin == self._begin:
@@ -245,20 +245,30 @@ class PairEncoder(CutTexts):
         return self.encoded(text)["input_ids"] or [self._end]
 
 
+def tokenizer_lacks(tokenizer: PreTrainedTokenizerBase, problem: str) -> UsageError:
+    message = tr(
+        "The tokenizer of {name} {problem}; choose another one with model.tokenizer.",
+        name=tokenizer.name_or_path,
+        problem=problem,
+    )
+    return usage_error("unsuited_tokenizer", "model.tokenizer", message)
+
+
+def check_words(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises UsageError for a tokenizer that does not say of which word a token is."""
+    if not tokenizer.is_fast:
+        raise tokenizer_lacks(tokenizer, tr("does not map tokens to words (it has no tokenizer.json)"))
+
+
 class MaskEncoder(CutTexts):
     """Texts of a masked language model."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int, *, whole_words: bool = False) -> None:
         """Raises UsageError for a tokenizer without a mask, or without words where they are hidden whole."""
-        problem = tr("has no mask token, so nothing can be masked") if tokenizer.mask_token_id is None else ""
-        if whole_words and not tokenizer.is_fast:
-            problem = tr("does not map tokens to words (training.whole_words)")
-        if problem:
-            message = tr(
-                "The tokenizer of {name} {problem}; choose another one with model.tokenizer.",
-                name=tokenizer.name_or_path, problem=problem,
-            )  # fmt: skip
-            raise usage_error("tokenizer_cannot_mask", "model.tokenizer", message)
+        if tokenizer.mask_token_id is None:
+            raise tokenizer_lacks(tokenizer, tr("has no mask token, so nothing can be masked"))
+        if whole_words:
+            check_words(tokenizer)
         super().__init__(tokenizer, length)
         self._whole_words = whole_words
         self._special = np.array(tokenizer.all_special_ids, np.int64)
@@ -378,29 +388,8 @@ def _in_file(
 
 
 def _encoded(rows: TextRows, numbers: np.ndarray, encoder: CausalEncoder) -> Iterator[np.ndarray]:
-    done = 0
-    with parallel_tokenizing():
-        for texts, targets in _batches(rows, numbers):
-            done += len(texts)
-            tell_rows(done, len(numbers))
-            whole = encoder.whole(texts, targets)
-            yield np.concatenate([_stored(tokens, unlabelled) for tokens, unlabelled in whole])
-
-
-def _batches(rows: TextRows, numbers: np.ndarray) -> Iterator[tuple[list[str], list[str] | None]]:
-    """Texts and targets of the rows, fewer at once where they are books."""
-    texts: list[str] = []
-    targets: list[str] = []
-    characters = 0
-    for number in numbers.tolist():
-        texts.append(rows.texts[number])
-        targets += [] if rows.targets is None else [rows.targets[number]]
-        characters += len(texts[-1]) + (len(targets[-1]) if targets else 0)
-        if len(texts) >= BATCH_TEXTS or characters >= BATCH_CHARACTERS:
-            yield texts, None if rows.targets is None else targets
-            texts, targets, characters = [], [], 0
-    if texts:
-        yield texts, None if rows.targets is None else targets
+    for texts, targets in _batches(rows, numbers):
+        yield np.concatenate([_stored(*row) for row in encoder.whole(texts, targets)])
 
 
 def _stored(tokens: np.ndarray, unlabelled: int) -> np.ndarray:

@@ -24,7 +24,7 @@ from trainwiz.core.training.callbacks import LossGuard, StopCallback
 from trainwiz.core.training.chunked_logits import let_logits_be_read
 from trainwiz.core.training.evaluation import SUMS, ScheduleCallback, batch_sums, token_metrics
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter
-from trainwiz.core.training.model import batch_alone, encoder_decoder
+from trainwiz.core.training.model import batch_alone
 from trainwiz.core.training.process import phases
 from trainwiz.core.training.saving import CheckpointSaver, planned_checkpoint_bytes
 from trainwiz.core.training.tasks import TaskParts
@@ -43,6 +43,14 @@ class RunTrainer(Trainer):
     `weights_from` is the checkpoint that the model was built from; the Trainer's own loading is
     left out for it, because it would drop ESM's LayerNorms.
     """
+
+    saver: CheckpointSaver | None = None
+    """None writes no checkpoint: a benchmark leaves none, a stop included."""
+    copy_identity: Callable[[Path], None] | None = None
+    """Lets a checkpoint say what it was trained on."""
+    metrics_callback: MetricsCallback | None = None
+    loss_guard: LossGuard | None = None
+    stopping: StopCallback | None = None
 
     def __init__(
         self, args: TrainingArguments, parts: TaskParts, meter: StepMeter, weights_from: Path | None = None
@@ -64,23 +72,11 @@ class RunTrainer(Trainer):
             processing_class=parts.tokenizer,
             compute_loss_func=parts.loss,
         )
-        self.saver: CheckpointSaver | None = None
-        """None writes no checkpoint: a benchmark leaves none, a stop included."""
-        self.check_place: Callable[[], None] = lambda: None
-        """Ends the process where its run folder was replaced."""
-        self.copy_identity: Callable[[Path], None] = lambda checkpoint: None
-        """Lets a checkpoint say what it was trained on."""
         self.saved_steps: set[int] = set()
-        self.metrics_callback: MetricsCallback | None = None
-        self.loss_guard: LossGuard | None = None
         self.shield = LoaderShield()
-        self.stop_requested: Callable[[], bool] = lambda: False
-        """Whether this process was asked to stop; a generation under way ends then."""
-        self.stopping: StopCallback | None = None
         self._parts = parts
         self._meter = meter
         self._weights_from = weights_from
-        meter.counts_targets = parts.inputs is encoder_decoder
         for printing in (PrinterCallback, ProgressCallback):
             self.remove_callback(printing)
         schedule = parts.schedule if parts.evaluation is not None else None
@@ -94,6 +90,10 @@ class RunTrainer(Trainer):
         self.retention = parts.retention or KeptCheckpoints(folder, args.save_total_limit or 1)
         # The Trainer goes by names and deletes without looking whether the newest is whole.
         args.save_total_limit = None
+
+    def stop_requested(self) -> bool:
+        """Whether this process was asked to stop; a generation under way ends then."""
+        return self.stopping is not None and self.stopping.requested
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Schedules that end above 0 read the peak from the optimizer's defaults, which ZeRO's wrapper hides."""
@@ -184,7 +184,7 @@ class RunTrainer(Trainer):
             inputs = self._parts.inputs(self._prepare_inputs(batch), model)
             labels = inputs.pop("labels")
             with torch.no_grad():
-                of_batch = batch_sums(model, inputs, labels, self._parts.mask_token, scores=scores)
+                of_batch = batch_sums(model, inputs, labels, scores=scores)
             sums += of_batch.to(sums)
         reduced = self.accelerator.reduce(sums, reduction="sum")
         metrics = (token_metrics if scores is None else scores.metrics)(reduced, metric_key_prefix)
@@ -192,7 +192,7 @@ class RunTrainer(Trainer):
         if generator is not None and generator.due(self.state, saves=self.control.should_save):
             with phases.during("generating"):
                 generated = generator.metrics(self, metric_key_prefix)
-            if not generated and self.state.global_step >= self.state.max_steps:
+            if not generated:
                 raise EvaluationLeft
             metrics |= generated
         rows = len(self._parts.evaluation) if self._parts.evaluation is not None else 0
@@ -240,16 +240,14 @@ class RunTrainer(Trainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """One save; left out, and the training ended, when there is no room and a stop was asked for."""
-        self.check_place()
         step = self.state.global_step
         if self.saver is None or (self.loss_guard is not None and not self.loss_guard.may_save(model, step)):
             return
-        folder = Path(self.args.output_dir or ".")
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
         planned = planned_checkpoint_bytes(self.model, self.optimizer, sharded=sharded)
         with self._meter.paused(), phases.during("saving", step):
             started = time.perf_counter()
-            checkpoint = folder / f"checkpoint-{step}"
+            checkpoint = self.saver.folder.path / f"checkpoint-{step}"
             if not self.saver.save(step, planned, lambda: self._write_checkpoint(checkpoint, model, trial)):
                 self.control.should_training_stop = True
                 if self.stopping is not None:
@@ -263,7 +261,7 @@ class RunTrainer(Trainer):
         """Our counts go in first: trainer_state.json stays the last file of the Trainer's own save."""
         if self.metrics_callback is not None:
             self.metrics_callback.save_progress(checkpoint)
-        if self.is_world_process_zero():
+        if self.copy_identity is not None and self.is_world_process_zero():
             checkpoint.mkdir(parents=True, exist_ok=True)
             self.copy_identity(checkpoint)
         super()._save_checkpoint(model, trial)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import filecmp
 import pickle
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,7 +26,7 @@ from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.estimate.architecture import ALL_LINEAR, lora_targets
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.files import at_home
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import tr, trn
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.training.engine import gathered
 from trainwiz.core.training.process import first_line, rank_of_this_process
@@ -276,7 +274,8 @@ def base_of_run(
         base = build()
         with gathered(base):
             if rank_of_this_process() == 0:
-                _save_once(base, saved)
+                base.save_pretrained(str(partial_of(saved)))
+                put_in_place(partial_of(saved), saved)
         PartialState().wait_for_everyone()
     if checkpoint is not None or is_quantized(config):
         what = tr("the base model of the adapter")
@@ -320,15 +319,13 @@ def lora_config(base: PreTrainedModel, config: RunConfig) -> LoraConfig:
     peft = config.peft
     targets = _targets(base, peft.targets)
     linear = {name for name, module in base.named_modules() if isinstance(module, torch.nn.Linear | Conv1D)}
-    unknown = [target for target in targets if not any(f".{name}".endswith(f".{target}") for name in linear)]
-    if unknown or not targets:
-        form = mark("The model has no module {unknown}; modules that can get an adapter are {names} (peft.targets).")
-        if not unknown:
-            form = mark(
-                "The linear layers of the model are unknown; modules that can get an adapter are {names} (peft.targets)."
-            )
-        names = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in linear}))
-        message = tr(form, unknown=", ".join(map(repr, unknown)), names=names)
+    unknown = [target for target in peft.targets if not any(f".{name}".endswith(f".{target}") for name in linear)]
+    if unknown and targets == peft.targets:
+        message = tr(
+            "The model has no module {unknown}; modules that can get an adapter are {names} (peft.targets).",
+            unknown=", ".join(map(repr, unknown)),
+            names=", ".join(sorted({name.rsplit(".", 1)[-1] for name in linear})),
+        )
         raise usage_error("unknown_lora_target", "peft.targets", message)
     return LoraConfig(
         task_type=TASK_TYPES.get(config.task),
@@ -354,16 +351,16 @@ def _heads(base: Any, config: RunConfig) -> list[str]:
     children = base.named_children()
     # peft adds these two automatically.
     body = (base.base_model_prefix, "classifier", "score")
-    heads = [name for name, part in children if name not in body and any(True for _ in part.parameters())]
+    heads = [name for name, part in children if name not in body and list(part.parameters())]
     return [*heads, "pooler"] if any(name.endswith(".pooler") for name, _ in base.named_modules()) else heads
 
 
-def _targets(base: PreTrainedModel, named: list[str]) -> list[str]:
-    """The same names that the plan counts."""
+def _targets(base: PreTrainedModel, named: list[str]) -> list[str] | str:
+    """The same names that the plan counts; of an architecture that no plan knows, what peft takes for linear layers."""
     if named and tuple(named) != ALL_LINEAR:
         return named
     architecture, _ = read_architecture(base.config.to_dict())
-    return list(lora_targets(architecture)) if architecture is not None else []
+    return "all-linear" if architecture is None else list(lora_targets(architecture))
 
 
 def merged(model: PeftModel) -> PreTrainedModel:
@@ -373,24 +370,13 @@ def merged(model: PeftModel) -> PreTrainedModel:
     return base
 
 
-def _save_once(base: PreTrainedModel, place: Path) -> None:
-    """Beside the place and renamed: complete or not there. Another base there moves aside."""
-    partial_copy = place.with_name(f"{place.name}{PARTIAL}")
-    base.save_pretrained(str(partial_copy))
+def partial_of(place: Path) -> Path:
+    return place.with_name(f"{place.name}{PARTIAL}")
+
+
+def put_in_place(partial_copy: Path, place: Path) -> None:
+    """Complete or not there. What stands there moves aside to `<name>.old-1`, or the next number that nothing has."""
     if place.exists():
-        if _same_files(partial_copy, place):
-            shutil.rmtree(partial_copy)
-            return
-        place.rename(free_name(place))
+        names = (place.with_name(f"{place.name}.old-{number}") for number in count(1))
+        place.rename(next(name for name in names if not name.exists()))
     partial_copy.rename(place)
-
-
-def _same_files(first: Path, second: Path) -> bool:
-    listed, others = (sorted(path.name for path in folder.iterdir()) for folder in (first, second))
-    return listed == others and not any(filecmp.cmpfiles(first, second, listed, shallow=False)[1:])
-
-
-def free_name(path: Path) -> Path:
-    """`<name>.old-1`, or the next number that nothing has."""
-    names = (path.with_name(f"{path.name}.old-{number}") for number in count(1))
-    return next(name for name in names if not name.exists())

@@ -156,16 +156,10 @@ def work_of(case: Case, folder: Path) -> Workload:
     architecture, _ = read_architecture(document["model"]["architecture"])
     assert architecture is not None
     return Workload(
-        architecture=architecture,
-        micro_batch=4,
-        length=48,
-        target_length=48,
-        accumulation=document["batch"]["gradient_accumulation_steps"],
-        world_size=case.processes(),
-        precision="fp32",
-        optimizer="adamw_torch",
-        strategy=case.strategy,
-    )
+        architecture=architecture, micro_batch=4, length=48, target_length=48,
+        accumulation=document["batch"]["gradient_accumulation_steps"], world_size=case.processes(), precision="fp32",
+        optimizer="adamw_torch", strategy=case.strategy,
+    )  # fmt: skip
 
 
 def assert_loads_back(folder: Path) -> None:

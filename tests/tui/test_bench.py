@@ -63,7 +63,7 @@ ON_A_GPU = measurement(
         ({"planned_fits": False}, "micro-batch 8 doesn't fit on this machine; measured with 8"),
         ({"rows": "longest"}, "synthetic rows of full length"),
         ({"rows": "lengths", "rows_note": "no \x1b[31mtokenizer"}, "with the lengths of the dataset (no tokenizer"),
-        ({"searched": False}, "fits; no time to try larger ones"),
+        ({"searched": False}, "fits; larger ones were not tried"),
         ({"problem": "out of memory"}, "the probe ended early: out of memory"),
     ],
 )

@@ -256,7 +256,7 @@ def wizard(machine: Machine, tracer: Kept) -> AbstractAsyncContextManager[Any]:
 async def test_better_figures_arrive_by_themselves_and_then_this_machine_is_measured_once(machine, monkeypatch):
     begun, ended = [], threading.Event()
     some = Rates(
-        cpu_key(machine.cpu_model, machine.cpu_cores), machine.cpu_cores, (), (), 1e10, 4e-6, 1e9, None, 0.0, "2026-11-26",
+        cpu_key(machine.cpu_model, machine.cpu_cores), machine.cpu_cores, (), (), 1e10, 4e-6, 1e9, "2026-11-26",
         {"torch": machine.libraries.versions["torch"], "method": METHOD},
     )  # fmt: skip
 

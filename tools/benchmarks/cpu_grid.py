@@ -235,7 +235,7 @@ def table(rows: list[Row], rates: Rates, folder: Path) -> list[str]:
         lines += [
             "",
             f"{inside} of {len(ratios)} inside the range; off by a factor of {statistics.median(off):.2f} in the middle, "
-            f"{off[-1]:.2f} at most. Rates of {rates.day}, measured while other programs had {rates.load:.0%} of the cores.",
+            f"{off[-1]:.2f} at most. Rates of {rates.day}.",
         ]
     return lines
 

@@ -201,7 +201,7 @@ def largest_words(result: ProbeResult) -> str:
     assert measured is not None
     if not result.searched or measured.largest_micro_batch is None:
         return tr(
-            "micro-batch {size} fits; no time to try larger ones (--seconds)",
+            "micro-batch {size} fits; larger ones were not tried",
             size=count(measured.micro_batch),
         )
     largest = count(measured.largest_micro_batch)

@@ -17,7 +17,7 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.headless.waiting import Waiting, interrupted_by_signals
 from trainwiz.tui.output import Row, paint, say, say_json, say_rows
-from trainwiz.tui.text import cells, pad, percent, size
+from trainwiz.tui.text import cells, pad, size
 
 LABEL_WIDTH = 12
 TITLE_WIDTH = 24
@@ -84,15 +84,9 @@ def _rates_rows(kept: Sequence[Rates]) -> Iterator[Row]:
             tr("memory bandwidth {rate}B/s", rate=_in_steps(rates.bytes_per_s)),
             tr("{time} µs per operation", time=f"{rates.launch_s * 1e6:.2g}"),
             tr("AdamW {rate}G parameters/s", rate=f"{rates.adam_parameters_per_s / 1e9:.2g}"),
-            *(
-                ()
-                if rates.disk_bytes_per_s is None
-                else (tr("disk {rate} GB/s", rate=f"{rates.disk_bytes_per_s / 1e9:.2g}"),)
-            ),
         )
         yield tr("Performance"), tr(", ").join((short_names((rates.device,)), *parts))
-        load = tr("; other programs used {share} of the cores", share=percent(rates.load)) if rates.load > 0.1 else ""
-        yield "", tr("measured {day}", day=rates.day) + load
+        yield "", tr("measured {day}", day=rates.day)
 
 
 def _in_steps(rate: float) -> str:

@@ -133,8 +133,7 @@ def _evaluate(model: Any, request: TraceRequest, tracker: Tracker) -> None:
         if request.task == "sequence-classification":
             model(**inputs, labels=labels)
         else:
-            mask_token = NO_TOKEN if request.task == "masked-lm" else -1
-            batch_sums(model, inputs, labels, mask_token, every_position)
+            batch_sums(model, inputs, labels, every_position)
 
 
 def rounding_of(request: TraceRequest) -> int:

@@ -3,7 +3,6 @@
 import math
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
@@ -28,8 +27,6 @@ SOME = Rates(
     bytes_per_s=2e10,
     launch_s=4e-6,
     adam_parameters_per_s=1e9,
-    disk_bytes_per_s=None,
-    load=0.0,
     day="2026-11-26",
     versions={"torch": "2.13.0", "method": METHOD},
 )
@@ -70,10 +67,9 @@ def here() -> Machine:
     return probe_machine()
 
 
-def test_this_cpu_is_measured_and_nothing_is_left(here: Machine, tmp_path: Path) -> None:
-    alone = measure_rates(replace(here, disk_path=str(tmp_path / "runs")), "cpu", (), 2, limit_s=0.5)
+def test_this_cpu_is_measured(here: Machine) -> None:
+    alone = measure_rates(here, "cpu", (), 2, limit_s=0.5)
     assert (alone.device, alone.threads) == (device_key(here, "cpu"), 2) and alone.versions["torch"]
-    assert list(tmp_path.iterdir()) == [], "nothing is left on the disk"
     for name in ("bytes_per_s", "launch_s", "adam_parameters_per_s"):
         assert 0 < getattr(alone, name) < math.inf
     assert any(one.rows == 128 and one.format == "fp32" for one in alone.attention)

@@ -145,9 +145,9 @@ def test_probes_of_other_settings_and_models(scratch: Path, overrides: dict[str,
     text = "model.name" in overrides
     more = {**SMALL, **overrides, "training.max_steps": 100}
     gathered = gather(PlanRequest(overrides=more) if text else request(**overrides))
-    with Probe(plan_gathered(gathered), gathered.data, limit_s=LIMIT_S, search=not text) as probe:
+    with Probe(plan_gathered(gathered), gathered.data, limit_s=LIMIT_S) as probe:
         result = probe.run()
     until_quiet(scratch)
     assert result.measurement is not None and result.problem == ""
-    assert result.rows == "data" if text else (result.measurement.largest_micro_batch or 0) >= 8
-    assert result.searched is not text
+    assert result.rows == "data" or not text
+    assert not result.searched

@@ -53,8 +53,6 @@ def test_a_step_sends_what_the_plan_says(machines: TwoMachines, tmp_path: Path, 
         sent[steps] = machines.sent_bytes(0) - before[0], machines.sent_bytes(1) - before[1]
     engine = read_json(two.run.engine_json) or {}
     assert (engine["actual"], engine["world_size"]) == (strategy, 2)
-    # Every process of ZeRO-3 has a part of the weights, so there is nothing to compare.
-    assert ("the weights of all 2 processes are equal" in two.log()) is (strategy != "zero3")
     work = workload(two.run, strategy)
     assert work.architecture.parameters == engine["parameters"]
     for node in (0, 1):

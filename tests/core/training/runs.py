@@ -32,29 +32,14 @@ BUILD_AND_TRAIN_S = 1200
 
 TINY: dict[str, Any] = {
     "model.architecture_overrides": {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64},
-    "data.sources": [{"name": "sample-proteins", "max_rows": 120}],
-    "data.validation_rows": 13,
-    "data.workers": 0,
-    "batch.micro_batch_size": 4,
-    "batch.eval_micro_batch_size": 4,
-    "batch.gradient_accumulation_steps": 2,
-    "batch.sequence_length": 48,
-    "training.max_steps": 18,
-    "training.learning_rate": 2e-3,
-    "training.schedule": "constant",
-    "engine.device": "cpu",
-    "engine.precision": "fp32",
-    "engine.attention": "sdpa",
-    "engine.checkpointing": False,
-    "engine.optimizer": "adamw_torch",
-    "engine.strategy": "single",
-    "engine.processes": 1,
-    "engine.cpu_threads": 1,
-    "checkpoint.every_steps": 6,
-    "checkpoint.keep": 9,
-    "logging.every_steps": 1,
-    "logging.report_to": ["none"],
-}
+    "data.sources": [{"name": "sample-proteins", "max_rows": 120}], "data.validation_rows": 13, "data.workers": 0,
+    "batch.micro_batch_size": 4, "batch.eval_micro_batch_size": 4, "batch.gradient_accumulation_steps": 2,
+    "batch.sequence_length": 48, "training.max_steps": 18, "training.learning_rate": 2e-3,
+    "training.schedule": "constant", "engine.device": "cpu", "engine.precision": "fp32", "engine.attention": "sdpa",
+    "engine.checkpointing": False, "engine.optimizer": "adamw_torch", "engine.strategy": "single",
+    "engine.processes": 1, "engine.cpu_threads": 1, "checkpoint.every_steps": 6, "checkpoint.keep": 9,
+    "logging.every_steps": 1, "logging.report_to": ["none"],
+}  # fmt: skip
 
 
 CHAT = [{"name": "sample-chat", "text_column": "prompt", "target_column": "response", "max_rows": 150}]
@@ -73,16 +58,10 @@ def text_config(model: str, **changes: Any) -> RunConfig:
     spec = load_models()[model]
     chat = spec.task == "causal-lm"
     values = {
-        **TINY,
-        "task": spec.task,
-        "model.name": model,
-        "model.architecture": spec.architecture,
-        "data.sources": CHAT if chat else PAIRS,
-        "batch.target_length": None if chat else 24,
-        "training.max_steps": 8,
-        "checkpoint.every_steps": 4,
-        **{key.replace("__", "."): value for key, value in changes.items()},
-    }
+        **TINY, "task": spec.task, "model.name": model, "model.architecture": spec.architecture,
+        "data.sources": CHAT if chat else PAIRS, "batch.target_length": None if chat else 24, "training.max_steps": 8,
+        "checkpoint.every_steps": 4, **{key.replace("__", "."): value for key, value in changes.items()},
+    }  # fmt: skip
     values.pop("model.architecture_overrides")
     return RunConfig().with_values(values, "you")
 

@@ -170,11 +170,7 @@ TEXT = [{"name": "sample-text", "max_rows": 300}]
 
 @each(
     ("model", "changes"),
-    [
-        ("t5-chat-tiny", {}),
-        ("gpt2-tiny", {"data__sources": TEXT}),
-        ("gpt2-tiny", {"data__concatenate": True}),
-    ],
+    [("t5-chat-tiny", {}), ("gpt2-tiny", {"data__sources": TEXT}), ("gpt2-tiny", {"data__concatenate": True})],
 )
 def test_streamed_and_held_rows_give_the_same_batches(model: str, changes: dict[str, Any], tmp_path: Path) -> None:
     seen = []
@@ -218,14 +214,6 @@ def test_overfitting_repeats_a_few_rows(changes: dict[str, Any], tmp_path: Path)
     assert len(different) > 12
 
 
-def test_all_that_is_wrong_with_the_evaluation_is_said_at_once(tmp_path: Path) -> None:
-    config = text_config(
-        "gpt2-tiny",
-        data__sources=TEXT,
-        evaluation__generate=True,
-        checkpoint__keep_best=True,
-        evaluation__metric="rouge",
-    )
-    with pytest.raises(UsageError) as error:
-        build_task(config, tmp_path, None, 1)
-    assert [finding.code for finding in error.value.findings] == ["nothing_to_compare", "unknown_metric"]
+def test_a_text_without_a_target_has_nothing_for_bleu(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="BLEU compares generated texts with targets"):
+        build_task(text_config("gpt2-tiny", data__sources=TEXT, evaluation__generate=True), tmp_path, None, 1)

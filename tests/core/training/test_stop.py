@@ -40,7 +40,7 @@ from trainwiz.core.training.callbacks import (
 )
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter, json_number
 from trainwiz.core.training.process import Phases, StopRequest
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from tests.core.training.runs import Forked, evaluations, log_of, metrics, start, stop_when, tiny_config, write_run
 from tests.each import each
@@ -120,13 +120,9 @@ def _by_hand(run: RunFolder) -> subprocess.Popen[bytes]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     with run.train_log.open("ab") as log:
         return subprocess.Popen(
-            ["/bin/sh", str(run.file("launch.sh"))],
-            cwd="/",
-            env={**os.environ, "PATH": path, "CDPATH": "/"},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+            ["/bin/sh", str(run.file("launch.sh"))], cwd="/", env={**os.environ, "PATH": path, "CDPATH": "/"},
+            stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
 
 
 def refused(folder: Path, config: RunConfig, sentence: str) -> None:
@@ -170,6 +166,7 @@ def test_several_processes_ask_each_other_now_and_then_in_an_evaluation() -> Non
         assert not callback.leaves_evaluation(batch)
         asked += [batch] if several.asked > before else []
     assert asked == [0, ASK_EVERY, 2 * ASK_EVERY, 0]
+    assert not StopCallback(StopRequest(asked_at=1.0), several, set()).drops_window(), "they finish it together"
 
 
 def test_a_signal_that_comes_twice_is_one_request_and_a_later_one_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,16 +212,6 @@ def test_a_stop_saves_once_never_before_the_first_step_and_the_last_step_ends_th
     getattr(callback, event)(ARGUMENTS, TrainerState(global_step=step, max_steps=10), control, **more)
     assert (callback.stopped, control.should_training_stop, control.should_save) == (stops, stops, saves)
     assert not control.should_evaluate
-
-
-def test_one_process_asks_nobody_and_several_finish_their_window_together() -> None:
-    request = StopRequest()
-    callback = StopCallback(request, ONE_PROCESS, set())
-    assert not callback.leaves_evaluation(0) and not callback.drops_window() and not callback.agreed()
-    request.asked_at = 1.0
-    assert callback.leaves_evaluation(1) and callback.drops_window() and callback.agreed()
-    several: Any = Several()
-    assert not StopCallback(request, several, set()).drops_window()
 
 
 # A loss that is no number: the run ends before it can be saved, in all processes at the same step.
@@ -301,13 +288,9 @@ def test_weights_that_are_shared_out_are_looked_at_where_they_are(tmp_path: Path
 def test_a_real_run_ends_at_its_last_good_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FAULTS_VARIABLE, "nan@8")
     config = tiny_config(
-        training__max_steps=12,
-        checkpoint__every_steps=3,
-        checkpoint__keep=2,
-        checkpoint__keep_best=True,
-        evaluation__every_steps=3,
-        logging__every_steps=4,
-    )
+        training__max_steps=12, checkpoint__every_steps=3, checkpoint__keep=2, checkpoint__keep_best=True,
+        evaluation__every_steps=3, logging__every_steps=4,
+    )  # fmt: skip
     folder = write_run(tmp_path / "run", config)
     assert start(folder, config).wait(240) != 0
     assert {found.step for found in complete_checkpoints(RunFolder(folder))} == {3, 6}
@@ -378,10 +361,10 @@ def test_numbers_that_json_does_not_have() -> None:
 def test_an_attempt_without_a_checkpoint_takes_the_lines_before_it_back(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     metrics = MetricsCallback(run, StepMeter(), Accelerator(cpu=True))
-    metrics.start_over()
+    metrics.begin(None)
     assert not run.metrics_jsonl.exists()
     run.metrics_jsonl.write_text('{"time_s": 1.0, "step": 3, "loss": 2.0}\n')
-    metrics.start_over()
+    metrics.begin(None)
     last = json.loads(run.metrics_jsonl.read_text().splitlines()[-1])
     assert last["resumed_from"] == 0 and "step" not in last
 
@@ -418,30 +401,11 @@ def test_a_reporter_that_fails_is_said_once_and_left_out(
     tell(take_reporters(args)[0], args, [3.0, 2.0])
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 1 and said[0].startswith("tensorboard failed and is disabled: ")
-
-
-class NeedsServer(TrainerCallback):
-    """Fails unless it was told to stay offline, as wandb does without an account."""
-
-    heard: list[str] = []
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if os.environ.get("WANDB_MODE") != "offline":
-            raise ConnectionError("no account")
-
-    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.heard.append(os.environ["WANDB_MODE"])
-
-
-def test_without_a_server_it_writes_into_the_run_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("WANDB_MODE", "")
     monkeypatch.delenv("WANDB_MODE")
-    NeedsServer.heard = []
-    tell(GuardedReporter("wandb", NeedsServer), arguments(tmp_path), [1.0])
-    assert NeedsServer.heard == ["offline"]
-    assert "wandb writes to the run folder because its server is unavailable: no account" in capsys.readouterr().out
+    take_reporters(args)
+    assert os.environ["WANDB_MODE"] == "offline"
 
 
 def test_loader_workers_have_ended_before_the_process_does() -> None:
