@@ -9,14 +9,14 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from trainwiz.core.errors import EXIT_STOPPED, EXIT_USAGE, Finding, TrainwizError, os_reason
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import finite, is_text, plain_text
 from trainwiz.tui.options import OF_COMMANDS, named_by
-from trainwiz.tui.text import cells, command_apart, pad, wrap
+from trainwiz.tui.text import aligned, cells, command_apart, pad, wrap
 
 # What the command prints: plain text or JSON, never markup, never a control character of somebody else.
 
@@ -79,6 +79,18 @@ def say_rows(rows: Iterable[Row], width: int = LABEL_WIDTH) -> None:
         for part in parts:
             say(head + part)
             head = indent
+
+
+def fitted(rows: Sequence[Sequence[str]], right: Collection[int] = (), dropped: Sequence[int] = ()) -> list[list[str]]:
+    """The rows in columns, as `aligned`; where a terminal is too narrow for all, the columns in `dropped` go in turn."""
+    columns, width = list(range(len(rows[0]))), width_of(sys.stdout)
+    for least in (None, *dropped):
+        columns = [column for column in columns if column != least]
+        places = [place for place, column in enumerate(columns) if column in right]
+        lines = aligned([[row[column] for column in columns] for row in rows], places)
+        if width is None or cells("  ".join(lines[0])) <= width:
+            break
+    return lines
 
 
 def labelled(label: str, text: str) -> str:

@@ -26,11 +26,9 @@ from trainwiz.tui.choices import Choices, one_of, parse_choices, wrong
 from trainwiz.tui.commands.plan import VERDICTS, machine_text
 from trainwiz.tui.headless.waiting import Waiting, refining
 from trainwiz.tui.options import wanted_tier
-from trainwiz.tui.output import Row, is_terminal, paint, say, say_json, say_rows, width_of
+from trainwiz.tui.output import Row, fitted, is_terminal, paint, say, say_json, say_rows
 from trainwiz.tui.text import (
-    aligned,
     amount_range,
-    cells,
     count,
     duration,
     duration_range,
@@ -260,9 +258,6 @@ KINDS: dict[RowsKind, str] = {
         "labels"), "tags": mark("words with tags"),
     "proteins": mark("protein sequences"),
 }  # fmt: skip
-GAP = "  "
-
-
 Column = tuple[str, Callable[[Fit], str], int]
 """Heading, cell, and when it goes where a terminal is narrow: the highest number first, 0 never."""
 LEFT = ("model", "method", "verdict")
@@ -339,18 +334,15 @@ def _head(fits: Fits, bound: Bound) -> Iterator[Row]:
 
 
 def _say_table(fits: Fits) -> None:
-    columns, width = _columns(fits), width_of(sys.stdout)
-    while True:
-        rows = [["#", *(tr(heading) for heading, _, _ in columns)]]
-        rows += [[str(number), *(cell(fit) for _, cell, _ in columns)] for number, fit in enumerate(fits.rows, start=1)]
-        right = {0, *(place for place, (heading, _, _) in enumerate(columns, start=1) if heading not in LEFT)}
-        lines = [GAP.join(row).rstrip() for row in aligned(rows, right)]
-        least = max(columns, key=lambda column: column[2])
-        if width is None or max(map(cells, lines)) <= width or not least[2]:
-            break
-        columns.remove(least)
-    say(paint(lines[0], "quiet"))
-    for line, fit in zip(lines[1:], fits.rows, strict=True):
+    columns = _columns(fits)
+    rows = [["#", *(tr(heading) for heading, _, _ in columns)]]
+    rows += [[str(number), *(cell(fit) for _, cell, _ in columns)] for number, fit in enumerate(fits.rows, start=1)]
+    places = range(1, len(columns) + 1)
+    right = {0, *(place for place in places if columns[place - 1][0] not in LEFT)}
+    dropped = sorted((place for place in places if columns[place - 1][2]), key=lambda place: -columns[place - 1][2])
+    head, *lines = ["  ".join(row).rstrip() for row in fitted(rows, right, dropped)]
+    say(paint(head, "quiet"))
+    for line, fit in zip(lines, fits.rows, strict=True):
         late = not fit.in_time or fit.plan.memory.verdict != "fits"
         say(paint(line, "warning") if late else line)
     for note in _notes(fits):

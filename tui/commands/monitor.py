@@ -17,8 +17,8 @@ from trainwiz.core.run.state import ENDED
 from trainwiz.core.telemetry.machine import real_throttling
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.output import Row, is_terminal, say, say_json, say_rows
-from trainwiz.tui.run_words import EVALUATION_WORDS, first_choice, measured, painted_status, steps_of
-from trainwiz.tui.text import aligned, duration, gib, size, value_label
+from trainwiz.tui.run_words import EVALUATION_WORDS, first_choice, measured, say_runs, steps_of
+from trainwiz.tui.text import duration, gib, size, value_label
 from trainwiz.tui.widgets.device_panel import mig_words, of_limit
 from trainwiz.tui.widgets.host_panel import role_parts, step_parts, token_parts
 from trainwiz.tui.widgets.monitor_panel import answer_label, answer_text
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 # What can be watched as a table: for `trainwiz monitor` where there is more than one thing, in pipes and in the picker.
 
 HEADINGS = (mark("name"), mark("status"), mark("step"), mark("loss"), mark("what"), mark("started"))
-RIGHT = (2, 3)
 WIDEST_WHAT = 60
 SOURCES = {"trainer": "Trainer", "tensorboard": "TensorBoard", "process": mark("process")}
 
@@ -43,11 +42,8 @@ def say_targets(found: Sequence[Found], *, as_json: bool, now_s: float | None = 
     if as_json:
         say_json({"targets": [target.to_json() for target in found]})
         return
-    now_s = time.time() if now_s is None else now_s
-    rows = [tuple(map(tr, HEADINGS)), *(row_of(target, now_s) for target in found)]
-    for number, row in enumerate(aligned(rows, RIGHT)):
-        row[1] = painted_status(found[number - 1].status, row[1]) if number else f"  {row[1]}"
-        say("  ".join(row).rstrip())
+    rows = [tuple(map(tr, HEADINGS)), *(row_of(target, now_s or time.time()) for target in found)]
+    say_runs(rows, [target.status for target in found])
 
 
 def row_of(found: Found, now_s: float) -> tuple[str, str, str, str, str, str]:

@@ -34,17 +34,19 @@ from trainwiz.core.run.listing import (
 from trainwiz.core.run.state import Attempt, RunState, read_state
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.headless.ending import benchmark_rows
-from trainwiz.tui.output import Row, is_terminal, paint, say, say_json, say_rows, width_of
+from trainwiz.tui.output import Row, is_terminal, paint, say, say_json, say_rows
 from trainwiz.tui.run_words import (
+    PHASE_SENTENCES,
     engine_problems,
     evaluation_parts,
     is_long,
     painted_status,
+    say_runs,
     steps_of,
     verified_text,
-    wait_sentences,
+    wait_words,
 )
-from trainwiz.tui.text import aligned, cells, duration, sentence_gap, size
+from trainwiz.tui.text import aligned, duration, sentence_gap, size
 
 WIDEST_VALUE = 36
 
@@ -52,12 +54,9 @@ WIDEST_VALUE = 36
 # `trainwiz runs list [--all]`.
 
 HEADINGS = (mark("name"), mark("status"), mark("step"), mark("loss"), mark("model"), mark("started"))
-WIDEST_NAME = 48
-NARROWEST_NAME, SHORTEST_NAME = 26, 10
-"""Columns go until a name has the first; a terminal that is narrower still cuts it down to the second."""
+WIDEST_NAME = 40
 LEAST_TOLD_FIRST = (4, 5, 3)
 """Columns that go, in this order, where a terminal is too narrow for all: model, started, loss."""
-GAP = 2
 
 
 def run_list(*, as_json: bool, everywhere: bool = False) -> int:
@@ -67,46 +66,16 @@ def run_list(*, as_json: bool, everywhere: bool = False) -> int:
         message = tr("Cannot read {path}: {reason}.", path=DEFAULT_ROOT, reason=reason)
         raise usage_error("not_readable", str(DEFAULT_ROOT), message)
     here = list_runs(DEFAULT_ROOT)
-    elsewhere = list_runs_elsewhere(DEFAULT_ROOT) if everywhere or not (here or as_json) else []
-    runs = here + elsewhere if everywhere else here
+    runs = here + list_runs_elsewhere(DEFAULT_ROOT) if everywhere else here
     if as_json:
         say_json({"runs": [run.to_json() for run in runs]})
-        return EXIT_FINISHED
-    if not runs:
-        say(_nothing(len(elsewhere)))
-        return EXIT_FINISHED
-    rows = [[*map(tr, HEADINGS), *([tr("folder")] if everywhere else [])]]
-    rows += [[*_row(run), *([plain_text(Path(run.path).parent)] if everywhere else [])] for run in runs]
-    for number, row in enumerate(aligned(*_fitted(rows, width_of(sys.stdout)))):
-        row[1] = painted_status(runs[number - 1].status, row[1]) if number else f"  {row[1]}"
-        say("  ".join(row).rstrip())
+    elif not runs:
+        say(tr("No runs in runs/ yet. `trainwiz --profile cpu-demo --yes` creates one; --all lists other folders too."))
+    else:
+        rows = [[*map(tr, HEADINGS), *([tr("folder")] if everywhere else [])]]
+        rows += [[*_row(run), *([plain_text(Path(run.path).parent)] if everywhere else [])] for run in runs]
+        say_runs(rows, [run.status for run in runs], LEAST_TOLD_FIRST)
     return EXIT_FINISHED
-
-
-def _fitted(rows: list[list[str]], width: int | None) -> tuple[list[list[str]], tuple[int, ...]]:
-    """The rows as a terminal of so many cells holds them, and which columns are numbers."""
-    columns = list(range(len(rows[0])))
-    widths = [max(cells(row[column]) for row in rows) for column in columns]
-    widths[1] += GAP
-    for least in (None, *LEAST_TOLD_FIRST):
-        columns = [column for column in columns if column != least]
-        room = 0 if width is None else width - sum(widths[column] + GAP for column in columns[1:])
-        if width is None or room >= min(widths[0], NARROWEST_NAME):
-            break
-    kept = [[row[column] for column in columns] for row in rows]
-    if width is not None:
-        kept = [[plain_text(name, max(room, SHORTEST_NAME)), *others] for name, *others in kept]
-    return kept, tuple(place for place, column in enumerate(columns) if column in (2, 3))
-
-
-def _nothing(elsewhere: int) -> str:
-    if elsewhere:
-        return trn(
-            "No runs in runs/ of this folder; {n} run in another place: trainwiz runs list --all",
-            "No runs in runs/ of this folder; {n} runs in other places: trainwiz runs list --all",
-            elsewhere,
-        )
-    return tr("No runs in runs/ yet. `trainwiz --profile cpu-demo --yes` creates one.")
 
 
 def _row(run: RunSummary) -> tuple[str, str, str, str, str, str]:
@@ -290,7 +259,6 @@ def run_show(run: str, *, as_json: bool) -> int:
 def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
     yield tr("Run"), plain_text(run.summary.name)
     yield from _state(run)
-    yield from _stop(folder, run.state)
     yield from _setup(run)
     if is_benchmark(folder) and not run.state.is_active:
         yield from benchmark_rows(benchmark_of(folder))
@@ -329,14 +297,6 @@ def _state(run: RunDescription) -> Iterator[Row]:
         yield tr("Advice"), paint(advice.text, LEVEL_STYLES.get(advice.level, "note"))
         if advice.remedy:
             yield "", advice.remedy
-
-
-def _stop(folder: RunFolder, state: RunState) -> Iterator[Row]:
-    sentences = wait_sentences(stop_cost(folder)) if state.is_active else []
-    if sentences:
-        yield tr("To stop it"), sentence_gap().join(sentences)
-        if state.status == "stopping":
-            yield "", f"trainwiz runs stop {plain_text(name_for_commands(folder.path))} --now"
 
 
 def _setup(run: RunDescription) -> Iterator[Row]:
@@ -433,14 +393,14 @@ def _ask(folder: RunFolder, refused: list[CannotRunError], *, now: bool) -> bool
 def _say_what_it_takes(folder: RunFolder, state: RunState) -> None:
     """Before somebody waits for long: how long it may be, why, and how it is over at once."""
     cost = stop_cost(folder)
-    sentences = wait_sentences(cost)
+    said = wait_words(cost)
     requested_s = (state.stop or {}).get("requested_s")
     if isinstance(requested_s, int | float):
         ago = duration(max(0.0, time.time() - requested_s))
-        sentences = [tr("A stop was requested {time} ago.", time=ago), *sentences]
-    elif not is_long(cost) and cost.phase in (None, "training", "compiling"):
+        said = sentence_gap().join(filter(None, [tr("A stop was requested {time} ago.", time=ago), said]))
+    elif not is_long(cost) and cost.phase not in PHASE_SENTENCES:
         return
-    _say_how_to_end(f"{plain_text(folder.path.name)}: {sentence_gap().join(sentences)}", folder)
+    _say_how_to_end(f"{plain_text(folder.path.name)}: {said}", folder)
 
 
 def _wait_for(folder: RunFolder, *, now: bool, others: int) -> int:

@@ -36,8 +36,7 @@ from trainwiz.tui.headless.ending import ending_of, planned_batch
 from trainwiz.tui.headless.reporters import Progress, Reporter, new_reporter, written_files
 from trainwiz.tui.headless.waiting import Waiting, handling, improved, refining
 from trainwiz.tui.options import OTHER_MACHINE, wanted_tier
-from trainwiz.tui.run_words import is_long, wait_sentences
-from trainwiz.tui.text import sentence_gap
+from trainwiz.tui.run_words import is_long, wait_words
 
 # What works here when a run cannot be started: whole commands, each with what it does.
 
@@ -133,7 +132,7 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
                 cost = stop_cost(folder)
                 if is_long(cost):
                     # How long the checkpoint may take is worth a word then.
-                    reporter.note(sentence_gap().join(wait_sentences(cost)))
+                    reporter.note(wait_words(cost))
             stop_run(folder, now=asked > 1, wait_s=0.0)
         time.sleep(POLL_S)
 
