@@ -34,8 +34,6 @@ def fit(
     models: tuple[str, ...] = (),
     until: str | None = None,
     hours: float | None = None,
-    budget: str | None = None,
-    per_hour: str | None = None,
     best: str = "largest",
     everything: bool = False,
     **choices: Any,
@@ -45,10 +43,9 @@ def fit(
     from trainwiz.tui.commands.fit import answer, document
     from trainwiz.tui.options import BY_NAME, FIT_OPTIONS
 
-    limits = {"until": until, "hours": hours, "budget": budget, "per_hour": per_hour}
-    typed: dict[str, Any] = {name: None if limit is None else str(limit) for name, limit in limits.items()}
+    typed = {"until": until, "hours": None if hours is None else str(hours)}
     parsed = choices_of({**choices, "dataset": dataset, "profile": "none"}, (*FIT_OPTIONS, BY_NAME["profile"]))
-    return _plain(document(*answer(parsed, models=models, best=best, everything=everything, **typed)))
+    return _plain(document(answer(parsed, models=models, best=best, everything=everything, **typed)))
 
 
 def diagnose(what: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,8 +43,6 @@ PAIRS = (
 )
 """Two options that exclude each other, which of them is named, and why."""
 SAME_NAME = ("trace_steps", "gpu", "num_gpus", "tflops", "fp32_tflops", "bandwidth", "capability", "output_dir", "name")
-SEVERAL_CARDS = re.compile(r"(\d{1,4}) ?[x×*] ?(\S.*)")
-"""--gpu "2x3090"."""
 REQUEST_FIELDS = {name: name for name in SAME_NAME} | {
     "overfit_batches": "overfit",
     "benchmark_steps": "benchmark",
@@ -90,12 +87,6 @@ def parse_choices(values: Mapping[str, Any]) -> Choices:
             findings.append(wrong(BY_NAME[name].flag, f"{error}"))
     overrides = overrides_from(parsed, findings)
     findings += contradictions(parsed)
-    several = SEVERAL_CARDS.fullmatch(parsed.get("gpu", ""))
-    if several is not None:
-        parsed["gpu"] = several[2]
-        if parsed.setdefault("num_gpus", int(several[1])) != int(several[1]):
-            message = tr("--gpu already specifies {number} GPUs; use only one of the two", number=several[1])
-            findings.append(wrong("--num-gpus", message))
     if findings:
         raise UsageError(findings)
     simple = ("yes", "dry_run", "detach", "json", "plain", "tier", "resume")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +14,7 @@ from typing import Any, cast
 from trainwiz.core.data.detect import RowsKind
 from trainwiz.core.errors import EXIT_FINISHED, Finding, UsageError
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plan.fit import METHOD_NAMES, RULES, TRACED, Fit, Fits, Limit, Question, Rule, passes_words
+from trainwiz.core.plan.fit import METHOD_NAMES, RULES, TRACED, Fit, Fits, Question, Rule, passes_words
 from trainwiz.core.plan.fit_search import find_fits, improved
 from trainwiz.core.plan.gather import Gathered, probe_here
 from trainwiz.core.plan.refine import Refiner, RefineTier
@@ -41,49 +39,18 @@ from trainwiz.tui.text import (
 
 # How long it may take and what it may cost, as it is written.
 
-PRICE, CURRENCY = "planning.energy_price_per_kwh", "planning.currency"
 MOST_HOURS = 100_000.0
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
-_AMOUNT = re.compile(r"([€$£¥]?)\s*([\d.,]+)\s*([A-Za-z]{1,8}|[€$£¥])?")
 DAY = "%Y-%m-%d %H:%M"
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A limit, in words and with the currency that it names."""
-
-    limit: Limit
-    words: str
-    currency: str = ""
-
-
-def bound_of(typed: Mapping[str, str | None], now: datetime, *, priced: bool) -> Bound:
-    """`typed`: option -> its text. `priced`: electricity has a price. Raises UsageError for what cannot be."""
-    given = [flag for flag in ("--until", "--hours", "--budget") if typed.get(flag)]
-    if len(given) > 1:
-        raise _refused(given[-1], mark("{limits} can't be combined; keep one"), limits=tr(" and ").join(given))
-    rent, until, hours, budget = (typed.get(flag) for flag in ("--per-hour", "--until", "--hours", "--budget"))
-    per_hour, currency = _amount("--per-hour", rent) if rent else (None, "")
-    if until or hours:
-        end = parse_until(until, now) if until else now + timedelta(hours=_hours(hours or ""))
-        seconds = end.timestamp() - now.timestamp()
-        words = tr("until {moment}: {time}", moment=end.strftime(DAY), time=duration(seconds))
-        return Bound(Limit(seconds, per_hour=per_hour), words, currency)
-    if not budget:
-        return Bound(Limit(per_hour=per_hour), tr("no limit"), currency)
-    cost, paid_in = _amount("--budget", budget)
-    if not priced and per_hour is None:
-        sentence = mark(
-            "no price is set: set that of electricity with --set {price}=0.30, or that of an hour of the machine "
-            "with --per-hour 0.80"
-        )
-        raise _refused("--budget", sentence, price=PRICE)
-    if currency and paid_in and currency != paid_in:
-        raise _refused(
-            "--budget", mark("{first} and {second} are different currencies"), first=paid_in, second=currency
-        )
-    words = tr("at most {amount}", amount=f"{cost:g} {paid_in or currency}".strip())
-    return Bound(Limit(cost=cost, per_hour=per_hour), words, paid_in or currency)
+def limit_of(until: str | None, hours: str | None, now: datetime) -> float | None:
+    """Seconds; None for no limit. Raises UsageError for what cannot be."""
+    if until and hours:
+        raise _refused("--hours", mark("--until and --hours can't be combined; keep one"))
+    if until:
+        return parse_until(until, now).timestamp() - now.timestamp()
+    return _hours(hours) * 3600 if hours else None
 
 
 def _refused(flag: str, sentence: str, **values: object) -> UsageError:
@@ -116,31 +83,24 @@ def _hours(text: str) -> float:
     raise _refused("--hours", sentence, shown=repr(plain_text(text, 40)))
 
 
-def _amount(flag: str, text: str) -> tuple[float, str]:
-    match = _AMOUNT.fullmatch(text.strip())
-    with suppress(ValueError):
-        if match is not None and not (match[1] and match[3]) and 0 < (amount := parse_number(match[2])) < math.inf:
-            return amount, match[1] or match[3] or ""
-    sentence = mark("{shown} is not an amount of money; for example 5EUR")
-    raise _refused(flag, sentence, shown=repr(plain_text(text, 40)))
-
-
 # The command.
 
 
 def run_fit(values: Mapping[str, Any], **asked: Any) -> int:
     choices = parse_choices({**values, "profile": "none"})
     waits = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not choices.json
-    fits, bound = answer(choices, **asked, waits=waits)
+    fits = answer(choices, **asked, waits=waits)
     if choices.json:
-        say_json(document(fits, bound))
-    elif waits:
+        say_json(document(fits))
+        return EXIT_FINISHED
+    say_rows(_head(fits))
+    say()
+    _say_table(fits)
+    if waits:
         return _ask(fits)
-    else:
-        _show(fits, bound)
-        say()
-        for number, fit in enumerate(fits.rows, start=1):
-            say(f"{number:>2}  {plain_text(fit.command, 2000)}")
+    say()
+    for number, fit in enumerate(fits.rows, start=1):
+        say(f"{number:>2}  {plain_text(fit.command, 2000)}")
     return EXIT_FINISHED
 
 
@@ -150,38 +110,22 @@ def answer(
     models: Sequence[str] = (),
     until: str | None = None,
     hours: str | None = None,
-    budget: str | None = None,
-    per_hour: str | None = None,
     best: str = "largest",
     everything: bool = False,
     waits: bool = False,
-) -> tuple[Fits, Bound]:
-    """What fits, and within which limit. `waits`: somebody reads, and sees the rows before and after they are traced."""
+) -> Fits:
+    """What fits. `waits`: somebody has the time for traces of the first rows."""
     try:
         rule = cast("Rule", one_of(best, tuple(RULES)))
     except ValueError as error:
         raise UsageError(wrong("--best", str(error))) from None
-    request, now = choices.request, datetime.now()
-    typed = {"--until": until, "--hours": hours, "--budget": budget, "--per-hour": per_hour}
-    bound = bound_of(typed, now, priced=PRICE in request.overrides)
-    own = request.overrides.setdefault(CURRENCY, bound.currency) if bound.currency else ""
-    if bound.currency and own != bound.currency:
-        sentence = mark("{first} and {second} are different currencies")
-        raise _refused("--budget", sentence, first=bound.currency, second=f"{own} ({CURRENCY})")
     tier = wanted_tier(choices.tier, "layers" if waits else "analytic")
-    question = Question(request, tuple(models), bound.limit, rule, 0 if everything else TRACED)
+    most = 0 if everything else TRACED
+    question = Question(choices.request, tuple(models), limit_of(until, hours, datetime.now()), rule, most)
     with refining(tier) as refiner:
         with Waiting(tr("searching for models that fit")):
-            fits = find_fits(question, probe_here(request), refiner)
-        if waits:
-            _show(fits, bound)
-        if tier != "analytic":
-            better = traced(refiner, fits, tier)
-            if waits and better is not fits:
-                say()
-                _say_table(better)
-            fits = better
-    return fits, bound
+            fits = find_fits(question, probe_here(choices.request), refiner)
+        return fits if tier == "analytic" else traced(refiner, fits, tier)
 
 
 LIMIT_S = 120.0
@@ -233,8 +177,8 @@ def _ask(fits: Fits) -> int:
     return run_wizard(fits.rows[int(answer or 1) - 1].request, at_review=True)
 
 
-def document(fits: Fits, bound: Bound) -> dict[str, Any]:
-    question, limit = fits.question, bound.limit
+def document(fits: Fits) -> dict[str, Any]:
+    question = fits.question
     return {
         "machine": fits.machine.to_json(),
         "task": fits.rows[0].plan.task,
@@ -244,7 +188,7 @@ def document(fits: Fits, bound: Bound) -> dict[str, Any]:
         "length_unit": fits.data.length_unit,
         "rule": question.rule,
         "passes": question.passes,
-        "limit": {"seconds": limit.seconds, "cost": limit.cost, "per_hour": limit.per_hour, "currency": bound.currency},
+        "limit": {"seconds": question.limit_s},
         "models_tried": fits.tried,
         "fits": [fit.to_json() for fit in fits.rows],
     }
@@ -258,30 +202,25 @@ KINDS: dict[RowsKind, str] = {
         "labels"), "tags": mark("words with tags"),
     "proteins": mark("protein sequences"),
 }  # fmt: skip
+
+
 Column = tuple[str, Callable[[Fit], str], int]
 """Heading, cell, and when it goes where a terminal is narrow: the highest number first, 0 never."""
-LEFT = ("model", "method", "verdict")
-
-
-def _columns(fits: Fits) -> list[Column]:
-    currency = plain_text(fits.rows[0].plan.config.planning.currency, 8)
-    columns: list[Column] = [
-        (mark("model"), lambda fit: plain_text(fit.model, 40), 0),
-        (mark("size"), lambda fit: short_count(fit.parameters), 4),
-        (mark("method"), lambda fit: tr(METHOD_NAMES[fit.method]), 0),
-        (mark("length"), lambda fit: count(fit.plan.batch.sequence_length), 0),
-        (mark("rank"), lambda fit: "-" if fit.rank is None else str(fit.rank), 5),
-        (mark("truncated"), lambda fit: percent(fit.cut), 3),
-        (mark("needs GiB"), _memory_cell, 0),
-        (mark("verdict"), _verdict_cell, 0),
-        (mark("time"), lambda fit: duration(fit.plan.time.total_s), 0),
-        (mark("range"), lambda fit: duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s), 1),
-        (mark("epochs"), lambda fit: epochs(fit.passes), 0),
-        (mark("tokens"), lambda fit: short_count(fit.plan.time.real_tokens or fit.plan.time.total_tokens), 6),
-        ("kWh", _energy_cell, 2),
-        (currency or mark("cost"), lambda fit: "" if fit.cost is None else amount_range(fit.cost[0], fit.cost[2]), 0),
-    ]
-    return [column for column in columns if any(map(column[1], fits.rows))]
+COLUMNS: tuple[Column, ...] = (
+    (mark("model"), lambda fit: plain_text(fit.model, 40), 0),
+    (mark("size"), lambda fit: short_count(fit.parameters), 3),
+    (mark("method"), lambda fit: tr(METHOD_NAMES[fit.method]), 0),
+    (mark("length"), lambda fit: count(fit.plan.batch.sequence_length), 0),
+    (mark("rank"), lambda fit: "-" if fit.rank is None else str(fit.rank), 4),
+    (mark("truncated"), lambda fit: percent(fit.cut), 2),
+    (mark("needs GiB"), lambda fit: _memory_cell(fit), 0),
+    (mark("verdict"), lambda fit: _verdict_cell(fit), 0),
+    (mark("time"), lambda fit: duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s), 0),
+    (mark("epochs"), lambda fit: epochs(fit.passes), 0),
+    ("kWh", lambda fit: _energy_cell(fit), 1),
+)
+WORDS = (1, 3, 8)
+"""Columns of words, which are aligned left; 0 is the number of the row."""
 
 
 def _memory_cell(fit: Fit) -> str:
@@ -305,13 +244,7 @@ def _energy_cell(fit: Fit) -> str:
     return "" if low is None or high is None else amount_range(low, high)
 
 
-def _show(fits: Fits, bound: Bound) -> None:
-    say_rows(_head(fits, bound))
-    say()
-    _say_table(fits)
-
-
-def _head(fits: Fits, bound: Bound) -> Iterator[Row]:
+def _head(fits: Fits) -> Iterator[Row]:
     first, passes = fits.rows[0].plan, passes_words(fits.question.passes)
     name = plain_text(Path(first.config.data.sources[0].name).name, 60)
     what = tr(
@@ -324,22 +257,19 @@ def _head(fits: Fits, bound: Bound) -> Iterator[Row]:
         what += tr(" ({why}; change it with --task)", why=plain_text(fits.told.why, 200))
     yield tr("Data"), what
     yield tr("Machine"), machine_text(first)
-    each = mark("each row below is planned for {passes}")
-    if fits.rows[0].limit_s is not None:
-        each = mark("each row below is planned for {passes}, or for as much as the time allows")
-    yield tr("Limit"), f"{bound.words}{tr('; ')}{tr(each, passes=passes)}"
-    others = tr(" or ").join(rule for rule in RULES if rule != fits.question.rule)
-    best = tr(RULES[fits.question.rule], passes=passes)
-    yield tr("Best"), tr("{rule}; alternatives: --best {others}", rule=best, others=others)
+    limit_s = fits.question.limit_s
+    if limit_s is not None:
+        each = mark("{time}; each row below is planned for {passes}, or for as much as the time allows")
+        yield tr("Limit"), tr(each, time=duration(limit_s), passes=passes)
+    yield tr("Best"), tr(RULES[fits.question.rule], passes=passes)
 
 
 def _say_table(fits: Fits) -> None:
-    columns = _columns(fits)
-    rows = [["#", *(tr(heading) for heading, _, _ in columns)]]
-    rows += [[str(number), *(cell(fit) for _, cell, _ in columns)] for number, fit in enumerate(fits.rows, start=1)]
-    places = range(1, len(columns) + 1)
-    right = {0, *(place for place in places if columns[place - 1][0] not in LEFT)}
-    dropped = sorted((place for place in places if columns[place - 1][2]), key=lambda place: -columns[place - 1][2])
+    rows = [["#", *(tr(heading) for heading, _, _ in COLUMNS)]]
+    rows += [[str(number), *(cell(fit) for _, cell, _ in COLUMNS)] for number, fit in enumerate(fits.rows, start=1)]
+    right = [place for place in range(len(rows[0])) if place not in WORDS]
+    dropped = [place for place, column in enumerate(COLUMNS, start=1) if column[2]]
+    dropped.sort(key=lambda place: -COLUMNS[place - 1][2])
     head, *lines = ["  ".join(row).rstrip() for row in fitted(rows, right, dropped)]
     say(paint(head, "quiet"))
     for line, fit in zip(lines, fits.rows, strict=True):
