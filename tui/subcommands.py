@@ -95,7 +95,7 @@ TO = Own("--to FILE", "Output file; default: print to the terminal.")
 SPEECH = (
     PATH,
     Own("--prompt TEXT", "Ask this and exit; can be repeated, one turn each.", repeated=True, name="prompts"),
-    Own("--compare", "Also ask the base model, side by side."),
+    Own("--compare", "Also ask the base model."),
     Own("--plain", "Continue the text, without a chat template."),
     Own("--system TEXT", "System prompt."),
     Own("--max-tokens N", "Maximum answer length in tokens (default: 512).", int, 512, least=1),
