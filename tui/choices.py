@@ -67,8 +67,6 @@ class Choices:
     """None, "auto" (the newest complete checkpoint) or the name or path of a checkpoint."""
     given: tuple[str, ...] = ()
     """The options that were written, as flags."""
-    words: tuple[str, ...] = ()
-    """What was asked for, as arguments that can be pasted; how it is started and shown is left out."""
 
     @property
     def headless(self) -> bool:
@@ -93,7 +91,6 @@ def parse_choices(values: Mapping[str, Any]) -> Choices:
     return Choices(
         request=request_from(parsed, overrides),
         given=tuple(option.flag for option in OPTIONS if option.name in parsed),
-        words=words_of(given),
         **{name: parsed[name] for name in simple if name in parsed},
     )
 
@@ -125,20 +122,6 @@ def _as_typed(value: Any, kind: Kind) -> Any:
 def is_given(option: Option, value: Any) -> bool:
     """Whether the user wrote it; `--no-...` of a switch counts, an absent flag does not."""
     return value is not None and value != [] and not (option.kind == "flag" and value is False)
-
-
-def words_of(given: Mapping[str, Any]) -> tuple[str, ...]:
-    words: list[str] = []
-    for option in OPTIONS:
-        if option.group == "run" or option.name not in given:
-            continue
-        value = given[option.name]
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, bool):
-                words.append(option.flag if one else f"--no-{option.flag.removeprefix('--')}")
-            else:
-                words += [option.flag, str(one)]
-    return tuple(words)
 
 
 def parse_value(option: Option, value: Any) -> Any:

@@ -5,9 +5,20 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from trainwiz.core.language import language, mark, tr, tr_as, trn
+from trainwiz.core.language import mark, tr, tr_as, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.text import amount_range, count, duration, duration_range, epochs, gib, percent, short_count, size
+from trainwiz.tui.text import (
+    amount_range,
+    count,
+    duration,
+    duration_range,
+    epochs,
+    gib,
+    percent,
+    short_count,
+    size,
+    span,
+)
 
 if TYPE_CHECKING:
     from trainwiz.core.importing.report import Imported, Mapped, Renamed, Unknown
@@ -77,9 +88,7 @@ SMALL_GAIN = 0.01
 """Nor is a pace that is higher by less."""
 CLOCK_S = 20 * 3600.0
 """Up to here a time of day says when; above it the day is needed."""
-SOON = "%a %d %b %H:%M"
 WEEK_S = 6 * 86400.0
-YEARS_S = 3 * 365.25 * 86400.0
 
 SOURCES = (mark("analytic"), mark("traced"), mark("measured"), mark("formula"))
 """Where figures come from, in one word; plans and --json have the word itself."""
@@ -206,28 +215,18 @@ def padding_words(
     arranged: float | None,
     drawn: float | None = None,
 ) -> list[str]:
-    """What padding costs: ["1,450,000 computed, 22 % padding", "4 % if a step's rows were arranged by length"], or, where
-    they are, [..., "22 % if rows were not arranged by length"].
+    """What padding costs, and what it costs where rows are arranged otherwise.
 
     `nominal` counts every row at its full length; where that is what is computed, only the saving is worth a word.
     """
     if padded is None or waste is None:
         return []
-    words = (
-        []
-        if padded == nominal
-        else [tr("{count} processed, {share} padding", count=count(padded), share=percent(waste))]
-    )
+    processed = tr("{count} processed, {share} padding", count=count(padded), share=percent(waste))
+    words = [] if padded == nominal else [processed]
     if arranged is not None and waste - arranged >= SMALL_SHARE:
-        share = percent(arranged)
-        if words:
-            words.append(tr("{share} if the rows of a step were grouped by length", share=share))
-        else:
-            words.append(tr("{share} padding if the rows of a step were grouped by length", share=share))
-    elif drawn is not None and drawn - waste >= SMALL_SHARE and waste == 0:
-        words.append(tr("{share} if rows were padded in sampling order", share=percent(drawn)))
+        words.append(tr("{share} padding if the rows of a step were grouped by length", share=percent(arranged)))
     elif drawn is not None and drawn - waste >= SMALL_SHARE:
-        words.append(tr("{share} if rows were not grouped by length", share=percent(drawn)))
+        words.append(tr("{share} padding in sampling order", share=percent(drawn)))
     return words
 
 
@@ -251,7 +250,7 @@ def token_words(total: int | None, real: int | None) -> str:
 
 
 def finish_words(low_s: float | None, high_s: float | None, now: datetime) -> str:
-    """When a run that starts now is done: "done 23:50 to 00:20", "done 2026-12-02 to 2026-12-18", "done 2033 to 2044"."""
+    """When a run that starts now is done: "finishes 23:50 to 00:20", "finishes 2026-12-02 to 2026-12-18"."""
     if low_s is None or high_s is None:
         return ""
     try:
@@ -259,18 +258,9 @@ def finish_words(low_s: float | None, high_s: float | None, now: datetime) -> st
         first, last = (datetime.fromtimestamp(now.timestamp() + seconds, now.tzinfo) for seconds in (low_s, high_s))
     except (OverflowError, ValueError, OSError):
         return ""
-    form = "%H:%M" if high_s < CLOCK_S else SOON if high_s < WEEK_S else "%Y-%m-%d"
-    if high_s >= YEARS_S:
-        form = "%Y"
-    if form == SOON and language() != "en":
-        # Days and months by name would be the locale's, which Python does not load.
-        form = "%m-%d %H:%M"
+    form = "%H:%M" if high_s < CLOCK_S else "%Y-%m-%d %H:%M" if high_s < WEEK_S else "%Y-%m-%d"
     early, late = first.strftime(form), last.strftime(form)
-    return (
-        tr("finishes {moment}", moment=early)
-        if early == late
-        else tr("finishes {first} to {last}", first=early, last=late)
-    )
+    return tr("finishes {range}", range=span(early, late))
 
 
 def energy_words(

@@ -244,11 +244,6 @@ def test_the_profile_is_the_one_in_use_else_the_demo() -> None:
     assert choices(profile="3080-10g").request.profile == "3080-10g"
 
 
-def test_words_repeat_what_was_asked_and_not_how_it_is_started() -> None:
-    asked = choices(profile="a b", micro_batch="6", checkpointing=False, set=["x.y=1"], yes=True, json=True, smoke=True)
-    assert asked.words == ("--profile", "a b", "--micro-batch", "6", "--no-checkpointing", "--set", "x.y=1", "--smoke")
-
-
 def test_what_is_read_before_the_options() -> None:
     assert resume_without_value(["--resume"]) == ["--resume", "auto"]
     assert resume_without_value(["--resume", "--yes"]) == ["--resume", "auto", "--yes"]

@@ -155,11 +155,10 @@ def time_text(plan: Plan) -> str:
 # What a run would be, one subject a line: the numbers of `trainwiz plan`.
 
 SMALL_PART = 0.005
-SMALL_SHARE = 0.01
 
 
-def number_rows(plan: Plan, now: datetime, *, verbose: bool = False) -> Iterator[Row]:
-    """The rows; `now` is when the run would start, `verbose` adds what host RAM is made of."""
+def number_rows(plan: Plan, now: datetime) -> Iterator[Row]:
+    """`now` is when the run would start."""
     memory = plan.memory
     yield tr("Profile"), plain_text(plan.profile or tr("none"))
     yield tr("Machine"), machine_text(plan)
@@ -167,24 +166,9 @@ def number_rows(plan: Plan, now: datetime, *, verbose: bool = False) -> Iterator
     yield tr("Method"), method_words(plan)
     yield from _under(tr("Batch"), batch_lines(plan))
     yield from _under(memory_title(memory.device), memory_lines(plan))
-    yield from _under(tr("RAM"), host_ram_lines(plan))
-    if verbose and memory.host_ram_parts:
-        yield "", parts_text(memory.host_ram_parts)
+    yield tr("RAM"), of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)
     yield tr("Disk"), of_capacity(memory.disk_bytes, memory.disk_capacity_bytes)
     yield from _under(tr("Time"), time_lines(plan, now))
-
-
-def host_ram_lines(plan: Plan) -> Iterator[str]:
-    memory = plan.memory
-    yield of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)
-    low, high = memory.host_ram_low_bytes, memory.host_ram_high_bytes
-    if plan.config.engine.device == "cuda" and low is not None and high is not None:
-        yield tr(
-            "between {low} and {high}, predicted: the part used by CUDA libraries is from published figures, not "
-            "measured on this machine",
-            low=gib(low),
-            high=gib(high),
-        )
 
 
 def _under(label: str, texts: Iterator[str]) -> list[Row]:
@@ -265,8 +249,6 @@ def pace_parts(plan: Plan) -> Iterator[str]:
     if time.fraction_of_peak is not None:
         yield tr("{share} of peak TFLOP/s", share=percent(time.fraction_of_peak))
     yield plain_text(pace_words(time.basis, time.basis_text), 300)
-    if time.start_high_s and time.total_high_s and time.start_high_s > SMALL_SHARE * time.total_high_s:
-        yield tr("including {time} for startup and shutdown", time=duration_range(time.start_low_s, time.start_high_s))
 
 
 def parts_text(breakdown: Mapping[str, int]) -> str:
@@ -305,7 +287,7 @@ def run_plan(values: Mapping[str, Any], *, verbose: bool) -> int:
     if choices.json:
         say_json(plan.to_json())
         return EXIT_FINISHED
-    say_rows(number_rows(plan, datetime.now(), verbose=verbose))
+    say_rows(number_rows(plan, datetime.now()))
     for line in choice_lines(plan, verbose=verbose):
         say(line)
     findings = sort_findings(plan.findings)

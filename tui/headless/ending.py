@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,63 +21,37 @@ from trainwiz.core.run.state import RunState, result_sentences
 from trainwiz.core.text import number, plain_text
 from trainwiz.tui.output import Row
 from trainwiz.tui.run_words import engine_problems, evaluation_parts
-from trainwiz.tui.text import count, duration, duration_range, percent, size
+from trainwiz.tui.text import count, duration, duration_range, size
 
 # A benchmark in words: each figure beside the one of the plan.
-
-BASES = {
-    "formula": mark("estimated by formula"),
-    "rates": mark("estimated from the performance of this machine"),
-    "others": mark("estimated from other measurements on this machine"),
-    "probe": mark("measured on this machine"),
-    "history": mark("measured on this machine"),
-}
-"""What the plan's time rested on; the records of older versions have words of their own."""
 
 
 def benchmark_rows(measured: Benchmark | None) -> list[Row]:
     if measured is None:
         return []
-    rows = [(tr("Step"), step_words(measured)), (tr("Speed"), pace_words(measured))]
-    sizes = (
-        (
-            tr("Memory"),
-            mark("peak {size} allocated"),
-            measured.peak_allocated_bytes,
-            measured.planned_allocated_bytes,
-        ),
-        (tr("RAM"), mark("peak {size}"), measured.host_ram_bytes, measured.planned_host_ram_bytes),
-    )
-    for label, words, amount, planned in sizes:
-        if amount is not None:
-            said = tr(words, size=size(amount))
-            rows.append(
-                (label, tr("{measured}, planned {size}", measured=said, size=size(planned)) if planned else said)
-            )
-    return [(label, text) for label, text in rows if text]
-
-
-def step_words(measured: Benchmark) -> str:
     steps = trn("{n} step", "{n} steps", measured.steps)
     spread = duration_range(measured.step_low_s, measured.step_high_s)
-    words = tr("{median} ({range} over {steps})", median=duration(measured.step_s), range=spread, steps=steps)
-    if measured.planned_step_low_s is None or measured.planned_step_high_s is None:
-        return words
-    planned = duration_range(measured.planned_step_low_s, measured.planned_step_high_s)
-    basis = plain_text(tr(BASES.get(measured.planned_basis or "formula", measured.planned_basis or "")))
-    return tr("{measured}; planned {planned} ({basis})", measured=words, planned=planned, basis=basis)
-
-
-def pace_words(measured: Benchmark) -> str:
-    parts = []
+    step = tr("{median} ({range} over {steps})", median=duration(measured.step_s), range=spread, steps=steps)
+    planned_step_s = measured.planned_step_low_s, measured.planned_step_high_s
+    pace = ""
     if measured.tokens_per_s is not None and measured.real_tokens_per_s is not None:
         rate, real = count(measured.tokens_per_s), count(measured.real_tokens_per_s)
-        parts.append(tr("{count} tokens/s, {real} non-padding", count=rate, real=real))
-        if measured.planned_tokens_per_s is not None:
-            parts.append(tr("planned {count}", count=count(measured.planned_tokens_per_s)))
-    if measured.data_wait_share is not None:
-        parts.append(tr("{share} of the time spent waiting for data", share=percent(measured.data_wait_share)))
-    return tr("; ").join(parts)
+        pace = tr("{count} tokens/s, {real} non-padding", count=rate, real=real)
+    figures = (
+        (tr("Step"), step, "" if None in planned_step_s else duration_range(*planned_step_s)),
+        (tr("Speed"), pace, _known(count, measured.planned_tokens_per_s)),
+        (tr("Memory"), _known(size, measured.peak_allocated_bytes), _known(size, measured.planned_allocated_bytes)),
+        (tr("RAM"), _known(size, measured.host_ram_bytes), _known(size, measured.planned_host_ram_bytes)),
+    )
+    return [
+        (label, tr("{measured}; planned {planned}", measured=said, planned=planned) if planned else said)
+        for label, said, planned in figures
+        if said
+    ]
+
+
+def _known(words: Callable[[float], str], value: float | None) -> str:
+    return "" if value is None else words(value)
 
 
 @dataclass(frozen=True, slots=True)

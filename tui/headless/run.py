@@ -41,8 +41,7 @@ from trainwiz.tui.run_words import is_long, wait_words
 # What works here when a run cannot be started: whole commands, each with what it does.
 
 
-def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
-    asked = shlex.join(choices.words)
+def commands_that_work(choices: Choices) -> list[tuple[str, str]]:
     profile = choices.request.profile
     commands: list[tuple[str, str]] = []
     if profile and profile.endswith(GUIDE_SUFFIX):
@@ -50,22 +49,7 @@ def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
         commands.append((f"trainwiz plan --profile {shlex.quote(fitting)}", tr("the plan that fits this card")))
     if choices.request.mode != "smoke":
         named = f" --profile {shlex.quote(profile)}" if profile else ""
-        what = tr("the same engine with a tiny model, on this machine")
-        if plan.config.engine.strategy == "fsdp" and plan.config.engine.device != "cuda":
-            what = tr("a tiny model, on this machine")
-        commands.append((f"trainwiz{named} --smoke --yes", what))
-    # Against wrong data or a wrong argument a written folder does not help.
-    where = [finding.where for finding in plan.errors if not finding.code.endswith("_not_supported")]
-    if any(one.startswith("engine.") or one in ("hardware", "memory", "host_ram") for one in where):
-        commands.append(
-            (
-                f"trainwiz {asked} --dry-run".replace("  ", " "),
-                tr("write the run folder, for a machine that can run it"),
-            )
-        )
-    gpu = next((gpu.catalogue_name for gpu in plan.machine.gpus if gpu.catalogue_name), None)
-    if gpu is not None and choices.request.gpu is None:
-        commands.append((f"trainwiz plan {asked} --gpu {shlex.quote(gpu)}".replace("  ", " "), tr("view the plan")))
+        commands.append((f"trainwiz{named} --smoke --yes", tr("the same run with a tiny model, on this machine")))
     if profile != DEFAULT_PROFILE:
         commands.append((f"trainwiz --profile {DEFAULT_PROFILE} --yes", tr("the demo (runs on any machine)")))
     return commands
@@ -186,7 +170,7 @@ def new_run(choices: Choices, reporter: Reporter) -> int:
     plan = plan_to_start(choices)
     findings = sort_findings(plan.findings)
     if plan.errors and not (choices.dry_run or request.force):
-        reporter.refused(findings, commands_that_work(choices, plan), EXIT_CANNOT_RUN)
+        reporter.refused(findings, commands_that_work(choices), EXIT_CANNOT_RUN)
         return EXIT_CANNOT_RUN
     folder = write(plan, request.output_dir)
     reporter.plan(plan, findings)
