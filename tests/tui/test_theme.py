@@ -68,9 +68,6 @@ def test_theme_follows_the_environment(environment, name):
         ({"TRAINWIZ_ASCII": "0", "TERM": "dumb"}, "UTF-8", False),
         ({"TERM": "dumb"}, "UTF-8", True),
         ({"TERM": "linux"}, "UTF-8", False),
-        ({"LANG": "C"}, "UTF-8", True),
-        ({"LC_ALL": "POSIX", "LANG": "en_US.UTF-8"}, "UTF-8", True),
-        ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, "UTF-8", True),
     ],
 )
 def test_ascii_follows_the_environment(environment, encoding, ascii_only):

@@ -17,7 +17,7 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.headless.waiting import Waiting, interrupted_by_signals
 from trainwiz.tui.output import Row, paint, say, say_json, say_rows
-from trainwiz.tui.text import cells, pad, percent, size
+from trainwiz.tui.text import cells, pad, size
 
 LABEL_WIDTH = 12
 TITLE_WIDTH = 24
@@ -76,23 +76,10 @@ def _rates_rows(kept: Sequence[Rates]) -> Iterator[Row]:
         )
     for rates in kept:
         best = {one.format: one.flops_per_s for one in sorted(rates.products, key=lambda one: one.flops_per_s)}
-        products = (f"{format} {_in_steps(flops)}FLOP/s" for format, flops in best.items())
-        threads = () if rates.threads is None else (trn("{n} thread", "{n} threads", rates.threads),)
-        parts = (
-            *threads,
-            *products,
-            tr("memory bandwidth {rate}B/s", rate=_in_steps(rates.bytes_per_s)),
-            tr("{time} µs per operation", time=f"{rates.launch_s * 1e6:.2g}"),
-            tr("AdamW {rate}G parameters/s", rate=f"{rates.adam_parameters_per_s / 1e9:.2g}"),
-            *(
-                ()
-                if rates.disk_bytes_per_s is None
-                else (tr("disk {rate} GB/s", rate=f"{rates.disk_bytes_per_s / 1e9:.2g}"),)
-            ),
-        )
-        yield tr("Performance"), tr(", ").join((short_names((rates.device,)), *parts))
-        load = tr("; other programs used {share} of the cores", share=percent(rates.load)) if rates.load > 0.1 else ""
-        yield "", tr("measured {day}", day=rates.day) + load
+        products = [f"{format} {_in_steps(flops)}FLOP/s" for format, flops in best.items()]
+        bandwidth = tr("memory bandwidth {rate}B/s", rate=_in_steps(rates.bytes_per_s))
+        yield tr("Performance"), tr(", ").join((short_names((rates.device,)), *products, bandwidth))
+        yield "", tr("measured {day}; in full with --json", day=rates.day)
 
 
 def _in_steps(rate: float) -> str:
@@ -144,13 +131,11 @@ def _hardware_rows(machine: Machine) -> Iterator[Row]:
     }
     for label, (choice, reason) in choices.items():
         yield label, tr("{origin}: {reason}", origin=choice, reason=reason)
-    torch = machine.libraries.versions.get("torch")
-    cuda = (
-        tr("built for CUDA {version}", version=machine.torch_cuda)
-        if machine.torch_cuda
-        else machine.unavailable.get("torch_cuda", "")
-    )
-    yield "torch", f"{torch}{tr(', ')}{cuda}" if torch is not None and machine.torch_cuda else cuda
+    torch = machine.unavailable.get("torch_cuda", "")
+    if machine.torch_cuda:
+        version = machine.libraries.versions.get("torch")
+        torch = tr("{version}, built for CUDA {cuda}", version=version, cuda=machine.torch_cuda)
+    yield "torch", torch
     for note in machine.notes:
         yield tr("Note"), note
 
@@ -171,17 +156,13 @@ def _gpu_rows(gpu: Gpu) -> Iterator[Row]:
         facts.append(tr("memory unknown ({reason})", reason=reason))
     if gpu.compute_capability is not None:
         facts.append(f"sm {gpu.compute_capability}")
-    if gpu.driver is not None and gpu.parent_uuid is None:
+    if gpu.driver is not None and not is_slice:
         facts.append(tr("driver {version}", version=gpu.driver))
-    if gpu.mig is not None and gpu.parent_uuid is None:
+    if gpu.mig == "enabled":
         facts.append(tr("MIG {state}", state=tr(gpu.mig)))
-    if not gpu.visible and gpu.mig != "enabled":
+    elif not gpu.visible:
         facts.append(tr("hidden from programs"))
     yield label, tr(", ").join(facts)
-    if gpu.uuid is not None:
-        yield "", gpu.uuid
-    if gpu.links:
-        yield "", tr("interconnect: {links}", links=", ".join(gpu.links))
 
 
 def _say_check(check: Check) -> None:
