@@ -134,7 +134,7 @@ def _hardware_rows(machine: Machine) -> Iterator[Row]:
     torch = machine.unavailable.get("torch_cuda", "")
     if machine.torch_cuda:
         version = machine.libraries.versions.get("torch")
-        torch = tr("{version}, built for CUDA {cuda}", version=version, cuda=machine.torch_cuda)
+        torch = tr(", ").join((str(version), tr("built for CUDA {version}", version=machine.torch_cuda)))
     yield "torch", torch
     for note in machine.notes:
         yield tr("Note"), note
