@@ -62,7 +62,10 @@ ON_A_GPU = measurement(
         ({"measurement": ON_A_GPU}, "8 × 2 × 2 sequences"),
         ({"planned_fits": False}, "micro-batch 8 doesn't fit on this machine; measured with 8"),
         ({"rows": "longest"}, "synthetic rows of full length"),
-        ({"rows": "lengths", "rows_note": "no \x1b[31mtokenizer"}, "with the lengths of the dataset\n          no tokenizer"),
+        (
+            {"rows": "lengths", "rows_note": "no \x1b[31mtokenizer"},
+            "with the lengths of the dataset\n          no tokenizer",
+        ),
         ({"searched": False}, "fits; no time to try larger ones"),
         ({"problem": "out of memory"}, "the probe ended early: out of memory"),
     ],

@@ -70,6 +70,8 @@ def test_help_of_commands(
         (("profiles",), "needs a command: list, show"),
         (("--profile",), "needs a value"),
         (("monitor", "--every", "soon"), "--every"),
+        *((("monitor", "--every", seconds), "--every must be at least 0.1") for seconds in ("0", "-1")),
+        *((("monitor", "--every", seconds), "--every must be at most 86400") for seconds in ("inf", "1e9", "nan")),
         (("--micro-batch", "3", "runs", "list"), "Put --micro-batch after the command"),
         (("--micro-batch", "six", "--yes"), "--micro-batch: 'six' is not a whole number."),
         (("--micro-batch", "0", "--yes"), "--micro-batch: 0 must be greater than 0."),
