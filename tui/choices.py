@@ -14,34 +14,23 @@ from typing import Any
 from trainwiz.core.config.request import PlanRequest, RunMode
 from trainwiz.core.defaults import NO_PROFILE, default_profile, profile_in_use
 from trainwiz.core.errors import Finding, UsageError, usage_error
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 from trainwiz.core.profile.profile import parse_size
 from trainwiz.core.text import plain_text
 from trainwiz.tui.options import BY_NAME, OPTIONS, Kind, Option
 from trainwiz.tui.output import is_terminal
 from trainwiz.tui.text import parse_number, parse_whole_number
 
-ALTERNATIVES = (
-    (("smoke", "dev_run", "overfit", "benchmark"), mark("{modes} are different modes; use only one")),
-    (("target_tokens", "target_real_tokens", "target_samples"), mark("{targets} are different targets; use only one")),
+EXCLUSIVE = (
+    ("smoke", "dev_run", "overfit", "benchmark"),
+    ("target_tokens", "target_real_tokens", "target_samples"),
+    # GPUs of this machine, or another machine.
+    ("gpus", "gpu"),
+    # A new folder is written, or a run begins or goes on in one.
+    ("resume", "dry_run"),
+    ("detach", "dry_run"),
 )
-"""Of these options at most one is taken."""
-PAIRS = (
-    (
-        "gpus",
-        "gpu",
-        "--gpu",
-        mark("--gpus selects GPUs of this machine, --gpu plans for another machine; use only one"),
-    ),
-    (
-        "resume",
-        "dry_run",
-        "--resume",
-        mark("--dry-run writes a new run folder, --resume continues in an existing one; use only one"),
-    ),
-    ("detach", "dry_run", "--detach", mark("--dry-run starts no run that could be detached; use only one")),
-)
-"""Two options that exclude each other, which of them is named, and why."""
+"""Of each of these at most one option is taken."""
 SAME_NAME = ("trace_steps", "gpu", "num_gpus", "tflops", "fp32_tflops", "bandwidth", "capability", "output_dir", "name")
 REQUEST_FIELDS = {name: name for name in SAME_NAME} | {
     "overfit_batches": "overfit",
@@ -170,6 +159,14 @@ def one_of(text: str, values: tuple[str, ...]) -> str:
     raise ValueError(tr("{text} is not a valid choice; use {values}", text=shown, values=choice))
 
 
+def checked(flag: str, text: str, values: tuple[str, ...]) -> str:
+    """Raises UsageError for a word that is none of `values`."""
+    try:
+        return one_of(text, values)
+    except ValueError as error:
+        raise UsageError(wrong(flag, str(error))) from None
+
+
 def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[str, Any]:
     """RunConfig key path -> value; adds a finding for each --set that cannot be read."""
     overrides: dict[str, Any] = {}
@@ -195,12 +192,11 @@ def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[s
 
 def contradictions(parsed: Mapping[str, Any]) -> list[Finding]:
     findings = []
-    for names, words in ALTERNATIVES:
-        flags = [f"--{name.replace('_', '-')}" for name in names if name in parsed]
+    for names in EXCLUSIVE:
+        flags = [BY_NAME[name].flag for name in names if name in parsed]
         if len(flags) > 1:
-            joined = tr(" and ").join(flags)
-            findings.append(wrong(flags[-1], tr(words, modes=joined, targets=joined)))
-    findings += [wrong(flag, tr(words)) for one, other, flag, words in PAIRS if one in parsed and other in parsed]
+            words = tr("{options} can't be combined; use only one", options=tr(" and ").join(flags))
+            findings.append(wrong(flags[-1], words))
     if "resume" in parsed and "output_dir" not in parsed:
         findings.append(wrong("--resume", tr("specify the run folder to resume: --resume --output-dir runs/NAME")))
     return findings

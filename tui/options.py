@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from trainwiz.core.config.setting import Setting
 from trainwiz.core.config.settings import REQUEST_SETTINGS, all_settings
-from trainwiz.core.errors import usage_error
 from trainwiz.core.language import LANGUAGES, mark, tr
-from trainwiz.core.text import plain_text
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
@@ -27,17 +25,9 @@ def wanted_tier(asked: str | None, otherwise: RefineTier) -> RefineTier:
     """The tier that was asked for by option, else by TRAINWIZ_TIER, else `otherwise`. UsageError for another word."""
     tier = asked or os.environ.get(ENVIRONMENT) or otherwise
     if tier not in TIERS:
-        shown = plain_text(tier, 40)
-        raise usage_error(
-            "usage",
-            ENVIRONMENT,
-            tr(
-                "{place}: {text} is not a valid choice; use {values}.",
-                place=ENVIRONMENT,
-                text=repr(shown),
-                values=tr(" or ").join(TIERS),
-            ),
-        )
+        from trainwiz.tui.choices import checked
+
+        checked(ENVIRONMENT, tier, TIERS)
     return cast("RefineTier", tier)
 
 

@@ -145,7 +145,6 @@ EXIT_CLOSED_PIPE = 141
 
 def report_failure(error: BaseException, *, arguments: Sequence[str], debug: bool) -> int:
     """Say what happened on stderr (or as JSON on stdout) and return the exit code. Never raises."""
-    as_json = "--json" in arguments
     # Typer answers a closed pipe with SystemExit(1).
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
         silence_stdout()
@@ -155,13 +154,13 @@ def report_failure(error: BaseException, *, arguments: Sequence[str], debug: boo
     if debug:
         traceback.print_exception(error)
     try:
-        return tell(error, arguments=arguments, as_json=as_json)
+        return tell(error, as_json="--json" in arguments)
     except BrokenPipeError:
         silence_stdout()
         return EXIT_CLOSED_PIPE
 
 
-def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> int:
+def tell(error: BaseException, *, as_json: bool) -> int:
     if isinstance(error, KeyboardInterrupt):
         say(tr("Stopped before anything was started."), sys.stderr)
         return EXIT_STOPPED
@@ -174,7 +173,7 @@ def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> in
         code = EXIT_USAGE if error.errno in WRONG_PATH else EXIT_DEFECT
     elif any(base.__name__ == "UsageError" for base in type(error).__mro__):
         # Typer's own exceptions; some versions carry their own copy of click, so the names decide.
-        findings, code = (Finding("usage", "error", "command line", usage_sentence(error, arguments)),), EXIT_USAGE
+        findings, code = (Finding("usage", "error", "command line", usage_sentence(error)),), EXIT_USAGE
     else:
         # A failure nobody foresaw: its type, its words, and how to see more.
         said = mark("{name}: {words}. Run the command again with --debug for the traceback.")
@@ -195,7 +194,7 @@ def silence_stdout() -> None:
         return
 
 
-def usage_sentence(error: Any, arguments: Sequence[str]) -> str:
+def usage_sentence(error: Any) -> str:
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "trainwiz"
     message = plain_text(error.format_message()).rstrip(".")

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 
-from trainwiz.core.errors import EXIT_FINISHED, UsageError
+from trainwiz.core.errors import EXIT_FINISHED
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.cli import COMPLETE
@@ -52,12 +52,9 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
 def run_completion(shell: str) -> int:
-    from trainwiz.tui.choices import one_of, wrong
+    from trainwiz.tui.choices import checked
 
-    try:
-        say(SCRIPTS[one_of(shell, tuple(SCRIPTS))].format(complete=COMPLETE))
-    except ValueError as error:
-        raise UsageError(wrong("SHELL", str(error))) from None
+    say(SCRIPTS[checked("SHELL", shell, tuple(SCRIPTS))].format(complete=COMPLETE))
     return EXIT_FINISHED
 
 

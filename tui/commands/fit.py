@@ -20,7 +20,7 @@ from trainwiz.core.plan.gather import Gathered, probe_here
 from trainwiz.core.plan.refine import Refiner, RefineTier
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.text import plain_text
-from trainwiz.tui.choices import Choices, one_of, parse_choices, wrong
+from trainwiz.tui.choices import Choices, checked, parse_choices, wrong
 from trainwiz.tui.commands.plan import VERDICTS, machine_text
 from trainwiz.tui.headless.waiting import Waiting, refining
 from trainwiz.tui.options import wanted_tier
@@ -115,10 +115,7 @@ def answer(
     waits: bool = False,
 ) -> Fits:
     """What fits. `waits`: somebody has the time for traces of the first rows."""
-    try:
-        rule = cast("Rule", one_of(best, tuple(RULES)))
-    except ValueError as error:
-        raise UsageError(wrong("--best", str(error))) from None
+    rule = cast("Rule", checked("--best", best, tuple(RULES)))
     tier = wanted_tier(choices.tier, "layers" if waits else "analytic")
     most = 0 if everything else TRACED
     question = Question(choices.request, tuple(models), limit_of(until, hours, datetime.now()), rule, most)
