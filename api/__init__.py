@@ -34,6 +34,8 @@ def fit(
     models: tuple[str, ...] = (),
     until: str | None = None,
     hours: float | None = None,
+    budget: str | None = None,
+    per_hour: str | None = None,
     best: str = "largest",
     everything: bool = False,
     **choices: Any,
@@ -43,7 +45,8 @@ def fit(
     from trainwiz.tui.commands.fit import answer, document
     from trainwiz.tui.options import BY_NAME, FIT_OPTIONS
 
-    typed = {"until": until, "hours": None if hours is None else str(hours)}
+    limits = {"until": until, "hours": hours, "budget": budget, "per_hour": per_hour}
+    typed: dict[str, Any] = {name: None if limit is None else str(limit) for name, limit in limits.items()}
     parsed = choices_of({**choices, "dataset": dataset, "profile": "none"}, (*FIT_OPTIONS, BY_NAME["profile"]))
     return _plain(document(answer(parsed, models=models, best=best, everything=everything, **typed)))
 

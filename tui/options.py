@@ -197,9 +197,9 @@ PLAN_USAGE = mark(
     "another machine."
 )
 
-FIT_USAGE = mark("""Usage: trainwiz fit --dataset FILE [--until 08:00 | --hours 6] [OPTIONS]
+FIT_USAGE = mark("""Usage: trainwiz fit --dataset FILE [--until 08:00 | --hours 6 | --budget 5EUR] [OPTIONS]
 
-List the models that fit this machine, or --gpu, with this dataset: training method, time, energy, and how many epochs fit
+List the models that fit this machine, or --gpu, with this dataset: training method, time, cost, and how many epochs fit
 into the time; best first. In a terminal, a row can be opened in the wizard. Nothing is written.""")
 
 BENCH_USAGE = mark("""Usage: trainwiz bench [OPTIONS]

@@ -133,6 +133,8 @@ COMMANDS: tuple[Subcommand, ...] = (
         (
             Own("--until TIME", "When it must be finished: 08:00 (the next one), or 2026-12-01 08:00."),
             Own("--hours H", "How long it may take, in hours."),
+            Own("--budget AMOUNT", "What it may cost, such as 5EUR."),
+            Own("--per-hour AMOUNT", "Rental price of the machine per hour."),
             Own("--model NAME", "Only these models; can be repeated.", repeated=True, name="models"),
             Own(
                 "--best {largest,fastest,cheapest,uncut}",

@@ -25,7 +25,7 @@ Rule = Literal["largest", "fastest", "cheapest", "uncut"]
 RULES: dict[Rule, str] = {
     "largest": mark("the largest model that completes {passes} in time"),
     "fastest": mark("the shortest time for {passes}"),
-    "cheapest": mark("the least energy, or time where it is unknown, for {passes}"),
+    "cheapest": mark("the lowest cost, energy use or time for {passes}"),
     "uncut": mark("the fewest rows truncated, then the largest model that completes {passes} in time"),
 }
 METHODS: dict[Method, dict[str, Any]] = {
@@ -46,14 +46,46 @@ TRACED = 10
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """When a run must be over, or what it may cost; none of both: no limit."""
+
+    seconds: float | None = None
+    cost: float | None = None
+    per_hour: float | None = None
+    """Rent of the machine."""
+
+    def seconds_of(self, plan: Plan) -> float | None:
+        """How long the run of a plan may take; None: as long as it likes."""
+        if self.cost is None:
+            return self.seconds
+        whole, cost = plan.time.total_s, self.cost_of(plan)
+        if whole is None or cost is None:
+            return 0.0
+        return whole * self.cost / cost[1] if cost[1] else math.inf
+
+    def cost_of(self, plan: Plan) -> tuple[float, float, float] | None:
+        """(low, likely, high) of rent and energy; None where neither has a price."""
+        time = plan.time
+        if time.total_s is None or time.total_low_s is None or time.total_high_s is None:
+            return None
+        low, high, rent = time.energy_cost_low, time.energy_cost_high, (self.per_hour or 0.0) / 3600
+        if low is None or high is None:
+            if self.per_hour is None:
+                return None
+            low = high = 0.0
+        # The ends of the energy are of times that are a factor apart: the middle is of factors too.
+        likely = math.sqrt(low * high) + rent * time.total_s
+        return low + rent * time.total_low_s, likely, high + rent * time.total_high_s
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """What is asked. `request` holds data, machine and values of the user's own, but no model."""
 
     request: PlanRequest
     models: tuple[str, ...] = ()
     """Those alone; empty: all of the catalogue that can do the task."""
-    limit_s: float | None = None
-    """When the run must be over; None: no limit."""
+    limit: Limit = Limit()
     rule: Rule = "largest"
     most: int = TRACED
     """Rows; each model and method once. 0: every length and rank of each."""
@@ -81,6 +113,8 @@ class Fit:
     limit_s: float | None
     in_time: bool
     """All passes are."""
+    cost: tuple[float, float, float] | None
+    """(low, likely, high) of rent and energy."""
     request: PlanRequest = field(default_factory=PlanRequest)
     """What any front end makes this plan of."""
     gathered: Gathered | None = None
@@ -108,7 +142,7 @@ class Fit:
 
     def to_json(self) -> dict[str, Any]:
         """`model` to `time` are as in the JSON of `trainwiz plan`."""
-        plan = self.plan
+        plan, ends = self.plan, ("low", "likely", "high")
         return {
             "name": self.model,
             "method": self.method,
@@ -117,6 +151,7 @@ class Fit:
             "verdict": plan.memory.verdict,
             "in_time": self.in_time,
             "rows_cut": self.cut,
+            "cost": None if self.cost is None else dict(zip(ends, self.cost, strict=True)),
             "command": self.command,
             "task": plan.task,
             **{part: asdict(getattr(plan, part)) for part in ("model", "batch", "memory", "time")},
@@ -139,8 +174,8 @@ def sort_key(fit: Fit, rule: Rule) -> tuple[Any, ...]:
     if rule == "fastest":
         return group, seen, seconds, -fit.parameters, *tie
     if rule == "cheapest":
-        # On one machine each kWh has one price.
-        price = seconds if time.energy_high_kwh is None else time.energy_high_kwh
+        energy = time.energy_high_kwh
+        price = fit.cost[1] if fit.cost is not None else seconds if energy is None else energy
         return group, seen, price, -fit.parameters, *tie
     return (group, seen, cut, -fit.parameters, *tie) if rule == "uncut" else (group, seen, -fit.parameters, *tie)
 
@@ -163,7 +198,7 @@ class Fits:
         """With a better plan of a row; one that does not fit any more is left out."""
         whole = plan.time.total_s
         in_time = fit.in_time and (fit.limit_s is None or (whole is not None and whole <= fit.limit_s))
-        better = replace(fit, plan=plan, in_time=in_time)
+        better = replace(fit, plan=plan, cost=self.question.limit.cost_of(plan), in_time=in_time)
         rows = [other for other in self.rows if other is not fit]
         rows += [better] if plan.memory.verdict != "does_not_fit" else []
         return replace(self, rows=tuple(sorted(rows, key=lambda fit: sort_key(fit, self.question.rule))))

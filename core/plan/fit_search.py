@@ -292,15 +292,21 @@ class _Search:
 
     def _planned(self, known: Gathered, model: str, method: Method, changes: Mapping[str, Any]) -> Fit | None:
         plan = self._resolved(known, changes)
-        memory = plan.memory
+        memory, limit = plan.memory, self.question.limit
         if plan.work is None or memory.verdict not in ("fits", "tight") or not _host_holds(plan):
             return None
         if any(finding.severity == "error" and finding.code not in TO_INSTALL for finding in refusals(plan)):
             return None
-        limit_s, whole = self.question.limit_s, plan.time.total_s
+        if limit.cost is not None and limit.cost_of(plan) is None:
+            message = tr(
+                "The cost of a run is unknown because the power draw of the machine is unknown: set the price per "
+                "hour, --per-hour 0.80."
+            )
+            raise usage_error("no_price", "--budget", message)
+        limit_s, whole = limit.seconds_of(plan), plan.time.total_s
         in_time = limit_s is None or (whole is not None and whole <= limit_s)
         cut = 0.0 if plan.data is None or joins_texts(plan.config) else share_cut(plan.data, plan.config)
-        return Fit(model, method, changes, plan, cut, limit_s, in_time)
+        return Fit(model, method, changes, plan, cut, limit_s, in_time, limit.cost_of(plan))
 
     def _resolved(self, known: Gathered, changes: Mapping[str, Any]) -> Plan:
         """Without what is said of a plan, which takes longer than the plan."""
@@ -331,7 +337,7 @@ class _Search:
         known = gather_known(request, None, self.here, online=False)
         gathered = with_data(known, self._summary(known.config), ())
         plan = self.refiner.plan(gathered)
-        return replace(fit, plan=plan, request=request, gathered=gathered)
+        return replace(fit, plan=plan, request=request, gathered=gathered, cost=self.question.limit.cost_of(plan))
 
     def _nothing_fits(self, specs: Sequence[ModelSpec], machine: Machine) -> TrainwizError:
         """With what the smallest needs, in its smallest way."""

@@ -70,8 +70,8 @@ def _shapes() -> dict[str, Any]:
         "verdict": str | None,
         "in_time": bool,
     }
-    fit |= {"rows_cut": float | None, "command": str, "task": str, **parts}
-    limit = {"seconds": float | None}
+    fit |= {"rows_cut": float | None, "cost": dict[str, float] | None, "command": str, "task": str, **parts}
+    limit = {"seconds": float | None, "cost": float | None, "per_hour": float | None, "currency": str}
     metric = {"last": float | None, "count": int, "min": float | None, "max": float | None, "non_finite": int}
     progress = {"step": float | None, "max_steps": float | None, "epoch": float | None, "eta_s": float | None}
     return {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +16,7 @@ from typing import Any, cast
 from trainwiz.core.data.detect import RowsKind
 from trainwiz.core.errors import EXIT_FINISHED, Finding, UsageError
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plan.fit import METHOD_NAMES, RULES, TRACED, Fit, Fits, Question, Rule, passes_words
+from trainwiz.core.plan.fit import METHOD_NAMES, RULES, TRACED, Fit, Fits, Limit, Question, Rule, passes_words
 from trainwiz.core.plan.fit_search import find_fits, improved
 from trainwiz.core.plan.gather import Gathered, probe_here
 from trainwiz.core.plan.refine import Refiner, RefineTier
@@ -39,18 +41,35 @@ from trainwiz.tui.text import (
 
 # How long it may take and what it may cost, as it is written.
 
+PRICE, CURRENCY = "planning.energy_price_per_kwh", "planning.currency"
 MOST_HOURS = 100_000.0
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
+_AMOUNT = re.compile(r"([\d.,]+)\s*([A-Za-z€$£¥]{0,8})")
 DAY = "%Y-%m-%d %H:%M"
 
 
-def limit_of(until: str | None, hours: str | None, now: datetime) -> float | None:
-    """Seconds; None for no limit. Raises UsageError for what cannot be."""
-    if until and hours:
-        raise _refused("--hours", mark("--until and --hours can't be combined; keep one"))
-    if until:
-        return parse_until(until, now).timestamp() - now.timestamp()
-    return _hours(hours) * 3600 if hours else None
+def limit_of(typed: Mapping[str, str | None], now: datetime, overrides: dict[str, Any]) -> Limit:
+    """`typed`: option -> its text. The currency of an amount becomes that of `overrides`. UsageError for what cannot be."""
+    given = [flag for flag in ("--until", "--hours", "--budget") if typed.get(flag)]
+    if len(given) > 1:
+        raise _refused(given[-1], mark("{limits} can't be combined; keep one"), limits=tr(" and ").join(given))
+    amounts = {flag: _amount(flag, text) for flag in ("--budget", "--per-hour") if (text := typed.get(flag))}
+    currencies = {str(overrides.get(CURRENCY) or ""), *(currency for _, currency in amounts.values())} - {""}
+    if len(currencies) > 1:
+        flag, both = next(iter(amounts)), tr(" and ").join(sorted(currencies))
+        raise _refused(flag, mark("{currencies} are different currencies"), currencies=both)
+    if currencies:
+        overrides[CURRENCY] = currencies.pop()
+    cost, per_hour = (amounts.get(flag, (None, ""))[0] for flag in ("--budget", "--per-hour"))
+    if cost is not None and per_hour is None and PRICE not in overrides:
+        sentence = mark(
+            "no price is set: set that of electricity with --set {price}=0.30, or that of an hour of the machine "
+            "with --per-hour 0.80"
+        )
+        raise _refused("--budget", sentence, price=PRICE)
+    until, hours = typed.get("--until"), typed.get("--hours")
+    seconds = parse_until(until, now).timestamp() - now.timestamp() if until else None
+    return Limit(_hours(hours) * 3600 if hours else seconds, cost, per_hour)
 
 
 def _refused(flag: str, sentence: str, **values: object) -> UsageError:
@@ -83,6 +102,15 @@ def _hours(text: str) -> float:
     raise _refused("--hours", sentence, shown=repr(plain_text(text, 40)))
 
 
+def _amount(flag: str, text: str) -> tuple[float, str]:
+    match = _AMOUNT.fullmatch(text.strip())
+    with suppress(ValueError):
+        if match is not None and 0 < (amount := parse_number(match[1])) < math.inf:
+            return amount, match[2]
+    sentence = mark("{shown} is not an amount of money; for example 5EUR")
+    raise _refused(flag, sentence, shown=repr(plain_text(text, 40)))
+
+
 # The command.
 
 
@@ -110,6 +138,8 @@ def answer(
     models: Sequence[str] = (),
     until: str | None = None,
     hours: str | None = None,
+    budget: str | None = None,
+    per_hour: str | None = None,
     best: str = "largest",
     everything: bool = False,
     waits: bool = False,
@@ -118,7 +148,9 @@ def answer(
     rule = cast("Rule", checked("--best", best, tuple(RULES)))
     tier = wanted_tier(choices.tier, "layers" if waits else "analytic")
     most = 0 if everything else TRACED
-    question = Question(choices.request, tuple(models), limit_of(until, hours, datetime.now()), rule, most)
+    typed = {"--until": until, "--hours": hours, "--budget": budget, "--per-hour": per_hour}
+    limit = limit_of(typed, datetime.now(), choices.request.overrides)
+    question = Question(choices.request, tuple(models), limit, rule, most)
     with refining(tier) as refiner:
         with Waiting(tr("searching for models that fit")):
             fits = find_fits(question, probe_here(choices.request), refiner)
@@ -175,7 +207,7 @@ def _ask(fits: Fits) -> int:
 
 
 def document(fits: Fits) -> dict[str, Any]:
-    question = fits.question
+    question, currency = fits.question, fits.question.request.overrides.get(CURRENCY, "")
     return {
         "machine": fits.machine.to_json(),
         "task": fits.rows[0].plan.task,
@@ -185,7 +217,7 @@ def document(fits: Fits) -> dict[str, Any]:
         "length_unit": fits.data.length_unit,
         "rule": question.rule,
         "passes": question.passes,
-        "limit": {"seconds": question.limit_s},
+        "limit": {**asdict(question.limit), "currency": currency},
         "models_tried": fits.tried,
         "fits": [fit.to_json() for fit in fits.rows],
     }
@@ -205,16 +237,19 @@ Column = tuple[str, Callable[[Fit], str], int]
 """Heading, cell, and when it goes where a terminal is narrow: the highest number first, 0 never."""
 COLUMNS: tuple[Column, ...] = (
     (mark("model"), lambda fit: plain_text(fit.model, 40), 0),
-    (mark("size"), lambda fit: short_count(fit.parameters), 3),
+    (mark("size"), lambda fit: short_count(fit.parameters), 4),
     (mark("method"), lambda fit: tr(METHOD_NAMES[fit.method]), 0),
     (mark("length"), lambda fit: count(fit.plan.batch.sequence_length), 0),
-    (mark("rank"), lambda fit: "-" if fit.rank is None else str(fit.rank), 4),
-    (mark("truncated"), lambda fit: percent(fit.cut), 2),
+    (mark("rank"), lambda fit: "-" if fit.rank is None else str(fit.rank), 5),
+    (mark("truncated"), lambda fit: percent(fit.cut), 3),
     (mark("needs GiB"), lambda fit: _memory_cell(fit), 0),
     (mark("verdict"), lambda fit: _verdict_cell(fit), 0),
-    (mark("time"), lambda fit: duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s), 0),
+    (mark("time"), lambda fit: duration(fit.plan.time.total_s), 0),
+    (mark("range"), lambda fit: duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s), 1),
     (mark("epochs"), lambda fit: epochs(fit.passes), 0),
-    ("kWh", lambda fit: _energy_cell(fit), 1),
+    (mark("tokens"), lambda fit: short_count(fit.plan.time.real_tokens or fit.plan.time.total_tokens), 6),
+    ("kWh", lambda fit: _range_cell(fit.plan.time.energy_low_kwh, fit.plan.time.energy_high_kwh), 2),
+    (mark("cost"), lambda fit: "" if fit.cost is None else _range_cell(fit.cost[0], fit.cost[2]), 0),
 )
 WORDS = (1, 3, 8)
 """Columns of words, which are aligned left; 0 is the number of the row."""
@@ -236,8 +271,7 @@ def _verdict_cell(fit: Fit) -> str:
     return f"{sign} {tr(word)}" + (f" ({tr(fit.plan.memory.tier)})" if is_traced else "")
 
 
-def _energy_cell(fit: Fit) -> str:
-    low, high = fit.plan.time.energy_low_kwh, fit.plan.time.energy_high_kwh
+def _range_cell(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else amount_range(low, high)
 
 
@@ -254,19 +288,22 @@ def _head(fits: Fits) -> Iterator[Row]:
         what += tr(" ({why}; change it with --task)", why=plain_text(fits.told.why, 200))
     yield tr("Data"), what
     yield tr("Machine"), machine_text(first)
-    limit_s = fits.question.limit_s
-    if limit_s is not None:
-        each = mark("{time}; each row below is planned for {passes}, or for as much as the time allows")
-        yield tr("Limit"), tr(each, time=duration(limit_s), passes=passes)
+    limit, each = fits.question.limit, mark("{limit}; each row below is planned for {passes}, or for what it allows")
+    if fits.rows[0].limit_s is not None:
+        currency = plain_text(first.config.planning.currency, 8)
+        most = duration(limit.seconds) if limit.cost is None else f"{limit.cost:g} {currency}"
+        yield tr("Limit"), tr(each, limit=most, passes=passes)
     yield tr("Best"), tr(RULES[fits.question.rule], passes=passes)
 
 
 def _say_table(fits: Fits) -> None:
-    rows = [["#", *(tr(heading) for heading, _, _ in COLUMNS)]]
-    rows += [[str(number), *(cell(fit) for _, cell, _ in COLUMNS)] for number, fit in enumerate(fits.rows, start=1)]
+    columns = [column for column in COLUMNS if any(map(column[1], fits.rows))]
+    currency = plain_text(fits.rows[0].plan.config.planning.currency, 8)
+    rows = [["#", *(currency if currency and heading == "cost" else tr(heading) for heading, _, _ in columns)]]
+    rows += [[str(number), *(cell(fit) for _, cell, _ in columns)] for number, fit in enumerate(fits.rows, start=1)]
     right = [place for place in range(len(rows[0])) if place not in WORDS]
-    dropped = [place for place, column in enumerate(COLUMNS, start=1) if column[2]]
-    dropped.sort(key=lambda place: -COLUMNS[place - 1][2])
+    dropped = [place for place, column in enumerate(columns, start=1) if column[2]]
+    dropped.sort(key=lambda place: -columns[place - 1][2])
     head, *lines = ["  ".join(row).rstrip() for row in fitted(rows, right, dropped)]
     say(paint(head, "quiet"))
     for line, fit in zip(lines, fits.rows, strict=True):

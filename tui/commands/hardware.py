@@ -163,6 +163,8 @@ def _gpu_rows(gpu: Gpu) -> Iterator[Row]:
     elif not gpu.visible:
         facts.append(tr("hidden from programs"))
     yield label, tr(", ").join(facts)
+    if gpu.links:
+        yield "", tr("interconnect: {links}", links=", ".join(gpu.links))
 
 
 def _say_check(check: Check) -> None:

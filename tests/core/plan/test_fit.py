@@ -12,7 +12,7 @@ from trainwiz.core.config.run import DataSource
 from trainwiz.core.data.detect import what_rows_are
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.plan.fit import Fits, Question, group_of, sort_key
+from trainwiz.core.plan.fit import Fits, Limit, Question, group_of, sort_key
 from trainwiz.core.plan.fit_search import find_fits, improved
 from trainwiz.core.plan.gather import plan_gathered, plan_run
 from trainwiz.core.plan.refine import Refiner
@@ -34,10 +34,12 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def asked(
-    data: str = "sample-chat", gpu: str | None = "RTX 3060 12GB", limit_s: float | None = None, **more: object
+    data: str = "sample-chat", gpu: str | None = "RTX 3060 12GB", limit: Limit | None = None, **more: object
 ) -> Question:
     overrides = {"data.sources.0.name": data, **{key.replace("__", "."): value for key, value in more.items()}}
-    return Question(PlanRequest(gpu=gpu, num_gpus=None if gpu is None else 1, overrides=overrides), limit_s=limit_s)
+    return Question(
+        PlanRequest(gpu=gpu, num_gpus=None if gpu is None else 1, overrides=overrides), limit=limit or Limit()
+    )
 
 
 def found(question: Question) -> Fits:
@@ -64,9 +66,10 @@ def test_the_largest_that_sees_the_data_in_time_comes_first(chats: Fits) -> None
 
 
 def test_another_rule_is_another_order(chats: Fits) -> None:
-    rows = found(replace(asked("sample-pairs"), rule="cheapest")).rows
-    energies = [fit.plan.time.energy_high_kwh or 0.0 for fit in rows if group_of(fit) == 0]
-    assert energies == sorted(energies) and len(energies) > 2 and energies[0] > 0
+    rows = found(replace(asked("sample-pairs", limit=Limit(per_hour=1.0)), rule="cheapest")).rows
+    times = [fit.plan.time.total_s or 0.0 for fit in rows if group_of(fit) == 0]
+    assert times == sorted(times) and len(times) > 2
+    assert all(fit.cost is not None and fit.cost[0] < fit.cost[1] < fit.cost[2] for fit in rows)
     cut = [replace(fit, cut=number % 3 / 10) for number, fit in enumerate(chats.rows)]
     assert [fit.cut for fit in sorted(cut, key=lambda fit: sort_key(fit, "uncut"))] == sorted(fit.cut for fit in cut)
     fastest = sorted(chats.rows, key=lambda fit: sort_key(fit, "fastest"))
@@ -76,7 +79,7 @@ def test_another_rule_is_another_order(chats: Fits) -> None:
 def test_a_row_without_enough_time_is_planned_for_the_time_that_there_is(chats: Fits) -> None:
     whole = min(fit.plan.time.total_s or 0.0 for fit in chats.rows)
     models = tuple({fit.plan.config.model.name: None for fit in (*chats.rows[:2], *chats.rows[-2:])})
-    rows = found(replace(asked(limit_s=whole / 8), models=models)).rows
+    rows = found(replace(asked(limit=Limit(seconds=whole / 8)), models=models)).rows
     for fit in rows:
         assert fit.plan.time.total_s is not None and fit.plan.time.total_s <= whole / 8
         assert fit.in_time == ((fit.plan.time.epochs or 0) == pytest.approx(3))
@@ -150,7 +153,7 @@ def test_what_cannot_be_is_said_with_the_nearest() -> None:
         question = asked(gpu="RTX 3090")
         found(replace(question, request=replace(question.request, gpu_memory_bytes=2**28)))
     with pytest.raises(UsageError, match=r"Not enough time to train: the fastest, .* for 3 epochs"):
-        found(asked(limit_s=2.0))
+        found(asked(limit=Limit(seconds=2.0)))
     with pytest.raises(UsageError, match=r"Closest: RTX 3090, RTX 3090 Ti"):
         found(asked(gpu="3091"))
     Path("none.csv").write_text("prompt,response\n")
@@ -158,6 +161,8 @@ def test_what_cannot_be_is_said_with_the_nearest() -> None:
         found(asked("none.csv"))
     with pytest.raises(UsageError, match="Specify the data to"):
         found(Question(PlanRequest()))
+    with pytest.raises(UsageError, match=r"power draw of the machine is unknown: .*--per-hour"):
+        found(asked(gpu=None, limit=Limit(cost=5.0), planning__energy_price_per_kwh=0.3))
 
 
 @each(
@@ -171,23 +176,49 @@ def test_a_clock_is_the_next_one_over_midnight_too(text: str, end: tuple[int, in
 @each(
     "bounds, sentence",
     [
-        (("2026-11-26 11:00", None), r"has passed \(it is 2026-11-26 12:00\); the next one is 2026-11-27 11:00"),
-        (("24:30", None), "is not a time"),
-        (("08:00", "3"), "keep one"),
-        ((None, "-1"), "not a number of hours"),
-        ((None, "1e300"), "not a number of hours"),
+        ({"--until": "2026-11-26 11:00"}, r"has passed \(it is 2026-11-26 12:00\); the next one is 2026-11-27 11:00"),
+        ({"--until": "24:30"}, "is not a time"),
+        ({"--until": "08:00", "--hours": "3"}, "keep one"),
+        ({"--hours": "-1"}, "not a number of hours"),
+        ({"--hours": "1e300"}, "not a number of hours"),
+        ({"--budget": "5EUR"}, "no price is set: .*--per-hour"),
+        ({"--budget": "5€$ 3", "--per-hour": "1"}, "not an amount"),
+        ({"--budget": "5EUR", "--per-hour": "1USD"}, "are different currencies"),
     ],
 )
-def test_a_limit_that_cannot_be(bounds: tuple[str | None, str | None], sentence: str) -> None:
+def test_a_limit_that_cannot_be(bounds: dict[str, str | None], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        limit_of(*bounds, NOON)
+        limit_of(bounds, NOON, {})
+
+
+def test_a_budget_is_the_time_that_it_pays_for(chats: Fits) -> None:
+    own: dict[str, object] = {}
+    limit = limit_of({"--budget": "2 EUR", "--per-hour": "0.5EUR"}, NOON, own)
+    assert limit.cost == 2.0 and list(own.values()) == ["EUR"]
+    plan = chats.rows[0].plan
+    assert limit.seconds_of(plan) == pytest.approx(4 * 3600)
+    assert Limit(cost=1.0).cost_of(plan) is None
 
 
 def test_json_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["fit", "--dataset", "sample-reviews", "--gpu", "3090", "--num-gpus", "2", "--hours", "3", "--json"]
+    words = [
+        "fit",
+        "--dataset",
+        "sample-reviews",
+        "--gpu",
+        "3090",
+        "--num-gpus",
+        "2",
+        "--budget",
+        "1EUR",
+        "--per-hour",
+        "0.8",
+        "--json",
+    ]
     assert main(words) == 0
     document = json.loads(capsys.readouterr().out)
     assert [document[key] for key in ("rows_are", "task", "rule")] == ["classes", "sequence-classification", "largest"]
-    assert document["limit"] == {"seconds": 10_800.0}
+    assert document["limit"] == {"seconds": None, "cost": 1.0, "per_hour": 0.8, "currency": "EUR"}
     first = document["fits"][0]
-    assert len(document["machine"]["gpus"]) == 2 and first["name"] == "modernbert-large"
+    assert len(document["machine"]["gpus"]) == 2 and first["time"]["currency"] == "EUR"
+    assert first["name"] == "modernbert-large" and first["cost"]["low"] < first["cost"]["likely"]
