@@ -25,8 +25,6 @@ from tests.each import each
         (["plan", "--profile", "qlora"], {name for name in profile_files() if name.startswith("qlora")}),
         (["profiles", "diff", "cpu-demo", "cpu"], {"cpu-demo"}),
         (["plan", "--gpu", "rtx 309"], {"RTX 3090", "RTX 3090 Ti"}),
-        (["plan", "--gpu", "=", "rtx 309"], {"RTX 3090", "RTX 3090 Ti"}),
-        (["plan", "--gpu=RTX 309"], {"--gpu=RTX 3090", "--gpu=RTX 3090 Ti"}),
         (["plan", "--precision", "fp"], {"fp16", "fp32"}),
         (["plan", "--set", "training.see"], {"training.seed="}),
         (["plan", "--no-check"], {"--no-checkpointing"}),

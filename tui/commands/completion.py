@@ -90,15 +90,8 @@ def _unquoted(word: str) -> str:
 
 def candidates(words: Sequence[str]) -> Iterator[Candidate]:
     *done, typed = words or [""]
-    if done[-1:] == ["="] or typed == "=":
-        # bash takes "--gpu=RTX" apart.
-        done, typed = (done[:-1], typed) if done[-1:] == ["="] else (done, "")
     path, option, place = _where(done)
-    flag, equals, begun = typed.partition("=")
-    if option is None and equals and flag.startswith("--"):
-        values = _values(flag, _options(path).get(flag))
-        yield from ((f"{flag}={value}", about) for value, about in _beginning(values, begun))
-    elif option is not None:
+    if option is not None:
         yield from _beginning(_values(done[-1], option), typed)
     elif typed.startswith("-"):
         yield from _beginning(((name, tr(one.help)) for name, one in _options(path).items()), typed)

@@ -40,7 +40,7 @@ from trainwiz.tui.plan_words import (
     trained_words,
     unknown_time_words,
 )
-from trainwiz.tui.text import cells, count, deviation, duration_range, gib, pad, percent, short_count, size
+from trainwiz.tui.text import aligned, count, deviation, duration_range, gib, percent, short_count, size
 
 # The plan as a few lines of text, numbers first: what headless shows before it starts.
 
@@ -275,7 +275,6 @@ ORIGIN_WORDS: dict[OriginKind, str] = {
     "you": mark("you"),
     "solved": mark("auto"),
 }
-WIDEST_VALUE = 24
 LIMIT_S = 120.0
 """For all traces of one plan; each is killed at 60 s."""
 
@@ -309,16 +308,15 @@ def choice_lines(plan: Plan, *, verbose: bool) -> list[str]:
     shown = [choice for choice in plan.choices if verbose or choice.origin in ("detected", "solved", "you")]
     if not shown:
         return []
-    key_width = max(len(choice.key) for choice in shown)
-    value_width = min(WIDEST_VALUE, max(cells(value_text(choice)) for choice in shown))
-    lines = ["", tr("Choices")]
-    for choice in shown:
-        value, origin = pad(value_text(choice), value_width), pad(tr(ORIGIN_WORDS[choice.origin]), 8)
-        lines.append(f"  {choice.key:<{key_width}}  {value}  {origin}  {plain_text(tr(choice.reason))}".rstrip())
+    rows = [
+        (choice.key, value_text(choice), tr(ORIGIN_WORDS[choice.origin]), plain_text(tr(choice.reason)))
+        for choice in shown
+    ]
+    lines = ["", tr("Choices"), *("  " + "  ".join(row).rstrip() for row in aligned(rows))]
     if hidden := len(plan.choices) - len(shown):
         lines.append("  " + trn("{n} more from the profile: --verbose", "{n} more from the profile: --verbose", hidden))
     return lines
 
 
 def value_text(choice: Choice) -> str:
-    return plain_text(choice.value if isinstance(choice.value, str) else json.dumps(choice.value, default=str), 60)
+    return plain_text(choice.value if isinstance(choice.value, str) else json.dumps(choice.value, default=str), 40)
