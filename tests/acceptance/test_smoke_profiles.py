@@ -35,7 +35,6 @@ PROFILES: dict[str, tuple[str, str, dict[str, Any]]] = {
 @pytest.mark.timeout(PATIENCE_S + 300)
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_smoke_run_of_the_profile(name: str, tmp_path: Path) -> None:
-    import torch
     import transformers
 
     task, loader, engine = PROFILES[name]
@@ -61,12 +60,8 @@ def test_a_smoke_run_of_the_profile(name: str, tmp_path: Path) -> None:
     third = len(losses) // 3
     assert len(losses) >= 4 and sum(losses[-third:]) < sum(losses[:third]), losses
     # An adapter's folder is loaded in the same way: transformers finds its base through peft.
-    model, told = getattr(transformers, loader).from_pretrained(run / "final_model", output_loading_info=True)
+    _, told = getattr(transformers, loader).from_pretrained(run / "final_model", output_loading_info=True)
     assert not told["missing_keys"] and not told["mismatched_keys"], told
-    tokens = torch.tensor([[0, 5, 6, 2]])
-    with torch.no_grad():
-        logits = model(input_ids=tokens, **({"labels": tokens} if task == "seq2seq" else {})).logits
-    assert torch.isfinite(logits).all()
 
 
 @each("name", [profile.name for profile in list_profiles() if not profile.variants])

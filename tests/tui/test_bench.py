@@ -30,21 +30,10 @@ pytestmark = pytest.mark.usefixtures("here")
 GIB = 1024**3
 ALTERNATIVES = tuple(Alternative("engine.attention", value, "sdpa") for value in ("eager", "flash_attention_2"))
 EAGER = Turns({"engine.attention": "eager"}, {"engine.attention": "sdpa"}, "not_measured")
-PLAIN = ProbeResult(
-    measurement=measurement(
-        tokens_per_step=1000.0,
-        host_rss_bytes=3 * GIB,
-        largest_micro_batch=64,
-        largest_note="the time limit was reached",
-    ),
-    rows="data",
-    rows_note="",
-    planned_fits=True,
-    trials=(Trial(16, True, None, 0.5),),
-    searched=True,
-    problem="",
-    seconds=31.4,
+MEASURED = measurement(
+    tokens_per_step=1000.0, host_rss_bytes=3 * GIB, largest_micro_batch=64, largest_note="the time limit was reached"
 )
+PLAIN = ProbeResult(MEASURED, "data", "", True, (Trial(16, True, None, 0.5),), True, "", 31.4)
 ON_A_GPU = measurement(
     peak_allocated_bytes=5 * GIB, peak_reserved_bytes=6 * GIB, device_used_bytes=7 * GIB, world_size=2
 )
@@ -187,27 +176,17 @@ def test_a_real_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 
 # A run that was started as a benchmark (--benchmark N), in words.
 
-BENCHMARK = Benchmark(
-    steps=8,
-    step_s=0.4,
-    step_low_s=0.37,
-    step_high_s=0.42,
-    tokens_per_s=10_261.0,
-    real_tokens_per_s=8_130.0,
-    data_wait_share=0.03,
-    peak_allocated_bytes=3 * GIB,
-    peak_reserved_bytes=4 * GIB,
-    device_used_bytes=5 * GIB,
-    host_ram_bytes=GIB,
-    planned_step_s=0.3,
-    planned_step_low_s=0.12,
-    planned_step_high_s=0.8,
-    planned_tokens_per_s=13_452.0,
-    planned_basis="formula",
-    planned_allocated_bytes=2 * GIB,
-    planned_device_used_bytes=6 * GIB,
-    planned_host_ram_bytes=GIB,
-)
+STEPS = {"steps": 8, "step_s": 0.4, "step_low_s": 0.37, "step_high_s": 0.42, "planned_step_s": 0.3}
+PACE = {
+    "tokens_per_s": 10_261.0,
+    "real_tokens_per_s": 8_130.0,
+    "data_wait_share": 0.03,
+    "planned_tokens_per_s": 13_452.0,
+}
+SIZES = {"peak_allocated_bytes": 3, "peak_reserved_bytes": 4, "device_used_bytes": 5, "host_ram_bytes": 1}
+SIZES |= {"planned_allocated_bytes": 2, "planned_device_used_bytes": 6, "planned_host_ram_bytes": 1}
+PLANNED = {"planned_step_low_s": 0.12, "planned_step_high_s": 0.8, "planned_basis": "formula"}
+BENCHMARK = Benchmark(**STEPS, **PACE, **PLANNED, **{name: GIB * size for name, size in SIZES.items()})  # type: ignore[arg-type]
 
 
 def test_a_benchmark_stands_beside_the_plan_and_what_is_not_known_is_left_out() -> None:

@@ -121,10 +121,10 @@ def test_a_silent_moment_is_told_in_the_words_of_the_training(
     assert waiting_for(reader.read()) == said
 
 
-@each(("step", "words"), [(119, "working on the steps after step 119"), (120, "evaluating and saving the model")])
-def test_after_the_last_step_there_is_no_next_one(step: int, words: str) -> None:
-    progress: Any = SimpleNamespace(phase="training", step=step, max_steps=120, doing="")
-    assert waiting_for(progress) == words
+def test_after_the_last_step_there_is_no_next_one() -> None:
+    for step, words in ((119, "working on the steps after step 119"), (120, "evaluating and saving the model")):
+        progress: Any = SimpleNamespace(phase="training", step=step, max_steps=120, doing="")
+        assert waiting_for(progress) == words
 
 
 def test_advice_is_told_once_and_again_when_it_is_worse(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
