@@ -15,7 +15,7 @@ from trainwiz.core.files import bytes_below
 from trainwiz.core.history.run import benchmark_of, is_benchmark
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.launch.actions import stop_cost
-from trainwiz.core.run.attempts import advice_of, cause_words, change_words, phase_words
+from trainwiz.core.run.attempts import cause_words, change_words
 from trainwiz.core.run.checkpoints import list_checkpoints
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder, name_for_commands
 from trainwiz.core.run.identity import PARTS
@@ -34,11 +34,9 @@ from trainwiz.core.run.listing import (
 from trainwiz.core.run.state import Attempt, RunState, read_state
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.headless.ending import benchmark_rows
-from trainwiz.tui.output import Row, is_terminal, paint, say, say_json, say_rows
+from trainwiz.tui.output import Row, is_terminal, say, say_json, say_rows
 from trainwiz.tui.run_words import (
     PHASE_SENTENCES,
-    engine_problems,
-    evaluation_parts,
     is_long,
     painted_status,
     say_runs,
@@ -241,9 +239,6 @@ def _own_number(config: RunConfig) -> int:
 # `trainwiz runs show`.
 
 LABEL_WIDTH = 12
-MOST_EVIDENCE = 3
-MOST_ADVICE = 5
-LEVEL_STYLES = {"error": "error", "warning": "warning"}
 
 
 def run_show(run: str, *, as_json: bool) -> int:
@@ -257,9 +252,15 @@ def run_show(run: str, *, as_json: bool) -> int:
 
 
 def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
+    from trainwiz.core.telemetry.target import Target
+    from trainwiz.tui.commands.monitor import look, summary_rows
+
+    state = run.state
     yield tr("Run"), plain_text(run.summary.name)
-    yield from _state(run)
-    yield from _setup(run)
+    yield tr("State"), painted_status(state.status, tr(state.status))
+    profile = tr("profile {name}", name=plain_text(state.profile or tr("none")))
+    yield tr("Model"), f"{plain_text(state.model or tr('unknown'))} · {profile}"
+    yield from summary_rows(look(Target.of_run(folder)))
     if is_benchmark(folder) and not run.state.is_active:
         yield from benchmark_rows(benchmark_of(folder))
     for attempt in run.state.attempts:
@@ -275,46 +276,6 @@ def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
     if folder.final_model.is_dir():
         yield tr("Model path"), plain_text(folder.final_model)
     yield tr("Folder"), plain_text(folder.path)
-
-
-def _state(run: RunDescription) -> Iterator[Row]:
-    state = run.state
-    done = tr("{count} steps", count=steps_of(run.summary.step, run.summary.max_steps))
-    yield tr("State"), f"{painted_status(state.status, tr(state.status))}   {done}"
-    if run.phase is not None:
-        for_s = duration(max(0.0, time.time() - run.phase.since_s))
-        yield "", tr("{phase}, for {time}", phase=phase_words(run.phase), time=for_s)
-    if state.exit is not None:
-        yield "", plain_text(state.exit.message)
-        yield from _below(state.exit.evidence[:MOST_EVIDENCE])
-        last = state.attempts[-1].not_retried if state.attempts else None
-        if last:
-            yield "", plain_text(last)
-        yield from _below(filter(None, [verified_text(state)]))
-        if state.exit.remedy:
-            yield tr("Next"), plain_text(state.exit.remedy)
-    for advice in list(advice_of(run.advice))[-MOST_ADVICE:]:
-        yield tr("Advice"), paint(advice.text, LEVEL_STYLES.get(advice.level, "note"))
-        if advice.remedy:
-            yield "", advice.remedy
-
-
-def _setup(run: RunDescription) -> Iterator[Row]:
-    state = run.state
-    profile = tr("profile {name}", name=plain_text(state.profile or tr("none")))
-    yield tr("Model"), f"{plain_text(state.model or tr('unknown'))} · {profile}"
-    planned, actual = state.engine.get("planned"), state.engine.get("actual")
-    yield (
-        tr("Engine"),
-        plain_text(actual) if actual else tr("{engine} planned", engine=plain_text(planned or tr("unknown"))),
-    )
-    for problem in engine_problems(state.engine):
-        yield "", paint(f"! {plain_text(problem)}", "warning")
-    if run.summary.loss is not None:
-        yield tr("Loss"), f"{run.summary.loss:.4g}"
-    measured = evaluation_parts(state.outcome or {})
-    if measured:
-        yield tr("Eval"), tr(", ").join(measured)
 
 
 def _attempt(attempt: Attempt, run: RunDescription) -> Iterator[Row]:
