@@ -46,7 +46,8 @@ def test_the_end_runs_show_and_the_text_monitor_agree(run: Path, capsys: pytest.
     odd = {"eval_loss": float("nan"), "eval_accuracy": True, "eval_perplexity": 2191.6}
     assert evaluation_parts(odd) == ["loss NaN", "perplexity 2,192"]
     ending = ending_of(RunFolder(run), RunState(status="finished", outcome=dict(EVALUATION), engine=OTHER_ENGINE))
-    assert ending_rows(ending)[1:] == [("Eval", ", ".join(WORDS)), ("Engine", "! The engine is single.")]
+    rows = dict(ending_rows(ending))
+    assert (rows["Eval"], rows["Engine"]) == (", ".join(WORDS), "! The engine is single.")
     document = ending.to_json()
     assert document["evaluation"] == EVALUATION
     assert (document["engine"]["planned"], document["engine"]["actual"]) == ("ddp", "single")

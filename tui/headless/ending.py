@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.history.run import Benchmark, benchmark_of, is_benchmark
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import tr, trn
 from trainwiz.core.model.found import next_commands
 from trainwiz.core.run.attempts import attempt_words, recovered_attempts
 from trainwiz.core.run.checkpoints import newest_complete
@@ -151,52 +150,26 @@ def shown_path(path: Path) -> str:
 
 
 EXIT_CODES = {"finished": EXIT_FINISHED, "stopped": EXIT_STOPPED}
-ENDED_WORDS = {"failed": mark("Failed"), "lost": mark("Lost")}
 
 
 def ending_rows(ending: Ending) -> list[Row]:
-    run = plain_text(ending.run)
-    attempts = [(tr("Attempts") if not place else "", text) for place, text in enumerate(ending.attempts)]
-    if ending.status == "finished":
-        evaluation = tr(", ").join(evaluation_parts(ending.evaluation))
-        rows = [(tr("Finished"), finished_text(ending, run)), *([(tr("Eval"), evaluation)] if evaluation else [])]
-        problems = [(tr("Engine"), f"! {plain_text(problem)}") for problem in engine_problems(ending.engine)]
-        results = [("", sentence) for sentence in ending.results]
-        results += [
-            (tr("Next") if not place else "", f"{command}   {words}")
-            for place, (words, command) in enumerate(ending.next)
-        ]
-        return [*rows, *results, *benchmark_rows(ending.benchmark), *problems, *attempts]
-    if ending.status == "stopped":
-        return [(tr("Stopped"), stopped_text(ending, run)), *benchmark_rows(ending.benchmark), *attempts]
-    said = plain_text(ending.message or tr("The run ended without reporting a reason."))
-    rows = [(tr(ENDED_WORDS.get(ending.status, ending.status)), said)]
-    rows += [("", plain_text(ending.remedy))] if ending.remedy else []
-    rows.append((tr("Log"), f"{run}/train.log"))
-    rows += [(tr("Saved"), f"{run}/{ending.checkpoint}")] if ending.checkpoint else []
-    return [*rows, *attempts]
-
-
-def finished_text(ending: Ending, run: str) -> str:
-    """ "loss 3.12 → 2.61 in 48 s (planned 40 to 70 s). Model: runs/x/final"; without the losses where there are none."""
-    took, model = time_text(ending), plain_text(ending.model or run)
-    if ending.benchmark is not None:
-        return tr("in {time}; nothing was saved", time=took)
-    if ending.first_loss is None or ending.last_loss is None:
-        return tr("in {time}. Model: {model}", time=took, model=model)
-    first, last = f"{ending.first_loss:.2f}", f"{ending.last_loss:.2f}"
-    return tr("loss {first} → {last} in {time}. Model: {model}", first=first, last=last, time=took, model=model)
-
-
-def stopped_text(ending: Ending, run: str) -> str:
-    where = tr("before the first step") if ending.step is None else tr("at step {step}", step=ending.step)
-    if not ending.checkpoint:
-        return tr("{where}, no checkpoint yet.", where=where)
-    if ending.checkpoint == f"checkpoint-{ending.step}":
-        kept = tr("{where}, saved as {checkpoint}.", where=where, checkpoint=ending.checkpoint)
-    else:
-        kept = tr("{where}; the newest checkpoint is {checkpoint}.", where=where, checkpoint=ending.checkpoint)
-    return tr("{kept} Resume: trainwiz --resume --output-dir {run}", kept=kept, run=shlex.quote(run))
+    """The last word of the run in its own words, then what there is of each of these."""
+    failed = ending.status not in EXIT_CODES
+    problems, run = engine_problems(ending.engine), plain_text(ending.run)
+    rows = [
+        (tr("End"), plain_text(ending.message or tr("The run ended without reporting a reason."))),
+        (tr("Time"), "" if ending.seconds is None else time_text(ending)),
+        (tr("Eval"), tr(", ").join(evaluation_parts(ending.evaluation))),
+        *benchmark_rows(ending.benchmark),
+        *((tr("Engine"), f"! {plain_text(problem)}") for problem in problems if ending.status == "finished"),
+        (tr("Model"), plain_text(ending.model or "")),
+        (tr("Log"), f"{run}/train.log" if failed else ""),
+        (tr("Saved"), f"{run}/{ending.checkpoint}" if ending.checkpoint else ""),
+        *((tr("Attempts") if not place else "", text) for place, text in enumerate(ending.attempts)),
+        (tr("Next"), plain_text(ending.remedy or "")),
+        *(("" if place else tr("Next"), f"{line}   {does}") for place, (does, line) in enumerate(ending.next)),
+    ]
+    return [row for row in rows if row[1]]
 
 
 def time_text(ending: Ending) -> str:
