@@ -233,36 +233,31 @@ KINDS: dict[RowsKind, str] = {
 }  # fmt: skip
 
 
-Column = tuple[str, Callable[[Fit], str], int]
-"""Heading, cell, and when it goes where a terminal is narrow: the highest number first, 0 never."""
-COLUMNS: tuple[Column, ...] = (
-    (mark("model"), lambda fit: plain_text(fit.model, 40), 0),
-    (mark("size"), lambda fit: short_count(fit.parameters), 4),
-    (mark("method"), lambda fit: tr(METHOD_NAMES[fit.method]), 0),
-    (mark("length"), lambda fit: count(fit.plan.batch.sequence_length), 0),
-    (mark("rank"), lambda fit: "-" if fit.rank is None else str(fit.rank), 5),
-    (mark("truncated"), lambda fit: percent(fit.cut), 3),
-    (mark("needs GiB"), lambda fit: _memory_cell(fit), 0),
-    (mark("verdict"), lambda fit: _verdict_cell(fit), 0),
-    (mark("time"), lambda fit: duration(fit.plan.time.total_s), 0),
-    (mark("range"), lambda fit: duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s), 1),
-    (mark("epochs"), lambda fit: epochs(fit.passes), 0),
-    (mark("tokens"), lambda fit: short_count(fit.plan.time.real_tokens or fit.plan.time.total_tokens), 6),
-    ("kWh", lambda fit: _range_cell(fit.plan.time.energy_low_kwh, fit.plan.time.energy_high_kwh), 2),
-    (mark("cost"), lambda fit: "" if fit.cost is None else _range_cell(fit.cost[0], fit.cost[2]), 0),
-)
-WORDS = (1, 3, 8)
-"""Columns of words, which are aligned left; 0 is the number of the row."""
+COLUMNS: dict[str, Callable[[Fit], str]] = {
+    mark("model"): lambda fit: plain_text(fit.model, 40),
+    mark("size"): lambda fit: short_count(fit.parameters),
+    mark("method"): lambda fit: tr(METHOD_NAMES[fit.method]),
+    mark("length"): lambda fit: count(fit.plan.batch.sequence_length),
+    mark("rank"): lambda fit: "-" if fit.rank is None else str(fit.rank),
+    mark("truncated"): lambda fit: percent(fit.cut),
+    mark("needs GiB"): lambda fit: _memory_cell(fit),
+    mark("verdict"): lambda fit: _verdict_cell(fit),
+    mark("time"): lambda fit: duration(fit.plan.time.total_s),
+    mark("range"): lambda fit: duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s),
+    mark("epochs"): lambda fit: epochs(fit.passes),
+    mark("tokens"): lambda fit: short_count(fit.plan.time.real_tokens or fit.plan.time.total_tokens),
+    "kWh": lambda fit: _range_cell(fit.plan.time.energy_low_kwh, fit.plan.time.energy_high_kwh),
+    mark("cost"): lambda fit: "" if fit.cost is None else _range_cell(fit.cost[0], fit.cost[2]),
+}
+LEFT = ("model", "method", "verdict")
+DROPPED = ("tokens", "rank", "size", "truncated", "kWh", "range")
+"""Columns that go where a terminal is narrow, the first one first."""
 
 
 def _memory_cell(fit: Fit) -> str:
     memory = fit.plan.memory
-    needed = gib(memory.needed_bytes)
-    return (
-        needed
-        if memory.capacity_bytes is None
-        else tr("{amount} of {whole}", amount=needed, whole=gib(memory.capacity_bytes))
-    )
+    needed, whole = gib(memory.needed_bytes), memory.capacity_bytes
+    return needed if whole is None else tr("{amount} of {whole}", amount=needed, whole=gib(whole))
 
 
 def _verdict_cell(fit: Fit) -> str:
@@ -297,13 +292,14 @@ def _head(fits: Fits) -> Iterator[Row]:
 
 
 def _say_table(fits: Fits) -> None:
-    columns = [column for column in COLUMNS if any(map(column[1], fits.rows))]
+    names = ["#", *(name for name, cell in COLUMNS.items() if any(map(cell, fits.rows)))]
     currency = plain_text(fits.rows[0].plan.config.planning.currency, 8)
-    rows = [["#", *(currency if currency and heading == "cost" else tr(heading) for heading, _, _ in columns)]]
-    rows += [[str(number), *(cell(fit) for _, cell, _ in columns)] for number, fit in enumerate(fits.rows, start=1)]
-    right = [place for place in range(len(rows[0])) if place not in WORDS]
-    dropped = [place for place, column in enumerate(columns, start=1) if column[2]]
-    dropped.sort(key=lambda place: -columns[place - 1][2])
+    rows = [[currency if currency and name == "cost" else tr(name) for name in names]]
+    rows += [
+        [str(number), *(COLUMNS[name](fit) for name in names[1:])] for number, fit in enumerate(fits.rows, start=1)
+    ]
+    right = [place for place, name in enumerate(names) if name not in LEFT]
+    dropped = [names.index(name) for name in DROPPED if name in names]
     head, *lines = ["  ".join(row).rstrip() for row in fitted(rows, right, dropped)]
     say(paint(head, "quiet"))
     for line, fit in zip(lines, fits.rows, strict=True):

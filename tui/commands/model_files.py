@@ -73,38 +73,28 @@ def run_merge(path: str, to: str, *, dtype: str | None, base: str | None, as_jso
 
 
 def _say_merged(model: FoundModel, place: Path, found: dict[str, Any]) -> None:
-    figures = {name: f"{found[name]:.2g}" for name in ("merged_difference", "largest_logit", "rounding_difference")}
     checked = tr(
         "merged and unmerged logits differ by at most {merged_difference} on {n} prompts (largest logit "
             "{largest_logit}, in {kind})",
-        n=found["prompts"], kind=found["summed_in"], **figures,
+        n=found["prompts"], kind=found["summed_in"], merged_difference=f"{found['merged_difference']:.2g}",
+        largest_logit=f"{found['largest_logit']:.2g}",
     )  # fmt: skip
     rows = [
         (tr("Merged"), f"{plain_text(place)} ({found['dtype']})"),
         (tr("Base"), plain_text(model.base_name or "")),
         (tr("Checked"), checked),
     ]
-    if found["rounding_difference"] > 0:
-        words = tr("rounding to {dtype} changes them by at most {rounding_difference}", dtype=found["dtype"], **figures)
-        rows.append(("", words))
-    if "trained" in found:
-        rows.append((tr("{bits}-bit", bits=model.bits), _against_trained(found["trained"])))
-    say_rows([*rows, (tr("Stops at"), plain_text(" ".join(found["stops"])))])
-
-
-def _against_trained(trained: dict[str, Any] | None) -> str:
-    """What the base in few bits, on which the adapter was trained, makes of the difference."""
-    if trained is None:
-        return tr(
-            "the adapter was trained on this quantized base; the difference can't be measured on this machine "
-            "(no bitsandbytes)"
+    trained = found.get("trained")
+    if trained is not None:
+        # What the base in few bits, on which the adapter was trained, makes of the difference.
+        words = tr(
+            "the adapter was trained on this quantized base: compared with it, logits differ by at most {difference}, "
+            "and the most likely next token is the same at {share} of positions",
+            difference=f"{trained['difference']:.2g}",
+            share=percent(trained["same_next_token"]),
         )
-    return tr(
-        "the adapter was trained on this quantized base: compared with it, logits differ by at most {difference}, "
-        "and the most likely next token is the same at {share} of positions",
-        difference=f"{trained['difference']:.2g}",
-        share=percent(trained["same_next_token"]),
-    )
+        rows.append((tr("{bits}-bit", bits=model.bits), words))
+    say_rows([*rows, (tr("Stops at"), plain_text(" ".join(found["stops"])))])
 
 
 def _out(text: str, to: str | None) -> int:

@@ -16,7 +16,7 @@ from trainwiz.core.profile.read import validate_profiles
 from trainwiz.core.profile.store import current_profile, diff_profiles, load_as_written, load_profile, use_profile
 from trainwiz.core.text import finite, plain_text
 from trainwiz.tui.output import paint, say, say_findings, say_json, say_rows, wrapped
-from trainwiz.tui.text import cells, count, number, pad, size, span
+from trainwiz.tui.text import aligned, cells, count, number, size, span
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.gather import ProfileRow
@@ -105,11 +105,11 @@ def _source(source: dict[str, Any]) -> str:
 
 def say_table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset(), *, head: bool = True) -> None:
     """Columns of text. The last column wraps under itself on a terminal; `head` makes the first row quiet."""
-    widths = [max(cells(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    for position, row in enumerate(rows):
-        start = "  ".join([*(pad(row[c], width, right=c in right) for c, width in enumerate(widths)), ""])
-        first, *rest = wrapped(row[-1], " " * cells(start), sys.stdout)
-        for line in [f"{start}{first}", *(" " * cells(start) + more for more in rest)]:
+    starts = ["  ".join([*start, ""]) for start in aligned([row[:-1] for row in rows], right)]
+    for position, (start, row) in enumerate(zip(starts, rows, strict=True)):
+        indent = " " * cells(start)
+        first, *rest = wrapped(row[-1], indent, sys.stdout)
+        for line in [start + first, *(indent + more for more in rest)]:
             say(paint(line.rstrip(), "quiet") if head and position == 0 else line.rstrip())
 
 
