@@ -80,8 +80,7 @@ def test_numbers_while_training_of_this_start_alone(folder: RunFolder) -> None:
     system = {"gpus": [], "processes": [{"rss_bytes": GIB}, {"rss_bytes": GIB // 2}, {"rss_bytes": None}]}
     folder.system_jsonl.write_text(json.dumps(system) + "\n")
     progress = reader.read()
-    assert (progress.phase, progress.step, progress.max_steps) == ("training", 10, 100)
-    assert (progress.loss, progress.tokens_per_s) == (2.5, 1234.0)
+    assert (progress.phase, progress.step, progress.row["loss"]) == ("training", 10, 2.5)
     assert progress.left_s == pytest.approx(180.0)
     assert progress.memory_bytes == GIB * 3 // 2
     assert len(progress.new_rows) == 3 and reader.read().new_rows == []
@@ -121,7 +120,7 @@ def test_a_silent_moment_is_told_in_the_words_of_the_training(
 
 def test_after_the_last_step_there_is_no_next_one() -> None:
     for step, words in ((119, "working on the steps after step 119"), (120, "evaluating and saving the model")):
-        progress: Any = SimpleNamespace(phase="training", step=step, max_steps=120, doing="")
+        progress: Any = SimpleNamespace(phase="training", step=step, state=RunState(max_steps=120), doing="")
         assert waiting_for(progress) == words
 
 
@@ -249,8 +248,8 @@ from trainwiz.core.run.state import RunState
 from trainwiz.tui.headless.reporters import BarReporter
 reporter = BarReporter()
 reporter.progress(SimpleNamespace(
-    state=RunState(status="running"), phase="training", phase_s=0.1, step=71, max_steps=120, loss=2.71, left_s=21.0,
-    tokens_per_s=18900.0, memory_bytes=2**30, new_answers=[], new_advice=[], doing="",
+    state=RunState(status="running", max_steps=120), phase="training", phase_s=0.1, step=71, left_s=21.0,
+    row={"loss": 2.71, "real_tokens_per_s": 18900.0}, memory_bytes=2**30, new_answers=[], new_advice=[], doing="",
 ))
 reporter.note("[bold]a note[/bold]")
 reporter.close()
