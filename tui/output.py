@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
-from trainwiz.core.errors import EXIT_STOPPED, EXIT_USAGE, Finding, TrainwizError, os_reason
+from trainwiz.core.errors import EXIT_STOPPED, EXIT_USAGE, Finding, TrainwizError, os_reason, usage_error
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import finite, is_text, plain_text
 from trainwiz.tui.options import OF_COMMANDS, named_by
@@ -91,6 +91,17 @@ def fitted(rows: Sequence[Sequence[str]], right: Collection[int] = (), dropped: 
         if width is None or cells("  ".join(lines[0])) <= width:
             break
     return lines
+
+
+def agreed(question: str, otherwise: str) -> bool:
+    """Asks before something that cannot be undone. Raises UsageError with the sentence `otherwise` where nobody answers."""
+    if not is_terminal(sys.stdin):
+        raise usage_error("needs_answer", "--yes", otherwise)
+    try:
+        return input(question).strip().lower() in ("y", "yes", "是")
+    except (EOFError, KeyboardInterrupt):
+        say()
+        return False
 
 
 def labelled(label: str, text: str) -> str:

@@ -198,7 +198,7 @@ def wait_words(cost: StopCost) -> str:
     """How long the checkpoint may take at most, or why that is not the question; "" where nothing is known."""
     if cost.waits_to_start:
         return tr(WAITS_TO_START)
-    if cost.phase in PHASE_SENTENCES:
+    if cost.phase is not None and cost.phase in PHASE_SENTENCES:
         return tr(PHASE_SENTENCES[cost.phase])
     if cost.wait_s is None:
         return ""

@@ -26,7 +26,7 @@ from trainwiz.core.model.worker import ModelWorker, order_of
 from trainwiz.core.run.folder import PARTIAL
 from trainwiz.core.text import plain_text
 from trainwiz.tui.commands.export import check_free, write_new
-from trainwiz.tui.output import is_terminal, say, say_json, say_rows
+from trainwiz.tui.output import agreed, is_terminal, say, say_json, say_rows
 from trainwiz.tui.text import percent, size
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -142,19 +142,9 @@ def run_push(path: str, repo: str, *, public: bool, yes: bool, base: str | None)
     if upload.left:
         rows.append((tr("Skipped"), plain_text(", ".join(upload.left))))
     say_rows(rows)
-    if not yes and not _agreed(upload.repo, size(upload.size)):
+    question = tr("Upload {amount} to {repo}? [y/N] ", amount=size(upload.size), repo=plain_text(upload.repo))
+    if not yes and not agreed(question, tr("Uploading needs confirmation; add --yes.")):
         say(tr("Nothing was uploaded."))
         return EXIT_FINISHED
     say(tr("Uploaded: {address}", address=plain_text(push(upload))))
     return EXIT_FINISHED
-
-
-def _agreed(repo: str, amount: str) -> bool:
-    question = tr("Upload {amount} to {repo}? [y/N] ", amount=amount, repo=plain_text(repo))
-    if not is_terminal(sys.stdin):
-        raise usage_error("needs_answer", "--yes", tr("Uploading needs confirmation; add --yes."))
-    try:
-        return input(question).strip().lower() in ("y", "yes", "是")
-    except (EOFError, KeyboardInterrupt):
-        say()
-        return False

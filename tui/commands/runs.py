@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from trainwiz.core.run.listing import (
 from trainwiz.core.run.state import Attempt, RunState, read_state
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.headless.ending import benchmark_rows
-from trainwiz.tui.output import Row, is_terminal, say, say_json, say_rows
+from trainwiz.tui.output import Row, agreed, say, say_json, say_rows
 from trainwiz.tui.run_words import (
     PHASE_SENTENCES,
     is_long,
@@ -133,17 +133,10 @@ def run_remove(run: str, *, yes: bool) -> int:
     folder = find_run(run, whole=yes)
     check_removable(folder)
     what = _what_goes(folder)
-    if not yes:
-        if not is_terminal(sys.stdin):
-            raise usage_error("needs_answer", "--yes", tr("Removing {what} needs confirmation; add --yes.", what=what))
-        try:
-            answer = input(tr("Permanently remove {what}? [y/N] ", what=what))
-        except (EOFError, KeyboardInterrupt):
-            answer = ""
-            say()
-        if answer.strip().lower() not in ("y", "yes", "是"):
-            say(tr("Nothing was removed."))
-            return EXIT_FINISHED
+    question = tr("Permanently remove {what}? [y/N] ", what=what)
+    if not yes and not agreed(question, tr("Removing {what} needs confirmation; add --yes.", what=what)):
+        say(tr("Nothing was removed."))
+        return EXIT_FINISHED
     remove_run(folder)
     say(tr("Removed {what}.", what=what))
     return EXIT_FINISHED
@@ -182,11 +175,8 @@ def _follow_in_terminal(
     from trainwiz.tui.headless.reporters import new_reporter
     from trainwiz.tui.headless.run import start_and_follow
 
-    reporter = new_reporter(as_json=False, plain=False)
-    try:
+    with closing(new_reporter(as_json=False, plain=False)) as reporter:
         return start_and_follow(folder, reporter, detach=detach, checkpoint=checkpoint, accept=accept)
-    finally:
-        reporter.close()
 
 
 # `trainwiz runs join`: this machine as one of several that train a run.

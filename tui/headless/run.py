@@ -6,7 +6,7 @@ import shlex
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -150,13 +150,8 @@ TRACE_LIMIT_S = 20.0
 
 def run_headless(choices: Choices) -> int:
     """The whole run; returns the exit code of the command."""
-    reporter = new_reporter(as_json=choices.json, plain=choices.plain)
-    try:
-        if choices.resume is not None:
-            return resume(choices, reporter)
-        return new_run(choices, reporter)
-    finally:
-        reporter.close()
+    with closing(new_reporter(as_json=choices.json, plain=choices.plain)) as reporter:
+        return new_run(choices, reporter) if choices.resume is None else resume(choices, reporter)
 
 
 def new_run(choices: Choices, reporter: Reporter) -> int:
