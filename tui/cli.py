@@ -110,7 +110,7 @@ def speak(arguments: list[str]) -> list[str]:
 def run_command(arguments: Sequence[str]) -> int:
     """Dispatch; the help alone needs no typer, and neither does the first frame of the wizard or the monitor."""
     if list(arguments) == ["--help"]:
-        from trainwiz.tui.options import root_help
+        from trainwiz.tui.subcommands import root_help
 
         print(root_help())
         return 0

@@ -14,12 +14,15 @@ from trainwiz.tui.options import (
     COMMON,
     DATA_OPTIONS,
     DATA_USAGE,
+    EXIT_CODES,
     FIT_OPTIONS,
     FIT_USAGE,
+    OPTIONS,
     PLAN_OPTIONS,
     PLAN_USAGE,
     SAVE_OPTIONS,
     SAVE_USAGE,
+    USAGE,
     Option,
     help_for,
     help_lines,
@@ -193,61 +196,6 @@ COMMANDS: tuple[Subcommand, ...] = (
             Own("--replay SPEED", "Replay a run that has ended, at SPEED times real time (default: 60)."),
         ),
         rewritten=replay_without_speed,
-    ),
-    Subcommand(
-        "hardware",
-        "hardware:run_hardware",
-        "Show the hardware of this machine: GPUs, cores, RAM, disk and measured performance.",
-        (
-            Own(
-                "--measure",
-                "Benchmark this machine for a few seconds and save the result, for better time estimates in plans.",
-            ),
-            JSON,
-        ),
-    ),
-    Subcommand(
-        "doctor",
-        "hardware:run_doctor",
-        "Show what is missing on this machine, which feature needs it, and how to get it.",
-        (JSON,),
-    ),
-    Subcommand(
-        "completion",
-        "completion:run_completion",
-        "Print the completion script of a shell: commands, options, profiles, runs and GPUs.",
-        (Own("SHELL", "bash, zsh or fish."),),
-    ),
-    Subcommand(
-        "schema",
-        "agent_docs:run_schema",
-        "Print a JSON schema: of a profile, of run.yaml, or of the output of a command.",
-        (
-            Own(
-                "[WHAT]",
-                "profile (default), run, plan, fit, diagnose, monitor, runs-list, runs-show, hardware or failure.",
-                default="profile",
-            ),
-        ),
-    ),
-    Subcommand(
-        "agent-docs",
-        "agent_docs:run_agent_docs",
-        "Print a reference for programs: commands, JSON schemas, exit codes, recipes.",
-    ),
-    Subcommand(
-        "mcp",
-        "mcp_server:run_mcp",
-        "Serve plan, fit, diagnose, runs and monitor to an agent over stdio (MCP).",
-        (
-            Own(
-                "[FOLDER]",
-                "Folder of runs and data; paths outside it are refused. Default: the current folder.",
-                default=".",
-            ),
-            Own("--allow-start", "Offer a tool that starts runs."),
-            Own("--allow-stop", "Offer a tool that stops runs."),
-        ),
     ),
     Subcommand(
         "diagnose",
@@ -436,8 +384,72 @@ COMMANDS: tuple[Subcommand, ...] = (
         (Own("RUN RUN...", "Two or more runs.", name="runs"), JSON),
     ),
     Subcommand("runs remove", "runs:run_remove", "Delete a run folder, after confirmation.", (RUN, RUN_YES)),
+    Subcommand(
+        "hardware",
+        "hardware:run_hardware",
+        "Show the hardware of this machine: GPUs, cores, RAM, disk and measured performance.",
+        (
+            Own(
+                "--measure",
+                "Benchmark this machine for a few seconds and save the result, for better time estimates in plans.",
+            ),
+            JSON,
+        ),
+    ),
+    Subcommand(
+        "doctor",
+        "hardware:run_doctor",
+        "Show what is missing on this machine, which feature needs it, and how to get it.",
+        (JSON,),
+    ),
+    Subcommand(
+        "completion",
+        "completion:run_completion",
+        "Print the completion script of a shell: commands, options, profiles, runs and GPUs.",
+        (Own("SHELL", "bash, zsh or fish."),),
+    ),
+    Subcommand(
+        "schema",
+        "agent_docs:run_schema",
+        "Print a JSON schema: of a profile, of run.yaml, or of the output of a command.",
+        (
+            Own(
+                "[WHAT]",
+                "profile (default), run, plan, fit, diagnose, monitor, runs-list, runs-show, hardware or failure.",
+                default="profile",
+            ),
+        ),
+    ),
+    Subcommand(
+        "agent-docs",
+        "agent_docs:run_agent_docs",
+        "Print a reference for programs: commands, JSON schemas, exit codes, recipes.",
+    ),
+    Subcommand(
+        "mcp",
+        "mcp_server:run_mcp",
+        "Serve plan, fit, diagnose, runs and monitor to an agent over stdio (MCP).",
+        (
+            Own(
+                "[FOLDER]",
+                "Folder of runs and data; paths outside it are refused. Default: the current folder.",
+                default=".",
+            ),
+            Own("--allow-start", "Offer a tool that starts runs."),
+            Own("--allow-stop", "Offer a tool that stops runs."),
+        ),
+    ),
 )
 BY_WORDS: dict[str, Subcommand] = {command.words: command for command in COMMANDS}
+
+
+def top_commands() -> dict[str, str]:
+    """The first word of each command -> what it does, or the words that may follow."""
+    words = (command.words.partition(" ")[0] for command in COMMANDS)
+    return {
+        name: f"{', '.join(inner for inner, _ in below(name))}." if name in GROUPS else BY_WORDS[name].says
+        for name in words
+    }
 
 
 def below(group: str) -> Iterator[tuple[str, str]]:
@@ -449,6 +461,12 @@ def below(group: str) -> Iterator[tuple[str, str]]:
 
 
 # Their help, in the reader's language.
+
+
+def root_help() -> str:
+    commands = [line for name, text in top_commands().items() for line in help_lines(name, tr(text))]
+    common = help_lines("--version", tr("Print the version.")) + help_lines("--help", tr("Print this help."))
+    return "\n".join([tr(USAGE), *commands, help_for(OPTIONS), "", *common, "", tr(EXIT_CODES)])
 
 
 def command_help(command: Subcommand, path: str) -> str:

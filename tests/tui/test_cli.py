@@ -15,8 +15,8 @@ import pytest
 from trainwiz.core.config.keys import is_settable
 from trainwiz.tui.choices import Choices, parse_choices
 from trainwiz.tui.cli import main, replay_without_speed, resume_without_value, take_lang
-from trainwiz.tui.options import COMMANDS, OPTIONS, SAVE_OPTIONS
-from trainwiz.tui.subcommands import COMMANDS as ROWS
+from trainwiz.tui.options import OPTIONS, SAVE_OPTIONS
+from trainwiz.tui.subcommands import COMMANDS
 
 from tests.each import each
 
@@ -36,8 +36,8 @@ def test_help_without_and_with_typer_is_the_same(capsys: pytest.CaptureFixture[s
     titles = ["Model, data and training:", "Computation:", "Machine and GPUs:", "The run:", "Modes:"]
     places = [quick[1].index(title) for title in titles]
     assert places == sorted(places)
-    assert {command.words.partition(" ")[0] for command in ROWS} == set(COMMANDS)
-    for command in ROWS:
+    for command in COMMANDS:
+        assert f"\n  {command.words.partition(' ')[0]} " in quick[1]
         module, _, function = command.calls.partition(":")
         signature = inspect.signature(getattr(import_module(f"trainwiz.tui.commands.{module}"), function))
         signature.bind(*([{}] if command.choices else []), **{own.parameter: own.default for own in command.own})

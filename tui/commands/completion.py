@@ -12,10 +12,9 @@ from trainwiz.core.errors import EXIT_FINISHED
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.cli import COMPLETE
-from trainwiz.tui.options import COMMANDS as HELP
 from trainwiz.tui.options import COMMON, OPTIONS, Option
 from trainwiz.tui.output import say
-from trainwiz.tui.subcommands import BY_WORDS, GROUPS, Own, below
+from trainwiz.tui.subcommands import BY_WORDS, GROUPS, Own, below, top_commands
 
 # The scripts. Each asks `trainwiz` itself with the words so far; where it knows nothing, the shell offers files.
 
@@ -96,7 +95,7 @@ def candidates(words: Sequence[str]) -> Iterator[Candidate]:
     elif typed.startswith("-"):
         yield from _beginning(((name, tr(one.help)) for name, one in _options(path).items()), typed)
     elif not path:
-        yield from _beginning(((name, tr(text)) for name, text in HELP.items()), typed)
+        yield from _beginning(((name, tr(text)) for name, text in top_commands().items()), typed)
     elif path in GROUPS:
         yield from _beginning(((name, tr(says)) for name, says in below(path)), typed)
     elif arguments := BY_WORDS[path].arguments:
