@@ -217,10 +217,11 @@ PLAN_OPTIONS = tuple(option for option in OPTIONS if option.command == "both")
 OTHER_MACHINE = (
     "--gpu", "--num-gpus", "--ram", "--gpu-memory", "--tflops", "--fp32-tflops", "--bandwidth", "--capability",
 )  # fmt: skip
-BENCH_TAKES = tuple(option for option in OPTIONS if option in PLAN_OPTIONS or option.flag == "--force")
-"""What bench reads; it refuses the figures of another machine in a sentence of its own."""
 BENCH_OPTIONS = tuple(
-    option for option in BENCH_TAKES if option.flag not in (*OTHER_MACHINE, "--tier", "--trace-steps")
+    option
+    for option in OPTIONS
+    if (option in PLAN_OPTIONS or option.flag == "--force")
+    and option.flag not in (*OTHER_MACHINE, "--tier", "--trace-steps")
 )
 SHOWN = "--json --debug --lang"
 SAVE_OPTIONS = tuple(

@@ -9,7 +9,6 @@ from trainwiz.core.language import mark, tr
 from trainwiz.tui.cli import command_as_one, replay_without_speed
 from trainwiz.tui.options import (
     BENCH_OPTIONS,
-    BENCH_TAKES,
     BENCH_USAGE,
     COMMON,
     DATA_OPTIONS,
@@ -73,9 +72,6 @@ class Subcommand(NamedTuple):
     """Those of a plan that it takes too."""
     usage: str = ""
     """What its help begins with, where that says more than `says`."""
-    shown: tuple[Option, ...] = ()
-    """The choices that its help names; () for all."""
-    own_last: bool = False
     rewritten: Callable[[list[str]], list[str]] = list
     """What becomes of its arguments before they are read."""
 
@@ -127,7 +123,6 @@ COMMANDS: tuple[Subcommand, ...] = (
         (Own("--verbose", "All settings with their reasons."),),
         PLAN_OPTIONS,
         PLAN_USAGE,
-        own_last=True,
     ),
     Subcommand(
         "fit",
@@ -166,10 +161,8 @@ COMMANDS: tuple[Subcommand, ...] = (
                 "Measure attention, optimizer, bf16 and torch.compile against the plan's own, and report what to set.",
             ),
         ),
-        BENCH_TAKES,
-        BENCH_USAGE,
         BENCH_OPTIONS,
-        own_last=True,
+        BENCH_USAGE,
     ),
     Subcommand(
         "monitor",
@@ -477,8 +470,7 @@ def command_help(command: Subcommand, path: str) -> str:
     ]
     if command.usage:
         own = [line for one in command.options for line in help_lines(one.synopsis, tr(one.help))]
-        choices = help_for(command.shown or command.choices)
-        return "\n".join([tr(command.usage), *([choices, "", *own] if command.own_last else ["", *own, choices])])
+        return "\n".join([tr(command.usage), "", *own, help_for(command.choices)])
     usage = " ".join([path, tr("[OPTIONS]"), *(one.synopsis for one in command.arguments)])
     return "\n".join([tr("Usage: {command}", command=usage), "", tr(command.says), "", *own, *common_lines()])
 

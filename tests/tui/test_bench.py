@@ -74,7 +74,7 @@ def test_what_was_measured_is_kept_or_it_is_said_why_not(tmp_path: Path, monkeyp
 @each(
     ("arguments", "said"),
     [
-        (["--gpu", "RTX 3090"], "this plans for another machine, but a probe measures this one"),
+        (["--gpu", "RTX 3090"], "has no option --gpu"),
         (["--profile", "a100-opus"], "A probe measures this machine"),
         (["--profile", "cpu-demo", "--nodes", "2"], "the plan has 2"),
         (["--model", "nowhere/nothing"], "The architecture of the model nowhere/nothing is unknown"),

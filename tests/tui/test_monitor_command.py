@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from itertools import starmap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from trainwiz.core.telemetry.discovery import Found
 from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.core.telemetry.snapshot import GpuReading, Snapshot
 from trainwiz.core.telemetry.target import Target
+from trainwiz.tui.commands import monitor
 from trainwiz.tui.commands.monitor import (
     SAY_AGAIN_S,
     choose,
@@ -86,7 +88,7 @@ def test_without_a_name_the_one_that_runs_or_a_list(runs: Path) -> None:
 
 
 def test_the_list_as_text(runs: Path, here: Callable[[], list[Found]], capsys: pytest.CaptureFixture[str]) -> None:
-    say_targets(here(), as_json=False, now_s=NOW_S)
+    say_targets(here(), as_json=False)
     heading, *rows = capsys.readouterr().out.splitlines()
     assert heading.split() == ["name", "status", "step", "loss", "what", "started"]
     assert rows[0].split()[0] in ("2026-11-20_1000-first", "2026-11-21_1000-second")
@@ -128,7 +130,9 @@ def test_once_as_text_and_as_json(runs: Path, capsys: pytest.CaptureFixture[str]
     assert document["path"] == "live"
 
 
-def test_plain_does_not_repeat_itself(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_does_not_repeat_itself(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A line that says nothing new is held back, but not for ever."""
     folder = beats(write_run(runs / "live", steps=5, gpus=0))
     now = [0.0]
@@ -139,7 +143,8 @@ def test_plain_does_not_repeat_itself(runs: Path, capsys: pytest.CaptureFixture[
             write_json(folder / "state.json", {"status": "finished", "max_steps": 20})
 
     target = Target.of_run(RunFolder(folder))
-    assert follow(target, as_json=False, interval_s=5.0, clock=lambda: now[0], sleep=sleep) == 0
+    monkeypatch.setattr(monitor, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    assert follow(target, as_json=False, interval_s=5.0) == 0
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("running")]
     assert len(said) == 3 and len(set(said)) == 1
 

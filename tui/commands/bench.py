@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, UsageError, os_reason
+from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, os_reason
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.history.rates import kept_rates
 from trainwiz.core.history.store import append, history_path, load
@@ -20,10 +20,9 @@ from trainwiz.core.plan.gather import Gathered, gather
 from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.text import plain_text
-from trainwiz.tui.choices import Choices, parse_choices, wrong
+from trainwiz.tui.choices import Choices, parse_choices
 from trainwiz.tui.commands.plan import model_text
 from trainwiz.tui.headless.waiting import Waiting, interrupted_by_signals
-from trainwiz.tui.options import OTHER_MACHINE
 from trainwiz.tui.output import Row, say, say_json, say_rows
 from trainwiz.tui.text import count, duration, duration_range, size
 
@@ -61,10 +60,6 @@ def measured(
 ) -> tuple[Choices, Plan | None, Measured | None]:
     """The choices, their plan and what `measure` found of it; no plan where Ctrl-C ended it, once all is cleared up."""
     choices = parse_choices(values)
-    refused = [flag for flag in OTHER_MACHINE if flag in choices.given]
-    if refused:
-        words = tr("this plans for another machine, but a probe measures this one; remove it")
-        raise UsageError([wrong(flag, words) for flag in refused])
     try:
         with interrupted_by_signals(), Waiting(tr("reading machine, model and data")) as waiting:
             gathered = gather(choices.request)

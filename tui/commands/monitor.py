@@ -6,7 +6,7 @@ import gc
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,20 +37,20 @@ WIDEST_WHAT = 60
 SOURCES = {"trainer": "Trainer", "tensorboard": "TensorBoard", "process": mark("process")}
 
 
-def say_targets(found: Sequence[Found], *, as_json: bool, now_s: float | None = None) -> None:
+def say_targets(found: Sequence[Found], *, as_json: bool) -> None:
     """The list on stdout: JSON {targets: [...]}, else one line each with a heading."""
     if as_json:
         say_json({"targets": [target.to_json() for target in found]})
         return
-    rows = [tuple(map(tr, HEADINGS)), *(row_of(target, now_s or time.time()) for target in found)]
+    rows = [tuple(map(tr, HEADINGS)), *(row_of(target) for target in found)]
     say_runs(rows, [target.status for target in found])
 
 
-def row_of(found: Found, now_s: float) -> tuple[str, str, str, str, str, str]:
+def row_of(found: Found) -> tuple[str, str, str, str, str, str]:
     kind = tr(SOURCES.get(found.target.kind, ""))
     cards = f"GPU {', '.join(map(str, found.gpus))}" if found.gpus else ""
     what = " · ".join(part for part in (kind, found.what, cards) if part)
-    ago_s = None if found.started_s is None else max(0.0, now_s - found.started_s)
+    ago_s = None if found.started_s is None else max(0.0, time.time() - found.started_s)
     return (
         plain_text(name_to_give(found)),
         tr(found.status),
@@ -266,14 +266,7 @@ SAY_AGAIN_S = 60.0
 """A line that says what the line before said is held back, for this long at most."""
 
 
-def follow(
-    target: Target,
-    *,
-    as_json: bool,
-    interval_s: float,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> int:
+def follow(target: Target, *, as_json: bool, interval_s: float) -> int:
     """A line every `interval_s` seconds until the job has ended; Ctrl-C only ends the watching. Returns 0."""
     from trainwiz.core.telemetry.target import open_source
 
@@ -281,7 +274,7 @@ def follow(
     said, said_at = "", -SAY_AGAIN_S
     try:
         while True:
-            began = clock()
+            began = time.monotonic()
             snapshot = source.read_all()
             ended = snapshot.status in ENDED
             if as_json:
@@ -295,7 +288,7 @@ def follow(
                     if snapshot.ending.remedy:
                         say(tr("Next: {remedy}", remedy=plain_text(snapshot.ending.remedy)))
                 return 0
-            sleep(max(0.0, interval_s - (clock() - began)))
+            time.sleep(max(0.0, interval_s - (time.monotonic() - began)))
     except KeyboardInterrupt:
         return 0
     finally:
