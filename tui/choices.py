@@ -98,11 +98,16 @@ def choices_of(named: Mapping[str, Any], options: Sequence[Option]) -> Choices:
     return parse_choices({name: _as_typed(value, BY_NAME[name].kind) for name, value in named.items()})
 
 
+def assignments(values: Mapping[str, Any]) -> list[str]:
+    """As they are written behind --set."""
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items()]
+
+
 def _as_typed(value: Any, kind: Kind) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, Mapping):
-        return [f"{key}={part if isinstance(part, str) else json.dumps(part)}" for key, part in value.items()]
+        return assignments(value)
     if isinstance(value, list | tuple):
         return list(map(str, value)) if kind == "repeated" else ",".join(map(str, value))
     return str(value)

@@ -157,7 +157,7 @@ def test_diff_says_why_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
     # Of the same source what differs is said.
     assert profiles.run_diff("lora-r64-3090-guide", "lora-r64-3090", as_json=False) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("data.sources"))
-    assert "(2,500 rows)" in line and "(2,600 rows)" in line
+    assert "(max_rows 2,500)" in line and "(max_rows 2,600)" in line
 
 
 def test_the_wizard_offers_profiles_of_this_card_before_others_and_guides_last() -> None:
