@@ -37,7 +37,6 @@ def fit(
     budget: str | None = None,
     per_hour: str | None = None,
     best: str = "largest",
-    everything: bool = False,
     **choices: Any,
 ) -> dict[str, Any]:
     """What `trainwiz fit --json` prints: which models fit a card, this data and this time, best first."""
@@ -48,7 +47,7 @@ def fit(
     limits = {"until": until, "hours": hours, "budget": budget, "per_hour": per_hour}
     typed: dict[str, Any] = {name: None if limit is None else str(limit) for name, limit in limits.items()}
     parsed = choices_of({**choices, "dataset": dataset, "profile": "none"}, (*FIT_OPTIONS, BY_NAME["profile"]))
-    return _plain(document(answer(parsed, models=models, best=best, everything=everything, **typed)))
+    return _plain(document(answer(parsed, models=models, best=best, **typed)))
 
 
 def diagnose(what: str) -> dict[str, Any]:

@@ -139,7 +139,6 @@ COMMANDS: tuple[Subcommand, ...] = (
                 "Which models come first (default: largest).",
                 default="largest",
             ),
-            Own("--all", "Every length and rank of every model.", name="everything"),
         ),
         FIT_OPTIONS,
         FIT_USAGE,

@@ -95,8 +95,19 @@ async def test_steps_of_the_wizard() -> None:
 LOG = Pseudo().gettext("log")
 MONITOR: dict[str, Keys] = {
     "running": (
-        *((), ("5",), ("s",), ("p",), ("c",), ("tab", "g", *"9-4", "enter"), ("f1",)),
-        *(("l", "slash", *"saved", "enter"), ("colon", *LOG), ("f",), ("e",), ("m",), ("t",)),
+        (),
+        ("5",),
+        ("s",),
+        ("p",),
+        ("c",),
+        ("tab", "g", *"9-4", "enter"),
+        ("f1",),
+        ("l", "slash", *"saved", "enter"),
+        ("colon", *LOG),
+        ("f",),
+        ("e",),
+        ("m",),
+        ("t",),
     ),
     "eight-gpus": (("tab", "tab", "tab", "down"), ("enter",)),
     "given-up": ((), ("r",)),

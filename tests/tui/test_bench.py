@@ -55,7 +55,7 @@ ON_A_GPU = measurement(
             {"rows": "lengths", "rows_note": "no \x1b[31mtokenizer"},
             "with the lengths of the dataset\n          no tokenizer",
         ),
-        ({"searched": False}, "fits; no time to try larger ones"),
+        ({"searched": False}, "fits; larger ones were not tried"),
         ({"problem": "out of memory"}, "the probe ended early: out of memory"),
     ],
 )

@@ -165,7 +165,7 @@ def step_words(measured: Measurement) -> str:
 def largest_words(result: ProbeResult, measured: Measurement) -> str:
     if not result.searched or measured.largest_micro_batch is None:
         tried = count(measured.micro_batch)
-        return tr("micro-batch {size} fits; no time to try larger ones (--seconds)", size=tried)
+        return tr("micro-batch {size} fits; larger ones were not tried", size=tried)
     largest, why = count(measured.largest_micro_batch), plain_text(measured.largest_note)
     if not why:
         return tr("micro-batch {size} fits", size=largest)

@@ -141,16 +141,14 @@ def answer(
     budget: str | None = None,
     per_hour: str | None = None,
     best: str = "largest",
-    everything: bool = False,
     waits: bool = False,
 ) -> Fits:
     """What fits. `waits`: somebody has the time for traces of the first rows."""
     rule = cast("Rule", checked("--best", best, tuple(RULES)))
     tier = wanted_tier(choices.tier, "layers" if waits else "analytic")
-    most = 0 if everything else TRACED
     typed = {"--until": until, "--hours": hours, "--budget": budget, "--per-hour": per_hour}
     limit = limit_of(typed, datetime.now(), choices.request.overrides)
-    question = Question(choices.request, tuple(models), limit, rule, most)
+    question = Question(choices.request, tuple(models), limit, rule)
     with refining(tier) as refiner:
         with Waiting(tr("searching for models that fit")):
             fits = find_fits(question, probe_here(choices.request), refiner)
