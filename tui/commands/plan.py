@@ -22,21 +22,17 @@ from trainwiz.tui.headless.waiting import Waiting, improved, refining
 from trainwiz.tui.options import wanted_tier
 from trainwiz.tui.output import Row, paint, say, say_findings, say_json, say_rows
 from trainwiz.tui.plan_words import (
-    energy_words,
     finish_words,
-    gain_words,
     length_words,
     memory_title,
     method_words,
-    network_words,
     pace_words,
     padding_words,
     run_words,
     shown_words,
     source_words,
     steps_words,
-    time_part_words,
-    token_words,
+    time_details,
     trained_words,
     unknown_time_words,
 )
@@ -200,24 +196,21 @@ def batch_lines(plan: Plan) -> Iterator[str]:
         else:
             aim = count(batch.target_real_tokens)
             yield tr("{count} non-padding ({share}), target {aim}", count=real, share=share, aim=aim)
-    wastes = batch.padding_waste, batch.arranged_waste, batch.drawn_waste
-    padding = padding_words(batch.effective_tokens, batch.padded_tokens, *wastes)
-    yield tr("; ").join(padding)
+    yield tr("; ").join(padding_words(batch))
 
 
 def memory_lines(plan: Plan) -> Iterator[str]:
     memory = plan.memory
     yield memory_text(plan)
     if memory.device_used_bytes:
-        source, low = plain_text(source_words(memory.tier, memory.basis), 300), gib(memory.low_bytes)
+        source, low = plain_text(source_words(memory), 300), gib(memory.low_bytes)
         if memory.device == "host RAM":
             yield tr("between {low} and {high}, {source}", low=low, high=gib(memory.high_bytes), source=source)
         else:
             yield tr("at most {most}; {source}", most=size(memory.judged_high_bytes), source=source)
         moment, parts = plain_text(tr(memory.peak_moment)), parts_text(memory.breakdown)
         yield tr("peak: {moment}; {parts}", moment=moment, parts=parts)
-        kind = plan.config.engine.device
-        yield shown_words(memory.device_used_bytes, memory.low_bytes, memory.high_bytes, kind)
+        yield shown_words(memory, plan.config.engine.device)
         if memory.evaluation_bytes is not None:
             yield tr("during evaluation {size}", size=size(memory.evaluation_bytes))
     yield plain_text(memory.waiting, 300)
@@ -228,15 +221,7 @@ def time_lines(plan: Plan, now: datetime) -> Iterator[str]:
     yield "   ".join(filter(None, (time_text(plan), finish_words(time.total_low_s, time.total_high_s, now))))
     if time.step_low_s is not None:
         yield tr(", ").join(pace_parts(plan))
-        yield gain_words(time.pace_gain, time.possible_pace_gain)
-    parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
-    if parts:
-        yield tr("including {parts}", parts=tr(", ").join(parts))
-    yield network_words(time)
-    yield token_words(time.total_tokens, time.real_tokens)
-    yield energy_words(
-        time.energy_low_kwh, time.energy_high_kwh, time.energy_cost_low, time.energy_cost_high, time.currency
-    )
+    yield from time_details(time)
 
 
 def pace_parts(plan: Plan) -> Iterator[str]:
@@ -248,7 +233,7 @@ def pace_parts(plan: Plan) -> Iterator[str]:
         yield f"{steps_words(plan)} × {step}"
     if time.fraction_of_peak is not None:
         yield tr("{share} of peak TFLOP/s", share=percent(time.fraction_of_peak))
-    yield plain_text(pace_words(time.basis, time.basis_text), 300)
+    yield plain_text(pace_words(time), 300)
 
 
 def parts_text(breakdown: Mapping[str, int]) -> str:
