@@ -42,15 +42,15 @@ def say_targets(found: Sequence[Found], *, as_json: bool) -> None:
     if as_json:
         say_json({"targets": [target.to_json() for target in found]})
         return
-    rows = [tuple(map(tr, HEADINGS)), *(row_of(target) for target in found)]
+    rows = [tuple(map(tr, HEADINGS)), *(row_of(target, time.time()) for target in found)]
     say_runs(rows, [target.status for target in found])
 
 
-def row_of(found: Found) -> tuple[str, str, str, str, str, str]:
+def row_of(found: Found, now_s: float) -> tuple[str, str, str, str, str, str]:
     kind = tr(SOURCES.get(found.target.kind, ""))
     cards = f"GPU {', '.join(map(str, found.gpus))}" if found.gpus else ""
     what = " · ".join(part for part in (kind, found.what, cards) if part)
-    ago_s = None if found.started_s is None else max(0.0, time.time() - found.started_s)
+    ago_s = None if found.started_s is None else max(0.0, now_s - found.started_s)
     return (
         plain_text(name_to_give(found)),
         tr(found.status),

@@ -56,7 +56,8 @@ TIME_WORDS: dict[str, str] = {
 
 def plan_rows(plan: Plan) -> list[Row]:
     facts = filter(None, (model_text(plan), data_text(plan), batch_text(plan), " = ".join(run_words(plan))))
-    needs = [memory_text(plan), disk_text(plan), tr("Time {time}", time=time_text(plan))]
+    disk = f"{tr('Disk')} {of_capacity(plan.memory.disk_bytes, plan.memory.disk_capacity_bytes)}"
+    needs = [memory_text(plan), disk, tr("Time {time}", time=time_text(plan))]
     return [
         (tr("Plan"), " · ".join(facts)),
         (tr("Method"), method_words(plan)),
@@ -128,16 +129,6 @@ def verdict(plan: Plan) -> str:
         return ""
     sign, word, style = VERDICTS[plan.memory.verdict]
     return paint(f"{sign} {tr(word)}", style)
-
-
-def disk_text(plan: Plan) -> str:
-    memory = plan.memory
-    text = tr("Disk {size}", size=size(memory.disk_bytes))
-    if memory.disk_capacity_bytes is None:
-        return text
-    enough = memory.disk_bytes <= memory.disk_capacity_bytes
-    word = paint("✓", "good") if enough else paint(tr("✗ not enough"), "error")
-    return f"{text}   {word}"
 
 
 def time_text(plan: Plan) -> str:
