@@ -147,22 +147,21 @@ def _gpu_rows(gpu: Gpu) -> Iterator[Row]:
         name = f"{gpu_label(gpu)}: " if gpu.name is not None else ""
         yield label, f"{name}{gpu.unavailable['gpu']}"
         return
-    facts = [tr("{gpu} of GPU {index}", gpu=gpu_label(gpu), index=gpu.index) if is_slice else gpu_label(gpu)]
-    if gpu.memory_total_bytes is not None:
-        free, whole = size(gpu.memory_free_bytes), size(gpu.memory_total_bytes)
-        facts.append(tr("{free} of {whole} free", free=free, whole=whole))
-    else:
+    if gpu.memory_total_bytes is None:
         reason = gpu.unavailable.get("memory_total_bytes") or tr("not reported")
-        facts.append(tr("memory unknown ({reason})", reason=reason))
-    if gpu.compute_capability is not None:
-        facts.append(f"sm {gpu.compute_capability}")
-    if gpu.driver is not None and not is_slice:
-        facts.append(tr("driver {version}", version=gpu.driver))
-    if gpu.mig == "enabled":
-        facts.append(tr("MIG {state}", state=tr(gpu.mig)))
-    elif not gpu.visible:
-        facts.append(tr("hidden from programs"))
-    yield label, tr(", ").join(facts)
+        memory = tr("memory unknown ({reason})", reason=reason)
+    else:
+        free, whole = size(gpu.memory_free_bytes), size(gpu.memory_total_bytes)
+        memory = tr("{free} of {whole} free", free=free, whole=whole)
+    hidden = "" if gpu.visible else tr("hidden from programs")
+    facts = (
+        tr("{gpu} of GPU {index}", gpu=gpu_label(gpu), index=gpu.index) if is_slice else gpu_label(gpu),
+        memory,
+        f"sm {gpu.compute_capability}" if gpu.compute_capability else "",
+        tr("driver {version}", version=gpu.driver) if gpu.driver and not is_slice else "",
+        tr("MIG {state}", state=tr(gpu.mig)) if gpu.mig == "enabled" else hidden,
+    )
+    yield label, tr(", ").join(filter(None, facts))
     if gpu.links:
         yield "", tr("interconnect: {links}", links=", ".join(gpu.links))
 
