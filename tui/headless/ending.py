@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import last_metrics
 from trainwiz.core.run.state import RunState, result_sentences
-from trainwiz.core.text import number, plain_text
+from trainwiz.core.text import number, object_in, plain_text
 from trainwiz.tui.output import Row
 from trainwiz.tui.run_words import engine_problems, evaluation_parts
 from trainwiz.tui.text import count, duration, duration_range, size
@@ -90,8 +90,7 @@ class Ending:
 
 def ending_of(folder: RunFolder, state: RunState) -> Ending:
     outcome = state.outcome or {}
-    plan = read_json(folder.plan_json) or {}
-    planned = plan.get("time") if isinstance(plan.get("time"), dict) else {}
+    planned = object_in((read_json(folder.plan_json) or {}).get("time"))
     model = folder.final_model if state.status == "finished" and folder.final_model.is_dir() else None
     checkpoint = newest_complete(folder) if state.status != "finished" else None
     return Ending(
@@ -105,8 +104,8 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
         first_loss=outcome.get("first_loss"),
         last_loss=outcome.get("last_loss"),
         seconds=seconds_of(state),
-        planned_low_s=planned.get("total_low_s") if planned else None,
-        planned_high_s=planned.get("total_high_s") if planned else None,
+        planned_low_s=planned.get("total_low_s"),
+        planned_high_s=planned.get("total_high_s"),
         cause=state.exit.cause if state.exit else None,
         message=state.exit.message if state.exit else None,
         remedy=state.exit.remedy if state.exit else None,
@@ -121,9 +120,8 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
     )
 
 
-def planned_batch(folder: RunFolder) -> dict[str, Any]:
-    batch = (read_json(folder.plan_json) or {}).get("batch")
-    return batch if isinstance(batch, dict) else {}
+def planned_batch(folder: RunFolder) -> Mapping[str, Any]:
+    return object_in((read_json(folder.plan_json) or {}).get("batch"))
 
 
 def attempts_of(folder: RunFolder, state: RunState) -> tuple[str, ...]:
