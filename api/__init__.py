@@ -47,7 +47,7 @@ def fit(
     limits = {"until": until, "hours": hours, "budget": budget, "per_hour": per_hour}
     typed: dict[str, Any] = {name: None if limit is None else str(limit) for name, limit in limits.items()}
     parsed = choices_of({**choices, "dataset": dataset, "profile": "none"}, (*FIT_OPTIONS, BY_NAME["profile"]))
-    return _plain(document(*answer(parsed, models=models, best=best, **typed)))
+    return _plain(document(answer(parsed, models=models, best=best, **typed)))
 
 
 def diagnose(what: str) -> dict[str, Any]:

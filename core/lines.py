@@ -38,8 +38,8 @@ class ByteTail:
 
     With a `window_bytes`, a file that is further ahead than that is entered near its end, and
     `skipped_bytes` says how much was passed over.
-    `resets` counts how often the file turned out to be another one (truncated, replaced, rewritten):
-    what was read before then no longer holds, and reading starts again at its beginning.
+    `began_anew`: the file turned out to be another one (truncated, replaced, rewritten); what was read before the
+    last read no longer holds, and that read began again at the start.
     `behind` is true while more bytes wait than one call returns. `problem` is one sentence when the
     file is there and cannot be read.
     """
@@ -49,9 +49,7 @@ class ByteTail:
         self.window_bytes = window_bytes
         self.skipped_bytes = 0
         self.offset = 0
-        self.resets = 0
         self.began_anew = False
-        """The last read began again at the start of another file."""
         self.behind = False
         self.problem: str | None = None
         self._inode: tuple[int, int] | None = None
@@ -110,7 +108,6 @@ class ByteTail:
         return file.read(len(self._before_offset)) == self._before_offset
 
     def _restart(self) -> None:
-        self.resets += 1
         self.began_anew = True
         self.offset = 0
         self.skipped_bytes = 0
@@ -138,7 +135,6 @@ class JsonLinesTail(ByteTail):
 
     def __init__(self, path: Path, window_bytes: int | None = None) -> None:
         super().__init__(path, window_bytes)
-        self.lines = 0
         self.garbage_lines = 0
         self._half = b""
         self._in_passed_line = False
@@ -171,7 +167,6 @@ class JsonLinesTail(ByteTail):
         except ValueError:
             rows = []
         if set(map(type, rows)) == {dict}:
-            self.lines += len(rows)
             return rows
         return [row for line in lines if (row := self._parse(line)) is not None]
 
@@ -180,7 +175,6 @@ class JsonLinesTail(ByteTail):
         line = line.strip()
         if not line:
             return None
-        self.lines += 1
         row = None
         with contextlib.suppress(ValueError, RecursionError):
             try:
@@ -199,7 +193,7 @@ class JsonLinesTail(ByteTail):
 
     def _restart(self) -> None:
         super()._restart()
-        self.lines = self.garbage_lines = 0
+        self.garbage_lines = 0
         self._half = b""
         self._in_passed_line = False
 

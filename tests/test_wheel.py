@@ -138,19 +138,8 @@ def test_without_torch_all_but_training_works_and_training_says_the_line_that_in
 
 @pytest.mark.real
 def test_the_wheel_runs_the_demo_and_tells_it_as_json_lines(installed: Path, tmp_path: Path) -> None:
-    words = [
-        "-m",
-        "trainwiz.tui",
-        "--profile",
-        "cpu-demo",
-        "--yes",
-        "--max-steps",
-        "2",
-        "--output-dir",
-        "run",
-        "--json",
-    ]
-    done = python(tmp_path, {"PYTHONPATH": str(installed)}, *words)
+    words = "-m trainwiz.tui --profile cpu-demo --yes --max-steps 2 --output-dir run --json"
+    done = python(tmp_path, {"PYTHONPATH": str(installed)}, *words.split())
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert [event["event"] for event in events][:2] == ["plan", "prepared"]

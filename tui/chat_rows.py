@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 
 from trainwiz.core.language import tr
 from trainwiz.core.text import plain_text
@@ -42,28 +44,26 @@ def _turn(shown: ShownChat, start: int, end: int, width: int, split: bool) -> It
     """Tokens from `start` to `end` in lines of `width` cells; a line ends where the text does."""
     line: list[Segment] = []
     used = 0
-    inside = False
     for place in range(start, end):
-        learnt = shown.learnt[place]
-        piece = _visible(shown.pieces[place])
-        opens, closes = learnt and not inside, inside and not learnt
-        before = (CLOSE if closes else "") + (OPEN if opens else SPLIT if split and line and not closes else "")
-        if used and used + cells(before + piece) + 1 > width:
-            yield [*line, (CLOSE, True)] if inside else line
+        piece, learnt = _visible(shown.pieces[place]), shown.learnt[place]
+        # With the brackets of what is learnt, which a line closes.
+        length = cells(piece) + (1 if split and line else 0) + (2 if not line or line[-1][1] != learnt else 0)
+        if used and used + length > width:
+            yield _marked(line, split)
             line, used = [], 0
-            before = OPEN if learnt else ""
-            closes = False
-        if closes:
-            line.append((CLOSE, True))
-            before = before.removeprefix(CLOSE)
-        line.append((before + piece, learnt))
-        used = sum(cells(text) for text, _ in line)
-        inside = learnt
+        line.append((piece, learnt))
+        used += length
         if piece.endswith(LINE_END) and place + 1 < end:
-            yield [*line, (CLOSE, True)] if inside else line
-            line, used, inside = [], 0, False
+            yield _marked(line, split)
+            line, used = [], 0
     if line:
-        yield [*line, (CLOSE, True)] if inside else line
+        yield _marked(line, split)
+
+
+def _marked(line: list[Segment], split: bool) -> list[Segment]:
+    between = SPLIT if split else ""
+    runs = [(between.join(piece for piece, _ in run), learnt) for learnt, run in groupby(line, itemgetter(1))]
+    return [(f"{OPEN}{text}{CLOSE}" if learnt else text, learnt) for text, learnt in runs]
 
 
 def _visible(piece: str) -> str:

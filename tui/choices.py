@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,37 +14,24 @@ from typing import Any
 from trainwiz.core.config.request import PlanRequest, RunMode
 from trainwiz.core.defaults import NO_PROFILE, default_profile, profile_in_use
 from trainwiz.core.errors import Finding, UsageError, usage_error
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 from trainwiz.core.profile.profile import parse_size
 from trainwiz.core.text import plain_text
 from trainwiz.tui.options import BY_NAME, OPTIONS, Kind, Option
 from trainwiz.tui.output import is_terminal
 from trainwiz.tui.text import parse_number, parse_whole_number
 
-ALTERNATIVES = (
-    (("smoke", "dev_run", "overfit", "benchmark"), mark("{modes} are different modes; use only one")),
-    (("target_tokens", "target_real_tokens", "target_samples"), mark("{targets} are different targets; use only one")),
+EXCLUSIVE = (
+    ("smoke", "dev_run", "overfit", "benchmark"),
+    ("target_tokens", "target_real_tokens", "target_samples"),
+    # GPUs of this machine, or another machine.
+    ("gpus", "gpu"),
+    # A new folder is written, or a run begins or goes on in one.
+    ("resume", "dry_run"),
+    ("detach", "dry_run"),
 )
-"""Of these options at most one is taken."""
-PAIRS = (
-    (
-        "gpus",
-        "gpu",
-        "--gpu",
-        mark("--gpus selects GPUs of this machine, --gpu plans for another machine; use only one"),
-    ),
-    (
-        "resume",
-        "dry_run",
-        "--resume",
-        mark("--dry-run writes a new run folder, --resume continues in an existing one; use only one"),
-    ),
-    ("detach", "dry_run", "--detach", mark("--dry-run starts no run that could be detached; use only one")),
-)
-"""Two options that exclude each other, which of them is named, and why."""
+"""Of each of these at most one option is taken."""
 SAME_NAME = ("trace_steps", "gpu", "num_gpus", "tflops", "fp32_tflops", "bandwidth", "capability", "output_dir", "name")
-SEVERAL_CARDS = re.compile(r"(\d{1,4}) ?[x×*] ?(\S.*)")
-"""--gpu "2x3090"."""
 REQUEST_FIELDS = {name: name for name in SAME_NAME} | {
     "overfit_batches": "overfit",
     "benchmark_steps": "benchmark",
@@ -70,8 +56,6 @@ class Choices:
     """None, "auto" (the newest complete checkpoint) or the name or path of a checkpoint."""
     given: tuple[str, ...] = ()
     """The options that were written, as flags."""
-    words: tuple[str, ...] = ()
-    """What was asked for, as arguments that can be pasted; how it is started and shown is left out."""
 
     @property
     def headless(self) -> bool:
@@ -90,19 +74,12 @@ def parse_choices(values: Mapping[str, Any]) -> Choices:
             findings.append(wrong(BY_NAME[name].flag, f"{error}"))
     overrides = overrides_from(parsed, findings)
     findings += contradictions(parsed)
-    several = SEVERAL_CARDS.fullmatch(parsed.get("gpu", ""))
-    if several is not None:
-        parsed["gpu"] = several[2]
-        if parsed.setdefault("num_gpus", int(several[1])) != int(several[1]):
-            message = tr("--gpu already specifies {number} GPUs; use only one of the two", number=several[1])
-            findings.append(wrong("--num-gpus", message))
     if findings:
         raise UsageError(findings)
     simple = ("yes", "dry_run", "detach", "json", "plain", "tier", "resume")
     return Choices(
         request=request_from(parsed, overrides),
         given=tuple(option.flag for option in OPTIONS if option.name in parsed),
-        words=words_of(given),
         **{name: parsed[name] for name in simple if name in parsed},
     )
 
@@ -121,11 +98,16 @@ def choices_of(named: Mapping[str, Any], options: Sequence[Option]) -> Choices:
     return parse_choices({name: _as_typed(value, BY_NAME[name].kind) for name, value in named.items()})
 
 
+def assignments(values: Mapping[str, Any]) -> list[str]:
+    """As they are written behind --set."""
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items()]
+
+
 def _as_typed(value: Any, kind: Kind) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, Mapping):
-        return [f"{key}={part if isinstance(part, str) else json.dumps(part)}" for key, part in value.items()]
+        return assignments(value)
     if isinstance(value, list | tuple):
         return list(map(str, value)) if kind == "repeated" else ",".join(map(str, value))
     return str(value)
@@ -134,20 +116,6 @@ def _as_typed(value: Any, kind: Kind) -> Any:
 def is_given(option: Option, value: Any) -> bool:
     """Whether the user wrote it; `--no-...` of a switch counts, an absent flag does not."""
     return value is not None and value != [] and not (option.kind == "flag" and value is False)
-
-
-def words_of(given: Mapping[str, Any]) -> tuple[str, ...]:
-    words: list[str] = []
-    for option in OPTIONS:
-        if option.group == "run" or option.name not in given:
-            continue
-        value = given[option.name]
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, bool):
-                words.append(option.flag if one else f"--no-{option.flag.removeprefix('--')}")
-            else:
-                words += [option.flag, str(one)]
-    return tuple(words)
 
 
 def parse_value(option: Option, value: Any) -> Any:
@@ -196,6 +164,14 @@ def one_of(text: str, values: tuple[str, ...]) -> str:
     raise ValueError(tr("{text} is not a valid choice; use {values}", text=shown, values=choice))
 
 
+def checked(flag: str, text: str, values: tuple[str, ...]) -> str:
+    """Raises UsageError for a word that is none of `values`."""
+    try:
+        return one_of(text, values)
+    except ValueError as error:
+        raise UsageError(wrong(flag, str(error))) from None
+
+
 def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[str, Any]:
     """RunConfig key path -> value; adds a finding for each --set that cannot be read."""
     overrides: dict[str, Any] = {}
@@ -221,12 +197,11 @@ def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[s
 
 def contradictions(parsed: Mapping[str, Any]) -> list[Finding]:
     findings = []
-    for names, words in ALTERNATIVES:
-        flags = [f"--{name.replace('_', '-')}" for name in names if name in parsed]
+    for names in EXCLUSIVE:
+        flags = [BY_NAME[name].flag for name in names if name in parsed]
         if len(flags) > 1:
-            joined = tr(" and ").join(flags)
-            findings.append(wrong(flags[-1], tr(words, modes=joined, targets=joined)))
-    findings += [wrong(flag, tr(words)) for one, other, flag, words in PAIRS if one in parsed and other in parsed]
+            words = tr("{options} can't be combined; use only one", options=tr(" and ").join(flags))
+            findings.append(wrong(flags[-1], words))
     if "resume" in parsed and "output_dir" not in parsed:
         findings.append(wrong("--resume", tr("specify the run folder to resume: --resume --output-dir runs/NAME")))
     return findings

@@ -8,9 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 
-from trainwiz.core.errors import UsageError, usage_error
-from trainwiz.core.language import LANGUAGES, tr
-from trainwiz.core.text import plain_text
+from trainwiz.core.language import LANGUAGES
 
 # `--lang`, taken from the command line before any command reads it.
 
@@ -21,35 +19,22 @@ COMPLETE = "_TRAINWIZ_COMPLETE"
 
 def take_lang(arguments: list[str]) -> tuple[str | None, list[str]]:
     """(the language, the arguments without it); the last of several counts, as for any option."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
     chosen: str | None = None
     rest: list[str] = []
-    position = 0
-    while position < end:
-        flag, equals, value = arguments[position].partition("=")
-        position += 1
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            return chosen, [*rest, word, *words]
+        flag, equals, value = word.partition("=")
         if flag != FLAG:
-            rest.append(arguments[position - 1])
+            rest.append(word)
             continue
-        if not equals:
-            value = arguments[position] if position < end else ""
-            position += 1
-        if value not in LANGUAGES:
-            raise no_language(value)
-        chosen = value
-    return chosen, [*rest, *arguments[end:]]
+        chosen = value if equals else next(words, "")
+        if chosen not in LANGUAGES:
+            from trainwiz.tui.choices import checked
 
-
-def no_language(value: str) -> UsageError:
-    choice = tr(" or ").join(LANGUAGES)
-    if not value or value.startswith("-"):
-        return usage_error("usage", FLAG, tr("--lang: choose a language: {names}.", names=choice))
-    shown = plain_text(value, 40)
-    return usage_error(
-        "usage",
-        FLAG,
-        tr("{place}: {text} is not a valid choice; use {values}.", place=FLAG, text=repr(shown), values=choice),
-    )
+            checked(FLAG, chosen, LANGUAGES)
+    return chosen, rest
 
 
 # The words of a command line before they are parsed: options with or without a value, and whole commands of others.
@@ -125,7 +110,7 @@ def speak(arguments: list[str]) -> list[str]:
 def run_command(arguments: Sequence[str]) -> int:
     """Dispatch; the help alone needs no typer, and neither does the first frame of the wizard or the monitor."""
     if list(arguments) == ["--help"]:
-        from trainwiz.tui.options import root_help
+        from trainwiz.tui.subcommands import root_help
 
         print(root_help())
         return 0

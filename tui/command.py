@@ -11,8 +11,8 @@ from typing import Any
 import typer
 from trainwiz.core.language import tr
 from trainwiz.tui.cli import resume_without_value
-from trainwiz.tui.options import OPTIONS, Option, root_help
-from trainwiz.tui.subcommands import COMMANDS, GROUPS, Own, Subcommand, command_help, group_help
+from trainwiz.tui.options import OPTIONS, Option
+from trainwiz.tui.subcommands import COMMANDS, GROUPS, Own, Subcommand, command_help, group_help, root_help
 
 # The parameters of typer. Values of choices stay text here, so that all wrong ones can be reported together.
 

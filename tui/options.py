@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from trainwiz.core.config.setting import Setting
 from trainwiz.core.config.settings import REQUEST_SETTINGS, all_settings
-from trainwiz.core.errors import usage_error
 from trainwiz.core.language import LANGUAGES, mark, tr
-from trainwiz.core.text import plain_text
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.refine import RefineTier
@@ -27,17 +25,9 @@ def wanted_tier(asked: str | None, otherwise: RefineTier) -> RefineTier:
     """The tier that was asked for by option, else by TRAINWIZ_TIER, else `otherwise`. UsageError for another word."""
     tier = asked or os.environ.get(ENVIRONMENT) or otherwise
     if tier not in TIERS:
-        shown = plain_text(tier, 40)
-        raise usage_error(
-            "usage",
-            ENVIRONMENT,
-            tr(
-                "{place}: {text} is not a valid choice; use {values}.",
-                place=ENVIRONMENT,
-                text=repr(shown),
-                values=tr(" or ").join(TIERS),
-            ),
-        )
+        from trainwiz.tui.choices import checked
+
+        checked(ENVIRONMENT, tier, TIERS)
     return cast("RefineTier", tier)
 
 
@@ -169,26 +159,6 @@ def named_by(text: str, names: Mapping[str, str]) -> str:
 
 # The help of `trainwiz` and `trainwiz plan`, made from the table of choices. Imports nothing heavy.
 
-COMMANDS: dict[str, str] = {
-    "plan": mark("Show memory, time and every setting for this machine or another; writes nothing."),
-    "fit": mark("List the models that fit your GPU, data and time, best first."),
-    "bench": mark("Measure a few real steps of a plan on this machine, in at most a minute; the next plan uses them."),
-    "monitor": mark("Watch any training run, including those of other tools: loss, GPU, memory, log."),
-    "diagnose": mark("Explain why a training run ended, from its run folder or any log: cause, evidence, fixes."),
-    "import": mark("Create a profile from existing files: TrainingArguments, accelerate, DeepSpeed, launch commands."),
-    "export": mark("Print the commands that start a run on several nodes, or the sbatch file for a Slurm cluster."),
-    "data": mark("data show: a row as tokens, and which of them are trained on."),
-    "model": "chat, fill, translate, merge, card, export, push.",
-    "profiles": "list, show, use, current, diff, save, validate.",
-    "runs": "list, show, stop, resume, join, compare, remove.",
-    "hardware": mark("Show the hardware of this machine."),
-    "schema": mark("Print a JSON schema: of a profile, of run.yaml, or of the output of a command."),
-    "completion": mark("Print the completion script for bash, zsh or fish."),
-    "agent-docs": mark("Print a reference for programs: commands, JSON schemas, exit codes, recipes."),
-    "mcp": mark("Serve plan, fit, diagnose, runs and monitor to an agent over stdio (MCP)."),
-    "doctor": mark("Show what is missing on this machine, and what needs it."),
-}
-
 USAGE = mark("""Usage: trainwiz [OPTIONS]
        trainwiz COMMAND ...
 
@@ -247,10 +217,11 @@ PLAN_OPTIONS = tuple(option for option in OPTIONS if option.command == "both")
 OTHER_MACHINE = (
     "--gpu", "--num-gpus", "--ram", "--gpu-memory", "--tflops", "--fp32-tflops", "--bandwidth", "--capability",
 )  # fmt: skip
-BENCH_TAKES = tuple(option for option in OPTIONS if option in PLAN_OPTIONS or option.flag == "--force")
-"""What bench reads; it refuses the figures of another machine in a sentence of its own."""
 BENCH_OPTIONS = tuple(
-    option for option in BENCH_TAKES if option.flag not in (*OTHER_MACHINE, "--tier", "--trace-steps")
+    option
+    for option in OPTIONS
+    if (option in PLAN_OPTIONS or option.flag == "--force")
+    and option.flag not in (*OTHER_MACHINE, "--tier", "--trace-steps")
 )
 SHOWN = "--json --debug --lang"
 SAVE_OPTIONS = tuple(
@@ -260,12 +231,6 @@ SAVE_OPTIONS = tuple(
 )
 FIT_OPTIONS = taking(f"--dataset --task --length --epochs --lora-rank {' '.join(OTHER_MACHINE)} --set --tier {SHOWN}")
 DATA_OPTIONS = taking(f"--profile --model --task --length --chat-template --set {SHOWN}")
-
-
-def root_help() -> str:
-    commands = [line for name, text in COMMANDS.items() for line in help_lines(name, tr(text))]
-    common = help_lines("--version", tr("Print the version.")) + help_lines("--help", tr("Print this help."))
-    return "\n".join([tr(USAGE), *commands, help_for(OPTIONS), "", *common, "", tr(EXIT_CODES)])
 
 
 def help_for(options: tuple[Option, ...]) -> str:

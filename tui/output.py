@@ -9,14 +9,14 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
-from trainwiz.core.errors import EXIT_STOPPED, EXIT_USAGE, Finding, TrainwizError, os_reason
+from trainwiz.core.errors import EXIT_STOPPED, EXIT_USAGE, Finding, TrainwizError, os_reason, usage_error
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import finite, is_text, plain_text
 from trainwiz.tui.options import OF_COMMANDS, named_by
-from trainwiz.tui.text import cells, command_apart, pad, wrap
+from trainwiz.tui.text import aligned, cells, command_apart, pad, wrap
 
 # What the command prints: plain text or JSON, never markup, never a control character of somebody else.
 
@@ -81,6 +81,29 @@ def say_rows(rows: Iterable[Row], width: int = LABEL_WIDTH) -> None:
             head = indent
 
 
+def fitted(rows: Sequence[Sequence[str]], right: Collection[int] = (), dropped: Sequence[int] = ()) -> list[list[str]]:
+    """The rows in columns, as `aligned`; where a terminal is too narrow for all, the columns in `dropped` go in turn."""
+    columns, width = list(range(len(rows[0]))), width_of(sys.stdout)
+    for least in (None, *dropped):
+        columns = [column for column in columns if column != least]
+        places = [place for place, column in enumerate(columns) if column in right]
+        lines = aligned([[row[column] for column in columns] for row in rows], places)
+        if width is None or cells("  ".join(lines[0])) <= width:
+            break
+    return lines
+
+
+def agreed(question: str, otherwise: str) -> bool:
+    """Asks before something that cannot be undone. Raises UsageError with the sentence `otherwise` where nobody answers."""
+    if not is_terminal(sys.stdin):
+        raise usage_error("needs_answer", "--yes", otherwise)
+    try:
+        return input(question).strip().lower() in ("y", "yes", "是")
+    except (EOFError, KeyboardInterrupt):
+        say()
+        return False
+
+
 def labelled(label: str, text: str) -> str:
     """ "Plan      ...": a row that is never wrapped."""
     return pad(label, LABEL_WIDTH) + text
@@ -133,7 +156,6 @@ EXIT_CLOSED_PIPE = 141
 
 def report_failure(error: BaseException, *, arguments: Sequence[str], debug: bool) -> int:
     """Say what happened on stderr (or as JSON on stdout) and return the exit code. Never raises."""
-    as_json = "--json" in arguments
     # Typer answers a closed pipe with SystemExit(1).
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
         silence_stdout()
@@ -143,13 +165,13 @@ def report_failure(error: BaseException, *, arguments: Sequence[str], debug: boo
     if debug:
         traceback.print_exception(error)
     try:
-        return tell(error, arguments=arguments, as_json=as_json)
+        return tell(error, as_json="--json" in arguments)
     except BrokenPipeError:
         silence_stdout()
         return EXIT_CLOSED_PIPE
 
 
-def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> int:
+def tell(error: BaseException, *, as_json: bool) -> int:
     if isinstance(error, KeyboardInterrupt):
         say(tr("Stopped before anything was started."), sys.stderr)
         return EXIT_STOPPED
@@ -162,7 +184,7 @@ def tell(error: BaseException, *, arguments: Sequence[str], as_json: bool) -> in
         code = EXIT_USAGE if error.errno in WRONG_PATH else EXIT_DEFECT
     elif any(base.__name__ == "UsageError" for base in type(error).__mro__):
         # Typer's own exceptions; some versions carry their own copy of click, so the names decide.
-        findings, code = (Finding("usage", "error", "command line", usage_sentence(error, arguments)),), EXIT_USAGE
+        findings, code = (Finding("usage", "error", "command line", usage_sentence(error)),), EXIT_USAGE
     else:
         # A failure nobody foresaw: its type, its words, and how to see more.
         said = mark("{name}: {words}. Run the command again with --debug for the traceback.")
@@ -183,7 +205,7 @@ def silence_stdout() -> None:
         return
 
 
-def usage_sentence(error: Any, arguments: Sequence[str]) -> str:
+def usage_sentence(error: Any) -> str:
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "trainwiz"
     message = plain_text(error.format_message()).rstrip(".")

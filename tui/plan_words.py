@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from trainwiz.core.language import language, mark, tr, tr_as, trn
+from trainwiz.core.language import mark, tr, tr_as, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.text import amount_range, count, duration, duration_range, epochs, gib, percent, short_count, size
+from trainwiz.tui.text import (
+    amount_range,
+    count,
+    duration,
+    duration_range,
+    epochs,
+    gib,
+    percent,
+    short_count,
+    size,
+    span,
+)
 
 if TYPE_CHECKING:
     from trainwiz.core.importing.report import Imported, Mapped, Renamed, Unknown
     from trainwiz.core.plan.fit import Fit
-    from trainwiz.core.plan.result import Plan, PlannedModel, TimePlan
+    from trainwiz.core.plan.result import BatchPlan, MemoryPlan, Plan, PlannedModel, TimePlan
 
 
 # What became of the settings of an import, as rows of texts: the command and the wizard show the same.
@@ -77,9 +89,7 @@ SMALL_GAIN = 0.01
 """Nor is a pace that is higher by less."""
 CLOCK_S = 20 * 3600.0
 """Up to here a time of day says when; above it the day is needed."""
-SOON = "%a %d %b %H:%M"
 WEEK_S = 6 * 86400.0
-YEARS_S = 3 * 365.25 * 86400.0
 
 SOURCES = (mark("analytic"), mark("traced"), mark("measured"), mark("formula"))
 """Where figures come from, in one word; plans and --json have the word itself."""
@@ -141,30 +151,14 @@ def _is_by_epochs(plan: Plan) -> bool:
     return config.training.epochs is not None and config.origin("training.max_steps").origin == "solved"
 
 
-def time_part_words(
-    total_s: float | None, evaluation_s: float | None, generation_s: float | None, saving_s: float | None
-) -> list[str]:
-    """What the total holds beside steps: ["evaluation 12 min", "generation 3.2 h"]; small parts are left out."""
-    parts = (
-        (mark("evaluation {time}"), evaluation_s),
-        (mark("generation {time}"), generation_s),
-        (mark("saving {time}"), saving_s),
-    )
-    return [
-        tr(part, time=duration(seconds))
-        for part, seconds in parts
-        if seconds and total_s and seconds > SMALL_SHARE * total_s
-    ]
-
-
 def memory_title(device: str) -> str:
     """What heads the memory that is computed in, by the `device` of the plan's memory: a card's, or the host's."""
     return tr_as("of the host", "Memory") if device == "host RAM" else tr("Memory")
 
 
-def pace_words(basis: str, text: str) -> str:
+def pace_words(time: TimePlan) -> str:
     """Where a pace comes from: "by published runs on such cards", "measured here on 2026-11-21 (probe)"."""
-    return text or tr("by {basis}", basis=tr(basis))
+    return time.basis_text or tr("by {basis}", basis=tr(time.basis))
 
 
 def unknown_time_words(steps: int | None, step_s: float | None, model_known: bool = True) -> str:
@@ -175,83 +169,50 @@ def unknown_time_words(steps: int | None, step_s: float | None, model_known: boo
     return tr("unknown: the number of steps is unknown") if steps is None else tr("unknown")
 
 
-def source_words(tier: str, basis: str) -> str:
+def source_words(memory: MemoryPlan) -> str:
     """Where memory figures come from: "analytic (formulas)", "full trace", "measured here on 2026-11-21"."""
+    tier, basis = memory.tier, memory.basis
     if not basis or tier in basis or tr(tier) in basis:
         return basis or tr(tier)
     return tr("{tier} ({basis})", tier=tr(tier), basis=basis)
 
 
-def need_words(needed: float | None, most: float | None, capacity: float | None = None) -> str:
+def need_words(memory: MemoryPlan) -> str:
     """What decides whether it fits: "needs 17.1 GiB, at most 20.0 GiB"."""
-    if needed is None or most is None:
-        return ""
+    needed, most, capacity = memory.judged_bytes, memory.judged_high_bytes, memory.capacity_bytes
     if capacity is not None and needed > capacity:
         return tr("needs {needed}, {lacking} more than available", needed=size(needed), lacking=size(needed - capacity))
     return tr("needs {needed}, at most {most}", needed=size(needed), most=size(most))
 
 
-def shown_words(used: float | None, low: float | None, high: float | None, kind: str | None = "cuda") -> str:
+def shown_words(memory: MemoryPlan, kind: str | None) -> str:
     """What a user will see, with its own range; "" where there is no nvidia-smi. `kind` is engine.device."""
-    if kind in ("mps", "cpu") or used is None or low is None or high is None:
+    if kind in ("mps", "cpu"):
         return ""
     words = mark("nvidia-smi will show {shown}, between {low} and {high}")
-    return tr(words, shown=size(used), low=gib(low), high=gib(high))
+    return tr(words, shown=size(memory.device_used_bytes), low=gib(memory.low_bytes), high=gib(memory.high_bytes))
 
 
-def padding_words(
-    nominal: float | None,
-    padded: float | None,
-    waste: float | None,
-    arranged: float | None,
-    drawn: float | None = None,
-) -> list[str]:
-    """What padding costs: ["1,450,000 computed, 22 % padding", "4 % if a step's rows were arranged by length"], or, where
-    they are, [..., "22 % if rows were not arranged by length"].
+def padding_words(batch: BatchPlan) -> list[str]:
+    """What padding costs, and what it costs where rows are arranged otherwise.
 
-    `nominal` counts every row at its full length; where that is what is computed, only the saving is worth a word.
+    Where every row is computed at its full length, only the saving is worth a word.
     """
+    padded, waste = batch.padded_tokens, batch.padding_waste
     if padded is None or waste is None:
         return []
-    words = (
-        []
-        if padded == nominal
-        else [tr("{count} processed, {share} padding", count=count(padded), share=percent(waste))]
-    )
-    if arranged is not None and waste - arranged >= SMALL_SHARE:
-        share = percent(arranged)
-        if words:
-            words.append(tr("{share} if the rows of a step were grouped by length", share=share))
-        else:
-            words.append(tr("{share} padding if the rows of a step were grouped by length", share=share))
-    elif drawn is not None and drawn - waste >= SMALL_SHARE and waste == 0:
-        words.append(tr("{share} if rows were padded in sampling order", share=percent(drawn)))
-    elif drawn is not None and drawn - waste >= SMALL_SHARE:
-        words.append(tr("{share} if rows were not grouped by length", share=percent(drawn)))
+    processed = tr("{count} processed, {share} padding", count=count(padded), share=percent(waste))
+    words = [] if padded == batch.effective_tokens else [processed]
+    if batch.arranged_waste is not None and waste - batch.arranged_waste >= SMALL_SHARE:
+        share = percent(batch.arranged_waste)
+        words.append(tr("{share} padding if the rows of a step were grouped by length", share=share))
+    elif batch.drawn_waste is not None and batch.drawn_waste - waste >= SMALL_SHARE:
+        words.append(tr("{share} padding in sampling order", share=percent(batch.drawn_waste)))
     return words
 
 
-def gain_words(gain: float | None, possible: float | None) -> str:
-    if gain is None or possible is None or gain < 1 + SMALL_GAIN:
-        return ""
-    return tr(
-        "{gain}x faster from grouping by length ({possible}x at best)",
-        gain=f"{gain:.2f}",
-        possible=f"{possible:.2f}",
-    )
-
-
-def token_words(total: int | None, real: int | None) -> str:
-    """Tokens of the whole run: "240M tokens, 136M of them real"; "" where they are not known."""
-    if total is None:
-        return ""
-    if real is None or real == total:
-        return tr("{count} tokens", count=short_count(total))
-    return tr("{count} tokens, {real} non-padding", count=short_count(total), real=short_count(real))
-
-
 def finish_words(low_s: float | None, high_s: float | None, now: datetime) -> str:
-    """When a run that starts now is done: "done 23:50 to 00:20", "done 2026-12-02 to 2026-12-18", "done 2033 to 2044"."""
+    """When a run that starts now is done: "finishes 23:50 to 00:20", "finishes 2026-12-02 to 2026-12-18"."""
     if low_s is None or high_s is None:
         return ""
     try:
@@ -259,28 +220,43 @@ def finish_words(low_s: float | None, high_s: float | None, now: datetime) -> st
         first, last = (datetime.fromtimestamp(now.timestamp() + seconds, now.tzinfo) for seconds in (low_s, high_s))
     except (OverflowError, ValueError, OSError):
         return ""
-    form = "%H:%M" if high_s < CLOCK_S else SOON if high_s < WEEK_S else "%Y-%m-%d"
-    if high_s >= YEARS_S:
-        form = "%Y"
-    if form == SOON and language() != "en":
-        # Days and months by name would be the locale's, which Python does not load.
-        form = "%m-%d %H:%M"
+    form = "%H:%M" if high_s < CLOCK_S else "%Y-%m-%d %H:%M" if high_s < WEEK_S else "%Y-%m-%d"
     early, late = first.strftime(form), last.strftime(form)
-    return (
-        tr("finishes {moment}", moment=early)
-        if early == late
-        else tr("finishes {first} to {last}", first=early, last=late)
+    return tr("finishes {range}", range=span(early, late))
+
+
+def time_details(time: TimePlan) -> list[str]:
+    """What stands below the figures of the time: what arranging gains, parts beside steps, network, tokens, energy."""
+    lines = []
+    if time.pace_gain is not None and time.possible_pace_gain is not None and time.pace_gain >= 1 + SMALL_GAIN:
+        form = mark("{gain}x faster from grouping by length ({possible}x at best)")
+        lines.append(tr(form, gain=f"{time.pace_gain:.2f}", possible=f"{time.possible_pace_gain:.2f}"))
+    beside = (
+        (mark("evaluation {time}"), time.evaluation_s),
+        (mark("generation {time}"), time.generation_s),
+        (mark("saving {time}"), time.saving_s),
     )
-
-
-def energy_words(
-    low_kwh: float | None, high_kwh: float | None, low_cost: float | None, high_cost: float | None, currency: str
-) -> str:
-    if low_kwh is None or high_kwh is None:
-        return ""
-    unit = f" {plain_text(currency)}" if currency else ""
-    cost = "" if low_cost is None or high_cost is None else f"{tr(', ')}{amount_range(low_cost, high_cost)}{unit}"
-    return f"{amount_range(low_kwh, high_kwh)} kWh{cost}"
+    least_s = SMALL_SHARE * (time.total_s or math.inf)
+    parts = [tr(part, time=duration(seconds)) for part, seconds in beside if seconds and seconds > least_s]
+    if parts:
+        lines.append(tr("including {parts}", parts=tr(", ").join(parts)))
+    if network := network_words(time):
+        lines.append(network)
+    if time.total_tokens is not None:
+        total, real = short_count(time.total_tokens), short_count(time.real_tokens)
+        is_all = time.real_tokens in (None, time.total_tokens)
+        lines.append(
+            tr("{count} tokens", count=total)
+            if is_all
+            else tr("{count} tokens, {real} non-padding", count=total, real=real)
+        )
+    if time.energy_low_kwh is not None and time.energy_high_kwh is not None:
+        energy = f"{amount_range(time.energy_low_kwh, time.energy_high_kwh)} kWh"
+        if time.energy_cost_low is not None and time.energy_cost_high is not None:
+            cost = amount_range(time.energy_cost_low, time.energy_cost_high)
+            energy = tr(", ").join((energy, f"{cost} {plain_text(time.currency)}".rstrip()))
+        lines.append(energy)
+    return lines
 
 
 def network_words(time: TimePlan) -> str:

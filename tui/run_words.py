@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import number, plain_text
-from trainwiz.tui.output import paint
+from trainwiz.tui.output import fitted, paint, say
 from trainwiz.tui.text import count, duration, sentence_gap
 
 if TYPE_CHECKING:
@@ -50,6 +50,15 @@ def look_of(status: str) -> StatusLook:
 def painted_status(status: str, words: str) -> str:
     look = look_of(status)
     return paint(f"{look.sign} {words}", look.paint)
+
+
+def say_runs(rows: Sequence[Sequence[str]], statuses: Sequence[str], dropped: Sequence[int] = ()) -> None:
+    """A heading and a line for each run: name, status, step and loss come first. `dropped` as of `fitted`."""
+    signs = [" ", *(look_of(status).sign for status in statuses)]
+    signed = [[name, f"{sign} {status}", *rest] for sign, (name, status, *rest) in zip(signs, rows, strict=True)]
+    for place, row in enumerate(fitted(signed, (2, 3), dropped)):
+        row[1] = paint(row[1], look_of(statuses[place - 1]).paint) if place else row[1]
+        say("  ".join(row).rstrip())
 
 
 def steps_of(step: int | None, max_steps: int | None) -> str:
@@ -162,9 +171,6 @@ def engine_problems(engine: Mapping[str, Any]) -> list[str]:
 
 # What a stop costs, in sentences, for the dialog, `runs stop` and `runs show`.
 
-SHORT_S = 1.0
-WORTH_TELLING_S = 10.0
-"""Work that is lost, or a save, for less than this is not spoken of."""
 LONG_WAIT_S = 120.0
 """A wait for a checkpoint above this is told before somebody waits."""
 
@@ -174,49 +180,30 @@ PHASE_SENTENCES: Mapping[Phase, str] = {
     "preparing": NOT_BEGUN,
     "tokenising": NOT_BEGUN,
     "loading": NOT_BEGUN,
-    "evaluating": mark("The evaluation in progress is canceled without a result."),
-    "generating": mark("The evaluation in progress is canceled without a result."),
-    "saving": mark("A save is in progress and will be completed."),
     "paused": mark("A save is waiting for disk space: without space, it ends without a new checkpoint."),
     "finishing": mark("The final model is being written. It will be completed, and the run finishes with it."),
 }
-"""What a stop means where the training is not just between two micro-batches."""
-ENDS_THE_WAIT = frozenset({"preparing", "tokenising", "loading", "paused", "finishing"})
-"""Where how long a step takes says nothing about the stop."""
+"""What a stop means where how long a step takes says nothing about it."""
 
 
 def with_checkpoint_words(cost: StopCost | None, *, stopping: bool = False) -> str:
     if stopping:
-        sentences = [tr("Stop already requested: it saves a checkpoint and ends.")]
+        said = tr("Stop already requested: it saves a checkpoint and ends.")
     else:
-        sentences = [tr("With a checkpoint: it saves one and ends; `trainwiz runs resume` continues from there.")]
-    return sentence_gap().join([*sentences, *(wait_sentences(cost) if cost else ())])
+        said = tr("With a checkpoint: it saves one and ends; `trainwiz runs resume` continues from there.")
+    return sentence_gap().join(filter(None, [said, wait_words(cost) if cost else ""]))
 
 
-def wait_sentences(cost: StopCost) -> list[str]:
+def wait_words(cost: StopCost) -> str:
+    """How long the checkpoint may take at most, or why that is not the question; "" where nothing is known."""
     if cost.waits_to_start:
-        return [tr(WAITS_TO_START)]
-    said = PHASE_SENTENCES.get(cost.phase) if cost.phase else None
-    if said is not None and cost.phase in ENDS_THE_WAIT:
-        return [tr(said)]
-    sentences = [tr(said)] if said else []
+        return tr(WAITS_TO_START)
+    if cost.phase is not None and cost.phase in PHASE_SENTENCES:
+        return tr(PHASE_SENTENCES[cost.phase])
     if cost.wait_s is None:
-        return sentences
-    wait = duration(max(cost.wait_s, SHORT_S))
-    if cost.work == "step" and cost.wait_s >= WORTH_TELLING_S:
-        sentences.append(tr("The current step may take {time}; it is finished before the save.", time=wait))
-    else:
-        sentences.append(tr("Saving starts within {time}.", time=wait))
-    if cost.again_s and cost.again_s > max(cost.wait_s, WORTH_TELLING_S):
-        again = duration(cost.again_s)
-        sentences.append(tr("The current step is discarded: up to {time} of work will be repeated.", time=again))
-    if cost.save_s and cost.save_s >= WORTH_TELLING_S:
-        sentences.append(tr("Saving takes about {time}.", time=duration(cost.save_s)))
-    if cost.patience_s is not None:
-        sentences.append(
-            tr("Anything still running after {time} is killed, saved or not.", time=duration(cost.patience_s))
-        )
-    return sentences
+        return ""
+    longest_s = cost.wait_s + (cost.save_s or 0.0)
+    return tr("Finishing the step and saving may take {time}.", time=duration(max(longest_s, 1.0)))
 
 
 def is_long(cost: StopCost) -> bool:
@@ -237,20 +224,10 @@ def now_words(cost: StopCost | None) -> str:
         )
     if cost.lost_steps is None:
         return tr("Now: it stops immediately. No step has been logged yet.")
-    since = (
-        tr("since {checkpoint}", checkpoint=cost.checkpoint)
-        if cost.checkpoint
-        else tr("everything so far: no checkpoint yet")
-    )
-    if not cost.lost_steps:
-        return tr("Now: it stops immediately and loses nothing ({since}).", since=since)
-    return tr(
-        "Now: it stops immediately and loses {what} ({since}).", what=_lost_words(cost, cost.lost_steps), since=since
-    )
-
-
-def _lost_words(cost: StopCost, steps: int) -> str:
-    lost = trn("{n} step", "{n} steps", steps, n=f"{steps:,}")
-    if cost.lost_s is None:
-        return lost
-    return tr("{steps}, about {time} of work", steps=lost, time=duration(cost.lost_s))
+    since = tr("everything so far: no checkpoint yet")
+    if cost.checkpoint:
+        since = tr("since {checkpoint}", checkpoint=cost.checkpoint)
+    lost = trn("{n} step", "{n} steps", cost.lost_steps, n=f"{cost.lost_steps:,}")
+    if cost.lost_s:
+        lost = tr("{steps}, about {time} of work", steps=lost, time=duration(cost.lost_s))
+    return tr("Now: it stops immediately and loses {what} ({since}).", what=lost, since=since)

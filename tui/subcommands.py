@@ -9,17 +9,19 @@ from trainwiz.core.language import mark, tr
 from trainwiz.tui.cli import command_as_one, replay_without_speed
 from trainwiz.tui.options import (
     BENCH_OPTIONS,
-    BENCH_TAKES,
     BENCH_USAGE,
     COMMON,
     DATA_OPTIONS,
     DATA_USAGE,
+    EXIT_CODES,
     FIT_OPTIONS,
     FIT_USAGE,
+    OPTIONS,
     PLAN_OPTIONS,
     PLAN_USAGE,
     SAVE_OPTIONS,
     SAVE_USAGE,
+    USAGE,
     Option,
     help_for,
     help_lines,
@@ -70,9 +72,6 @@ class Subcommand(NamedTuple):
     """Those of a plan that it takes too."""
     usage: str = ""
     """What its help begins with, where that says more than `says`."""
-    shown: tuple[Option, ...] = ()
-    """The choices that its help names; () for all."""
-    own_last: bool = False
     rewritten: Callable[[list[str]], list[str]] = list
     """What becomes of its arguments before they are read."""
 
@@ -95,7 +94,7 @@ TO = Own("--to FILE", "Output file; default: print to the terminal.")
 SPEECH = (
     PATH,
     Own("--prompt TEXT", "Ask this and exit; can be repeated, one turn each.", repeated=True, name="prompts"),
-    Own("--compare", "Also ask the base model, side by side."),
+    Own("--compare", "Also ask the base model."),
     Own("--plain", "Continue the text, without a chat template."),
     Own("--system TEXT", "System prompt."),
     Own("--max-tokens N", "Maximum answer length in tokens (default: 512).", int, 512, least=1),
@@ -124,7 +123,6 @@ COMMANDS: tuple[Subcommand, ...] = (
         (Own("--verbose", "All settings with their reasons."),),
         PLAN_OPTIONS,
         PLAN_USAGE,
-        own_last=True,
     ),
     Subcommand(
         "fit",
@@ -162,10 +160,8 @@ COMMANDS: tuple[Subcommand, ...] = (
                 "Measure attention, optimizer, bf16 and torch.compile against the plan's own, and report what to set.",
             ),
         ),
-        BENCH_TAKES,
-        BENCH_USAGE,
         BENCH_OPTIONS,
-        own_last=True,
+        BENCH_USAGE,
     ),
     Subcommand(
         "monitor",
@@ -180,66 +176,18 @@ COMMANDS: tuple[Subcommand, ...] = (
             Own("--once", "Print the current state once and exit."),
             JSON,
             Own("--plain", "Plain lines only, for pipes and screen readers."),
-            Own("--every S", "Seconds between readings (default: 1; with --plain: 5).", float, name="interval_s"),
+            Own(
+                "--every S",
+                "Seconds between readings (default: 1; with --plain: 5).",
+                float,
+                name="interval_s",
+                least=0.1,
+                most=86_400,
+            ),
             Own("--readonly", "Read-only: no key changes the run."),
             Own("--replay SPEED", "Replay a run that has ended, at SPEED times real time (default: 60)."),
         ),
         rewritten=replay_without_speed,
-    ),
-    Subcommand(
-        "hardware",
-        "hardware:run_hardware",
-        "Show the hardware of this machine: GPUs, cores, RAM, disk and measured performance.",
-        (
-            Own(
-                "--measure",
-                "Benchmark this machine for a few seconds and save the result, for better time estimates in plans.",
-            ),
-            JSON,
-        ),
-    ),
-    Subcommand(
-        "doctor",
-        "hardware:run_doctor",
-        "Show what is missing on this machine, which feature needs it, and how to get it.",
-        (JSON,),
-    ),
-    Subcommand(
-        "completion",
-        "completion:run_completion",
-        "Print the completion script of a shell: commands, options, profiles, runs and GPUs.",
-        (Own("SHELL", "bash, zsh or fish."),),
-    ),
-    Subcommand(
-        "schema",
-        "agent_docs:run_schema",
-        "Print a JSON schema: of a profile, of run.yaml, or of the output of a command.",
-        (
-            Own(
-                "[WHAT]",
-                "profile (default), run, plan, fit, diagnose, monitor, runs-list, runs-show, hardware or failure.",
-                default="profile",
-            ),
-        ),
-    ),
-    Subcommand(
-        "agent-docs",
-        "agent_docs:run_agent_docs",
-        "Print a reference for programs: commands, JSON schemas, exit codes, recipes.",
-    ),
-    Subcommand(
-        "mcp",
-        "mcp_server:run_mcp",
-        "Serve plan, fit, diagnose, runs and monitor to an agent over stdio (MCP).",
-        (
-            Own(
-                "[FOLDER]",
-                "Folder of runs and data; paths outside it are refused. Default: the current folder.",
-                default=".",
-            ),
-            Own("--allow-start", "Offer a tool that starts runs."),
-            Own("--allow-stop", "Offer a tool that stops runs."),
-        ),
     ),
     Subcommand(
         "diagnose",
@@ -428,8 +376,72 @@ COMMANDS: tuple[Subcommand, ...] = (
         (Own("RUN RUN...", "Two or more runs.", name="runs"), JSON),
     ),
     Subcommand("runs remove", "runs:run_remove", "Delete a run folder, after confirmation.", (RUN, RUN_YES)),
+    Subcommand(
+        "hardware",
+        "hardware:run_hardware",
+        "Show the hardware of this machine: GPUs, cores, RAM, disk and measured performance.",
+        (
+            Own(
+                "--measure",
+                "Benchmark this machine for a few seconds and save the result, for better time estimates in plans.",
+            ),
+            JSON,
+        ),
+    ),
+    Subcommand(
+        "doctor",
+        "hardware:run_doctor",
+        "Show what is missing on this machine, which feature needs it, and how to get it.",
+        (JSON,),
+    ),
+    Subcommand(
+        "completion",
+        "completion:run_completion",
+        "Print the completion script of a shell: commands, options, profiles, runs and GPUs.",
+        (Own("SHELL", "bash, zsh or fish."),),
+    ),
+    Subcommand(
+        "schema",
+        "agent_docs:run_schema",
+        "Print a JSON schema: of a profile, of run.yaml, or of the output of a command.",
+        (
+            Own(
+                "[WHAT]",
+                "profile (default), run, plan, fit, diagnose, monitor, runs-list, runs-show, hardware or failure.",
+                default="profile",
+            ),
+        ),
+    ),
+    Subcommand(
+        "agent-docs",
+        "agent_docs:run_agent_docs",
+        "Print a reference for programs: commands, JSON schemas, exit codes, recipes.",
+    ),
+    Subcommand(
+        "mcp",
+        "mcp_server:run_mcp",
+        "Serve plan, fit, diagnose, runs and monitor to an agent over stdio (MCP).",
+        (
+            Own(
+                "[FOLDER]",
+                "Folder of runs and data; paths outside it are refused. Default: the current folder.",
+                default=".",
+            ),
+            Own("--allow-start", "Offer a tool that starts runs."),
+            Own("--allow-stop", "Offer a tool that stops runs."),
+        ),
+    ),
 )
 BY_WORDS: dict[str, Subcommand] = {command.words: command for command in COMMANDS}
+
+
+def top_commands() -> dict[str, str]:
+    """The first word of each command -> what it does, or the words that may follow."""
+    words = (command.words.partition(" ")[0] for command in COMMANDS)
+    return {
+        name: f"{', '.join(inner for inner, _ in below(name))}." if name in GROUPS else BY_WORDS[name].says
+        for name in words
+    }
 
 
 def below(group: str) -> Iterator[tuple[str, str]]:
@@ -443,6 +455,12 @@ def below(group: str) -> Iterator[tuple[str, str]]:
 # Their help, in the reader's language.
 
 
+def root_help() -> str:
+    commands = [line for name, text in top_commands().items() for line in help_lines(name, tr(text))]
+    common = help_lines("--version", tr("Print the version.")) + help_lines("--help", tr("Print this help."))
+    return "\n".join([tr(USAGE), *commands, help_for(OPTIONS), "", *common, "", tr(EXIT_CODES)])
+
+
 def command_help(command: Subcommand, path: str) -> str:
     own = [
         line
@@ -451,8 +469,7 @@ def command_help(command: Subcommand, path: str) -> str:
     ]
     if command.usage:
         own = [line for one in command.options for line in help_lines(one.synopsis, tr(one.help))]
-        choices = help_for(command.shown or command.choices)
-        return "\n".join([tr(command.usage), *([choices, "", *own] if command.own_last else ["", *own, choices])])
+        return "\n".join([tr(command.usage), "", *own, help_for(command.choices)])
     usage = " ".join([path, tr("[OPTIONS]"), *(one.synopsis for one in command.arguments)])
     return "\n".join([tr("Usage: {command}", command=usage), "", tr(command.says), "", *own, *common_lines()])
 

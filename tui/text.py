@@ -6,7 +6,6 @@ import math
 import re
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
 from itertools import pairwise
 
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -102,17 +101,11 @@ def wrap(text: str, width: int, fold: bool = True) -> list[str]:
 
     Without `fold` a path or a command that is longer than a line stays whole, so that it can be pasted.
     """
-    return list(_wrapped(text, width, fold))
-
-
-@lru_cache(maxsize=64)
-def _wrapped(text: str, width: int, fold: bool) -> tuple[str, ...]:
-    """Kept, as a monitor draws the same sentences every second."""
     if text.isascii() or cell_len(text := re.sub(r"\s", " ", text.strip())) == len(text):
-        return tuple(textwrap.wrap(text, width, break_long_words=fold, break_on_hyphens=fold))
+        return textwrap.wrap(text, width, break_long_words=fold, break_on_hyphens=fold)
     ends = [0, *divide_line(text, width, fold), len(text)]
     lines = (text[start:end].strip() for start, end in pairwise(ends))
-    return tuple(line for line in lines if line)
+    return [line for line in lines if line]
 
 
 _COMMAND = re.compile(r"(?:(?P<sentence>.*[.:!?。：！？])\s*)?(?P<command>trainwiz\s.*[^\s.。!?！？])")

@@ -138,50 +138,34 @@ def make_theme(palette: Palette) -> Theme:
 THEMES: tuple[Theme, ...] = tuple(make_theme(palette) for palette in PALETTES)
 
 
-def default_theme_name(environment: Mapping[str, str] | None = None) -> str:
+def default_theme_name(environment: Mapping[str, str] = os.environ) -> str:
     """The theme that TRAINWIZ_THEME names; else light where COLORFGBG tells of a light ground; else dark.
 
     A terminal of 16 colours or fewer gets high contrast: the quiet greys of the others would all be black there.
     """
-    environment = os.environ if environment is None else environment
-    wanted = environment.get(THEME_VARIABLE, "").strip().lower()
+    wanted, term = environment.get(THEME_VARIABLE, "").lower(), environment.get("TERM", "")
     if wanted in {palette.name for palette in PALETTES}:
         return wanted
-    term = environment.get("TERM", "").strip().lower()
-    if term and (term == "linux" or term.endswith("-16color") or not can_draw(environment)):
+    if term in ("linux", *PLAIN_TERMINALS) or term.endswith("-16color"):
         return "high-contrast"
-    ground = environment.get("COLORFGBG", "").rpartition(";")[2]
-    return "light" if ground in {"7", "15"} else "dark"
+    return "light" if environment.get("COLORFGBG", "").endswith((";7", ";15")) else "dark"
 
 
-PLAIN_TERMINALS = ("dumb", "vt52", "vt100", "vt102", "vt220", "ansi", "cons25", "unknown")
-"""Values of TERM (or their beginnings, up to a hyphen) of terminals that have ASCII and nothing else."""
+PLAIN_TERMINALS = ("dumb", "vt100", "vt220")
+"""Values of TERM of terminals that have ASCII and nothing else."""
 
 
 def can_draw(environment: Mapping[str, str]) -> bool:
     """False for a terminal whose kind is known to have no more than ASCII."""
-    return environment.get("TERM", "").strip().lower().partition("-")[0] not in PLAIN_TERMINALS
+    return environment.get("TERM", "") not in PLAIN_TERMINALS
 
 
-def wants_ascii(environment: Mapping[str, str] | None = None, encoding: str | None = None) -> bool:
-    """True where only ASCII can be drawn: TRAINWIZ_ASCII=1, a terminal without more, or an encoding that is not Unicode.
-
-    Python reads the locales C and POSIX as UTF-8; who sets one of them by name wants ASCII.
-    """
-    environment = os.environ if environment is None else environment
-    flag = environment.get(ASCII_VARIABLE, "").strip().lower()
+def wants_ascii(environment: Mapping[str, str] = os.environ, encoding: str | None = None) -> bool:
+    """True where only ASCII can be drawn: TRAINWIZ_ASCII=1, a terminal without more, or an encoding that is not Unicode."""
+    flag = environment.get(ASCII_VARIABLE, "").lower()
     if flag:
         return flag not in {"0", "no", "false"}
-    if not can_draw(environment) or _locale_name(environment) in {"C", "POSIX"}:
-        return True
-    encoding = locale.getpreferredencoding(False) if encoding is None else encoding
-    return "utf" not in encoding.lower()
-
-
-def _locale_name(environment: Mapping[str, str]) -> str:
-    """What decides about characters, in the order of POSIX; Python's own coercion to C.UTF-8 is not a wish."""
-    kind = environment.get("LC_CTYPE", "")
-    return environment.get("LC_ALL") or (kind if kind != "C.UTF-8" else "") or environment.get("LANG") or ""
+    return not can_draw(environment) or "utf" not in (encoding or locale.getpreferredencoding(False)).lower()
 
 
 @dataclass

@@ -178,17 +178,11 @@ class StopCost:
 
     wait_s: float | None
     """The longest time until the checkpoint is begun."""
-    again_s: float | None
-    """The most work of an unfinished step that a resumed run computes again after a stop with a checkpoint."""
-    patience_s: float | None
-    """After this long the keeper ends the run, with or without a checkpoint; None where there is none (launch.sh)."""
     checkpoint: str | None
     """Name of the newest complete checkpoint: what a stop at once falls back to."""
     lost_steps: int | None
     """Steps since then."""
     lost_s: float | None
-    work: Work = "step"
-    """What is finished before the save."""
     save_s: float | None = None
     phase: Phase | None = None
     """What the training does now, where it says so."""
@@ -208,18 +202,14 @@ def stop_cost(folder: RunFolder, snapshot: Snapshot | None = None) -> StopCost:
     step = snapshot.step if snapshot is not None else None
     lost_steps = None if step is None else max(0, step - (complete[-1].step if complete else 0))
     per_step_s = None if snapshot is None else snapshot.pace.wall_step_s or snapshot.pace.step_s
-    alone = window is not None and window.work == "micro_step"
     # What an earlier attempt said of itself does not count.
     last, said = state.attempts[-1] if state.attempts else None, read_phase(folder)
     is_of_now = said is not None and (last is None or said.since_s >= last.started_s)
     return StopCost(
         wait_s=window.work_s if window else None,
-        again_s=(window.step_s if alone else 0.0) if window and window.step_s is not None else None,
-        patience_s=None if state.attempts and state.mark is None else state.grace_s,
         checkpoint=complete[-1].path.name if complete else None,
         lost_steps=lost_steps,
         lost_s=None if lost_steps is None or per_step_s is None else lost_steps * per_step_s,
-        work=window.work if window else "step",
         save_s=window.save_s if window else None,
         phase=said.phase if said is not None and is_of_now else None,
         waits_to_start=state.status == "starting" and last is not None and last.ended_s is not None,

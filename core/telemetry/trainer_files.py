@@ -294,7 +294,7 @@ class TrainerLog:
                 return grew
 
     def read_new(self) -> list[Scalar]:
-        """Scalars of the next READ_BYTES at most. After a change of `tail.resets` all before it no longer holds."""
+        """Scalars of the next READ_BYTES at most. Where `tail.began_anew` all before it no longer holds."""
         data = self.tail.read_bytes()
         if self.tail.began_anew:
             self._forget()

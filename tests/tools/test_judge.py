@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import save_file
 
 from tests.each import each
-from tools.faults.campaign_plan import plan
 from tools.faults.damage import damage
 from tools.faults.fault import Fault, Moment
 from tools.faults.judge import judge
@@ -114,17 +113,6 @@ def test_tensors_and_losses_are_really_compared(tmp_path: Path) -> None:
     assert other_loss == ["loss of step 1: 2.5 instead of 2.0"]
     missing, _ = compare(undisturbed, tmp_path / "nothing")
     assert len(missing) == 3
-
-
-def test_a_plan_is_the_same_for_its_seed_and_half_of_it_at_random() -> None:
-    faults = plan(200, 5)
-    assert faults == plan(200, 5) != plan(200, 6)
-    assert [fault.number for fault in faults] == list(range(1, 201))
-    assert sum(fault.random for fault in faults) >= 100
-    assert {fault.how for fault in faults if fault.family == "signal"} == {"SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"}
-    targets = {fault.target for fault in faults if fault.family == "signal"}
-    assert targets == {"front", "supervisor", "guard", "launcher", "rank0", "rank1", "worker"}
-    assert {"headless", "screen"} == {fault.front for fault in faults}
 
 
 @each("how", ["cut", "empty", "garbage", "line"])

@@ -1,8 +1,4 @@
-"""No English and no faint text is left on any screen, which is driven in a language whose letters can be told.
-
-The themes' pairs of colours are tested in test_theme.py; here whole screens are drawn, with text that is dimmed,
-selected, searched for, focused or disabled.
-"""
+"""No English is left on any screen, which is driven in a language whose letters can be told."""
 
 from __future__ import annotations
 
@@ -23,12 +19,10 @@ from trainwiz.tui.cli import main
 from trainwiz.tui.command import app
 from trainwiz.tui.options import OPTIONS
 from trainwiz.tui.screens.plan_fields import STEPS, TRAINING
-from trainwiz.tui.theme import PALETTES
 from typer.main import get_command
 
 from tests.conftest import REPOSITORY
 from tests.each import each
-from tests.tui.contrast import faint_texts
 from tests.tui.pseudo import Pseudo, english_left, screen_lines, words_in
 from tests.tui.test_monitor_snapshots import _frozen_world, app_for, drawn  # noqa: F401 -- the fixture holds for this file too
 from tests.tui.wizard_parts import FrozenReader, frozen, go, running
@@ -67,18 +61,13 @@ def _nobodys_language(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
 WINDOWS = (("f1",), ("slash", *"nothing at all"), ("colon",))
 
 
-async def problems(pilot: Pilot[Any], known: set[str], number: int = 0) -> list[str]:
-    """What is wrong with the screen as it stands, in one theme after the other: each restyles all of it."""
-    return english_left(screen_lines(pilot.app), known) + await faint_texts(pilot, [PALETTES[number % len(PALETTES)]])
-
-
-async def problems_after(pilot: Pilot[Any], cases: Keys, known: set[str], first: int = 0) -> list[str]:
-    """... and after each of these keys; the window of the ones before is closed."""
+async def english_after(pilot: Pilot[Any], cases: Keys, known: set[str]) -> list[str]:
+    """What is left on the screen after each of these keys; the window of the ones before is closed."""
     screen, found = pilot.app.screen, list[str]()
-    for number, keys in enumerate(cases, first):
+    for keys in cases:
         await pilot.press(*keys)
         await pilot.pause(0.3)
-        found += [f"{keys}: {problem}" for problem in await problems(pilot, known, number)]
+        found += [f"{keys}: {left}" for left in english_left(screen_lines(pilot.app), known)]
         for _ in range(4):
             if pilot.app.screen is not screen:
                 await pilot.press("escape")
@@ -95,10 +84,10 @@ async def test_steps_of_the_wizard() -> None:
         for step in range(len(STEPS)):
             await go(pilot, *(["enter"] if step else []))
             assert pilot.app.screen.state.step == step
-            found = await problems_after(pilot, ((), *(WINDOWS if step == 0 else WINDOWS[:1])), known, step)
+            found = await english_after(pilot, ((), *(WINDOWS if step == 0 else WINDOWS[:1])), known)
             if step == TRAINING:
                 await pilot.press("space", *"x%", "enter")
-                found += await problems(pilot, known)
+                found += english_left(screen_lines(pilot.app), known)
                 await pilot.press("escape")
             assert "\n".join(found) == ""
 
@@ -134,7 +123,7 @@ async def test_states_of_the_monitor(state: str, tmp_path: Path) -> None:
     known = always_known() | words_in([*data, *(path.read_text(errors="replace") for path in data)])
     async with running(monitor, SIZE) as pilot:
         await drawn(pilot)
-        assert "\n".join(await problems_after(pilot, MONITOR[state], known)) == ""
+        assert "\n".join(await english_after(pilot, MONITOR[state], known)) == ""
 
 
 COMMANDS = (

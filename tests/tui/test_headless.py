@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from itertools import starmap
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,11 +21,10 @@ from trainwiz.core.errors import EXIT_TRAINING_FAILED
 from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.lost import identify, machine_identity, this_process
-from trainwiz.core.run.state import Attempt, RunState, RunStatus, write_state
+from trainwiz.core.run.state import Attempt, RunExit, RunState, RunStatus, write_state
 from trainwiz.tui.headless.ending import ending_of, ending_rows
 from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, Progress, waiting_for
 from trainwiz.tui.headless.run import EXIT_HUNG_UP, StopSignals, follow
-from trainwiz.tui.output import labelled
 from trainwiz.tui.text import GIB
 
 from tests.core.run.checkpoint_files import write_checkpoint
@@ -82,8 +80,7 @@ def test_numbers_while_training_of_this_start_alone(folder: RunFolder) -> None:
     system = {"gpus": [], "processes": [{"rss_bytes": GIB}, {"rss_bytes": GIB // 2}, {"rss_bytes": None}]}
     folder.system_jsonl.write_text(json.dumps(system) + "\n")
     progress = reader.read()
-    assert (progress.phase, progress.step, progress.max_steps) == ("training", 10, 100)
-    assert (progress.loss, progress.tokens_per_s) == (2.5, 1234.0)
+    assert (progress.phase, progress.step, progress.row["loss"]) == ("training", 10, 2.5)
     assert progress.left_s == pytest.approx(180.0)
     assert progress.memory_bytes == GIB * 3 // 2
     assert len(progress.new_rows) == 3 and reader.read().new_rows == []
@@ -121,10 +118,10 @@ def test_a_silent_moment_is_told_in_the_words_of_the_training(
     assert waiting_for(reader.read()) == said
 
 
-@each(("step", "words"), [(119, "working on the steps after step 119"), (120, "evaluating and saving the model")])
-def test_after_the_last_step_there_is_no_next_one(step: int, words: str) -> None:
-    progress: Any = SimpleNamespace(phase="training", step=step, max_steps=120, doing="")
-    assert waiting_for(progress) == words
+def test_after_the_last_step_there_is_no_next_one() -> None:
+    for step, words in ((119, "working on the steps after step 119"), (120, "evaluating and saving the model")):
+        progress: Any = SimpleNamespace(phase="training", step=step, state=RunState(max_steps=120), doing="")
+        assert waiting_for(progress) == words
 
 
 def test_advice_is_told_once_and_again_when_it_is_worse(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,26 +162,26 @@ def test_plain_lines_and_events(folder: RunFolder, capsys: pytest.CaptureFixture
     assert events[0]["event"] == "status" and events[1] == {"event": "metrics", "step": 1, "loss": None}
 
 
-def test_the_last_line_says_how_it_ended_and_how_to_go_on(folder: RunFolder) -> None:
+def test_the_last_lines_say_how_it_ended_and_how_to_go_on(folder: RunFolder) -> None:
     log(folder, row(1), row(9))
 
-    def last(status: RunStatus, **values: Any) -> tuple[int, list[str]]:
+    def last(status: RunStatus, **values: Any) -> tuple[int, dict[str, str]]:
         ending = ending_of(folder, RunState(status=status, **values))
-        return ending.exit_code, list(starmap(labelled, ending_rows(ending)))
+        return ending.exit_code, dict(ending_rows(ending))
 
-    assert last("stopped", outcome={"step": 7}) == (130, ["Stopped   at step 7, no checkpoint yet."])
-    # Killed, it has no outcome: the last step is the last that was logged.
-    assert last("stopped")[1] == ["Stopped   at step 9, no checkpoint yet."]
+    said = RunExit(130, "user_stop", "Stopped at step 7 by you.", "trainwiz runs resume runs/one")
+    stopped = {"End": said.message, "Next": said.remedy}
+    assert last("stopped", outcome={"step": 7}, exit=said) == (130, stopped)
     write_checkpoint(folder.path, 8)
-    said = "Stopped   at step 9; the newest checkpoint is checkpoint-8. Resume: trainwiz --resume --output-dir runs/one"
-    assert last("stopped")[1] == [said]
-    write_checkpoint(folder.path, 9)
-    assert "step 9, saved as checkpoint-9. Resume: trainwiz" in last("stopped", outcome={"step": 9})[1][0]
+    assert last("stopped", exit=said)[1] == {**stopped, "Saved": "runs/one/checkpoint-8"}
+    assert ending_of(folder, RunState(status="stopped")).step == 9, "killed, it has no outcome"
     folder.final_model.mkdir()
     folder.plan_json.write_text(json.dumps({"time": {"total_low_s": 40.0, "total_high_s": 70.0}}))
     outcome = {"outcome": "finished", "step": 100, "max_steps": 100, "first_loss": 3.42, "last_loss": 2.58}
-    said = "Finished  loss 3.42 → 2.58 in 52 s (planned 40 to 70 s). Model: runs/one/final_model"
-    assert last("finished", outcome=outcome, started_s=100.0, ended_s=152.0) == (0, [said])
+    code, rows = last("finished", outcome=outcome, started_s=100.0, ended_s=152.0, exit=RunExit(0, None, "Finished."))
+    assert code == 0 and (rows["End"], rows["Time"]) == ("Finished.", "52 s (planned 40 to 70 s)")
+    assert rows["Model"] == "runs/one/final_model"
+    assert last("failed")[1]["Log"] == "runs/one/train.log"
 
     write_state(folder, RunState(status="running", heartbeat_s=1.0))
     os.utime(folder.state_json, (1.0, 1.0))
@@ -251,8 +248,8 @@ from trainwiz.core.run.state import RunState
 from trainwiz.tui.headless.reporters import BarReporter
 reporter = BarReporter()
 reporter.progress(SimpleNamespace(
-    state=RunState(status="running"), phase="training", phase_s=0.1, step=71, max_steps=120, loss=2.71, left_s=21.0,
-    tokens_per_s=18900.0, memory_bytes=2**30, new_answers=[], new_advice=[], doing="",
+    state=RunState(status="running", max_steps=120), phase="training", phase_s=0.1, step=71, left_s=21.0,
+    row={"loss": 2.71, "real_tokens_per_s": 18900.0}, memory_bytes=2**30, new_answers=[], new_advice=[], doing="",
 ))
 reporter.note("[bold]a note[/bold]")
 reporter.close()

@@ -24,11 +24,8 @@ from tests.tui.wizard_parts import make_frozen_plan
 
 EVALUATION = {"eval_loss": 2.611, "eval_perplexity": 13.61, "eval_accuracy": 0.452, "eval_bleu": 24.07}
 WORDS = ["loss 2.61", "perplexity 13.6", "accuracy 45.2%", "BLEU 24.1"]
-OTHER_ENGINE = {
-    "planned": "ddp",
-    "actual": "single",
-    "findings": [{"code": "engine_not_as_planned", "severity": "warning", "message": "The engine is single."}],
-}
+SINGLE = {"code": "engine_not_as_planned", "severity": "warning", "message": "The engine is single."}
+OTHER_ENGINE = {"planned": "ddp", "actual": "single", "findings": [SINGLE]}
 
 
 @pytest.fixture
@@ -38,10 +35,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = write_run(tmp_path / "runs" / "translation", status="finished", steps=4, gpus=0, max_steps=16)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     training = [row for row in rows if "loss" in row]
-    measured = [
-        {"time_s": NOW_S, "step": 8, **EVALUATION, "eval_bleu": 9.0},
-        {"time_s": NOW_S, "step": 16, **EVALUATION},
-    ]
+    measured = [{"time_s": NOW_S, "step": step, **EVALUATION} for step in (8, 16)]
     write_lines(folder / "metrics.jsonl", [*training, *measured])
     state = json.loads((folder / "state.json").read_text())
     write_json(folder / "state.json", {**state, "outcome": {"step": 16, **EVALUATION}, "engine": OTHER_ENGINE})
@@ -49,21 +43,19 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_end_runs_show_and_the_text_monitor_agree(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert evaluation_parts({"eval_loss": float("nan"), "eval_accuracy": True, "eval_perplexity": 2191.6}) == [
-        "loss NaN",
-        "perplexity 2,192",
-    ]
+    odd = {"eval_loss": float("nan"), "eval_accuracy": True, "eval_perplexity": 2191.6}
+    assert evaluation_parts(odd) == ["loss NaN", "perplexity 2,192"]
     ending = ending_of(RunFolder(run), RunState(status="finished", outcome=dict(EVALUATION), engine=OTHER_ENGINE))
-    assert ending_rows(ending)[1:] == [("Eval", ", ".join(WORDS)), ("Engine", "! The engine is single.")]
+    rows = dict(ending_rows(ending))
+    assert (rows["Eval"], rows["Engine"]) == (", ".join(WORDS), "! The engine is single.")
     document = ending.to_json()
     assert document["evaluation"] == EVALUATION
     assert (document["engine"]["planned"], document["engine"]["actual"]) == ("ddp", "single")
     assert run_show("translation", as_json=False) == 0
     shown = capsys.readouterr().out
-    assert f"Eval        {', '.join(WORDS)}" in shown and "! The engine is single." in shown
     text = "\n".join(starmap(labelled, summary_rows(RunSource(RunFolder(run), clock=lambda: NOW_S).poll())))
-    assert "perplexity 13.6" in text and "BLEU 24.1" in text
-    assert "Engine    single" in text and "warning: The engine is single." in text
+    for said in (shown, text):
+        assert "perplexity 13.6   accuracy 45.2%   BLEU 24.1" in said and "warning: The engine is single." in said
 
 
 def test_an_engine_that_was_not_planned_is_always_said() -> None:

@@ -243,7 +243,7 @@ def test_chinese_keys_ranges_and_sentences() -> None:
     with pytest.raises(ValueError, match="起点要在终点之前"):
         parse_range("9-4", 0, 1600)
     # Sentences stand side by side without spaces.
-    cost = StopCost(60.0, 300.0, 600.0, "checkpoint-100", 12, 600.0)
+    cost = StopCost(60.0, "checkpoint-100", 12, 600.0)
     assert "。 " not in with_checkpoint_words(cost)
     assert "12 步" in now_words(cost) and "checkpoint-100" in now_words(cost)
 

@@ -8,7 +8,6 @@ from trainwiz.core.errors import Remedy
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.choices import Choices, parse_choices
-from trainwiz.tui.headless.run import commands_that_work
 from trainwiz.tui.options import OPTIONS
 
 from tests.each import each
@@ -77,19 +76,3 @@ def _does(remedy: Remedy, made: Plan, again: Plan) -> None:
     off = re.search(r": ([+-][\d.]+) %$", remedy.text)
     if off and again.batch.deviation is not None:
         assert again.batch.deviation * 100 == pytest.approx(float(off[1]), abs=0.006)
-
-
-@each(
-    ("case", "offered"),
-    [
-        ("--profile 2080super", True),
-        ("--profile cpu-demo --dataset no-such-file.fasta", False),
-        ("--profile cpu-demo --model somebody/some-model", False),
-        ("--profile cpu-demo --report-to wandb", False),
-    ],
-)
-def test_a_written_folder_is_offered_only_where_another_machine_helps(case: str, offered: bool) -> None:
-    choices = parsed(case)
-    commands = [command for command, _ in commands_that_work(choices, plan_run(choices.request))]
-    assert any("--dry-run" in command for command in commands) == offered
-    assert commands

@@ -131,15 +131,15 @@ def test_what_is_under_way_is_said_on_a_terminal_and_a_start_waits_no_longer_tha
     made, demo, monkeypatch, capsys
 ):
     monkeypatch.setattr("trainwiz.tui.headless.waiting.is_terminal", lambda stream: stream is sys.stderr)
-    monkeypatch.setattr("trainwiz.tui.headless.waiting.SILENT_S", 0.05)
-    monkeypatch.setattr("trainwiz.tui.headless.waiting.TICK_S", 0.05)
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TERM", "xterm")
     began = time.monotonic()
     plan = improved(made(hung_worker()), demo, "layers", limit_s=0.5)
     assert time.monotonic() - began < 10
     assert plan.memory.tier == "analytic" and "not ready in time" in plan.memory.waiting
     captured = capsys.readouterr()
     assert "tracing the whole model…" in captured.err and captured.out == ""
-    assert captured.err.endswith("\r"), "the line is wiped"
+    assert captured.err.endswith("\x1b[2K"), "the line is wiped"
 
 
 def test_a_better_figure_that_does_not_fit_stops_a_start(tracer, monkeypatch, tmp_path, capsys):

@@ -17,7 +17,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import record_run
 from trainwiz.core.run.lost import machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state, write_state
-from trainwiz.tui.commands import runs
+from trainwiz.tui import output
 from trainwiz.tui.commands.runs import run_compare, run_list, run_remove, run_show, run_stop
 from trainwiz.tui.text import cells
 
@@ -66,8 +66,8 @@ def test_list_fits_its_terminal(
     folder: RunFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.path.rename(folder.path.with_name("模型-" + "a-long-name-" * 4))
-    for width, headings in ((100, 6), (60, 4), (44, 3)):
-        monkeypatch.setattr(runs, "width_of", lambda stream, width=width: width)
+    for width, headings in ((100, 6), (80, 4), (64, 3)):
+        monkeypatch.setattr(output, "width_of", lambda stream, width=width: width)
         assert run_list(as_json=False) == 0
         first, second = capsys.readouterr().out.splitlines()
         assert len(first.split()) == headings
@@ -169,7 +169,7 @@ def test_list_tells_of_runs_elsewhere(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert run_list(as_json=False) == 0
-    assert "1 run in another place: trainwiz runs list --all" in capsys.readouterr().out
+    assert "--all lists other folders too" in capsys.readouterr().out
     assert run_list(as_json=False, everywhere=True) == 0
     assert capsys.readouterr().out.splitlines()[1].endswith(str(tmp_path / "runs"))
     assert run_show("demo", as_json=False) == 0
@@ -209,13 +209,9 @@ def test_several_are_stopped_and_a_long_step_is_told_before_the_wait(
     with pytest.raises(UsageError, match="There is no run 'shorts'"):
         run_stop(["long", "shorts"], now=True)
     assert long.state().status in ("starting", "running")
-    assert run_show("long", as_json=False) == 0
-    shown = capsys.readouterr().out
-    assert "To stop it  The current step may take 40 min; it is finished before the save." in shown
     assert run_stop(["short", "long", "short"], now=False) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("long: The current step may take 40 min; it is finished before the save. ")
-    assert "still running after 51 min is killed" in lines[0]
+    assert lines[0].startswith("long: Finishing the step and saving may take 40 min.")
     assert lines[2].strip() == "trainwiz runs stop long --now"
     assert sum("All processes of the run have ended." in line for line in lines) == 2
     for one in (short, long):

@@ -45,14 +45,11 @@ def last(reader: PlanReader, request: PlanRequest):
 
 
 def test_what_the_wizard_opens_on(tmp_path):
-    assert wizard_request(PlanRequest(), tmp_path) == (PlanRequest(profile="cpu-demo"), False)
-    assert wizard_request(PlanRequest(profile="2080super"), tmp_path)[1] is True
-    assert wizard_request(PlanRequest(profile="cpu-demo"), tmp_path, at_review=True)[1] is True
-    request, _ = wizard_request(PlanRequest(overrides={"data.sources": [{"name": "x.csv"}]}), tmp_path)
+    assert wizard_request(PlanRequest(), tmp_path) == PlanRequest(profile="cpu-demo")
+    request = wizard_request(PlanRequest(overrides={"data.sources": [{"name": "x.csv"}]}), tmp_path)
     assert request.profile is None
     use_profile("3080-10g", tmp_path)
-    request, at_review = wizard_request(PlanRequest(), tmp_path)
-    assert (request.profile, at_review) == ("3080-10g", False)
+    assert wizard_request(PlanRequest(), tmp_path).profile == "3080-10g"
 
 
 def _own_tokenizer(folder: Path, vocabulary: int) -> str:
@@ -177,8 +174,7 @@ async def test_five_enters_on_a_first_start_reach_a_start_of_the_demo(monkeypatc
         "start_plan",
         lambda kind, plan, request, said: started.append((kind, plan, request)) or Started(kind),
     )
-    request, at_review = wizard_request(PlanRequest(), tmp_path)
-    async with real(request, at_review=at_review, reader=None) as (app, pilot):
+    async with real(wizard_request(PlanRequest(), tmp_path), reader=None) as (app, pilot):
         assert app.screen.state.step == HARDWARE
         await pilot.press(*["enter"] * 5)
         await settled(pilot)
@@ -235,8 +231,7 @@ async def test_keys_alone_give_the_files_of_the_command(profile, tmp_path, monke
     monkeypatch.chdir(theirs)
     assert cli.main([*words, "--output-dir", FOLDER, "--dry-run"]) == 0
     monkeypatch.chdir(ours)
-    request, at_review = wizard_request(PlanRequest(), ours)
-    assert not at_review
+    request = wizard_request(PlanRequest(), ours)
     async with real(request, (80, 24), reader=QuickReader(here)) as (app, pilot):
         await change(pilot, "Profile", profile)
         # Through all steps where something is changed on them; / goes to the last one by itself.

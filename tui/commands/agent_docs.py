@@ -7,8 +7,8 @@ from dataclasses import is_dataclass
 from typing import Any, get_type_hints
 
 from trainwiz.core.config.settings import all_settings
-from trainwiz.core.errors import EXIT_FINISHED, UsageError
-from trainwiz.tui.choices import one_of, wrong
+from trainwiz.core.errors import EXIT_FINISHED
+from trainwiz.tui.choices import checked
 from trainwiz.tui.options import EXIT_CODES, OPTIONS
 from trainwiz.tui.output import say, say_json
 from trainwiz.tui.subcommands import COMMANDS
@@ -31,10 +31,7 @@ SCHEMAS = ("profile", "run", *PRINTED)
 
 
 def run_schema(what: str) -> int:
-    try:
-        say_json(schema_of(one_of(what, SCHEMAS)))
-    except ValueError as error:
-        raise UsageError(wrong("WHAT", str(error))) from None
+    say_json(schema_of(checked("WHAT", what, SCHEMAS)))
     return EXIT_FINISHED
 
 

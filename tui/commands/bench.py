@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, UsageError, os_reason
+from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, os_reason
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.history.rates import kept_rates
 from trainwiz.core.history.store import append, history_path, load
@@ -20,10 +20,9 @@ from trainwiz.core.plan.gather import Gathered, gather
 from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.text import plain_text
-from trainwiz.tui.choices import Choices, parse_choices, wrong
+from trainwiz.tui.choices import Choices, parse_choices
 from trainwiz.tui.commands.plan import model_text
 from trainwiz.tui.headless.waiting import Waiting, interrupted_by_signals
-from trainwiz.tui.options import OTHER_MACHINE
 from trainwiz.tui.output import Row, say, say_json, say_rows
 from trainwiz.tui.text import count, duration, duration_range, size
 
@@ -47,7 +46,7 @@ def run_bench(values: Mapping[str, Any], *, seconds: float | None = None, choose
             {"probe": result.to_json(), "plan": planned_figures(plan), "history": str(history_path()), "note": note}
         )
         return EXIT_FINISHED
-    say_rows(bench_rows(plan, result))
+    say_rows(row for row in bench_rows(plan, result) if row[1])
     say()
     say(note or tr("Saved to {path}. The next plan for this machine and model uses it.", path=history_path()))
     return EXIT_FINISHED
@@ -61,10 +60,6 @@ def measured(
 ) -> tuple[Choices, Plan | None, Measured | None]:
     """The choices, their plan and what `measure` found of it; no plan where Ctrl-C ended it, once all is cleared up."""
     choices = parse_choices(values)
-    refused = [flag for flag in OTHER_MACHINE if flag in choices.given]
-    if refused:
-        words = tr("this plans for another machine, but a probe measures this one; remove it")
-        raise UsageError([wrong(flag, words) for flag in refused])
     try:
         with interrupted_by_signals(), Waiting(tr("reading machine, model and data")) as waiting:
             gathered = gather(choices.request)
@@ -91,17 +86,10 @@ def keep(result: ProbeResult) -> str:
 
 
 def progress_words(line: Mapping[str, Any]) -> str:
-    match line.get("event"):
-        case "ready":
-            return tr("first steps, on the longest batch")
-        case "memory" | "step":
-            return tr("measuring steps")
-        case "trial":
-            return tr("searching for the largest micro-batch: {size}", size=line.get("micro_batch"))
-        case "end" | "largest":
-            return tr("closing")
-        case _:
-            return tr("measuring")
+    """Of a line of the probe: "trial" searches for the largest micro-batch."""
+    if line.get("event") == "trial":
+        return tr("searching for the largest micro-batch: {size}", size=line.get("micro_batch"))
+    return tr("measuring steps")
 
 
 def planned_figures(plan: Plan) -> dict[str, Any]:
@@ -119,50 +107,46 @@ def planned_figures(plan: Plan) -> dict[str, Any]:
     return {name: getattr(plan.time if name in of_time else plan.memory, name) for name in (*of_time, *of_memory)}
 
 
-def bench_rows(plan: Plan, result: ProbeResult) -> list[Row]:
+ROWS = {
+    "data": mark("dataset rows"),
+    "lengths": mark("synthetic rows with the lengths of the dataset"),
+    "longest": mark("synthetic rows of full length"),
+}
+
+
+def bench_rows(plan: Plan, result: ProbeResult) -> Iterator[Row]:
     measured = result.measurement
     assert measured is not None
     model, device = model_text(plan), plain_text(tr(plan.memory.device))
-    seconds = f"{result.seconds:.0f}"
-    rows = [
-        (tr("Measured"), tr("{model} on {device}, {seconds} s in total", model=model, device=device, seconds=seconds)),
-        (tr("Batch"), batch_words(result, measured)),
-    ]
+    said = tr("{model} on {device}, {seconds} s in total", model=model, device=device, seconds=f"{result.seconds:.0f}")
+    yield tr("Measured"), said
+    factors = [measured.micro_batch, measured.accumulation] + [measured.world_size] * (measured.world_size > 1)
+    batch, rows = " × ".join(map(count, factors)), tr(ROWS[result.rows])
+    length = count(measured.length)
+    yield (
+        tr("Batch"),
+        tr("{batch} sequences of at most {length} tokens; {rows}", batch=batch, length=length, rows=rows),
+    )
+    yield "", plain_text(result.rows_note, 200)
     if result.planned_fits is False:
-        planned, taken = count(plan.batch.micro_batch), count(measured.micro_batch)
-        rows.append(
-            (
-                "",
-                tr(
-                    "micro-batch {planned} doesn't fit on this machine; measured with {taken}",
-                    planned=planned,
-                    taken=taken,
-                ),
-            )
-        )
-    rows.append((tr("Step"), step_words(measured)))
+        words = mark("micro-batch {planned} doesn't fit on this machine; measured with {taken}")
+        yield "", tr(words, planned=count(plan.batch.micro_batch), taken=count(measured.micro_batch))
+    yield tr("Step"), step_words(measured)
     if plan.time.step_low_s is not None:
-        said = duration_range(plan.time.step_low_s, plan.time.step_high_s)
-        basis = plan.time.basis_text or tr(plan.time.basis)
-        rows.append(("", tr("planned {time} ({basis})", time=said, basis=basis)))
+        planned = duration_range(plan.time.step_low_s, plan.time.step_high_s)
+        yield "", tr("planned {time} ({basis})", time=planned, basis=plan.time.basis_text or tr(plan.time.basis))
     if measured.peak_allocated_bytes is not None:
-        rows.append((tr("Memory"), memory_words(plan, measured)))
+        allocated, planned = size(measured.peak_allocated_bytes), size(plan.memory.allocated_bytes)
+        words = tr(
+            "{measured}; planned {size} allocated", measured=tr("{size} allocated", size=allocated), size=planned
+        )
+        yield tr("Memory"), words
     if measured.host_rss_bytes is not None:
         held, processes = size(measured.host_rss_bytes), measured.world_size
-        words = trn("peak {size}", "peak {size} in each process", processes, size=held)
-        rows.append((tr("RAM"), words))
-    rows.append((tr("Largest"), largest_words(result)))
+        yield tr("RAM"), trn("peak {size}", "peak {size} in each process", processes, size=held)
+    yield tr("Largest"), largest_words(result, measured)
     if result.problem:
-        rows.append(("", tr("the probe ended early: {reason}", reason=plain_text(result.problem, 300))))
-    return rows
-
-
-def batch_words(result: ProbeResult, measured: Measurement) -> str:
-    factors = [measured.micro_batch, measured.accumulation] + [measured.world_size] * (measured.world_size > 1)
-    batch, length = " × ".join(map(count, factors)), count(measured.length)
-    return tr(
-        "{batch} sequences of at most {length} tokens; {rows}", batch=batch, length=length, rows=rows_words(result)
-    )
+        yield "", tr("the probe ended early: {reason}", reason=plain_text(result.problem, 300))
 
 
 def step_words(measured: Measurement) -> str:
@@ -178,36 +162,13 @@ def step_words(measured: Measurement) -> str:
     return tr("{step}, {pace} tokens/s including padding", step=words, pace=pace)
 
 
-def memory_words(plan: Plan, measured: Measurement) -> str:
-    allocated, reserved = size(measured.peak_allocated_bytes), size(measured.peak_reserved_bytes)
-    parts = [tr("{size} allocated", size=allocated), tr("{size} reserved", size=reserved)]
-    if measured.device_used_bytes:
-        parts.append(tr("{size} in use", size=size(measured.device_used_bytes)))
-    planned = size(plan.memory.allocated_bytes)
-    return tr("{measured}; planned {size} allocated", measured=tr(", ").join(parts), size=planned)
-
-
-def rows_words(result: ProbeResult) -> str:
-    words = {
-        "data": tr("dataset rows"),
-        "lengths": tr("synthetic rows with the lengths of the dataset"),
-        "longest": tr("synthetic rows of full length"),
-    }[result.rows]
-    return tr("{rows} ({note})", rows=words, note=plain_text(result.rows_note, 200)) if result.rows_note else words
-
-
-def largest_words(result: ProbeResult) -> str:
-    measured = result.measurement
-    assert measured is not None
+def largest_words(result: ProbeResult, measured: Measurement) -> str:
     if not result.searched or measured.largest_micro_batch is None:
-        return tr(
-            "micro-batch {size} fits; larger ones were not tried",
-            size=count(measured.micro_batch),
-        )
-    largest = count(measured.largest_micro_batch)
-    if not measured.largest_note:
+        tried = count(measured.micro_batch)
+        return tr("micro-batch {size} fits; larger ones were not tried", size=tried)
+    largest, why = count(measured.largest_micro_batch), plain_text(measured.largest_note)
+    if not why:
         return tr("micro-batch {size} fits", size=largest)
-    why = plain_text(measured.largest_note)
     return tr("micro-batch {size} fits; search ended: {reason}", size=largest, reason=why)
 
 

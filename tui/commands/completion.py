@@ -8,14 +8,13 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 
-from trainwiz.core.errors import EXIT_FINISHED, UsageError
+from trainwiz.core.errors import EXIT_FINISHED
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.cli import COMPLETE
-from trainwiz.tui.options import COMMANDS as HELP
 from trainwiz.tui.options import COMMON, OPTIONS, Option
 from trainwiz.tui.output import say
-from trainwiz.tui.subcommands import BY_WORDS, GROUPS, Own, below
+from trainwiz.tui.subcommands import BY_WORDS, GROUPS, Own, below, top_commands
 
 # The scripts. Each asks `trainwiz` itself with the words so far; where it knows nothing, the shell offers files.
 
@@ -52,12 +51,9 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
 def run_completion(shell: str) -> int:
-    from trainwiz.tui.choices import one_of, wrong
+    from trainwiz.tui.choices import checked
 
-    try:
-        say(SCRIPTS[one_of(shell, tuple(SCRIPTS))].format(complete=COMPLETE))
-    except ValueError as error:
-        raise UsageError(wrong("SHELL", str(error))) from None
+    say(SCRIPTS[checked("SHELL", shell, tuple(SCRIPTS))].format(complete=COMPLETE))
     return EXIT_FINISHED
 
 
@@ -93,20 +89,13 @@ def _unquoted(word: str) -> str:
 
 def candidates(words: Sequence[str]) -> Iterator[Candidate]:
     *done, typed = words or [""]
-    if done[-1:] == ["="] or typed == "=":
-        # bash takes "--gpu=RTX" apart.
-        done, typed = (done[:-1], typed) if done[-1:] == ["="] else (done, "")
     path, option, place = _where(done)
-    flag, equals, begun = typed.partition("=")
-    if option is None and equals and flag.startswith("--"):
-        values = _values(flag, _options(path).get(flag))
-        yield from ((f"{flag}={value}", about) for value, about in _beginning(values, begun))
-    elif option is not None:
+    if option is not None:
         yield from _beginning(_values(done[-1], option), typed)
     elif typed.startswith("-"):
         yield from _beginning(((name, tr(one.help)) for name, one in _options(path).items()), typed)
     elif not path:
-        yield from _beginning(((name, tr(text)) for name, text in HELP.items()), typed)
+        yield from _beginning(((name, tr(text)) for name, text in top_commands().items()), typed)
     elif path in GROUPS:
         yield from _beginning(((name, tr(says)) for name, says in below(path)), typed)
     elif arguments := BY_WORDS[path].arguments:

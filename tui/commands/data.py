@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,11 +11,10 @@ from trainwiz.core.errors import EXIT_FINISHED, UsageError, has_errors, usage_er
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
 from trainwiz.core.text import plain_text
-from trainwiz.core.tracing.chats import ChatLook, look_at_rows
+from trainwiz.core.tracing.chats import look_at_rows
 from trainwiz.tui.chat_rows import chat_lines
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.output import paint, say, say_findings, say_json, say_rows, width_of
-from trainwiz.tui.text import percent
 
 WIDTH = 100
 """In a pipe."""
@@ -43,34 +41,21 @@ def run_show(choices: Mapping[str, Any], source: str, row: int) -> int:
         )
     if not look.shown:
         raise usage_error("no_such_row", "--row", tr("Row {row} is not among the rows that were read.", row=row))
-    doubts = [finding for finding in chat_findings(plan) if finding.code != "what_is_learnt"]
+    findings = list(chat_findings(plan))
     if asked.json:
-        findings = [{"code": one.code, "severity": one.severity, "message": one.message} for one in doubts]
-        say_json({"look": look.to_json(), "findings": findings})
+        doubts = [finding for finding in findings if finding.code != "what_is_learnt"]
+        told = [{"code": one.code, "severity": one.severity, "message": one.message} for one in doubts]
+        say_json({"look": look.to_json(), "findings": told})
         return EXIT_FINISHED
-    said = next((one.message for one in chat_findings(plan) if one.code == "what_is_learnt"), "")
-    _say_look(look, row, plain_text(source), said)
-    say_findings(doubts)
-    return EXIT_FINISHED
-
-
-def _say_look(look: ChatLook, row: int, source: str, learnt_words: str) -> None:
-    tokens, learnt = (sum(map(sum, part)) for part in (look.lengths, look.learnt))
-    figures = tr(
-        "{learnt} of {tokens} tokens in {rows} rows ({share})",
-        learnt=f"{learnt:,}",
-        tokens=f"{tokens:,}",
-        rows=f"{look.rows:,}",
-        share=percent(learnt / max(tokens, 1)),
-    )
-    rows = [(tr("Data"), source), (tr("Train on"), figures)]
-    if learnt_words:
-        rows.append(("", re.sub(r"^[^:：]*[:：]\s*", "", learnt_words)))
     (shown,) = look.shown
     counts = tr(
         "loss on {learnt} of {tokens} tokens, those between ⟦ ⟧", learnt=sum(shown.learnt), tokens=len(shown.pieces)
     )
-    say_rows([*rows, (tr("Row {row}", row=row), f"{plain_text(shown.place)}: {counts}")])
+    place = f"{plain_text(shown.place)}: {counts}"
+    say_rows([(tr("Data"), plain_text(source)), (tr("Row {row}", row=row), place)])
     say()
     for line in chat_lines(shown, (width_of(sys.stdout) or WIDTH) - 2):
         say("  " + "".join(paint(text, "good") if is_learnt else text for text, is_learnt in line))
+    say()
+    say_findings(findings)
+    return EXIT_FINISHED

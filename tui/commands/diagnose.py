@@ -10,6 +10,7 @@ from typing import Any
 
 from trainwiz.core.diagnosis.cause import Diagnosis
 from trainwiz.core.errors import EXIT_FINISHED, usage_error
+from trainwiz.core.files import at_home
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import DEFAULT_ROOT, RUN_YAML, RunFolder
 from trainwiz.core.text import plain_text
@@ -53,13 +54,13 @@ def look(what: str) -> tuple[str, str, str | None, Diagnosis]:
             message = tr("`trainwiz diagnose -` reads a log from stdin, for example: cat FILE | trainwiz diagnose -")
             raise usage_error("no_input", "-", message)
         return "log", STDIN, None, of_path.diagnose_stream(sys.stdin.buffer, "stdin")
-    run = _run_at(what)
+    path = at_home(Path(what))
+    run = _run_at(what, path)
     if run is not None:
         from trainwiz.core.diagnosis.sources import diagnose_run
 
         status, found = diagnose_run(run)
         return "run", str(run.path), status, found
-    path = Path(what).expanduser() if what.startswith("~/") else Path(what)
     if path.is_dir():
         return "folder", str(path), None, of_path.diagnose_folder(path)
     if path.name == "trainer_state.json":
@@ -67,25 +68,21 @@ def look(what: str) -> tuple[str, str, str | None, Diagnosis]:
     return "log", str(path), None, of_path.diagnose_log(path)
 
 
-def _run_at(what: str) -> RunFolder | None:
+def _run_at(what: str, path: Path) -> RunFolder | None:
     """The run that is meant; None for a file or folder that is none. Raises UsageError where there is nothing at all."""
     from trainwiz.core.run.listing import find_run
 
-    path = Path(what).expanduser() if what.startswith("~/") else Path(what)
-    named = RunFolder(DEFAULT_ROOT / what) if what and path.name == what else None
-    if named is not None and named.is_run():
-        return named
-    if RunFolder(path).is_run():
-        return RunFolder(path)
-    if not what or "\0" in what or not os.path.lexists(path):
-        if path.name != what:
-            raise usage_error(
-                "no_such_path", what, tr("File or folder not found: {path}.", path=repr(plain_text(what)))
-            )
+    is_name = path.name == what
+    places = [*([DEFAULT_ROOT / what] if is_name and what else []), path]
+    if path.name in (RUN_YAML, "state.json", "train.log"):
+        # The log of a run by its name: what else the run knows helps.
+        places.append(path.parent)
+    run = next((place for place in map(RunFolder, places) if place.is_run()), None)
+    if run is not None or (what and "\0" not in what and os.path.lexists(path)):
+        return run
+    if is_name:
         return find_run(what)
-    # The log of a run by its name: what else the run knows helps.
-    inside = path.name in (RUN_YAML, "state.json", "train.log") and RunFolder(path.parent).is_run()
-    return RunFolder(path.parent) if inside else None
+    raise usage_error("no_such_path", what, tr("File or folder not found: {path}.", path=repr(plain_text(what))))
 
 
 def rows_of(name: str, status: str | None, found: Diagnosis) -> Iterator[Row]:

@@ -11,7 +11,7 @@ from trainwiz.core.errors import EXIT_FINISHED, os_reason, usage_error
 from trainwiz.core.language import tr, trn
 from trainwiz.core.run.folder import RunFolder, read_json, write_atomic
 from trainwiz.core.run.listing import find_run
-from trainwiz.core.text import number, plain_text
+from trainwiz.core.text import number, object_in, plain_text
 from trainwiz.tui.output import say
 
 
@@ -84,7 +84,7 @@ def _slurm(config: RunConfig, folder: RunFolder, order: dict[str, str | None]) -
 
 
 def _number(section: object, key: str) -> float | None:
-    value = number(section.get(key)) if isinstance(section, dict) else None
+    value = number(object_in(section).get(key))
     return value if value is not None and value > 0 else None
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -22,15 +22,13 @@ from trainwiz.core.plan.gather import Gathered, probe_here
 from trainwiz.core.plan.refine import Refiner, RefineTier
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.text import plain_text
-from trainwiz.tui.choices import Choices, one_of, parse_choices, wrong
+from trainwiz.tui.choices import Choices, checked, parse_choices, wrong
 from trainwiz.tui.commands.plan import VERDICTS, machine_text
 from trainwiz.tui.headless.waiting import Waiting, refining
 from trainwiz.tui.options import wanted_tier
-from trainwiz.tui.output import Row, is_terminal, paint, say, say_json, say_rows, width_of
+from trainwiz.tui.output import Row, fitted, is_terminal, paint, say, say_json, say_rows
 from trainwiz.tui.text import (
-    aligned,
     amount_range,
-    cells,
     count,
     duration,
     duration_range,
@@ -46,46 +44,32 @@ from trainwiz.tui.text import (
 PRICE, CURRENCY = "planning.energy_price_per_kwh", "planning.currency"
 MOST_HOURS = 100_000.0
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
-_AMOUNT = re.compile(r"([€$£¥]?)\s*([\d.,]+)\s*([A-Za-z]{1,8}|[€$£¥])?")
+_AMOUNT = re.compile(r"([\d.,]+)\s*([A-Za-z€$£¥]{0,8})")
 DAY = "%Y-%m-%d %H:%M"
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A limit, in words and with the currency that it names."""
-
-    limit: Limit
-    words: str
-    currency: str = ""
-
-
-def bound_of(typed: Mapping[str, str | None], now: datetime, *, priced: bool) -> Bound:
-    """`typed`: option -> its text. `priced`: electricity has a price. Raises UsageError for what cannot be."""
+def limit_of(typed: Mapping[str, str | None], now: datetime, overrides: dict[str, Any]) -> Limit:
+    """`typed`: option -> its text. The currency of an amount becomes that of `overrides`. UsageError for what cannot be."""
     given = [flag for flag in ("--until", "--hours", "--budget") if typed.get(flag)]
     if len(given) > 1:
         raise _refused(given[-1], mark("{limits} can't be combined; keep one"), limits=tr(" and ").join(given))
-    rent, until, hours, budget = (typed.get(flag) for flag in ("--per-hour", "--until", "--hours", "--budget"))
-    per_hour, currency = _amount("--per-hour", rent) if rent else (None, "")
-    if until or hours:
-        end = parse_until(until, now) if until else now + timedelta(hours=_hours(hours or ""))
-        seconds = end.timestamp() - now.timestamp()
-        words = tr("until {moment}: {time}", moment=end.strftime(DAY), time=duration(seconds))
-        return Bound(Limit(seconds, per_hour=per_hour), words, currency)
-    if not budget:
-        return Bound(Limit(per_hour=per_hour), tr("no limit"), currency)
-    cost, paid_in = _amount("--budget", budget)
-    if not priced and per_hour is None:
+    amounts = {flag: _amount(flag, text) for flag in ("--budget", "--per-hour") if (text := typed.get(flag))}
+    currencies = {str(overrides.get(CURRENCY) or ""), *(currency for _, currency in amounts.values())} - {""}
+    if len(currencies) > 1:
+        flag, both = next(iter(amounts)), tr(" and ").join(sorted(currencies))
+        raise _refused(flag, mark("{currencies} are different currencies"), currencies=both)
+    if currencies:
+        overrides[CURRENCY] = currencies.pop()
+    cost, per_hour = (amounts.get(flag, (None, ""))[0] for flag in ("--budget", "--per-hour"))
+    if cost is not None and per_hour is None and PRICE not in overrides:
         sentence = mark(
             "no price is set: set that of electricity with --set {price}=0.30, or that of an hour of the machine "
             "with --per-hour 0.80"
         )
         raise _refused("--budget", sentence, price=PRICE)
-    if currency and paid_in and currency != paid_in:
-        raise _refused(
-            "--budget", mark("{first} and {second} are different currencies"), first=paid_in, second=currency
-        )
-    words = tr("at most {amount}", amount=f"{cost:g} {paid_in or currency}".strip())
-    return Bound(Limit(cost=cost, per_hour=per_hour), words, paid_in or currency)
+    until, hours = typed.get("--until"), typed.get("--hours")
+    seconds = parse_until(until, now).timestamp() - now.timestamp() if until else None
+    return Limit(_hours(hours) * 3600 if hours else seconds, cost, per_hour)
 
 
 def _refused(flag: str, sentence: str, **values: object) -> UsageError:
@@ -121,8 +105,8 @@ def _hours(text: str) -> float:
 def _amount(flag: str, text: str) -> tuple[float, str]:
     match = _AMOUNT.fullmatch(text.strip())
     with suppress(ValueError):
-        if match is not None and not (match[1] and match[3]) and 0 < (amount := parse_number(match[2])) < math.inf:
-            return amount, match[1] or match[3] or ""
+        if match is not None and 0 < (amount := parse_number(match[1])) < math.inf:
+            return amount, match[2]
     sentence = mark("{shown} is not an amount of money; for example 5EUR")
     raise _refused(flag, sentence, shown=repr(plain_text(text, 40)))
 
@@ -133,16 +117,18 @@ def _amount(flag: str, text: str) -> tuple[float, str]:
 def run_fit(values: Mapping[str, Any], **asked: Any) -> int:
     choices = parse_choices({**values, "profile": "none"})
     waits = is_terminal(sys.stdin) and is_terminal(sys.stdout) and not choices.json
-    fits, bound = answer(choices, **asked, waits=waits)
+    fits = answer(choices, **asked, waits=waits)
     if choices.json:
-        say_json(document(fits, bound))
-    elif waits:
+        say_json(document(fits))
+        return EXIT_FINISHED
+    say_rows(_head(fits))
+    say()
+    _say_table(fits)
+    if waits:
         return _ask(fits)
-    else:
-        _show(fits, bound)
-        say()
-        for number, fit in enumerate(fits.rows, start=1):
-            say(f"{number:>2}  {plain_text(fit.command, 2000)}")
+    say()
+    for number, fit in enumerate(fits.rows, start=1):
+        say(f"{number:>2}  {plain_text(fit.command, 2000)}")
     return EXIT_FINISHED
 
 
@@ -156,33 +142,17 @@ def answer(
     per_hour: str | None = None,
     best: str = "largest",
     waits: bool = False,
-) -> tuple[Fits, Bound]:
-    """What fits, and within which limit. `waits`: somebody reads, and sees the rows before and after they are traced."""
-    try:
-        rule = cast("Rule", one_of(best, tuple(RULES)))
-    except ValueError as error:
-        raise UsageError(wrong("--best", str(error))) from None
-    request, now = choices.request, datetime.now()
-    typed = {"--until": until, "--hours": hours, "--budget": budget, "--per-hour": per_hour}
-    bound = bound_of(typed, now, priced=PRICE in request.overrides)
-    own = request.overrides.setdefault(CURRENCY, bound.currency) if bound.currency else ""
-    if bound.currency and own != bound.currency:
-        sentence = mark("{first} and {second} are different currencies")
-        raise _refused("--budget", sentence, first=bound.currency, second=f"{own} ({CURRENCY})")
+) -> Fits:
+    """What fits. `waits`: somebody has the time for traces of the first rows."""
+    rule = cast("Rule", checked("--best", best, tuple(RULES)))
     tier = wanted_tier(choices.tier, "layers" if waits else "analytic")
-    question = Question(request, tuple(models), bound.limit, rule)
+    typed = {"--until": until, "--hours": hours, "--budget": budget, "--per-hour": per_hour}
+    limit = limit_of(typed, datetime.now(), choices.request.overrides)
+    question = Question(choices.request, tuple(models), limit, rule)
     with refining(tier) as refiner:
         with Waiting(tr("searching for models that fit")):
-            fits = find_fits(question, probe_here(request), refiner)
-        if waits:
-            _show(fits, bound)
-        if tier != "analytic":
-            better = traced(refiner, fits, tier)
-            if waits and better is not fits:
-                say()
-                _say_table(better)
-            fits = better
-    return fits, bound
+            fits = find_fits(question, probe_here(choices.request), refiner)
+        return fits if tier == "analytic" else traced(refiner, fits, tier)
 
 
 LIMIT_S = 120.0
@@ -234,8 +204,8 @@ def _ask(fits: Fits) -> int:
     return run_wizard(fits.rows[int(answer or 1) - 1].request, at_review=True)
 
 
-def document(fits: Fits, bound: Bound) -> dict[str, Any]:
-    question, limit = fits.question, bound.limit
+def document(fits: Fits) -> dict[str, Any]:
+    question, currency = fits.question, fits.question.request.overrides.get(CURRENCY, "")
     return {
         "machine": fits.machine.to_json(),
         "task": fits.rows[0].plan.task,
@@ -245,7 +215,7 @@ def document(fits: Fits, bound: Bound) -> dict[str, Any]:
         "length_unit": fits.data.length_unit,
         "rule": question.rule,
         "passes": question.passes,
-        "limit": {"seconds": limit.seconds, "cost": limit.cost, "per_hour": limit.per_hour, "currency": bound.currency},
+        "limit": {**asdict(question.limit), "currency": currency},
         "models_tried": fits.tried,
         "fits": [fit.to_json() for fit in fits.rows],
     }
@@ -259,43 +229,33 @@ KINDS: dict[RowsKind, str] = {
         "labels"), "tags": mark("words with tags"),
     "proteins": mark("protein sequences"),
 }  # fmt: skip
-GAP = "  "
 
 
-Column = tuple[str, Callable[[Fit], str], int]
-"""Heading, cell, and when it goes where a terminal is narrow: the highest number first, 0 never."""
+COLUMNS: dict[str, Callable[[Fit], str]] = {
+    mark("model"): lambda fit: plain_text(fit.model, 40),
+    mark("size"): lambda fit: short_count(fit.parameters),
+    mark("method"): lambda fit: tr(METHOD_NAMES[fit.method]),
+    mark("length"): lambda fit: count(fit.plan.batch.sequence_length),
+    mark("rank"): lambda fit: "-" if fit.rank is None else str(fit.rank),
+    mark("truncated"): lambda fit: percent(fit.cut),
+    mark("needs GiB"): lambda fit: _memory_cell(fit),
+    mark("verdict"): lambda fit: _verdict_cell(fit),
+    mark("time"): lambda fit: duration(fit.plan.time.total_s),
+    mark("range"): lambda fit: duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s),
+    mark("epochs"): lambda fit: epochs(fit.passes),
+    mark("tokens"): lambda fit: short_count(fit.plan.time.real_tokens or fit.plan.time.total_tokens),
+    "kWh": lambda fit: _range_cell(fit.plan.time.energy_low_kwh, fit.plan.time.energy_high_kwh),
+    mark("cost"): lambda fit: "" if fit.cost is None else _range_cell(fit.cost[0], fit.cost[2]),
+}
 LEFT = ("model", "method", "verdict")
-
-
-def _columns(fits: Fits) -> list[Column]:
-    currency = plain_text(fits.rows[0].plan.config.planning.currency, 8)
-    columns: list[Column] = [
-        (mark("model"), lambda fit: plain_text(fit.model, 40), 0),
-        (mark("size"), lambda fit: short_count(fit.parameters), 4),
-        (mark("method"), lambda fit: tr(METHOD_NAMES[fit.method]), 0),
-        (mark("length"), lambda fit: count(fit.plan.batch.sequence_length), 0),
-        (mark("rank"), lambda fit: "-" if fit.rank is None else str(fit.rank), 5),
-        (mark("truncated"), lambda fit: percent(fit.cut), 3),
-        (mark("needs GiB"), _memory_cell, 0),
-        (mark("verdict"), _verdict_cell, 0),
-        (mark("time"), lambda fit: duration(fit.plan.time.total_s), 0),
-        (mark("range"), lambda fit: duration_range(fit.plan.time.total_low_s, fit.plan.time.total_high_s), 1),
-        (mark("epochs"), lambda fit: epochs(fit.passes), 0),
-        (mark("tokens"), lambda fit: short_count(fit.plan.time.real_tokens or fit.plan.time.total_tokens), 6),
-        ("kWh", _energy_cell, 2),
-        (currency or mark("cost"), lambda fit: "" if fit.cost is None else amount_range(fit.cost[0], fit.cost[2]), 0),
-    ]
-    return [column for column in columns if any(map(column[1], fits.rows))]
+DROPPED = ("tokens", "rank", "size", "truncated", "kWh", "range")
+"""Columns that go where a terminal is narrow, the first one first."""
 
 
 def _memory_cell(fit: Fit) -> str:
     memory = fit.plan.memory
-    needed = gib(memory.needed_bytes)
-    return (
-        needed
-        if memory.capacity_bytes is None
-        else tr("{amount} of {whole}", amount=needed, whole=gib(memory.capacity_bytes))
-    )
+    needed, whole = gib(memory.needed_bytes), memory.capacity_bytes
+    return needed if whole is None else tr("{amount} of {whole}", amount=needed, whole=gib(whole))
 
 
 def _verdict_cell(fit: Fit) -> str:
@@ -304,18 +264,11 @@ def _verdict_cell(fit: Fit) -> str:
     return f"{sign} {tr(word)}" + (f" ({tr(fit.plan.memory.tier)})" if is_traced else "")
 
 
-def _energy_cell(fit: Fit) -> str:
-    low, high = fit.plan.time.energy_low_kwh, fit.plan.time.energy_high_kwh
+def _range_cell(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else amount_range(low, high)
 
 
-def _show(fits: Fits, bound: Bound) -> None:
-    say_rows(_head(fits, bound))
-    say()
-    _say_table(fits)
-
-
-def _head(fits: Fits, bound: Bound) -> Iterator[Row]:
+def _head(fits: Fits) -> Iterator[Row]:
     first, passes = fits.rows[0].plan, passes_words(fits.question.passes)
     name = plain_text(Path(first.config.data.sources[0].name).name, 60)
     what = tr(
@@ -328,28 +281,26 @@ def _head(fits: Fits, bound: Bound) -> Iterator[Row]:
         what += tr(" ({why}; change it with --task)", why=plain_text(fits.told.why, 200))
     yield tr("Data"), what
     yield tr("Machine"), machine_text(first)
-    each = mark("each row below is planned for {passes}")
+    limit, each = fits.question.limit, mark("{limit}; each row below is planned for {passes}, or for what it allows")
     if fits.rows[0].limit_s is not None:
-        each = mark("each row below is planned for {passes}, or for as much as the time allows")
-    yield tr("Limit"), f"{bound.words}{tr('; ')}{tr(each, passes=passes)}"
-    others = tr(" or ").join(rule for rule in RULES if rule != fits.question.rule)
-    best = tr(RULES[fits.question.rule], passes=passes)
-    yield tr("Best"), tr("{rule}; alternatives: --best {others}", rule=best, others=others)
+        currency = plain_text(first.config.planning.currency, 8)
+        most = duration(limit.seconds) if limit.cost is None else f"{limit.cost:g} {currency}"
+        yield tr("Limit"), tr(each, limit=most, passes=passes)
+    yield tr("Best"), tr(RULES[fits.question.rule], passes=passes)
 
 
 def _say_table(fits: Fits) -> None:
-    columns, width = _columns(fits), width_of(sys.stdout)
-    while True:
-        rows = [["#", *(tr(heading) for heading, _, _ in columns)]]
-        rows += [[str(number), *(cell(fit) for _, cell, _ in columns)] for number, fit in enumerate(fits.rows, start=1)]
-        right = {0, *(place for place, (heading, _, _) in enumerate(columns, start=1) if heading not in LEFT)}
-        lines = [GAP.join(row).rstrip() for row in aligned(rows, right)]
-        least = max(columns, key=lambda column: column[2])
-        if width is None or max(map(cells, lines)) <= width or not least[2]:
-            break
-        columns.remove(least)
-    say(paint(lines[0], "quiet"))
-    for line, fit in zip(lines[1:], fits.rows, strict=True):
+    names = ["#", *(name for name, cell in COLUMNS.items() if any(map(cell, fits.rows)))]
+    currency = plain_text(fits.rows[0].plan.config.planning.currency, 8)
+    rows = [[currency if currency and name == "cost" else tr(name) for name in names]]
+    rows += [
+        [str(number), *(COLUMNS[name](fit) for name in names[1:])] for number, fit in enumerate(fits.rows, start=1)
+    ]
+    right = [place for place, name in enumerate(names) if name not in LEFT]
+    dropped = [names.index(name) for name in DROPPED if name in names]
+    head, *lines = ["  ".join(row).rstrip() for row in fitted(rows, right, dropped)]
+    say(paint(head, "quiet"))
+    for line, fit in zip(lines, fits.rows, strict=True):
         late = not fit.in_time or fit.plan.memory.verdict != "fits"
         say(paint(line, "warning") if late else line)
     for note in _notes(fits):

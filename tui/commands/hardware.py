@@ -76,17 +76,10 @@ def _rates_rows(kept: Sequence[Rates]) -> Iterator[Row]:
         )
     for rates in kept:
         best = {one.format: one.flops_per_s for one in sorted(rates.products, key=lambda one: one.flops_per_s)}
-        products = (f"{format} {_in_steps(flops)}FLOP/s" for format, flops in best.items())
-        threads = () if rates.threads is None else (trn("{n} thread", "{n} threads", rates.threads),)
-        parts = (
-            *threads,
-            *products,
-            tr("memory bandwidth {rate}B/s", rate=_in_steps(rates.bytes_per_s)),
-            tr("{time} µs per operation", time=f"{rates.launch_s * 1e6:.2g}"),
-            tr("AdamW {rate}G parameters/s", rate=f"{rates.adam_parameters_per_s / 1e9:.2g}"),
-        )
-        yield tr("Performance"), tr(", ").join((short_names((rates.device,)), *parts))
-        yield "", tr("measured {day}", day=rates.day)
+        products = [f"{format} {_in_steps(flops)}FLOP/s" for format, flops in best.items()]
+        bandwidth = tr("memory bandwidth {rate}B/s", rate=_in_steps(rates.bytes_per_s))
+        yield tr("Performance"), tr(", ").join((short_names((rates.device,)), *products, bandwidth))
+        yield "", tr("measured {day}; in full with --json", day=rates.day)
 
 
 def _in_steps(rate: float) -> str:
@@ -138,13 +131,11 @@ def _hardware_rows(machine: Machine) -> Iterator[Row]:
     }
     for label, (choice, reason) in choices.items():
         yield label, tr("{origin}: {reason}", origin=choice, reason=reason)
-    torch = machine.libraries.versions.get("torch")
-    cuda = (
-        tr("built for CUDA {version}", version=machine.torch_cuda)
-        if machine.torch_cuda
-        else machine.unavailable.get("torch_cuda", "")
-    )
-    yield "torch", f"{torch}{tr(', ')}{cuda}" if torch is not None and machine.torch_cuda else cuda
+    torch = machine.unavailable.get("torch_cuda", "")
+    if machine.torch_cuda:
+        version = machine.libraries.versions.get("torch")
+        torch = tr(", ").join((str(version), tr("built for CUDA {version}", version=machine.torch_cuda)))
+    yield "torch", torch
     for note in machine.notes:
         yield tr("Note"), note
 
@@ -156,24 +147,21 @@ def _gpu_rows(gpu: Gpu) -> Iterator[Row]:
         name = f"{gpu_label(gpu)}: " if gpu.name is not None else ""
         yield label, f"{name}{gpu.unavailable['gpu']}"
         return
-    facts = [tr("{gpu} of GPU {index}", gpu=gpu_label(gpu), index=gpu.index) if is_slice else gpu_label(gpu)]
-    if gpu.memory_total_bytes is not None:
-        free, whole = size(gpu.memory_free_bytes), size(gpu.memory_total_bytes)
-        facts.append(tr("{free} of {whole} free", free=free, whole=whole))
-    else:
+    if gpu.memory_total_bytes is None:
         reason = gpu.unavailable.get("memory_total_bytes") or tr("not reported")
-        facts.append(tr("memory unknown ({reason})", reason=reason))
-    if gpu.compute_capability is not None:
-        facts.append(f"sm {gpu.compute_capability}")
-    if gpu.driver is not None and gpu.parent_uuid is None:
-        facts.append(tr("driver {version}", version=gpu.driver))
-    if gpu.mig is not None and gpu.parent_uuid is None:
-        facts.append(tr("MIG {state}", state=tr(gpu.mig)))
-    if not gpu.visible and gpu.mig != "enabled":
-        facts.append(tr("hidden from programs"))
-    yield label, tr(", ").join(facts)
-    if gpu.uuid is not None:
-        yield "", gpu.uuid
+        memory = tr("memory unknown ({reason})", reason=reason)
+    else:
+        free, whole = size(gpu.memory_free_bytes), size(gpu.memory_total_bytes)
+        memory = tr("{free} of {whole} free", free=free, whole=whole)
+    hidden = "" if gpu.visible else tr("hidden from programs")
+    facts = (
+        tr("{gpu} of GPU {index}", gpu=gpu_label(gpu), index=gpu.index) if is_slice else gpu_label(gpu),
+        memory,
+        f"sm {gpu.compute_capability}" if gpu.compute_capability else "",
+        tr("driver {version}", version=gpu.driver) if gpu.driver and not is_slice else "",
+        tr("MIG {state}", state=tr(gpu.mig)) if gpu.mig == "enabled" else hidden,
+    )
+    yield label, tr(", ").join(filter(None, facts))
     if gpu.links:
         yield "", tr("interconnect: {links}", links=", ".join(gpu.links))
 

@@ -17,6 +17,7 @@ from trainwiz.core.errors import EXIT_FINISHED, CannotRunError, Finding, UsageEr
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.state import ACTIVE
 from trainwiz.core.text import plain_text
+from trainwiz.tui.choices import assignments
 from trainwiz.tui.options import BY_NAME
 from trainwiz.tui.output import is_terminal, say
 
@@ -94,8 +95,7 @@ class Tools:
             self._check(value)
             flag = BY_NAME[name].flag if name in BY_NAME else f"--{name.replace('_', '-')}"
             if isinstance(value, Mapping):
-                said = [f"{key}={one if isinstance(one, str) else json.dumps(one)}" for key, one in value.items()]
-                arguments += [f"{flag}={one}" for one in said]
+                arguments += [f"{flag}={one}" for one in assignments(value)]
             elif value is True:
                 arguments.append(flag)
             elif value is not None and value is not False:

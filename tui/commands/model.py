@@ -15,12 +15,10 @@ from trainwiz.core.language import tr
 from trainwiz.core.model.found import FoundModel, find_model
 from trainwiz.core.model.worker import ModelWorker, order_of
 from trainwiz.core.text import plain_text
-from trainwiz.tui.output import is_terminal, paint, say, say_findings, say_json, say_rows, width_of
-from trainwiz.tui.text import pad, percent, wrap
+from trainwiz.tui.output import is_terminal, paint, say, say_findings, say_json, say_rows
+from trainwiz.tui.text import percent
 
 NEW, LEAVE = "/new", ("/exit", "/quit", "/bye")
-NARROWEST = 60
-"""Columns; base and tuned stand one below the other in fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +140,11 @@ class Conversation:
             return [
                 tr("Plain completion ({why}): each line is continued on its own, without the earlier ones.", why=why)
             ]
-        lines = [tr("Both models use the template of the tuned model.")] if self._options.compare else []
         from trainwiz.core.data.lengths import trains_on_chats
 
-        if self._model.config is not None and not trains_on_chats(self._model.config):
-            lines.append(
-                tr("The run was trained on plain text, not on chats. Use --plain to prompt it as it was trained.")
-            )
-        return lines
+        if self._model.config is None or trains_on_chats(self._model.config):
+            return []
+        return [tr("The run was trained on plain text, not on chats. Use --plain to prompt it as it was trained.")]
 
     @property
     def _asks(self) -> bool:
@@ -197,36 +192,28 @@ class Conversation:
         """Whether all answers came to their end, and none was stopped."""
         answers: dict[str, str] = {}
         results: dict[str, dict[str, Any]] = {}
-        beside = len(self._sides) == 2 and (width_of(sys.stdout) or 0) >= NARROWEST and self._word != "fill"
-        shows = not self._options.as_json and not beside and self._word != "fill"
+        shows = not self._options.as_json and self._word != "fill"
         for side in self._sides:
             if shows and len(self._sides) == 2:
                 say(paint(f"{_side(side)}:", "strong"))
-            answers[side], results[side] = self._asked(worker, side, prompt, shows=shows, counts=beside)
+            answers[side], results[side] = self._asked(worker, side, prompt, shows=shows)
         for side, answer in answers.items():
             self._said[side] += [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
         if self._options.as_json:
             texts = {side: {} if self._word == "fill" else {"text": answers[side]} for side in self._sides}
-            document = {
-                "prompt": prompt,
-                **{side: {**texts[side], **results[side]} for side in self._sides},
-            }
-            say_json(document, compact=True)
+            say_json(
+                {"prompt": prompt, **{side: {**texts[side], **results[side]} for side in self._sides}}, compact=True
+            )
         elif self._word == "fill":
             _say_fills(results)
-        elif beside:
-            for line in _columns({side: f"{answers[side]}\n{self._ended(results[side])}" for side in self._sides}):
-                say(line)
         return all(result.get("ended") != "stopped" for result in results.values())
 
-    def _asked(
-        self, worker: ModelWorker, side: str, prompt: str, *, shows: bool, counts: bool
-    ) -> tuple[str, dict[str, Any]]:
-        """(the answer, what is to be said of it); `shows` it while it is written, or `counts` its letters."""
-        options, text = self._options, ""
+    def _asked(self, worker: ModelWorker, side: str, prompt: str, *, shows: bool) -> tuple[str, dict[str, Any]]:
+        """(the answer, what is to be said of it); `shows` it while it is written."""
+        text = ""
         turns = [*self._said[side], {"role": "user", "content": prompt}]
         asked = {"messages": turns} if self._chats else {"text": prompt}
-        more: dict[str, Any] = {name: getattr(options, name) for name in ("max_tokens", "temperature", "seed")}
+        more: dict[str, Any] = {name: getattr(self._options, name) for name in ("max_tokens", "temperature", "seed")}
         result: dict[str, Any] = {}
         do = "fill" if self._word == "fill" else "answer"
         for part in worker.ask(do, stoppable=True, which=side, **asked, **more):
@@ -234,11 +221,9 @@ class Conversation:
                 result = part
                 continue
             text += part
-            written = harmless(part) if shows else "\r" + tr("{side}: {n} characters…", side=_side(side), n=len(text))
-            sys.stdout.write(written if shows or counts else "")
-            sys.stdout.flush()
-        if counts:
-            sys.stdout.write("\r\x1b[K")
+            if shows:
+                sys.stdout.write(harmless(part))
+                sys.stdout.flush()
         if shows:
             say()
             self._note(self._ended(result))
@@ -256,7 +241,7 @@ class Conversation:
 
 def _sampling(own: dict[str, Any], temperature: float | None) -> str:
     if temperature is not None:
-        return tr("Sampled at temperature {t}.", t=f"{temperature:g}") if temperature > 0 else tr("Greedy.")
+        return ""
     if not own:
         return tr("Greedy decoding: the most likely token each time (--temperature enables sampling).")
     values = ", ".join(f"{name} {value:g}" for name, value in own.items() if value is not None)
@@ -269,17 +254,6 @@ def harmless(text: str) -> str:
 
 def _side(side: str) -> str:
     return tr("base") if side == "base" else tr("tuned")
-
-
-def _columns(answers: dict[str, str]) -> list[str]:
-    width = ((width_of(sys.stdout) or 80) - 3) // 2
-    sides = []
-    for side, answer in answers.items():
-        lines = [part for line in harmless(answer).rstrip("\n").split("\n") for part in wrap(line, width) or [""]]
-        sides.append([_side(side), "─" * width, *lines])
-    height = max(map(len, sides))
-    left, right = ([*lines, *[""] * (height - len(lines))] for lines in sides)
-    return [f"{pad(one, width)} │ {other}".rstrip() for one, other in zip(left, right, strict=True)]
 
 
 def _say_fills(results: dict[str, dict[str, Any]]) -> None:

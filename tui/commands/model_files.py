@@ -26,7 +26,7 @@ from trainwiz.core.model.worker import ModelWorker, order_of
 from trainwiz.core.run.folder import PARTIAL
 from trainwiz.core.text import plain_text
 from trainwiz.tui.commands.export import check_free, write_new
-from trainwiz.tui.output import is_terminal, say, say_json, say_rows
+from trainwiz.tui.output import agreed, is_terminal, say, say_json, say_rows
 from trainwiz.tui.text import size
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -73,20 +73,17 @@ def run_merge(path: str, to: str, *, dtype: str | None, base: str | None, as_jso
 
 
 def _say_merged(model: FoundModel, place: Path, found: dict[str, Any]) -> None:
-    figures = {name: f"{found[name]:.2g}" for name in ("merged_difference", "largest_logit", "rounding_difference")}
     checked = tr(
         "merged and unmerged logits differ by at most {merged_difference} on {n} prompts (largest logit "
             "{largest_logit}, in {kind})",
-        n=found["prompts"], kind=found["summed_in"], **figures,
+        n=found["prompts"], kind=found["summed_in"], merged_difference=f"{found['merged_difference']:.2g}",
+        largest_logit=f"{found['largest_logit']:.2g}",
     )  # fmt: skip
     rows = [
         (tr("Merged"), f"{plain_text(place)} ({found['dtype']})"),
         (tr("Base"), plain_text(model.base_name or "")),
         (tr("Checked"), checked),
     ]
-    if found["rounding_difference"] > 0:
-        words = tr("rounding to {dtype} changes them by at most {rounding_difference}", dtype=found["dtype"], **figures)
-        rows.append(("", words))
     say_rows([*rows, (tr("Stops at"), plain_text(" ".join(found["stops"])))])
 
 
@@ -135,19 +132,9 @@ def run_push(path: str, repo: str, *, public: bool, yes: bool, base: str | None)
     if upload.left:
         rows.append((tr("Skipped"), plain_text(", ".join(upload.left))))
     say_rows(rows)
-    if not yes and not _agreed(upload.repo, size(upload.size)):
+    question = tr("Upload {amount} to {repo}? [y/N] ", amount=size(upload.size), repo=plain_text(upload.repo))
+    if not yes and not agreed(question, tr("Uploading needs confirmation; add --yes.")):
         say(tr("Nothing was uploaded."))
         return EXIT_FINISHED
     say(tr("Uploaded: {address}", address=plain_text(push(upload))))
     return EXIT_FINISHED
-
-
-def _agreed(repo: str, amount: str) -> bool:
-    question = tr("Upload {amount} to {repo}? [y/N] ", amount=amount, repo=plain_text(repo))
-    if not is_terminal(sys.stdin):
-        raise usage_error("needs_answer", "--yes", tr("Uploading needs confirmation; add --yes."))
-    try:
-        return input(question).strip().lower() in ("y", "yes", "是")
-    except (EOFError, KeyboardInterrupt):
-        say()
-        return False

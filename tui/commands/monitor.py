@@ -6,7 +6,7 @@ import gc
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,10 @@ from trainwiz.core.run.state import ENDED
 from trainwiz.core.telemetry.machine import real_throttling
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.output import Row, is_terminal, say, say_json, say_rows
-from trainwiz.tui.run_words import EVALUATION_WORDS, first_choice, measured, painted_status, steps_of
-from trainwiz.tui.text import aligned, duration, gib, size, value_label
+from trainwiz.tui.run_words import EVALUATION_WORDS, first_choice, measured, say_runs, steps_of
+from trainwiz.tui.text import duration, gib, size, value_label
 from trainwiz.tui.widgets.device_panel import mig_words, of_limit
-from trainwiz.tui.widgets.host_panel import role_parts, step_parts, token_parts
+from trainwiz.tui.widgets.host_panel import step_parts, token_parts
 from trainwiz.tui.widgets.monitor_panel import answer_label, answer_text
 from trainwiz.tui.widgets.run_header import phase_part, progress_words
 
@@ -33,21 +33,17 @@ if TYPE_CHECKING:
 # What can be watched as a table: for `trainwiz monitor` where there is more than one thing, in pipes and in the picker.
 
 HEADINGS = (mark("name"), mark("status"), mark("step"), mark("loss"), mark("what"), mark("started"))
-RIGHT = (2, 3)
 WIDEST_WHAT = 60
 SOURCES = {"trainer": "Trainer", "tensorboard": "TensorBoard", "process": mark("process")}
 
 
-def say_targets(found: Sequence[Found], *, as_json: bool, now_s: float | None = None) -> None:
+def say_targets(found: Sequence[Found], *, as_json: bool) -> None:
     """The list on stdout: JSON {targets: [...]}, else one line each with a heading."""
     if as_json:
         say_json({"targets": [target.to_json() for target in found]})
         return
-    now_s = time.time() if now_s is None else now_s
-    rows = [tuple(map(tr, HEADINGS)), *(row_of(target, now_s) for target in found)]
-    for number, row in enumerate(aligned(rows, RIGHT)):
-        row[1] = painted_status(found[number - 1].status, row[1]) if number else f"  {row[1]}"
-        say("  ".join(row).rstrip())
+    rows = [tuple(map(tr, HEADINGS)), *(row_of(target, time.time()) for target in found)]
+    say_runs(rows, [target.status for target in found])
 
 
 def row_of(found: Found, now_s: float) -> tuple[str, str, str, str, str, str]:
@@ -93,10 +89,6 @@ def gpu_parts(gpu: GpuReading, snapshot: Snapshot) -> list[str]:
         parts.append(f"{gpu.temperature_c:.0f} °C")
     if gpu.power_w is not None:
         parts.append(f"{of_limit(gpu.power_w, gpu.power_limit_w)} W")
-    if gpu.clock_mhz is not None:
-        parts.append(f"{of_limit(gpu.clock_mhz, gpu.clock_limit_mhz)} MHz")
-    if gpu.fan_percent is not None:
-        parts.append(tr("fan {share}%", share=f"{gpu.fan_percent:.0f}"))
     if slowing := real_throttling(gpu.throttle_reasons):
         parts.append(tr("throttled: {reasons}", reasons=plain_text(tr(", ").join(map(tr, slowing)))))
     return parts
@@ -131,10 +123,7 @@ def host_parts(snapshot: Snapshot) -> list[str]:
         used, whole = gib(host.ram_used_bytes), gib(host.ram_total_bytes)
         parts.append(tr("RAM used {amount} of {whole} GiB", amount=used, whole=whole))
     if host.disk_free_bytes is not None:
-        words = tr("disk {size} free", size=size(host.disk_free_bytes))
-        if host.disk_lasts_s is not None:
-            words = tr("{disk}, full in {time} at this rate", disk=words, time=duration(host.disk_lasts_s))
-        parts.append(words)
+        parts.append(tr("disk {size} free", size=size(host.disk_free_bytes)))
     reason = snapshot.unavailable.get("host")
     return parts or ([plain_text(reason)] if reason else [])
 
@@ -142,19 +131,19 @@ def host_parts(snapshot: Snapshot) -> list[str]:
 # A snapshot as lines of text: for `monitor --once` and `--plain`, for pipes and screen readers.
 
 MEASURED = dict(EVALUATION_WORDS[1:])
-WORDS = (
-    ("loss", mark("loss {value}")),
-    ("eval_loss", mark("evaluation loss {value}")),
-    *MEASURED.items(),
-    ("learning_rate", mark("learning rate {value}")),
-    ("grad_norm", mark("gradient norm {value}")),
-)
+WORDS = {
+    "loss": mark("loss {value}"),
+    "eval_loss": mark("evaluation loss {value}"),
+    **MEASURED,
+    "learning_rate": mark("learning rate {value}"),
+    "grad_norm": mark("gradient norm {value}"),
+}
 ELSEWHERE = frozenset(
     {"tokens", "real_tokens", "tokens_per_s", "real_tokens_per_s", "step_s", "data_wait_s", "peak_allocated_bytes"}
     | {"peak_reserved_bytes"}
 )
 """Metrics that the lines about pace and memory speak of."""
-MOST_METRICS = 6
+MOST_METRICS = 8
 LONGEST_NAME = 48
 MOST_FILES = 3
 MOST_ANSWERS, LONGEST_ANSWER = 3, 200
@@ -173,8 +162,8 @@ def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
     yield tr("Metrics"), metric_parts(snapshot)
     for prompt in snapshot.answers[:MOST_ANSWERS]:
         yield tr("Prompt"), [plain_text(prompt.source, LONGEST_ANSWER)]
-        for answer in dict.fromkeys((prompt.newest, prompt.first)):
-            yield "", [f"{answer_label(answer)}{GAP}{plain_text(answer_text(answer), LONGEST_ANSWER)}"]
+        newest = plain_text(answer_text(prompt.newest), LONGEST_ANSWER)
+        yield "", [f"{answer_label(prompt.newest)}{GAP}{newest}"]
     yield tr("Speed"), pace_parts(snapshot)
     yield tr("Engine"), engine_parts(snapshot)
     for gpu in snapshot.used_gpus:
@@ -182,8 +171,6 @@ def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
     if not snapshot.used_gpus:
         yield "CPU", cpu_parts(snapshot)
     yield tr("Host"), host_parts(snapshot)
-    roles = [part.plain for part in role_parts(snapshot)]
-    yield tr("Processes"), [*roles[:-1], f"{roles[-1]} GiB"] if roles else []
     for problem in snapshot.problems:
         yield tr("Problem"), [plain_text(problem)]
     for advice in snapshot.advice:
@@ -227,8 +214,7 @@ def plain_line(snapshot: Snapshot) -> str:
 def leading_metric(snapshot: Snapshot) -> list[str]:
     known = {name: summary.last for name, summary in snapshot.metrics.items() if name not in ELSEWHERE}
     name = first_choice([name for name, last in known.items() if last is not None])
-    last = known[name] if name is not None else None
-    return [] if name is None or last is None else [f"{short_name(name)} {shown_value(name, last)}"]
+    return [] if name is None else [f"{short_name(name)} {shown_value(name, known[name])}"]
 
 
 def short_name(name: str) -> str:
@@ -236,8 +222,8 @@ def short_name(name: str) -> str:
     return whole if len(whole) <= LONGEST_NAME else f"…{whole[1 - LONGEST_NAME :]}"
 
 
-def shown_value(name: str, value: float) -> str:
-    if math.isnan(value):
+def shown_value(name: str, value: float | None) -> str:
+    if value is None or math.isnan(value):
         return tr("NaN")
     return measured(name, value) if name in MEASURED else value_label(value)
 
@@ -249,19 +235,13 @@ def work_parts(snapshot: Snapshot) -> list[str]:
 
 def metric_parts(snapshot: Snapshot) -> list[str]:
     """The ones that most trainings have, in words; then others by their names, and how many there are beyond."""
-    words = {name: form for name, form in WORDS if name in snapshot.metrics}
-    rest = [name for name in snapshot.metrics if name not in words and name not in ELSEWHERE]
-    shown = rest[: max(0, MOST_METRICS - len(words))]
+    last = {name: summary.last for name, summary in snapshot.metrics.items() if name not in ELSEWHERE}
+    names = [name for name in dict.fromkeys((*WORDS, *last)) if last.get(name) is not None]
     parts = []
-    for name in (*words, *shown):
-        summary = snapshot.metrics[name]
-        if summary.last is not None:
-            value = shown_value(name, summary.last)
-            said = tr(words[name], value=value) if name in words else f"{short_name(name)} {value}"
-            if name == "eval_loss" and summary.last_step is not None:
-                said = tr("{metric} at step {step}", metric=said, step=f"{summary.last_step:,.0f}")
-            parts.append(said)
-    beyond = len(rest) - len(shown)
+    for name in names[:MOST_METRICS]:
+        value = shown_value(name, snapshot.metrics[name].last)
+        parts.append(tr(WORDS[name], value=value) if name in WORDS else f"{short_name(name)} {value}")
+    beyond = len(names) - len(parts)
     return [*parts, tr("{count} more with --json", count=f"{beyond:,}")] if beyond else parts
 
 
@@ -286,14 +266,7 @@ SAY_AGAIN_S = 60.0
 """A line that says what the line before said is held back, for this long at most."""
 
 
-def follow(
-    target: Target,
-    *,
-    as_json: bool,
-    interval_s: float,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> int:
+def follow(target: Target, *, as_json: bool, interval_s: float) -> int:
     """A line every `interval_s` seconds until the job has ended; Ctrl-C only ends the watching. Returns 0."""
     from trainwiz.core.telemetry.target import open_source
 
@@ -301,7 +274,7 @@ def follow(
     said, said_at = "", -SAY_AGAIN_S
     try:
         while True:
-            began = clock()
+            began = time.monotonic()
             snapshot = source.read_all()
             ended = snapshot.status in ENDED
             if as_json:
@@ -315,7 +288,7 @@ def follow(
                     if snapshot.ending.remedy:
                         say(tr("Next: {remedy}", remedy=plain_text(snapshot.ending.remedy)))
                 return 0
-            sleep(max(0.0, interval_s - (clock() - began)))
+            time.sleep(max(0.0, interval_s - (time.monotonic() - began)))
     except KeyboardInterrupt:
         return 0
     finally:
@@ -324,8 +297,6 @@ def follow(
 
 SCREEN_INTERVAL_S = 1.0
 PLAIN_INTERVAL_S = 5.0
-SHORTEST_INTERVAL_S = 0.1
-LONGEST_INTERVAL_S = 86_400.0
 
 
 def run_monitor(
@@ -345,7 +316,6 @@ def run_monitor(
     cannot be watched.
     """
     looks_once = once or (as_json and not plain)
-    check_interval(interval_s)
     target, found = choose(text, ended=replay is not None)
     if not (looks_once or plain or (is_terminal(sys.stdin) and is_terminal(sys.stdout))):
         message = tr("The live monitor needs a terminal; without one use --once, --plain or --json.")
@@ -362,20 +332,6 @@ def run_monitor(
     if plain:
         return follow(target, as_json=as_json, interval_s=PLAIN_INTERVAL_S if interval_s is None else interval_s)
     return show_screen(target, readonly=readonly, interval_s=interval_s)
-
-
-def check_interval(interval_s: float | None) -> None:
-    """Raises UsageError for an interval that no look can keep."""
-    if interval_s is None or SHORTEST_INTERVAL_S <= interval_s <= LONGEST_INTERVAL_S:
-        return
-    given = tr("NaN") if math.isnan(interval_s) else f"{interval_s:g}"
-    message = tr(
-        "--every must be {least} to {most} seconds; got {given}.",
-        least=f"{SHORTEST_INTERVAL_S:g}",
-        most=f"{LONGEST_INTERVAL_S:,.0f}",
-        given=given,
-    )
-    raise usage_error("bad_interval", "--every", message)
 
 
 def choose(text: str | None, *, ended: bool = False) -> tuple[Target | None, list[Found]]:

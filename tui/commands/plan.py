@@ -22,25 +22,21 @@ from trainwiz.tui.headless.waiting import Waiting, improved, refining
 from trainwiz.tui.options import wanted_tier
 from trainwiz.tui.output import Row, paint, say, say_findings, say_json, say_rows
 from trainwiz.tui.plan_words import (
-    energy_words,
     finish_words,
-    gain_words,
     length_words,
     memory_title,
     method_words,
-    network_words,
     pace_words,
     padding_words,
     run_words,
     shown_words,
     source_words,
     steps_words,
-    time_part_words,
-    token_words,
+    time_details,
     trained_words,
     unknown_time_words,
 )
-from trainwiz.tui.text import cells, count, deviation, duration_range, gib, pad, percent, short_count, size
+from trainwiz.tui.text import aligned, count, deviation, duration_range, gib, percent, short_count, size
 
 # The plan as a few lines of text, numbers first: what headless shows before it starts.
 
@@ -60,7 +56,8 @@ TIME_WORDS: dict[str, str] = {
 
 def plan_rows(plan: Plan) -> list[Row]:
     facts = filter(None, (model_text(plan), data_text(plan), batch_text(plan), " = ".join(run_words(plan))))
-    needs = [memory_text(plan), disk_text(plan), tr("Time {time}", time=time_text(plan))]
+    disk = f"{tr('Disk')} {of_capacity(plan.memory.disk_bytes, plan.memory.disk_capacity_bytes)}"
+    needs = [memory_text(plan), disk, tr("Time {time}", time=time_text(plan))]
     return [
         (tr("Plan"), " · ".join(facts)),
         (tr("Method"), method_words(plan)),
@@ -134,16 +131,6 @@ def verdict(plan: Plan) -> str:
     return paint(f"{sign} {tr(word)}", style)
 
 
-def disk_text(plan: Plan) -> str:
-    memory = plan.memory
-    text = tr("Disk {size}", size=size(memory.disk_bytes))
-    if memory.disk_capacity_bytes is None:
-        return text
-    enough = memory.disk_bytes <= memory.disk_capacity_bytes
-    word = paint("✓", "good") if enough else paint(tr("✗ not enough"), "error")
-    return f"{text}   {word}"
-
-
 def time_text(plan: Plan) -> str:
     """ "40 to 70 s"; a word where it cannot be."""
     if plan.time.total_low_s is None or plan.time.total_high_s is None:
@@ -155,11 +142,10 @@ def time_text(plan: Plan) -> str:
 # What a run would be, one subject a line: the numbers of `trainwiz plan`.
 
 SMALL_PART = 0.005
-SMALL_SHARE = 0.01
 
 
-def number_rows(plan: Plan, now: datetime, *, verbose: bool = False) -> Iterator[Row]:
-    """The rows; `now` is when the run would start, `verbose` adds what host RAM is made of."""
+def number_rows(plan: Plan, now: datetime) -> Iterator[Row]:
+    """`now` is when the run would start."""
     memory = plan.memory
     yield tr("Profile"), plain_text(plan.profile or tr("none"))
     yield tr("Machine"), machine_text(plan)
@@ -167,24 +153,9 @@ def number_rows(plan: Plan, now: datetime, *, verbose: bool = False) -> Iterator
     yield tr("Method"), method_words(plan)
     yield from _under(tr("Batch"), batch_lines(plan))
     yield from _under(memory_title(memory.device), memory_lines(plan))
-    yield from _under(tr("RAM"), host_ram_lines(plan))
-    if verbose and memory.host_ram_parts:
-        yield "", parts_text(memory.host_ram_parts)
+    yield tr("RAM"), of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)
     yield tr("Disk"), of_capacity(memory.disk_bytes, memory.disk_capacity_bytes)
     yield from _under(tr("Time"), time_lines(plan, now))
-
-
-def host_ram_lines(plan: Plan) -> Iterator[str]:
-    memory = plan.memory
-    yield of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)
-    low, high = memory.host_ram_low_bytes, memory.host_ram_high_bytes
-    if plan.config.engine.device == "cuda" and low is not None and high is not None:
-        yield tr(
-            "between {low} and {high}, predicted: the part used by CUDA libraries is from published figures, not "
-            "measured on this machine",
-            low=gib(low),
-            high=gib(high),
-        )
 
 
 def _under(label: str, texts: Iterator[str]) -> list[Row]:
@@ -216,24 +187,21 @@ def batch_lines(plan: Plan) -> Iterator[str]:
         else:
             aim = count(batch.target_real_tokens)
             yield tr("{count} non-padding ({share}), target {aim}", count=real, share=share, aim=aim)
-    wastes = batch.padding_waste, batch.arranged_waste, batch.drawn_waste
-    padding = padding_words(batch.effective_tokens, batch.padded_tokens, *wastes)
-    yield tr("; ").join(padding)
+    yield tr("; ").join(padding_words(batch))
 
 
 def memory_lines(plan: Plan) -> Iterator[str]:
     memory = plan.memory
     yield memory_text(plan)
     if memory.device_used_bytes:
-        source, low = plain_text(source_words(memory.tier, memory.basis), 300), gib(memory.low_bytes)
+        source, low = plain_text(source_words(memory), 300), gib(memory.low_bytes)
         if memory.device == "host RAM":
             yield tr("between {low} and {high}, {source}", low=low, high=gib(memory.high_bytes), source=source)
         else:
             yield tr("at most {most}; {source}", most=size(memory.judged_high_bytes), source=source)
         moment, parts = plain_text(tr(memory.peak_moment)), parts_text(memory.breakdown)
         yield tr("peak: {moment}; {parts}", moment=moment, parts=parts)
-        kind = plan.config.engine.device
-        yield shown_words(memory.device_used_bytes, memory.low_bytes, memory.high_bytes, kind)
+        yield shown_words(memory, plan.config.engine.device)
         if memory.evaluation_bytes is not None:
             yield tr("during evaluation {size}", size=size(memory.evaluation_bytes))
     yield plain_text(memory.waiting, 300)
@@ -244,15 +212,7 @@ def time_lines(plan: Plan, now: datetime) -> Iterator[str]:
     yield "   ".join(filter(None, (time_text(plan), finish_words(time.total_low_s, time.total_high_s, now))))
     if time.step_low_s is not None:
         yield tr(", ").join(pace_parts(plan))
-        yield gain_words(time.pace_gain, time.possible_pace_gain)
-    parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
-    if parts:
-        yield tr("including {parts}", parts=tr(", ").join(parts))
-    yield network_words(time)
-    yield token_words(time.total_tokens, time.real_tokens)
-    yield energy_words(
-        time.energy_low_kwh, time.energy_high_kwh, time.energy_cost_low, time.energy_cost_high, time.currency
-    )
+    yield from time_details(time)
 
 
 def pace_parts(plan: Plan) -> Iterator[str]:
@@ -264,9 +224,7 @@ def pace_parts(plan: Plan) -> Iterator[str]:
         yield f"{steps_words(plan)} × {step}"
     if time.fraction_of_peak is not None:
         yield tr("{share} of peak TFLOP/s", share=percent(time.fraction_of_peak))
-    yield plain_text(pace_words(time.basis, time.basis_text), 300)
-    if time.start_high_s and time.total_high_s and time.start_high_s > SMALL_SHARE * time.total_high_s:
-        yield tr("including {time} for startup and shutdown", time=duration_range(time.start_low_s, time.start_high_s))
+    yield plain_text(pace_words(time), 300)
 
 
 def parts_text(breakdown: Mapping[str, int]) -> str:
@@ -293,7 +251,6 @@ ORIGIN_WORDS: dict[OriginKind, str] = {
     "you": mark("you"),
     "solved": mark("auto"),
 }
-WIDEST_VALUE = 24
 LIMIT_S = 120.0
 """For all traces of one plan; each is killed at 60 s."""
 
@@ -305,7 +262,7 @@ def run_plan(values: Mapping[str, Any], *, verbose: bool) -> int:
     if choices.json:
         say_json(plan.to_json())
         return EXIT_FINISHED
-    say_rows(number_rows(plan, datetime.now(), verbose=verbose))
+    say_rows(number_rows(plan, datetime.now()))
     for line in choice_lines(plan, verbose=verbose):
         say(line)
     findings = sort_findings(plan.findings)
@@ -327,16 +284,15 @@ def choice_lines(plan: Plan, *, verbose: bool) -> list[str]:
     shown = [choice for choice in plan.choices if verbose or choice.origin in ("detected", "solved", "you")]
     if not shown:
         return []
-    key_width = max(len(choice.key) for choice in shown)
-    value_width = min(WIDEST_VALUE, max(cells(value_text(choice)) for choice in shown))
-    lines = ["", tr("Choices")]
-    for choice in shown:
-        value, origin = pad(value_text(choice), value_width), pad(tr(ORIGIN_WORDS[choice.origin]), 8)
-        lines.append(f"  {choice.key:<{key_width}}  {value}  {origin}  {plain_text(tr(choice.reason))}".rstrip())
+    rows = [
+        (choice.key, value_text(choice), tr(ORIGIN_WORDS[choice.origin]), plain_text(tr(choice.reason)))
+        for choice in shown
+    ]
+    lines = ["", tr("Choices"), *("  " + "  ".join(row).rstrip() for row in aligned(rows))]
     if hidden := len(plan.choices) - len(shown):
         lines.append("  " + trn("{n} more from the profile: --verbose", "{n} more from the profile: --verbose", hidden))
     return lines
 
 
 def value_text(choice: Choice) -> str:
-    return plain_text(choice.value if isinstance(choice.value, str) else json.dumps(choice.value, default=str), 60)
+    return plain_text(choice.value if isinstance(choice.value, str) else json.dumps(choice.value, default=str), 40)

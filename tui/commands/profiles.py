@@ -13,10 +13,17 @@ from trainwiz.core.errors import EXIT_FINISHED, EXIT_USAGE
 from trainwiz.core.language import mark, tr, tr_as, trn
 from trainwiz.core.profile.profile import Profile
 from trainwiz.core.profile.read import validate_profiles
-from trainwiz.core.profile.store import current_profile, diff_profiles, load_as_written, load_profile, use_profile
+from trainwiz.core.profile.store import (
+    ProfileChange,
+    current_profile,
+    diff_profiles,
+    load_as_written,
+    load_profile,
+    use_profile,
+)
 from trainwiz.core.text import finite, plain_text
 from trainwiz.tui.output import paint, say, say_findings, say_json, say_rows, wrapped
-from trainwiz.tui.text import cells, count, number, pad, size, span
+from trainwiz.tui.text import aligned, cells, count, number, size, span
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.gather import ProfileRow
@@ -53,25 +60,30 @@ def value_rows(profile: Profile | SavedProfile) -> list[list[str]]:
     ]
 
 
+CLAIMS = {
+    "tokens_per_s": mark("{value} tokens/s"),
+    "peak_memory": mark("peak memory {value}"),
+    "total_time": mark("total time {value}"),
+}
+
+
 def say_claims(profile: Profile) -> None:
     if not profile.claims:
         return
     say()
     say(tr("  Claims of the guide (checked by the plan):"))
-    if "tokens_per_s" in profile.claims:
-        low, high = profile.claims["tokens_per_s"]
-        say("    " + tr("{range} tokens/s", range=span(number(low), number(high))))
-    for key, words in (("peak_memory", mark("peak memory {value}")), ("total_time", mark("total time {value}"))):
-        if key in profile.claims:
-            say("    " + tr(words, value=plain_text(profile.claims[key])))
+    for key, words in CLAIMS.items():
+        value = profile.claims.get(key)
+        if value is not None:
+            shown = span(*map(number, value)) if isinstance(value, list | tuple) else plain_text(value)
+            say("    " + tr(words, value=shown))
     for remedy in profile.claims.get("remedies", ()):
         say(f"    {plain_text(tr(remedy['text']))}")
 
 
-def change_cells(change: dict[str, Any]) -> list[str]:
-    words = _hardware_value if change["key"].startswith("hardware.") else value_words
-    shown = [words(change[side]) for side in ("first", "second")]
-    return [plain_text(change["key"]), *shown, plain_text(tr(change["reason"]))]
+def change_cells(change: ProfileChange) -> list[str]:
+    words = _hardware_value if change.key.startswith("hardware.") else value_words
+    return [plain_text(change.key), words(change.first), words(change.second), plain_text(tr(change.reason))]
 
 
 def _hardware_value(value: Any) -> str:
@@ -94,22 +106,18 @@ def value_words(value: Any) -> str:
 
 
 def _source(source: dict[str, Any]) -> str:
-    rows, least, most = (source.get(key) for key in ("max_rows", "min_characters", "max_characters"))
-    limits = [tr("{count} rows", count=count(rows))] if rows is not None else []
-    if most is not None:
-        limits.append(tr("{range} characters", range=span(count(least or 0), count(most))))
-    elif least is not None:
-        limits.append(tr("at least {count} characters", count=count(least)))
+    keys = ("max_rows", "min_characters", "max_characters")
+    limits = [f"{key} {count(source[key])}" for key in keys if source.get(key) is not None]
     return plain_text(str(source["name"])) + (f" ({', '.join(limits)})" if limits else "")
 
 
 def say_table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset(), *, head: bool = True) -> None:
     """Columns of text. The last column wraps under itself on a terminal; `head` makes the first row quiet."""
-    widths = [max(cells(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    for position, row in enumerate(rows):
-        start = "  ".join([*(pad(row[c], width, right=c in right) for c, width in enumerate(widths)), ""])
-        first, *rest = wrapped(row[-1], " " * cells(start), sys.stdout)
-        for line in [f"{start}{first}", *(" " * cells(start) + more for more in rest)]:
+    starts = ["  ".join([*start, ""]) for start in aligned([row[:-1] for row in rows], right)]
+    for position, (start, row) in enumerate(zip(starts, rows, strict=True)):
+        indent = " " * cells(start)
+        first, *rest = wrapped(row[-1], indent, sys.stdout)
+        for line in [start + first, *(indent + more for more in rest)]:
             say(paint(line.rstrip(), "quiet") if head and position == 0 else line.rstrip())
 
 
@@ -225,9 +233,7 @@ def run_diff(a: str, b: str, *, as_json: bool) -> int:
             )
         )
         return EXIT_FINISHED
-    say_table(
-        [[tr("key"), first.name, second.name, tr("why")], *[change_cells(change.to_json()) for change in changes]]
-    )
+    say_table([[tr("key"), first.name, second.name, tr("why")], *[change_cells(change) for change in changes]])
     return EXIT_FINISHED
 
 

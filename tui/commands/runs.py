@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from trainwiz.core.files import bytes_below
 from trainwiz.core.history.run import benchmark_of, is_benchmark
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.launch.actions import stop_cost
-from trainwiz.core.run.attempts import advice_of, cause_words, change_words, phase_words
+from trainwiz.core.run.attempts import cause_words, change_words
 from trainwiz.core.run.checkpoints import list_checkpoints
 from trainwiz.core.run.folder import DEFAULT_ROOT, RunFolder, name_for_commands
 from trainwiz.core.run.identity import PARTS
@@ -34,17 +34,17 @@ from trainwiz.core.run.listing import (
 from trainwiz.core.run.state import Attempt, RunState, read_state
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.headless.ending import benchmark_rows
-from trainwiz.tui.output import Row, is_terminal, paint, say, say_json, say_rows, width_of
+from trainwiz.tui.output import Row, agreed, say, say_json, say_rows
 from trainwiz.tui.run_words import (
-    engine_problems,
-    evaluation_parts,
+    PHASE_SENTENCES,
     is_long,
     painted_status,
+    say_runs,
     steps_of,
     verified_text,
-    wait_sentences,
+    wait_words,
 )
-from trainwiz.tui.text import aligned, cells, duration, sentence_gap, size
+from trainwiz.tui.text import aligned, duration, sentence_gap, size
 
 WIDEST_VALUE = 36
 
@@ -52,12 +52,9 @@ WIDEST_VALUE = 36
 # `trainwiz runs list [--all]`.
 
 HEADINGS = (mark("name"), mark("status"), mark("step"), mark("loss"), mark("model"), mark("started"))
-WIDEST_NAME = 48
-NARROWEST_NAME, SHORTEST_NAME = 26, 10
-"""Columns go until a name has the first; a terminal that is narrower still cuts it down to the second."""
+WIDEST_NAME = 40
 LEAST_TOLD_FIRST = (4, 5, 3)
 """Columns that go, in this order, where a terminal is too narrow for all: model, started, loss."""
-GAP = 2
 
 
 def run_list(*, as_json: bool, everywhere: bool = False) -> int:
@@ -67,46 +64,16 @@ def run_list(*, as_json: bool, everywhere: bool = False) -> int:
         message = tr("Cannot read {path}: {reason}.", path=DEFAULT_ROOT, reason=reason)
         raise usage_error("not_readable", str(DEFAULT_ROOT), message)
     here = list_runs(DEFAULT_ROOT)
-    elsewhere = list_runs_elsewhere(DEFAULT_ROOT) if everywhere or not (here or as_json) else []
-    runs = here + elsewhere if everywhere else here
+    runs = here + list_runs_elsewhere(DEFAULT_ROOT) if everywhere else here
     if as_json:
         say_json({"runs": [run.to_json() for run in runs]})
-        return EXIT_FINISHED
-    if not runs:
-        say(_nothing(len(elsewhere)))
-        return EXIT_FINISHED
-    rows = [[*map(tr, HEADINGS), *([tr("folder")] if everywhere else [])]]
-    rows += [[*_row(run), *([plain_text(Path(run.path).parent)] if everywhere else [])] for run in runs]
-    for number, row in enumerate(aligned(*_fitted(rows, width_of(sys.stdout)))):
-        row[1] = painted_status(runs[number - 1].status, row[1]) if number else f"  {row[1]}"
-        say("  ".join(row).rstrip())
+    elif not runs:
+        say(tr("No runs in runs/ yet. `trainwiz --profile cpu-demo --yes` creates one; --all lists other folders too."))
+    else:
+        rows = [[*map(tr, HEADINGS), *([tr("folder")] if everywhere else [])]]
+        rows += [[*_row(run), *([plain_text(Path(run.path).parent)] if everywhere else [])] for run in runs]
+        say_runs(rows, [run.status for run in runs], LEAST_TOLD_FIRST)
     return EXIT_FINISHED
-
-
-def _fitted(rows: list[list[str]], width: int | None) -> tuple[list[list[str]], tuple[int, ...]]:
-    """The rows as a terminal of so many cells holds them, and which columns are numbers."""
-    columns = list(range(len(rows[0])))
-    widths = [max(cells(row[column]) for row in rows) for column in columns]
-    widths[1] += GAP
-    for least in (None, *LEAST_TOLD_FIRST):
-        columns = [column for column in columns if column != least]
-        room = 0 if width is None else width - sum(widths[column] + GAP for column in columns[1:])
-        if width is None or room >= min(widths[0], NARROWEST_NAME):
-            break
-    kept = [[row[column] for column in columns] for row in rows]
-    if width is not None:
-        kept = [[plain_text(name, max(room, SHORTEST_NAME)), *others] for name, *others in kept]
-    return kept, tuple(place for place, column in enumerate(columns) if column in (2, 3))
-
-
-def _nothing(elsewhere: int) -> str:
-    if elsewhere:
-        return trn(
-            "No runs in runs/ of this folder; {n} run in another place: trainwiz runs list --all",
-            "No runs in runs/ of this folder; {n} runs in other places: trainwiz runs list --all",
-            elsewhere,
-        )
-    return tr("No runs in runs/ yet. `trainwiz --profile cpu-demo --yes` creates one.")
 
 
 def _row(run: RunSummary) -> tuple[str, str, str, str, str, str]:
@@ -166,17 +133,10 @@ def run_remove(run: str, *, yes: bool) -> int:
     folder = find_run(run, whole=yes)
     check_removable(folder)
     what = _what_goes(folder)
-    if not yes:
-        if not is_terminal(sys.stdin):
-            raise usage_error("needs_answer", "--yes", tr("Removing {what} needs confirmation; add --yes.", what=what))
-        try:
-            answer = input(tr("Permanently remove {what}? [y/N] ", what=what))
-        except (EOFError, KeyboardInterrupt):
-            answer = ""
-            say()
-        if answer.strip().lower() not in ("y", "yes", "是"):
-            say(tr("Nothing was removed."))
-            return EXIT_FINISHED
+    question = tr("Permanently remove {what}? [y/N] ", what=what)
+    if not yes and not agreed(question, tr("Removing {what} needs confirmation; add --yes.", what=what)):
+        say(tr("Nothing was removed."))
+        return EXIT_FINISHED
     remove_run(folder)
     say(tr("Removed {what}.", what=what))
     return EXIT_FINISHED
@@ -215,11 +175,8 @@ def _follow_in_terminal(
     from trainwiz.tui.headless.reporters import new_reporter
     from trainwiz.tui.headless.run import start_and_follow
 
-    reporter = new_reporter(as_json=False, plain=False)
-    try:
+    with closing(new_reporter(as_json=False, plain=False)) as reporter:
         return start_and_follow(folder, reporter, detach=detach, checkpoint=checkpoint, accept=accept)
-    finally:
-        reporter.close()
 
 
 # `trainwiz runs join`: this machine as one of several that train a run.
@@ -272,9 +229,6 @@ def _own_number(config: RunConfig) -> int:
 # `trainwiz runs show`.
 
 LABEL_WIDTH = 12
-MOST_EVIDENCE = 3
-MOST_ADVICE = 5
-LEVEL_STYLES = {"error": "error", "warning": "warning"}
 
 
 def run_show(run: str, *, as_json: bool) -> int:
@@ -288,10 +242,15 @@ def run_show(run: str, *, as_json: bool) -> int:
 
 
 def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
+    from trainwiz.core.telemetry.target import Target
+    from trainwiz.tui.commands.monitor import look, summary_rows
+
+    state = run.state
     yield tr("Run"), plain_text(run.summary.name)
-    yield from _state(run)
-    yield from _stop(folder, run.state)
-    yield from _setup(run)
+    yield tr("State"), painted_status(state.status, tr(state.status))
+    profile = tr("profile {name}", name=plain_text(state.profile or tr("none")))
+    yield tr("Model"), f"{plain_text(state.model or tr('unknown'))} · {profile}"
+    yield from summary_rows(look(Target.of_run(folder)))
     if is_benchmark(folder) and not run.state.is_active:
         yield from benchmark_rows(benchmark_of(folder))
     for attempt in run.state.attempts:
@@ -307,54 +266,6 @@ def _rows(folder: RunFolder, run: RunDescription) -> Iterator[Row]:
     if folder.final_model.is_dir():
         yield tr("Model path"), plain_text(folder.final_model)
     yield tr("Folder"), plain_text(folder.path)
-
-
-def _state(run: RunDescription) -> Iterator[Row]:
-    state = run.state
-    done = tr("{count} steps", count=steps_of(run.summary.step, run.summary.max_steps))
-    yield tr("State"), f"{painted_status(state.status, tr(state.status))}   {done}"
-    if run.phase is not None:
-        for_s = duration(max(0.0, time.time() - run.phase.since_s))
-        yield "", tr("{phase}, for {time}", phase=phase_words(run.phase), time=for_s)
-    if state.exit is not None:
-        yield "", plain_text(state.exit.message)
-        yield from _below(state.exit.evidence[:MOST_EVIDENCE])
-        last = state.attempts[-1].not_retried if state.attempts else None
-        if last:
-            yield "", plain_text(last)
-        yield from _below(filter(None, [verified_text(state)]))
-        if state.exit.remedy:
-            yield tr("Next"), plain_text(state.exit.remedy)
-    for advice in list(advice_of(run.advice))[-MOST_ADVICE:]:
-        yield tr("Advice"), paint(advice.text, LEVEL_STYLES.get(advice.level, "note"))
-        if advice.remedy:
-            yield "", advice.remedy
-
-
-def _stop(folder: RunFolder, state: RunState) -> Iterator[Row]:
-    sentences = wait_sentences(stop_cost(folder)) if state.is_active else []
-    if sentences:
-        yield tr("To stop it"), sentence_gap().join(sentences)
-        if state.status == "stopping":
-            yield "", f"trainwiz runs stop {plain_text(name_for_commands(folder.path))} --now"
-
-
-def _setup(run: RunDescription) -> Iterator[Row]:
-    state = run.state
-    profile = tr("profile {name}", name=plain_text(state.profile or tr("none")))
-    yield tr("Model"), f"{plain_text(state.model or tr('unknown'))} · {profile}"
-    planned, actual = state.engine.get("planned"), state.engine.get("actual")
-    yield (
-        tr("Engine"),
-        plain_text(actual) if actual else tr("{engine} planned", engine=plain_text(planned or tr("unknown"))),
-    )
-    for problem in engine_problems(state.engine):
-        yield "", paint(f"! {plain_text(problem)}", "warning")
-    if run.summary.loss is not None:
-        yield tr("Loss"), f"{run.summary.loss:.4g}"
-    measured = evaluation_parts(state.outcome or {})
-    if measured:
-        yield tr("Eval"), tr(", ").join(measured)
 
 
 def _attempt(attempt: Attempt, run: RunDescription) -> Iterator[Row]:
@@ -433,14 +344,14 @@ def _ask(folder: RunFolder, refused: list[CannotRunError], *, now: bool) -> bool
 def _say_what_it_takes(folder: RunFolder, state: RunState) -> None:
     """Before somebody waits for long: how long it may be, why, and how it is over at once."""
     cost = stop_cost(folder)
-    sentences = wait_sentences(cost)
+    said = wait_words(cost)
     requested_s = (state.stop or {}).get("requested_s")
     if isinstance(requested_s, int | float):
         ago = duration(max(0.0, time.time() - requested_s))
-        sentences = [tr("A stop was requested {time} ago.", time=ago), *sentences]
-    elif not is_long(cost) and cost.phase in (None, "training", "compiling"):
+        said = sentence_gap().join(filter(None, [tr("A stop was requested {time} ago.", time=ago), said]))
+    elif not is_long(cost) and cost.phase not in PHASE_SENTENCES:
         return
-    _say_how_to_end(f"{plain_text(folder.path.name)}: {sentence_gap().join(sentences)}", folder)
+    _say_how_to_end(f"{plain_text(folder.path.name)}: {said}", folder)
 
 
 def _wait_for(folder: RunFolder, *, now: bool, others: int) -> int:

@@ -15,18 +15,11 @@ from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_state import PlanState
 
 
-def wizard_request(request: PlanRequest, folder: Path, at_review: bool | None = None) -> tuple[PlanRequest, bool]:
-    """(the request to open with, whether to open at the review).
-
-    A request for nothing at all gets the default profile. Without `at_review`, a profile that is
-    not the default one counts as asked for, and opens at the review.
-    """
-    default = default_profile(folder)
+def wizard_request(request: PlanRequest, folder: Path) -> PlanRequest:
+    """A request for nothing at all gets the default profile."""
     if request.profile is None and not request.overrides:
-        request = replace(request, profile=default)
-    if at_review is None:
-        at_review = request.profile not in (None, default)
-    return request, at_review
+        return replace(request, profile=default_profile(folder))
+    return request
 
 
 def _last_words(state: PlanState) -> str:
@@ -38,19 +31,16 @@ def _last_words(state: PlanState) -> str:
     return tr("Command-line equivalent:  {command}", command=command_line(state.request))
 
 
-def run_wizard(request: PlanRequest, *, at_review: bool | None = None, tier: str | None = None) -> int:
+def run_wizard(request: PlanRequest, *, at_review: bool = False, tier: str | None = None) -> int:
     """Run the wizard in this terminal; returns the exit code. The caller has made sure that there is a terminal.
 
-    `at_review` says whether a profile was asked for by name; None guesses it from the request. `tier` is how far the
-    figures are refined while it is open; None leaves it to TRAINWIZ_TIER, and else to the best. Raises UsageError.
+    `at_review`: a profile was asked for by name. `tier` is how far the figures are refined while it is open; None leaves
+    it to TRAINWIZ_TIER, and else to the best. Raises UsageError.
     """
     wanted = wanted_tier(tier, "full")
-    opened, review = wizard_request(request, Path.cwd(), at_review)
-    screen = PlanScreen(opened, at_review=review, tier=wanted)
+    screen = PlanScreen(wizard_request(request, Path.cwd()), at_review=at_review, tier=wanted)
     app = TrainwizApp(lambda: screen)
     code = app.run()
     for line in (app.farewell or _last_words(screen.state)).splitlines():
         print(plain_text(line))
-    if code is None:
-        return app.return_code or 0
-    return code
+    return code if code is not None else app.return_code or 0

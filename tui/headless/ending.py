@@ -3,80 +3,54 @@
 from __future__ import annotations
 
 import os
-import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.history.run import Benchmark, benchmark_of, is_benchmark
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import tr, trn
 from trainwiz.core.model.found import next_commands
 from trainwiz.core.run.attempts import attempt_words, recovered_attempts
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import last_metrics
 from trainwiz.core.run.state import RunState, result_sentences
-from trainwiz.core.text import number, plain_text
+from trainwiz.core.text import number, object_in, plain_text
 from trainwiz.tui.output import Row
 from trainwiz.tui.run_words import engine_problems, evaluation_parts
-from trainwiz.tui.text import count, duration, duration_range, percent, size
+from trainwiz.tui.text import count, duration, duration_range, size
 
 # A benchmark in words: each figure beside the one of the plan.
-
-BASES = {
-    "formula": mark("estimated by formula"),
-    "rates": mark("estimated from the performance of this machine"),
-    "others": mark("estimated from other measurements on this machine"),
-    "probe": mark("measured on this machine"),
-    "history": mark("measured on this machine"),
-}
-"""What the plan's time rested on; the records of older versions have words of their own."""
 
 
 def benchmark_rows(measured: Benchmark | None) -> list[Row]:
     if measured is None:
         return []
-    rows = [(tr("Step"), step_words(measured)), (tr("Speed"), pace_words(measured))]
-    sizes = (
-        (
-            tr("Memory"),
-            mark("peak {size} allocated"),
-            measured.peak_allocated_bytes,
-            measured.planned_allocated_bytes,
-        ),
-        (tr("RAM"), mark("peak {size}"), measured.host_ram_bytes, measured.planned_host_ram_bytes),
-    )
-    for label, words, amount, planned in sizes:
-        if amount is not None:
-            said = tr(words, size=size(amount))
-            rows.append(
-                (label, tr("{measured}, planned {size}", measured=said, size=size(planned)) if planned else said)
-            )
-    return [(label, text) for label, text in rows if text]
-
-
-def step_words(measured: Benchmark) -> str:
     steps = trn("{n} step", "{n} steps", measured.steps)
     spread = duration_range(measured.step_low_s, measured.step_high_s)
-    words = tr("{median} ({range} over {steps})", median=duration(measured.step_s), range=spread, steps=steps)
-    if measured.planned_step_low_s is None or measured.planned_step_high_s is None:
-        return words
-    planned = duration_range(measured.planned_step_low_s, measured.planned_step_high_s)
-    basis = plain_text(tr(BASES.get(measured.planned_basis or "formula", measured.planned_basis or "")))
-    return tr("{measured}; planned {planned} ({basis})", measured=words, planned=planned, basis=basis)
-
-
-def pace_words(measured: Benchmark) -> str:
-    parts = []
+    step = tr("{median} ({range} over {steps})", median=duration(measured.step_s), range=spread, steps=steps)
+    planned_step_s = measured.planned_step_low_s, measured.planned_step_high_s
+    pace = ""
     if measured.tokens_per_s is not None and measured.real_tokens_per_s is not None:
         rate, real = count(measured.tokens_per_s), count(measured.real_tokens_per_s)
-        parts.append(tr("{count} tokens/s, {real} non-padding", count=rate, real=real))
-        if measured.planned_tokens_per_s is not None:
-            parts.append(tr("planned {count}", count=count(measured.planned_tokens_per_s)))
-    if measured.data_wait_share is not None:
-        parts.append(tr("{share} of the time spent waiting for data", share=percent(measured.data_wait_share)))
-    return tr("; ").join(parts)
+        pace = tr("{count} tokens/s, {real} non-padding", count=rate, real=real)
+    figures = (
+        (tr("Step"), step, "" if None in planned_step_s else duration_range(*planned_step_s)),
+        (tr("Speed"), pace, _known(count, measured.planned_tokens_per_s)),
+        (tr("Memory"), _known(size, measured.peak_allocated_bytes), _known(size, measured.planned_allocated_bytes)),
+        (tr("RAM"), _known(size, measured.host_ram_bytes), _known(size, measured.planned_host_ram_bytes)),
+    )
+    return [
+        (label, tr("{measured}; planned {planned}", measured=said, planned=planned) if planned else said)
+        for label, said, planned in figures
+        if said
+    ]
+
+
+def _known(words: Callable[[float], str], value: float | None) -> str:
+    return "" if value is None else words(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +90,7 @@ class Ending:
 
 def ending_of(folder: RunFolder, state: RunState) -> Ending:
     outcome = state.outcome or {}
-    plan = read_json(folder.plan_json) or {}
-    planned = plan.get("time") if isinstance(plan.get("time"), dict) else {}
+    planned = object_in((read_json(folder.plan_json) or {}).get("time"))
     model = folder.final_model if state.status == "finished" and folder.final_model.is_dir() else None
     checkpoint = newest_complete(folder) if state.status != "finished" else None
     return Ending(
@@ -131,8 +104,8 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
         first_loss=outcome.get("first_loss"),
         last_loss=outcome.get("last_loss"),
         seconds=seconds_of(state),
-        planned_low_s=planned.get("total_low_s") if planned else None,
-        planned_high_s=planned.get("total_high_s") if planned else None,
+        planned_low_s=planned.get("total_low_s"),
+        planned_high_s=planned.get("total_high_s"),
         cause=state.exit.cause if state.exit else None,
         message=state.exit.message if state.exit else None,
         remedy=state.exit.remedy if state.exit else None,
@@ -147,9 +120,8 @@ def ending_of(folder: RunFolder, state: RunState) -> Ending:
     )
 
 
-def planned_batch(folder: RunFolder) -> dict[str, Any]:
-    batch = (read_json(folder.plan_json) or {}).get("batch")
-    return batch if isinstance(batch, dict) else {}
+def planned_batch(folder: RunFolder) -> Mapping[str, Any]:
+    return object_in((read_json(folder.plan_json) or {}).get("batch"))
 
 
 def attempts_of(folder: RunFolder, state: RunState) -> tuple[str, ...]:
@@ -176,52 +148,26 @@ def shown_path(path: Path) -> str:
 
 
 EXIT_CODES = {"finished": EXIT_FINISHED, "stopped": EXIT_STOPPED}
-ENDED_WORDS = {"failed": mark("Failed"), "lost": mark("Lost")}
 
 
 def ending_rows(ending: Ending) -> list[Row]:
-    run = plain_text(ending.run)
-    attempts = [(tr("Attempts") if not place else "", text) for place, text in enumerate(ending.attempts)]
-    if ending.status == "finished":
-        evaluation = tr(", ").join(evaluation_parts(ending.evaluation))
-        rows = [(tr("Finished"), finished_text(ending, run)), *([(tr("Eval"), evaluation)] if evaluation else [])]
-        problems = [(tr("Engine"), f"! {plain_text(problem)}") for problem in engine_problems(ending.engine)]
-        results = [("", sentence) for sentence in ending.results]
-        results += [
-            (tr("Next") if not place else "", f"{command}   {words}")
-            for place, (words, command) in enumerate(ending.next)
-        ]
-        return [*rows, *results, *benchmark_rows(ending.benchmark), *problems, *attempts]
-    if ending.status == "stopped":
-        return [(tr("Stopped"), stopped_text(ending, run)), *benchmark_rows(ending.benchmark), *attempts]
-    said = plain_text(ending.message or tr("The run ended without reporting a reason."))
-    rows = [(tr(ENDED_WORDS.get(ending.status, ending.status)), said)]
-    rows += [("", plain_text(ending.remedy))] if ending.remedy else []
-    rows.append((tr("Log"), f"{run}/train.log"))
-    rows += [(tr("Saved"), f"{run}/{ending.checkpoint}")] if ending.checkpoint else []
-    return [*rows, *attempts]
-
-
-def finished_text(ending: Ending, run: str) -> str:
-    """ "loss 3.12 → 2.61 in 48 s (planned 40 to 70 s). Model: runs/x/final"; without the losses where there are none."""
-    took, model = time_text(ending), plain_text(ending.model or run)
-    if ending.benchmark is not None:
-        return tr("in {time}; nothing was saved", time=took)
-    if ending.first_loss is None or ending.last_loss is None:
-        return tr("in {time}. Model: {model}", time=took, model=model)
-    first, last = f"{ending.first_loss:.2f}", f"{ending.last_loss:.2f}"
-    return tr("loss {first} → {last} in {time}. Model: {model}", first=first, last=last, time=took, model=model)
-
-
-def stopped_text(ending: Ending, run: str) -> str:
-    where = tr("before the first step") if ending.step is None else tr("at step {step}", step=ending.step)
-    if not ending.checkpoint:
-        return tr("{where}, no checkpoint yet.", where=where)
-    if ending.checkpoint == f"checkpoint-{ending.step}":
-        kept = tr("{where}, saved as {checkpoint}.", where=where, checkpoint=ending.checkpoint)
-    else:
-        kept = tr("{where}; the newest checkpoint is {checkpoint}.", where=where, checkpoint=ending.checkpoint)
-    return tr("{kept} Resume: trainwiz --resume --output-dir {run}", kept=kept, run=shlex.quote(run))
+    """The last word of the run in its own words, then what there is of each of these."""
+    failed = ending.status not in EXIT_CODES
+    problems, run = engine_problems(ending.engine), plain_text(ending.run)
+    rows = [
+        (tr("End"), plain_text(ending.message or tr("The run ended without reporting a reason."))),
+        (tr("Time"), "" if ending.seconds is None else time_text(ending)),
+        (tr("Eval"), tr(", ").join(evaluation_parts(ending.evaluation))),
+        *benchmark_rows(ending.benchmark),
+        *((tr("Engine"), f"! {plain_text(problem)}") for problem in problems if ending.status == "finished"),
+        (tr("Model"), plain_text(ending.model or "")),
+        (tr("Log"), f"{run}/train.log" if failed else ""),
+        (tr("Saved"), f"{run}/{ending.checkpoint}" if ending.checkpoint else ""),
+        *((tr("Attempts") if not place else "", text) for place, text in enumerate(ending.attempts)),
+        (tr("Next"), plain_text(ending.remedy or "")),
+        *(("" if place else tr("Next"), f"{line}   {does}") for place, (does, line) in enumerate(ending.next)),
+    ]
+    return [row for row in rows if row[1]]
 
 
 def time_text(ending: Ending) -> str:

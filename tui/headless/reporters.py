@@ -24,7 +24,7 @@ from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, AdviceFile, advice_
 from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.telemetry.machine import job_memory, pids_of
-from trainwiz.core.text import number, numbers_finite, objects_in, plain_text
+from trainwiz.core.text import number, numbers_finite, objects_in, plain_text, step_of
 from trainwiz.tui.commands.plan import plan_rows
 from trainwiz.tui.headless.ending import Ending, ending_rows, shown_path
 from trainwiz.tui.output import Colours, is_terminal, labelled, say, say_findings, say_json, say_rows
@@ -60,7 +60,8 @@ class Progress:
         self._answers = JsonLinesTail(folder.generations_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
         self._told: set[tuple[str, str, str]] = set()
         self._pace: deque[tuple[float, int]] = deque(maxlen=PACE_ROWS)
-        self._row: dict[str, Any] = {}
+        self.row: dict[str, Any] = {}
+        """The newest value of each metric of this start."""
         self._loading = False
         self._attempts = 0
         self._phase_began = time.monotonic()
@@ -94,29 +95,16 @@ class Progress:
 
     @property
     def step(self) -> int | None:
-        step = number(self._row.get("step"))
-        return None if step is None else int(step)
-
-    @property
-    def max_steps(self) -> int | None:
-        return self.state.max_steps
-
-    @property
-    def loss(self) -> float | None:
-        return number(self._row.get("loss"))
-
-    @property
-    def tokens_per_s(self) -> float | None:
-        return number(self._row.get("real_tokens_per_s"))
+        return step_of(self.row.get("step"))
 
     @property
     def left_s(self) -> float | None:
-        if self.step is None or self.max_steps is None or len(self._pace) < 2:
+        if self.step is None or self.state.max_steps is None or len(self._pace) < 2:
             return None
         (first_s, first_step), (last_s, last_step) = self._pace[0], self._pace[-1]
         if last_step <= first_step or last_s <= first_s:
             return None
-        return max(0.0, self.max_steps - self.step) * (last_s - first_s) / (last_step - first_step)
+        return max(0.0, self.state.max_steps - self.step) * (last_s - first_s) / (last_step - first_step)
 
     @property
     def doing(self) -> str:
@@ -140,7 +128,7 @@ class Progress:
         return rows
 
     def _take(self, row: dict[str, Any]) -> None:
-        self._row.update({key: value for key, value in row.items() if value is not None})
+        self.row.update({key: value for key, value in row.items() if value is not None})
         time_s, step = number(row.get("time_s")), number(row.get("step"))
         if time_s is not None and step is not None and number(row.get("loss")) is not None:
             self._pace.append((time_s, int(step)))
@@ -300,16 +288,15 @@ def step_text(step: int | None, max_steps: int | None) -> str:
     return tr("step {step}", step=f"{count(step)}/{count(max_steps)}" if max_steps else count(step))
 
 
-def numbers_text(progress: Progress, *, short: bool = False) -> str:
-    """ "step 71/120   loss 2.71   18,900 tokens/s   0.6 GiB   0:21 left"; `short` keeps step, loss and time."""
-    parts = [step_text(progress.step, progress.max_steps)]
-    if progress.loss is not None:
-        parts.append(
-            tr("loss {value}", value=f"{progress.loss:.3g}" if progress.loss < 0.1 else f"{progress.loss:.2f}")
-        )
-    if progress.tokens_per_s is not None and not short:
-        parts.append(tr("{count} tokens/s", count=count(progress.tokens_per_s)))
-    if progress.memory_bytes is not None and not short:
+def numbers_text(progress: Progress) -> str:
+    """ "step 71/120   loss 2.71   18,900 tokens/s   0.6 GiB   0:21 left"."""
+    loss, tokens_per_s = (number(progress.row.get(name)) for name in ("loss", "real_tokens_per_s"))
+    parts = [step_text(progress.step, progress.state.max_steps)]
+    if loss is not None:
+        parts.append(tr("loss {value}", value=f"{loss:.3g}" if loss < 0.1 else f"{loss:.2f}"))
+    if tokens_per_s is not None:
+        parts.append(tr("{count} tokens/s", count=count(tokens_per_s)))
+    if progress.memory_bytes is not None:
         parts.append(size(progress.memory_bytes))
     if progress.left_s is not None:
         parts.append(tr("{time} left", time=clock(progress.left_s)))
@@ -318,7 +305,7 @@ def numbers_text(progress: Progress, *, short: bool = False) -> str:
 
 def row_text(row: dict[str, Any], progress: Progress) -> str:
     step = row.get("step")
-    at = labelled("", step_text(step if isinstance(step, int) else None, progress.max_steps))
+    at = labelled("", step_text(step if isinstance(step, int) else None, progress.state.max_steps))
     measured = evaluation_parts(row)
     if measured:
         return f"{at}   {tr('evaluation {values}', values=', '.join(measured))}"
@@ -341,7 +328,7 @@ def waiting_for(progress: Progress) -> str:
         stopping = progress.phase == "stopping"
         return tr("{phase}: {detail}", phase=tr(progress.phase), detail=doing) if stopping else doing
     if progress.phase == "training" and progress.step is not None:
-        if progress.step == progress.max_steps:
+        if progress.step == progress.state.max_steps:
             return tr("evaluating and saving the model")
         return tr("working on the steps after step {step}", step=count(progress.step))
     return tr(progress.phase)
@@ -358,8 +345,6 @@ def written_files(folder: RunFolder) -> list[str]:
 
 
 REFRESH_PER_SECOND = 5
-NARROW = 90
-"""Below this many columns the least needed numbers make room for the bar."""
 
 
 class Numbers(ProgressColumn):
@@ -387,7 +372,7 @@ class BarReporter(PlainReporter):
         waiting = progress.step is None or progress.phase != "training"
         bar.update(
             self._task,  # type: ignore[arg-type]
-            total=None if progress.step is None else progress.max_steps,
+            total=None if progress.step is None else progress.state.max_steps,
             completed=progress.step or 0,
             text=f"{waiting_for(progress)} · {clock(progress.phase_s)}" if waiting else self._training_text(progress),
             refresh=True,
@@ -409,7 +394,7 @@ class BarReporter(PlainReporter):
             self._bar = None
 
     def _training_text(self, progress: Progress) -> str:
-        text = numbers_text(progress, short=self._console.width < NARROW)
+        text = numbers_text(progress)
         if progress.phase_s < QUIET_STEP_S:
             return text
         return f"{text}   {waiting_for(progress)} · {clock(progress.phase_s)}"

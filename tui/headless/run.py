@@ -6,7 +6,7 @@ import shlex
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -36,14 +36,12 @@ from trainwiz.tui.headless.ending import ending_of, planned_batch
 from trainwiz.tui.headless.reporters import Progress, Reporter, new_reporter, written_files
 from trainwiz.tui.headless.waiting import Waiting, handling, improved, refining
 from trainwiz.tui.options import OTHER_MACHINE, wanted_tier
-from trainwiz.tui.run_words import is_long, wait_sentences
-from trainwiz.tui.text import sentence_gap
+from trainwiz.tui.run_words import is_long, wait_words
 
 # What works here when a run cannot be started: whole commands, each with what it does.
 
 
-def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
-    asked = shlex.join(choices.words)
+def commands_that_work(choices: Choices) -> list[tuple[str, str]]:
     profile = choices.request.profile
     commands: list[tuple[str, str]] = []
     if profile and profile.endswith(GUIDE_SUFFIX):
@@ -51,22 +49,7 @@ def commands_that_work(choices: Choices, plan: Plan) -> list[tuple[str, str]]:
         commands.append((f"trainwiz plan --profile {shlex.quote(fitting)}", tr("the plan that fits this card")))
     if choices.request.mode != "smoke":
         named = f" --profile {shlex.quote(profile)}" if profile else ""
-        what = tr("the same engine with a tiny model, on this machine")
-        if plan.config.engine.strategy == "fsdp" and plan.config.engine.device != "cuda":
-            what = tr("a tiny model, on this machine")
-        commands.append((f"trainwiz{named} --smoke --yes", what))
-    # Against wrong data or a wrong argument a written folder does not help.
-    where = [finding.where for finding in plan.errors if not finding.code.endswith("_not_supported")]
-    if any(one.startswith("engine.") or one in ("hardware", "memory", "host_ram") for one in where):
-        commands.append(
-            (
-                f"trainwiz {asked} --dry-run".replace("  ", " "),
-                tr("write the run folder, for a machine that can run it"),
-            )
-        )
-    gpu = next((gpu.catalogue_name for gpu in plan.machine.gpus if gpu.catalogue_name), None)
-    if gpu is not None and choices.request.gpu is None:
-        commands.append((f"trainwiz plan {asked} --gpu {shlex.quote(gpu)}".replace("  ", " "), tr("view the plan")))
+        commands.append((f"trainwiz{named} --smoke --yes", tr("the same run with a tiny model, on this machine")))
     if profile != DEFAULT_PROFILE:
         commands.append((f"trainwiz --profile {DEFAULT_PROFILE} --yes", tr("the demo (runs on any machine)")))
     return commands
@@ -133,7 +116,7 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
                 cost = stop_cost(folder)
                 if is_long(cost):
                     # How long the checkpoint may take is worth a word then.
-                    reporter.note(sentence_gap().join(wait_sentences(cost)))
+                    reporter.note(wait_words(cost))
             stop_run(folder, now=asked > 1, wait_s=0.0)
         time.sleep(POLL_S)
 
@@ -167,13 +150,8 @@ TRACE_LIMIT_S = 20.0
 
 def run_headless(choices: Choices) -> int:
     """The whole run; returns the exit code of the command."""
-    reporter = new_reporter(as_json=choices.json, plain=choices.plain)
-    try:
-        if choices.resume is not None:
-            return resume(choices, reporter)
-        return new_run(choices, reporter)
-    finally:
-        reporter.close()
+    with closing(new_reporter(as_json=choices.json, plain=choices.plain)) as reporter:
+        return new_run(choices, reporter) if choices.resume is None else resume(choices, reporter)
 
 
 def new_run(choices: Choices, reporter: Reporter) -> int:
@@ -187,7 +165,7 @@ def new_run(choices: Choices, reporter: Reporter) -> int:
     plan = plan_to_start(choices)
     findings = sort_findings(plan.findings)
     if plan.errors and not (choices.dry_run or request.force):
-        reporter.refused(findings, commands_that_work(choices, plan), EXIT_CANNOT_RUN)
+        reporter.refused(findings, commands_that_work(choices), EXIT_CANNOT_RUN)
         return EXIT_CANNOT_RUN
     folder = write(plan, request.output_dir)
     reporter.plan(plan, findings)

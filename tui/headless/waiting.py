@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from trainwiz.core.history.rates import kept_rates
 from trainwiz.core.history.store import load
 from trainwiz.core.language import mark, tr
@@ -20,55 +21,35 @@ from trainwiz.core.plan.refine import Refiner, RefineTier
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.text import plain_text
 from trainwiz.tui.output import is_terminal
-from trainwiz.tui.text import cells, cut, pad
 
-# Waiting: a wait above a second says on the terminal what it is and how long it lasts.
-
-SILENT_S = 1.0
-TICK_S = 0.5
-LONGEST = 78
-"""Cells; a line that wraps could not be wiped."""
+# Waiting: a wait says on the terminal what it is and how long it lasts.
 
 
 class Waiting:
-    """Context manager; shows "what · 3 s" on stderr while it is a terminal, and wipes it at the end."""
+    """Context manager; shows "what  0:00:03" on stderr while it is a terminal, and wipes it at the end."""
 
     def __init__(self, what: str) -> None:
-        self._what = what
-        self._done = threading.Event()
-        self._thread: threading.Thread | None = None
+        words = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+        self._line = Progress(
+            words,
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            disable=not is_terminal(sys.stderr),
+        )
+        self._task = self._line.add_task(plain_text(what), total=None)
 
     def __enter__(self) -> Waiting:
-        if is_terminal(sys.stderr):
-            self._thread = threading.Thread(target=self._show, name="waiting", daemon=True)
-            self._thread.start()
+        self._line.start()
         return self
 
     def say(self, what: str) -> None:
-        self._what = what
+        self._line.update(self._task, description=plain_text(what))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._done.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _show(self) -> None:
-        began = time.monotonic()
-        if self._done.wait(SILENT_S):
-            return
-        width = 0
-        while True:
-            waited_s = f"{time.monotonic() - began:.0f}"
-            text = cut(plain_text(tr("{what} · {seconds} s", what=self._what, seconds=waited_s)), LONGEST)
-            width = max(width, cells(text))
-            sys.stderr.write("\r" + pad(text, width))
-            sys.stderr.flush()
-            if self._done.wait(TICK_S):
-                break
-        sys.stderr.write("\r" + " " * width + "\r")
-        sys.stderr.flush()
+    def __exit__(self, *error: object) -> None:
+        self._line.stop()
 
 
 # What the user's signals do while a command works.

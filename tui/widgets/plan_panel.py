@@ -14,9 +14,7 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.words import part_word
 from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import (
-    energy_words,
     finish_words,
-    gain_words,
     length_words,
     memory_title,
     need_words,
@@ -27,8 +25,7 @@ from trainwiz.tui.plan_words import (
     shown_words,
     source_words,
     steps_words,
-    time_part_words,
-    token_words,
+    time_details,
     unknown_time_words,
 )
 from trainwiz.tui.screens.plan_maker import effect_key, numbered_remedies
@@ -148,7 +145,7 @@ def _bar_line(plan: Plan, width: int) -> Content:
 
 def _need(plan: Plan) -> str:
     memory = plan.memory
-    return need_words(memory.judged_bytes, memory.judged_high_bytes, memory.capacity_bytes)
+    return need_words(memory)
 
 
 def _heading(text: str, note: str = "") -> Content:
@@ -171,11 +168,7 @@ def _batch(plan: Plan, details: bool) -> Iterator[Content]:
     if batch.real_tokens is not None and batch.effective_tokens:
         share = percent(batch.real_tokens / batch.effective_tokens)
         yield from _muted(tr("{count} non-padding   {share}", count=count(batch.real_tokens), share=share))
-    yield from _muted(
-        *padding_words(
-            batch.effective_tokens, batch.padded_tokens, batch.padding_waste, batch.arranged_waste, batch.drawn_waste
-        )
-    )
+    yield from _muted(*padding_words(batch))
 
 
 def _memory(plan: Plan, width: int, details: bool) -> Iterator[Content]:
@@ -222,10 +215,10 @@ def _device_memory(plan: Plan, width: int) -> Iterator[Content]:
         yield Content.assemble(f"{INDENT}{gib(memory.device_used_bytes)} GiB", (f"   {between}", "$muted"))
     else:
         yield Content(INDENT + _need(plan))
-    yield from _muted(source_words(memory.tier, memory.basis), memory.waiting)
+    yield from _muted(source_words(memory), memory.waiting)
     yield from _muted(tr("peak: {moment}", moment=memory.peak_moment))
     yield from (Content(INDENT) + line for line in part_lines(memory.breakdown, width - len(INDENT)))
-    shown = shown_words(memory.device_used_bytes, memory.low_bytes, memory.high_bytes, plan.config.engine.device)
+    shown = shown_words(memory, plan.config.engine.device)
     evaluation = memory.evaluation_bytes
     yield from _muted(shown, "" if evaluation is None else tr("{size} during evaluation", size=size(evaluation)))
 
@@ -272,21 +265,14 @@ def _time(plan: Plan, now: datetime | None, details: bool) -> Iterator[Content]:
         yield from _muted(*run_words(plan)[1:])
         return
     done = finish_words(time.total_low_s, time.total_high_s, now) if now is not None else ""
-    pace = pace_words(time.basis, time.basis_text)
+    pace = pace_words(time)
     if time.fraction_of_peak is not None:
         pace = tr("{share} of peak TFLOP/s, {pace}", share=percent(time.fraction_of_peak), pace=pace)
-    parts = time_part_words(time.total_s, time.evaluation_s, time.generation_s, time.saving_s)
     yield from _muted(
         done,
         f"{steps_words(plan)} {marks.times} {step}",
         pace,
-        gain_words(time.pace_gain, time.possible_pace_gain),
-        tr("including {parts}", parts=tr(", ").join(parts)) if parts else "",
-        network_words(time),
-        token_words(time.total_tokens, time.real_tokens),
-        energy_words(
-            time.energy_low_kwh, time.energy_high_kwh, time.energy_cost_low, time.energy_cost_high, time.currency
-        ),
+        *time_details(time),
     )
 
 

@@ -30,7 +30,8 @@ settings_training.TrainingSection.made_up = setting(
     ge=2, label="Made up", group="Goals", unit="steps", empty="off", option="--made-up N", says="Of a test.",
 )
 
-from trainwiz.tui.options import OPTIONS, root_help
+from trainwiz.tui.options import OPTIONS
+from trainwiz.tui.subcommands import root_help
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, TRAINING, fields_of, parse_field, shown_value
 
 light = sorted(name for name in ("pydantic", "typer", "yaml", "torch") if name in sys.modules)

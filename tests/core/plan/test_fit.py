@@ -18,7 +18,7 @@ from trainwiz.core.plan.gather import plan_gathered, plan_run
 from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.cli import main
-from trainwiz.tui.commands.fit import bound_of, parse_until
+from trainwiz.tui.commands.fit import limit_of, parse_until
 
 from tests.each import each
 from tests.tui.test_pasted_remedies import parsed
@@ -151,32 +151,48 @@ def test_a_clock_is_the_next_one_over_midnight_too() -> None:
         assert parse_until(text, NOON) == datetime(2026, 11, *end)
 
 
-@each("bounds, sentence", [
-    ({"--until": "2026-11-26 11:00"}, r"has passed \(it is 2026-11-26 12:00\); the next one is 2026-11-27 11:00"),
-    ({"--until": "24:30"}, "is not a time"),
-    ({"--until": "08:00", "--hours": "3"}, "keep one"),
-    ({"--hours": "-1"}, "not a number of hours"),
-    ({"--hours": "1e300"}, "not a number of hours"),
-    ({"--budget": "5EUR"}, "no price is set: .*--per-hour"),
-    ({"--budget": "€5$", "--per-hour": "1"}, "not an amount"),
-    ({"--budget": "5EUR", "--per-hour": "1USD"}, "are different currencies"),
-])  # fmt: skip
+@each(
+    "bounds, sentence",
+    [
+        ({"--until": "2026-11-26 11:00"}, r"has passed \(it is 2026-11-26 12:00\); the next one is 2026-11-27 11:00"),
+        ({"--until": "24:30"}, "is not a time"),
+        ({"--until": "08:00", "--hours": "3"}, "keep one"),
+        ({"--hours": "-1"}, "not a number of hours"),
+        ({"--hours": "1e300"}, "not a number of hours"),
+        ({"--budget": "5EUR"}, "no price is set: .*--per-hour"),
+        ({"--budget": "5€$ 3", "--per-hour": "1"}, "not an amount"),
+        ({"--budget": "5EUR", "--per-hour": "1USD"}, "are different currencies"),
+    ],
+)
 def test_a_limit_that_cannot_be(bounds: dict[str, str | None], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        bound_of(bounds, NOON, priced=False)
+        limit_of(bounds, NOON, {})
 
 
 def test_a_budget_is_the_time_that_it_pays_for(chats: Fits) -> None:
-    bound = bound_of({"--budget": "2 EUR", "--per-hour": "0.5EUR"}, NOON, priced=False)
-    assert (bound.limit.cost, bound.currency) == (2.0, "EUR")
+    own: dict[str, object] = {}
+    limit = limit_of({"--budget": "2 EUR", "--per-hour": "0.5EUR"}, NOON, own)
+    assert limit.cost == 2.0 and list(own.values()) == ["EUR"]
     plan = chats.rows[0].plan
-    assert bound.limit.seconds_of(plan) == pytest.approx(4 * 3600)
-    free = Limit(cost=1.0)
-    assert free.cost_of(plan) is None
+    assert limit.seconds_of(plan) == pytest.approx(4 * 3600)
+    assert Limit(cost=1.0).cost_of(plan) is None
 
 
 def test_json_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["fit", "--dataset", "sample-reviews", "--gpu", "2x3090", "--budget", "1EUR", "--per-hour", "0.8", "--json"]
+    words = [
+        "fit",
+        "--dataset",
+        "sample-reviews",
+        "--gpu",
+        "3090",
+        "--num-gpus",
+        "2",
+        "--budget",
+        "1EUR",
+        "--per-hour",
+        "0.8",
+        "--json",
+    ]
     assert main(words) == 0
     document = json.loads(capsys.readouterr().out)
     assert [document[key] for key in ("rows_are", "task", "rule")] == ["classes", "sequence-classification", "largest"]
@@ -184,4 +200,3 @@ def test_json_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     first = document["fits"][0]
     assert len(document["machine"]["gpus"]) == 2 and first["time"]["currency"] == "EUR"
     assert first["name"] == "modernbert-large" and first["cost"]["low"] < first["cost"]["likely"]
-    assert main([*words[:-1], "--num-gpus", "3"]) == 2
