@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import shutil
@@ -256,6 +257,11 @@ def _merged_into(partial: Path, order: Json, say: Callable[..., None]) -> Json:
     say(piece=tr("writing"))
     write(whole, tokenizer, partial)
     partial.rename(order["to"])
+    del whole, apart
+    gc.collect()
+    if order["bits"] < 16:
+        say(piece=tr("comparing with the {bits}-bit base model", bits=order["bits"]))
+        found["trained"] = against_trained(order, config, prompts, after)
     return found
 
 
@@ -280,6 +286,19 @@ def logits_of(model: Any, prompts: list[Json]) -> list[torch.Tensor]:
 
 def difference(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
     return max(float((left - right).abs().max()) for left, right in zip(one, other, strict=True))
+
+
+def against_trained(order: Json, config: RunConfig, prompts: list[Json], after: list[torch.Tensor]) -> Json | None:
+    """The model as it was trained, its base in few bits, against the merged one; None where it cannot be loaded here."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        base = load_base(order, config, order["base"], torch.bfloat16, bits=order["bits"], device=device)
+    except CannotRunError:
+        return None
+    trained = logits_of(with_adapter(base, order), prompts)
+    same = [left.argmax(-1) == right.argmax(-1) for left, right in zip(trained, after, strict=True)]
+    agree = float(torch.cat([one.flatten() for one in same]).float().mean())
+    return {"bits": order["bits"], "difference": difference(trained, after), "same_next_token": agree}
 
 
 def set_stops(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[str]:

@@ -27,7 +27,7 @@ from trainwiz.core.run.folder import PARTIAL
 from trainwiz.core.text import plain_text
 from trainwiz.tui.commands.export import check_free, write_new
 from trainwiz.tui.output import agreed, is_terminal, say, say_json, say_rows
-from trainwiz.tui.text import size
+from trainwiz.tui.text import percent, size
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
@@ -84,7 +84,24 @@ def _say_merged(model: FoundModel, place: Path, found: dict[str, Any]) -> None:
         (tr("Base"), plain_text(model.base_name or "")),
         (tr("Checked"), checked),
     ]
+    if "trained" in found:
+        rows.append((tr("{bits}-bit", bits=model.bits), _against_trained(found["trained"])))
     say_rows([*rows, (tr("Stops at"), plain_text(" ".join(found["stops"])))])
+
+
+def _against_trained(trained: dict[str, Any] | None) -> str:
+    """What the base in few bits, on which the adapter was trained, makes of the difference."""
+    if trained is None:
+        return tr(
+            "the adapter was trained on this quantized base; the difference can't be measured on this machine "
+            "(no bitsandbytes)"
+        )
+    return tr(
+        "the adapter was trained on this quantized base: compared with it, logits differ by at most {difference}, "
+        "and the most likely next token is the same at {share} of positions",
+        difference=f"{trained['difference']:.2g}",
+        share=percent(trained["same_next_token"]),
+    )
 
 
 def _out(text: str, to: str | None) -> int:

@@ -46,12 +46,17 @@ def test_merged_and_unmerged_agree_and_the_folder_is_whole(changes: dict[str, An
         merged_of(adapter, tmp_path / "merged")
 
 
-def test_after_4_bits_the_16_bit_base_is_taken(tmp_path: Path) -> None:
+def test_after_4_bits_the_16_bit_base_is_taken_and_the_difference_told(tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")
     base = base_model(tmp_path)
     run = adapter_run(tmp_path, base, engine__base_precision="nf4", engine__precision="bf16")
     found = merged_of(run, tmp_path / "merged", "bf16")
     assert found["merged_difference"] <= 1e-5 * found["largest_logit"] and found["rounding_difference"] > 0
+    assert (
+        found["trained"]["bits"] == 4
+        and found["trained"]["difference"] > 0
+        and 0 < found["trained"]["same_next_token"] <= 1
+    )
     name = "model.layers.0.self_attn.q_proj"
     a, b = (
         load_file(run / "final_model" / "adapter_model.safetensors")[f"base_model.model.{name}.lora_{part}.weight"]
