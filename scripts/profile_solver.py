@@ -189,7 +189,9 @@ def runs(plan: Plan, job: Job) -> bool:
 def _may_lose_precision(plan: Plan) -> bool:
     """DeepSpeed before 0.19 may sum many micro-batches in half precision where the optimizer is in RAM."""
     work, offload = plan.work, plan.config.engine.offload
-    return work is not None and work.formats.weights == 2 and offload != "none" and plan.batch.accumulation >= MANY_STEPS
+    return (
+        work is not None and work.formats.weights == 2 and offload != "none" and plan.batch.accumulation >= MANY_STEPS
+    )
 
 
 def written(machine: MachineRow, job: Job, attempt: Attempt, failed: list[Attempt]) -> Solved:

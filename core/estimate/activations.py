@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainwiz.core.estimate.architecture import Block, block_lora_parameters, is_target
-from trainwiz.core.estimate.quantized import kept_inputs, whole_bytes
+from trainwiz.core.estimate.states import kept_inputs, whole_bytes
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 from trainwiz.core.language import tr
 

@@ -12,7 +12,7 @@ from statistics import NormalDist
 from trainwiz.core.data.lengths import padded_length
 from trainwiz.core.estimate.activations import block_bytes, positions_of, weight_copy_bytes
 from trainwiz.core.estimate.architecture import Block, block_lora_parameters, is_target
-from trainwiz.core.estimate.quantized import LAUNCHES, moved_more, packed_linears
+from trainwiz.core.estimate.states import LAUNCHES, moved_more, packed_linears
 from trainwiz.core.estimate.workload import SINGLE, Workload
 
 # Padding: how many tokens a step computes when each micro-batch is padded to its own longest row, and when rows are arranged by length.

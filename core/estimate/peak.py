@@ -20,8 +20,7 @@ from trainwiz.core.estimate.activations import (
     working_bytes,
 )
 from trainwiz.core.estimate.architecture import Block
-from trainwiz.core.estimate.quantized import whole_bytes
-from trainwiz.core.estimate.states import States, states_of
+from trainwiz.core.estimate.states import States, states_of, whole_bytes
 from trainwiz.core.estimate.workload import HALF, KINDS, SINGLE, Moment, Workload, layer_name
 from trainwiz.core.language import mark
 

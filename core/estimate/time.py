@@ -20,7 +20,7 @@ from trainwiz.core.estimate.flops import (
 )
 from trainwiz.core.estimate.peak import cache_bytes_per_row
 from trainwiz.core.estimate.workload import SINGLE, TimeVerdict, Workload
-from trainwiz.core.hardware.rates import Rates, product_rate
+from trainwiz.core.hardware.machine import Rates, product_rate
 
 EFFICIENCIES = {
     ("GeForce 30", "half"): 0.69,

@@ -9,7 +9,7 @@ from typing import Any
 from trainwiz.core.estimate.peak import Peak, weight_copies
 from trainwiz.core.estimate.states import States, single_states, states_of
 from trainwiz.core.estimate.workload import KINDS, Moment, Workload
-from trainwiz.core.hardware.rates import Rates
+from trainwiz.core.hardware.machine import Rates
 from trainwiz.core.history.measurement import Measurement, same_work
 from trainwiz.core.language import mark, tr
 from trainwiz.core.tracing.request import TraceRequest, TraceResult

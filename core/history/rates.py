@@ -16,10 +16,8 @@ from typing import Any
 
 from trainwiz.core.errors import CannotRunError, Finding, os_reason
 from trainwiz.core.hardware.install import without
-from trainwiz.core.hardware.machine import Gpu, Machine
-from trainwiz.core.hardware.rates import Rates
-from trainwiz.core.history.measurement import device_key, keys_of
-from trainwiz.core.history.store import history_path, one_writer
+from trainwiz.core.hardware.machine import Gpu, Machine, Rates
+from trainwiz.core.history.measurement import device_key, history_path, keys_of, one_writer
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import read_json, write_json_atomic
 from trainwiz.core.text import object_in, objects_in, parse_json, plain_text

@@ -67,7 +67,7 @@ def record_run(run: RunFolder, state: RunState) -> None:
     """Add the run to the history where it says something. Raises OSError where the history cannot be written."""
     measurement = run_measurement(run, state)
     if measurement is not None:
-        from trainwiz.core.history.store import append
+        from trainwiz.core.history.measurement import append
 
         append(measurement)
 

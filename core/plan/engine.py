@@ -11,7 +11,7 @@ from trainwiz.core.catalog.model_config import has_attention, has_checkpointing
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.memory import estimate_memory
-from trainwiz.core.estimate.quantized import base_bytes
+from trainwiz.core.estimate.states import base_bytes
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 from trainwiz.core.hardware.install import torch_line, training_line
 from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus, gpu_label

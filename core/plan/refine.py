@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from trainwiz.core.errors import Finding, Severity, sort_findings
 from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.estimate.workload import Workload
-from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.hardware.rates import Rates
+from trainwiz.core.hardware.machine import Machine, Rates
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.language import tr
 from trainwiz.core.plan.gather import Gathered, plan_gathered

@@ -23,8 +23,7 @@ from trainwiz.core.estimate.memory import (
     unknown_memory,
     worse_verdict,
 )
-from trainwiz.core.estimate.quantized import loaded_bytes
-from trainwiz.core.estimate.states import optimizer_bytes, states_of
+from trainwiz.core.estimate.states import loaded_bytes, optimizer_bytes, states_of
 from trainwiz.core.estimate.workload import SINGLE, Workload
 from trainwiz.core.language import tr
 from trainwiz.core.plan.result import MemoryPlan, Plan

@@ -16,8 +16,8 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from trainwiz.core.hardware.machine import ProductRate
 from trainwiz.core.hardware.nvml import NvmlSession, Unreadable, call
-from trainwiz.core.hardware.rates import ProductRate
 from trainwiz.core.language import tr
 from trainwiz.core.processes import heavy_imports, wait_briefly
 from trainwiz.core.text import plain_text

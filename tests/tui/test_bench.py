@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trainwiz.core.history.measurement import history_path, load
 from trainwiz.core.history.run import Benchmark
-from trainwiz.core.history.store import history_path, load
 from trainwiz.core.launch import alternatives as turns
 from trainwiz.core.launch.alternatives import Alternative, Turns, alternatives_of, judged
 from trainwiz.core.launch.probe_order import ProbeResult, Trial

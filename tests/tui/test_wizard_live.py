@@ -14,12 +14,10 @@ import pytest
 from textual.widgets import Input
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import CannotRunError, Finding
-from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.hardware.rates import Rates
+from trainwiz.core.hardware.machine import Machine, Rates
 from trainwiz.core.history import rates as rates_module
-from trainwiz.core.history.measurement import cpu_key
+from trainwiz.core.history.measurement import append, cpu_key, history_path, load
 from trainwiz.core.history.rates import METHOD
-from trainwiz.core.history.store import append, history_path, load
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import plan_run, probe_here
 from trainwiz.core.plan.result import Plan

@@ -25,7 +25,7 @@ from typing import Any
 
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import TrainwizError, usage_error
-from trainwiz.core.hardware.rates import Rates
+from trainwiz.core.hardware.machine import Rates
 from trainwiz.core.hardware.read import probe_machine
 from trainwiz.core.history.rates import measure_rates
 from trainwiz.core.launch.probe import Probe

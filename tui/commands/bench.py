@@ -8,9 +8,8 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, os_reason
-from trainwiz.core.history.measurement import Measurement
+from trainwiz.core.history.measurement import Measurement, append, history_path, load
 from trainwiz.core.history.rates import kept_rates
-from trainwiz.core.history.store import append, history_path, load
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.launch.alternatives import LONGEST_S as LONGEST_CHOICE_S
 from trainwiz.core.launch.alternatives import Turns, compare

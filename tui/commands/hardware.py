@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from trainwiz.core.errors import EXIT_CANNOT_RUN, EXIT_FINISHED, EXIT_STOPPED, CannotRunError, Finding, os_reason
 from trainwiz.core.hardware.doctor import Check, can_train, check_machine
-from trainwiz.core.hardware.machine import Gpu, Machine, gpu_label
-from trainwiz.core.hardware.rates import Rates
+from trainwiz.core.hardware.machine import Gpu, Machine, Rates, gpu_label
 from trainwiz.core.hardware.read import find_tools, probe_machine
 from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32
 from trainwiz.core.history.measurement import gpu_key, short_names

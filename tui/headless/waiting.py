@@ -13,8 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
+from trainwiz.core.history.measurement import load
 from trainwiz.core.history.rates import kept_rates
-from trainwiz.core.history.store import load
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.gather import Gathered
 from trainwiz.core.plan.refine import Refiner, RefineTier

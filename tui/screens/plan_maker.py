@@ -256,8 +256,8 @@ class PlanMaker:
 
     def __init__(self, tier: RefineTier, tracer: Callable[[], TraceWorker] = new_tracer) -> None:
         """`tracer` makes the process that traces; it is started by the first plan, unless `tier` is "analytic"."""
+        from trainwiz.core.history.measurement import history_path, load
         from trainwiz.core.history.rates import kept_rates, rates_path
-        from trainwiz.core.history.store import history_path, load
 
         self._tier = tier
         self._new_tracer = tracer

@@ -262,8 +262,8 @@ class FitChooser(Chooser):
 
     def _find(self) -> tuple[str, tuple[Offer, ...]]:
         """(title, offers), in a thread."""
+        from trainwiz.core.history.measurement import load
         from trainwiz.core.history.rates import kept_rates
-        from trainwiz.core.history.store import load
         from trainwiz.core.plan.fit import Question
         from trainwiz.core.plan.fit_search import find_fits
         from trainwiz.core.plan.gather import probe_here

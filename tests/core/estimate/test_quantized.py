@@ -10,7 +10,7 @@ import torch
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.flops import cost_of
 from trainwiz.core.estimate.peak import peak_of
-from trainwiz.core.estimate.quantized import base_bytes, packed_bytes
+from trainwiz.core.estimate.states import base_bytes, packed_bytes
 from trainwiz.core.estimate.trace.build import statistics_of
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.training.model import build_model

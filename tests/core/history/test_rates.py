@@ -8,8 +8,7 @@ import psutil
 import pytest
 from trainwiz.core.errors import CannotRunError
 from trainwiz.core.estimate.traced import Evidence
-from trainwiz.core.hardware.machine import Libraries, Machine
-from trainwiz.core.hardware.rates import ProductRate, Rates, product_rate
+from trainwiz.core.hardware.machine import Libraries, Machine, ProductRate, Rates, product_rate
 from trainwiz.core.hardware.read import probe_machine
 from trainwiz.core.history import rates as module
 from trainwiz.core.history.measurement import device_key, rates_for

@@ -8,10 +8,18 @@ from typing import Any
 
 import pytest
 from trainwiz.core.hardware.machine import Gpu
-from trainwiz.core.history import store as lines
-from trainwiz.core.history.measurement import gpu_key, of_devices, same_model, same_step, same_work
+from trainwiz.core.history import measurement as lines
+from trainwiz.core.history.measurement import (
+    append,
+    gpu_key,
+    history_path,
+    load,
+    of_devices,
+    same_model,
+    same_step,
+    same_work,
+)
 from trainwiz.core.history.measurement import measurement_of as measurement_from
-from trainwiz.core.history.store import append, history_path, load
 from trainwiz.core.plan.gather import planned_fields
 from trainwiz.core.run.lost import LOCK_FILE
 

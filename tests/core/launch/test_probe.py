@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.hardware.read import probe_machine
-from trainwiz.core.history.store import append, load
+from trainwiz.core.history.measurement import append, load
 from trainwiz.core.launch.probe import Probe, clear_up
 from trainwiz.core.plan.gather import gather, plan_gathered
 from trainwiz.core.plan.refine import Refiner

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.hardware.read import probe_machine
-from trainwiz.core.history.measurement import device_key
+from trainwiz.core.history.measurement import device_key, load
 from trainwiz.core.history.run import PLANNED
-from trainwiz.core.history.store import load
 from trainwiz.core.launch.start import stop_run
 from trainwiz.core.run.attempts import read_recoveries
 from trainwiz.core.run.checkpoints import newest_complete
