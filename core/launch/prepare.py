@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -138,24 +137,20 @@ def _moved(name: str, folder: Path) -> str:
     return str(path) if path.is_absolute() and shares_only_the_root else os.path.relpath(real, start)
 
 
-# The folder that a run will be written to: may it be, can it be, does it have room?
+# The folder that a run will be written to: may it be, can it be? Whether its disk has room is a finding of the plan.
 
 IGNORED = frozenset({"lost+found"})
 """What a file system puts into its own top folder."""
 
 
-def claim_folder(folder: Path, needed_bytes: int, forced: bool = False) -> bool:
-    """Make `folder` and take it for one run; True when it had to be made.
+def claim_folder(folder: Path) -> list[Path]:
+    """Make `folder` and take it for one run; the folders that had to be made, the outermost first.
 
     Raises UsageError when it is not empty, is no folder, or is taken by another start in the same
-    moment; CannotRunError when it cannot be written or its disk has fewer than `needed_bytes` free
-    (`forced` lets the last one pass). Nothing is left behind then.
+    moment; CannotRunError when it cannot be written. Nothing is left behind then.
     """
     _refuse_what_is_there(folder)
-    if not forced:
-        _refuse_a_small_disk(folder, needed_bytes)
     made: list[Path] = []
-    claimed = False
     try:
         for path in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
             with suppress(FileExistsError):  # By another start, in the same moment; the lock decides between the two.
@@ -163,15 +158,10 @@ def claim_folder(folder: Path, needed_bytes: int, forced: bool = False) -> bool:
                 made.append(path)
         # Two commands in the same moment: exactly one of them makes this file.
         os.close(os.open(folder / LOCK_FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
-        claimed = True
-        _write_probe(folder)
     except OSError as error:
-        if claimed:
-            (folder / LOCK_FILE).unlink(missing_ok=True)
-        for path in reversed(made):
-            _remove_if_empty(path)
+        _remove_empty(made)
         raise _refusal(folder, error) from None
-    return folder in made
+    return made
 
 
 def _refuse_what_is_there(folder: Path) -> None:
@@ -195,36 +185,6 @@ def _refuse_what_is_there(folder: Path) -> None:
         raise usage_error("output_not_empty", str(folder), message)
 
 
-def _refuse_a_small_disk(folder: Path, needed_bytes: int) -> None:
-    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    try:
-        free = shutil.disk_usage(place).free
-    except OSError:
-        return
-    if free >= needed_bytes:
-        return
-    message = tr(
-        "The disk of {path} has {free} free; the run needs {needed} for checkpoints and the model.",
-        path=place,
-        free=_gib(free),
-        needed=_gib(needed_bytes),
-    )
-    keep = Remedy(tr("Keep fewer checkpoints."), changes={"checkpoint.keep": 1})
-    raise _cannot("disk_too_small", folder, message, keep)
-
-
-def _write_probe(folder: Path) -> None:
-    # Permission bits say little (root, network disks, quotas): only a real file proves it.
-    probe = folder / f".probe-{os.getpid()}"
-    try:
-        with probe.open("xb") as file:
-            file.write(b"\0" * 65_536)
-            file.flush()
-            os.fsync(file.fileno())
-    finally:
-        probe.unlink(missing_ok=True)
-
-
 def _refusal(folder: Path, error: OSError) -> TrainwizError:
     if error.errno == errno.EEXIST:
         message = tr("Another start has just claimed {path}. Specify a new folder.", path=folder)
@@ -233,21 +193,14 @@ def _refusal(folder: Path, error: OSError) -> TrainwizError:
         message = tr("{path} cannot be a folder: {reason}.", path=plain_text(folder, 100), reason=os_reason(error))
         return usage_error("output_not_a_folder", str(folder), message)
     message = tr("The run folder {path} is not writable: {reason}.", path=folder, reason=os_reason(error))
-    return _cannot("output_not_writable", folder, message)
-
-
-def _cannot(code: str, folder: Path, message: str, *remedies: Remedy) -> CannotRunError:
     elsewhere = Remedy(tr("Choose a folder on another disk with --output-dir."))
-    return CannotRunError(Finding(code, "error", str(folder), message, (elsewhere, *remedies)))
+    return CannotRunError(Finding("output_not_writable", "error", str(folder), message, (elsewhere,)))
 
 
-def _remove_if_empty(path: Path) -> None:
-    with suppress(OSError):
-        path.rmdir()
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:,.1f} GiB" if count >= 2**29 else f"{count / 2**20:,.1f} MiB"
+def _remove_empty(made: list[Path]) -> None:
+    for path in reversed(made):
+        with suppress(OSError):
+            path.rmdir()
 
 
 # prepare_run: from a plan to a run folder with every file in it.
@@ -258,8 +211,7 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
 
     `folder` None makes `runs/<time>-<name>`. Raises UsageError when the folder is not empty or is to be carried to
     another machine without data of its own, and
-    CannotRunError when it cannot be written or its disk is too small; nothing is written then. The folder of a run
-    on another machine is carried there: this disk need not hold its checkpoints.
+    CannotRunError when it cannot be written; nothing is written then.
     """
     check_name(plan.config.name)
     if plan.machine.hypothetical and names_no_data(plan.config):
@@ -268,8 +220,7 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     path = folder if folder is not None else new_run_folder(DEFAULT_ROOT, plan.config.name)
     check_text(path)
     run = RunFolder(path)
-    needed_bytes = 0 if plan.machine.hypothetical else plan.memory.disk_bytes
-    made = claim_folder(path, needed_bytes, forced=plan.config.forced)
+    made = claim_folder(path)
     written: list[Path] = []
     try:
         config = relative_to_folder(plan.config, path)
@@ -286,8 +237,7 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
         # Only what this start has written goes.
         for file in [*written, run.file(LOCK_FILE)]:
             file.unlink(missing_ok=True)
-        if made:
-            _remove_if_empty(path)
+        _remove_empty(made)
         if not isinstance(error, OSError):
             raise
         message = tr("The run folder {path} could not be written: {reason}.", path=path, reason=os_reason(error))

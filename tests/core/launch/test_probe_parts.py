@@ -102,7 +102,6 @@ def test_errors_that_a_step_would_meet_forbid_a_probe() -> None:
         return replace(made, findings=(one,), config=changed)
 
     check_probe(with_error("missing_data"))
-    check_probe(with_error("disk_too_small"))
     check_probe(with_error("does_not_fit", "cuda"))
     check_probe(with_error("does_not_fit", forced=True))
     for code in ("does_not_fit", "bf16_unsupported", "something_new"):
