@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE
 from trainwiz.core.run.lost import ProcessId, all_pids, identify
@@ -204,6 +204,40 @@ def log(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
         sys.stderr.flush()
+
+
+class SideThread:
+    """A thread beside a run that must never end it: what goes wrong in it is a line of the log, once."""
+
+    def __init__(self, name: str, failing: str) -> None:
+        self.problem: str | None = None
+        """What went wrong at the last try; None while all is well."""
+        self._failing = failing
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread; does not wait for a driver or a disk that hangs."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+
+    def _work(self) -> None:
+        """What the thread does until `_stop` is set."""
+        raise NotImplementedError
+
+    def _try(self, step: Callable[[], object]) -> None:
+        problem = None
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next try may work
+            problem = f"{self._failing}: {type(error).__name__}: {error}"
+        if problem is not None and problem != self.problem:
+            log(problem)
+        self.problem = problem
 
 
 # The lifeline of a training process: it never outlives its launcher or its keeper.
