@@ -13,8 +13,8 @@ import pytest
 from trainwiz.core.history.run import Benchmark
 from trainwiz.core.history.store import history_path, load
 from trainwiz.core.launch import alternatives as turns
-from trainwiz.core.launch.alternatives import Alternative, Turns, alternatives_of, judged
-from trainwiz.core.launch.probe_order import ProbeResult, Trial
+from trainwiz.core.launch.alternatives import Turns, alternatives_of, judged
+from trainwiz.core.launch.probe_order import ProbeResult
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.cli import main
 from trainwiz.tui.commands.bench import bench_rows, keep, turns_words
@@ -28,8 +28,10 @@ from tests.each import each
 
 pytestmark = pytest.mark.usefixtures("here")
 GIB = 1024**3
-ALTERNATIVES = tuple(Alternative("engine.attention", value, "sdpa") for value in ("eager", "flash_attention_2"))
-EAGER = Turns({"engine.attention": "eager"}, {"engine.attention": "sdpa"}, "not_measured")
+EAGER, _ = ALTERNATIVES = tuple(
+    Turns({"engine.attention": value}, {"engine.attention": "sdpa"}, "not_measured")
+    for value in ("eager", "flash_attention_2")
+)
 PLAIN = ProbeResult(
     measurement=measurement(
         tokens_per_step=1000.0,
@@ -40,7 +42,7 @@ PLAIN = ProbeResult(
     rows="data",
     rows_note="",
     planned_fits=True,
-    trials=(Trial(16, True, None, 0.5),),
+    trials=({"micro_batch": 16, "fits": True},),
     searched=True,
     problem="",
     seconds=31.4,
