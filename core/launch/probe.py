@@ -11,7 +11,6 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,7 +31,6 @@ from trainwiz.core.launch.probe_order import (
     TURN,
     ProbeOrder,
     ProbeResult,
-    in_turns,
     measured_accumulation,
     probe_config,
     probe_order,
@@ -159,8 +157,6 @@ class Probe:
         self._limit_s = limit_s
         self._search = search
         self._config = probe_config(plan)
-        self._order: ProbeOrder | None = None
-        self._started_s = 0.0
         self._lines: list[dict[str, Any]] = []
         self._mark = uuid.uuid4().hex
         self._folder = Path()
@@ -205,9 +201,10 @@ class Probe:
 
         Raises CannotRunError where nothing could be measured, with the reason.
         """
-        ends_s = time.monotonic() + self._limit_s - CLOSING_S
-        self._begin(probe_order(self._plan, self._data, ends_s=ends_s, limit_s=self._limit_s, search=self._search))
-        self._follow(self._started_s + self._limit_s, listener)
+        ends_s = time.monotonic() + self._limit_s
+        limits = {"ends_s": ends_s - CLOSING_S, "limit_s": self._limit_s}
+        launcher = self._begin(probe_order(self._plan, self._data, **limits, search=self._search))
+        self._follow(launcher, ends_s, listener)
         result = self.result()
         if result.measurement is None:
             raise CannotRunError(self._failure(result.problem))
@@ -218,10 +215,8 @@ class Probe:
 
         Raises CannotRunError where they cannot be started.
         """
-        self._config = in_turns(self._config)
-        left = ends_s - time.monotonic()
-        order = probe_order(self._plan, self._data, ends_s=ends_s, limit_s=max(1.0, left), search=False)
-        self._begin(replace(order, in_turns=True))
+        left_s = max(1.0, ends_s - time.monotonic())
+        self._begin(probe_order(self._plan, self._data, ends_s=ends_s, limit_s=left_s, search=False, in_turns=True))
 
     def allow(self, steps: int) -> None:
         """Up to `steps` in all may be done. Raises OSError."""
@@ -253,26 +248,21 @@ class Probe:
 
     def result(self) -> ProbeResult:
         """What the lines so far say."""
-        assert self._order is not None
         planned = planned_fields(self._plan) or {}
         return probe_result(self._order, planned, self._lines, self._started_s, time.monotonic(), self.problem)
 
-    def _begin(self, order: ProbeOrder) -> None:
+    def _begin(self, order: ProbeOrder) -> subprocess.Popen[bytes]:
         self._order, self._started_s = order, time.monotonic()
         try:
-            self._write(order)
+            for name, text in export_files(self._config).items():
+                (self._folder / name).write_text(text, encoding="utf-8")
+            order.write(self._folder)
+            config = relative_to_folder(self._config, self._folder)
+            RunFolder(self._folder).run_yaml.write_text(run_yaml_text(config), encoding="utf-8")
             self._launcher = self._start()
         except OSError as error:
             raise CannotRunError(_not_writable(error)) from error
-
-    def _write(self, order: ProbeOrder) -> None:
-        config = self._config
-        for name, text in export_files(config).items():
-            (self._folder / name).write_text(text, encoding="utf-8")
-        order.write(self._folder)
-        RunFolder(self._folder).run_yaml.write_text(
-            run_yaml_text(relative_to_folder(config, self._folder)), encoding="utf-8"
-        )
+        return self._launcher
 
     def _start(self) -> subprocess.Popen[bytes]:
         config = self._config
@@ -293,11 +283,10 @@ class Probe:
                 start_new_session=True,
             )
 
-    def _follow(self, ends_s: float, listener: Listener) -> None:
+    def _follow(self, launcher: subprocess.Popen[bytes], ends_s: float, listener: Listener) -> None:
         """Until the launcher has ended, the last word was said, or the time is up."""
-        assert self._launcher is not None
         while True:
-            ended, seen = self._launcher.poll() is not None, len(self._lines)
+            ended, seen = launcher.poll() is not None, len(self._lines)
             new = self.look()[seen:]
             for line in new:
                 listener(line)

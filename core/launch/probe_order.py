@@ -115,12 +115,9 @@ def probe_config(plan: Plan) -> RunConfig:
     return plan.config.with_values(values, "solved", {})
 
 
-def in_turns(config: RunConfig) -> RunConfig:
-    """The config of a probe whose losses are compared with another's: its first steps already move the weights."""
-    return config.with_values({"training.warmup": 0, "training.schedule": "constant"}, "solved", {})
-
-
-def probe_order(plan: Plan, data: DataSummary | None, *, ends_s: float, limit_s: float, search: bool) -> ProbeOrder:
+def probe_order(
+    plan: Plan, data: DataSummary | None, *, ends_s: float, limit_s: float, search: bool, in_turns: bool = False
+) -> ProbeOrder:
     """`data` is what the plan was made from; None gives rows of full length."""
     work = plan.work
     assert work is not None
@@ -138,6 +135,7 @@ def probe_order(plan: Plan, data: DataSummary | None, *, ends_s: float, limit_s:
         measured_s=MEASURED_SHARE * limit_s,
         # Metal takes from the RAM of all programs, and does not say when it has enough.
         search=search and plan.config.engine.device != "mps",
+        in_turns=in_turns,
         host_free_bytes=max(0, free) // max(1, work.world_size),
     )
 
