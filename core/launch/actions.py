@@ -100,7 +100,6 @@ class StopWindowReader:
         self._run = run
         self._tail = JsonLinesTail(run.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
         self._steps_s: deque[float] = deque(maxlen=RECENT_LINES)
-        self._engine: tuple[Any, int, int] | None = None
 
     def read(self, world_size: Any, planned: StopWindow | None) -> StopWindow | None:
         """The window now; `planned` (with the step and the save of the plan) until a step was measured.
@@ -110,15 +109,14 @@ class StopWindowReader:
         self._take_new()
         if not self._steps_s:
             return planned
-        if self._engine is None or self._engine[0] != world_size:
-            self._engine = (world_size, *processes_and_accumulation(self._run, world_size))
+        processes, accumulation = processes_and_accumulation(self._run, world_size)
         save_s = last_save_s(self._run.path)
         planned_save_s = planned.save_s if planned is not None else None
         return window_of(
             max(self._steps_s),
             planned_save_s if save_s is None else save_s,
-            accumulation=self._engine[2],
-            processes=self._engine[1],
+            accumulation=accumulation,
+            processes=processes,
             measured=True,
         )
 
@@ -127,7 +125,6 @@ class StopWindowReader:
             if "resumed_from" in row:
                 # Another attempt may have another micro-batch.
                 self._steps_s.clear()
-                self._engine = None
             step_s = _seconds(row.get("step_s"))
             if step_s is not None:
                 self._steps_s.append(step_s)
@@ -203,14 +200,14 @@ def stop_cost(folder: RunFolder, snapshot: Snapshot | None = None) -> StopCost:
     several finish the step together.
     """
     state = read_state(folder)
-    window = _window(folder, state, snapshot)
+    window = StopWindowReader(folder).read(state.engine.get("world_size"), StopWindow.from_json(state.window))
     complete = [found for found in list_checkpoints(folder) if found.problem is None]
     step = snapshot.step if snapshot is not None else None
     lost_steps = None if step is None else max(0, step - (complete[-1].step if complete else 0))
     per_step_s = None if snapshot is None else snapshot.pace.wall_step_s or snapshot.pace.step_s
     alone = window is not None and window.work == "micro_step"
     # What an earlier attempt said of itself does not count.
-    last, said = state.attempts[-1] if state.attempts else None, read_phase(folder)
+    last, said = state.newest, read_phase(folder)
     is_of_now = said is not None and (last is None or said.since_s >= last.started_s)
     return StopCost(
         wait_s=window.work_s if window else None,
@@ -224,16 +221,6 @@ def stop_cost(folder: RunFolder, snapshot: Snapshot | None = None) -> StopCost:
         phase=said.phase if said is not None and is_of_now else None,
         waits_to_start=state.status == "starting" and last is not None and last.ended_s is not None,
     )
-
-
-def _window(folder: RunFolder, state: RunState, snapshot: Snapshot | None) -> StopWindow | None:
-    world_size = state.engine.get("world_size")
-    window = StopWindowReader(folder).read(world_size, StopWindow.from_json(state.window))
-    step_s = snapshot.pace.step_s if snapshot is not None else None
-    if window is not None or step_s is None:
-        return window
-    processes, accumulation = processes_and_accumulation(folder, world_size)
-    return window_of(step_s, None, accumulation=accumulation, processes=processes, measured=True)
 
 
 # Actions: what can be done to a run from a viewer, what each would cost, and the doing. Draws nothing.

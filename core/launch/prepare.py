@@ -16,7 +16,7 @@ import yaml
 from trainwiz.core.catalog.hub import is_hub_id
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.formats import sample_path
+from trainwiz.core.data.formats import format_of, sample_path
 from trainwiz.core.errors import CannotRunError, Finding, Remedy, TrainwizError, UsageError, os_reason, usage_error
 from trainwiz.core.export.launch_script import export_files
 from trainwiz.core.history.run import PLANNED
@@ -121,8 +121,6 @@ def _names(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 def _is_on_the_hub(name: str) -> bool:
     """A name that is not here: a hub id, or a file that is yet to come (`data/train.parquet`)?"""
-    from trainwiz.core.data.formats import format_of
-
     return is_hub_id(name) and format_of(Path(name)) is None
 
 

@@ -20,7 +20,7 @@ from trainwiz.core.diagnosis.cause import Evidence
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.log_file import kernel_oom_kills, killed_since, read_log
 from trainwiz.core.diagnosis.sources import read_failures
-from trainwiz.core.errors import CannotRunError, Finding, Remedy, UsageError, os_reason
+from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason
 from trainwiz.core.export.launch_script import TRAINING_MODULE, export_files, launch_command
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
@@ -31,7 +31,6 @@ from trainwiz.core.launch.probe_order import (
     TURN,
     ProbeOrder,
     ProbeResult,
-    measured_accumulation,
     probe_config,
     probe_order,
     probe_result,
@@ -114,7 +113,6 @@ def _asked_wrongly(plan: Plan) -> Iterator[Finding]:
         yield _finding(
             "machine",
             tr("A probe measures this machine, but the plan is for another one: remove --gpu and its options."),
-            Remedy(tr("a plan for another machine needs no probe: trainwiz plan accepts the same options")),
         )
     if plan.config.engine.nodes > 1:
         message = tr(
@@ -127,8 +125,8 @@ def _asked_wrongly(plan: Plan) -> Iterator[Finding]:
         yield _finding("model.name", tr("{message} {reason}", message=message, reason=said) if said else message)
 
 
-def _finding(where: str, message: str, *remedies: Remedy) -> Finding:
-    return Finding("no_probe", "error", where, message, remedies)
+def _finding(where: str, message: str) -> Finding:
+    return Finding("no_probe", "error", where, message)
 
 
 # Probe: a few real steps of a plan on this machine, in processes of their own. Nothing is left behind.
@@ -297,19 +295,11 @@ class Probe:
     def _failure(self, problem: str) -> Finding:
         if problem:
             return Finding("probe_failed", "error", "bench", tr("The probe failed: {reason}", reason=problem))
-        seconds = f"{self._limit_s:.0f}"
         message = tr(
-            "Nothing was measured in {seconds} s: it was still loading; allow more time (--seconds).", seconds=seconds
+            "Nothing was measured in {seconds} s; allow more time (--seconds), or use a smaller micro-batch "
+            "(--micro-batch 1) or a shorter length (--length).",
+            seconds=f"{self._limit_s:.0f}",
         )
-        if any(line.get("event") == "ready" for line in self._lines):
-            message = tr(
-                "Nothing was measured in {seconds} s: the first step ({steps} micro-batches of {rows}) did not "
-                "finish; allow more time (--seconds), or use a smaller micro-batch (--micro-batch 1) or a "
-                "shorter length (--length).",
-                seconds=seconds,
-                steps=measured_accumulation(self._plan),
-                rows=self._plan.batch.micro_batch,
-            )
         return Finding("probe_too_slow", "error", "batch.micro_batch_size", message)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,7 +28,6 @@ from trainwiz.core.launch.prepare import needed
 from trainwiz.core.run.attempts import RECOVERY_JSON, why_not_start
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import (
-    ATTEMPTS,
     DEEPSPEED_JSON,
     LAUNCH_SH,
     RUN_MARK_VARIABLE,
@@ -152,17 +150,12 @@ def setup_of(config: RunConfig) -> Setup | None:
 
 
 def own_launcher(command: list[str]) -> list[str]:
-    """The exported launch command with this interpreter's accelerate in place of the one that PATH would give."""
+    """The exported launch command (`accelerate launch ...` or `python -m ...`) with this interpreter in place of the
+    one that PATH would give."""
     # Without --quiet: the launcher's last words are the only trace of a training process that was killed.
     # -P: a run folder may have been made by somebody else, and Python would import modules that lie in it.
-    own = [sys.executable, "-P", "-m", "accelerate.commands.launch"]
-    if command[:2] == ["accelerate", "launch"]:
-        return own + command[2:]
-    if own[-1] in command[2:4]:
-        return own + command[command.index(own[-1]) + 1 :]
-    if command[:2] == ["python", "-m"]:
-        return [sys.executable, "-P", *command[1:]]
-    return list(command)
+    launches = command[:2] == ["accelerate", "launch"]
+    return [sys.executable, "-P", "-m", *(["accelerate.commands.launch"] if launches else []), *command[2:]]
 
 
 def read_run_config(folder: RunFolder) -> RunConfig:
@@ -233,10 +226,8 @@ def _last_line(path: Path) -> str:
 #
 # Writes the exported files for the settings of recovery.json and prints one line of JSON: {"command",
 # "environment", "setup"} of the new start, or {"error"}: one sentence. The keeper runs it as a child,
-# because it must not load the configuration itself. The exported files of the plan are kept in
-# `attempts/planned/`.
+# because it must not load the configuration itself.
 
-PLANNED = "planned"
 BATCH_KEYS = {
     "train_micro_batch_size_per_gpu": "micro_batch_size",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
@@ -251,7 +242,7 @@ def prepare_again(run: RunFolder) -> dict[str, Any]:
         _change_own_deepspeed_file(run, config)
     needs = [(one.key, one.name) for one in needed(config, run.path) if one.kind == "path"]
     for name, text in export_files(config, needs).items():
-        _write(run, name, text)
+        write_atomic(run.file(name), text)
     run.file(LAUNCH_SH).chmod(0o755)
     setup = setup_of(config)
     return {
@@ -268,19 +259,7 @@ def _change_own_deepspeed_file(run: RunFolder, config: RunConfig) -> None:
         key: getattr(config.batch, field) for key, field in BATCH_KEYS.items() if isinstance(document.get(key), int)
     }
     if any(document[key] != value for key, value in numbers.items()):
-        _write(run, DEEPSPEED_JSON, json.dumps({**document, **numbers}, indent=2) + "\n")
-
-
-def _write(run: RunFolder, name: str, text: str) -> None:
-    """The first version of a file that changes is kept."""
-    path, kept = run.file(name), run.path / ATTEMPTS / PLANNED / name
-    if path.exists():
-        if read_small(path).decode() == text:
-            return
-        if not kept.exists():
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, kept)
-    write_atomic(path, text)
+        write_atomic(run.file(DEEPSPEED_JSON), json.dumps({**document, **numbers}, indent=2) + "\n")
 
 
 def main() -> int:

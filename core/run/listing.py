@@ -31,7 +31,6 @@ from trainwiz.core.run.folder import (
     RunFolder,
     name_for_commands,
     read_json,
-    write_atomic,
 )
 from trainwiz.core.run.lost import RunLock
 from trainwiz.core.run.state import RunState, RunStatus, read_state
@@ -40,9 +39,8 @@ from trainwiz.core.text import object_in
 # The runs of this user wherever they lie: a line for each start, in the user's data folder.
 
 REGISTRY = "runs.jsonl"
-KEPT_RUNS = 200
 MOST_BYTES = 64 * 1024
-"""No more than this is read, from the end; beyond, what is gone and what is older than KEPT_RUNS is dropped."""
+"""No more than this is read, from the end: some hundred starts."""
 
 
 def registry_path() -> Path:
@@ -58,10 +56,6 @@ def record_run(folder: RunFolder) -> None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         append_line(path, line.encode())
-        if path.stat().st_size > MOST_BYTES:
-            # A start that is recorded at that very moment may be missed.
-            kept = reversed(recorded_runs()[:KEPT_RUNS])
-            write_atomic(path, "".join(json.dumps({"path": str(run.path)}) + "\n" for run in kept))
 
 
 def recorded_runs() -> list[RunFolder]:
