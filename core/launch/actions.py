@@ -13,7 +13,7 @@ from trainwiz.core.files import read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.attempts import Phase, changes_now, read_phase
-from trainwiz.core.run.checkpoints import list_checkpoints
+from trainwiz.core.run.checkpoints import PROGRESS_JSON, TRAINER_STATE, complete_checkpoints, list_checkpoints
 from trainwiz.core.run.folder import LAUNCH_SH, RunFolder, name_for_commands, read_json
 from trainwiz.core.run.state import ENDED, RunState, read_state
 
@@ -40,9 +40,6 @@ RECENT_LINES = 20
 METRICS_WINDOW_BYTES = 32 * 1024
 
 ACCUMULATION = "batch.gradient_accumulation_steps"
-FIRST_FILE, LAST_FILE = "progress.json", "trainer_state.json"
-"""Of a checkpoint, in the order in which the training writes them."""
-
 Work = Literal["step", "micro_step"]
 """What is finished before the save: several processes finish the optimizer step together; a single one drops
 its accumulation window after the present micro-batch."""
@@ -147,13 +144,14 @@ def processes_and_accumulation(run: RunFolder, world_size: Any) -> tuple[int, in
 
 
 def last_save_s(folder: Path) -> float | None:
-    """How long the newest whole save of a run folder took: from its first file to its last one; None without one."""
+    """How long the newest whole save of a run folder took: from the first file that the training writes into it to the
+    last one; None without one."""
     took_s = []
     with suppress(OSError):
         for path in folder.glob("checkpoint-*"):
             with suppress(OSError):
-                last_s = (path / LAST_FILE).stat().st_mtime
-                took_s.append((last_s, last_s - (path / FIRST_FILE).stat().st_mtime))
+                last_s = (path / TRAINER_STATE).stat().st_mtime
+                took_s.append((last_s, last_s - (path / PROGRESS_JSON).stat().st_mtime))
     return max(0.0, max(took_s)[1]) if took_s else None
 
 
@@ -201,7 +199,7 @@ def stop_cost(folder: RunFolder, snapshot: Snapshot | None = None) -> StopCost:
     """
     state = read_state(folder)
     window = StopWindowReader(folder).read(state.engine.get("world_size"), StopWindow.from_json(state.window))
-    complete = [found for found in list_checkpoints(folder) if found.problem is None]
+    complete = complete_checkpoints(folder)
     step = snapshot.step if snapshot is not None else None
     lost_steps = None if step is None else max(0, step - (complete[-1].step if complete else 0))
     per_step_s = None if snapshot is None else snapshot.pace.wall_step_s or snapshot.pace.step_s

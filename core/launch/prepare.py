@@ -87,17 +87,13 @@ def travel_notes(config: RunConfig, folder: Path) -> tuple[str, ...]:
         "path": mark("To start this folder elsewhere, also copy the files it reads from outside: {names}."),
         "hub": mark("The machine that starts it needs these from the Hub or in its cache: {names}."),
     }
-    wanted = needed(config, folder)
+    wanted = list(needed(config, folder))
     names = {kind: [f"{need.name} ({need.key})" for need in wanted if need.kind == kind] for kind in sentences}
     return tuple(tr(sentences[kind], names=", ".join(found)) for kind, found in names.items() if found)
 
 
-def needed(config: RunConfig, folder: Path) -> tuple[Needed, ...]:
+def needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
     """What a run reads from outside its folder. `config` is that of run.yaml, its paths relative to `folder`."""
-    return tuple(_needed(config, folder))
-
-
-def _needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
     pretrained = config.model.init == "pretrained"
     for key, name in _names(config):
         known = load_models().get(name) if key == "model.name" else None

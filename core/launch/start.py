@@ -142,7 +142,6 @@ def setup_of(config: RunConfig) -> Setup | None:
         max_restarts=config.recovery.max_restarts,
         micro_batch_size=batch.micro_batch_size,
         gradient_accumulation_steps=batch.gradient_accumulation_steps,
-        processes=config.engine.processes or 1,
         eval_micro_batch_size=batch.eval_micro_batch_size,
         workers=config.data.workers or 0,
         overfit_batches=config.mode.overfit_batches,
@@ -340,14 +339,7 @@ def wait_for_end(folder: RunFolder, wait_s: float | None = None, *, force: bool 
 def _send(folder: RunFolder, keeper: ProcessId, number: int) -> None:
     """A signal to the keeper and to no process that has its number since."""
     try:
-        if hasattr(os, "pidfd_open"):
-            descriptor = os.pidfd_open(keeper.pid)
-            try:
-                if keeper.is_alive():
-                    signal.pidfd_send_signal(descriptor, number)
-            finally:
-                os.close(descriptor)
-        elif keeper.is_alive():
+        if keeper.is_alive():
             os.kill(keeper.pid, number)
     except ProcessLookupError:
         return

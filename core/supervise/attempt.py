@@ -175,20 +175,19 @@ class Retrying:
     def __init__(self, run: RunFolder, order: StartOrder) -> None:
         self.run = run
         self.order = order
-        self._setup = order.setup
         self._starts = 0
         self._gained_step = _newest_step(run)
         self._changed: set[str] = set(changes_now(run))
 
     def after(self, ended: Ended) -> Retry | End | None:
         """What follows the failure; None where the order knows of no retries."""
-        if self._setup is None:
+        if self.order.setup is None:
             return None
         step = _newest_step(self.run)
         if step > self._gained_step:
             self._starts, self._gained_step = 0, step
         situation = Situation(
-            self._setup,
+            self.order.setup,
             during=ended.during,
             killed_by=ended.killed_by,
             starts=self._starts,
@@ -213,7 +212,6 @@ class Retrying:
             raise
         self._starts += int(retry.counts)
         self._changed |= set(retry.changes)
-        self._setup = order.setup
         self.order = order
         return order
 

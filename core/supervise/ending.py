@@ -20,8 +20,7 @@ from trainwiz.core.diagnosis.sources import attempt_evidence, read_failures
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.files import bytes_below, read_small
 from trainwiz.core.language import mark, tr
-from trainwiz.core.launch.actions import LAST_FILE
-from trainwiz.core.run.checkpoints import CHECKPOINT_NAME, newest_complete
+from trainwiz.core.run.checkpoints import CHECKPOINT_NAME, TRAINER_STATE, newest_complete
 from trainwiz.core.run.folder import (
     NODES,
     OUTCOME_JSON,
@@ -74,7 +73,9 @@ class SaveProgress:
         """Name -> bytes so far."""
         with suppress(OSError):
             paths = list(self._folder.iterdir())
-            saves = [path for path in paths if CHECKPOINT_NAME.fullmatch(path.name) and not (path / LAST_FILE).exists()]
+            saves = [
+                path for path in paths if CHECKPOINT_NAME.fullmatch(path.name) and not (path / TRAINER_STATE).exists()
+            ]
             partial = [path for path in paths if path.name.endswith(PARTIAL) and path.is_dir()]
             return {path.name: bytes_below(path) for path in (*saves, *partial)}
         return {}

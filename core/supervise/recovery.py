@@ -31,7 +31,6 @@ class Setup:
     max_restarts: int
     micro_batch_size: int
     gradient_accumulation_steps: int
-    processes: int
     eval_micro_batch_size: int | None
     workers: int
     overfit_batches: int | None = None
