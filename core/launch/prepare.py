@@ -163,10 +163,6 @@ def _refuse_what_is_there(folder: Path) -> None:
         entries = {path.name for path in folder.iterdir()} - IGNORED
     except FileNotFoundError:
         return
-    except NotADirectoryError:
-        blocker = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-        message = tr("{path} is a file; a run needs a folder.", path=blocker)
-        raise usage_error("output_not_a_folder", str(folder), message) from None
     except OSError as error:  # A name that is too long, links that go in circles, a disk that does not answer.
         raise _refusal(folder, error) from None
     if "run.yaml" in entries:

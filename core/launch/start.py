@@ -25,7 +25,7 @@ from trainwiz.core.files import read_small
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import chosen_language, tr, use_language
 from trainwiz.core.launch.prepare import needed
-from trainwiz.core.run.attempts import RECOVERY_JSON, why_not_start
+from trainwiz.core.run.attempts import RECOVERY_JSON, not_usable, why_not_start
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import (
     DEEPSPEED_JSON,
@@ -68,9 +68,10 @@ def start_run(
     refused = why_not_start(folder, read_state(folder), resume=resume is not None, lock_is_mine=True)
     if refused:
         raise usage_error("run_is_active", str(folder.path), refused)
-    notes = accepted_differences(folder, config, resume, accept) if resume is not None else []
+    if resume is not None:
+        refuse_differences(folder, config, resume, accept)
     renewing = [sys.executable, "-P", "-m", "trainwiz.core.launch.start", str(folder.path.resolve())]
-    if notes or folder.file(RECOVERY_JSON).exists():
+    if accept or folder.file(RECOVERY_JSON).exists():
         write_files_again(folder, renewing)
     order = StartOrder(
         command=own_launcher(launch_command(config)),
@@ -81,7 +82,6 @@ def start_run(
         owner=this_process() if tied_to_caller else None,
         setup=setup_of(config),
         accept=list(accept),
-        notes=notes,
         renew=renewing,
     )
     answer = start_keeper(folder, order)
@@ -105,21 +105,19 @@ def write_files_again(folder: RunFolder, renewing: Sequence[str]) -> None:
         raise CannotRunError(Finding("folder_not_usable", "error", str(folder.path), said)) from None
 
 
-def accepted_differences(folder: RunFolder, config: RunConfig, resume: str, accept: Sequence[str]) -> list[str]:
-    """A sentence for each difference between the run as it began and as it is now, where `accept` allows it.
+def refuse_differences(folder: RunFolder, config: RunConfig, resume: str, accept: Sequence[str]) -> None:
+    """Raises UsageError with all that is no longer as the run began and that `accept` does not allow.
 
-    Raises UsageError with all the others. Rows and tokenizer are compared by the training itself.
+    Rows and tokenizer are compared by the training itself, which also records what was accepted.
     """
     from trainwiz.core.run.identity import compare, recorded_identity, refuse, settings_now
 
     if read_state(folder).is_active:
-        return []
+        return
     checkpoint = newest_complete(folder) if resume == "auto" else folder.path / resume
     recorded = recorded_identity(folder, checkpoint)
-    if recorded is None:
-        return []
-    differences = compare(recorded.settings, settings_now(config, folder.path))
-    return [tr("Accepted on resume: {difference}.", difference=one.text) for one in refuse(folder, differences, accept)]
+    if recorded is not None:
+        refuse(folder, compare(recorded.settings, settings_now(config, folder.path)), accept)
 
 
 def training_variables(config: RunConfig, callers: Mapping[str, str]) -> dict[str, str]:
@@ -271,8 +269,7 @@ def main() -> int:
     except UsageError as error:
         answer = {"error": " ".join(finding.message for finding in error.findings)}
     except OSError as error:
-        sentence = tr("The run folder {path} cannot be used: {reason}.", path=run.path, reason=os_reason(error))
-        answer = {"error": sentence}
+        answer = {"error": not_usable(run, error)}
     print(json.dumps(answer), flush=True)
     return 0
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast, get_args
 
-from trainwiz.core.errors import NO_ROOM
+from trainwiz.core.errors import NO_ROOM, os_reason
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_in_place, write_json_atomic
@@ -239,6 +239,10 @@ def why_not_start(run: RunFolder, state: RunState, *, resume: bool, lock_is_mine
             "{name} was started before ({status}). Resume it with: trainwiz runs resume {typed}", status=status, **words
         )
     return None
+
+
+def not_usable(run: RunFolder, error: OSError) -> str:
+    return tr("The run folder {path} cannot be used: {reason}.", path=run.path, reason=os_reason(error))
 
 
 def being_cleared_up(run: RunFolder) -> str:

@@ -69,8 +69,6 @@ class StartOrder:
 
     accept: list[str] = field(default_factory=list)
     """Parts of the run's identity that may differ from its record (core.run.identity)."""
-    notes: list[str] = field(default_factory=list)
-    """Sentences for the record of the run: what was accepted."""
 
     def to_text(self) -> str:
         return json.dumps(asdict(self))

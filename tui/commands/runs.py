@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def run_list(*, as_json: bool, everywhere: bool = False) -> int:
     elsewhere = list_runs_elsewhere(DEFAULT_ROOT) if everywhere or not (here or as_json) else []
     runs = here + elsewhere if everywhere else here
     if as_json:
-        say_json({"runs": [run.to_json() for run in runs]})
+        say_json({"runs": [asdict(run) for run in runs]})
         return EXIT_FINISHED
     if not runs:
         say(_nothing(len(elsewhere)))

@@ -68,7 +68,7 @@ def test_what_is_there_is_never_touched(tmp_path: Path) -> None:
         prepare_run(small_plan(), run.path)
     assert run.run_yaml.read_text() == before
     for path in (full / "thesis.txt", full / "thesis.txt" / "below"):
-        with pytest.raises(UsageError, match="is a file"):
+        with pytest.raises(UsageError, match="cannot be a folder: Not a directory"):
             prepare_run(small_plan(), path)
     # A failure in the middle leaves nothing.
     (tmp_path / "ds.json").write_text("{")
