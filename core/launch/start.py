@@ -280,10 +280,7 @@ if __name__ == "__main__":
 
 # stop_run: ask the keeper of a run to stop it.
 
-POLL_S = 0.1
-SELDOM_S = 0.5
-QUICK_S = 10.0
-"""After this the wait is a long one and is looked at seldom."""
+POLL_S = 0.2
 AFTER_GRACE_S = 30.0
 FORCE_AFTER_S = 25.0
 """A keeper that runs kills all of a run in less."""
@@ -330,7 +327,7 @@ def wait_for_end(folder: RunFolder, wait_s: float | None = None, *, force: bool 
         patience_s = state.grace_s + AFTER_GRACE_S if wait_s is None else wait_s
         if not state.is_active or waited_s >= patience_s:
             return state
-        time.sleep(POLL_S if waited_s < QUICK_S else SELDOM_S)
+        time.sleep(POLL_S)
 
 
 def _send(folder: RunFolder, keeper: ProcessId, number: int) -> None:

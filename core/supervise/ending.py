@@ -322,13 +322,11 @@ def how_it_ended(run: RunFolder, facts: Facts) -> Ended:
 
 def _finished(outcome: dict[str, Any]) -> str:
     step, first, last = outcome.get("step"), outcome.get("first_loss"), outcome.get("last_loss")
-    steps = f"{step:,}" if isinstance(step, int) else None
+    if not isinstance(step, int):
+        return tr("Finished.")
     if not isinstance(first, int | float) or not isinstance(last, int | float):
-        return tr("Finished.") if steps is None else tr("Finished after {steps} steps.", steps=steps)
-    losses = f"{first:.2f} → {last:.2f}"
-    if steps is None:
-        return tr("Finished, loss {losses}.", losses=losses)
-    return tr("Finished after {steps} steps, loss {losses}.", steps=steps, losses=losses)
+        return tr("Finished after {steps} steps.", steps=f"{step:,}")
+    return tr("Finished after {steps} steps, loss {losses}.", steps=f"{step:,}", losses=f"{first:.2f} → {last:.2f}")
 
 
 def _stopped(run: RunFolder, facts: Facts, outcome: dict[str, Any]) -> RunExit:

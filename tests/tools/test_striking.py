@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.each import each
-from tools.faults.striking import FAULTS_VARIABLE, Fault, Faults
+from tools.faults.striking import FAULTS_VARIABLE, Faults
 
 
 def faults(text: str, folder: Path) -> Faults:
@@ -47,11 +47,6 @@ def test_once_is_for_the_first_attempt_and_for_all_its_ranks(tmp_path: Path, mon
     for _ in range(2):
         with pytest.raises(torch.distributed.DistBackendError):
             faults("nccl@3:once", tmp_path).strike("training", 3, 1)
+    # A note that another rank has only just made is of this attempt too; that of an earlier one is not.
     monkeypatch.setattr(os, "getppid", lambda: 1)
     assert not faults("nccl@3:once", tmp_path).strike("training", 3, 1)
-
-
-def test_a_note_that_another_rank_has_only_just_made_is_of_this_attempt(tmp_path: Path) -> None:
-    (tmp_path / Fault.parse("nccl@3:once").note).touch()
-    with pytest.raises(torch.distributed.DistBackendError):
-        faults("nccl@3:once", tmp_path).strike("training", 3, 1)

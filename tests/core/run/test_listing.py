@@ -55,7 +55,7 @@ def test_names_are_stamped_and_never_taken_twice(tmp_path: Path) -> None:
     path.mkdir()
     assert path.name.startswith("2026-11-21_1234-蛋")
     check_text(Path("/tmp/蛋白质"))
-    named = {"runs/a-b": "a-b", "/tmp/my run": "'/tmp/my run'", "runs/-a": "runs/-a", "-a": "./-a"}
+    named = {"runs/a-b": "a-b", "/tmp/my run": "'/tmp/my run'"}
     assert {path: name_for_commands(Path(path)) for path in named} == named
     with pytest.raises(UsageError, match="not valid UTF-8"):
         check_text(Path("runs/bad\udcff"))
