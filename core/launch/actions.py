@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.attempts import Phase, changes_now, read_phase
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, TRAINER_STATE, complete_checkpoints, list_checkpoints
 from trainwiz.core.run.folder import LAUNCH_SH, RunFolder, name_for_commands, read_json
-from trainwiz.core.run.state import ENDED, RunState, read_state
+from trainwiz.core.run.state import RunState, read_state
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Action, Snapshot
@@ -227,19 +228,19 @@ STOP_READ_ONLY = mark("This monitor is read-only: reopen it without --readonly t
 RESUME_READ_ONLY = mark("This monitor is read-only: reopen it without --readonly to resume the run.")
 
 
-def allowed(state: RunState) -> frozenset[Action]:
-    """What can be done to a run in this state.
+ALLOWED: Mapping[str, tuple[Action, ...]] = {
+    "starting": ("stop", "stop_now"),
+    "running": ("stop", "stop_now"),
+    "stopping": ("stop_now",),
+    "finished": ("model",),
+    **dict.fromkeys(("failed", "stopped", "lost"), ("resume",)),
+}
+"""Status -> what can be done beside what always can. A run that was never started is started by its launch.sh, not
+resumed: no training has begun."""
 
-    A run that was never started is started by its launch.sh, not resumed: no training has begun.
-    """
-    always: set[Action] = {"plan", "command"}
-    if state.is_active:
-        return frozenset({*always, "stop_now"} | ({"stop"} if state.status != "stopping" else set()))
-    if state.status == "finished":
-        return frozenset({*always, "model"})
-    if state.status in ENDED:
-        return frozenset({*always, "resume"})
-    return frozenset(always)
+
+def allowed(state: RunState) -> frozenset[Action]:
+    return frozenset({"plan", "command", *ALLOWED.get(state.status, ())})
 
 
 def why_not(action: Action, snapshot: Snapshot | None, *, readonly: bool = False) -> str:

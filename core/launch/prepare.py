@@ -211,21 +211,20 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     check_text(path)
     run = RunFolder(path)
     made = claim_folder(path)
-    written: list[Path] = []
+    files = [run.run_yaml, run.state_json, run.file(LOCK_FILE)]
     try:
         config = relative_to_folder(plan.config, path)
-        for name, text in planned_texts(plan, config, path).items():
-            written.append(run.file(name))
+        texts = planned_texts(plan, config, path)
+        files += map(run.file, texts)
+        for name, text in texts.items():
             write_atomic(run.file(name), text)
         run.file(LAUNCH_SH).chmod(0o755)
-        written.append(run.state_json)
         write_state(run, _first_state(plan, config, run))
         # Last: a folder with a run.yaml is a run, and this one is whole now.
-        written.append(run.run_yaml)
         write_atomic(run.run_yaml, run_yaml_text(config))
     except BaseException as error:
-        # Only what this start has written goes.
-        for file in [*written, run.file(LOCK_FILE)]:
+        # The folder was empty: these are this start's own.
+        for file in files:
             file.unlink(missing_ok=True)
         _remove_empty(made)
         if not isinstance(error, OSError):

@@ -29,7 +29,6 @@ from trainwiz.core.launch.probe_order import (
     ANSWERS_JSONL,
     PROBE_MODULE,
     TURN,
-    ProbeOrder,
     ProbeResult,
     probe_config,
     probe_order,
@@ -200,8 +199,7 @@ class Probe:
         Raises CannotRunError where nothing could be measured, with the reason.
         """
         ends_s = time.monotonic() + self._limit_s
-        limits = {"ends_s": ends_s - CLOSING_S, "limit_s": self._limit_s}
-        launcher = self._begin(probe_order(self._plan, self._data, **limits, search=self._search))
+        launcher = self._begin(ends_s - CLOSING_S, self._limit_s, search=self._search)
         self._follow(launcher, ends_s, listener)
         result = self.result()
         if result.measurement is None:
@@ -213,8 +211,7 @@ class Probe:
 
         Raises CannotRunError where they cannot be started.
         """
-        left_s = max(1.0, ends_s - time.monotonic())
-        self._begin(probe_order(self._plan, self._data, ends_s=ends_s, limit_s=left_s, search=False, in_turns=True))
+        self._begin(ends_s, max(1.0, ends_s - time.monotonic()), search=False, in_turns=True)
 
     def allow(self, steps: int) -> None:
         """Up to `steps` in all may be done. Raises OSError."""
@@ -249,12 +246,14 @@ class Probe:
         planned = planned_fields(self._plan) or {}
         return probe_result(self._order, planned, self._lines, self._started_s, time.monotonic(), self.problem)
 
-    def _begin(self, order: ProbeOrder) -> subprocess.Popen[bytes]:
-        self._order, self._started_s = order, time.monotonic()
+    def _begin(self, ends_s: float, limit_s: float, *, search: bool, in_turns: bool = False) -> subprocess.Popen[bytes]:
+        limits = {"search": search, "in_turns": in_turns}
+        self._order = probe_order(self._plan, self._data, ends_s=ends_s, limit_s=limit_s, **limits)
+        self._started_s = time.monotonic()
         try:
             for name, text in export_files(self._config).items():
                 (self._folder / name).write_text(text, encoding="utf-8")
-            order.write(self._folder)
+            self._order.write(self._folder)
             config = relative_to_folder(self._config, self._folder)
             RunFolder(self._folder).run_yaml.write_text(run_yaml_text(config), encoding="utf-8")
             self._launcher = self._start()
