@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainwiz.core.files import read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import JsonLinesTail
-from trainwiz.core.run.attempts import Phase, changes_now, read_phase
+from trainwiz.core.run.attempts import ACCUMULATION, Phase, changes_now, read_phase
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, TRAINER_STATE, complete_checkpoints, list_checkpoints
 from trainwiz.core.run.folder import LAUNCH_SH, RunFolder, name_for_commands, read_json
 from trainwiz.core.run.state import RunState, read_state
@@ -40,7 +40,6 @@ SAVES = 2.0
 RECENT_LINES = 20
 METRICS_WINDOW_BYTES = 32 * 1024
 
-ACCUMULATION = "batch.gradient_accumulation_steps"
 Work = Literal["step", "micro_step"]
 """What is finished before the save: several processes finish the optimizer step together; a single one drops
 its accumulation window after the present micro-batch."""

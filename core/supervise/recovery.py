@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from trainwiz.core.language import tr
+from trainwiz.core.run.attempts import ACCUMULATION, MICRO
 from trainwiz.core.run.lost import ProcessId
 
-MICRO = "batch.micro_batch_size"
-ACCUMULATION = "batch.gradient_accumulation_steps"
 EVALUATION_MICRO = "batch.eval_micro_batch_size"
 WORKERS = "data.workers"
 OVERFIT_BATCHES = "mode.overfit_batches"
