@@ -59,9 +59,11 @@ def diagnose(what: str) -> dict[str, Any]:
 
 def runs() -> list[dict[str, Any]]:
     """The runs of `trainwiz runs list --json`: those in ./runs, newest first."""
+    from dataclasses import asdict
+
     from trainwiz.core.run.listing import list_runs
 
-    return [_plain(run.to_json()) for run in list_runs()]
+    return [_plain(asdict(run)) for run in list_runs()]
 
 
 def monitor(what: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainwiz.core.files import read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import JsonLinesTail
-from trainwiz.core.run.attempts import Phase, changes_now, read_phase
-from trainwiz.core.run.checkpoints import list_checkpoints
+from trainwiz.core.run.attempts import ACCUMULATION, Phase, changes_now, read_phase
+from trainwiz.core.run.checkpoints import PROGRESS_JSON, TRAINER_STATE, complete_checkpoints, list_checkpoints
 from trainwiz.core.run.folder import LAUNCH_SH, RunFolder, name_for_commands, read_json
-from trainwiz.core.run.state import ENDED, RunState, read_state
+from trainwiz.core.run.state import RunState, read_state
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Action, Snapshot
@@ -38,10 +39,6 @@ SAVES = 2.0
 """One that may just have begun on a disk that is slower today."""
 RECENT_LINES = 20
 METRICS_WINDOW_BYTES = 32 * 1024
-
-ACCUMULATION = "batch.gradient_accumulation_steps"
-FIRST_FILE, LAST_FILE = "progress.json", "trainer_state.json"
-"""Of a checkpoint, in the order in which the training writes them."""
 
 Work = Literal["step", "micro_step"]
 """What is finished before the save: several processes finish the optimizer step together; a single one drops
@@ -100,7 +97,6 @@ class StopWindowReader:
         self._run = run
         self._tail = JsonLinesTail(run.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
         self._steps_s: deque[float] = deque(maxlen=RECENT_LINES)
-        self._engine: tuple[Any, int, int] | None = None
 
     def read(self, world_size: Any, planned: StopWindow | None) -> StopWindow | None:
         """The window now; `planned` (with the step and the save of the plan) until a step was measured.
@@ -110,15 +106,14 @@ class StopWindowReader:
         self._take_new()
         if not self._steps_s:
             return planned
-        if self._engine is None or self._engine[0] != world_size:
-            self._engine = (world_size, *processes_and_accumulation(self._run, world_size))
+        processes, accumulation = processes_and_accumulation(self._run, world_size)
         save_s = last_save_s(self._run.path)
         planned_save_s = planned.save_s if planned is not None else None
         return window_of(
             max(self._steps_s),
             planned_save_s if save_s is None else save_s,
-            accumulation=self._engine[2],
-            processes=self._engine[1],
+            accumulation=accumulation,
+            processes=processes,
             measured=True,
         )
 
@@ -127,7 +122,6 @@ class StopWindowReader:
             if "resumed_from" in row:
                 # Another attempt may have another micro-batch.
                 self._steps_s.clear()
-                self._engine = None
             step_s = _seconds(row.get("step_s"))
             if step_s is not None:
                 self._steps_s.append(step_s)
@@ -150,13 +144,14 @@ def processes_and_accumulation(run: RunFolder, world_size: Any) -> tuple[int, in
 
 
 def last_save_s(folder: Path) -> float | None:
-    """How long the newest whole save of a run folder took: from its first file to its last one; None without one."""
+    """How long the newest whole save of a run folder took: from the first file that the training writes into it to the
+    last one; None without one."""
     took_s = []
     with suppress(OSError):
         for path in folder.glob("checkpoint-*"):
             with suppress(OSError):
-                last_s = (path / LAST_FILE).stat().st_mtime
-                took_s.append((last_s, last_s - (path / FIRST_FILE).stat().st_mtime))
+                last_s = (path / TRAINER_STATE).stat().st_mtime
+                took_s.append((last_s, last_s - (path / PROGRESS_JSON).stat().st_mtime))
     return max(0.0, max(took_s)[1]) if took_s else None
 
 
@@ -197,13 +192,13 @@ def stop_cost(folder: RunFolder, snapshot: Snapshot | None = None) -> StopCost:
     several finish the step together.
     """
     state = read_state(folder)
-    window = _window(folder, state, snapshot)
-    complete = [found for found in list_checkpoints(folder) if found.problem is None]
+    window = StopWindowReader(folder).read(state.engine.get("world_size"), StopWindow.from_json(state.window))
+    complete = complete_checkpoints(folder)
     step = snapshot.step if snapshot is not None else None
     lost_steps = None if step is None else max(0, step - (complete[-1].step if complete else 0))
     per_step_s = None if snapshot is None else snapshot.pace.wall_step_s or snapshot.pace.step_s
     # What an earlier attempt said of itself does not count.
-    last, said = state.attempts[-1] if state.attempts else None, read_phase(folder)
+    last, said = state.newest, read_phase(folder)
     is_of_now = said is not None and (last is None or said.since_s >= last.started_s)
     return StopCost(
         wait_s=window.work_s if window else None,
@@ -216,35 +211,25 @@ def stop_cost(folder: RunFolder, snapshot: Snapshot | None = None) -> StopCost:
     )
 
 
-def _window(folder: RunFolder, state: RunState, snapshot: Snapshot | None) -> StopWindow | None:
-    world_size = state.engine.get("world_size")
-    window = StopWindowReader(folder).read(world_size, StopWindow.from_json(state.window))
-    step_s = snapshot.pace.step_s if snapshot is not None else None
-    if window is not None or step_s is None:
-        return window
-    processes, accumulation = processes_and_accumulation(folder, world_size)
-    return window_of(step_s, None, accumulation=accumulation, processes=processes, measured=True)
-
-
 # Actions: what can be done to a run from a viewer, what each would cost, and the doing. Draws nothing.
 
 STOP_READ_ONLY = mark("This monitor is read-only: reopen it without --readonly to stop the run.")
 RESUME_READ_ONLY = mark("This monitor is read-only: reopen it without --readonly to resume the run.")
 
 
-def allowed(state: RunState) -> frozenset[Action]:
-    """What can be done to a run in this state.
+ALLOWED: Mapping[str, tuple[Action, ...]] = {
+    "starting": ("stop", "stop_now"),
+    "running": ("stop", "stop_now"),
+    "stopping": ("stop_now",),
+    "finished": ("model",),
+    **dict.fromkeys(("failed", "stopped", "lost"), ("resume",)),
+}
+"""Status -> what can be done beside what always can. A run that was never started is started by its launch.sh, not
+resumed: no training has begun."""
 
-    A run that was never started is started by its launch.sh, not resumed: no training has begun.
-    """
-    always: set[Action] = {"plan", "command"}
-    if state.is_active:
-        return frozenset({*always, "stop_now"} | ({"stop"} if state.status != "stopping" else set()))
-    if state.status == "finished":
-        return frozenset({*always, "model"})
-    if state.status in ENDED:
-        return frozenset({*always, "resume"})
-    return frozenset(always)
+
+def allowed(state: RunState) -> frozenset[Action]:
+    return frozenset({"plan", "command", *ALLOWED.get(state.status, ())})
 
 
 def why_not(action: Action, snapshot: Snapshot | None, *, readonly: bool = False) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import CannotRunError, Finding
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.export.training_arguments import uses_deepspeed
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.probe import Probe
 from trainwiz.core.launch.probe_order import ON_THE_LONGEST
 from trainwiz.core.plan.result import Plan
@@ -28,31 +28,49 @@ MOST_OF_RAM = 0.9
 """Of what is free now."""
 
 
+Verdict = Literal["faster", "slower", "no_difference", "unclear", "failed", "not_measured"]
+"""`unclear`: too few turns."""
+
+
 @dataclass(frozen=True, slots=True)
-class Alternative:
-    """Another value of one setting against the plan's own; with a note it is not measured."""
+class Turns:
+    """What became of one alternative. `gain` is the median of pace over pace, turn by turn: 1.4 is 1.4 times as fast."""
 
-    key: str
-    value: Any
-    base: Any
+    changes: dict[str, Any]
+    base: dict[str, Any]
+    verdict: Verdict
+    gain: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
+    """The range holds the median with 95 %, from six turns on."""
+    turns: int = 0
+    step_s: float | None = None
+    """Of the plan's own settings, the median of the same turns."""
+    once_s: float | None = None
+    """Seconds that compiling takes: by so much are its first steps longer."""
     note: str = ""
+    """Why it is not measured, or what ended it."""
+
+    @property
+    def key(self) -> str:
+        return next(iter(self.changes))
 
 
-def alternatives_of(plan: Plan) -> tuple[Alternative, ...]:
+def alternatives_of(plan: Plan) -> tuple[Turns, ...]:
     """The quickest to measure come first."""
     return tuple(replace(one, note=_chosen(plan, one) or one.note or _beyond_ram(plan, one)) for one in _all(plan))
 
 
-def with_value(plan: Plan, one: Alternative) -> Plan:
+def with_value(plan: Plan, one: Turns) -> Plan:
     """The plan with another value of a setting that leaves batch, lengths and rows as they are."""
     name = one.key.removeprefix("engine.")
     work = plan.work
     if work is not None and name in ("precision", "attention", "optimizer"):
-        work = replace(work, **{name: one.value})
-    return replace(plan, config=plan.config.with_values({one.key: one.value}, "solved", {}), work=work)
+        work = replace(work, **{name: one.changes[one.key]})
+    return replace(plan, config=plan.config.with_values(one.changes, "solved", {}), work=work)
 
 
-def growth(plan: Plan, one: Alternative) -> float:
+def growth(plan: Plan, one: Turns) -> float:
     """Its memory over that of the plan's own settings, by formulas; at least 1."""
     changed = with_value(plan, one).work
     if plan.work is None or changed is None:
@@ -60,7 +78,7 @@ def growth(plan: Plan, one: Alternative) -> float:
     return max(1.0, estimate_memory(changed).needed_bytes / max(1, estimate_memory(plan.work).needed_bytes))
 
 
-def _all(plan: Plan) -> Iterator[Alternative]:
+def _all(plan: Plan) -> Iterator[Turns]:
     """What this machine cannot run fails at its first step, and says why."""
     engine = plan.config.engine
     packed = tr("not supported with packed rows (data.packing)") if packs_rows(plan.config) else ""
@@ -70,23 +88,27 @@ def _all(plan: Plan) -> Iterator[Alternative]:
         notes["flash_attention_2"] = flash
     for value, note in notes.items():
         if value != engine.attention:
-            yield Alternative("engine.attention", value, engine.attention, note)
+            yield _untried("attention", value, engine.attention, note)
     # DeepSpeed has its own AdamW, and computes in fp32 on a CPU.
     if engine.optimizer in TORCH_ADAMW and engine.offload == "none" and not uses_deepspeed(plan.config):
         other = TORCH_ADAMW[1 - TORCH_ADAMW.index(engine.optimizer)]
-        yield Alternative("engine.optimizer", other, engine.optimizer)
+        yield _untried("optimizer", other, engine.optimizer)
     if engine.device == "cpu" and engine.precision in ("fp32", "bf16") and not uses_deepspeed(plan.config):
-        yield Alternative("engine.precision", "bf16" if engine.precision == "fp32" else "fp32", engine.precision)
+        yield _untried("precision", "bf16" if engine.precision == "fp32" else "fp32", engine.precision)
     without_triton = engine.device == "cuda" and not plan.machine.libraries.has("triton")
     note = packed or (tr("Triton is not installed") if without_triton else "")
-    yield Alternative("engine.compile", not engine.compile, engine.compile, note)
+    yield _untried("compile", not engine.compile, engine.compile, note)
 
 
-def _chosen(plan: Plan, one: Alternative) -> str:
-    return tr("you chose {value}", value=one.base) if plan.config.origin(one.key).origin == "you" else ""
+def _untried(name: str, value: Any, base: Any, note: str = "") -> Turns:
+    return Turns({f"engine.{name}": value}, {f"engine.{name}": base}, "not_measured", note=note)
 
 
-def _beyond_ram(plan: Plan, one: Alternative) -> str:
+def _chosen(plan: Plan, one: Turns) -> str:
+    return tr("you chose {value}", value=one.base[one.key]) if plan.config.origin(one.key).origin == "you" else ""
+
+
+def _beyond_ram(plan: Plan, one: Turns) -> str:
     """A GPU that is full says so; a computer whose RAM is full ends other programs."""
     memory, free = plan.memory, plan.machine.ram_available_bytes
     needed = round(growth(plan, one) * (memory.host_ram_high_bytes or memory.host_ram_bytes))
@@ -111,43 +133,37 @@ CLEAR = 1.02
 """High over low of a range that needs no more turns."""
 KEPT_FREE = 0.8
 """Share of the memory that two processes side by side may need."""
-Verdict = Literal["faster", "slower", "no_difference", "unclear", "failed", "not_measured"]
-"""`unclear`: too few turns."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turns:
-    """What became of one alternative. `gain` is the median of pace over pace, turn by turn: 1.4 is 1.4 times as fast."""
-
-    changes: dict[str, Any]
-    base: dict[str, Any]
-    verdict: Verdict
-    gain: float | None = None
-    gain_low: float | None = None
-    gain_high: float | None = None
-    """The range holds the median with 95 %, from six turns on."""
-    turns: int = 0
-    step_s: float | None = None
-    """Of the plan's own settings, the median of the same turns."""
-    once_s: float | None = None
-    """Seconds that compiling takes: by so much are its first steps longer."""
-    note: str = ""
 
 
 class _Arm:
     """One set of settings in processes of its own, which wait between its turns."""
 
-    def __init__(self, plan: Plan, data: DataSummary | None, ends_s: float, stack: ExitStack, *, own: bool) -> None:
+    def __init__(self, plan: Plan, data: DataSummary | None, ends_s: float, *, own: bool = False) -> None:
         """`own`: the plan's, without which nothing can be compared."""
-        self._probe = stack.enter_context(Probe(plan, data))
-        self._ends_s, self._own, self._steps = ends_s, own, 0
-        self._probe.begin_in_turns(ends_s)
-
-    def load(self) -> None:
-        self._wait(("ready",), 1)
+        self._plan, self._data, self._ends_s, self._own = plan, data, ends_s, own
+        self._stack, self._steps = ExitStack(), 0
+        self._probe: Probe | None = None
+        self.warm_s: float | None = None
+        """Seconds of the first steps of all."""
 
     def take(self, steps: int) -> float:
+        """Seconds of the next steps; where no process waits, some are started and warmed up first."""
+        if self._probe is None:
+            self._probe = self._stack.enter_context(Probe(self._plan, self._data))
+            self._probe.begin_in_turns(self._ends_s)
+            self._wait(("ready",), 1)
+            warm_s = self._allow(WARM_STEPS)
+            self.warm_s = warm_s if self.warm_s is None else self.warm_s
+        return self._allow(steps)
+
+    def close(self) -> None:
+        """Ends the processes."""
+        self._stack.close()
+        self._probe, self._steps = None, 0
+
+    def _allow(self, steps: int) -> float:
         """Seconds of the next steps, those on the longest batch left out."""
+        assert self._probe is not None
         self._steps += steps
         self._probe.allow(self._steps)
         # The last step of an epoch is short: all do it, on the same rows.
@@ -156,6 +172,7 @@ class _Arm:
 
     def _wait(self, events: Sequence[str], count: int) -> list[dict[str, Any]]:
         """Raises TimeoutError, and RuntimeError or CannotRunError with the reason where the processes ended."""
+        assert self._probe is not None
         while True:
             # Asked first: what a process wrote before it ended is there then.
             problem = self._probe.problem
@@ -177,13 +194,13 @@ def compare(plan: Plan, data: DataSummary | None, limit_s: float, listener: Call
     ends_s = time.monotonic() + limit_s - CLOSING_S
     found = alternatives_of(plan)
     left = sum(not one.note for one in found)
-    for one in found:
-        turns = Turns({one.key: one.value}, {one.key: one.base}, "not_measured", note=one.note)
-        if not one.note:
-            now_s = time.monotonic()
-            turns = _measured(turns, _pairs(plan, data, one, now_s + (ends_s - now_s) / left), listener)
-            left -= 1
-        yield turns
+    for turns in found:
+        if turns.note:
+            yield turns
+            continue
+        now_s = time.monotonic()
+        yield _measured(turns, plan, data, now_s + (ends_s - now_s) / left, listener)
+        left -= 1
 
 
 def judged(turns: Turns, pairs: Sequence[tuple[float, float]]) -> Turns:
@@ -206,62 +223,40 @@ def judged(turns: Turns, pairs: Sequence[tuple[float, float]]) -> Turns:
 
 
 def _measured(
-    turns: Turns, pairs: Generator[tuple[float, float], None, None], listener: Callable[[str], None]
+    turns: Turns, plan: Plan, data: DataSummary | None, ends_s: float, listener: Callable[[str], None]
 ) -> Turns:
+    """What a step takes with the plan's own settings and with the other ones, in each turn."""
     changed = ", ".join(f"{key}={value}" for key, value in turns.changes.items())
-    done: list[tuple[float, float]] = []
+    pairs: list[tuple[float, float]] = []
+    together, steps = _fit_together(plan, turns), 1
+    own, other = _Arm(plan, data, ends_s, own=True), _Arm(with_value(plan, turns), data, ends_s)
     listener(tr("first steps with {settings}", settings=changed))
     try:
-        with closing(pairs):
-            own_s, other_s = next(pairs)
-            for pair in pairs:
-                done.append(pair)
-                turns = judged(turns, done)
-                listener(
-                    tr(
-                        "round {turn} of at most {turns}: {settings}",
-                        turn=len(done),
-                        turns=MOST_TURNS,
-                        settings=changed,
-                    )
-                )
-                if len(done) > FEWEST_TURNS and (turns.gain_high or 0) <= CLEAR * (turns.gain_low or 0):
-                    break
+        with closing(own), closing(other):
+            while len(pairs) < MOST_TURNS and not _is_clear(turns):
+                step_s = {}
+                for arm in (own, other) if len(pairs) % 2 == 0 else (other, own):
+                    step_s[arm] = arm.take(steps) / steps
+                    if not together:
+                        arm.close()
+                pairs.append((step_s[own], step_s[other]))
+                turns, steps = judged(turns, pairs), max(1, round(TURN_S / max(step_s[own], 1e-3)))
+                words = mark("round {turn} of at most {turns}: {settings}")
+                listener(tr(words, turn=len(pairs), turns=MOST_TURNS, settings=changed))
     except TimeoutError:
-        turns = turns if done else replace(turns, note=tr("the time limit was reached"))
+        turns = turns if pairs else replace(turns, note=tr("the time limit was reached"))
     except (RuntimeError, OSError) as error:
         return replace(turns, verdict="failed", note=str(error))
-    return replace(turns, once_s=max(0.0, other_s - own_s)) if done and turns.changes.get("engine.compile") else turns
+    if not pairs or not turns.changes.get("engine.compile"):
+        return turns
+    return replace(turns, once_s=max(0.0, (other.warm_s or 0.0) - (own.warm_s or 0.0)))
 
 
-def _pairs(
-    plan: Plan, data: DataSummary | None, one: Alternative, ends_s: float
-) -> Generator[tuple[float, float], None, None]:
-    """Seconds of the plan's own settings and of the other ones: of the first steps, then of a step in each turn."""
-    plans, together, steps = (plan, with_value(plan, one)), _fit_together(plan, one), 1
-    with ExitStack() as stack:
-        arms = [_Arm(each, data, ends_s, stack, own=each is plan) for each in plans] if together else []
-        for arm in arms:
-            arm.load()
-        warm = [arm.take(WARM_STEPS) for arm in arms]
-        if together:
-            yield warm[0], warm[1]
-        for turn in range(MOST_TURNS):
-            taken = [0.0, 0.0]
-            for place in (0, 1) if turn % 2 == 0 else (1, 0):
-                with ExitStack() as alone:
-                    if not together:
-                        arm = _Arm(plans[place], data, ends_s, alone, own=place == 0)
-                        arm.load()
-                        warm.append(arm.take(WARM_STEPS))
-                    taken[place] = (arms[place] if together else arm).take(steps) / steps
-            if not together and turn == 0:
-                yield warm[0], warm[1]
-            yield taken[0], taken[1]
-            steps = max(1, round(TURN_S / max(taken[0], 1e-3)))
+def _is_clear(turns: Turns) -> bool:
+    return turns.turns > FEWEST_TURNS and (turns.gain_high or 0.0) <= CLEAR * (turns.gain_low or 0.0)
 
 
-def _fit_together(plan: Plan, one: Alternative) -> bool:
+def _fit_together(plan: Plan, one: Turns) -> bool:
     """Whether the memory holds two of them side by side; else each turn starts its own processes."""
     memory, grown = plan.memory, 1 + growth(plan, one)
     host = (memory.host_ram_high_bytes or memory.host_ram_bytes) * (grown if plan.config.engine.device == "cpu" else 2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -17,7 +16,7 @@ import yaml
 from trainwiz.core.catalog.hub import is_hub_id
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.formats import sample_path
+from trainwiz.core.data.formats import format_of, sample_path
 from trainwiz.core.errors import CannotRunError, Finding, Remedy, TrainwizError, UsageError, os_reason, usage_error
 from trainwiz.core.export.launch_script import export_files
 from trainwiz.core.history.run import PLANNED
@@ -88,17 +87,13 @@ def travel_notes(config: RunConfig, folder: Path) -> tuple[str, ...]:
         "path": mark("To start this folder elsewhere, also copy the files it reads from outside: {names}."),
         "hub": mark("The machine that starts it needs these from the Hub or in its cache: {names}."),
     }
-    wanted = needed(config, folder)
+    wanted = list(needed(config, folder))
     names = {kind: [f"{need.name} ({need.key})" for need in wanted if need.kind == kind] for kind in sentences}
     return tuple(tr(sentences[kind], names=", ".join(found)) for kind, found in names.items() if found)
 
 
-def needed(config: RunConfig, folder: Path) -> tuple[Needed, ...]:
+def needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
     """What a run reads from outside its folder. `config` is that of run.yaml, its paths relative to `folder`."""
-    return tuple(_needed(config, folder))
-
-
-def _needed(config: RunConfig, folder: Path) -> Iterator[Needed]:
     pretrained = config.model.init == "pretrained"
     for key, name in _names(config):
         known = load_models().get(name) if key == "model.name" else None
@@ -122,8 +117,6 @@ def _names(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 def _is_on_the_hub(name: str) -> bool:
     """A name that is not here: a hub id, or a file that is yet to come (`data/train.parquet`)?"""
-    from trainwiz.core.data.formats import format_of
-
     return is_hub_id(name) and format_of(Path(name)) is None
 
 
@@ -138,24 +131,20 @@ def _moved(name: str, folder: Path) -> str:
     return str(path) if path.is_absolute() and shares_only_the_root else os.path.relpath(real, start)
 
 
-# The folder that a run will be written to: may it be, can it be, does it have room?
+# The folder that a run will be written to: may it be, can it be? Whether its disk has room is a finding of the plan.
 
 IGNORED = frozenset({"lost+found"})
 """What a file system puts into its own top folder."""
 
 
-def claim_folder(folder: Path, needed_bytes: int, forced: bool = False) -> bool:
-    """Make `folder` and take it for one run; True when it had to be made.
+def claim_folder(folder: Path) -> list[Path]:
+    """Make `folder` and take it for one run; the folders that had to be made, the outermost first.
 
     Raises UsageError when it is not empty, is no folder, or is taken by another start in the same
-    moment; CannotRunError when it cannot be written or its disk has fewer than `needed_bytes` free
-    (`forced` lets the last one pass). Nothing is left behind then.
+    moment; CannotRunError when it cannot be written. Nothing is left behind then.
     """
     _refuse_what_is_there(folder)
-    if not forced:
-        _refuse_a_small_disk(folder, needed_bytes)
     made: list[Path] = []
-    claimed = False
     try:
         for path in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
             with suppress(FileExistsError):  # By another start, in the same moment; the lock decides between the two.
@@ -163,15 +152,10 @@ def claim_folder(folder: Path, needed_bytes: int, forced: bool = False) -> bool:
                 made.append(path)
         # Two commands in the same moment: exactly one of them makes this file.
         os.close(os.open(folder / LOCK_FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
-        claimed = True
-        _write_probe(folder)
     except OSError as error:
-        if claimed:
-            (folder / LOCK_FILE).unlink(missing_ok=True)
-        for path in reversed(made):
-            _remove_if_empty(path)
+        _remove_empty(made)
         raise _refusal(folder, error) from None
-    return folder in made
+    return made
 
 
 def _refuse_what_is_there(folder: Path) -> None:
@@ -179,10 +163,6 @@ def _refuse_what_is_there(folder: Path) -> None:
         entries = {path.name for path in folder.iterdir()} - IGNORED
     except FileNotFoundError:
         return
-    except NotADirectoryError:
-        blocker = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-        message = tr("{path} is a file; a run needs a folder.", path=blocker)
-        raise usage_error("output_not_a_folder", str(folder), message) from None
     except OSError as error:  # A name that is too long, links that go in circles, a disk that does not answer.
         raise _refusal(folder, error) from None
     if "run.yaml" in entries:
@@ -195,36 +175,6 @@ def _refuse_what_is_there(folder: Path) -> None:
         raise usage_error("output_not_empty", str(folder), message)
 
 
-def _refuse_a_small_disk(folder: Path, needed_bytes: int) -> None:
-    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    try:
-        free = shutil.disk_usage(place).free
-    except OSError:
-        return
-    if free >= needed_bytes:
-        return
-    message = tr(
-        "The disk of {path} has {free} free; the run needs {needed} for checkpoints and the model.",
-        path=place,
-        free=_gib(free),
-        needed=_gib(needed_bytes),
-    )
-    keep = Remedy(tr("Keep fewer checkpoints."), changes={"checkpoint.keep": 1})
-    raise _cannot("disk_too_small", folder, message, keep)
-
-
-def _write_probe(folder: Path) -> None:
-    # Permission bits say little (root, network disks, quotas): only a real file proves it.
-    probe = folder / f".probe-{os.getpid()}"
-    try:
-        with probe.open("xb") as file:
-            file.write(b"\0" * 65_536)
-            file.flush()
-            os.fsync(file.fileno())
-    finally:
-        probe.unlink(missing_ok=True)
-
-
 def _refusal(folder: Path, error: OSError) -> TrainwizError:
     if error.errno == errno.EEXIST:
         message = tr("Another start has just claimed {path}. Specify a new folder.", path=folder)
@@ -233,21 +183,14 @@ def _refusal(folder: Path, error: OSError) -> TrainwizError:
         message = tr("{path} cannot be a folder: {reason}.", path=plain_text(folder, 100), reason=os_reason(error))
         return usage_error("output_not_a_folder", str(folder), message)
     message = tr("The run folder {path} is not writable: {reason}.", path=folder, reason=os_reason(error))
-    return _cannot("output_not_writable", folder, message)
-
-
-def _cannot(code: str, folder: Path, message: str, *remedies: Remedy) -> CannotRunError:
     elsewhere = Remedy(tr("Choose a folder on another disk with --output-dir."))
-    return CannotRunError(Finding(code, "error", str(folder), message, (elsewhere, *remedies)))
+    return CannotRunError(Finding("output_not_writable", "error", str(folder), message, (elsewhere,)))
 
 
-def _remove_if_empty(path: Path) -> None:
-    with suppress(OSError):
-        path.rmdir()
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:,.1f} GiB" if count >= 2**29 else f"{count / 2**20:,.1f} MiB"
+def _remove_empty(made: list[Path]) -> None:
+    for path in reversed(made):
+        with suppress(OSError):
+            path.rmdir()
 
 
 # prepare_run: from a plan to a run folder with every file in it.
@@ -258,8 +201,7 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
 
     `folder` None makes `runs/<time>-<name>`. Raises UsageError when the folder is not empty or is to be carried to
     another machine without data of its own, and
-    CannotRunError when it cannot be written or its disk is too small; nothing is written then. The folder of a run
-    on another machine is carried there: this disk need not hold its checkpoints.
+    CannotRunError when it cannot be written; nothing is written then.
     """
     check_name(plan.config.name)
     if plan.machine.hypothetical and names_no_data(plan.config):
@@ -268,26 +210,23 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     path = folder if folder is not None else new_run_folder(DEFAULT_ROOT, plan.config.name)
     check_text(path)
     run = RunFolder(path)
-    needed_bytes = 0 if plan.machine.hypothetical else plan.memory.disk_bytes
-    made = claim_folder(path, needed_bytes, forced=plan.config.forced)
-    written: list[Path] = []
+    made = claim_folder(path)
+    files = [run.run_yaml, run.state_json, run.file(LOCK_FILE)]
     try:
         config = relative_to_folder(plan.config, path)
-        for name, text in planned_texts(plan, config, path).items():
-            written.append(run.file(name))
+        texts = planned_texts(plan, config, path)
+        files += map(run.file, texts)
+        for name, text in texts.items():
             write_atomic(run.file(name), text)
         run.file(LAUNCH_SH).chmod(0o755)
-        written.append(run.state_json)
         write_state(run, _first_state(plan, config, run))
         # Last: a folder with a run.yaml is a run, and this one is whole now.
-        written.append(run.run_yaml)
         write_atomic(run.run_yaml, run_yaml_text(config))
     except BaseException as error:
-        # Only what this start has written goes.
-        for file in [*written, run.file(LOCK_FILE)]:
+        # The folder was empty: these are this start's own.
+        for file in files:
             file.unlink(missing_ok=True)
-        if made:
-            _remove_if_empty(path)
+        _remove_empty(made)
         if not isinstance(error, OSError):
             raise
         message = tr("The run folder {path} could not be written: {reason}.", path=path, reason=os_reason(error))

@@ -11,7 +11,6 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,7 +20,7 @@ from trainwiz.core.diagnosis.cause import Evidence
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.log_file import kernel_oom_kills, killed_since, read_log
 from trainwiz.core.diagnosis.sources import read_failures
-from trainwiz.core.errors import CannotRunError, Finding, Remedy, UsageError, os_reason
+from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason
 from trainwiz.core.export.launch_script import TRAINING_MODULE, export_files, launch_command
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
@@ -30,9 +29,7 @@ from trainwiz.core.launch.probe_order import (
     ANSWERS_JSONL,
     PROBE_MODULE,
     TURN,
-    ProbeOrder,
     ProbeResult,
-    measured_accumulation,
     probe_config,
     probe_order,
     probe_result,
@@ -84,9 +81,9 @@ if __name__ == "__main__":
 
 NOT_OF_A_STEP = frozenset(
     {
-        "adapters_on_random_weights", "disk", "disk_too_small", "empty_data", "evaluation_does_not_fit", "gated_model", "missing_data",
-        "missing_language", "missing_model", "missing_tokenizer", "mixed_formats", "name_taken", "nothing_held_out",
-        "nothing_to_compare", "nothing_to_generate", "output_not_writable", "reporter_missing",
+        "adapters_on_random_weights", "disk", "empty_data", "evaluation_does_not_fit", "gated_model", "missing_data",
+        "missing_language", "missing_model", "missing_tokenizer", "mixed_formats", "nothing_held_out",
+        "nothing_to_compare", "nothing_to_generate", "reporter_missing",
         "reporter_not_supported", "several_targets", "unknown_language", "unknown_lengths", "unknown_metric",
         "unreadable_data",
     }
@@ -115,7 +112,6 @@ def _asked_wrongly(plan: Plan) -> Iterator[Finding]:
         yield _finding(
             "machine",
             tr("A probe measures this machine, but the plan is for another one: remove --gpu and its options."),
-            Remedy(tr("a plan for another machine needs no probe: trainwiz plan accepts the same options")),
         )
     if plan.config.engine.nodes > 1:
         message = tr(
@@ -128,8 +124,8 @@ def _asked_wrongly(plan: Plan) -> Iterator[Finding]:
         yield _finding("model.name", tr("{message} {reason}", message=message, reason=said) if said else message)
 
 
-def _finding(where: str, message: str, *remedies: Remedy) -> Finding:
-    return Finding("no_probe", "error", where, message, remedies)
+def _finding(where: str, message: str) -> Finding:
+    return Finding("no_probe", "error", where, message)
 
 
 # Probe: a few real steps of a plan on this machine, in processes of their own. Nothing is left behind.
@@ -158,8 +154,6 @@ class Probe:
         self._limit_s = limit_s
         self._search = search
         self._config = probe_config(plan)
-        self._order: ProbeOrder | None = None
-        self._started_s = 0.0
         self._lines: list[dict[str, Any]] = []
         self._mark = uuid.uuid4().hex
         self._folder = Path()
@@ -204,9 +198,9 @@ class Probe:
 
         Raises CannotRunError where nothing could be measured, with the reason.
         """
-        ends_s = time.monotonic() + self._limit_s - CLOSING_S
-        self._begin(probe_order(self._plan, self._data, ends_s=ends_s, limit_s=self._limit_s, search=self._search))
-        self._follow(self._started_s + self._limit_s, listener)
+        ends_s = time.monotonic() + self._limit_s
+        launcher = self._begin(ends_s - CLOSING_S, self._limit_s, search=self._search)
+        self._follow(launcher, ends_s, listener)
         result = self.result()
         if result.measurement is None:
             raise CannotRunError(self._failure(result.problem))
@@ -217,9 +211,7 @@ class Probe:
 
         Raises CannotRunError where they cannot be started.
         """
-        left = ends_s - time.monotonic()
-        order = probe_order(self._plan, self._data, ends_s=ends_s, limit_s=max(1.0, left), search=False)
-        self._begin(replace(order, in_turns=True))
+        self._begin(ends_s, max(1.0, ends_s - time.monotonic()), search=False, in_turns=True)
 
     def allow(self, steps: int) -> None:
         """Up to `steps` in all may be done. Raises OSError."""
@@ -251,26 +243,23 @@ class Probe:
 
     def result(self) -> ProbeResult:
         """What the lines so far say."""
-        assert self._order is not None
         planned = planned_fields(self._plan) or {}
         return probe_result(self._order, planned, self._lines, self._started_s, time.monotonic(), self.problem)
 
-    def _begin(self, order: ProbeOrder) -> None:
-        self._order, self._started_s = order, time.monotonic()
+    def _begin(self, ends_s: float, limit_s: float, *, search: bool, in_turns: bool = False) -> subprocess.Popen[bytes]:
+        limits = {"search": search, "in_turns": in_turns}
+        self._order = probe_order(self._plan, self._data, ends_s=ends_s, limit_s=limit_s, **limits)
+        self._started_s = time.monotonic()
         try:
-            self._write(order)
+            for name, text in export_files(self._config).items():
+                (self._folder / name).write_text(text, encoding="utf-8")
+            self._order.write(self._folder)
+            config = relative_to_folder(self._config, self._folder)
+            RunFolder(self._folder).run_yaml.write_text(run_yaml_text(config), encoding="utf-8")
             self._launcher = self._start()
         except OSError as error:
             raise CannotRunError(_not_writable(error)) from error
-
-    def _write(self, order: ProbeOrder) -> None:
-        config = self._config
-        for name, text in export_files(config).items():
-            (self._folder / name).write_text(text, encoding="utf-8")
-        order.write(self._folder)
-        RunFolder(self._folder).run_yaml.write_text(
-            run_yaml_text(relative_to_folder(config, self._folder)), encoding="utf-8"
-        )
+        return self._launcher
 
     def _start(self) -> subprocess.Popen[bytes]:
         config = self._config
@@ -291,11 +280,10 @@ class Probe:
                 start_new_session=True,
             )
 
-    def _follow(self, ends_s: float, listener: Listener) -> None:
+    def _follow(self, launcher: subprocess.Popen[bytes], ends_s: float, listener: Listener) -> None:
         """Until the launcher has ended, the last word was said, or the time is up."""
-        assert self._launcher is not None
         while True:
-            ended, seen = self._launcher.poll() is not None, len(self._lines)
+            ended, seen = launcher.poll() is not None, len(self._lines)
             new = self.look()[seen:]
             for line in new:
                 listener(line)
@@ -306,19 +294,11 @@ class Probe:
     def _failure(self, problem: str) -> Finding:
         if problem:
             return Finding("probe_failed", "error", "bench", tr("The probe failed: {reason}", reason=problem))
-        seconds = f"{self._limit_s:.0f}"
         message = tr(
-            "Nothing was measured in {seconds} s: it was still loading; allow more time (--seconds).", seconds=seconds
+            "Nothing was measured in {seconds} s; allow more time (--seconds), or use a smaller micro-batch "
+            "(--micro-batch 1) or a shorter length (--length).",
+            seconds=f"{self._limit_s:.0f}",
         )
-        if any(line.get("event") == "ready" for line in self._lines):
-            message = tr(
-                "Nothing was measured in {seconds} s: the first step ({steps} micro-batches of {rows}) did not "
-                "finish; allow more time (--seconds), or use a smaller micro-batch (--micro-batch 1) or a "
-                "shorter length (--length).",
-                seconds=seconds,
-                steps=measured_accumulation(self._plan),
-                rows=self._plan.batch.micro_batch,
-            )
         return Finding("probe_too_slow", "error", "batch.micro_batch_size", message)
 
 

@@ -112,7 +112,9 @@ def probe_config(plan: Plan) -> RunConfig:
     return plan.config.with_values(values, "solved", {})
 
 
-def probe_order(plan: Plan, data: DataSummary | None, *, ends_s: float, limit_s: float, search: bool) -> ProbeOrder:
+def probe_order(
+    plan: Plan, data: DataSummary | None, *, ends_s: float, limit_s: float, search: bool, in_turns: bool = False
+) -> ProbeOrder:
     """`data` is what the plan was made from; None gives rows of full length."""
     work = plan.work
     assert work is not None
@@ -129,6 +131,7 @@ def probe_order(plan: Plan, data: DataSummary | None, *, ends_s: float, limit_s:
         measured_s=MEASURED_SHARE * limit_s,
         # A CPU and Metal take from the RAM of all programs, and do not say when they have enough.
         search=search and plan.config.engine.device == "cuda",
+        in_turns=in_turns,
     )
 
 
@@ -149,19 +152,9 @@ def _is_local(name: str) -> bool:
 
 # ProbeResult: what the lines of a probe say.
 
+OF_A_TRIAL = ("micro_batch", "fits", "allocated_bytes", "seconds")
 ONLY_WARM = 2.0
 """Factor by which a step may differ that was measured once, as the first one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One micro-batch that was tried."""
-
-    micro_batch: int
-    fits: bool
-    allocated_bytes: int | None
-    seconds: float | None
-    """Of its trial: up to two micro-batches of full length and a step of the optimizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +168,9 @@ class ProbeResult:
     """Why that is not what was asked for."""
     planned_fits: bool | None
     """Whether the micro-batch of the plan fitted; None where no step was done."""
-    trials: tuple[Trial, ...]
+    trials: tuple[Mapping[str, Any], ...]
+    """Each micro-batch that was tried, by OF_A_TRIAL; its seconds are those of up to two micro-batches of full length
+    and a step of the optimizer."""
     searched: bool
     problem: str
     """What ended the probe before its time; empty where nothing did."""
@@ -198,19 +193,9 @@ def probe_result(
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for line in lines:
         kinds.setdefault(str(line.get("event")), []).append(line)
-    steps = kinds.get("step", [])
-    warm = kinds.get("warm", [])
+    steps, warm, trials = (kinds.get(kind, []) for kind in ("step", "warm", "trial"))
     micro_batch = next((int(line["micro_batch"]) for line in reversed([*warm, *steps])), None)
-    trials = tuple(
-        Trial(
-            int(line["micro_batch"]),
-            bool(line["fits"]),
-            line.get("allocated_bytes"),
-            numbers_finite(line.get("seconds")),
-        )
-        for line in kinds.get("trial", [])
-    )
-    fitting = [trial.micro_batch for trial in trials if trial.fits]
+    fitting = [int(line["micro_batch"]) for line in trials if line["fits"]]
     # Of a search that had no time for its last word.
     so_far = {"micro_batch": max(fitting), "why": tr("the time limit was reached")} if fitting else {}
 
@@ -238,7 +223,7 @@ def probe_result(
         rows=rows.get("rows") or order.rows,
         rows_note=str(rows.get("why") or ""),
         planned_fits=None if micro_batch is None else micro_batch == order.micro_batch,
-        trials=trials,
+        trials=tuple({name: line.get(name) for name in OF_A_TRIAL} for line in trials),
         searched=bool(largest),
         problem=problem,
         seconds=ended_s - started_s,

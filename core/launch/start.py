@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,10 +25,9 @@ from trainwiz.core.files import read_small
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import chosen_language, tr, use_language
 from trainwiz.core.launch.prepare import needed
-from trainwiz.core.run.attempts import RECOVERY_JSON, why_not_start
+from trainwiz.core.run.attempts import RECOVERY_JSON, not_usable, why_not_start
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import (
-    ATTEMPTS,
     DEEPSPEED_JSON,
     LAUNCH_SH,
     RUN_MARK_VARIABLE,
@@ -70,9 +68,10 @@ def start_run(
     refused = why_not_start(folder, read_state(folder), resume=resume is not None, lock_is_mine=True)
     if refused:
         raise usage_error("run_is_active", str(folder.path), refused)
-    notes = accepted_differences(folder, config, resume, accept) if resume is not None else []
+    if resume is not None:
+        refuse_differences(folder, config, resume, accept)
     renewing = [sys.executable, "-P", "-m", "trainwiz.core.launch.start", str(folder.path.resolve())]
-    if notes or folder.file(RECOVERY_JSON).exists():
+    if accept or folder.file(RECOVERY_JSON).exists():
         write_files_again(folder, renewing)
     order = StartOrder(
         command=own_launcher(launch_command(config)),
@@ -83,7 +82,6 @@ def start_run(
         owner=this_process() if tied_to_caller else None,
         setup=setup_of(config),
         accept=list(accept),
-        notes=notes,
         renew=renewing,
     )
     answer = start_keeper(folder, order)
@@ -107,21 +105,19 @@ def write_files_again(folder: RunFolder, renewing: Sequence[str]) -> None:
         raise CannotRunError(Finding("folder_not_usable", "error", str(folder.path), said)) from None
 
 
-def accepted_differences(folder: RunFolder, config: RunConfig, resume: str, accept: Sequence[str]) -> list[str]:
-    """A sentence for each difference between the run as it began and as it is now, where `accept` allows it.
+def refuse_differences(folder: RunFolder, config: RunConfig, resume: str, accept: Sequence[str]) -> None:
+    """Raises UsageError with all that is no longer as the run began and that `accept` does not allow.
 
-    Raises UsageError with all the others. Rows and tokenizer are compared by the training itself.
+    Rows and tokenizer are compared by the training itself, which also records what was accepted.
     """
     from trainwiz.core.run.identity import compare, recorded_identity, refuse, settings_now
 
     if read_state(folder).is_active:
-        return []
+        return
     checkpoint = newest_complete(folder) if resume == "auto" else folder.path / resume
     recorded = recorded_identity(folder, checkpoint)
-    if recorded is None:
-        return []
-    differences = compare(recorded.settings, settings_now(config, folder.path))
-    return [tr("Accepted on resume: {difference}.", difference=one.text) for one in refuse(folder, differences, accept)]
+    if recorded is not None:
+        refuse(folder, compare(recorded.settings, settings_now(config, folder.path)), accept)
 
 
 def training_variables(config: RunConfig, callers: Mapping[str, str]) -> dict[str, str]:
@@ -144,7 +140,6 @@ def setup_of(config: RunConfig) -> Setup | None:
         max_restarts=config.recovery.max_restarts,
         micro_batch_size=batch.micro_batch_size,
         gradient_accumulation_steps=batch.gradient_accumulation_steps,
-        processes=config.engine.processes or 1,
         eval_micro_batch_size=batch.eval_micro_batch_size,
         workers=config.data.workers or 0,
         overfit_batches=config.mode.overfit_batches,
@@ -152,17 +147,12 @@ def setup_of(config: RunConfig) -> Setup | None:
 
 
 def own_launcher(command: list[str]) -> list[str]:
-    """The exported launch command with this interpreter's accelerate in place of the one that PATH would give."""
+    """The exported launch command (`accelerate launch ...` or `python -m ...`) with this interpreter in place of the
+    one that PATH would give."""
     # Without --quiet: the launcher's last words are the only trace of a training process that was killed.
     # -P: a run folder may have been made by somebody else, and Python would import modules that lie in it.
-    own = [sys.executable, "-P", "-m", "accelerate.commands.launch"]
-    if command[:2] == ["accelerate", "launch"]:
-        return own + command[2:]
-    if own[-1] in command[2:4]:
-        return own + command[command.index(own[-1]) + 1 :]
-    if command[:2] == ["python", "-m"]:
-        return [sys.executable, "-P", *command[1:]]
-    return list(command)
+    launches = command[:2] == ["accelerate", "launch"]
+    return [sys.executable, "-P", "-m", *(["accelerate.commands.launch"] if launches else []), *command[2:]]
 
 
 def read_run_config(folder: RunFolder) -> RunConfig:
@@ -233,10 +223,8 @@ def _last_line(path: Path) -> str:
 #
 # Writes the exported files for the settings of recovery.json and prints one line of JSON: {"command",
 # "environment", "setup"} of the new start, or {"error"}: one sentence. The keeper runs it as a child,
-# because it must not load the configuration itself. The exported files of the plan are kept in
-# `attempts/planned/`.
+# because it must not load the configuration itself.
 
-PLANNED = "planned"
 BATCH_KEYS = {
     "train_micro_batch_size_per_gpu": "micro_batch_size",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
@@ -251,7 +239,7 @@ def prepare_again(run: RunFolder) -> dict[str, Any]:
         _change_own_deepspeed_file(run, config)
     needs = [(one.key, one.name) for one in needed(config, run.path) if one.kind == "path"]
     for name, text in export_files(config, needs).items():
-        _write(run, name, text)
+        write_atomic(run.file(name), text)
     run.file(LAUNCH_SH).chmod(0o755)
     setup = setup_of(config)
     return {
@@ -268,19 +256,7 @@ def _change_own_deepspeed_file(run: RunFolder, config: RunConfig) -> None:
         key: getattr(config.batch, field) for key, field in BATCH_KEYS.items() if isinstance(document.get(key), int)
     }
     if any(document[key] != value for key, value in numbers.items()):
-        _write(run, DEEPSPEED_JSON, json.dumps({**document, **numbers}, indent=2) + "\n")
-
-
-def _write(run: RunFolder, name: str, text: str) -> None:
-    """The first version of a file that changes is kept."""
-    path, kept = run.file(name), run.path / ATTEMPTS / PLANNED / name
-    if path.exists():
-        if read_small(path).decode() == text:
-            return
-        if not kept.exists():
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, kept)
-    write_atomic(path, text)
+        write_atomic(run.file(DEEPSPEED_JSON), json.dumps({**document, **numbers}, indent=2) + "\n")
 
 
 def main() -> int:
@@ -293,8 +269,7 @@ def main() -> int:
     except UsageError as error:
         answer = {"error": " ".join(finding.message for finding in error.findings)}
     except OSError as error:
-        sentence = tr("The run folder {path} cannot be used: {reason}.", path=run.path, reason=os_reason(error))
-        answer = {"error": sentence}
+        answer = {"error": not_usable(run, error)}
     print(json.dumps(answer), flush=True)
     return 0
 
@@ -305,10 +280,7 @@ if __name__ == "__main__":
 
 # stop_run: ask the keeper of a run to stop it.
 
-POLL_S = 0.1
-SELDOM_S = 0.5
-QUICK_S = 10.0
-"""After this the wait is a long one and is looked at seldom."""
+POLL_S = 0.2
 AFTER_GRACE_S = 30.0
 FORCE_AFTER_S = 25.0
 """A keeper that runs kills all of a run in less."""
@@ -355,20 +327,13 @@ def wait_for_end(folder: RunFolder, wait_s: float | None = None, *, force: bool 
         patience_s = state.grace_s + AFTER_GRACE_S if wait_s is None else wait_s
         if not state.is_active or waited_s >= patience_s:
             return state
-        time.sleep(POLL_S if waited_s < QUICK_S else SELDOM_S)
+        time.sleep(POLL_S)
 
 
 def _send(folder: RunFolder, keeper: ProcessId, number: int) -> None:
     """A signal to the keeper and to no process that has its number since."""
     try:
-        if hasattr(os, "pidfd_open"):
-            descriptor = os.pidfd_open(keeper.pid)
-            try:
-                if keeper.is_alive():
-                    signal.pidfd_send_signal(descriptor, number)
-            finally:
-                os.close(descriptor)
-        elif keeper.is_alive():
+        if keeper.is_alive():
             os.kill(keeper.pid, number)
     except ProcessLookupError:
         return

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast, get_args
 
-from trainwiz.core.errors import NO_ROOM
+from trainwiz.core.errors import NO_ROOM, os_reason
 from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json, write_in_place, write_json_atomic
@@ -81,7 +81,6 @@ CAUSE_WORDS: Mapping[str, str] = {
 }
 """Cause -> what happened, as part of a sentence. Files and --json have the cause itself."""
 MICRO, ACCUMULATION = "batch.micro_batch_size", "batch.gradient_accumulation_steps"
-EVALUATION, WORKERS = "batch.eval_micro_batch_size", "data.workers"
 CHECKPOINT = "checkpoint-"
 
 
@@ -129,12 +128,8 @@ def change_words(changes: Mapping[str, Any], batch: Mapping[str, Any]) -> Iterat
         planned = batch.get("micro_batch"), batch.get("accumulation")
         now = changes.get(MICRO, planned[0]), changes.get(ACCUMULATION, planned[1])
         yield tr("{new} instead of {old}", new=_product(now), old=_product(planned))
-    if EVALUATION in changes:
-        yield tr("evaluation batch of {size}", size=plain_text(changes[EVALUATION], 20))
-    if WORKERS in changes:
-        yield tr("loader workers: {count}", count=plain_text(changes[WORKERS], 20))
     for key, value in changes.items():
-        if key not in (MICRO, ACCUMULATION, EVALUATION, WORKERS):
+        if key not in (MICRO, ACCUMULATION):
             yield f"{plain_text(key, 60)} = {plain_text(value, 60)}"
 
 
@@ -246,6 +241,10 @@ def why_not_start(run: RunFolder, state: RunState, *, resume: bool, lock_is_mine
     return None
 
 
+def not_usable(run: RunFolder, error: OSError) -> str:
+    return tr("The run folder {path} cannot be used: {reason}.", path=run.path, reason=os_reason(error))
+
+
 def being_cleared_up(run: RunFolder) -> str:
     """Somebody holds the lock of a run that is not active."""
     return tr(
@@ -319,17 +318,14 @@ class AdviceFile:
 
 
 def advice_of(recorded: Iterable[Any]) -> Iterable[Advice]:
-    """Objects with `text` (or `message`) and perhaps `severity` (or `level`), `code` and `remedy`; others are passed over."""
+    """Objects with `text` (or `message`) and perhaps `severity`, `code` and `remedy`; others are passed over."""
     for item in recorded:
         if not isinstance(item, Mapping):
             continue
         text = text_in(item.get("text")) or text_in(item.get("message"))
         if text is None:
             continue
-        said = item.get("severity") or item.get("level")
+        said = item.get("severity")
         level = cast(AdviceLevel, said if said in get_args(AdviceLevel) else "note")
-        remedy = item.get("remedy")
-        if isinstance(remedy, Mapping):
-            remedy = text_in(remedy.get("text")) or text_in(remedy.get("command"))
-        code, cure = plain_text(item.get("code") or "recorded", 80), text_in(remedy)
+        code, cure = plain_text(item.get("code") or "recorded", 80), text_in(item.get("remedy"))
         yield Advice(code, level, plain_text(text, LONGEST_TEXT), cure and plain_text(cure, LONGEST_TEXT))

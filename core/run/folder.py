@@ -67,13 +67,8 @@ def new_run_folder(root: Path, name: str, now_s: float | None = None) -> Path:
 
 
 def name_for_commands(folder: Path) -> str:
-    """What a user types after `trainwiz runs resume`: the name below runs/, else the path, quoted for a shell.
-
-    A name that would be read as an option is given with its folder.
-    """
-    if folder.parent.name == DEFAULT_ROOT.name:
-        return shlex.quote(folder.name if not folder.name.startswith("-") else f"{DEFAULT_ROOT}/{folder.name}")
-    return shlex.quote(str(folder) if not str(folder).startswith("-") else f"./{folder}")
+    """What a user types after `trainwiz runs resume`: the name below runs/, else the path, quoted for a shell."""
+    return shlex.quote(folder.name if folder.parent.name == DEFAULT_ROOT.name else str(folder))
 
 
 # RunFolder: the names inside a run folder, and its atomic reads and writes.
@@ -92,7 +87,7 @@ SYSTEM_JSONL = "system.jsonl"
 TRAIN_LOG = "train.log"
 SUPERVISOR_LOG = "supervisor.log"
 ATTEMPTS = "attempts"
-"""What earlier attempts said about themselves, by number, and the exported files as they were planned."""
+"""What earlier attempts said about themselves, by number."""
 NODES = "nodes"
 """The output of the nodes other than 0, by number."""
 MEETING_TOKEN = ".meeting"

@@ -45,7 +45,6 @@ PARTS: tuple[Part, ...] = get_args(Part)
 """What a difference is about; each can be accepted by its name."""
 CHANGED_S, NAME = "changed_s", "name"
 """When files were last written, and where they are: told, never compared, for a copy or a `touch` is no other data."""
-MOST_SHOWN = 12
 LONGEST_VALUE = 60
 
 Values = Mapping[str, Mapping[str, Any]]
@@ -116,16 +115,13 @@ def refuse(folder: RunFolder, differences: Collection[Difference], accept: Colle
     refused = [one for one in differences if one.part not in accept and "all" not in accept]
     if not refused:
         return list(differences)
-    shown = [one.text for one in refused[:MOST_SHOWN]]
-    if len(refused) > MOST_SHOWN:
-        shown.append(tr("and {n} more", n=len(refused) - MOST_SHOWN))
     parts = ",".join(part for part in PARTS if any(one.part == part for one in refused))
     given = ",".join([parts, *(one for one in accept if one in PARTS and one not in parts.split(","))])
     message = tr(
         "{run} is not resumed because this has changed since it started: {differences}. Restore the original state, "
         "or accept the changes: trainwiz runs resume {typed} --accept {parts}",
         run=folder.path.name,
-        differences="; ".join(shown),
+        differences="; ".join(one.text for one in refused),
         typed=name_for_commands(folder.path),
         parts=given,
     )

@@ -26,12 +26,10 @@ from trainwiz.core.run.attempts import AdviceFile, PhaseNow, Recovery, changes_n
 from trainwiz.core.run.checkpoints import Checkpoint, list_checkpoints
 from trainwiz.core.run.folder import (
     DEFAULT_ROOT,
-    LAUNCH_SH,
     OUTCOME_JSON,
     RunFolder,
     name_for_commands,
     read_json,
-    write_atomic,
 )
 from trainwiz.core.run.lost import RunLock
 from trainwiz.core.run.state import RunState, RunStatus, read_state
@@ -40,9 +38,8 @@ from trainwiz.core.text import object_in
 # The runs of this user wherever they lie: a line for each start, in the user's data folder.
 
 REGISTRY = "runs.jsonl"
-KEPT_RUNS = 200
 MOST_BYTES = 64 * 1024
-"""No more than this is read, from the end; beyond, what is gone and what is older than KEPT_RUNS is dropped."""
+"""No more than this is read, from the end: some hundred starts."""
 
 
 def registry_path() -> Path:
@@ -58,10 +55,6 @@ def record_run(folder: RunFolder) -> None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         append_line(path, line.encode())
-        if path.stat().st_size > MOST_BYTES:
-            # A start that is recorded at that very moment may be missed.
-            kept = reversed(recorded_runs()[:KEPT_RUNS])
-            write_atomic(path, "".join(json.dumps({"path": str(run.path)}) + "\n" for run in kept))
 
 
 def recorded_runs() -> list[RunFolder]:
@@ -99,9 +92,6 @@ class RunSummary:
     message: str | None
     """How it ended, in one sentence."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def list_runs(root: Path = DEFAULT_ROOT) -> list[RunSummary]:
     """Every run folder directly below `root`, the newest first. A missing or closed root holds no runs."""
@@ -130,8 +120,9 @@ def run_folders(root: Path) -> list[RunFolder]:
     return [folder for folder in map(RunFolder, paths) if folder.is_run()]
 
 
-def summarize_run(folder: RunFolder) -> RunSummary:
-    state = read_state(folder)
+def summarize_run(folder: RunFolder, read: RunState | None = None) -> RunSummary:
+    """`read`: its state, where the caller has it."""
+    state = read or read_state(folder)
     last = last_metrics(folder.metrics_jsonl)
     step = last.get("step", (state.outcome or {}).get("step"))
     return RunSummary(
@@ -283,7 +274,7 @@ def describe_run(folder: RunFolder) -> RunDescription:
     """Reads only; what cannot be read is absent."""
     state = read_state(folder)
     return RunDescription(
-        summary=summarize_run(folder),
+        summary=summarize_run(folder, state),
         state=state,
         checkpoints=tuple(list_checkpoints(folder)),
         set_aside=_set_aside(folder),
@@ -378,7 +369,8 @@ def _flat(node: Any, path: str) -> dict[str, Any]:
 
 
 def _results(folder: RunFolder) -> dict[str, Any]:
-    state, summary = read_state(folder), summarize_run(folder)
+    state = read_state(folder)
+    summary = summarize_run(folder, state)
     outcome = state.outcome or read_json(folder.file(OUTCOME_JSON)) or {}
     has_times = state.started_s is not None and state.ended_s is not None
     lasted_s = round(sum((a.ended_s or a.started_s) - a.started_s for a in state.attempts), 1)
@@ -413,11 +405,7 @@ def check_removable(folder: RunFolder, lock: RunLock | None = None) -> None:
             path=path,
             typed=typed,
         )
-    elif not (
-        folder.run_yaml.is_file()
-        and folder.state_json.is_file()
-        and (folder.plan_json.is_file() or folder.file(LAUNCH_SH).is_file())
-    ):
+    elif not (folder.run_yaml.is_file() and folder.state_json.is_file()):
         code, message = "not_a_run", tr("{path} is not removed: it is not a trainwiz run folder.", path=path)
     else:
         for place, what in ((Path.cwd(), tr("the current folder")), (Path.home(), tr("your home folder"))):
@@ -427,8 +415,6 @@ def check_removable(folder: RunFolder, lock: RunLock | None = None) -> None:
     if not message and state.is_active:
         code, words = "run_is_active", {"name": path.name, "status": tr(state.status), "typed": name_for_commands(path)}
         message = tr("{name} is {status}; stop it first: trainwiz runs stop {typed}", **words)
-        if state.status == "stopping":
-            message = tr("{name} is stopping; remove it when it has ended.", name=path.name)
     if message:
         raise usage_error(code, str(path), message)
 

@@ -13,9 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-from trainwiz.core.errors import os_reason
-from trainwiz.core.language import chosen_language, tr, use_language
-from trainwiz.core.run.attempts import being_cleared_up, why_not_start
+from trainwiz.core.language import chosen_language, use_language
+from trainwiz.core.run.attempts import being_cleared_up, not_usable, why_not_start
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import RunLock
 from trainwiz.core.run.state import RunState, read_state
@@ -44,10 +43,7 @@ def main() -> int:
     except CannotStart as error:
         return _answer("cannot_resume", str(error))
     except OSError as error:
-        return _answer(
-            "folder_not_usable",
-            tr("The run folder {path} cannot be used: {reason}.", path=run.path, reason=os_reason(error)),
-        )
+        return _answer("folder_not_usable", not_usable(run, error))
     if isinstance(keeper, str):
         return _answer("run_is_active", keeper)
     _answer(None, "")

@@ -175,20 +175,19 @@ class Retrying:
     def __init__(self, run: RunFolder, order: StartOrder) -> None:
         self.run = run
         self.order = order
-        self._setup = order.setup
         self._starts = 0
         self._gained_step = _newest_step(run)
         self._changed: set[str] = set(changes_now(run))
 
     def after(self, ended: Ended) -> Retry | End | None:
         """What follows the failure; None where the order knows of no retries."""
-        if self._setup is None:
+        if self.order.setup is None:
             return None
         step = _newest_step(self.run)
         if step > self._gained_step:
             self._starts, self._gained_step = 0, step
         situation = Situation(
-            self._setup,
+            self.order.setup,
             during=ended.during,
             killed_by=ended.killed_by,
             starts=self._starts,
@@ -213,7 +212,6 @@ class Retrying:
             raise
         self._starts += int(retry.counts)
         self._changed |= set(retry.changes)
-        self._setup = order.setup
         self.order = order
         return order
 
@@ -343,26 +341,16 @@ def put_away_last_attempt(run: RunFolder, number: int) -> None:
 
 # The engine that was planned and the one that runs: a difference is a finding.
 
-FAMILIES: Mapping[str, set[str]] = {
-    "adamw_torch": {"AdamW", "DeepSpeedCPUAdam", "FusedAdam"},
-    "adamw_torch_fused": {"AdamW", "DeepSpeedCPUAdam", "FusedAdam"},
-    "adafactor": {"Adafactor"},
-    "sgd": {"SGD"},
-    "adamw_bnb_8bit": {"AdamW", "AdamW8bit"},
-    "paged_adamw_8bit": {"AdamW", "AdamW8bit", "PagedAdamW8bit"},
-}
-"""Setting -> classes that are it, each engine's own included (bitsandbytes calls its 8-bit AdamW AdamW too)."""
-
 NAMES = {
     "actual": mark("The engine"),
     "world_size": mark("The number of processes"),
     "device": mark("The device"),
     "precision": mark("The precision"),
-    "optimizer": mark("The optimizer"),
     "attention": mark("The attention"),
     "compile": "torch.compile",
-    "adapter": mark("The adapter"),
 }
+"""What may become another thing than was planned: a library that falls back, a file of the launcher. The optimizer and
+the adapter are made as planned, or not at all."""
 
 
 def take_engine(state: RunState, run: RunFolder) -> bool:
@@ -402,15 +390,11 @@ def engine_findings(engine: Mapping[str, Any]) -> tuple[Finding, ...]:
 
 def _agrees(key: str, planned: Any, engine: Mapping[str, Any]) -> bool:
     actual = engine[key]
-    if key == "optimizer":
-        return str(actual) in FAMILIES.get(str(planned), {str(actual)})
     if key == "device":
         actual = str(actual).split(":")[0]
     elif key == "precision" and engine.get("zero_stage") is not None:
         # DeepSpeed holds half-precision weights, which is what bf16-true means, and calls it bf16.
         actual, planned = str(actual).removesuffix("-true"), str(planned).removesuffix("-true")
-    elif key == "adapter":
-        actual = str(actual or "none")
     return bool(actual == planned)
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from types import FrameType
 
 from trainwiz.core.diagnosis.log_file import kernel_oom_kills, killed_since
-from trainwiz.core.errors import EXIT_STOPPED, UsageError, os_reason, usage_error
+from trainwiz.core.errors import EXIT_STOPPED, UsageError, usage_error
 from trainwiz.core.language import tr
-from trainwiz.core.launch.actions import StopWindowReader, renew_window
-from trainwiz.core.run.attempts import runs_already
+from trainwiz.core.run.attempts import not_usable, runs_already
 from trainwiz.core.run.checkpoints import complete_checkpoints
 from trainwiz.core.run.folder import OUTCOME_JSON, RunFolder, read_json
 from trainwiz.core.run.listing import record_run
@@ -42,7 +41,6 @@ class KeptByHand:
         self._state = state
         self._lock = lock
         self._is_asked_to_stop = is_asked_to_stop
-        self._window = StopWindowReader(run)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="state", daemon=True)
 
@@ -116,8 +114,6 @@ class KeptByHand:
 
     def _write(self) -> None:
         self._state.heartbeat_s = time.time()
-        # Nobody ends this run when it is over: it is how long `runs stop` waits.
-        renew_window(self._state, self._window)
         try:
             write_state(self._run, self._state)
         except OSError as error:
@@ -149,11 +145,7 @@ def _lock(run: RunFolder) -> RunLock:
     try:
         lock = RunLock.take(run.path, wait_s=READER_S)
     except OSError as error:
-        raise usage_error(
-            "folder_not_usable",
-            str(run.path),
-            tr("The run folder {path} cannot be used: {reason}.", path=run.path, reason=os_reason(error)),
-        ) from None
+        raise usage_error("folder_not_usable", str(run.path), not_usable(run, error)) from None
     if lock is None:
         raise _active(run)
     return lock

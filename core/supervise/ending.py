@@ -20,8 +20,7 @@ from trainwiz.core.diagnosis.sources import attempt_evidence, read_failures
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.files import bytes_below, read_small
 from trainwiz.core.language import mark, tr
-from trainwiz.core.launch.actions import LAST_FILE
-from trainwiz.core.run.checkpoints import CHECKPOINT_NAME, newest_complete
+from trainwiz.core.run.checkpoints import CHECKPOINT_NAME, TRAINER_STATE, newest_complete
 from trainwiz.core.run.folder import (
     NODES,
     OUTCOME_JSON,
@@ -74,7 +73,9 @@ class SaveProgress:
         """Name -> bytes so far."""
         with suppress(OSError):
             paths = list(self._folder.iterdir())
-            saves = [path for path in paths if CHECKPOINT_NAME.fullmatch(path.name) and not (path / LAST_FILE).exists()]
+            saves = [
+                path for path in paths if CHECKPOINT_NAME.fullmatch(path.name) and not (path / TRAINER_STATE).exists()
+            ]
             partial = [path for path in paths if path.name.endswith(PARTIAL) and path.is_dir()]
             return {path.name: bytes_below(path) for path in (*saves, *partial)}
         return {}
@@ -321,13 +322,11 @@ def how_it_ended(run: RunFolder, facts: Facts) -> Ended:
 
 def _finished(outcome: dict[str, Any]) -> str:
     step, first, last = outcome.get("step"), outcome.get("first_loss"), outcome.get("last_loss")
-    steps = f"{step:,}" if isinstance(step, int) else None
+    if not isinstance(step, int):
+        return tr("Finished.")
     if not isinstance(first, int | float) or not isinstance(last, int | float):
-        return tr("Finished.") if steps is None else tr("Finished after {steps} steps.", steps=steps)
-    losses = f"{first:.2f} → {last:.2f}"
-    if steps is None:
-        return tr("Finished, loss {losses}.", losses=losses)
-    return tr("Finished after {steps} steps, loss {losses}.", steps=steps, losses=losses)
+        return tr("Finished after {steps} steps.", steps=f"{step:,}")
+    return tr("Finished after {steps} steps, loss {losses}.", steps=f"{step:,}", losses=f"{first:.2f} → {last:.2f}")
 
 
 def _stopped(run: RunFolder, facts: Facts, outcome: dict[str, Any]) -> RunExit:

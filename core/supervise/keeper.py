@@ -73,7 +73,6 @@ class Keeper:
     def begin(self) -> None:
         """Prepare the folder and say `starting`. Raises CannotStart and OSError; nothing runs yet."""
         self._wakeup = self.stopping.listen()
-        self.state.notes += self.order.notes
         self._begin_attempt()
 
     def _begin_attempt(self, because: str | None = None, killed_by: str | None = None) -> None:

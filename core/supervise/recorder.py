@@ -8,7 +8,6 @@ import math
 import os
 import re
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from trainwiz.core.files import append_line, open_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import PARTIAL, RunFolder
-from trainwiz.core.supervise.ties import log
+from trainwiz.core.supervise.ties import SideThread
 from trainwiz.core.telemetry.machine import Peaks
 from trainwiz.core.telemetry.processes import ProcessSampler
 
@@ -208,7 +207,7 @@ REMEMBERED_BYTES = 1024**2
 SO_FAR_EVERY_BYTES = REMEMBERED_BYTES // 4
 
 
-class Recorder:
+class Recorder(SideThread):
     """Appends one line every `every_s` seconds; less often where a sample is so dear that it would cost a core."""
 
     def __init__(
@@ -220,6 +219,7 @@ class Recorder:
         stands: Callable[[], bool] = lambda: True,
     ) -> None:
         """`listener` is handed each sample, in the recorder's thread. `stands`: whether the folder is still the run's own."""
+        super().__init__("recorder", "The machine could not be sampled")
         self._stands = stands
         self.run = run
         self.every_s = every_s
@@ -228,49 +228,23 @@ class Recorder:
         self._file = SampleFile(run.system_jsonl)
         self._so_far = Peaks()
         self._so_far_at_bytes = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._record, name="recorder", daemon=True)
-        self.problem: str | None = None
-        """Why the last line could not be written; None while all is well."""
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends the thread; does not wait for a driver that hangs."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=2.0)
-
-    def _record(self) -> None:
+    def _work(self) -> None:
         from trainwiz.core.telemetry.machine import MachineSampler
 
-        self._report(self._try(self._remember))
+        self._try(self._remember)
         machine = MachineSampler(self.run.path)
         processes = ProcessSampler(os.getpid())
         wait_s = 0.0
         while not self._stop.wait(wait_s):
             started_wall, started_cpu = time.monotonic(), time.thread_time()
-            problem = self._try(lambda: self._write(machine.sample(processes.sample())))
+            self._try(lambda: self._write(machine.sample(processes.sample())))
             interval_s = max(self.every_s, (time.thread_time() - started_cpu) / SHARE_OF_A_CORE)
             # Thinning is rare; a pause after it to make up for its cost would be a gap for nothing.
-            self._report(problem or self._try(self._thin))
+            if self.problem is None:
+                self._try(self._thin)
             wait_s = max(0.05, interval_s - (time.monotonic() - started_wall))
         machine.close()
-
-    @staticmethod
-    def _try(step: Callable[[], object]) -> str | None:
-        """Why it did not work, in a sentence: a sensor must never end a run."""
-        try:
-            step()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next sample may work
-            return f"The machine could not be sampled: {type(error).__name__}: {error}"
-        return None
-
-    def _report(self, problem: str | None) -> None:
-        if problem is not None and problem != self.problem:
-            log(problem)
-        self.problem = problem
 
     def _remember(self) -> None:
         """What earlier attempts saw, so that the peaks are those of the run."""

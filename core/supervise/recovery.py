@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from trainwiz.core.language import tr
+from trainwiz.core.run.attempts import ACCUMULATION, MICRO
 from trainwiz.core.run.lost import ProcessId
 
-MICRO = "batch.micro_batch_size"
-ACCUMULATION = "batch.gradient_accumulation_steps"
 EVALUATION_MICRO = "batch.eval_micro_batch_size"
 WORKERS = "data.workers"
 OVERFIT_BATCHES = "mode.overfit_batches"
@@ -31,7 +30,6 @@ class Setup:
     max_restarts: int
     micro_batch_size: int
     gradient_accumulation_steps: int
-    processes: int
     eval_micro_batch_size: int | None
     workers: int
     overfit_batches: int | None = None
@@ -70,8 +68,6 @@ class StartOrder:
 
     accept: list[str] = field(default_factory=list)
     """Parts of the run's identity that may differ from its record (core.run.identity)."""
-    notes: list[str] = field(default_factory=list)
-    """Sentences for the record of the run: what was accepted."""
 
     def to_text(self) -> str:
         return json.dumps(asdict(self))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import select
 import signal
 import sys
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE
 from trainwiz.core.run.lost import ProcessId, all_pids, identify
@@ -54,16 +53,19 @@ def hold_to(parent: int) -> None:
     Linux does it at once; elsewhere a thread looks once a second.
     """
     die_with_parent(parent)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
     if sys.platform != "linux":
-        threading.Thread(target=_end_without, args=(parent,), name="parent", daemon=True).start()
+        _end_when("parent", lambda: os.getppid() != parent)
 
 
-def _end_without(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(LOOK_EVERY_S)
-    os.kill(os.getpid(), signal.SIGKILL)
+def _end_when(name: str, is_over: Callable[[], bool]) -> None:
+    """SIGKILL for this process within LOOK_EVERY_S, by a thread of that name."""
+
+    def look() -> None:
+        while not is_over():
+            time.sleep(LOOK_EVERY_S)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=look, name=name, daemon=True).start()
 
 
 # The processes of a run, found by the mark in their environment that every child inherits.
@@ -206,6 +208,40 @@ def log(text: str) -> None:
         sys.stderr.flush()
 
 
+class SideThread:
+    """A thread beside a run that must never end it: what goes wrong in it is a line of the log, once."""
+
+    def __init__(self, name: str, failing: str) -> None:
+        self.problem: str | None = None
+        """What went wrong at the last try; None while all is well."""
+        self._failing = failing
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread; does not wait for a driver or a disk that hangs."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+
+    def _work(self) -> None:
+        """What the thread does until `_stop` is set."""
+        raise NotImplementedError
+
+    def _try(self, step: Callable[[], object]) -> None:
+        problem = None
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next try may work
+            problem = f"{self._failing}: {type(error).__name__}: {error}"
+        if problem is not None and problem != self.problem:
+            log(problem)
+        self.problem = problem
+
+
 # The lifeline of a training process: it never outlives its launcher or its keeper.
 #
 # **Call contract.** The training entry point calls
@@ -236,8 +272,8 @@ def keeper_value(process: ProcessId) -> str:
 def hold_to_parent() -> bool:
     """End this process as soon as its launcher or its keeper ends, however they end. True when it holds.
 
-    Linux sends SIGKILL when the launcher dies (PR_SET_PDEATHSIG); a daemon thread waits for the end
-    of the keeper, which covers other systems and a launcher that survives its keeper. Processes that
+    Linux sends SIGKILL when the launcher dies (PR_SET_PDEATHSIG); a daemon thread looks for the keeper
+    once a second, which covers other systems and a launcher that survives its keeper. Processes that
     this one forks later (data loaders) hold to it in the same way.
     """
     global _held
@@ -253,7 +289,7 @@ def hold_to_parent() -> bool:
     if parent in (1, int(pid)) or not _is(keeper):
         os.kill(os.getpid(), signal.SIGKILL)
     die_with_parent(parent)
-    threading.Thread(target=_end_with, args=(keeper,), name="lifeline", daemon=True).start()
+    _end_when("lifeline", lambda: not _is(keeper))
     os.register_at_fork(before=_before_fork, after_in_child=_in_forked_child)
     _held = True
     return True
@@ -263,22 +299,6 @@ def _is(keeper: str) -> bool:
     """Whether the keeper of this KEEPER_VARIABLE lives."""
     found = identify(int(keeper.partition(":")[0]))
     return found is not None and keeper_value(found) == keeper
-
-
-def _end_with(keeper: str) -> None:
-    """Waits without cost where the kernel can (pidfd), else looks once a second."""
-    if hasattr(os, "pidfd_open"):
-        try:
-            descriptor = os.pidfd_open(int(keeper.partition(":")[0]))
-        except OSError:
-            descriptor = -1
-        if descriptor >= 0 and _is(keeper):
-            waiting = select.poll()
-            waiting.register(descriptor, select.POLLIN)
-            waiting.poll()
-    while _is(keeper):
-        time.sleep(LOOK_EVERY_S)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _before_fork() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +16,7 @@ from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, AdviceFile, Phase, PhaseNow, read_phase
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.run.state import RunState
-from trainwiz.core.supervise.ties import log
+from trainwiz.core.supervise.ties import SideThread
 from trainwiz.core.telemetry.advice import (
     MOMENTARY,
     STALLED_PAUSES,
@@ -117,15 +116,15 @@ class Observation:
 LEAST_ROWS = 20
 """Logged steps before their pace says anything: the first ones warm up."""
 FIRST_STEP_S = 1_800.0
-"""A first step that takes longer, and many times as long as planned, is worth a word."""
-PLANNED_TIMES = 20
+"""So much more than a planned step the first one may take: kernels are compiled, and caches are cold."""
 SAMPLES_MISSING_S = 60.0
 OWN_PACE: Mapping[Phase, str] = {
-    "evaluating": mark("The evaluation has taken {time} so far; the longest before took {longest}."),
-    "generating": mark("The text generation has taken {time} so far; the longest before took {longest}."),
-    "saving": mark("The save has taken {time} so far; the longest before took {longest}."),
+    "training": mark("No step was logged in the first {time}; one step was planned to take up to {usual}."),
+    "evaluating": mark("The evaluation has taken {time} so far; the longest before took {usual}."),
+    "generating": mark("The text generation has taken {time} so far; the longest before took {usual}."),
+    "saving": mark("The save has taken {time} so far; the longest before took {usual}."),
 }
-"""Work whose pace is known once it was done before -> what is said where it takes far longer."""
+"""Work whose usual time is known, by the plan or once it was done before -> what is said where it takes far longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,42 +187,22 @@ def watch_steps(observation: Observation, run: Run) -> Iterable[Advice]:
         return
     since_s = max(observation.began_s, observation.awake_s)
     yield from stall_advice(run.status, observation.metrics.trend(), observation.now_s, since_s, observation.phase)
-    yield from _first_step(observation, run, since_s)
-    yield from _long_phase(observation, since_s)
+    yield from _long_phase(observation, run, since_s)
 
 
-def _first_step(observation: Observation, run: Run, since_s: float) -> Iterable[Advice]:
-    """Before there is a pace of its own, the plan's."""
-    phase, planned_s = observation.phase, run.planned_step_s
-    if observation.rows or phase is None or phase.phase != "training" or planned_s is None:
-        return
-    waited_s = observation.now_s - max(phase.since_s, since_s)
-    if waited_s > max(FIRST_STEP_S, PLANNED_TIMES * planned_s):
-        yield Advice(
-            "stalled",
-            "warning",
-            tr(
-                "No step was logged in the first {time}; one step was planned to take up to {planned}.",
-                time=span_words(waited_s),
-                planned=span_words(planned_s),
-            ),
-            tr("One of its processes may be hanging: the log may show which. To restart it, stop and resume the run."),
-        )
-
-
-def _long_phase(observation: Observation, since_s: float) -> Iterable[Advice]:
-    """Other work than steps has a pace too, once it was done before."""
+def _long_phase(observation: Observation, run: Run, since_s: float) -> Iterable[Advice]:
+    """Other work than steps has a pace too, once it was done before; of the first step the plan says it."""
     phase = observation.phase
-    longest_s = observation.longest_s.get(phase.phase) if phase is not None and phase.phase in OWN_PACE else None
-    if phase is None or longest_s is None:
+    if phase is None or phase.phase not in OWN_PACE:
         return
+    usual_s, more_s = observation.longest_s.get(phase.phase), STALLED_S
+    if phase.phase == "training":
+        usual_s, more_s = None if observation.rows else run.planned_step_s, FIRST_STEP_S
     lasts_s = observation.now_s - max(phase.since_s, since_s)
-    if lasts_s <= STALLED_PAUSES * longest_s + STALLED_S:
-        return
-    text = tr(OWN_PACE[phase.phase], time=span_words(lasts_s), longest=span_words(longest_s))
-    yield Advice(
-        "stalled", "warning", text, tr("One of its processes or the disk may be hanging: the log may show which.")
-    )
+    if usual_s is not None and lasts_s > STALLED_PAUSES * usual_s + more_s:
+        text = tr(OWN_PACE[phase.phase], time=span_words(lasts_s), usual=span_words(usual_s))
+        remedy = tr("One of its processes or the disk may be hanging: the log may show which.")
+        yield Advice("stalled", "warning", text, remedy)
 
 
 def watch_input(observation: Observation, run: Run) -> Iterable[Advice]:
@@ -271,10 +250,8 @@ WATCHERS: tuple[Watcher, ...] = (watch_loss, watch_steps, watch_input, watch_hos
 
 # AdviceLog: advice.jsonl, one line at each change and none for a trouble of a moment.
 
-QUIET_S = 60.0
-"""What is not seen for this long is over; a trouble that comes and goes needs twice as long each time,"""
-MOST_DOUBLINGS = 6
-"""an hour at most."""
+QUIET_S = 120.0
+"""What is not seen for this long is over: a trouble that comes and goes is one."""
 SAY_AGAIN_S = 600.0
 """Figures in a text that stands are brought up to date this often."""
 WHERE = "keeper"
@@ -289,8 +266,6 @@ class Standing:
     advice: Advice | None = None
     """As it was written last; None while nothing is written."""
     written_s: float = 0.0
-    times: int = 0
-    """How often it was written anew after it was over."""
 
 
 class AdviceLog:
@@ -302,7 +277,6 @@ class AdviceLog:
         self._after_s = after_s
         self._clock = clock
         self._standing: dict[str, Standing] = {}
-        self._times: dict[str, int] = {}
 
     def take_over(self, codes: Iterable[str]) -> None:
         """What an earlier keeper wrote and could not take back stands; it goes once it is not seen."""
@@ -317,7 +291,7 @@ class AdviceLog:
         now = self._clock()
         seen = {item.code: item for item in advice}
         for code, item in seen.items():
-            standing = self._standing.setdefault(code, Standing(now, now, times=self._times.get(code, 0)))
+            standing = self._standing.setdefault(code, Standing(now, now))
             standing.last_s = now
             if self._is_due(standing, item, now):
                 self._write(_row(item, now))
@@ -346,9 +320,8 @@ class AdviceLog:
         if standing.advice is None:
             # It has to hold without a break.
             del self._standing[code]
-        elif now - standing.last_s >= QUIET_S * 2 ** min(standing.times, MOST_DOUBLINGS):
+        elif now - standing.last_s >= QUIET_S:
             self._write(_row(standing.advice, now, cleared=True))
-            self._times[code] = standing.times + 1
             del self._standing[code]
 
     def _write(self, row: Mapping[str, Any]) -> None:
@@ -366,8 +339,8 @@ LOOK_EVERY_S = 5.0
 SHARE_OF_A_CORE = 0.001
 
 
-class Watch:
-    """Of one run, over all its attempts. It must never end a run: what goes wrong here is a line of supervisor.log."""
+class Watch(SideThread):
+    """Of one run, over all its attempts."""
 
     def __init__(
         self,
@@ -380,21 +353,16 @@ class Watch:
     ) -> None:
         """`state` is the keeper's own: the newest status and attempt are read from it. `stands`: whether the folder is
         still the run's own."""
+        super().__init__("watch", "The run could not be watched")
         self._stands = stands
         self.run = run
         self.state = state
-        self.problem: str | None = None
         self._clock = clock
         self._sample_every_s = sample_every_s
         self._log = AdviceLog(run.path, WATCHED_AFTER_S, clock)
         self._observation: Observation | None = None
         self._attempts = 0
         self._planned_step_s: float | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._keep_looking, name="watch", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def take_sample(self, row: Mapping[str, Any]) -> None:
         """What the recorder samples; from its thread."""
@@ -406,9 +374,7 @@ class Watch:
         """Ends the thread after a last look, and takes back what is about a moment that is over."""
         if self._stop.is_set():
             return
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=2.0)
+        super().stop()
         if not self._thread.is_alive():
             self._try(self.look)
             if self._stands():
@@ -440,19 +406,9 @@ class Watch:
             began_s = self.state.attempts[-1].started_s
             self._observation = Observation(self.run, began_s, self._sample_every_s, clock=self._clock)
 
-    def _keep_looking(self) -> None:
+    def _work(self) -> None:
         wait_s = 0.0
         while not self._stop.wait(wait_s):
             started_s = time.thread_time()
             self._try(self.look)
             wait_s = max(LOOK_EVERY_S, (time.thread_time() - started_s) / SHARE_OF_A_CORE)
-
-    def _try(self, step: Callable[[], object]) -> None:
-        problem = None
-        try:
-            step()
-        except Exception as error:  # noqa: BLE001 - a watcher that fails must not end the run
-            problem = f"The run could not be watched: {type(error).__name__}: {error}"
-        if problem is not None and problem != self.problem:
-            log(problem)
-        self.problem = problem

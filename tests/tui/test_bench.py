@@ -13,8 +13,8 @@ import pytest
 from trainwiz.core.history.measurement import history_path, load
 from trainwiz.core.history.run import Benchmark
 from trainwiz.core.launch import alternatives as turns
-from trainwiz.core.launch.alternatives import Alternative, Turns, alternatives_of, judged
-from trainwiz.core.launch.probe_order import ProbeResult, Trial
+from trainwiz.core.launch.alternatives import Turns, alternatives_of, judged
+from trainwiz.core.launch.probe_order import ProbeResult
 from trainwiz.core.plan.result import Plan
 from trainwiz.tui.cli import main
 from trainwiz.tui.commands.bench import bench_rows, keep, turns_words
@@ -28,12 +28,14 @@ from tests.each import each
 
 pytestmark = pytest.mark.usefixtures("here")
 GIB = 1024**3
-ALTERNATIVES = tuple(Alternative("engine.attention", value, "sdpa") for value in ("eager", "flash_attention_2"))
-EAGER = Turns({"engine.attention": "eager"}, {"engine.attention": "sdpa"}, "not_measured")
+EAGER, _ = ALTERNATIVES = tuple(
+    Turns({"engine.attention": value}, {"engine.attention": "sdpa"}, "not_measured")
+    for value in ("eager", "flash_attention_2")
+)
 MEASURED = measurement(
     tokens_per_step=1000.0, host_rss_bytes=3 * GIB, largest_micro_batch=64, largest_note="the time limit was reached"
 )
-PLAIN = ProbeResult(MEASURED, "data", "", True, (Trial(16, True, None, 0.5),), True, "", 31.4)
+PLAIN = ProbeResult(MEASURED, "data", "", True, ({"micro_batch": 16, "fits": True},), True, "", 31.4)
 ON_A_GPU = measurement(
     peak_allocated_bytes=5 * GIB, peak_reserved_bytes=6 * GIB, device_used_bytes=7 * GIB, world_size=2
 )

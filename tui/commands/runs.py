@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def run_list(*, as_json: bool, everywhere: bool = False) -> int:
     here = list_runs(DEFAULT_ROOT)
     runs = here + list_runs_elsewhere(DEFAULT_ROOT) if everywhere else here
     if as_json:
-        say_json({"runs": [run.to_json() for run in runs]})
+        say_json({"runs": [asdict(run) for run in runs]})
     elif not runs:
         say(tr("No runs in runs/ yet. `trainwiz --profile cpu-demo --yes` creates one; --all lists other folders too."))
     else:

@@ -12,7 +12,7 @@ from trainwiz.core.plan.result import BatchPlan, MemoryPlan, Plan, PlannedModel,
 from tests.core.export.solved_config import solved_config
 
 
-def plan_for(config: RunConfig, *, disk_bytes: int = 1 << 20, step_high_s: float | None = 0.5) -> Plan:
+def plan_for(config: RunConfig, *, step_high_s: float | None = 0.5) -> Plan:
     """A plan around a complete config, with round numbers."""
     batch = BatchPlan(2, 3, 1, 64, 6, 384, None, None, None, None)
     memory = MemoryPlan(
@@ -29,7 +29,7 @@ def plan_for(config: RunConfig, *, disk_bytes: int = 1 << 20, step_high_s: float
         host_ram_bytes=1 << 28,
         host_ram_capacity_bytes=1 << 33,
         host_ram_parts={},
-        disk_bytes=disk_bytes,
+        disk_bytes=1 << 20,
         disk_capacity_bytes=None,
         device="host RAM",
     )

@@ -102,7 +102,6 @@ def test_errors_that_a_step_would_meet_forbid_a_probe() -> None:
         return replace(made, findings=(one,), config=changed)
 
     check_probe(with_error("missing_data"))
-    check_probe(with_error("disk_too_small"))
     check_probe(with_error("does_not_fit", "cuda"))
     check_probe(with_error("does_not_fit", forced=True))
     for code in ("does_not_fit", "bf16_unsupported", "something_new"):
@@ -149,7 +148,7 @@ def test_lines_of_a_probe_become_a_measurement() -> None:
     assert (one.start_s, one.tokens_per_step, one.largest_micro_batch) == (9.0, 500.0, 8)
     assert (one.peak_allocated_bytes, one.peak_reserved_bytes) == (10, 20)
     assert (one.device_used_bytes, one.host_rss_bytes) == (None, 30)
-    assert [(trial.micro_batch, trial.fits) for trial in found.trials] == [(8, True), (16, False)]
+    assert [(trial["micro_batch"], trial["fits"]) for trial in found.trials] == [(8, True), (16, False)]
     assert found.planned_fits and found.searched
     json.dumps(found.to_json(), allow_nan=False)
 

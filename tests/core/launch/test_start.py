@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -40,9 +41,7 @@ from tests.each import each
 def test_the_launcher_is_this_interpreters_own() -> None:
     own = [sys.executable, "-P", "-m", "accelerate.commands.launch"]
     assert own_launcher(["accelerate", "launch", "-m", "x"]) == [*own, "-m", "x"]
-    assert own_launcher(["python3", "-m", "accelerate.commands.launch", "y"]) == [*own, "y"]
-    assert own_launcher([*own, "y"]) == [*own, "y"]
-    assert own_launcher(["python", "-m", "trainwiz.core.nodes", "."])[:3] == [*own[:3]]
+    assert own_launcher(["python", "-m", "trainwiz.core.nodes", "."]) == [*own[:3], "trainwiz.core.nodes", "."]
 
 
 def test_the_callers_choice_of_gpus_is_kept() -> None:
@@ -130,9 +129,10 @@ def test_a_run_of_another_user_is_refused_in_a_sentence(
         raise PermissionError(1, "Operation not permitted")
 
     run = run_kept_by(identify(keeper.pid), tmp_path)
-    monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
-    with pytest.raises(CannotRunError, match=r"belongs to another user; only that user can stop it\."):
-        stop_run(run, wait_s=0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "kill", refuse)
+        with pytest.raises(CannotRunError, match=r"belongs to another user; only that user can stop it\."):
+            stop_run(run, wait_s=0.0)
 
 
 def test_a_run_on_another_machine_is_stopped_there(tmp_path: Path) -> None:
@@ -194,21 +194,18 @@ def test_a_deepspeed_file_of_the_users_changes_in_its_numbers_alone(
     file.write_text(json.dumps(document))
     engine = {"engine__strategy": "zero2", "engine__processes": 2, "engine__deepspeed_file": str(file)}
     run = prepared(tmp_path / "one", monkeypatch, **engine)
-    planned = run.path / "attempts" / "planned" / "deepspeed.json"
     # It travels with the folder.
     assert run.file("deepspeed.json").read_text() == file.read_text()
     assert yaml.safe_load(run.run_yaml.read_text())["engine"]["deepspeed_file"] == "deepspeed.json"
     change(run, **HALF)
     prepare_again(run)
     assert json.loads(run.file("deepspeed.json").read_text()) == document | {"train_micro_batch_size_per_gpu": 3}
-    assert planned.read_text() == file.read_text()
     # recovery.json is written first: a start finds its own files, whatever a killed keeper has left.
     change(run, **{"batch.micro_batch_size": 1, "batch.gradient_accumulation_steps": 48})
     monkeypatch.setattr(start, "start_keeper", lambda folder, order: {})
     with pytest.raises(CannotRunError):
         start.start_run(run, resume="auto")
     assert json.loads(run.file("deepspeed.json").read_text())["train_micro_batch_size_per_gpu"] == 1
-    assert planned.read_text() == file.read_text(), "the first one"
 
 
 @each("changes", [{"batch.micro_batch_size": "many"}, {"no.such.section": 3}])

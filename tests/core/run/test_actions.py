@@ -51,7 +51,9 @@ def run_with_checkpoints(tmp_path: Path, world_size: int) -> RunFolder:
     document["batch"]["world_size"] = world_size
     write_json(tmp_path / "plan.json", document)
     run = RunFolder(tmp_path)
-    write_state(run, RunState(status="running", grace_s=2400.0, engine={"world_size": world_size}))
+    planned = window_of(742.0, None, accumulation=651, processes=world_size, measured=False).to_json()
+    engine = {"world_size": world_size}
+    write_state(run, RunState(status="running", grace_s=2400.0, window=planned, engine=engine))
     write_checkpoint(tmp_path, 60)
     write_checkpoint(tmp_path, 80)
     cut(write_checkpoint(tmp_path, 90) / "optimizer.pt")

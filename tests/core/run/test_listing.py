@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.run import listing as registry
 from trainwiz.core.run.folder import RunFolder, check_name, check_text, name_for_commands, new_run_folder
 from trainwiz.core.run.listing import (
     find_run,
@@ -56,7 +55,7 @@ def test_names_are_stamped_and_never_taken_twice(tmp_path: Path) -> None:
     path.mkdir()
     assert path.name.startswith("2026-11-21_1234-蛋")
     check_text(Path("/tmp/蛋白质"))
-    named = {"runs/a-b": "a-b", "/tmp/my run": "'/tmp/my run'", "runs/-a": "runs/-a", "-a": "./-a"}
+    named = {"runs/a-b": "a-b", "/tmp/my run": "'/tmp/my run'"}
     assert {path: name_for_commands(Path(path)) for path in named} == named
     with pytest.raises(UsageError, match="not valid UTF-8"):
         check_text(Path("runs/bad\udcff"))
@@ -161,18 +160,6 @@ def test_the_run_that_was_started_last_comes_first_and_once(tmp_path: Path, monk
     record_run(RunFolder(Path("runs/x")))
     monkeypatch.chdir("/")
     assert recorded_runs() == [RunFolder(tmp_path / "runs" / "x"), second]
-
-
-def test_it_stays_short_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "MOST_BYTES", 2_000)
-    monkeypatch.setattr(registry, "KEPT_RUNS", 5)
-    runs = [make_run(tmp_path, str(number)) for number in range(12)]
-    for _ in range(3):
-        for run in runs:
-            record_run(run)
-    assert registry_path().stat().st_size <= 2_200
-    assert recorded_runs()[:5] == runs[:-6:-1]
-    assert not list(registry_path().parent.glob(".*"))
 
 
 def test_a_folder_that_cannot_be_written_does_not_hinder_a_start(

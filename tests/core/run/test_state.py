@@ -99,11 +99,11 @@ SMALLER = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}
         ),
         (
             Attempt(3, 0.0, resume="checkpoint-5", because="dataloader_worker_killed", changes={"data.workers": 2}),
-            "attempt 3, because a loader worker was killed; from step 5: loader workers: 2",
+            "attempt 3, because a loader worker was killed; from step 5: data.workers = 2",
         ),
         (
             Attempt(2, 0.0, because="cuda_oom", changes={"batch.eval_micro_batch_size": 4, "a.b": "\x1b[31mred"}),
-            "attempt 2, because GPU memory ran out; from the beginning: evaluation batch of 4; a.b = red",
+            "attempt 2, because GPU memory ran out; from the beginning: batch.eval_micro_batch_size = 4; a.b = red",
         ),
     ],
 )

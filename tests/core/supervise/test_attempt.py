@@ -108,11 +108,9 @@ ACTUAL = {
         ("actual", "ddp", "The engine is ddp but was planned as zero2+offload."),
         ("device", "cpu", "The device is cpu but was planned as cuda."),
         ("precision", "fp32", "The precision is fp32 but was planned as bf16."),
-        ("optimizer", "SGD", "The optimizer is SGD but was planned as adamw_torch."),
         ("attention", "eager", "The attention is eager but was planned as sdpa."),
         ("world_size", 1, "The number of processes is 1 but was planned as 2."),
         ("compile", True, "torch.compile is on but was planned as off."),
-        ("adapter", None, "The adapter is none but was planned as lora."),
     ],
 )
 def test_each_difference_is_one_sentence(key: str, value: Any, message: str) -> None:

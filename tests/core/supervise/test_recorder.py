@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.supervise import recorder as recorder_module
+from trainwiz.core.supervise import ties
 from trainwiz.core.supervise.recorder import Recorder, SampleFile
 
 from tests.core.supervise.conftest import system_lines as rows
@@ -38,7 +39,7 @@ def run(tmp_path: Path) -> RunFolder:
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
-    monkeypatch.setattr(recorder_module, "log", lines.append)
+    monkeypatch.setattr(ties, "log", lines.append)
     return lines
 
 

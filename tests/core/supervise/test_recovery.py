@@ -22,7 +22,6 @@ SETUP = Setup(
     max_restarts=3,
     micro_batch_size=6,
     gradient_accumulation_steps=8,
-    processes=1,
     eval_micro_batch_size=8,
     workers=4,
 )
@@ -82,7 +81,7 @@ def test_what_follows(cause: str, led_to_it: Situation, follows: dict[str, Any] 
 @each("accumulation", [1, 7, 8, 651])
 @each("micro", range(1, 65))
 def test_the_effective_batch_is_exact_down_to_one_row(micro: int, accumulation: int) -> None:
-    setup = but(micro_batch_size=micro, gradient_accumulation_steps=accumulation, processes=2)
+    setup = but(micro_batch_size=micro, gradient_accumulation_steps=accumulation)
     while isinstance(decision := decide("cuda_oom", situation(setup)), Retry):
         smaller = setup.changed(decision.changes)
         assert smaller.micro_batch_size < setup.micro_batch_size and not decision.counts

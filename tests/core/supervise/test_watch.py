@@ -116,22 +116,6 @@ def test_each_attempt_has_a_pace_of_its_own(run: RunFolder, state: RunState) -> 
     assert [line["severity"] for line in rows(run)][1:] == ["cleared"]
 
 
-def test_a_folder_that_cannot_be_written_ends_nothing(
-    run: RunFolder, state: RunState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch_module, "LOOK_EVERY_S", 0.1)
-    run.file("advice.jsonl").mkdir()
-    with run.metrics_jsonl.open("a") as file:
-        file.write(json.dumps({"time_s": time.time(), "step": 1, "loss": "NaN"}) + "\n")
-    watch = Watch(run, state, 1.0)
-    watch.start()
-    wait_for(lambda: "could not be watched" in (watch.problem or ""))
-    assert watch._thread.is_alive()
-    run.file("advice.jsonl").rmdir()
-    wait_for(lambda: [row["code"] for row in rows(run)] == ["nan_loss"])
-    watch.stop()
-
-
 # The watchers, each with a clock turned by hand.
 
 
@@ -263,11 +247,11 @@ def test_an_evaluation_that_takes_many_times_its_own_pace_is_one(seen: SeenRun) 
 
 def test_a_first_step_that_never_ends_is_one(seen: SeenRun) -> None:
     seen.run = replace(RUNNING, planned_step_s=30.0)
-    seen.rest(1_800)
+    seen.rest(1_950)
     assert seen.ever == set()
     seen.rest(60)
     assert text_of(seen.found, "stalled").startswith(
-        "No step was logged in the first 31 min; one step was planned to take up to 30 s"
+        "No step was logged in the first 34 min; one step was planned to take up to 30 s"
     )
 
 

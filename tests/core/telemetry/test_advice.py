@@ -331,7 +331,7 @@ def test_what_a_watcher_writes_is_shown_without_a_change(tmp_path: Path) -> None
         {"code": "overfit", "severity": "warning", "text": "The model learns by heart.", "remedy": "Stop at step 9."},
         {**lr, "text": "Old.", "where": "a"},
         {**lr, "text": "Another place.", "where": "b"},
-        {**lr, "text": "New \x1b[31mred[bold].", "where": "a", "remedy": {"command": "ls"}},
+        {**lr, "text": "New \x1b[31mred[bold].", "where": "a", "remedy": "ls"},
         {"severity": "warning"},
     ]
     (folder / "advice.jsonl").write_text("garbage\n" + "".join(json.dumps(line) + "\n" for line in lines))
