@@ -31,12 +31,7 @@ RISING_EVALUATIONS = 3
 GRADIENT_SHARE = 0.05
 DATA_WAIT_SHARE = 0.25
 """Of a step: more waiting than this is worth a word."""
-DISK_SHORT_S = 24 * 3600.0
 DISK_SHORT_BYTES = 2 * GIB
-FORESEEN_SPANS = 24
-"""How many times as far as it was watched a trend is believed."""
-RAM_SPAN_S = 300.0
-"""RAM is watched for so long at least: loader workers and buffers fill up in the first minutes, and stop."""
 IDLE_S = 120.0
 OTHERS_BYTES = GIB // 4
 """A desktop takes that much; it is no other job."""
@@ -47,7 +42,7 @@ T = TypeVar("T")
 
 LEVELS: dict[AdviceLevel, int] = {"error": 0, "warning": 1, "note": 2, "ok": 3}
 MOMENTARY = frozenset({
-    "stalled", "ram_full", "ram_short", "disk_short", "checkpoint_does_not_fit", "gpu_lost", "gpu_unreadable", "heat",
+    "stalled", "ram_full", "disk_short", "checkpoint_does_not_fit", "gpu_lost", "gpu_unreadable", "heat",
     "power_brake", "sensors_silent", "waiting_for_disk",
 })  # fmt: skip
 """Codes that are about a moment of a run that goes on; a keeper that was killed could not take them back."""
@@ -89,10 +84,8 @@ SAYINGS: Mapping[str, str] = {
         "The disk will be full before the run ends: checkpoints and model still need {need}, and {free} is free; "
         "the save at step {step}, in about {time}, does not fit."
     ),
-    "disk_short.trend": mark("The disk will be full in {time} at the rate of the last {span}."),
     "disk_short.now": mark("Only {size} of disk space is free."),
     "ram_full": mark("RAM is nearly full: {used} of {total}."),
-    "ram_short": mark("RAM usage is growing: full in {time} at the rate of the last {span}."),
     "data_wait": mark("Steps wait {share}% of their time for data."),
 }
 """Code, or which sentence of it -> the sentence."""
@@ -120,11 +113,9 @@ REMEDIES: Mapping[str, str] = {
     "others_on_gpu": mark("They take memory and time from this training."),
     "checkpoint_does_not_fit": mark("Free disk space: older checkpoints of this run or of others can be deleted."),
     "disk_short.saves": mark("Free {size} on that disk: `trainwiz runs list` shows older runs."),
-    "disk_short.trend": mark("Keep fewer checkpoints, save less often, or free disk space."),
     "ram_full": mark(
         "Close other programs that use RAM; fewer loader workers, if there are any, free some too (data.workers)."
     ),
-    "ram_short": mark("Loader workers that copy what they read may be the cause: the panel shows RAM by role."),
     "data_wait": mark("More loader workers may help (data.workers)."),
     "data_wait.ready": mark(
         "A step uses {n} micro-batches at once, of which {ready} can be prefetched: --set data.prefetch={each}"
@@ -409,11 +400,12 @@ def host_advice(
     *,
     saves: Saves | None = None,
     step_s: float | None = None,
-    left_s: float | None = None,
 ) -> Iterable[Advice]:
     """`checkpoint_bytes`: what the next checkpoint takes, where that is known. `saves`: what the run still
-    writes, `step_s` its pace by the wall clock, and `left_s` the time until its end; None where unknown."""
-    yield from _ram(host, left_s)
+    writes, and `step_s` its pace by the wall clock; None where unknown."""
+    used, total = host.ram_used_bytes, host.ram_total_bytes
+    if used and total and used > NEARLY_FULL * total:
+        yield _say("ram_full", used=_size(used), total=_size(total))
     free = host.disk_free_bytes
     if free is not None and checkpoint_bytes is not None and checkpoint_bytes > free:
         yield _say("checkpoint_does_not_fit", size=_size(checkpoint_bytes), free=_size(free))
@@ -427,28 +419,8 @@ def host_advice(
             time=span_words(max(0, failing - saves.step) * step_s),
             size=_size(saves.needed_bytes - free),
         )
-    # The trend of a run that has not yet as many checkpoints as it keeps is not the one to come.
-    elif (saves is None or not saves.grows) and _soon(host.disk_lasts_s, host.disk_span_s, left_s):
-        yield _say(
-            "disk_short.trend", time=span_words(host.disk_lasts_s or 0.0), span=span_words(host.disk_span_s or 0.0)
-        )
     elif free is not None and free < DISK_SHORT_BYTES:
         yield _say("disk_short.now", size=_size(free))
-
-
-def _ram(host: HostReading, left_s: float | None) -> Iterable[Advice]:
-    used, total = host.ram_used_bytes or 0, host.ram_total_bytes or 0
-    if _is_nearly(used, total):
-        yield _say("ram_full", used=_size(used), total=_size(total))
-    elif (host.ram_span_s or 0.0) >= RAM_SPAN_S and _soon(host.ram_lasts_s, host.ram_span_s, left_s):
-        yield _say("ram_short", time=span_words(host.ram_lasts_s or 0.0), span=span_words(host.ram_span_s or 0.0))
-
-
-def _soon(lasts_s: float | None, span_s: float | None, left_s: float | None) -> bool:
-    """A trend is believed for FORESEEN_SPANS times as long as it was watched; what ends before it does not matter."""
-    if lasts_s is None or span_s is None or (left_s is not None and left_s < lasts_s):
-        return False
-    return lasts_s < min(DISK_SHORT_S, FORESEEN_SPANS * span_s)
 
 
 def _size(size: int) -> str:
@@ -467,8 +439,6 @@ LIVE_RULES: tuple[Rule, ...] = (
     _stall_of,
     _silence_of,
     lambda look: gpu_advice(look.used_gpus, status=look.status, now_s=look.time_s),
-    lambda look: host_advice(
-        look.host, look.checkpoint_bytes, saves=look.saves, step_s=look.pace.wall_step_s, left_s=look.left_s
-    ),
+    lambda look: host_advice(look.host, look.checkpoint_bytes, saves=look.saves, step_s=look.pace.wall_step_s),
 )
 """Of a training that goes on: an ended one has no machine."""

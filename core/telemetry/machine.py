@@ -1,4 +1,4 @@
-"""Samples of a machine as they come, their history, the highest values so far, and how long what shrinks will last."""
+"""Samples of a machine as they come, their history, and the highest values so far."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.language import tr
-from trainwiz.core.telemetry.series import Trend
 from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, ProcessReading
 from trainwiz.core.text import numbers_finite, object_in, objects_in, plain_text, text_in, texts_in, whole_in
 
@@ -140,10 +139,6 @@ class Peaks:
         """Of all training processes together."""
         self.throttled_since_s: dict[str, float] = {}
         self.idle_since_s: dict[str, float] = {}
-        self.disk = Trend()
-        """Free bytes."""
-        self.ram = Trend()
-        """Bytes that are not used."""
         self._time_s: float | None = None
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -158,21 +153,11 @@ class Peaks:
         pids = pids_of(processes)
         for index, gpu in enumerate(objects_in(row.get("gpus"))):
             self._add_gpu(gpu_key(gpu, index), gpu, pids, time_s)
-        if time_s is not None:
-            self._add_host(object_in(row.get("host")), time_s)
         sizes = [(process.get("role"), numbers_finite(process.get("rss_bytes")) or 0.0) for process in processes]
         self.peak_job_rss_bytes = max(self.peak_job_rss_bytes, int(sum(size for _, size in sizes)))
         trainers = [size for role, size in sizes if role == "trainer"]
         self.peak_trainer_rss_bytes = max(self.peak_trainer_rss_bytes, int(max(trainers, default=0)))
         self.peak_trainers_rss_bytes = max(self.peak_trainers_rss_bytes, int(sum(trainers)))
-
-    def _add_host(self, host: Mapping[str, Any], time_s: float) -> None:
-        free = numbers_finite(host.get("disk_free_bytes"))
-        if free is not None:
-            self.disk.add(time_s, free)
-        used, total = numbers_finite(host.get("ram_used_bytes")), numbers_finite(host.get("ram_total_bytes"))
-        if used is not None and total is not None:
-            self.ram.add(time_s, total - used)
 
     def _add_gpu(self, key: str, gpu: Mapping[str, Any], pids: set[int], time_s: float | None) -> None:
         used = numbers_finite(gpu.get("memory_used_bytes"))
@@ -324,16 +309,11 @@ class MachineHistory:
 
     def host(self) -> HostReading:
         host = object_in(self.latest.get("host"))
-        disk, ram = self.so_far.disk, self.so_far.ram
         return HostReading(
             ram_used_bytes=whole_in(host.get("ram_used_bytes")),
             ram_total_bytes=whole_in(host.get("ram_total_bytes")),
             disk_free_bytes=whole_in(host.get("disk_free_bytes")),
             cpu_percent=numbers_finite(host.get("cpu_percent")),
-            disk_lasts_s=disk.lasts_s(),
-            disk_span_s=disk.span_s or None,
-            ram_lasts_s=ram.lasts_s(),
-            ram_span_s=ram.span_s or None,
             cpu_history=self._chart("host", "cpu"),
             sample=host,
         )

@@ -1,10 +1,8 @@
-"""Series: a metric over its steps in bounded memory, a line through it, and how long what shrinks will last."""
+"""Series: a metric over its steps in bounded memory, and a line through it."""
 
 from __future__ import annotations
 
-import itertools
 import math
-import statistics
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -256,69 +254,3 @@ class Series:
         self._highs = array("d", map(max, self._highs[first], self._highs[second]))
         self._sums = array("d", map(add, self._sums[first], self._sums[second]))
         self._bucket_points *= 2
-
-
-# Trend: how long something that shrinks will last, judged over as much of the past as is known.
-
-MOST_POINTS = 64
-"""Kept evenly spread over the time watched: when there are more, every second one goes."""
-LEAST_SPAN_S = 180.0
-"""A pace is judged over at least this long."""
-MOST_SPAN_S = 12 * 3600.0
-"""What happened before that says nothing of the pace now."""
-PARTS = 5
-"""The time watched is looked at in so many parts of equal length."""
-LEAST_EVEN = 0.25
-"""What shrinks from one part to the next by a smaller share of the pace does not shrink evenly."""
-
-
-class Trend:
-    """Points of (seconds, amount), bounded however many are added."""
-
-    def __init__(self) -> None:
-        self.points: list[tuple[float, float]] = []
-        """Evenly spread over the time, and the newest one."""
-        self._every_s = 0.0
-
-    def add(self, time_s: float, amount: float) -> None:
-        """Points come in order of time: where the clock was set back, what was before no longer counts."""
-        points = self.points
-        if points and time_s < points[-1][0]:
-            points.clear()
-            self._every_s = 0.0
-        if len(points) > 1 and points[-1][0] - points[-2][0] < self._every_s:
-            points.pop()
-        points.append((time_s, amount))
-        while len(points) > 2 and time_s - points[1][0] >= MOST_SPAN_S:
-            del points[0]
-        if len(points) > MOST_POINTS:
-            points[:] = [*points[:-1:2], points[-1]]
-            self._every_s = 2 * self.span_s / MOST_POINTS
-
-    @property
-    def span_s(self) -> float:
-        return self.points[-1][0] - self.points[0][0] if self.points else 0.0
-
-    def lasts_s(self) -> float | None:
-        """Seconds until nothing is left at the present pace.
-
-        The medians of PARTS equal parts of the time are compared, so that neither a tooth of a saw nor
-        one large file is a pace. Of the pace of the whole time and that of its newer half the lesser
-        counts. None where it was watched for less than LEAST_SPAN_S, or does not shrink evenly from
-        each part to the next: memory that fills once at the start is not a trend.
-        """
-        if self.span_s < LEAST_SPAN_S:
-            return None
-        start_s, part_s = self.points[0][0], self.span_s / PARTS
-        parts = itertools.groupby(self.points, lambda point: min(PARTS - 1, int((point[0] - start_s) / part_s)))
-        medians = [tuple(map(statistics.median, zip(*part, strict=True))) for _, part in parts]
-        if len(medians) < PARTS:
-            return None
-        pace = min(_pace(medians[0], medians[-1]), _pace(medians[PARTS // 2], medians[-1]))
-        if pace <= 0 or min(_pace(a, b) for a, b in itertools.pairwise(medians)) < LEAST_EVEN * pace:
-            return None
-        return self.points[-1][1] / pace
-
-
-def _pace(earlier: tuple[float, ...], later: tuple[float, ...]) -> float:
-    return (earlier[1] - later[1]) / (later[0] - earlier[0])

@@ -25,7 +25,6 @@ from tests.core.telemetry.written_run import NOW_S, source_of, write_run
 from tests.each import each
 
 GIB = 1024**3
-HOUR = 3600.0
 CARD = GpuReading(
     index=0,
     name="NVIDIA GeForce RTX 3090",
@@ -117,7 +116,6 @@ def held(reason: str) -> dict[str, Any]:
 
 IN_CONTAINER = card(idle_since_s=NOW_S - 240, job_memory_bytes=None, processes=())
 SLOW = trend_of([2.0] * 30, every_s=700.0)
-SHRINKS = {"disk_lasts_s": 5 * HOUR, "disk_span_s": HOUR}
 START = [3.0 + 0.01 * index for index in range(20)]
 
 
@@ -138,15 +136,10 @@ START = [3.0 + 0.01 * index for index in range(20)]
         ("others_on_gpu", {"gpus": [card(processes=(OTHER,))]}, None),
         ("ram_full", host(ram_used_bytes=60 * GIB), None),
         ("ram_full", host(ram_used_bytes=62 * GIB), "62.0 GiB of 64.0 GiB."),
-        ("ram_short", host(ram_lasts_s=3 * HOUR, ram_span_s=HOUR), "full in 3 h"),
         ("heat", held("heat (hardware)"), "1,500 of 1,980 MHz"),
         ("power_limit", held("power limit"), "1,500 of 1,980 MHz"),
         ("power_brake", held("hardware slowdown"), "1,500 of 1,980 MHz"),
         *((code, held("clock setting"), None) for code in ("heat", "power_limit", "power_brake")),
-        ("disk_short", host(**SHRINKS), "The disk will be full in 5 h at the rate of the last 60 min."),
-        # A trend is believed for a while, and what ends before it does not matter.
-        ("disk_short", host(disk_lasts_s=5 * HOUR, disk_span_s=300.0), None),
-        ("disk_short", {**host(**SHRINKS), "step": 1, "max_steps": 10, "pace": pace_of()}, None),
         ("disk_short", host(disk_free_bytes=2 * GIB), None),
         ("disk_short", host(disk_free_bytes=2 * GIB - 1), "Only 2.0 GiB of disk space is free."),
         ("checkpoint_does_not_fit", {"host": HOST, "checkpoint_bytes": 100 * GIB}, None),
@@ -263,10 +256,6 @@ def test_the_save_that_does_not_fit_is_named() -> None:
     assert found is not None and found.level == "warning" and "5.0 GiB" in (found.remedy or "")
     assert "30.0 GiB" in found.text and "25.0 GiB" in found.text and "step 400, in about 25 min" in found.text
     assert not advice_on(host=HostReading(disk_free_bytes=31 * GIB), pace=pace_of(6.0), saves=SAVES)
-    # A disk that fills up with checkpoints that are kept is no trend.
-    fills = HostReading(disk_free_bytes=100 * GIB, disk_lasts_s=3_600.0, disk_span_s=1_200.0)
-    assert not advice_on(host=fills, saves=SAVES)
-    assert said("disk_short", host=fills, saves=replace(SAVES, present=3)) is not None
 
 
 def test_a_clock_that_is_set_back_is_no_pause() -> None:

@@ -1,4 +1,4 @@
-"""Series, metrics, peaks and trends: counts, extremes, rewinding, decimation and their cost; what a late viewer knows."""
+"""Series, metrics and peaks: counts, extremes, rewinding, decimation; what a late viewer knows; answers."""
 
 import json
 import math
@@ -13,15 +13,11 @@ from trainwiz.core.telemetry.machine import Peaks
 from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.series import (
     FIRST_BUCKET_POINTS,
-    LEAST_SPAN_S,
     RAW_POINTS,
     Series,
-    Trend,
     fill_between,
     smooth,
 )
-
-from tests.each import each
 
 GIB = 1024**3
 
@@ -145,40 +141,6 @@ def test_idle_is_below_five_percent_and_nothing_lasts_over_a_night_without_sampl
     assert peaks.idle_since_s == {"GPU-a": 1e9 + 1}
     night = peaks_of(row(0, hot=True, busy=0.0), row(30_000, hot=True, busy=0.0))
     assert night.throttled_since_s == night.idle_since_s == {"GPU-a": 1e9 + 30_000}
-
-
-def trend_of(amounts: list[float], every_s: float = 10.0) -> Trend:
-    trend = Trend()
-    for index, amount in enumerate(amounts):
-        trend.add(index * every_s, amount)
-    return trend
-
-
-SHRINKS = [1_000.0 - index for index in range(101)]
-LONG = [1e6 - index for index in range(4_000)]
-
-
-@each(
-    ("amounts", "every_s", "lasts_s", "within"),
-    [
-        (SHRINKS, 10.0, 9_000, 1e-6),
-        ([100.0, 50.0], LEAST_SPAN_S - 1, None, 0),
-        # Still, growing; one large file, late or early, is no pace.
-        ([500.0] * 100, 10.0, None, 0),
-        ([500.0 + index for index in range(100)], 10.0, None, 0),
-        ([500.0] * 5 + [400.0] * 95, 10.0, None, 0),
-        (LONG, 10.0, (1e6 - 3_999) * 10, 0.02),
-        # Nothing shrank in the last twelve hours.
-        ([1e6 - 500 * min(index, 300) for index in range(1_000)], 100.0, None, 0),
-        # A leak through the teeth of a saw.
-        ([10_000.0 - 10 * index - 40 * (index % 7) for index in range(200)], 10.0, 8_000, 0.1),
-    ],
-)
-def test_what_shrinks_lasts_as_long_as_its_pace_says(
-    amounts: list[float], every_s: float, lasts_s: float | None, within: float
-) -> None:
-    found = trend_of(amounts, every_s).lasts_s()
-    assert found == (None if lasts_s is None else pytest.approx(lasts_s, rel=within))
 
 
 def said(step: int, text: Any, prompt: int = 0, **more: Any) -> dict[str, Any]:
