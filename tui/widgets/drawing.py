@@ -73,7 +73,7 @@ class Picture(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """The value at a logged step; NaN where it was not a number. Of long runs older steps are read in groups."""
+    """The value at a logged step; NaN where it was not a number. Steps of very long runs are read in groups."""
 
     step: float
     value: float
@@ -85,7 +85,7 @@ class Reading(NamedTuple):
 
 def read_at(curve: Curve, step: float) -> Reading | None:
     """What was logged nearest to `step`; None for a curve without values."""
-    lists = (curve.non_finite_steps, curve.steps, curve.bucket_steps)
+    lists = (curve.non_finite_steps, curve.steps)
     near = [
         (abs(steps[place] - step), kind, place) for kind, steps in enumerate(lists) for place in _around(steps, step)
     ]
@@ -93,16 +93,15 @@ def read_at(curve: Curve, step: float) -> Reading | None:
         return None
     _, kind, place = min(near)
     found = lists[kind][place]
-    if kind < 2:
-        value = curve.values[place] if kind else math.nan
-        return Reading(found, value, value, value)
-    mean = curve.bucket_sums[place] / curve.bucket_points
-    return Reading(found, mean, curve.bucket_lows[place], curve.bucket_highs[place], curve.bucket_points)
+    if not kind:
+        return Reading(found, math.nan, math.nan, math.nan)
+    points = int(curve.counts[place])
+    return Reading(found, curve.sums[place] / points, curve.lows[place], curve.highs[place], points)
 
 
 def step_beside(curve: Curve, step: float, by: float) -> float | None:
     """The logged step nearest to `step + by`, but beyond `step` in that direction; None at the end of the curve."""
-    lists = (curve.non_finite_steps, curve.steps, curve.bucket_steps)
+    lists = (curve.non_finite_steps, curve.steps)
     near = [steps[place] for steps in lists for aim in (step, step + by) for place in _around(steps, aim)]
     beyond = [found for found in near if (found - step) * by > 0]
     return min(beyond, key=lambda found: abs(found - step - by), default=None)

@@ -150,7 +150,7 @@ def test_of_two_launches_into_one_folder_the_newer_is_drawn(tmp_path: Path) -> N
     write_points(tmp_path, {"loss": every(30, 1.0)}, suffix=".b", later_s=200.0)
     snapshot = source_of(tmp_path).read_all(["loss"])
     curve = snapshot.curve("loss")
-    assert (list(curve.steps), set(curve.values)) == (list(range(30)), {1.0})
+    assert (list(curve.steps), set(curve.highs)) == (list(range(30)), {1.0})
 
 
 def test_growth_is_read_and_new_runs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

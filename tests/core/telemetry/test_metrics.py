@@ -12,8 +12,7 @@ from trainwiz.core.telemetry.answers import AnswersFile
 from trainwiz.core.telemetry.machine import Peaks
 from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.series import (
-    FIRST_BUCKET_POINTS,
-    RAW_POINTS,
+    MOST_GROUPS,
     Series,
     fill_between,
     smooth,
@@ -54,7 +53,7 @@ def test_the_first_steps_are_not_held_against_the_plan() -> None:
 
 
 def test_decimation_keeps_every_extreme_and_the_mean() -> None:
-    count = 2 * RAW_POINTS + 7
+    count = 2 * MOST_GROUPS + 7
     source = random.Random(count)
     values = [source.gauss(0, 1) for _ in range(count)]
     values[count // 2] = 50.0
@@ -69,7 +68,7 @@ def test_decimation_keeps_every_extreme_and_the_mean() -> None:
     assert series.count == len(series.curve()) == count
 
 
-def test_columns_put_each_point_where_it_belongs_and_rewinding_is_right_within_one_bucket() -> None:
+def test_columns_put_each_point_where_it_belongs_and_rewinding_is_right_within_one_group() -> None:
     series = Series()
     for step in range(100):
         series.add(step, float(step))
@@ -77,11 +76,11 @@ def test_columns_put_each_point_where_it_belongs_and_rewinding_is_right_within_o
     for index in range(10):
         inside = [step for step in range(100) if index * 9.9 <= step < (index + 1) * 9.9 or (index == 9 and step == 99)]
         assert (columns.low[index], columns.high[index]) == (min(inside), max(inside))
-    for step in range(100, 4 * RAW_POINTS):
+    for step in range(100, 2 * MOST_GROUPS):
         series.add(step, float(step))
     series.rewind(1000)
-    assert 0 <= series.count - 1001 < FIRST_BUCKET_POINTS
-    assert series.maximum is not None and series.maximum - 1000 < FIRST_BUCKET_POINTS
+    assert 0 <= series.count - 1001 < 4
+    assert series.maximum is not None and series.maximum - 1000 < 4
 
 
 def test_smoothing_keeps_a_constant_and_the_start_fills_gaps_and_reduces_noise() -> None:

@@ -40,14 +40,14 @@ def test_it_grows_with_the_files_and_reads_each_line_once(tmp_path: Path) -> Non
     folder = write_run(tmp_path / "run", steps=10, log_every=1)
     metrics, source = folder / "metrics.jsonl", source_of(folder)
     before = source.poll(curves=("loss",))
-    points = list(before.curve("loss").values)
+    points = list(before.curve("loss").sums)
     append(metrics, '{"step": 11, "loss": 2.5}\n{"step": 12, "lo')
     assert source.poll(curves=("loss",)).metrics["loss"].count == 11
     append(metrics, 'ss": 2.25}\n')
     snapshot = source.poll(curves=("loss",))
     assert (snapshot.step, snapshot.metrics["loss"].last, len(snapshot.curve("loss"))) == (12, 2.25, 12)
     # A snapshot does not change when the run goes on; metrics that are written anew start again.
-    assert (before.metrics["loss"].count, list(before.curve("loss").values)) == (10, points)
+    assert (before.metrics["loss"].count, list(before.curve("loss").sums)) == (10, points)
     metrics.write_text('{"step": 1, "loss": 5.0}\n')
     assert source.poll().metrics["loss"].count == 1
 
