@@ -221,7 +221,7 @@ def _long_phase(observation: Observation, since_s: float) -> Iterable[Advice]:
 def watch_input(observation: Observation, run: Run) -> Iterable[Advice]:
     if observation.rows < LEAST_ROWS:
         return ()
-    return data_wait_advice(observation.metrics.pace(), run.setup, observation.machine.host())
+    return data_wait_advice(observation.metrics.pace(), run.setup)
 
 
 def watch_host(observation: Observation, run: Run) -> Iterable[Advice]:

@@ -117,7 +117,7 @@ GAP_S = 120.0
 
 PEAKS_OF_CARDS = ("peak_gpu_bytes", "peak_job_gpu_bytes")
 PEAKS_OF_RAM = ("peak_job_rss_bytes", "peak_trainer_rss_bytes", "peak_trainers_rss_bytes")
-BEGINNINGS = ("throttled_since_s", "idle_since_s")
+BEGINNINGS = ("idle_since_s",)
 """What is kept in a record, as it is called there and here."""
 
 
@@ -137,7 +137,6 @@ class Peaks:
         """Of the fullest training process."""
         self.peak_trainers_rss_bytes = 0
         """Of all training processes together."""
-        self.throttled_since_s: dict[str, float] = {}
         self.idle_since_s: dict[str, float] = {}
         self._time_s: float | None = None
 
@@ -145,7 +144,6 @@ class Peaks:
         time_s = numbers_finite(row.get("time_s"))
         if time_s is not None:
             if self._time_s is not None and not 0 <= time_s - self._time_s <= GAP_S:
-                self.throttled_since_s.clear()
                 self.idle_since_s.clear()
             self._time_s = time_s
         self._take(object_in(row.get("so_far")))
@@ -167,8 +165,10 @@ class Peaks:
         if own:
             self.peak_job_gpu_bytes[key] = max(self.peak_job_gpu_bytes.get(key, 0), own)
         busy = numbers_finite(gpu.get("utilization_percent"))
-        _since(self.throttled_since_s, key, time_s, bool(real_throttling(texts_in(gpu.get("throttle_reasons")))))
-        _since(self.idle_since_s, key, time_s, busy is not None and busy < IDLE_PERCENT)
+        if busy is None or busy >= IDLE_PERCENT:
+            self.idle_since_s.pop(key, None)
+        elif time_s is not None:
+            self.idle_since_s.setdefault(key, time_s)
 
     def to_json(self) -> dict[str, Any]:
         """The object that `add` takes up again from a row's `so_far`."""
@@ -184,13 +184,6 @@ class Peaks:
                 for key, value in object_in(document.get(name)).items():
                     if (found := read(value)) is not None:
                         known[str(key)] = further(known.get(str(key), found), found)
-
-
-def _since(times: dict[str, float], key: str, time_s: float | None, holds: bool) -> None:
-    if not holds:
-        times.pop(key, None)
-    elif time_s is not None:
-        times.setdefault(key, time_s)
 
 
 def gpu_key(gpu: Mapping[str, Any], index: int) -> str:
@@ -299,7 +292,6 @@ class MachineHistory:
             throttle_reasons=texts_in(gpu.get("throttle_reasons")),
             job_memory_bytes=job_memory(gpu, pids),
             problem=unavailable.get(f"gpus.{index}"),
-            throttled_since_s=self.so_far.throttled_since_s.get(key),
             idle_since_s=self.so_far.idle_since_s.get(key),
             mig=text_in(gpu.get("mig")),
             processes=tuple(_gpu_process(process, pids) for process in objects_in(gpu.get("processes"))),

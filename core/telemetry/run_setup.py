@@ -1,4 +1,4 @@
-"""How a run reads its data and saves: the loader workers that cure a wait, and the disk that it still takes."""
+"""How a run reads its data and saves, and the disk that it still takes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.estimate.host import USUAL_PREFETCH, WORKER_BYTES, loading_ratio, workers_for
 from trainwiz.core.run.checkpoints import CHECKPOINT_NAME
 from trainwiz.core.text import whole_in
-
-RAM_SHARE = 0.5
-"""Of the free RAM that more workers may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +22,6 @@ class RunSetup:
     """Loader workers of each training process; 0 where the process loads itself."""
     prefetch: int | None = None
     """Batches that each of them keeps ready."""
-    pinned: bool = False
-    """They wait in pinned memory."""
     accumulation: int = 1
     """Micro-batches of a step in each training process, which are taken at once."""
     processes: int = 1
@@ -48,7 +42,6 @@ def setup_of(engine: Mapping[str, Any]) -> RunSetup:
     return RunSetup(
         workers=whole_in(engine.get("workers")),
         prefetch=whole_in(engine.get("prefetch")),
-        pinned=engine.get("pin_memory") is True,
         accumulation=whole_in(engine.get("gradient_accumulation_steps")) or 1,
         processes=whole_in(engine.get("world_size")) or 1,
         cpu_cores=whole_in(engine.get("cpu_cores")),
@@ -57,35 +50,6 @@ def setup_of(engine: Mapping[str, Any]) -> RunSetup:
         model_bytes=parameters * (4 if engine.get("weights_dtype") == "float32" else 2),
         max_steps=whole_in(engine.get("max_steps")),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Cure:
-    """How many loader workers each training process should have."""
-
-    needed: int
-    """That would load a step's batches while the step before is computed."""
-    possible: int
-    """As many of them as the cores and the RAM allow; never fewer than there are."""
-    bound: str | None = None
-    """What allows no more, "cores" or "ram"; None where all that are needed are possible."""
-
-
-def workers_that_cure(setup: RunSetup, step_s: float, wait_s: float, *, free_bytes: int | None = None) -> Cure:
-    """Solved from what was measured: a step took `step_s`, `wait_s` of it without a batch (see loading_ratio)."""
-    workers = setup.workers or 0
-    ratio = loading_ratio(step_s, wait_s, workers, setup.accumulation, setup.prefetch or USUAL_PREFETCH)
-    needed = max(workers + 1, workers_for(ratio))
-    bounds: dict[str, int] = {}
-    if setup.cpu_cores is not None:
-        # Each training process keeps a core for itself.
-        bounds["cores"] = max(1, setup.cpu_cores // setup.processes - 1)
-    if free_bytes is not None:
-        bounds["ram"] = workers + int(RAM_SHARE * free_bytes / WORKER_BYTES / setup.processes)
-    bound = min(bounds, key=lambda name: bounds[name], default=None)
-    if bound is None or bounds[bound] >= needed:
-        return Cure(needed, needed)
-    return Cure(needed, max(workers, bounds[bound]), bound)
 
 
 @dataclass(frozen=True, slots=True)

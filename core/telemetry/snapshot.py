@@ -62,8 +62,6 @@ class GpuReading:
     utilization_history: tuple[float | None, ...] = ()
     temperature_history: tuple[float | None, ...] = ()
     power_history: tuple[float | None, ...] = ()
-    throttled_since_s: float | None = None
-    """Unix time at which the present throttling began."""
     fan_percent: float | None = None
     clock_mhz: float | None = None
     """Clock of the streaming multiprocessors now."""

@@ -156,14 +156,14 @@ def test_cards_of_a_process_and_what_fails_in_them(tmp_path: Path) -> None:
     assert any(" 1 " in line and "other" in line and "13.0 GiB" in line for line in page)
     assert "process" in header_of(one).splitlines()[2] and "4711" in text_of(HostPanel, one, 100, 30)
     slowed = replace(
-        full, mig="1g.10gb", throttle_reasons=("power limit",), throttled_since_s=NOW_S,
+        full, mig="1g.10gb", throttle_reasons=("power limit",),
         processes=(mine, replace(other, name="[bold]game", kind="graphics")),
     )  # fmt: skip
     two = replace(snapshot, gpus=(slowed,))
     assert "clock    1,400 MHz   throttled: power limit   fan 30%" in text_of(DevicePanel, two)
     assert title_of(DevicePanel, two).endswith(" · MIG 1g.10gb")
     text = "\n".join(line.plain for line in gpu_page(two, slowed, 100))
-    assert re.search(r"Clock throttled since [-\d :]+: power limit\.", text) and "[bold]game" in text
+    assert "Clock throttled: power limit." in text and "[bold]game" in text
     lost = replace(CARD, index=1, problem="the GPU is lost", memory_used_bytes=None, memory_total_bytes=None)
     three = replace(snapshot, gpus=(CARD, lost, replace(CARD, index=2)))
     first, second, third = lines_of(DevicePanel, three)

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.geometry import Size
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.telemetry.machine import limited_by_heat, real_throttling
-from trainwiz.core.text import moment_words, plain_text
+from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import ScreenName, bindings
 from trainwiz.tui.text import GIB, cells, gib, pad, span
 from trainwiz.tui.theme import marks
@@ -200,14 +200,9 @@ def heat_words(gpu: GpuReading) -> Content:
 
 
 def held_words(gpu: GpuReading) -> str:
-    """What holds the clock back, and since when, as a sentence."""
+    """What holds the clock back, as a sentence."""
     held = real_throttling(gpu.throttle_reasons)
-    if not held:
-        return tr("Clock not throttled.")
-    if gpu.throttled_since_s is None:
-        return tr("Clock throttled: {reasons}.", reasons=_reasons(held))
-    since = moment_words(gpu.throttled_since_s, "%H:%M")
-    return tr("Clock throttled since {time}: {reasons}.", reasons=_reasons(held), time=since)
+    return tr("Clock throttled: {reasons}.", reasons=_reasons(held)) if held else tr("Clock not throttled.")
 
 
 def _reasons(held: Sequence[str]) -> str:

@@ -76,7 +76,7 @@ def test_a_lost_card_and_a_hot_one_are_shown_once_and_not_after_the_end(
     time.sleep(0.5)
     lost, hot = sorted(rows(run), key=lambda row: str(row["code"]))
     assert lost["severity"] == "error" and lost["text"].startswith("GPU 0 cannot be read: the GPU is lost")
-    assert hot["severity"] == "warning" and hot["text"].startswith("GPU 1 throttled by heat since")
+    assert hot["severity"] == "warning" and hot["text"].startswith("GPU 1 throttled by heat.")
     state.heartbeat_s = time.time()
     state.supervisor = None
     write_state(run, state)
@@ -307,7 +307,7 @@ def test_a_starved_run_names_the_workers_after_enough_steps(seen: SeenRun) -> No
     seen.steps_of(10.0, 19, data_wait_s=6.0)
     assert seen.ever == set(), "the first steps warm up"
     seen.steps_of(10.0, 6, data_wait_s=6.0)
-    assert seen.found[0].remedy == "6 instead of 2 loader workers would fix it: --set data.workers=6"
+    assert seen.found[0].remedy == "6 instead of 2 loader workers would help: --set data.workers=6"
 
 
 def test_a_disk_that_does_not_last_is_foretold(seen: SeenRun, tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-from trainwiz.core.estimate.host import WORKER_BYTES, loading_ratio
 from trainwiz.core.run.attempts import Advice
 from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.advice import advise
@@ -111,7 +109,7 @@ def memory(peak: int, *, stepped: bool = True) -> dict[str, Any]:
 
 
 def held(reason: str) -> dict[str, Any]:
-    return {"gpus": [card(throttle_reasons=(reason,), clock_mhz=1_500.0, clock_limit_mhz=1_980.0)]}
+    return {"gpus": [card(throttle_reasons=(reason,))]}
 
 
 IN_CONTAINER = card(idle_since_s=NOW_S - 240, job_memory_bytes=None, processes=())
@@ -136,10 +134,9 @@ START = [3.0 + 0.01 * index for index in range(20)]
         ("others_on_gpu", {"gpus": [card(processes=(OTHER,))]}, None),
         ("ram_full", host(ram_used_bytes=60 * GIB), None),
         ("ram_full", host(ram_used_bytes=62 * GIB), "62.0 GiB of 64.0 GiB."),
-        ("heat", held("heat (hardware)"), "1,500 of 1,980 MHz"),
-        ("power_limit", held("power limit"), "1,500 of 1,980 MHz"),
-        ("power_brake", held("hardware slowdown"), "1,500 of 1,980 MHz"),
-        *((code, held("clock setting"), None) for code in ("heat", "power_limit", "power_brake")),
+        ("heat", held("heat (hardware)"), "GPU 0 throttled by heat."),
+        ("power_brake", held("hardware slowdown"), "GPU 0 throttled by the hardware."),
+        *((code, held("power limit"), None) for code in ("heat", "power_brake")),
         ("disk_short", host(disk_free_bytes=2 * GIB), None),
         ("disk_short", host(disk_free_bytes=2 * GIB - 1), "Only 2.0 GiB of disk space is free."),
         ("checkpoint_does_not_fit", {"host": HOST, "checkpoint_bytes": 100 * GIB}, None),
@@ -190,21 +187,14 @@ def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -
     found = texts_of(gpus=[lost, card(index=2, memory_used_bytes=int(23.9 * GIB))])
     assert found["gpu_lost"] == "GPU 1 cannot be read: the GPU is lost: it has fallen off the bus."
     assert found["gpu_memory_full"].startswith("GPU 2")
-    trouble = {
-        "throttle_reasons": ("heat (software)",),
-        "clock_limit_mhz": 1_980.0,
-        "processes": (*CARD.processes, OTHER),
-    }
-    cards = [
-        card(index=n, clock_mhz=1_900.0 - 100 * n, idle_since_s=NOW_S - 200 - n, memory_used_bytes=24 * GIB, **trouble)
-        for n in range(3)
-    ]
+    trouble = {"throttle_reasons": ("heat (software)",), "processes": (*CARD.processes, OTHER)}
+    cards = [card(index=n, idle_since_s=NOW_S - 200 - n, memory_used_bytes=24 * GIB, **trouble) for n in range(3)]
     names = "GPUs 0, 1 and 2"
     assert texts_of(gpus=cards) == {
-        "heat": f"{names} throttled by heat (at 1,700 of 1,980 MHz).",
+        "heat": f"{names} throttled by heat.",
         "gpu_memory_full": f"{names} are nearly full: a longer batch could run out of memory.",
         "gpu_idle": f"{names} have been idle for 3 min.",
-        "others_on_gpu": f"Other processes use 3.0 GiB of each of {names}: blender.",
+        "others_on_gpu": f"Other processes use 9.0 GiB of {names}: blender.",
     }
     # A partitioned card is one card, and its memory is told once.
     whole = card(mig="enabled", memory_used_bytes=24 * GIB)
@@ -265,44 +255,31 @@ def test_a_clock_that_is_set_back_is_no_pause() -> None:
         assert metrics.trend().pause_s == pause_s, "two pauses are too few"
 
 
-def test_a_step_that_takes_more_than_can_be_ready_asks_for_more_ready_ones() -> None:
-    """Simulated: 16 micro-batches of 0.1 s each by 2 workers that keep 2 ready, 4 s of computing."""
-    wait_s, computing_s = (16 - 4) * 0.1 / 2, 1.5
-    setup = RunSetup(workers=2, prefetch=2, accumulation=16, cpu_cores=64)
-    step_s = computing_s + wait_s
-    (found,) = advice_on(pace=pace_of(step_s, wait_s / step_s), setup=setup)
-    assert found.remedy is not None and "--set data.prefetch=8" in found.remedy
-    # The 1.6 s of loading are more than one worker hides in 1.5 s, and two hide them.
-    assert loading_ratio(step_s, wait_s, 2, 16, 2) == pytest.approx(1.6 / 1.5)
-
-
 @each(
-    ("setup", "free_gib", "remedy"),
+    ("setup", "remedy"),
     [
         # 2 workers take 10 s each for what is computed in 4: 20 s of loading in 4 s are 5 workers, and a tenth more.
-        (RunSetup(workers=2, cpu_cores=32), 60, "6 instead of 2 loader workers would fix it: --set data.workers=6"),
+        (RunSetup(workers=2, cpu_cores=32), "6 instead of 2 loader workers would help: --set data.workers=6"),
         # Without workers the process loads for 6 s what it computes in 4: two workers.
-        (RunSetup(workers=0), 60, "2 instead of 0 loader workers would fix it: --set data.workers=2"),
-        (RunSetup(workers=2, cpu_cores=4), 60, "3 are possible (limit: CPU cores): --set data.workers=3"),
-        (RunSetup(workers=2, processes=2, cpu_cores=8), 60, "3 are possible (limit: CPU cores)"),
-        (RunSetup(workers=2), 7 * WORKER_BYTES / GIB, "5 are possible (limit: free RAM)"),
+        (RunSetup(workers=0), "2 instead of 0 loader workers would help: --set data.workers=2"),
+        (RunSetup(workers=2, cpu_cores=4), "3 instead of 2"),
+        (RunSetup(workers=2, processes=2, cpu_cores=8), "3 instead of 2"),
         # Never fewer than there are.
-        (RunSetup(workers=4, cpu_cores=4), 60, "11 instead of 4 loader workers would fix it, but no more are possible"),
+        (RunSetup(workers=4, cpu_cores=4), "No CPU core is free for more loader workers"),
         # An engine that does not say it is no guess.
-        (setup_of({"actual": "single"}), 60, "More loader workers may help (data.workers)."),
+        (setup_of({"actual": "single"}), "More loader workers may help (data.workers)."),
     ],
 )
-def test_the_advice_names_the_number(setup: RunSetup, free_gib: float, remedy: str) -> None:
+def test_the_advice_names_the_number(setup: RunSetup, remedy: str) -> None:
     """As many workers as load a step while the one before is computed."""
-    host = HostReading(ram_used_bytes=64 * GIB - int(free_gib * GIB), ram_total_bytes=64 * GIB)
-    found = said("data_wait", pace=pace_of(10.0, wait=0.6), setup=setup, host=host)
+    found = said("data_wait", pace=pace_of(10.0, wait=0.6), setup=setup)
     assert found is not None and "60%" in found.text and remedy in (found.remedy or "")
-    assert said("data_wait", pace=pace_of(10.0, wait=0.25), setup=setup, host=host) is None
+    assert said("data_wait", pace=pace_of(10.0, wait=0.25), setup=setup) is None
 
 
 def test_the_worst_comes_first_and_an_ended_run_has_no_machine() -> None:
     facts: dict[str, Any] = {
-        "gpus": [card(throttle_reasons=("power limit",)), card(problem="gone")],
+        "gpus": [card(processes=(*CARD.processes, OTHER)), card(problem="gone")],
         "recorded": [
             {"code": "a", "severity": "ok", "text": "Fine."},
             {"code": "b", "severity": "error", "message": "Bad."},

@@ -95,13 +95,12 @@ def test_smoothing_keeps_a_constant_and_the_start_fills_gaps_and_reduces_noise()
     assert sum(abs((a or 0.0) - b) for a, b in zip(line[20:-20], truth[20:-20], strict=True)) / 200 < 0.08
 
 
-def row(second: float, *, used: int = GIB, busy: float | None = 90.0, hot: bool = False) -> dict[str, Any]:
+def row(second: float, *, used: int = GIB, busy: float | None = 90.0) -> dict[str, Any]:
     card = {
         "index": 0,
         "uuid": "GPU-a",
         "memory_used_bytes": used,
         "utilization_percent": busy,
-        "throttle_reasons": ["heat (hardware)"] if hot else ["clock setting"],
         "processes": [{"pid": 7, "name": "python", "kind": "compute", "memory_used_bytes": used}],
     }
     return {
@@ -120,15 +119,14 @@ def peaks_of(*rows: dict[str, Any]) -> Peaks:
 
 
 def test_a_late_viewer_knows_the_same() -> None:
-    rows = [row(second, used=9 * GIB if second == 5 else GIB, hot=second > 10, busy=2.0) for second in range(300)]
+    rows = [row(second, used=9 * GIB if second == 5 else GIB, busy=2.0) for second in range(300)]
     whole = peaks_of(*rows)
     rows[-1]["so_far"] = json.loads(json.dumps(whole.to_json()))
     late = peaks_of(*rows[-3:])
     assert late.peak_gpu_bytes == late.peak_job_gpu_bytes == {"GPU-a": 9 * GIB}
     assert (late.peak_job_rss_bytes, late.peak_trainer_rss_bytes) == (9 * GIB + 5, 9 * GIB)
-    assert late.throttled_since_s == {"GPU-a": 1e9 + 11}
     assert late.idle_since_s == {"GPU-a": 1e9}
-    lists = {"peak_gpu_bytes": [1], "peak_job_gpu_bytes": 5, "throttled_since_s": "now"}
+    lists = {"peak_gpu_bytes": [1], "peak_job_gpu_bytes": 5, "idle_since_s": "now"}
     for garbage in (3, [], lists):
         assert peaks_of({**row(0), "so_far": garbage}).peak_gpu_bytes == {"GPU-a": GIB}
 
@@ -138,8 +136,8 @@ def test_idle_is_below_five_percent_and_nothing_lasts_over_a_night_without_sampl
     assert peaks.idle_since_s == {}
     peaks.add(row(1, busy=4.9))
     assert peaks.idle_since_s == {"GPU-a": 1e9 + 1}
-    night = peaks_of(row(0, hot=True, busy=0.0), row(30_000, hot=True, busy=0.0))
-    assert night.throttled_since_s == night.idle_since_s == {"GPU-a": 1e9 + 30_000}
+    night = peaks_of(row(0, busy=0.0), row(30_000, busy=0.0))
+    assert night.idle_since_s == {"GPU-a": 1e9 + 30_000}
 
 
 def said(step: int, text: Any, prompt: int = 0, **more: Any) -> dict[str, Any]:
