@@ -233,6 +233,8 @@ def stall_advice(
 
 
 def _stall_of(snapshot: Snapshot) -> Iterable[Advice]:
+    if snapshot.behind:
+        return ()
     began_s = snapshot.attempts[-1].started_s if snapshot.attempts else None
     return stall_advice(snapshot.status, snapshot.loss_trend, snapshot.time_s, began_s, snapshot.phase)
 

@@ -186,8 +186,6 @@ REPLAY_ACTIONS: frozenset[Action] = frozenset({"plan", "command"})
 class ReplaySource(RunSource):
     """A run folder, played. `clock` counts the viewer's seconds. Not thread-safe but for `toggle`."""
 
-    enters_near_the_end = False
-
     def __init__(self, folder: RunFolder, speed: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Raises UsageError for a run that is going on or that carries no times."""
         self._final = read_state(folder)
@@ -222,7 +220,7 @@ class ReplaySource(RunSource):
         moment = self._play.moment()
         begun = [attempt for attempt in self._final.attempts if attempt.started_s <= moment]
         since_s = begun[-1].started_s if begun else 0.0
-        speaks = self._all_metrics.metrics.time_s is not None and self._all_metrics.metrics.time_s >= since_s
+        speaks = self._metrics.time_s is not None and self._metrics.time_s >= since_s
         engine = self._final.engine
         return replace(
             self._final,
@@ -245,7 +243,7 @@ class ReplaySource(RunSource):
         attempt = sum(attempt.started_s <= moment for attempt in self._final.attempts) or 1
         if mark[0] != attempt or mark[1] is None:
             return mark[0] <= attempt
-        return (self._all_metrics.metrics.step or 0) >= mark[1]
+        return (self._metrics.step or 0) >= mark[1]
 
 
 def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
