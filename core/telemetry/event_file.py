@@ -145,7 +145,6 @@ LONGEST_CHECKED_BYTES = 4096
 LONGEST_KEPT_BYTES = 1024 * 1024
 LONGEST_RECORD_BYTES = 1 << 40
 """A length above this is no length."""
-LFS_MARK = b"version https://git-lfs"
 
 
 class EventFileTail(ByteTail):
@@ -195,11 +194,7 @@ class EventFileTail(ByteTail):
 
     def _begins_well(self, data: bytes) -> bool:
         """Whether the file can be an event file; False also while too little of it is there (that waits)."""
-        if data.startswith(LFS_MARK):
-            self.refusal = tr(
-                "{path} is a Git LFS pointer, not the event file itself; fetch it with `git lfs pull`.", path=self.path
-            )
-        elif len(data) >= HEADER_BYTES and _length_of(data[:HEADER_BYTES]) is None:
+        if len(data) >= HEADER_BYTES and _length_of(data[:HEADER_BYTES]) is None:
             self.refusal = tr(
                 "{path} is not a TensorBoard event file: it does not start with a record.", path=self.path
             )

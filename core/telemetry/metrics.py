@@ -24,7 +24,7 @@ MOST_NAMES = 1_000
 """A file with more names than this is not a metrics file; further names are left out."""
 
 FASTEST = 1e12
-"""Seconds a step or tokens a second beyond which a file holds no pace."""
+"""Seconds a step or tokens a second beyond which, or below 0, a file holds no pace."""
 
 NOT_METRICS = frozenset({"step", "epoch", "time_s", "resumed_from"})
 
@@ -80,12 +80,6 @@ class Pace:
         if self.step_s > high_s * PACE_MARGIN:
             return "slower"
         return "faster" if self.step_s < low_s * (2 - PACE_MARGIN) else "planned"
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < FASTEST:
-                object.__setattr__(self, name, None)
 
 
 NO_PACE = Pace(None, None, None, None, None)
@@ -212,11 +206,13 @@ def wall_step_s(recent: Sequence[tuple[float, float]]) -> float | None:
     """Seconds a step, by step and time of the newest points."""
     if len(recent) < 2 or recent[-1][0] <= recent[0][0] or recent[-1][1] <= recent[0][1]:
         return None
-    return (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0])
+    seconds = (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0])
+    return seconds if seconds < FASTEST else None
 
 
 def _median(rows: list[Mapping[str, Any]], key: str) -> float | None:
-    values = sorted(value for row in rows if (value := numbers_finite(row.get(key))) is not None)
+    known = (numbers_finite(row.get(key)) for row in rows)
+    values = sorted(value for value in known if value is not None and 0 <= value < FASTEST)
     return values[len(values) // 2] if values else None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,8 +45,7 @@ def parse_speed(text: str) -> float:
 class ReplayClock:
     """Goes through the spans one after the other; the nights between two attempts are left out.
 
-    `spans` are Unix times, ordered, each (begin, end). `clock` counts seconds. Safe between threads:
-    the screen pauses it while a look reads it.
+    `spans` are Unix times, ordered, each (begin, end). `clock` counts seconds.
     """
 
     def __init__(
@@ -55,25 +53,24 @@ class ReplayClock:
     ) -> None:
         self._spans = tuple(spans)
         self._length_s = sum(end - begin for begin, end in self._spans)
-        self._speed = speed
         self._clock = clock
-        self._lock = threading.Lock()
-        self._played_s = 0.0
-        self._since: float | None = clock()
+        self._run: tuple[float, float, float] = (0.0, clock(), speed)
+        """What was played at a moment of `clock`, and the speed since then, 0 while it pauses: replaced as a whole,
+        for the screen pauses it while a look reads it."""
+        self._full_speed = speed
 
     @property
     def speed(self) -> float:
         """Seconds of the run in one second now; 0 while it pauses."""
-        with self._lock:
-            return 0.0 if self._since is None else self._speed
+        return self._run[2]
 
     @property
     def over(self) -> bool:
-        return self._played() >= self._length_s
+        return self._played(self._clock()) >= self._length_s
 
     def moment(self) -> float:
         """The Unix time of the run that is shown now."""
-        left_s = self._played()
+        left_s = self._played(self._clock())
         for begin, end in self._spans:
             if left_s < end - begin:
                 return begin + left_s
@@ -82,18 +79,12 @@ class ReplayClock:
 
     def toggle(self) -> None:
         """Pause, or go on."""
-        with self._lock:
-            now = self._clock()
-            self._played_s = self._played_at(now)
-            self._since = now if self._since is None else None
+        now = self._clock()
+        self._run = self._played(now), now, 0.0 if self.speed else self._full_speed
 
-    def _played(self) -> float:
-        with self._lock:
-            return self._played_at(self._clock())
-
-    def _played_at(self, now: float) -> float:
-        running_s = 0.0 if self._since is None else (now - self._since) * self._speed
-        return min(self._length_s, self._played_s + running_s)
+    def _played(self, now: float) -> float:
+        played_s, since, speed = self._run
+        return min(self._length_s, played_s + (now - since) * speed)
 
 
 # The files of an ended run, read as far as they had grown at a moment.

@@ -17,7 +17,7 @@ from trainwiz.core.errors import os_reason
 from trainwiz.core.files import is_folder, may_be_there, open_file, read_small
 from trainwiz.core.language import tr
 from trainwiz.core.lines import ByteTail, TextTail
-from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
+from trainwiz.core.telemetry.event_file import Scalar
 from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.metrics import NOT_METRICS, Scalars, wall_step_s
 from trainwiz.core.text import number, numbers_finite, parse_json, step_of
@@ -133,8 +133,6 @@ def read_trainer_state(path: Path) -> TrainerState | str:
         written_s = path.stat().st_mtime
     except OSError as error:
         return tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
-    if data.startswith(LFS_MARK):
-        return tr("{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`.", path=path)
     if not data.strip():
         return tr("{path} is empty: it is being written, or the write was interrupted.", path=path)
     try:

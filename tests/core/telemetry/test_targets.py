@@ -143,9 +143,6 @@ def test_what_trains_on_a_gpu(driver: FakeNvml, here: Path) -> None:
         assert find_target("gpu").pid == one.pid
 
 
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n"
-
-
 def meant(path: Path) -> Target:
     found = recognise(path)
     assert isinstance(found, Target), found
@@ -192,8 +189,6 @@ def test_logs_tables_and_a_folder_of_events_which_is_a_trainers_by_its_arguments
 @each(
     ("name", "content", "words"),
     [
-        ("events.out.tfevents.1.h.1.0", POINTER, "Git LFS pointer"),
-        ("trainer_state.json", POINTER, "Git LFS pointer"),
         ("events.out.tfevents.1.h.1.0", b"not at all" * 9, "not a TensorBoard event file"),
         ("trainer_state.json", state(10).encode()[:-9], "is not complete JSON"),
         ("trainer_state.json", b'{"global_step": 3, "log_history": "none"}', "is not a Trainer state"),
