@@ -15,6 +15,7 @@ from trainwiz.core.diagnosis.log_file import NotALogError, read_log, scan_stream
 from trainwiz.core.diagnosis.patterns import Place, remedies_for
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.language import tr
+from trainwiz.core.lines import stamp_of
 from trainwiz.core.run.attempts import Advice
 from trainwiz.core.telemetry.advice import worst_first
 from trainwiz.core.telemetry.metrics import loss_name
@@ -25,7 +26,6 @@ from trainwiz.core.telemetry.trainer_files import (
     TRAINER_STATE,
     NewestState,
     TrainerState,
-    stamp_of,
     value_of,
 )
 from trainwiz.core.telemetry.words import step_words

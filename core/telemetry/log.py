@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from copy import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -13,7 +13,7 @@ from typing import BinaryIO, Literal
 from trainwiz.core.errors import os_reason
 from trainwiz.core.files import open_file
 from trainwiz.core.language import tr
-from trainwiz.core.lines import TextTail
+from trainwiz.core.lines import stamp_of
 from trainwiz.core.text import plain_text
 
 LONGEST_LINE = 2_000
@@ -149,7 +149,6 @@ def _plain(text: str) -> str:
     return plain_text(text.expandtabs(4) if "\t" in text else text, LONGEST_LINE).rstrip()
 
 
-KEPT_LINES = 1_000
 MOST_BARS = 64
 
 
@@ -203,60 +202,6 @@ class Folded:
             self._open.add(rank)
             return "error"
         return level_of(line)
-
-    def copy(self) -> Folded:
-        other = copy(self)
-        other.lines, other._bars, other._open = dict(self.lines), dict(self._bars), set(self._open)
-        return other
-
-
-class LogLines:
-    """The newest KEPT_LINES lines of a log that arrives in pieces, or that `tail` reads."""
-
-    def __init__(self, tail: TextTail | None = None) -> None:
-        self.tail = tail
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin again, as with another file."""
-        self._folded = Folded(KEPT_LINES)
-        self._half = ""
-        self._shown: tuple[LogLine, ...] | None = None
-
-    def feed(self, text: str) -> None:
-        """Take text as it was appended to the log; it may end inside a line."""
-        if not text:
-            return
-        self._shown = None
-        *lines, half = (self._half + text).split("\n")
-        # Of a line that is still being rewritten, only the last versions can matter.
-        self._half = "\r" + half[-2 * LONGEST_LINE :] if len(half) > 4 * LONGEST_LINE else half
-        for line in lines[-2 * KEPT_LINES :]:
-            self._folded.add(line)
-
-    def read(self) -> tuple[LogLine, ...]:
-        """All kept lines, with what the file gained."""
-        if self.tail is not None:
-            text = self.tail.read_new()
-            if self.tail.began_anew:
-                self.clear()
-            self.feed(text)
-        return self.lines()
-
-    @property
-    def problem(self) -> str | None:
-        return None if self.tail is None else self.tail.problem
-
-    def lines(self) -> tuple[LogLine, ...]:
-        """All kept lines, the unfinished last one (a progress bar) included; the same object while nothing is new."""
-        if self._shown is None:
-            folded = self._folded
-            if plain_text(self._half).strip():
-                # It comes again when it is whole.
-                folded = folded.copy()
-                folded.add(self._half)
-            self._shown = tuple(placed.line for placed in folded.lines.values())
-        return self._shown
 
 
 # LogFile: parts of a log of any size, searched and filtered.
@@ -333,6 +278,31 @@ class LogFile:
             return LogPart((), 0, 0, 0)
         except OSError as error:
             return LogPart((), 0, 0, 0, tr("Cannot read {path}: {reason}.", path=self.path, reason=os_reason(error)))
+
+
+KEPT_LINES = 400
+
+
+class NewestLines:
+    """The newest KEPT_LINES lines of a log that may grow, the unfinished last one (a progress bar) included."""
+
+    def __init__(self, path: Path, shown_bytes: Callable[[], int] | None = None) -> None:
+        """`shown_bytes`: how much of the file there was at the moment that is shown; None shows all of it."""
+        self.path = path
+        self.problem: str | None = None
+        self._shown_bytes = shown_bytes
+        self._seen: object = None
+        self._lines: tuple[LogLine, ...] = ()
+
+    def read(self) -> tuple[LogLine, ...]:
+        """The same object while nothing is new, also where the file has gone."""
+        stamp, end = stamp_of(self.path), None if self._shown_bytes is None else self._shown_bytes()
+        if stamp is not None and self._seen != (stamp, end):
+            self._seen = stamp, end
+            part = LogFile(self.path).search(before=end, limit=KEPT_LINES)
+            self.problem = part.problem
+            self._lines = tuple(placed.line for placed in part.lines)
+        return self._lines
 
 
 class Wanted:

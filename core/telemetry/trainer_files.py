@@ -16,9 +16,9 @@ from typing import Any
 from trainwiz.core.errors import os_reason
 from trainwiz.core.files import is_folder, may_be_there, open_file, read_small
 from trainwiz.core.language import tr
-from trainwiz.core.lines import ByteTail, TextTail
+from trainwiz.core.lines import ByteTail, stamp_of
 from trainwiz.core.telemetry.event_file import Scalar
-from trainwiz.core.telemetry.log import LogLines
+from trainwiz.core.telemetry.log import NewestLines
 from trainwiz.core.telemetry.metrics import NOT_METRICS, Scalars, wall_step_s
 from trainwiz.core.text import number, numbers_finite, parse_json, step_of
 
@@ -212,15 +212,6 @@ class NewestState:
         return self._read[file][1]
 
 
-def stamp_of(file: Path) -> tuple[int, int] | None:
-    """Its size and time (ns): while they are the same the file is; None where it cannot be asked."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns
-
-
 def written_s(file: Path) -> float | None:
     stamp = stamp_of(file)
     return None if stamp is None else stamp[1] / 1e9
@@ -258,7 +249,7 @@ class TrainerLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tail = ByteTail(path)
-        self.lines = LogLines(TextTail(path))
+        self.lines = NewestLines(path)
         self._forget()
 
     def _forget(self) -> None:
@@ -282,7 +273,6 @@ class TrainerLog:
 
     def read(self, deadline: float) -> bool:
         """Read what is new until time.monotonic() is `deadline`; whether metrics were printed."""
-        self.lines.read()
         grew = False
         while True:
             scalars = self.read_new()

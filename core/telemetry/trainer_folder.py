@@ -125,7 +125,7 @@ class TrainerReader:
             max_steps=next((steps for steps in planned if steps and steps >= (chosen.shown.step or 0)), None),
             planned=Planned(model=self._model),
             hyperparameters=events.shown.hyperparameters,
-            log=log.lines.lines() if log else (),
+            log=log.lines.read() if log else (),
             log_path=str(log.path) if log else None,
             problems=self._problems(events, bool(chosen.series) or behind),
             behind=behind,
@@ -143,7 +143,7 @@ class TrainerReader:
 
     def _problems(self, events: Reading, has_metrics: bool) -> tuple[str, ...]:
         problems = [*(self._state.problems if self._state else ()), *events.shown.problems]
-        problems += [self._log.lines.problem] if self._log and self._log.lines.problem else []
+        problems += [self._log.tail.problem] if self._log and self._log.tail.problem else []
         if has_metrics or problems or events.shown.read_from:
             return tuple(problems)
         return (tr("{path} contains no metrics yet: event files, states and logs have none.", path=self._path),)

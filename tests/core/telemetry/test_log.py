@@ -9,17 +9,20 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.lines import LONGEST_LINE_BYTES, JsonLinesTail, TextTail
-from trainwiz.core.telemetry.log import LONGEST_LINE, LogFile, LogLines, LogPart, bar_of, level_of
+from trainwiz.core.lines import LONGEST_LINE_BYTES, JsonLinesTail
+from trainwiz.core.telemetry.log import LONGEST_LINE, LogFile, LogPart, NewestLines, bar_of, level_of
 
 from tests.each import each
 
 
-def shown(*texts: str) -> list[str]:
-    log = LogLines()
-    for text in texts:
-        log.feed(text)
-    return [line.text for line in log.lines()]
+def lines(folder: Path, text: str) -> list[tuple[str, str]]:
+    """Text and level of each line that a monitor shows."""
+    (folder / "log").write_text(text, newline="")
+    return [(line.text, line.level) for line in NewestLines(folder / "log").read()]
+
+
+def shown(folder: Path, text: str) -> list[str]:
+    return [text for text, _ in lines(folder, text)]
 
 
 def bar(at: int, total: int, name: str = "") -> str:
@@ -39,26 +42,22 @@ def bar(at: int, total: int, name: str = "") -> str:
         ("x" * 300_000, "x" * (LONGEST_LINE - 1) + "…"),
     ],
 )
-def test_lines_are_harmless(raw: str, text: str) -> None:
-    assert shown(raw + "\n") == [text]
+def test_lines_are_harmless(tmp_path: Path, raw: str, text: str) -> None:
+    assert shown(tmp_path, raw + "\n") == [text]
 
 
-def test_a_progress_bar_is_one_line_and_its_last_version() -> None:
-    bars = [f"\r{percent}%|{'#' * (percent // 10)}" for percent in range(101)]
-    assert shown(*bars, "\nsaved\n") == ["100%|##########", "saved"]
+def test_a_progress_bar_is_one_line_and_its_last_version(tmp_path: Path) -> None:
+    bars = "".join(f"\r{percent}%|{'#' * (percent // 10)}" for percent in range(101))
+    assert shown(tmp_path, bars + "\nsaved\n") == ["100%|##########", "saved"]
     # Between logged lines it is one line at the end; nested ones stay two; text behind one is a line.
-    log = LogLines()
-    for step in range(1, 5):
-        log.feed(f"\r{bar(step, 9)}\r          \r{{'loss': {step}}}\n\r{bar(step, 9)}")
-    texts = [line.text.strip() for line in log.lines()]
-    assert texts == ["{'loss': 1}", "{'loss': 2}", "{'loss': 3}", "{'loss': 4}", bar(4, 9).strip()]
+    logged = "".join(f"\r{bar(at, 9)}\r          \r{{'loss': {at}}}\n\r{bar(at, 9)}" for at in range(1, 5))
+    losses = [f"{{'loss': {at}}}" for at in range(1, 5)]
+    assert [text.strip() for text in shown(tmp_path, logged)] == [*losses, bar(4, 9).strip()]
     inner = "".join(f"\n\r{bar(step, 7, 'batches: ')}\x1b[A" for step in range(5))
-    nested = [f"\r{bar(outer, 3, 'epochs: ')}{inner}" for outer in range(3)]
-    assert shown(*nested) == [bar(2, 3, "epochs: "), bar(4, 7, "batches: ")]
-    log = LogLines()
-    log.feed(bar(3, 9) + "RuntimeError: broken\n")
-    found = [(line.text.strip(), line.level) for line in log.lines()]
-    assert found == [(bar(3, 9).strip(), "progress"), ("RuntimeError: broken", "error")]
+    nested = "".join(f"\r{bar(outer, 3, 'epochs: ')}{inner}" for outer in range(3))
+    assert shown(tmp_path, nested) == [bar(2, 3, "epochs: "), bar(4, 7, "batches: ")]
+    found = lines(tmp_path, bar(3, 9) + "RuntimeError: broken\n")
+    assert found == [(bar(3, 9), "progress"), ("RuntimeError: broken", "error")]
 
 
 @each(
@@ -79,17 +78,17 @@ def test_words_say_the_level(line: str, level: str) -> None:
     assert level_of(line) == level
 
 
-def test_a_traceback_is_an_error_to_its_end_on_the_rank_that_wrote_it() -> None:
-    log = LogLines()
-    log.feed(
+def test_a_traceback_is_an_error_to_its_end_on_the_rank_that_wrote_it(tmp_path: Path) -> None:
+    found = lines(
+        tmp_path,
         "[rank1]: Traceback (most recent call last):\n"
         '[rank1]:   File "train.py", line 3, in <module>\n'
         "[rank0]: step 4\n"
         "[rank1]:     main()\n"
         "[rank1]: KeyError: 'text'\n"
-        "[rank1]: bye\n"
+        "[rank1]: bye\n",
     )
-    assert [line.level for line in log.lines()] == ["error", "error", "info", "error", "error", "info"]
+    assert [level for _, level in found] == ["error", "error", "info", "error", "error", "info"]
 
 
 def test_no_line_is_dear_to_look_at() -> None:
@@ -171,21 +170,20 @@ def rows_of(tail: JsonLinesTail) -> list[dict[str, Any]]:
     return rows
 
 
-def test_any_cut_of_the_bytes_gives_the_same_rows_and_text(tmp_path: Path) -> None:
+def test_any_cut_of_the_bytes_gives_the_same_rows(tmp_path: Path) -> None:
     source = random.Random(1)
     kinds = ["é", "体", "🙂", "\r", "x" * 150, "\u2028"]
     rows = [{"step": n, "text": source.choice(kinds)} for n in range(150)]
     document = "".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in rows)
     path, data, position = tmp_path / "m.jsonl", document.encode(), 0
-    tail, text_tail, seen, seen_text = JsonLinesTail(path), TextTail(path), list[Any](), ""
+    tail, seen = JsonLinesTail(path), list[Any]()
     while position < len(data):
         step = source.choice([1, 2, 3, 5, 17, 400, 5000])
         with path.open("ab") as file:
             file.write(data[position : position + step])
         position += step
         seen += rows_of(tail)
-        seen_text += text_tail.read_new()
-    assert (seen, seen_text, tail.garbage_lines) == (rows, document, 0)
+    assert (seen, tail.garbage_lines) == (rows, 0)
 
 
 def test_a_file_that_is_replaced_or_rewritten_starts_again(tmp_path: Path) -> None:
@@ -224,13 +222,12 @@ def test_garbage_is_counted_and_a_line_without_end_is_bounded(tmp_path: Path) ->
 
 
 def test_what_has_a_window_is_entered_near_its_end_at_a_line(tmp_path: Path) -> None:
-    path, lines = tmp_path / "train.log", [json.dumps({"n": n}) for n in range(10_000)]
-    path.write_text("\n".join(lines) + "\n")
-    rows, text = JsonLinesTail(path, window_bytes=1000), TextTail(path, window_bytes=1000)
-    found, seen = rows_of(rows), text.read_new().splitlines()
+    path = tmp_path / "m.jsonl"
+    path.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(10_000)))
+    rows = JsonLinesTail(path, window_bytes=1000)
+    found = rows_of(rows)
     assert 50 < len(found) < 120 and found == [{"n": n} for n in range(10_000 - len(found), 10_000)]
-    assert 50 < len(seen) < 100 and seen == lines[-len(seen) :]
-    assert rows.garbage_lines == 0 and text.skipped_bytes > 0
+    assert rows.garbage_lines == 0 and rows.skipped_bytes > 0
 
 
 NUMBER_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf, "inf": math.inf, "-inf": -math.inf}
