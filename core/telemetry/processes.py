@@ -16,7 +16,7 @@ from trainwiz.core.run.lost import ProcessId, all_pids, asked, identify, stat_fi
 from trainwiz.core.telemetry.words import KEEPER_MODULE, is_launcher, is_wrapper
 
 # What can be asked of one process: working folder, environment, command, loaded libraries. Nothing raises.
-# Linux answers by /proc, at a fraction of the cost of psutil, which answers elsewhere.
+# What is asked of many processes Linux answers by /proc, at a fraction of the cost of psutil.
 
 
 def _read(pid: int, name: str) -> str:
@@ -29,21 +29,13 @@ def _read(pid: int, name: str) -> str:
 
 def working_folder(pid: int) -> Path | None:
     """None where it cannot be read: another user's process, or one that has ended."""
-    if sys.platform != "linux":
-        folder = asked(pid, "cwd")
-        return None if folder is None else Path(folder)
-    try:
-        return Path(f"/proc/{pid}/cwd").readlink()
-    except OSError:
-        return None
+    folder = asked(pid, "cwd")
+    return Path(folder) if folder else None
 
 
 def environment_of(pid: int) -> dict[str, str]:
     """The variables that the process was started with; empty where they cannot be read."""
-    if sys.platform != "linux":
-        return dict(asked(pid, "environ") or {})
-    pairs = (pair.partition("=") for pair in _read(pid, "environ").split("\0"))
-    return {name: value for name, found, value in pairs if found}
+    return dict(asked(pid, "environ") or {})
 
 
 def command_of(pid: int) -> list[str]:
