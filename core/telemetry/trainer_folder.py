@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
@@ -25,7 +24,6 @@ LOOK_FOR_LOG_S = 15.0
 
 TRAIN = "train/"
 OTHER_SETS = ("eval/", "test/")
-MOST_BEFORE = 1_000
 
 
 def trainer_name(tag: str) -> str:
@@ -40,25 +38,19 @@ def trainer_name(tag: str) -> str:
 
 class TrainerScalars(Scalars):
     """All sessions as one training. Each start of the Trainer writes event files in a folder of its own: where a later
-    one trains from an earlier step (it resumed a checkpoint, or began anew), what lies after that
+    one begins at an earlier step (it resumed a checkpoint, or began anew), what lies after that
     step is forgotten, and what an earlier session goes on to say is left out."""
 
     def __init__(self) -> None:
         super().__init__()
         self.training_began_s: float | None = None
-        """Unix time of the first point of the newest session that trains."""
-        self._trained: list[Path] = []
-        """The sessions that train, the newest last."""
-        self._before: deque[Scalar] = deque(maxlen=MOST_BEFORE)
-        """What a session said before it trained: the values of an evaluation come before the epoch they are logged with."""
-        self._speaks: Path | None = None
+        """Unix time of the first point of the newest session."""
+        self._sessions: list[Path] = []
+        """The newest last."""
 
     def add_all(self, scalars: Iterable[Scalar], *, session: Any = None) -> None:
         folder = session.path.parent
-        if folder != self._speaks:
-            self._speaks = folder
-            self._before.clear()
-        if folder not in self._trained[:-1]:
+        if folder not in self._sessions[:-1]:
             super().add_all(self._renamed(scalars, folder), session=folder)
 
     def _renamed(self, scalars: Iterable[Scalar], session: Path) -> Iterable[Scalar]:
@@ -66,18 +58,14 @@ class TrainerScalars(Scalars):
             if tag is None:
                 yield tag, step, value, time_s
                 continue
-            name = trainer_name(tag)
-            if session not in self._trained and tag.startswith(TRAIN):
-                self._trained.append(session)
-                self.training_began_s = time_s
-                self.purge(step)
-                yield from (said for said in self._before if said[1] >= step)
-            elif session not in self._trained:
-                self._before.append((name, step, value, time_s))
+            if session not in self._sessions:
                 if not step and self.step:
                     # A model evaluated by a process of its own knows no step; it says nothing of the training's course.
                     continue
-            yield name, step, value, time_s
+                self._sessions.append(session)
+                self.training_began_s = time_s
+                self.purge(step)
+            yield trainer_name(tag), step, value, time_s
 
 
 class TrainerReader:

@@ -389,8 +389,7 @@ def test_evaluations_of_other_processes_and_before_the_first_training_point(tmp_
     first = tmp_path / "first"
     write_points(first / "runs" / "a", {"eval/loss": [(7, 2.0)], "train/epoch": [(7, 0.1)]})
     assert looked(first).metrics["eval_loss"].count == 1
-    points = {"eval/loss": [(0, 3.0)], "train/loss": [(0, 1.0), (5, 0.5)]}
-    write_points(first / "runs" / "b", points, later_s=1e3, after_s=9)
+    write_points(first / "runs" / "b", {"eval/loss": [(5, 3.0)], "train/loss": [(5, 0.5)]}, later_s=1e3, after_s=9)
     anew = looked(first)
     assert (anew.step, anew.metrics["eval_loss"].count, anew.metrics["eval_loss"].last) == (5, 1, 3.0)
 
