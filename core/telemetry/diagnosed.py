@@ -9,18 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, Proof, of_cause
+from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, Proof, Settings, of_cause
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.log_file import NotALogError, read_log, scan_stream
 from trainwiz.core.diagnosis.patterns import Place, remedies_for
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.language import tr
-from trainwiz.core.lines import stamp_of
+from trainwiz.core.lines import Seldom, stamp_of
 from trainwiz.core.run.attempts import Advice
 from trainwiz.core.telemetry.advice import worst_first
 from trainwiz.core.telemetry.metrics import loss_name
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
-from trainwiz.core.telemetry.target import Seldom
 from trainwiz.core.telemetry.trainer_files import (
     LOG_ENDINGS,
     TRAINER_STATE,
@@ -89,6 +88,9 @@ def diagnose_folder(path: Path) -> Diagnosis:
     raise usage_error("nothing_to_diagnose", str(path), message)
 
 
+NOWHERE = Place(None, Settings())
+
+
 def _of_state(state: TrainerState) -> Diagnosis:
     rows = [row for row in state.rows if "loss" in row]
     name, step = state.path.name, state.step
@@ -104,16 +106,12 @@ def _of_state(state: TrainerState) -> Diagnosis:
         proofs = (Proof(None, said, name),)
         if step >= state.max_steps:
             return Diagnosis(None, "high", tr("The training finished."), proofs, (), step)
-    return Diagnosis("unknown", "low", message, proofs, remedies_for("unknown", _nowhere()), step)
+    return Diagnosis("unknown", "low", message, proofs, remedies_for("unknown", NOWHERE), step)
 
 
 def _not_a_number(said: str, source: str, step: int | None) -> Diagnosis:
-    remedies, message = remedies_for("nan_loss", _nowhere()), of_cause("nan_loss", "", step)
+    remedies, message = remedies_for("nan_loss", NOWHERE), of_cause("nan_loss", "", step)
     return Diagnosis("nan_loss", "high", message, (Proof(None, said, source),), remedies, step)
-
-
-def _nowhere() -> Place:
-    return Place(None, Evidence().settings)
 
 
 def diagnose_logs(logs: list[Path], last_bytes: int | None = None) -> Diagnosis:

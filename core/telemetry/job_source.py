@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainwiz.core.language import mark, tr
+from trainwiz.core.lines import Seldom
 from trainwiz.core.run.attempts import Advice
 from trainwiz.core.run.lost import CREATE_TIME_TOLERANCE_S
 from trainwiz.core.telemetry.advice import LIVE_RULES, worst_first
@@ -19,7 +20,7 @@ from trainwiz.core.telemetry.machine import MachineHistory, MachineSampler
 from trainwiz.core.telemetry.processes import ProcessSampler, ProcessTable
 from trainwiz.core.telemetry.run_setup import CheckpointSize
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
-from trainwiz.core.telemetry.target import Seldom, Source, Target, open_files_source
+from trainwiz.core.telemetry.target import Source, Target, open_files_source
 
 LOOK_EVERY_S = 5.0
 """How often a job, or its files, are looked for: an event file appears with the first logged step."""

@@ -149,9 +149,6 @@ def _plain(text: str) -> str:
     return plain_text(text.expandtabs(4) if "\t" in text else text, LONGEST_LINE).rstrip()
 
 
-MOST_BARS = 64
-
-
 @dataclass(frozen=True, slots=True)
 class PlacedLine:
     """A line and the bytes of the file that hold it. Parts of one written line share them."""
@@ -165,16 +162,15 @@ class Folded:
     """A newer version of a progress bar takes the place of the older one at the end; where something was logged
     between the two, one that had reached its end stays as it was."""
 
-    def __init__(self, kept: int) -> None:
+    def __init__(self) -> None:
         self.lines: dict[int, PlacedLine] = {}
-        self._kept = kept
         self._number = self._last_text = 0
         self._bars: dict[str, tuple[int, bool]] = {}
         """Key -> (number of the line that shows the bar, whether it has reached its end)."""
         self._open = set[str]()
         """Ranks inside of a traceback, which is an error from its head to its exception."""
 
-    def add(self, written: str, start: int = 0, end: int = 0) -> None:
+    def add(self, written: str, start: int, end: int) -> None:
         for text, bar in parts_of(written):
             self._number += 1
             if bar is None:
@@ -187,10 +183,6 @@ class Folded:
                     self.lines.pop(before, None)
                 self._bars[bar.key] = (self._number, bar.done)
             self.lines[self._number] = PlacedLine(start, end, line)
-            if len(self.lines) > self._kept:
-                del self.lines[next(iter(self.lines))]
-            if len(self._bars) > MOST_BARS:
-                del self._bars[next(iter(self._bars))]
 
     def _level_of(self, text: str) -> LogLevel:
         rank, line = split_rank(text)
@@ -415,7 +407,7 @@ def _lines_of(data: bytes, start: int, wanted: Wanted) -> list[PlacedLine]:
     """The wanted lines of `data`; of each progress bar the newest version, and those that reached their end."""
     if not wanted.may_be_in(data):
         return []
-    folded, at = Folded(len(data)), start
+    folded, at = Folded(), start
     lines = data.split(b"\n")
     for raw in lines if lines[-1] else lines[:-1]:
         folded.add(raw.decode("utf-8", errors="replace"), at, min(at + len(raw) + 1, start + len(data)))

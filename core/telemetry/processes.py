@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainwiz.core.language import mark
+from trainwiz.core.lines import Seldom
 from trainwiz.core.run.lost import ProcessId, all_pids, asked, identify, stat_fields
 from trainwiz.core.telemetry.words import KEEPER_MODULE, is_launcher, is_wrapper
 
@@ -66,8 +67,7 @@ HELPERS = ("multiprocessing.resource_tracker", "torch._inductor", "forkserver")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
-SCAN_AT_MOST_S = 1.0
-SHARE_OF_A_CORE_FOR_SCANS = 0.003
+SCAN_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +183,8 @@ def _has_own_rank(member: Member) -> bool:
 class ProcessSampler:
     """Samples the tree below one process again and again, at little cost.
 
-    Looking for new processes means reading all of /proc; it is done as often as keeps it below
-    SHARE_OF_A_CORE_FOR_SCANS. In between only the known members are read.
+    Looking for new processes means reading all of /proc; it is done seldom. In between only the known members
+    are read.
     """
 
     def __init__(self, root_pid: int) -> None:
@@ -192,14 +192,12 @@ class ProcessSampler:
         self._members: list[Member] = []
         self._roles: dict[tuple[int, int], Role] = {}
         self._cpu: dict[tuple[int, int], tuple[float, float]] = {}
-        self._next_scan = 0.0
+        self._look = Seldom(SCAN_EVERY_S)
 
     def sample(self) -> list[dict[str, Any]]:
         """[{pid, role, rss_bytes, cpu_percent}]; CPU since the last sample, None in a process's first."""
         now = time.monotonic()
-        if now >= self._next_scan:
-            self._scan(now)
-        else:
+        if not self._look.do(self._scan):
             again = ((member_of(member.pid), member) for member in self._members)
             self._members = [now for now, then in again if now and now.started_ticks == then.started_ticks]
         rows = []
@@ -218,13 +216,10 @@ class ProcessSampler:
         self._cpu = cpu
         return rows
 
-    def _scan(self, now: float) -> None:
-        started = time.thread_time()
+    def _scan(self) -> None:
         self._members = tree_of(self.root_pid)
         roles = roles_of(self._members)
         self._roles = {(member.pid, member.started_ticks): roles[member.pid] for member in self._members}
-        cost_s = time.thread_time() - started
-        self._next_scan = now + max(SCAN_AT_MOST_S, cost_s / SHARE_OF_A_CORE_FOR_SCANS)
 
 
 def trainers_below(root_pid: int) -> list[ProcessId]:

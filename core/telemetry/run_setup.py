@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.lines import Seldom
 from trainwiz.core.run.checkpoints import CHECKPOINT_NAME
 from trainwiz.core.text import whole_in
 
@@ -104,7 +105,7 @@ class CheckpointSize:
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
         self._clock = clock
-        self._next_look = 0.0
+        self._look = Seldom(LOOK_EVERY_S)
         self._newest = ""
         """The newest checkpoint, where it is whole."""
         self._usual: int | None = None
@@ -118,15 +119,14 @@ class CheckpointSize:
 
     def usual_bytes(self) -> int | None:
         """Bytes of a checkpoint of this run, also while the next is being written; None before there is one."""
-        if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + LOOK_EVERY_S
-            paths = [path for _, path in sorted(_checkpoints(self.folder), reverse=True)]
-            self.present = len(paths)
-            if not paths or paths[0] != self._newest:
-                self._measure(paths)
+        self._look.do(self._measure)
         return self._usual
 
-    def _measure(self, paths: list[str]) -> None:
+    def _measure(self) -> None:
+        paths = [path for _, path in sorted(_checkpoints(self.folder), reverse=True)]
+        self.present = len(paths)
+        if paths and paths[0] == self._newest:
+            return
         self._newest = ""
         for path in paths[:2]:
             size, changed_s = _size_of(Path(path))

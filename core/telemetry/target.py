@@ -106,22 +106,6 @@ Read = Callable[[float], Reading]
 """Reads what is new in files of one format until time.monotonic() is the deadline. Raises nothing."""
 
 
-class Seldom:
-    """What is dear is done every `every_s` seconds, in large trees as seldom as keeps it below `share` of a core."""
-
-    def __init__(self, every_s: float, share: float = 0.003) -> None:
-        self.next_s = 0.0
-        self._every_s = every_s
-        self._share = share
-
-    def do(self, what: Callable[[], object]) -> None:
-        if time.monotonic() < self.next_s:
-            return
-        started_s = time.thread_time()
-        what()
-        self.next_s = time.monotonic() + max(self._every_s, (time.thread_time() - started_s) / self._share)
-
-
 class FilesSource(Source):
     """Files alone: of processes and machines it knows nothing."""
 
@@ -191,10 +175,8 @@ def _ending(status: str, reading: Reading, now: float, written_s: float | None) 
     if status == "finished":
         loss = reading.series.get(reading.loss or "")
         return Ending(finished_words(place, loss.first if loss else None, loss.last if loss else None))
-    if written_s is None and place is None:
-        return Ending(tr("The time of the last write is unknown."))
     if written_s is None:
-        return Ending(tr("The time of the last write is unknown; it is at {place}.", place=place))
+        return Ending(tr("The time of the last write is unknown."))
     words = {"place": place, "when": moment_words(written_s), "ago": span_words(max(0.0, now - written_s))}
     if place is None:
         return Ending(tr("Quiet: last written {ago} ago, {when}.", **words))

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
-from trainwiz.core.lines import share_read
+from trainwiz.core.lines import Seldom, share_read
 from trainwiz.core.telemetry.event_file import EventFileTail
 from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Scalars, TagSeries, loss_name, wall_step_s
-from trainwiz.core.telemetry.target import NOTHING, Reading, Seldom
+from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.trainer_files import ARGUMENTS_TAG, parse_arguments
 
 EVENT_MARK = "tfevents"

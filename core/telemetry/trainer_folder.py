@@ -11,12 +11,12 @@ from typing import Any
 
 from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
-from trainwiz.core.lines import share_read
+from trainwiz.core.lines import Seldom, share_read
 from trainwiz.core.run.folder import read_json
 from trainwiz.core.telemetry.event_file import Scalar
 from trainwiz.core.telemetry.metrics import NO_PACE, Scalars, last_step
 from trainwiz.core.telemetry.snapshot import Planned
-from trainwiz.core.telemetry.target import NOTHING, Reading, Seldom
+from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.tensorboard import EventsReader, find_scalar_files
 from trainwiz.core.telemetry.trainer_files import CHECKPOINT, NewestState, TrainerLog, TrainerState, find_log, written_s
 

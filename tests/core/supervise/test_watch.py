@@ -319,7 +319,7 @@ def test_a_disk_that_does_not_last_is_foretold(seen: SeenRun, tmp_path: Path) ->
         file.truncate(10 * GIB)
     seen.observation.sizes._clock = lambda: weights.stat().st_mtime + 3_600
     seen.host["disk_free_bytes"] = 25 * GIB
-    seen.observation.sizes._next_look = 0.0
+    seen.observation.sizes._look.next_s = 0.0
     seen.steps_of(2.0, 60)
     assert "step 250" in text_of(seen.found, "disk_short")
     seen.host["disk_free_bytes"] = 5 * GIB

@@ -219,14 +219,14 @@ def test_the_size_of_a_checkpoint_is_that_of_the_newest_whole_one(tmp_path: Path
     checkpoint(10, 3_000, age_s=500)
     (tmp_path / "checkpoint-best").mkdir()
     assert size.next_bytes() is None, "the folder is looked into every ten seconds"
-    size._next_look = 0.0
+    size._look.next_s = 0.0
     assert size.next_bytes() == 3_000
     checkpoint(20, 10, age_s=1)
-    size._next_look = 0.0
+    size._look.next_s = 0.0
     assert (size.next_bytes(), size.usual_bytes()) == (None, 3_000), "it is being written"
     assert CheckpointSize(tmp_path, clock=lambda: NOW_S).usual_bytes() == 3_000, "of the one before"
     checkpoint(20, 10, age_s=99)
-    size._next_look = 0.0
+    size._look.next_s = 0.0
     assert (size.next_bytes(), size.usual_bytes(), size.present) == (10, 10, 3)
 
 

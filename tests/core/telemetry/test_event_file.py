@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.event_pb2 import Event
+from trainwiz.core.lines import Seldom
 from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
 from trainwiz.core.telemetry.snapshot import Snapshot
-from trainwiz.core.telemetry.target import Seldom, Source, Target, open_files_source
+from trainwiz.core.telemetry.target import Source, Target, open_files_source
 
 from tests.core.telemetry.event_writers import BEGAN_S, accumulated, header, scalar_event, write_points
 

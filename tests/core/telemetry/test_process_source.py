@@ -9,12 +9,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from trainwiz.core.lines import Seldom
 from trainwiz.core.telemetry.discovery import default_target, find_target, list_targets
 from trainwiz.core.telemetry.job import trainings_below
 from trainwiz.core.telemetry.job_source import ProcessSource
 from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.snapshot import Snapshot
-from trainwiz.core.telemetry.target import Seldom, Source, Target, open_source
+from trainwiz.core.telemetry.target import Source, Target, open_source
 
 from tests.core.telemetry.event_writers import write_points
 from tests.core.telemetry.foreign_jobs import look, python, started, wait_for, write_scripts
