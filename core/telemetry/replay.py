@@ -166,7 +166,6 @@ class TimedLog(ByteTail):
         self._half = data[data.rfind(b"\n") + 1 :]
 
 
-EDGE_BYTES = 64 * 1024
 REPLAY_ACTIONS: frozenset[Action] = frozenset({"plan", "command"})
 
 
@@ -243,24 +242,12 @@ def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
             status=tr(state.status),
         )
         raise usage_error("still_running", "--replay", message)
-    seen = edge_times(folder.metrics_jsonl) + edge_times(folder.system_jsonl)
-    if not seen:
-        message = tr(
-            "{name} cannot be replayed: neither its metrics nor its machine samples have timestamps.", name=name
-        )
+    last_s = state.ended_s or state.heartbeat_s
+    begun = [(attempt.started_s, attempt.ended_s) for attempt in state.attempts] or [(state.started_s, last_s)]
+    followed = [*(start for start, _ in begun[1:]), last_s]
+    known = ((start, end or after) for (start, end), after in zip(begun, followed, strict=True))
+    spans = [(start, end) for start, end in known if start is not None and end is not None and start < end]
+    if not spans:
+        message = tr("{name} cannot be replayed: its record does not say when it was trained.", name=name)
         raise usage_error("nothing_to_replay", "--replay", message)
-    begin = min([*seen, *(attempt.started_s for attempt in state.attempts[:1])])
-    end = max([*seen, state.ended_s or 0.0])
-    starts = sorted({attempt.started_s for attempt in state.attempts[1:] if begin < attempt.started_s < end})
-    ends = [attempt.ended_s for attempt in state.attempts if attempt.ended_s is not None]
-    spans, at = [], begin
-    for start in starts:
-        spans.append((at, max((one for one in ends if at < one <= start), default=start)))
-        at = start
-    return [*spans, (at, end)]
-
-
-def edge_times(path: Path) -> list[float]:
-    """The times of the first and the last rows of a JSON-lines file; empty where there are none."""
-    rows = JsonLinesTail(path).read_new()[:3] + JsonLinesTail(path, window_bytes=EDGE_BYTES).read_new()[-3:]
-    return [time_s for row in rows if (time_s := numbers_finite(row.get("time_s"))) is not None]
+    return spans
