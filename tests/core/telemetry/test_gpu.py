@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,7 @@ from trainwiz.core.telemetry.processes import ProcessSampler
 from trainwiz.core.telemetry.snapshot import Snapshot
 
 from tests.core.telemetry.foreign_jobs import look, python, started, write_scripts
-from tests.fakes.nvml import (
-    GIB,
-    GPU_LOST,
-    NO_PERMISSION,
-    TIMEOUT,
-    UNKNOWN,
-    FakeGpu,
-    FakeMig,
-    FakeNvml,
-    fixtures,
-)
+from tests.fakes.nvml import GIB, GPU_LOST, NO_PERMISSION, TIMEOUT, UNKNOWN, FakeGpu, FakeMig, FakeNvml, fixtures
 
 fake_nvml = fixtures.fake_nvml
 fake_nvml_library = fixtures.fake_nvml_library
@@ -39,8 +30,7 @@ ME = os.getpid()
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
+    now_s = 1000.0
 
     def __call__(self) -> float:
         return self.now_s
@@ -58,10 +48,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def sampler(driver: FakeNvml, clock: Clock) -> Any:
-    one = GpuSampler(clock)
-    yield one
-    one.close()
+def sampler(driver: FakeNvml, clock: Clock) -> Iterator[GpuSampler]:
+    with closing(GpuSampler(clock)) as one:
+        yield one
 
 
 def test_every_sensor(driver: FakeNvml, sampler: GpuSampler) -> None:
@@ -81,21 +70,11 @@ def test_every_sensor(driver: FakeNvml, sampler: GpuSampler) -> None:
     assert "python" in mine["name"] or "pytest" in mine["name"]
     assert (desktop["pid"], desktop["kind"]) == (1, "graphics")
     assert line == {
-        "index": 0,
-        "uuid": "GPU-00000000-0000-0000-0000-000000000000",
-        "name": "NVIDIA GeForce RTX 3080",
-        "mig": None,
-        "utilization_percent": 97,
-        "memory_used_bytes": 3 * GIB,
-        "memory_total_bytes": 10 * GIB,
-        "temperature_c": 79.0,
-        "power_w": 241.5,
-        "power_limit_w": 320.0,
-        "fan_percent": 62,
-        "clock_mhz": 1_650,
-        "clock_limit_mhz": 1_980,
-        "throttle_reasons": ["power limit", "heat (hardware)"],
-    }
+        "index": 0, "uuid": "GPU-00000000-0000-0000-0000-000000000000", "name": "NVIDIA GeForce RTX 3080",
+        "mig": None, "utilization_percent": 97, "memory_used_bytes": 3 * GIB, "memory_total_bytes": 10 * GIB,
+        "temperature_c": 79.0, "power_w": 241.5, "power_limit_w": 320.0, "fan_percent": 62, "clock_mhz": 1_650,
+        "clock_limit_mhz": 1_980, "throttle_reasons": ["power limit", "heat (hardware)"],
+    }  # fmt: skip
 
 
 def test_a_card_that_is_lost_leaves_the_others_and_comes_back(
@@ -119,15 +98,13 @@ def test_a_card_that_is_lost_leaves_the_others_and_comes_back(
 
 
 def test_cards_each_with_a_trouble_of_its_own(driver: FakeNvml, sampler: GpuSampler) -> None:
-    driver.write(
-        [
-            FakeGpu(utilization=11, unsupported=["fan", "limit"], processes={ME: 2 * GIB}),
-            FakeGpu(utilization=13, failing={"procs": NO_PERMISSION}),
-            FakeGpu(utilization=15, failing={"temp": GPU_LOST}),
-            FakeGpu(utilization=16, failing={"power": TIMEOUT, "fan": UNKNOWN}),
-            FakeGpu(name="NVIDIA A100-SXM4-40GB", unsupported=["util"], mig=True, slices=[FakeMig("MIG-a")]),
-        ]
-    )
+    driver.write([
+        FakeGpu(utilization=11, unsupported=["fan", "limit"], processes={ME: 2 * GIB}),
+        FakeGpu(utilization=13, failing={"procs": NO_PERMISSION}),
+        FakeGpu(utilization=15, failing={"temp": GPU_LOST}),
+        FakeGpu(utilization=16, failing={"power": TIMEOUT, "fan": UNKNOWN}),
+        FakeGpu(name="NVIDIA A100-SXM4-40GB", unsupported=["util"], mig=True, slices=[FakeMig("MIG-a")]),
+    ])  # fmt: skip
     for _ in range(2):
         lines, unavailable = sampler.sample()
         assert [line["utilization_percent"] for line in lines] == [11, 13, None, 16, None, None]
@@ -162,9 +139,8 @@ def test_what_fails_for_a_moment_is_asked_again(driver: FakeNvml, sampler: GpuSa
 
 @pytest.fixture
 def loads(driver: FakeNvml) -> Iterator[LoadReader]:
-    one = LoadReader()
-    yield one
-    one.close()
+    with closing(LoadReader()) as one:
+        yield one
 
 
 def card(number: int, **changes: Any) -> FakeGpu:
