@@ -114,19 +114,15 @@ def test_what_the_training_survived_is_no_cause(name: str) -> None:
     assert of(HEALTHY + SAYINGS[name][1] + "\n" + HEALTHY).cause == "unknown"
 
 
-@each(
-    ("text", "cause"),
-    [
-        # A gradient that overflowed once is no NaN loss; a failure after the end is one.
-        (HEALTHY + "{'loss': 2.1, 'grad_norm': nan, 'epoch': 0.5}\n", "unknown"),
-        (HEALTHY + "{'loss': nan, 'grad_norm': nan, 'epoch': 0.5}\n" + HEALTHY + FINISH, None),
-        (HEALTHY + FINISH + SAYINGS["ENOSPC"][1], "disk_full"),
-        # What copytruncate leaves of a log that goes on.
-        (b"\0" * 300_000 + SAYINGS["ENOSPC"][1].encode(), "disk_full"),
-        # Chinese of an older system.
-        (("开始训练\n" * 50 + "OSError: [WinError 1455] 页面文件太小，无法完成操作。\n").encode("gb18030"), "host_oom"),
-    ],
-)
+@each(("text", "cause"), [
+    # A gradient that overflowed once is no NaN loss; a failure after the end is one.
+    (HEALTHY + "{'loss': 2.1, 'grad_norm': nan, 'epoch': 0.5}\n", "unknown"),
+    (HEALTHY + "{'loss': nan, 'grad_norm': nan, 'epoch': 0.5}\n" + HEALTHY + FINISH, None),
+    (HEALTHY + FINISH + SAYINGS["ENOSPC"][1], "disk_full"),
+    # What copytruncate leaves of a log that goes on. Chinese of an older system.
+    (b"\0" * 300_000 + SAYINGS["ENOSPC"][1].encode(), "disk_full"),
+    (("开始训练\n" * 50 + "OSError: [WinError 1455] 页面文件太小，无法完成操作。\n").encode("gb18030"), "host_oom"),
+])  # fmt: skip
 def test_what_whole_logs_mean(text: str | bytes, cause: str | None) -> None:
     found = of(text)
     assert found.cause == cause

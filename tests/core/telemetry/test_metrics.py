@@ -96,19 +96,10 @@ def test_smoothing_keeps_a_constant_and_the_start_fills_gaps_and_reduces_noise()
 
 
 def row(second: float, *, used: int = GIB, busy: float | None = 90.0) -> dict[str, Any]:
-    card = {
-        "index": 0,
-        "uuid": "GPU-a",
-        "memory_used_bytes": used,
-        "utilization_percent": busy,
-        "processes": [{"pid": 7, "name": "python", "kind": "compute", "memory_used_bytes": used}],
-    }
-    return {
-        "time_s": 1e9 + second,
-        "gpus": [card],
-        "host": {"disk_free_bytes": 100 * GIB - second * 1e6, "ram_used_bytes": 5, "ram_total_bytes": 10},
-        "processes": [{"pid": 7, "role": "trainer", "rss_bytes": used}, {"pid": 8, "role": "loader", "rss_bytes": 5}],
-    }
+    mine = {"pid": 7, "name": "python", "kind": "compute", "memory_used_bytes": used}
+    card = {"index": 0, "uuid": "GPU-a", "memory_used_bytes": used, "utilization_percent": busy, "processes": [mine]}
+    processes = [{"pid": 7, "role": "trainer", "rss_bytes": used}, {"pid": 8, "role": "loader", "rss_bytes": 5}]
+    return {"time_s": 1e9 + second, "gpus": [card], "processes": processes}
 
 
 def peaks_of(*rows: dict[str, Any]) -> Peaks:

@@ -46,14 +46,9 @@ def run(tmp_path: Path) -> RunFolder:
     first = {"number": 1, "started_s": BEGIN_S, "ended_s": BEGIN_S + 105, "status": "stopped"}
     second = {"number": 2, "started_s": SECOND_S, "ended_s": END_S, "status": "finished"}
     state = {
-        "status": "finished",
-        "max_steps": STEPS,
-        "started_s": BEGIN_S,
-        "ended_s": END_S,
-        "attempts": [first, second],
-        "engine": {"planned": "single", "actual": "single", "device": "cpu"},
-        "exit": {"code": 0, "message": "Finished."},
-    }
+        "status": "finished", "max_steps": STEPS, "started_s": BEGIN_S, "ended_s": END_S, "attempts": [first, second],
+        "engine": {"planned": "single", "actual": "single", "device": "cpu"}, "exit": {"code": 0, "message": "Finished."},
+    }  # fmt: skip
     write_json(run.state_json, state)
     run.run_yaml.write_text("name: run\n")
     resumed = {"time_s": SECOND_S + 5, "resumed_from": 8}

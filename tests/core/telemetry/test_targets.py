@@ -186,18 +186,14 @@ def test_logs_tables_and_a_folder_of_events_which_is_a_trainers_by_its_arguments
     assert kind_of(log) == kind_of(log / "nohup.out") == "trainer"
 
 
-@each(
-    ("name", "content", "words"),
-    [
-        ("events.out.tfevents.1.h.1.0", b"not at all" * 9, "not a TensorBoard event file"),
-        ("trainer_state.json", state(10).encode()[:-9], "is not complete JSON"),
-        ("trainer_state.json", b'{"global_step": 3, "log_history": "none"}', "is not a Trainer state"),
-        ("config.json", b"{}", "is not a Trainer state"),
-        ("notes.txt", b"hello", "cannot be monitored: it is not an event file"),
-        ("empty.log", b"", "is empty"),
-        ("picture.png", bytes(range(256)) * 9, "cannot be monitored: it is not an event file"),
-    ],
-)
+@each(("name", "content", "words"), [
+    ("events.out.tfevents.1.h.1.0", b"not at all" * 9, "not a TensorBoard event file"),
+    ("trainer_state.json", state(10).encode()[:-9], "is not complete JSON"),
+    ("trainer_state.json", b'{"global_step": 3, "log_history": "none"}', "is not a Trainer state"),
+    ("config.json", b"{}", "is not a Trainer state"), ("empty.log", b"", "is empty"),
+    ("notes.txt", b"hello", "cannot be monitored: it is not an event file"),
+    ("picture.png", bytes(range(256)) * 9, "cannot be monitored: it is not an event file"),
+])  # fmt: skip
 def test_files_that_are_nothing_and_folders_of_them_say_how(
     tmp_path: Path, name: str, content: bytes, words: str
 ) -> None:
