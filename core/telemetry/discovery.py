@@ -380,7 +380,7 @@ def _on_gpu(card: str | None) -> Target:
         known = ", ".join(f"gpu:{one.index} ({one.name or tr('unknown')})" for one in loads.gpus)
         message = tr("There is no GPU {name} on this machine; available: {names}.", name=repr(card), names=known)
         raise usage_error("no_such_gpu", f"gpu:{card}", message)
-    where = tr("GPU {number}", number=chosen[0].index) if len({one.index for one in chosen}) == 1 else tr("the GPUs")
+    where = tr("GPU {number}", number=card) if card else tr("the GPUs")
     table = ProcessTable()
     pids = list(dict.fromkeys(pid for one in chosen for pid in one.computing))
     jobs = {job.pid: job for pid in pids if (job := job_of(pid, table)) is not None}

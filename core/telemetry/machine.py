@@ -10,32 +10,22 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.language import tr
+from trainwiz.core.errors import os_reason
 from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, ProcessReading
 from trainwiz.core.text import numbers_finite, object_in, objects_in, plain_text, text_in, texts_in, whole_in
 
 # One reading of the computer around the GPUs: the `host` of a line of system.jsonl.
 
-HOST_VALUES = (
-    "ram_used_bytes",
-    "ram_total_bytes",
-    "swap_used_bytes",
-    "swap_total_bytes",
-    "cpu_percent",
-    "disk_free_bytes",
-    "disk_total_bytes",
-)
 
-
-def sample_host(disk_path: Path) -> dict[str, Any]:
-    """HOST_VALUES and `unavailable`. What cannot be read is None, with its reason under `unavailable`.
+def sample_host(disk_path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """RAM, swap, CPU and disk in bytes and percent, and the reasons for what is None since it cannot be read.
 
     RAM respects the cgroup's limit, as in the plan. `cpu_percent` is of all cores of the machine (0..100)
     since the last call in this process. The disk is the one that `disk_path` lies on.
     """
     import psutil
 
-    line: dict[str, Any] = dict.fromkeys(HOST_VALUES)
+    line: dict[str, Any] = {}
     unavailable: dict[str, str] = {}
     reads: dict[tuple[str, ...], Callable[[], tuple[Any, ...]]] = {
         ("ram_used_bytes", "ram_total_bytes"): _ram,
@@ -47,9 +37,9 @@ def sample_host(disk_path: Path) -> dict[str, Any]:
         try:
             line |= dict(zip(names, read(), strict=True))
         except (OSError, psutil.Error, RuntimeError) as error:
-            reason = tr(getattr(error, "strerror", None) or str(error)) or type(error).__name__
-            unavailable |= dict.fromkeys(names, reason)
-    return line | {"unavailable": unavailable}
+            line |= dict.fromkeys(names)
+            unavailable |= dict.fromkeys(names, os_reason(error) if isinstance(error, OSError) else str(error))
+    return line, unavailable
 
 
 @lru_cache(maxsize=1)
@@ -92,8 +82,7 @@ class MachineSampler:
         under `unavailable`: "gpus", "gpus.0", "gpus.0.power_w", "host.ram_used_bytes".
         """
         gpus, unavailable = self._gpus.sample()
-        host = sample_host(self.disk_path)
-        reasons = host.pop("unavailable")
+        host, reasons = sample_host(self.disk_path)
         return {
             "time_s": round(self._clock(), 3),
             "gpus": gpus,

@@ -32,7 +32,7 @@ FindFiles = Callable[[], Mapping[str, Sequence[Path]]]
 
 
 def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[str, list[Path]]:
-    """Run name ("." for `root` itself) -> its event files by name, which holds their time and number. Runs are in the
+    """Run name ("." for `root` itself) -> its event files by name, which begins with their time. Runs are in the
     order in which their first files were begun.
 
     At most MOST_FOLDERS folders, DEEPEST levels; links to folders and names that match `skip` are not
@@ -41,13 +41,8 @@ def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[s
         return {".": [root]}
     found: dict[str, list[Path]] = {}
     for folder, names in _folders(root, skip):
-        # Files of one second are numbered: 9 before 10.
-        files = sorted(
-            (name for name in names if EVENT_MARK in name and not name.endswith(".profile-empty")),
-            key=lambda name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)],
-        )
-        if files:
-            found[folder.relative_to(root).as_posix()] = [folder / name for name in files]
+        if files := sorted(folder / name for name in names if EVENT_MARK in name):
+            found[folder.relative_to(root).as_posix()] = files
     return dict(sorted(found.items(), key=lambda item: _begun_s(item[1][0])))
 
 
