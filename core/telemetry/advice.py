@@ -15,7 +15,7 @@ from trainwiz.core.run.state import ENDED
 from trainwiz.core.telemetry.machine import limited_by_heat
 from trainwiz.core.telemetry.metrics import NO_TREND, LossTrend, MetricSummary, Pace, loss_name
 from trainwiz.core.telemetry.run_setup import RunSetup, Saves
-from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, Planned, Snapshot, without_parents
+from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, Snapshot, without_parents
 from trainwiz.core.telemetry.words import span_words
 
 GIB = 1024**3
@@ -191,7 +191,8 @@ def _loss_of(snapshot: Snapshot) -> Iterable[Advice]:
     return loss_advice(loss, snapshot.non_finite_steps, NO_TREND, name)
 
 
-def pace_advice(pace: Pace, planned: Planned) -> Iterable[Advice]:
+def _pace_of(snapshot: Snapshot) -> Iterable[Advice]:
+    pace, planned = snapshot.pace, snapshot.planned
     low_s, high_s, seconds = planned.step_low_s or 0.0, planned.step_high_s or 0.0, pace.step_s or 0.0
     match pace.against(planned.step_low_s, planned.step_high_s):
         case "slower":
@@ -200,16 +201,17 @@ def pace_advice(pace: Pace, planned: Planned) -> Iterable[Advice]:
             yield _say("faster_than_plan", times=f"{low_s / seconds:.1f}")
 
 
-def memory_advice(planned: Planned, peak_bytes: int | None, *, stepped: bool) -> Iterable[Advice]:
+def _memory_of(snapshot: Snapshot) -> Iterable[Advice]:
     """The plan speaks of a training step: before the first one only too much of it says anything."""
+    planned, peak = snapshot.planned, snapshot.peak_memory_bytes
     expected = planned.memory_bytes
-    if peak_bytes is None or expected is None or expected <= 0:
+    if peak is None or not expected:
         return
     low, high = planned.memory_low_bytes or expected, planned.memory_high_bytes or expected
-    where = "above_plan" if peak_bytes > high else "below_plan" if peak_bytes < low else "as_planned"
-    if stepped or where == "above_plan":
-        share = f"{abs(peak_bytes / expected - 1) * 100:.0f}"
-        yield _say(f"memory_{where}", peak=f"{peak_bytes / GIB:.1f}", planned=f"{expected / GIB:.1f}", share=share)
+    where = "above_plan" if peak > high else "below_plan" if peak < low else "as_planned"
+    if snapshot.metrics or where == "above_plan":
+        share = f"{abs(peak / expected - 1) * 100:.0f}"
+        yield _say(f"memory_{where}", peak=f"{peak / GIB:.1f}", planned=f"{expected / GIB:.1f}", share=share)
 
 
 def stall_advice(
@@ -392,9 +394,9 @@ def _size(size: int) -> str:
 Rule = Callable[[Snapshot], Iterable[Advice]]
 RULES: tuple[Rule, ...] = (
     _loss_of,
-    lambda look: pace_advice(look.pace, look.planned),
+    _pace_of,
     lambda look: data_wait_advice(look.pace, look.setup),
-    lambda look: memory_advice(look.planned, look.peak_memory_bytes, stepped=bool(look.metrics)),
+    _memory_of,
 )
 LIVE_RULES: tuple[Rule, ...] = (
     _stall_of,
