@@ -215,7 +215,7 @@ def _memory_of(snapshot: Snapshot) -> Iterable[Advice]:
 
 
 def stall_advice(
-    status: str, loss_trend: LossTrend, now_s: float, began_s: float | None, phase: PhaseNow | None = None
+    status: str, loss_trend: LossTrend, now_s: float, began_s: float | None, phase: PhaseNow | None
 ) -> Iterable[Advice]:
     """A run that is said to go on and logs nothing for much longer than it used to.
 

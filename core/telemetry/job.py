@@ -157,9 +157,8 @@ def began(event_file: Path) -> int | None:
     return process.pid if process.create_time <= float(match["began"]) + CLOCK_SLACK_S else None
 
 
-def written_files(pid: int, files: list[OpenFile] | None = None) -> list[Path]:
-    """The files that the process has open for writing; [] where it may not be asked."""
-    files = (open_files(pid) or []) if files is None else files
+def written_files(pid: int, files: list[OpenFile]) -> list[Path]:
+    """Of what the process has open, the files that it has open for writing."""
     return [file.path for file in files if file.path is not None and is_written(pid, file.descriptor)]
 
 
