@@ -11,15 +11,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import machine_identity, this_process
 from trainwiz.core.telemetry.snapshot import Snapshot
 
-from tests.core.telemetry.written_run import (
-    GIB,
-    NOW_S,
-    source_of,
-    system_row,
-    write_json,
-    write_lines,
-    write_run,
-)
+from tests.core.telemetry.written_run import GIB, NOW_S, source_of, system_row, write_json, write_lines, write_run
 
 
 def append(path: Path, text: str) -> None:
@@ -82,11 +74,11 @@ def test_an_end_speaks_with_the_words_of_the_supervisor_and_of_what_is_silent_no
     assert snapshot.ending.text.endswith("How the run ended is unknown.")
     exit_ = {"code": 1, "cause": "cuda_oom", "message": "The GPU ran out of memory.", "remedy": "Lower the batch."}
     last = {**SECOND, "ended_s": NOW_S, "status": "failed", "not_retried": "It cannot be smaller."}
-    failed = write_run(tmp_path / "failed", status="failed", exit_=exit_, attempts=[FIRST, last], phase=phase())
-    snapshot = source_of(failed).read_all()
-    assert snapshot.ending is not None
-    assert (snapshot.ending.text, snapshot.ending.remedy) == ("The GPU ran out of memory.", "Lower the batch.")
-    assert (snapshot.to_json()["exit"]["cause"], snapshot.eta_s) == ("cuda_oom", None)
+    snapshot = source_of(
+        write_run(folder, status="failed", exit_=exit_, attempts=[FIRST, last], phase=phase())
+    ).read_all()
+    said = {"cause": "cuda_oom", "message": exit_["message"], "remedy": exit_["remedy"]}
+    assert (snapshot.to_json()["exit"], snapshot.eta_s) == (said, None)
     assert (snapshot.phase, snapshot.not_retried) == (None, "It cannot be smaller.")
 
 

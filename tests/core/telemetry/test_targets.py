@@ -149,14 +149,9 @@ def meant(path: Path) -> Target:
     return found
 
 
-def kind_of(path: Path) -> str:
-    return meant(path).kind
-
-
 def refusal_of(path: Path) -> str:
     found = recognise(path)
-    assert isinstance(found, str), found
-    assert "\n" not in found and str(path) in found
+    assert isinstance(found, str) and "\n" not in found and str(path) in found, found
     return found
 
 
@@ -164,7 +159,7 @@ def test_outputs_of_a_trainer_and_the_only_output_below(tmp_path: Path) -> None:
     out = tmp_path / "work" / "out"
     inner = checkpoint(out, 20)
     (tmp_path / "work" / "data").mkdir()
-    assert [kind_of(path) for path in (out, inner.parent, inner)] == ["trainer"] * 3
+    assert [meant(path).kind for path in (out, inner.parent, inner)] == ["trainer"] * 3
     assert meant(inner.parent).name == "out/checkpoint-20"
     for path in (tmp_path, tmp_path / "work"):
         assert (meant(path).kind, meant(path).path) == ("trainer", out)
@@ -177,13 +172,13 @@ def test_outputs_of_a_trainer_and_the_only_output_below(tmp_path: Path) -> None:
 def test_logs_tables_and_a_folder_of_events_which_is_a_trainers_by_its_arguments(tmp_path: Path) -> None:
     events, log = tmp_path / "events", tmp_path / "log"
     file = write_points(events / "runs" / "now", {"train/loss": [(1, 2.0), (2, 1.0)]})
-    assert kind_of(events) == "tensorboard"
+    assert meant(events).kind == "tensorboard"
     add_arguments(file, {"max_steps": 100})
-    assert kind_of(events) == "trainer"
-    assert kind_of(events / "runs") == kind_of(file) == "tensorboard"
+    assert meant(events).kind == "trainer"
+    assert meant(events / "runs").kind == meant(file).kind == "tensorboard"
     log.mkdir()
     (log / "nohup.out").write_text("starting\n{'loss': 2.1, 'epoch': 0.1}\n")
-    assert kind_of(log) == kind_of(log / "nohup.out") == "trainer"
+    assert meant(log).kind == meant(log / "nohup.out").kind == "trainer"
 
 
 @each(("name", "content", "words"), [
@@ -210,7 +205,6 @@ def test_places_that_are_nothing(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     (tmp_path / "empty").mkdir()
-    assert "is neither a readable file nor a readable folder" in refusal_of(tmp_path / "pipe")
-    assert "is neither a readable file nor a readable folder" in refusal_of(tmp_path / "link")
-    assert "is empty" in refusal_of(tmp_path / "empty")
-    assert "does not exist" in refusal_of(tmp_path / "nowhere")
+    neither = "is neither a readable file nor a readable folder"
+    for name, words in {"pipe": neither, "link": neither, "empty": "is empty", "nowhere": "does not exist"}.items():
+        assert words in refusal_of(tmp_path / name)
