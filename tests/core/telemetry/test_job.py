@@ -8,22 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 from trainwiz.core.run.lost import identify
 from trainwiz.core.telemetry.job import Job, is_training, job_of, output_paths
 from trainwiz.core.telemetry.job_metrics import Clues, find_metrics, outputs_of
-from trainwiz.core.telemetry.processes import (
-    ProcessTable,
-    command_of,
-    environment_of,
-    maps_any,
-    open_files,
-    roles_of,
-    tree_of,
-    working_folder,
-)
+from trainwiz.core.telemetry.processes import ProcessTable, command_of, maps_any, open_files, roles_of, tree_of
 
 from tests.core.telemetry.foreign_jobs import python, started, wait_for, write_scripts
 from tests.each import each
@@ -161,17 +151,15 @@ def test_whose_event_file_it_is_shows_with_its_arguments(tmp_path: Path) -> None
 
 
 def test_what_linux_says_of_a_process_psutil_says_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with started(["bash", "-c", "exec 3> out.txt; while sleep 600; do :; done"], tmp_path, NAMED="x") as process:
-        wait_for((tmp_path / "out.txt").exists)
+    out = tmp_path / "out.txt"
+    with started(["bash", "-c", "exec 3> out.txt; while sleep 600; do :; done"], tmp_path) as process:
+        wait_for(out.exists)
 
         def told() -> tuple[object, ...]:
-            paths = {file.path for file in open_files(process.pid) or ()}
-            words, libraries = command_of(process.pid), [maps_any(process.pid, (name,)) for name in ("libc", "libno")]
-            return working_folder(process.pid), environment_of(process.pid)["NAMED"], words, libraries, out in paths
+            libraries = [maps_any(process.pid, (name,)) for name in ("libc", "libno")]
+            return command_of(process.pid), libraries, out in {file.path for file in open_files(process.pid) or ()}
 
-        out = tmp_path / "out.txt"
         by_linux = told()
-        assert psutil.pid_exists(process.pid)
         monkeypatch.setattr(sys, "platform", "darwin")
-        assert told() == by_linux == (tmp_path, "x", by_linux[2], [True, False], True)
+        assert told() == by_linux == (process.args, [True, False], True)
         monkeypatch.undo()

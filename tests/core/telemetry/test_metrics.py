@@ -11,12 +11,7 @@ from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.telemetry.answers import AnswersFile
 from trainwiz.core.telemetry.machine import Peaks
 from trainwiz.core.telemetry.metrics import Metrics
-from trainwiz.core.telemetry.series import (
-    MOST_GROUPS,
-    Series,
-    fill_between,
-    smooth,
-)
+from trainwiz.core.telemetry.series import MOST_GROUPS, Series, fill_between, smooth
 
 GIB = 1024**3
 
