@@ -68,32 +68,27 @@ def test_an_exception_that_many_meet_has_its_own_remedy() -> None:
     assert {text: words for text, words in said.items() if words not in firsts[text]} == {}, firsts
 
 
+def each_line(text: str, before: str, after: str = "") -> str:
+    return "".join(f"{before}{line}{after}\n" for line in text.splitlines())
+
+
 def ranked(text: str) -> str:
-    return "".join(f"[rank3]: {line}\n" for line in text.splitlines())
+    return each_line(text, "[rank3]: ")
 
 
-def timed(text: str) -> str:
-    return "".join(f"2024-06-18 03:34:24,390 - ERROR - {line}\n" for line in text.splitlines())
-
-
-def coloured(text: str) -> str:
-    return "".join(f"\x1b[31m{line}\x1b[0m\n" for line in text.splitlines())
-
-
-def as_json(text: str) -> str:
-    return json.dumps({"level": "error", "ts": 1.5, "message": text}) + "\n"
-
-
-def from_windows(text: str) -> bytes:
-    return text.replace("\n", "\r\n").encode("utf-16")
-
-
+DRESSES = (
+    ranked, lambda text: each_line(text, "2024-06-18 03:34:24,390 - ERROR - "),
+    lambda text: each_line(text, "\x1b[31m", "\x1b[0m"),
+    lambda text: json.dumps({"level": "error", "ts": 1.5, "message": text}) + "\n",
+    # From Windows.
+    lambda text: text.replace("\n", "\r\n").encode("utf-16"),
+)  # fmt: skip
 NAKED = {"shell", "shell, Chinese", "nan printed", "trainer zero", "kubernetes", "docker", "tensor printed"}
 """What no logger dresses up: lines of shells and of print."""
 DRESSED = [name for name in SAYINGS if name not in NAKED | {"nothing", "argparse"}]
 
 
-@each("dress", [ranked, timed, coloured, as_json, from_windows])
+@each("dress", DRESSES)
 @each("name", DRESSED)
 def test_a_dress_changes_nothing(name: str, dress) -> None:
     cause, text = SAYINGS[name]

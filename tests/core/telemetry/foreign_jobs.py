@@ -135,11 +135,8 @@ def started(
 
 def look(what: object) -> Snapshot:
     """One whole look at a process or path, from the beginning."""
-    source = open_source(find_target(str(what)))
-    try:
+    with contextlib.closing(open_source(find_target(str(what)))) as source:
         return source.read_all(("loss",))
-    finally:
-        source.close()
 
 
 def python(*words: str) -> list[str]:
@@ -150,8 +147,7 @@ def wait_for(what: Callable[[], object], patience_s: float = PATIENCE_S) -> obje
     """The first true answer; fails when there is none in time, which is long: a busy machine is no failure."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
-        answer = what()
-        if answer:
+        if answer := what():
             return answer
         time.sleep(0.05)
     raise AssertionError(f"nothing within {patience_s:g} s")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pynvml
@@ -54,11 +55,8 @@ def sampler(driver: FakeNvml, clock: Clock) -> Iterator[GpuSampler]:
 
 
 def test_every_sensor(driver: FakeNvml, sampler: GpuSampler) -> None:
-    reasons = (
-        pynvml.nvmlClocksEventReasonSwPowerCap
-        | pynvml.nvmlClocksEventReasonHwThermalSlowdown
-        | pynvml.nvmlClocksEventReasonGpuIdle
-    )
+    reasons = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwThermalSlowdown
+    reasons |= pynvml.nvmlClocksEventReasonGpuIdle
     told: dict[str, Any] = {"temperature": 79, "power": 241.5, "fan": 62, "clock": 1_650, "throttle": reasons}
     held = {"memory_used": 3 * GIB, "memory_reserved": GIB, "processes": {ME: 2 * GIB}, "graphics": {1: GIB}}
     driver.write([FakeGpu(utilization=97, **told, **held)])
@@ -77,9 +75,7 @@ def test_every_sensor(driver: FakeNvml, sampler: GpuSampler) -> None:
     }  # fmt: skip
 
 
-def test_a_card_that_is_lost_leaves_the_others_and_comes_back(
-    driver: FakeNvml, sampler: GpuSampler, clock: Clock
-) -> None:
+def test_a_lost_card_leaves_the_others_and_comes_back(driver: FakeNvml, sampler: GpuSampler, clock: Clock) -> None:
     driver.write([FakeGpu(lost=True), FakeGpu(utilization=2)])
     (lost, alive), unavailable = sampler.sample()
     assert (lost["uuid"], alive["utilization_percent"], list(unavailable)) == (None, 2, ["gpus.0"])
@@ -181,10 +177,7 @@ def test_a_sample_has_numbers_in_their_ranges_and_reasons(tmp_path: Path, monkey
     line, _ = sample_host(tmp_path)
     assert (line["ram_used_bytes"], line["ram_total_bytes"]) == (3_000, 4_000)
 
-    def refused() -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(psutil, "swap_memory", refused)
+    monkeypatch.setattr(psutil, "swap_memory", Mock(side_effect=PermissionError(13, "Permission denied")))
     row = MachineSampler(tmp_path).sample([{"pid": 1}])
     assert row["host"]["swap_used_bytes"] is None and row["host"]["ram_used_bytes"] > 0
     assert row["unavailable"]["host.swap_used_bytes"] == "Permission denied"
@@ -197,13 +190,8 @@ def test_the_jobs_memory_of_a_card_is_apart_from_others_and_another_users_proces
 ) -> None:
     scripts = write_scripts(tmp_path)
     with started(python("train.py"), scripts, WORKERS="1") as job, started(["sleep", "600"], scripts) as other:
-        driver.write(
-            [
-                FakeGpu(memory_used=9 * GIB, processes={job.pid: 5 * GIB, other.pid: 3 * GIB}, utilization=97),
-                FakeGpu(memory_used=1 * GIB, processes={other.pid: 1 * GIB}),
-                FakeGpu(lost=True),
-            ]
-        )
+        ours = FakeGpu(memory_used=9 * GIB, processes={job.pid: 5 * GIB, other.pid: 3 * GIB}, utilization=97)
+        driver.write([ours, FakeGpu(memory_used=1 * GIB, processes={other.pid: 1 * GIB}), FakeGpu(lost=True)])
         snapshot = look(job.pid)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("trainwiz.core.telemetry.job_metrics.open_files", lambda pid: None)

@@ -1,18 +1,13 @@
 """A job from any of its processes: real trees of launchers, ranks, workers and shells; the outputs and files that they name."""
 
 import json
-import os
-import platform
 import shlex
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from torch.utils.tensorboard import SummaryWriter
-from trainwiz.core.run.lost import identify
 from trainwiz.core.telemetry.job import Job, is_training, job_of, output_paths
-from trainwiz.core.telemetry.job_metrics import Clues, find_metrics, outputs_of
+from trainwiz.core.telemetry.job_metrics import outputs_of
 from trainwiz.core.telemetry.processes import ProcessTable, command_of, maps_any, open_files, roles_of, tree_of
 
 from tests.core.telemetry.foreign_jobs import python, started, wait_for, write_scripts
@@ -127,27 +122,6 @@ def test_a_training_without_a_card_shows_by_its_weights_or_its_log(scripts: Path
     with started(python("plain.py"), scripts, scripts / f"{trains}{len(does)}.log") as process:
         wait_for((scripts / "done").exists)
         assert is_training(process.pid, ProcessTable()) is trains
-
-
-def test_whose_event_file_it_is_shows_with_its_arguments(tmp_path: Path) -> None:
-    """A Trainer names its arguments in its event file a moment after it began it; its metrics have other names."""
-    here = identify(os.getpid())
-    assert here is not None
-    out = tmp_path / "out"
-
-    def found_kind() -> tuple[str, bool]:
-        clues = Clues(cwd=tmp_path, pids=frozenset([here.pid]), outputs=(out,))
-        found = find_metrics(Job(here, "train.py", "python train.py"), clues, ProcessTable())
-        assert found is not None
-        return found.target.kind, bool(found.event_files)
-
-    with SummaryWriter(str(out / "runs" / f"{time.strftime('%b%d')}_{platform.node()}")) as writer:
-        writer.add_scalar("loss", 1.0, 1)
-        writer.flush()
-        assert found_kind() == ("tensorboard", True)
-        writer.add_text("args", '{"max_steps": 5}')
-        writer.flush()
-        assert found_kind() == ("trainer", False)
 
 
 def test_what_linux_says_of_a_process_psutil_says_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
