@@ -156,22 +156,6 @@ def rows_of(tail: JsonLinesTail) -> list[dict[str, Any]]:
     return rows
 
 
-def test_any_cut_of_the_bytes_gives_the_same_rows(tmp_path: Path) -> None:
-    source = random.Random(1)
-    kinds = ["é", "体", "🙂", "\r", "x" * 150, "\u2028"]
-    rows = [{"step": n, "text": source.choice(kinds)} for n in range(150)]
-    document = "".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in rows)
-    path, data, position = tmp_path / "m.jsonl", document.encode(), 0
-    tail, seen = JsonLinesTail(path), list[Any]()
-    while position < len(data):
-        step = source.choice([1, 2, 3, 5, 17, 400, 5000])
-        with path.open("ab") as file:
-            file.write(data[position : position + step])
-        position += step
-        seen += rows_of(tail)
-    assert (seen, tail.garbage_lines) == (rows, 0)
-
-
 def test_a_file_that_is_replaced_or_rewritten_starts_again(tmp_path: Path) -> None:
     path, longer = tmp_path / "m.jsonl", [{"b": n} for n in range(100)]
     path.write_text('{"a": 1}\n')
