@@ -99,10 +99,9 @@ for step in range(1, given.max_steps + 1):
 def write_scripts(folder: Path) -> Path:
     """train.py (sleeps, with WORKERS workers), torchrun (starts RANKS of what it is given), train_fake.py (seems to)."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "train.py").write_text(TRAIN)
-    (folder / "torchrun").write_text(LAUNCH)
-    (folder / "train_fake.py").write_text(FAKE_TRAINER)
-    (folder / "fake.py").write_text(FAKE)
+    scripts = {"train.py": TRAIN, "torchrun": LAUNCH, "train_fake.py": FAKE_TRAINER, "fake.py": FAKE}
+    for name, text in scripts.items():
+        (folder / name).write_text(text)
     return folder
 
 

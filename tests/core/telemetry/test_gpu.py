@@ -26,6 +26,7 @@ from tests.fakes.nvml import GIB, GPU_LOST, NO_PERMISSION, TIMEOUT, UNKNOWN, Fak
 
 fake_nvml = fixtures.fake_nvml
 fake_nvml_library = fixtures.fake_nvml_library
+driver = fixtures.driver
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
 ME = os.getpid()
 
@@ -35,12 +36,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
-
-
-@pytest.fixture
-def driver(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    fake_nvml.load_here(monkeypatch)
-    return fake_nvml
 
 
 @pytest.fixture

@@ -112,8 +112,7 @@ def test_a_late_viewer_knows_the_same() -> None:
     assert late.peak_gpu_bytes == late.peak_job_gpu_bytes == {"GPU-a": 9 * GIB}
     assert (late.peak_job_rss_bytes, late.peak_trainer_rss_bytes) == (9 * GIB + 5, 9 * GIB)
     assert late.idle_since_s == {"GPU-a": 1e9}
-    lists = {"peak_gpu_bytes": [1], "peak_job_gpu_bytes": 5, "idle_since_s": "now"}
-    for garbage in (3, [], lists):
+    for garbage in (3, [], {"peak_gpu_bytes": [1], "peak_job_gpu_bytes": 5, "idle_since_s": "now"}):
         assert peaks_of({**row(0), "so_far": garbage}).peak_gpu_bytes == {"GPU-a": GIB}
 
 
@@ -139,13 +138,8 @@ def test_the_first_and_the_newest_answer_of_each_prompt(tmp_path: Path) -> None:
     path = tmp_path / "generations.jsonl"
     file = AnswersFile(JsonLinesTail(path))
     assert file.read() == ()
-    written(
-        path,
-        said(0, "NaN", reference="x"),
-        said(0, "b", 1),
-        said(10, "c", reference="x", ended=False),
-        {"step": 10, "prompt": 1},
-    )
+    later = said(10, "c", reference="x", ended=False)
+    written(path, said(0, "NaN", reference="x"), said(0, "b", 1), later, {"step": 10, "prompt": 1})
     first, second = file.read()
     assert [(one.step, one.text.lower(), one.ended) for one in first.answers] == [(0, "nan", True), (10, "c", False)]
     assert (first.reference, second.source, len(second.answers)) == ("x", "question 1", 1)

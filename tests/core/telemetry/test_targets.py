@@ -21,6 +21,7 @@ from tests.fakes.nvml import GIB, FakeGpu, FakeNvml, fixtures
 
 fake_nvml = fixtures.fake_nvml
 fake_nvml_library = fixtures.fake_nvml_library
+driver = fixtures.driver
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
 
 
@@ -31,12 +32,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
-
-
-@pytest.fixture
-def driver(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    fake_nvml.load_here(monkeypatch)
-    return fake_nvml
 
 
 def make_run(path: Path) -> RunFolder:
