@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -31,21 +32,9 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are rea
 ME = os.getpid()
 
 
-class Clock:
-    now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def sampler(driver: FakeNvml, clock: Clock) -> Iterator[GpuSampler]:
-    with closing(GpuSampler(clock)) as one:
+def sampler(driver: FakeNvml) -> Iterator[GpuSampler]:
+    with closing(GpuSampler()) as one:
         yield one
 
 
@@ -70,7 +59,9 @@ def test_every_sensor(driver: FakeNvml, sampler: GpuSampler) -> None:
     }  # fmt: skip
 
 
-def test_a_lost_card_leaves_the_others_and_comes_back(driver: FakeNvml, sampler: GpuSampler, clock: Clock) -> None:
+def test_a_lost_card_leaves_the_others_and_comes_back(driver: FakeNvml) -> None:
+    seconds = count(step=11)
+    sampler = GpuSampler(lambda: next(seconds))
     driver.write([FakeGpu(lost=True), FakeGpu(utilization=2)])
     (lost, alive), unavailable = sampler.sample()
     assert (lost["uuid"], alive["utilization_percent"], list(unavailable)) == (None, 2, ["gpus.0"])
@@ -83,9 +74,9 @@ def test_a_lost_card_leaves_the_others_and_comes_back(driver: FakeNvml, sampler:
         assert [line["utilization_percent"] for line in lines] == [1, None]
         assert lines[1]["uuid"] == "GPU-00000001-0000-0000-0000-000000000000", "it is still known which one is lost"
         assert list(unavailable) == ["gpus.1"] and "lost" in unavailable["gpus.1"]
-        clock.now_s += 11
     driver.write(cards)
     assert [line["utilization_percent"] for line in sampler.sample()[0]] == [1, 2]
+    sampler.close()
 
 
 def test_cards_each_with_a_trouble_of_its_own(driver: FakeNvml, sampler: GpuSampler) -> None:

@@ -30,12 +30,8 @@ def scripts(tmp_path: Path) -> Path:
 
 def tree_with(root: int, count: int) -> list[int]:
     """The pids below `root`, parents first, once there are `count` of them."""
-
-    def whole() -> list[int]:
-        pids = ProcessTable().tree(root)
-        return pids if len(pids) == count else []
-
-    return list(map(int, wait_for(whole)))  # type: ignore[call-overload]
+    wait_for(lambda: len(ProcessTable().tree(root)) == count)
+    return ProcessTable().tree(root)
 
 
 def job(pid: int) -> Job:

@@ -65,15 +65,9 @@ def work(tmp_path: Path) -> Path:
 
 
 def with_steps(source: Source, more_than: int = 0) -> Snapshot:
-    """The first look that shows more steps than that."""
-
-    def snapshot() -> Snapshot | None:
-        found = source.read_all(("loss",))
-        return found if found.step is not None and found.step > more_than else None
-
-    found = wait_for(snapshot)
-    assert isinstance(found, Snapshot)
-    return found
+    """A look that shows more steps than that."""
+    wait_for(lambda: (source.read_all().step or 0) > more_than)
+    return source.read_all(("loss",))
 
 
 def opened(what: object) -> Source:

@@ -97,17 +97,13 @@ def test_processes(here: Path) -> None:
 
 
 @on_linux
-def test_a_process_of_a_run_means_the_run(tmp_path: Path) -> None:
+def test_a_process_of_a_run_means_the_run(tmp_path: Path, here: Path) -> None:
     """By the command line of its keeper."""
-    run = make_run(tmp_path / "runs" / "mine")
-    package = tmp_path / "fake" / "trainwiz" / "core"
-    package.mkdir(parents=True)
-    for folder in (package.parent, package):
-        (folder / "__init__.py").write_text("")
-    (package / "supervise.py").write_text("import subprocess, sys; subprocess.run([sys.executable, 'train.py'])")
-    write_scripts(tmp_path / "fake")
-    words = ("-m", "trainwiz.core.supervise", "../runs/mine")
-    with started(python(*words), tmp_path / "fake", PYTHONPATH=".") as process:
+    run, below = (
+        make_run(tmp_path / "runs" / "mine"),
+        "import subprocess, sys; subprocess.run([sys.executable, 'train.py'])",
+    )
+    with started(python("-c", below, "trainwiz.core.supervise", "../runs/mine"), write_scripts(here)) as process:
         table = ProcessTable
         wait_for(lambda: any("train.py" in table().command(pid) for pid in table().tree(process.pid)))
         assert find_target(str(process.pid)).path == run.path
