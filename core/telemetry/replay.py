@@ -243,6 +243,7 @@ def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
         )
         raise usage_error("still_running", "--replay", message)
     last_s = state.ended_s or state.heartbeat_s
+    begun: list[tuple[float | None, float | None]]
     begun = [(attempt.started_s, attempt.ended_s) for attempt in state.attempts] or [(state.started_s, last_s)]
     followed = [*(start for start, _ in begun[1:]), last_s]
     known = ((start, end or after) for (start, end), after in zip(begun, followed, strict=True))

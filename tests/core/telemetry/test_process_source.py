@@ -58,9 +58,8 @@ for job in jobs:
 def work(tmp_path: Path) -> Path:
     """Scripts that are called like trainings, and such that are not."""
     folder = write_scripts(tmp_path / "work")
-    (folder / "go.py").write_text(WRITER)
-    (folder / "hf_plain.py").write_text(WRITER)
-    (folder / "states.py").write_text(STATES)
+    for name, text in {"go.py": WRITER, "hf_plain.py": WRITER, "states.py": STATES, "train_queue.py": QUEUE}.items():
+        (folder / name).write_text(text)
     return folder
 
 
@@ -177,7 +176,6 @@ def test_a_number_that_was_used_again_is_not_taken_for_the_job() -> None:
 
 
 def test_two_writers_in_one_folder_keep_their_figures_and_a_queue_does_not_hide_them(work: Path) -> None:
-    (work / "train_queue.py").write_text(QUEUE)
     with started(python("train_queue.py"), work) as queue:
         wait_for(lambda: len(list(work.rglob("*tfevents*"))) == 2)
         below = trainings_below(queue.pid, ProcessTable())

@@ -14,11 +14,6 @@ from trainwiz.core.telemetry.snapshot import Snapshot
 from tests.core.telemetry.written_run import GIB, NOW_S, source_of, system_row, write_json, write_lines, write_run
 
 
-def append(path: Path, text: str) -> None:
-    with path.open("a") as file:
-        file.write(text)
-
-
 def update(folder: Path, **changes: Any) -> None:
     state = json.loads((folder / "state.json").read_text())
     write_json(folder / "state.json", {**state, **changes})
@@ -33,9 +28,10 @@ def test_it_grows_with_the_files_and_reads_each_line_once(tmp_path: Path) -> Non
     metrics, source = folder / "metrics.jsonl", source_of(folder)
     before = source.poll(curves=("loss",))
     points = list(before.curve("loss").sums)
-    append(metrics, '{"step": 11, "loss": 2.5}\n{"step": 12, "lo')
+    written = metrics.read_text() + '{"step": 11, "loss": 2.5}\n{"step": 12, "lo'
+    metrics.write_text(written)
     assert source.poll(curves=("loss",)).metrics["loss"].count == 11
-    append(metrics, 'ss": 2.25}\n')
+    metrics.write_text(written + 'ss": 2.25}\n')
     snapshot = source.poll(curves=("loss",))
     assert (snapshot.step, snapshot.metrics["loss"].last, len(snapshot.curve("loss"))) == (12, 2.25, 12)
     # A snapshot does not change when the run goes on; metrics that are written anew start again.

@@ -85,12 +85,10 @@ def test_the_newest_readable_state_counts_and_a_pipe_is_refused_without_waiting(
     checkpoint(tmp_path / "broken", 20)
     broken = checkpoint(tmp_path / "broken", 30, state(30)[:100])
     newest = NewestState(tmp_path / "broken")
-    found = newest.look()
-    assert found is not None and found.step == 20
+    assert (found := newest.look()) is not None and found.step == 20
     assert len(newest.problems) == 1 and str(broken) in newest.problems[0]
     broken.write_text(state(30))
-    found = newest.look()
-    assert found is not None and (found.step, newest.problems) == (30, ())
+    assert (found := newest.look()) is not None and (found.step, newest.problems) == (30, ())
     os.mkfifo(tmp_path / "trainer_state.json")
     assert "not a regular file" in str(read_trainer_state(tmp_path / "trainer_state.json"))
 
