@@ -205,7 +205,7 @@ def _memory_of(snapshot: Snapshot) -> Iterable[Advice]:
     """The plan speaks of a training step: before the first one only too much of it says anything."""
     planned, peak = snapshot.planned, snapshot.peak_memory_bytes
     expected = planned.memory_bytes
-    if peak is None or not expected:
+    if peak is None or expected is None or expected <= 0:
         return
     low, high = planned.memory_low_bytes or expected, planned.memory_high_bytes or expected
     where = "above_plan" if peak > high else "below_plan" if peak < low else "as_planned"

@@ -37,8 +37,9 @@ def sample_host(disk_path: Path) -> tuple[dict[str, Any], dict[str, str]]:
         try:
             line |= dict(zip(names, read(), strict=True))
         except (OSError, psutil.Error, RuntimeError) as error:
+            reason = os_reason(error) if isinstance(error, OSError) else str(error)
             line |= dict.fromkeys(names)
-            unavailable |= dict.fromkeys(names, os_reason(error) if isinstance(error, OSError) else str(error))
+            unavailable |= dict.fromkeys(names, reason or type(error).__name__)
     return line, unavailable
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainwiz.core.errors import usage_error
 from trainwiz.core.language import tr
-from trainwiz.core.lines import ByteTail, JsonLinesTail
+from trainwiz.core.lines import LONGEST_LINE_BYTES, ByteTail, JsonLinesTail
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.telemetry.log import NewestLines
@@ -163,7 +163,7 @@ class TimedLog(ByteTail):
             self._attempt = int(found["attempt"] or self._attempt)
             step = int(found["step"].replace(b",", b"")) if found["step"] else None
             self._marks.append((start + found.end(), (self._attempt, step)))
-        self._half = data[data.rfind(b"\n") + 1 :]
+        self._half = data[data.rfind(b"\n") + 1 :][-LONGEST_LINE_BYTES:]
 
 
 REPLAY_ACTIONS: frozenset[Action] = frozenset({"plan", "command"})

@@ -57,8 +57,7 @@ def test_decimation_keeps_every_extreme_and_the_mean() -> None:
     for step, value in enumerate(values):
         series.add(step, value)
     columns = series.curve().columns(0, count - 1, 1)
-    assert columns.low[0] == min(values) == series.minimum
-    assert columns.high[0] == max(values) == series.maximum
+    assert (columns.low[0], columns.high[0]) == (min(values), max(values)) == (series.minimum, series.maximum)
     assert columns.mean[0] == pytest.approx(sum(values) / count)
     assert series.count == len(series.curve()) == count
 
