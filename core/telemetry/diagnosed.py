@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import shlex
@@ -20,7 +21,9 @@ from trainwiz.core.run.attempts import Advice
 from trainwiz.core.telemetry.advice import worst_first
 from trainwiz.core.telemetry.metrics import loss_name
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
+from trainwiz.core.telemetry.tensorboard import folders_below
 from trainwiz.core.telemetry.trainer_files import (
+    CHECKPOINT,
     LOG_ENDINGS,
     TRAINER_STATE,
     NewestState,
@@ -136,18 +139,13 @@ def diagnose_logs(logs: list[Path], last_bytes: int | None = None) -> Diagnosis:
 
 def find_logs(folder: Path) -> list[Path]:
     """The files that are called like logs, down to DEEPEST folders, at most MOST_LOGS."""
-    found: list[Path] = []
-    for place, folders, files in os.walk(folder):
-        depth = len(Path(place).relative_to(folder).parts)
-        folders[:] = (
-            sorted(name for name in folders if not name.startswith((".", "checkpoint-"))) if depth < DEEPEST else []
-        )
-        found += [
-            Path(place, name) for name in sorted(files) if name.endswith(LOG_ENDINGS) and not name.startswith(".")
-        ]
-        if len(found) >= MOST_LOGS:
-            break
-    return found[:MOST_LOGS]
+    found = (
+        place / name
+        for place, names in folders_below(folder, CHECKPOINT, DEEPEST)
+        for name in sorted(names)
+        if name.endswith(LOG_ENDINGS) and not name.startswith(".")
+    )
+    return list(itertools.islice(found, MOST_LOGS))
 
 
 def _unreadable(path: Path, error: OSError) -> UsageError:

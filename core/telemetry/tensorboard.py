@@ -40,7 +40,7 @@ def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[s
     if is_file(root):
         return {".": [root]}
     found: dict[str, list[Path]] = {}
-    for folder, names in _folders(root, skip):
+    for folder, names in folders_below(root, skip):
         if files := sorted(folder / name for name in names if EVENT_MARK in name):
             found[folder.relative_to(root).as_posix()] = files
     return dict(sorted(found.items(), key=lambda item: _begun_s(item[1][0])))
@@ -52,12 +52,13 @@ def _begun_s(path: Path) -> float:
     return float(found[1]) if found else 0.0
 
 
-def _folders(root: Path, skip: re.Pattern[str] | None) -> Iterator[tuple[Path, list[str]]]:
+def folders_below(root: Path, skip: re.Pattern[str] | None, deepest: int = DEEPEST) -> Iterator[tuple[Path, list[str]]]:
+    """`root` and the folders below it, each with the names of its files; hidden ones are not entered."""
     for count, (folder, subfolders, names) in enumerate(os.walk(root)):
         path = Path(folder)
         depth = len(path.relative_to(root).parts)
         kept = sorted(name for name in subfolders if not name.startswith(".") and not (skip and skip.match(name)))
-        subfolders[:] = kept if depth < DEEPEST else []
+        subfolders[:] = kept if depth < deepest else []
         yield path, names
         if count >= MOST_FOLDERS:
             return
