@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import math
@@ -20,6 +21,7 @@ from trainwiz.core.text import parse_json
 READ_BYTES = 1024 * 1024
 """Most that one call reads, so that a file of any size is read in bounded memory."""
 LONGEST_LINE_BYTES = 1024 * 1024
+TEXT_WINDOW_BYTES = 256 * 1024
 FINGERPRINT_BYTES = 64
 
 _NON_FINITE = {
@@ -228,6 +230,28 @@ class JsonLinesTail(ByteTail):
         self.lines = self.garbage_lines = 0
         self._half = b""
         self._in_passed_line = False
+
+
+class TextTail(ByteTail):
+    """New text of a log, entered near its end and at the start of a line: a viewer shows the last lines."""
+
+    def __init__(self, path: Path, window_bytes: int = TEXT_WINDOW_BYTES) -> None:
+        super().__init__(path, window_bytes)
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def read_new(self) -> str:
+        """Text that was appended since the last call (at most `window_bytes`); invalid UTF-8 becomes U+FFFD."""
+        skipped_before = self.skipped_bytes
+        data = self.read_bytes()
+        if self.skipped_bytes != skipped_before:
+            self._decoder.reset()
+            _, newline, rest = data.partition(b"\n")
+            data = rest if newline else data
+        return self._decoder.decode(data)
+
+    def _restart(self) -> None:
+        super()._restart()
+        self._decoder.reset()
 
 
 def _put_numbers(row: dict[str, Any]) -> None:

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainwiz.core.language import mark, tr
-from trainwiz.core.lines import Seldom
+from trainwiz.core.lines import Seldom, TextTail
 from trainwiz.core.run.attempts import Advice
 from trainwiz.core.run.lost import CREATE_TIME_TOLERANCE_S
 from trainwiz.core.telemetry.advice import LIVE_RULES, worst_first
 from trainwiz.core.telemetry.diagnosed import LogDiagnosis
 from trainwiz.core.telemetry.job import Job, began, job_of, named_writer, training_tops
 from trainwiz.core.telemetry.job_metrics import Clues, FoundMetrics, clues_of, find_metrics
-from trainwiz.core.telemetry.log import NewestLines
+from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.machine import MachineHistory, MachineSampler
 from trainwiz.core.telemetry.processes import ProcessSampler, ProcessTable
 from trainwiz.core.telemetry.run_setup import CheckpointSize
@@ -55,7 +55,7 @@ class JobSource(Source):
         self._processes: ProcessSampler | None = None
         self._next_sample_s = 0.0
         self._history = MachineHistory()
-        self._log: NewestLines | None = None
+        self._log = LogLines()
 
     def read_all(self, curves: Iterable[str] = ()) -> Snapshot:
         """As any source; where there is a job it samples twice, so that the only look knows the CPU load."""
@@ -75,7 +75,7 @@ class JobSource(Source):
         self._clues = clues_of(job, table)
         log = self._clues.log
         if log is not None and log != self._log_path:
-            self._log = NewestLines(log)
+            self._log = LogLines(TextTail(log))
         if self._machine is None:
             place = self._clues.cwd if self.target.kind == "process" else self.target.path
             self._processes = ProcessSampler(job.pid)
@@ -83,12 +83,12 @@ class JobSource(Source):
 
     @property
     def _log_path(self) -> Path | None:
-        return None if self._log is None else self._log.path
+        return None if self._log.tail is None else self._log.tail.path
 
     def _with_log(self, snapshot: Snapshot) -> Snapshot:
-        if self._log is None or snapshot.log:
+        if self._log_path is None or snapshot.log:
             return snapshot
-        return replace(snapshot, log=self._log.read(), log_path=str(self._log.path))
+        return replace(snapshot, log=self._log.read(), log_path=str(self._log_path))
 
     def _with_machine(self, snapshot: Snapshot, checkpoint_bytes: int | None = None) -> Snapshot:
         now = time.monotonic()

@@ -13,10 +13,10 @@ from typing import Any
 
 from trainwiz.core.errors import usage_error
 from trainwiz.core.language import tr
-from trainwiz.core.lines import LONGEST_LINE_BYTES, ByteTail, JsonLinesTail
+from trainwiz.core.lines import JsonLinesTail, TextTail
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import RunState, read_state
-from trainwiz.core.telemetry.log import NewestLines
+from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.run_source import RunSource
 from trainwiz.core.telemetry.snapshot import Action, Snapshot
 from trainwiz.core.text import numbers_finite, plain_text
@@ -89,8 +89,11 @@ class ReplayClock:
 
 # The files of an ended run, read as far as they had grown at a moment.
 
+HELD_TEXT = 512 * 1024
+"""Of text without a time of its own, the newest that waits for one: a viewer keeps no more."""
+
 _MARK = re.compile(
-    rb"^(?:=== trainwiz: attempt (?P<attempt>\d{1,9}),|step (?P<step>\d[\d,]{0,23})/[\d,]+\s).*\n",
+    r"^(?:=== trainwiz: attempt (?P<attempt>\d{1,9}),|step (?P<step>\d[\d,]{0,23})/[\d,]+\s).*\n",
     re.MULTILINE,
 )
 
@@ -127,8 +130,8 @@ Mark = tuple[int, int | None]
 """The attempt and the step of a line whose moment is known by what else the run wrote."""
 
 
-class TimedLog(ByteTail):
-    """How much of train.log there was: up to the newest line whose moment has passed.
+class TimedLog(TextTail):
+    """Text of train.log up to the newest line whose moment has passed.
 
     The log carries no times: the begin of an attempt and the lines of logged steps are found again
     in the state and in the metrics. A line between two of those waits for the later one, so that
@@ -137,33 +140,34 @@ class TimedLog(ByteTail):
 
     def __init__(self, path: Path, has_passed: Callable[[Mark | None], bool]) -> None:
         """`has_passed` tells whether a mark's moment has come; None stands for the end of the run."""
-        super().__init__(path)
+        super().__init__(path, window_bytes=0)
         self._has_passed = has_passed
         self._attempt = 1
-        self._marks: deque[tuple[int, Mark]] = deque()
-        """Those that wait, with the byte at which their line ends."""
-        self._half = b""
-        self._shown = 0
+        self._blocks: deque[tuple[str, Mark]] = deque()
+        self._open = ""
 
-    def shown_bytes(self) -> int:
+    def read_new(self) -> str:
+        shown = ""
         while True:
-            while self._marks and self._has_passed(self._marks[0][1]):
-                self._shown = self._marks.popleft()[0]
-            data = b"" if self._marks else self.read_bytes()
-            if not data:
+            while self._blocks and self._has_passed(self._blocks[0][1]):
+                shown += self._blocks.popleft()[0]
+            text = "" if self._blocks else super().read_new()
+            if not text:
                 break
-            self._take(self._half + data)
-        if not self._marks and self._has_passed(None):
-            self._shown = self.offset
-        return self._shown
+            self._take(self._open + text)
+        if not self._blocks and self._has_passed(None):
+            shown += self._open
+            self._open = ""
+        return shown[-HELD_TEXT:]
 
-    def _take(self, data: bytes) -> None:
-        start = self.offset - len(data)
-        for found in _MARK.finditer(data):
+    def _take(self, text: str) -> None:
+        start = 0
+        for found in _MARK.finditer(text):
             self._attempt = int(found["attempt"] or self._attempt)
-            step = int(found["step"].replace(b",", b"")) if found["step"] else None
-            self._marks.append((start + found.end(), (self._attempt, step)))
-        self._half = data[data.rfind(b"\n") + 1 :][-LONGEST_LINE_BYTES:]
+            step = int(found["step"].replace(",", "")) if found["step"] else None
+            self._blocks.append((text[start : found.end()], (self._attempt, step)))
+            start = found.end()
+        self._open = text[start:][-HELD_TEXT:]
 
 
 REPLAY_ACTIONS: frozenset[Action] = frozenset({"plan", "command"})
@@ -177,7 +181,7 @@ class ReplaySource(RunSource):
         self._final = read_state(folder)
         self._play = ReplayClock(spans_of(folder, self._final), speed, clock)
         super().__init__(folder, clock=self._play.moment)
-        self._log = NewestLines(folder.train_log, TimedLog(folder.train_log, self._has_passed).shown_bytes)
+        self._log = LogLines(TimedLog(folder.train_log, self._has_passed))
 
     def _rows_of(self, path: Path, window_bytes: int | None = None) -> JsonLinesTail:
         return TimedRows(path, self._play.moment)

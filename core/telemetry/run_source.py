@@ -10,13 +10,13 @@ from typing import Any
 
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.launch.actions import allowed
-from trainwiz.core.lines import JsonLinesTail, share_read, stamp_of
+from trainwiz.core.lines import JsonLinesTail, TextTail, share_read, stamp_of
 from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile, PhaseNow, attempt_words, read_phase
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.run.state import ENDED, Attempt, RunExit, RunState, read_state, result_sentences
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.answers import AnswersFile
-from trainwiz.core.telemetry.log import NewestLines
+from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.machine import MachineHistory
 from trainwiz.core.telemetry.metrics import NO_SERIES, Metrics
 from trainwiz.core.telemetry.run_setup import CheckpointSize, saves_of, setup_of
@@ -51,7 +51,7 @@ class RunSource(Source):
         self._metrics_tail = self._rows_of(folder.metrics_jsonl)
         self._machine = MachineHistory()
         self._system_tail = self._rows_of(folder.system_jsonl, SYSTEM_WINDOW_BYTES)
-        self._log = NewestLines(folder.train_log)
+        self._log = LogLines(TextTail(folder.train_log))
         self._checkpoint_size = CheckpointSize(folder.path, clock=clock)
         self._advice_file = AdviceFile(self._rows_of(folder.file(ADVICE_JSONL)))
         self._answers = AnswersFile(self._rows_of(folder.generations_jsonl))

@@ -16,9 +16,9 @@ from typing import Any
 from trainwiz.core.errors import os_reason
 from trainwiz.core.files import is_folder, may_be_there, open_file, read_small
 from trainwiz.core.language import tr
-from trainwiz.core.lines import ByteTail, stamp_of
+from trainwiz.core.lines import ByteTail, TextTail, stamp_of
 from trainwiz.core.telemetry.event_file import Scalar
-from trainwiz.core.telemetry.log import NewestLines
+from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.metrics import NOT_METRICS, Scalars, wall_step_s
 from trainwiz.core.text import number, numbers_finite, parse_json, step_of
 
@@ -249,7 +249,7 @@ class TrainerLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tail = ByteTail(path)
-        self.lines = NewestLines(path)
+        self.lines = LogLines(TextTail(path))
         self._forget()
 
     def _forget(self) -> None:

@@ -1,28 +1,24 @@
-"""Logs and lines: tails read what was appended however it was cut; shown lines are plain; parts are found in any size."""
+"""Logs and lines: tails read what was appended however it was cut, and shown lines are plain."""
 
 import json
 import math
 import os
 import random
 import time
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.lines import LONGEST_LINE_BYTES, JsonLinesTail
-from trainwiz.core.telemetry.log import LONGEST_LINE, LogFile, LogPart, NewestLines, bar_of, level_of
+from trainwiz.core.lines import LONGEST_LINE_BYTES, JsonLinesTail, TextTail
+from trainwiz.core.telemetry.log import LONGEST_LINE, LogLines, bar_of, level_of
 
 from tests.each import each
 
 
-def lines(folder: Path, text: str) -> list[tuple[str, str]]:
-    """Text and level of each line that a monitor shows."""
-    (folder / "log").write_text(text, newline="")
-    return [(line.text, line.level) for line in NewestLines(folder / "log").read()]
-
-
-def shown(folder: Path, text: str) -> list[str]:
-    return [text for text, _ in lines(folder, text)]
+def shown(*texts: str) -> list[str]:
+    log = LogLines()
+    for text in texts:
+        log.feed(text)
+    return [line.text for line in log.lines()]
 
 
 def bar(at: int, total: int, name: str = "") -> str:
@@ -30,51 +26,69 @@ def bar(at: int, total: int, name: str = "") -> str:
     return f"{name}{at * 100 // total:3d}%|{'#' * min(at, 9)}| {at}/{total} [00:0{at}<00:01,  1.20it/s]"
 
 
-@each(("raw", "text"), [
-    ("\x1b[31mred\x1b[0m text", "red text"), ("\x1b]0;title\x07after", "after"), ("a\x00b\x07c\x9b31md", "abcd"),
-    ("[bold]not markup[/bold]", "[bold]not markup[/bold]"), ("right \u202eto left", "right to left"),
-    ("tab\there", "tab here"), ("x" * 300_000, "x" * (LONGEST_LINE - 1) + "…"),
-])  # fmt: skip
-def test_lines_are_harmless(tmp_path: Path, raw: str, text: str) -> None:
-    assert shown(tmp_path, raw + "\n") == [text]
+@each(
+    ("raw", "text"),
+    [
+        ("\x1b[31mred\x1b[0m text", "red text"),
+        ("\x1b]0;title\x07after", "after"),
+        ("a\x00b\x07c\x9b31md", "abcd"),
+        ("[bold]not markup[/bold]", "[bold]not markup[/bold]"),
+        ("right \u202eto left", "right to left"),
+        ("tab\there", "tab here"),
+        ("x" * 300_000, "x" * (LONGEST_LINE - 1) + "…"),
+    ],
+)
+def test_lines_are_harmless(raw: str, text: str) -> None:
+    assert shown(raw + "\n") == [text]
 
 
-def test_a_progress_bar_is_one_line_and_its_last_version(tmp_path: Path) -> None:
-    bars = "".join(f"\r{percent}%|{'#' * (percent // 10)}" for percent in range(101))
-    assert shown(tmp_path, bars + "\nsaved\n") == ["100%|##########", "saved"]
+def test_a_progress_bar_is_one_line_and_its_last_version() -> None:
+    bars = [f"\r{percent}%|{'#' * (percent // 10)}" for percent in range(101)]
+    assert shown(*bars, "\nsaved\n") == ["100%|##########", "saved"]
     # Between logged lines it is one line at the end; nested ones stay two; text behind one is a line.
-    logged = "".join(f"\r{bar(at, 9)}\r          \r{{'loss': {at}}}\n\r{bar(at, 9)}" for at in range(1, 5))
-    losses = [f"{{'loss': {at}}}" for at in range(1, 5)]
-    assert [text.strip() for text in shown(tmp_path, logged)] == [*losses, bar(4, 9).strip()]
+    log = LogLines()
+    for step in range(1, 5):
+        log.feed(f"\r{bar(step, 9)}\r          \r{{'loss': {step}}}\n\r{bar(step, 9)}")
+    texts = [line.text.strip() for line in log.lines()]
+    assert texts == ["{'loss': 1}", "{'loss': 2}", "{'loss': 3}", "{'loss': 4}", bar(4, 9).strip()]
     inner = "".join(f"\n\r{bar(step, 7, 'batches: ')}\x1b[A" for step in range(5))
-    nested = "".join(f"\r{bar(outer, 3, 'epochs: ')}{inner}" for outer in range(3))
-    assert shown(tmp_path, nested) == [bar(2, 3, "epochs: "), bar(4, 7, "batches: ")]
-    found = lines(tmp_path, bar(3, 9) + "RuntimeError: broken\n")
-    assert found == [(bar(3, 9), "progress"), ("RuntimeError: broken", "error")]
+    nested = [f"\r{bar(outer, 3, 'epochs: ')}{inner}" for outer in range(3)]
+    assert shown(*nested) == [bar(2, 3, "epochs: "), bar(4, 7, "batches: ")]
+    log = LogLines()
+    log.feed(bar(3, 9) + "RuntimeError: broken\n")
+    found = [(line.text.strip(), line.level) for line in log.lines()]
+    assert found == [(bar(3, 9).strip(), "progress"), ("RuntimeError: broken", "error")]
 
 
-@each(("line", "level"), [
-    ("ValueError: no such column", "error"), ("  exitcode  : -9 (pid: 12)", "error"),
-    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "error"),
-    ("E1121 14:02:11.123 77 torch/distributed/elastic/api.py:870] failed", "error"),
-    ("[W1121 14:02:11 socket.cpp:752] retrying", "warning"), ("/x.py:3: FutureWarning: `a` is deprecated", "warning"),
-    ("INFO retried after ValueError: x", "info"), ("error: 0.031", "info"), ("{'eval_error': 0.3, 'loss': 2.1}", "info"),
-])  # fmt: skip
+@each(
+    ("line", "level"),
+    [
+        ("ValueError: no such column", "error"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "error"),
+        ("E1121 14:02:11.123 77 torch/distributed/elastic/api.py:870] failed", "error"),
+        ("  exitcode  : -9 (pid: 12)", "error"),
+        ("[W1121 14:02:11 socket.cpp:752] retrying", "warning"),
+        ("/x.py:3: FutureWarning: `a` is deprecated", "warning"),
+        ("INFO retried after ValueError: x", "info"),
+        ("error: 0.031", "info"),
+        ("{'eval_error': 0.3, 'loss': 2.1}", "info"),
+    ],
+)
 def test_words_say_the_level(line: str, level: str) -> None:
     assert level_of(line) == level
 
 
-def test_a_traceback_is_an_error_to_its_end_on_the_rank_that_wrote_it(tmp_path: Path) -> None:
-    found = lines(
-        tmp_path,
+def test_a_traceback_is_an_error_to_its_end_on_the_rank_that_wrote_it() -> None:
+    log = LogLines()
+    log.feed(
         "[rank1]: Traceback (most recent call last):\n"
         '[rank1]:   File "train.py", line 3, in <module>\n'
         "[rank0]: step 4\n"
         "[rank1]:     main()\n"
         "[rank1]: KeyError: 'text'\n"
-        "[rank1]: bye\n",
+        "[rank1]: bye\n"
     )
-    assert [level for _, level in found] == ["error", "error", "info", "error", "error", "info"]
+    assert [line.level for line in log.lines()] == ["error", "error", "info", "error", "error", "info"]
 
 
 def test_no_line_is_dear_to_look_at() -> None:
@@ -85,75 +99,28 @@ def test_no_line_is_dear_to_look_at() -> None:
         assert time.process_time() - began_s < 0.09, line[:9]
 
 
-def texts(part: LogPart) -> list[str]:
-    return [placed.line.text for placed in part.lines]
-
-
-def file_of(folder: Path, text: str | bytes) -> LogFile:
-    path = folder / "log"
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return LogFile(path)
-
-
-def test_parts_searches_and_levels_of_a_long_log(tmp_path: Path) -> None:
-    lines = [f"line {n} WARNING: slow" if n % 1000 == 7 else f"line {n} of the log" for n in range(5_000)]
-    log = file_of(tmp_path, "".join(line + "\n" for line in lines))
-    found, part = list[str](), log.search(after=0, limit=700)
-    while not part.at_end:
-        found += texts(part)
-        part = log.search(after=part.end, limit=700)
-    assert found + texts(part) == lines
-    matching = [line for line in lines if "line 12" in line]
-    last = log.search("LINE 12", limit=1)
-    before = log.search("line 12", before=last.lines[0].start, limit=2)
-    assert texts(before) + texts(last) == matching[-3:]
-    assert texts(log.search("line 12", after=before.lines[1].end, limit=1)) == texts(last)
-    assert texts(log.search("nowhere", seconds=60)) == []
-    warnings = log.search(level="warning", limit=100, seconds=60)
-    assert texts(warnings) == [line for line in lines if "WARNING" in line]
-    assert texts(log.search("line 7 ", "warning", seconds=60)) == ["line 7 WARNING: slow"]
-
-
-def test_what_is_found_is_what_is_seen(tmp_path: Path) -> None:
-    log = file_of(tmp_path, b"\x1b[32mmodel\x1b[0m esm2\n\rold\r\xc3\x89cole finie\n\xff\xfe bytes\n")
-    found = [texts(log.search(words)) for words in ("MODEL ESM2", "école", "old")]
-    assert found == [["model esm2"], ["École finie"], []]
-    assert len(texts(log.search())) == 3
-    # What is printed behind a bar is a line of its own.
-    log = file_of(tmp_path, "a\n 50%|#| 1/2 [00:01<00:01,  1.2it/s]behind\nb\n")
-    part = log.search(after=0, limit=2)
-    assert texts(part) == ["a", " 50%|#| 1/2 [00:01<00:01,  1.2it/s]", "behind"]
-    assert texts(log.search(after=part.end)) == ["b"]
-
-
-def test_unfinished_absent_empty_and_unreadable_logs(tmp_path: Path) -> None:
-    part = file_of(tmp_path, "one\ntw").search(after=0)
-    assert texts(part) == ["one", "tw"]
-    log = file_of(tmp_path, "one\ntwo\nthree\n")
-    assert texts(log.search(after=part.end)) == ["two", "three"], "it is read again when it is whole"
-    back = log.search(limit=1)
-    assert texts(back) == ["three"] and back.at_end
-    assert LogFile(tmp_path / "none").search().lines == ()
-    assert file_of(tmp_path, "").search("x").at_start
-    problem = LogFile(tmp_path).search().problem
-    assert problem is not None and str(tmp_path) in problem
-
-
-def test_a_large_log_is_searched_in_bounded_memory(tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(b"the needle " + (b"x" * 99 + b" ") * 120_000)
-    log, before = LogFile(tmp_path / "log"), None
-    tracemalloc.start()
-    while not (part := log.search("the needle", before=before)).lines:
-        before = part.start
-    assert part.lines[0].start == 0 and tracemalloc.get_traced_memory()[1] < 10 * 1024 * 1024
-    tracemalloc.stop()
-
-
 def rows_of(tail: JsonLinesTail) -> list[dict[str, Any]]:
     rows = tail.read_new()
     while tail.behind:
         rows += tail.read_new()
     return rows
+
+
+def test_any_cut_of_the_bytes_gives_the_same_rows_and_text(tmp_path: Path) -> None:
+    source = random.Random(1)
+    kinds = ["é", "体", "🙂", "\r", "x" * 150, "\u2028"]
+    rows = [{"step": n, "text": source.choice(kinds)} for n in range(150)]
+    document = "".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in rows)
+    path, data, position = tmp_path / "m.jsonl", document.encode(), 0
+    tail, text_tail, seen, seen_text = JsonLinesTail(path), TextTail(path), list[Any](), ""
+    while position < len(data):
+        step = source.choice([1, 2, 3, 5, 17, 400, 5000])
+        with path.open("ab") as file:
+            file.write(data[position : position + step])
+        position += step
+        seen += rows_of(tail)
+        seen_text += text_tail.read_new()
+    assert (seen, seen_text, tail.garbage_lines) == (rows, document, 0)
 
 
 def test_a_file_that_is_replaced_or_rewritten_starts_again(tmp_path: Path) -> None:
@@ -187,12 +154,13 @@ def test_a_line_without_end_is_bounded(tmp_path: Path) -> None:
 
 
 def test_what_has_a_window_is_entered_near_its_end_at_a_line(tmp_path: Path) -> None:
-    path = tmp_path / "m.jsonl"
-    path.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(10_000)))
-    rows = JsonLinesTail(path, window_bytes=1000)
-    found = rows_of(rows)
+    path, lines = tmp_path / "train.log", [json.dumps({"n": n}) for n in range(10_000)]
+    path.write_text("\n".join(lines) + "\n")
+    rows, text = JsonLinesTail(path, window_bytes=1000), TextTail(path, window_bytes=1000)
+    found, seen = rows_of(rows), text.read_new().splitlines()
     assert 50 < len(found) < 120 and found == [{"n": n} for n in range(10_000 - len(found), 10_000)]
-    assert rows.garbage_lines == 0 and rows.skipped_bytes > 0
+    assert 50 < len(seen) < 100 and seen == lines[-len(seen) :]
+    assert rows.garbage_lines == 0 and text.skipped_bytes > 0
 
 
 NUMBER_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf, "inf": math.inf, "-inf": -math.inf}
