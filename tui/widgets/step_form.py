@@ -157,12 +157,11 @@ class PartRow(Widget, can_focus=True):
 def field_parts() -> Mapping[str, Callable[[], StepPart]]:
     """Field id -> what stands beneath its row. Imported when a step is completed: the first frame waits for none."""
     from trainwiz.tui.widgets.data_table import DataTable
-    from trainwiz.tui.widgets.facts import chat_facts, data_facts
+    from trainwiz.tui.widgets.facts import chat_facts, data_facts, input_lengths, rate_facts, target_lengths
     from trainwiz.tui.widgets.gpu_choice import GpuChoice
-    from trainwiz.tui.widgets.plan_charts import input_lengths, rate_curve, target_lengths
 
     return {
-        "final_learning_rate": partial(LinesPart, rate_curve),
+        "final_learning_rate": partial(LinesPart, rate_facts),
         "gpus": GpuChoice,
         "data": partial(LinesPart, data_facts),
         "layout": partial(LinesPart, chat_facts),
