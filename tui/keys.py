@@ -13,7 +13,7 @@ from textual.widget import Widget
 from trainwiz.core.language import mark, tr
 
 ScreenName = Literal[
-    "app", "plan", "edit", "files", "monitor", "metric", "cards", "answers", "gpu", "log", "command", "dialog", "document",
+    "app", "plan", "edit", "files", "monitor", "metric", "cards", "answers", "log", "command", "dialog", "document",
     "confirm", "list", "browse", "columns", "picker", "import",
 ]  # fmt: skip
 Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "model", "replay"]
@@ -141,17 +141,13 @@ PANEL_KEYS: tuple[KeyBinding, ...] = (
         "Move the range of steps to the right.",
         label=">",
     ),
-    key("metric.range", "g", "type_range", "range", "Type the steps to show, such as 400-900.", rank=3),
     key("metric.all", "0", "show_all", "all steps", "Show all steps and hide the cursor.", rank=4),
-    key("cards.open", "enter", "open_card", "open GPU", "Show the details of the selected GPU.", rank=2),
     hidden("cards.down", "down", "move_card(1)", "next GPU", "Select the next GPU."),
     hidden("cards.up", "up", "move_card(-1)", "GPU above", "Select the GPU above."),
     key("answers.earlier", "left", "move_step(-1)", "earlier answer", "Show the previous answer.", label="←→"),
     hidden("answers.later", "right", "move_step(1)", "later answer", "Show the next answer."),
     key("answers.next", "down", "move_prompt(1)", "next prompt", "Show the next prompt.", label="↑↓"),
     hidden("answers.before", "up", "move_prompt(-1)", "previous prompt", "Show the previous prompt."),
-    key("gpu.next", "right,tab", "other_card(1)", "next GPU", "Show the next GPU.", label="→"),
-    key("gpu.before", "left,shift+tab", "other_card(-1)", "previous GPU", "Show the previous GPU.", label="←"),
     key("log.close", "escape", "close", "close", "Close the search, or the log.", rank=0),
     hidden("log.done", "l,q", "leave", "close", "Close the log."),
     key("log.search", "slash", "search", "search", "Search the whole log.", label="/"),
@@ -212,14 +208,6 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         rank=0,
         needs="stop",
     ),
-    hidden(
-        "monitor.stop_now",
-        "S",
-        "stop_now",
-        "stop now",
-        "Stop the run immediately, without a new checkpoint; asks for confirmation.",
-        needs="stop_now",
-    ),
     key(
         "monitor.resume",
         "r",
@@ -245,11 +233,9 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
     hidden(
         "monitor.previous_metric", "comma", "next_metric(-1)", "previous metric", "Plot the previous metric.", label=","
     ),
-    key("monitor.maximise", "x", "maximise", "maximize", "Show one panel on the whole screen.", rank=2),
     key("monitor.zoom", "z", "zoom", "zoom", "Plot only the last steps, or all steps.", rank=2),
     key("monitor.scale", "e", "log_scale", "log scale", "Toggle the logarithmic scale.", rank=3),
     key("monitor.plan", "p", "show_plan", "plan", "Show the plan this run was started from.", needs="plan"),
-    key("monitor.fold", "f", "fold", "collapse", "Collapse the panel to its title, or expand it.", rank=4),
     key(
         "monitor.command",
         "c",

@@ -39,8 +39,8 @@ class PlotData(NamedTuple):
     last: float | None = None
     logarithmic: bool = False
     empty_text: str = ""
-    uprights: tuple[float, ...] = ()
-    """Steps at which a line stands: the cursor, or both ends of a range that is being chosen."""
+    cursor: float | None = None
+    """The step at which a line stands."""
     name: str = ""
     """Of the metric: another one is never the same curve grown longer."""
 
@@ -307,15 +307,14 @@ def _draw(canvas: DotCanvas, data: PlotData, scale: Scale, first: float, last: f
     _draw_points(canvas, data.points, scale, first, last)
     draw_gaps(canvas, gaps, line_rows)
     draw_legend(canvas, data.points_name if data.points.last_step is not None else None)
-    # A line behind the curve at each of these steps, and a mark at the value that was logged there.
-    for step in data.uprights:
-        if first <= step <= last:
-            column = _column(step, first, last, canvas.columns)
-            canvas.upright(column, "cursor")
-            reading = read_at(data.curve, step)
-            if reading is not None and reading.step == step and reading.value == reading.value:
-                row = scale.row(reading.value, canvas.height) // canvas.glyphs.dots_down
-                canvas.text(column, row, canvas.glyphs.here, "cursor")
+    # A line behind the curve, and a mark at the value that was logged there.
+    if data.cursor is not None and first <= data.cursor <= last:
+        column = _column(data.cursor, first, last, canvas.columns)
+        canvas.upright(column, "cursor")
+        reading = read_at(data.curve, data.cursor)
+        if reading is not None and reading.step == data.cursor and reading.value == reading.value:
+            row = scale.row(reading.value, canvas.height) // canvas.glyphs.dots_down
+            canvas.text(column, row, canvas.glyphs.here, "cursor")
 
 
 def _draw_line(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import BindingType
 from textual.content import Content
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
-from trainwiz.tui.keys import PANEL_NAMES, ScreenName, bindings
+from trainwiz.tui.keys import ScreenName, bindings
 from trainwiz.tui.text import pad, wrap
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import LinedWidget, level_sign
@@ -214,9 +214,6 @@ class MonitorPanel(SnapshotView, can_focus=True):
         return [Content.styled(line, "$muted") for line in wrap(plain_text(sentence, 400), max(10, width))]
 
 
-PANEL_KEY = str(PANEL_NAMES.index("advice") + 1)
-
-
 class AdvicePanel(MonitorPanel):
     help_text = mark(
         "What needs attention: temperature, memory against the plan, data wait, a disk that fills up, a NaN or "
@@ -230,19 +227,7 @@ class AdvicePanel(MonitorPanel):
             lines = self._advice_lines(snapshot, width, remedies=False)
         hidden = len(lines) - height + 1
         if hidden > 1 and height > 1:
-            if self.has_class("-alone"):
-                more = trn(
-                    "{n} more line: enlarge the terminal to see it.",
-                    "{n} more lines: enlarge the terminal to see them.",
-                    hidden,
-                )
-            else:
-                more = trn(
-                    "{n} more line: press {key} to see it.",
-                    "{n} more lines: press {key} to see them.",
-                    hidden,
-                    key=PANEL_KEY,
-                )
+            more = tr("{n} more", n=hidden)
             lines = [*lines[: height - 1], Content.styled(more, "$muted")]
         return lines or [Content.styled(tr("Nothing to report yet."), "$muted")]
 
