@@ -150,14 +150,12 @@ PANEL_KEYS: tuple[KeyBinding, ...] = (
     hidden("answers.before", "up", "move_prompt(-1)", "previous prompt", "Show the previous prompt."),
     key("log.close", "escape", "close", "close", "Close the search, or the log.", rank=0),
     hidden("log.done", "l,q", "leave", "close", "Close the log."),
-    key("log.search", "slash", "search", "search", "Search the whole log.", label="/"),
+    key("log.search", "slash", "search", "search", "Search the log.", label="/"),
     key("log.next", "n", "next_match(1)", "next match", "Go to the next match.", label="n N", rank=2),
     hidden("log.previous", "N", "next_match(-1)", "previous match", "Go to the previous match."),
     key("log.level", "f", "next_level", "filter", "Show all lines, only warnings, or only errors."),
-    key("log.wrap", "w", "wrap", "wrap", "Wrap or truncate long lines.", rank=3),
     key("log.follow", "end,G", "follow", "follow", "Go to the end and follow new lines.", label="end", rank=2),
     hidden("log.start", "home,g", "to_start", "first line", "Go to the first line."),
-    key("log.copy", "c", "copy", "copy", "Copy the visible lines.", rank=3),
     hidden("document.close", "p", "close", "close", "Close the plan."),
     *(
         key(

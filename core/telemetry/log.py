@@ -211,15 +211,15 @@ class Folded:
 
 
 class LogLines:
-    """The newest KEPT_LINES lines of a log that arrives in pieces, or that `tail` reads."""
+    """The newest `kept` lines of a log that arrives in pieces, or that `tail` reads."""
 
-    def __init__(self, tail: TextTail | None = None) -> None:
-        self.tail = tail
+    def __init__(self, tail: TextTail | None = None, kept: int = KEPT_LINES) -> None:
+        self.tail, self._kept = tail, kept
         self.clear()
 
     def clear(self) -> None:
         """Begin again, as with another file."""
-        self._folded = Folded(KEPT_LINES)
+        self._folded = Folded(self._kept)
         self._half = ""
         self._shown: tuple[LogLine, ...] | None = None
 
@@ -231,7 +231,7 @@ class LogLines:
         *lines, half = (self._half + text).split("\n")
         # Of a line that is still being rewritten, only the last versions can matter.
         self._half = "\r" + half[-2 * LONGEST_LINE :] if len(half) > 4 * LONGEST_LINE else half
-        for line in lines[-2 * KEPT_LINES :]:
+        for line in lines[-2 * self._kept :]:
             self._folded.add(line)
 
     def read(self) -> tuple[LogLine, ...]:
