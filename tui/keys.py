@@ -224,7 +224,7 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         rank=0,
         needs="model",
     ),
-    key("monitor.log", "l", "show_log", "log", "Show the whole log."),
+    key("monitor.log", "l", "show_log", "log", "Show the log on the whole screen, to search and filter it."),
     *_panel_keys(),
     key("monitor.metric", "m", "choose_metric", "metric", "Select the metric to plot."),
     hidden("monitor.next_metric", "full_stop", "next_metric(1)", "next metric", "Plot the next metric.", label="."),

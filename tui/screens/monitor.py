@@ -57,8 +57,8 @@ ABOUT = mark(
     "panel alone, at any terminal size. A colon lists all actions by name."
 )
 LOG_HELP = mark(
-    "The newest log lines of the job; a progress bar is one line. Press enter or l to open the whole log, where you "
-    "can search and filter."
+    "The newest log lines of the job; a progress bar is one line. Press enter or l to open the log on the "
+    "whole screen, where you can search and filter."
 )
 NO_LOG = mark("No log of this job was found.")
 

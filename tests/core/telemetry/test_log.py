@@ -5,12 +5,11 @@ import math
 import os
 import random
 import time
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.lines import LONGEST_LINE_BYTES, JsonLinesTail, TextTail
-from trainwiz.core.telemetry.log import LONGEST_LINE, LogFile, LogLines, LogPart, bar_of, level_of
+from trainwiz.core.telemetry.log import LONGEST_LINE, LogLines, bar_of, level_of
 
 from tests.each import each
 
@@ -98,70 +97,6 @@ def test_no_line_is_dear_to_look_at() -> None:
         began_s = time.process_time()
         assert [bar_of(line) for _ in range(3)] == [None] * 3
         assert time.process_time() - began_s < 0.09, line[:9]
-
-
-def texts(part: LogPart) -> list[str]:
-    return [placed.line.text for placed in part.lines]
-
-
-def file_of(folder: Path, text: str | bytes) -> LogFile:
-    path = folder / "log"
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return LogFile(path)
-
-
-def test_parts_searches_and_levels_of_a_long_log(tmp_path: Path) -> None:
-    lines = [f"line {n} WARNING: slow" if n % 1000 == 7 else f"line {n} of the log" for n in range(5_000)]
-    log = file_of(tmp_path, "".join(line + "\n" for line in lines))
-    found, part = list[str](), log.search(after=0, limit=700)
-    while not part.at_end:
-        found += texts(part)
-        part = log.search(after=part.end, limit=700)
-    assert found + texts(part) == lines
-    matching = [line for line in lines if "line 12" in line]
-    last = log.search("LINE 12", limit=1)
-    before = log.search("line 12", before=last.lines[0].start, limit=2)
-    assert texts(before) + texts(last) == matching[-3:]
-    assert texts(log.search("line 12", after=before.lines[1].end, limit=1)) == texts(last)
-    assert texts(log.search("nowhere", seconds=60)) == []
-    warnings = log.search(level="warning", limit=100, seconds=60)
-    assert texts(warnings) == [line for line in lines if "WARNING" in line]
-    assert texts(log.search("line 7 ", "warning", seconds=60)) == ["line 7 WARNING: slow"]
-
-
-def test_what_is_found_is_what_is_seen(tmp_path: Path) -> None:
-    log = file_of(tmp_path, b"\x1b[32mmodel\x1b[0m esm2\n\rold\r\xc3\x89cole finie\n\xff\xfe bytes\n")
-    found = [texts(log.search(words)) for words in ("MODEL ESM2", "école", "old")]
-    assert found == [["model esm2"], ["École finie"], []]
-    assert len(texts(log.search())) == 3
-    # What is printed behind a bar is a line of its own.
-    log = file_of(tmp_path, "a\n 50%|#| 1/2 [00:01<00:01,  1.2it/s]behind\nb\n")
-    part = log.search(after=0, limit=2)
-    assert texts(part) == ["a", " 50%|#| 1/2 [00:01<00:01,  1.2it/s]", "behind"]
-    assert texts(log.search(after=part.end)) == ["b"]
-
-
-def test_unfinished_absent_empty_and_unreadable_logs(tmp_path: Path) -> None:
-    part = file_of(tmp_path, "one\ntw").search(after=0)
-    assert texts(part) == ["one", "tw"]
-    log = file_of(tmp_path, "one\ntwo\nthree\n")
-    assert texts(log.search(after=part.end)) == ["two", "three"], "it is read again when it is whole"
-    back = log.search(limit=1)
-    assert texts(back) == ["three"] and back.at_end
-    assert LogFile(tmp_path / "none").search().lines == ()
-    assert file_of(tmp_path, "").search("x").at_start
-    problem = LogFile(tmp_path).search().problem
-    assert problem is not None and str(tmp_path) in problem
-
-
-def test_a_large_log_is_searched_in_bounded_memory(tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(b"the needle " + (b"x" * 99 + b" ") * 120_000)
-    log, before = LogFile(tmp_path / "log"), None
-    tracemalloc.start()
-    while not (part := log.search("the needle", before=before)).lines:
-        before = part.start
-    assert part.lines[0].start == 0 and tracemalloc.get_traced_memory()[1] < 10 * 1024 * 1024
-    tracemalloc.stop()
 
 
 def rows_of(tail: JsonLinesTail) -> list[dict[str, Any]]:
