@@ -350,16 +350,12 @@ IMPORT_KEYS: tuple[KeyBinding, ...] = (
 )
 
 
-# Keys of the file picker, while its text has the focus, and of the table of the first rows.
+# Keys of the file picker, and of the table of the first rows.
 
 BROWSE_KEYS: tuple[KeyBinding, ...] = (
-    key("browse.close", "escape", "close", "close", "Close the list without changes.", rank=0),
-    hidden("browse.down", "down", "move(1)", "next entry", "Go to the next entry."),
-    hidden("browse.up", "up", "move(-1)", "previous entry", "Go to the previous entry."),
-    hidden("browse.page_down", "pagedown", "page(1)", "page down", "Move down one page."),
-    hidden("browse.page_up", "pageup", "page(-1)", "page up", "Move up one page."),
-    key("browse.enter", "tab", "complete", "open folder", "Open the folder.", rank=2),
-    key("browse.above", "shift+tab", "above", "parent folder", "Go to the parent folder.", rank=3),
+    key("browse.close", "escape,q", "close", "close", "Close the list without changes.", rank=0),
+    key("browse.above", "backspace", "above", "parent folder", "Go to the parent folder.", rank=3),
+    key("browse.take", "u", "take_folder", "use folder", "Use the folder under the cursor.", rank=2),
     key("columns.after", "right", "move_column(1)", "next column", "Go to the next column.", rank=2),
     hidden("columns.before", "left", "move_column(-1)", "previous column", "Go to the previous column."),
     key("columns.text", "space", "take_text", "use as text", "Use this column as the text."),

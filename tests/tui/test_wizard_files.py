@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from textual.events import Paste
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.tui.screens.plan import PlanScreen
@@ -94,9 +93,9 @@ async def test_browsing_takes_the_folder_of_a_config_file_and_goes_on(tmp_path: 
         await to_field(pilot, "model")
         await go(pilot, "down", "space")
         assert isinstance(app.screen, FilePicker)
-        app.post_message(Paste("models/small/config.json"))
-        await pilot.pause()
-        await pilot.press("enter")
+        for _ in range(3):
+            await pilot.press("down", "enter")
+            await pilot.pause(0.2)
         await until(pilot, lambda: isinstance(app.screen, PlanScreen))
         await settled(pilot)
         # Not the bare config.json: weights lie beside it.
@@ -224,6 +223,6 @@ def test_the_picker_opens_beside_the_present_file(here: Path):
     rows(here / "sub" / "a.jsonl", {"text": "MKV"})
     state = state_of(PlanReader(MACHINE), asked("sub/a.jsonl"))
     picker = browse_data(state)
-    assert (picker._folder, picker._started_at) == (here / "sub", "a.jsonl")
+    assert picker.folder == here / "sub"
     sample = browse_data(state_of(PlanReader(MACHINE), asked("sample-proteins")))
-    assert sample._folder == here
+    assert sample.folder == here

@@ -360,7 +360,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def action_browse(self) -> None:
         from trainwiz.tui.widgets.file_picker import FilePicker
 
-        picker = FilePicker(tr("A file with settings, a script or a launch command"), "", ENDINGS, with_folders=False)
+        picker = FilePicker(tr("A file with settings, a script or a launch command"), "", ENDINGS)
         self.app.push_screen(picker, self._picked)
 
     def _picked(self, path: str | None) -> None:
