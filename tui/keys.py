@@ -14,7 +14,7 @@ from trainwiz.core.language import mark, tr
 
 ScreenName = Literal[
     "app", "plan", "edit", "files", "monitor", "metric", "cards", "answers", "log", "command", "dialog", "document",
-    "confirm", "list", "browse", "columns", "picker", "import",
+    "confirm", "list", "browse", "picker", "import",
 ]  # fmt: skip
 Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "model", "replay"]
 """What a run must offer (`Snapshot.actions`, a replay) for a key to work."""
@@ -350,22 +350,12 @@ IMPORT_KEYS: tuple[KeyBinding, ...] = (
 )
 
 
-# Keys of the file picker, and of the table of the first rows.
+# Keys of the file picker.
 
 BROWSE_KEYS: tuple[KeyBinding, ...] = (
     key("browse.close", "escape,q", "close", "close", "Close the list without changes.", rank=0),
     key("browse.above", "backspace", "above", "parent folder", "Go to the parent folder.", rank=3),
     key("browse.take", "u", "take_folder", "use folder", "Use the folder under the cursor.", rank=2),
-    key("columns.after", "right", "move_column(1)", "next column", "Go to the next column.", rank=2),
-    hidden("columns.before", "left", "move_column(-1)", "previous column", "Go to the previous column."),
-    key("columns.text", "space", "take_text", "use as text", "Use this column as the text."),
-    key(
-        "columns.target",
-        "t",
-        "take_target",
-        "use as target",
-        "Use this column as the target; where plain text is possible, press again to go back to it.",
-    ),
 )
 
 

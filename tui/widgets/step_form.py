@@ -156,7 +156,7 @@ class PartRow(Widget, can_focus=True):
 
 def field_parts() -> Mapping[str, Callable[[], StepPart]]:
     """Field id -> what stands beneath its row. Imported when a step is completed: the first frame waits for none."""
-    from trainwiz.tui.widgets.data_table import DataTable
+    from trainwiz.tui.widgets.data_table import first_rows
     from trainwiz.tui.widgets.facts import chat_facts, data_facts, input_lengths, rate_facts, target_lengths
     from trainwiz.tui.widgets.gpu_choice import GpuChoice
 
@@ -165,7 +165,7 @@ def field_parts() -> Mapping[str, Callable[[], StepPart]]:
         "gpus": GpuChoice,
         "data": partial(LinesPart, data_facts),
         "layout": partial(LinesPart, chat_facts),
-        "target_column": DataTable,
+        "target_column": partial(LinesPart, first_rows),
         "length": partial(LinesPart, input_lengths),
         "target_length": partial(LinesPart, target_lengths),
     }
