@@ -13,7 +13,7 @@ from textual.widget import Widget
 from trainwiz.core.language import mark, tr
 
 ScreenName = Literal[
-    "app", "plan", "edit", "files", "monitor", "metric", "cards", "answers", "log", "command", "dialog", "document",
+    "app", "plan", "edit", "monitor", "metric", "cards", "answers", "log", "command", "dialog", "document",
     "confirm", "list", "browse", "picker", "import",
 ]  # fmt: skip
 Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "model", "replay"]
@@ -304,10 +304,6 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
     hidden("plan.copy", "c", "copy_command", "copy command", "Copy the exact command."),
     key("edit.accept", "enter", "accept", "accept", "Accept the value and leave the field.", rank=0, priority=True),
     key("edit.cancel", "escape", "cancel", "cancel", "Leave the field unchanged.", rank=0, priority=True),
-    hidden("files.down", "down", "move_file(1)", "next file", "Show the next file."),
-    hidden("files.up", "up", "move_file(-1)", "previous file", "Show the previous file."),
-    hidden("files.forward", "right", "scroll_file(1)", "next lines", "Show the next lines of the file."),
-    hidden("files.backward", "left", "scroll_file(-1)", "previous lines", "Show the previous lines of the file."),
 )
 
 

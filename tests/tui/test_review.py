@@ -8,28 +8,29 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from textual.widgets import Input, Static
+from textual.containers import VerticalScroll
+from textual.widgets import Collapsible, Input, Static
 from trainwiz.core.config.keys import ConfigDifference
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.run import Origin
 from trainwiz.core.errors import Finding
 from trainwiz.core.hardware.read import probe_machine
 from trainwiz.core.profile.store import user_folder
-from trainwiz.tui.screens.plan_fields import DATA, REVIEW, TRAINING
+from trainwiz.tui.screens.plan_fields import DATA, REVIEW
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.frame import EntryDialog
 from trainwiz.tui.widgets.review import (
     DifferenceList,
+    FilesView,
     Review,
     change_words,
     difference_lines,
-    field_id_of,
     file_content,
 )
 from trainwiz.tui.widgets.step_form import StepForm, StepPart
 
-from tests.tui.wizard_parts import FrozenReader, frozen, go, plain, settled, shown, until
+from tests.tui.wizard_parts import FROZEN_FILES, FrozenReader, frozen, go, plain, settled, shown, until
 
 CHANGED = PlanRequest(profile="2080super", overrides={"batch.micro_batch_size": 3})
 
@@ -45,7 +46,7 @@ def test_differences_are_those_of_the_resolved_run():
     follows = {one.key: one for one in found if one.chosen_by.origin != "you"}
     steps = follows["batch.gradient_accumulation_steps"]
     assert (steps.theirs, steps.yours) == (2, 4)
-    lines = plain(difference_lines(found, 100, 0))
+    lines = plain(difference_lines(found, 100))
     assert re.search("32 → 16 +● you", lines) and re.search("2 → 4 +derived", lines)
 
 
@@ -96,14 +97,27 @@ async def test_the_comparison_with_the_profile_and_its_list():
         reader.breaks = False
         await folder("f")
         await until(pilot, lambda: found.display)
-        found.focus()
-        await go(pilot, "space")
-        assert app.screen.state.step == TRAINING and app.focused.spec.id == "micro_batch"
-        await go(pilot, "enter")
-        app.screen.query_one(DifferenceList).focus()
-        await go(pilot, "r")
-        assert app.screen.state.request.overrides == {}
+        app.screen._change_request(replace(app.screen.state.request, overrides={}))
+        await settled(pilot)
         assert not found.display and "None: no value of the profile was changed" in shown(app)
+
+
+async def test_a_file_opens_to_its_text_and_stays_open_when_it_changes():
+    async with frozen(at_review=True) as (app, pilot):
+        files = app.screen.query_one(FilesView)
+        first, second = files.query(Collapsible)
+        first.query_one("CollapsibleTitle").focus()
+        await go(pilot, "space")
+        assert "note: '[red]text[/red]'" in shown(app) and "exec accelerate" not in shown(app)
+        files.show({**FROZEN_FILES, "run.yaml": "name: other\n"})
+        await go(pilot, "down")
+        assert isinstance(app.focused, VerticalScroll), "the arrow keys scroll the text"
+        assert "name: other" in shown(app)
+        await go(pilot, "tab", "enter")
+        assert not second.collapsed and "exec accelerate" in shown(app)
+        files.show({"run.yaml": "a: 1\n"})
+        await pilot.pause()
+        assert len(files.query(Collapsible)) == 1
 
 
 async def test_saving_asks_until_the_name_can_be_taken_and_what_is_half_made_is_made_once():
@@ -143,11 +157,6 @@ async def test_saving_asks_until_the_name_can_be_taken_and_what_is_half_made_is_
         assert parts and len(parts) == len(set(parts))
 
 
-def test_a_difference_knows_its_field():
-    keys = {"data.sources.0.name": "data", "engine.environment.NCCL_DEBUG": "environment", "nothing.like.it": ""}
-    assert {key: field_id_of(key) for key in keys} == keys
-
-
 def test_differences_keep_to_their_width_whatever_stands_in_them():
     mine, other = Origin(origin="you"), Origin(origin="solved", reason="x")
     rows = (
@@ -156,7 +165,7 @@ def test_differences_keep_to_their_width_whatever_stands_in_them():
         ConfigDifference("data.sources", [{"name": "a"}], [{"name": "b"}, {"name": "c"}], mine),
     )
     for width in (30, 50, 90, 200):
-        for line in difference_lines(rows, width, 1):
+        for line in difference_lines(rows, width):
             assert line.cell_length <= width and "\x1b" not in line.plain and "\n" not in line.plain
     assert file_content("note: '[red]'\x1b[31m\n").plain == "note: '[red]'"
 

@@ -14,6 +14,7 @@ from textual.binding import BindingType
 from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Collapsible
 from textual.worker import Worker, WorkerState
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.language import tr
@@ -391,10 +392,6 @@ class PlanScreen(Screen[None]):
         await self._go(states.go_to(replace(self.state, more=self.state.more or spec.rare), spec.step))
         self._focus_step(field_id)
 
-    @on(StepPart.FieldWanted)
-    async def _wanted_field(self, event: StepPart.FieldWanted) -> None:
-        await self._found(event.field_id)
-
     async def action_change_field(self) -> None:
         if isinstance(self.focused, PartRow):
             self.focused.press()
@@ -419,6 +416,8 @@ class PlanScreen(Screen[None]):
             self.action_apply_remedy(widget.number)
         elif isinstance(widget, FieldButton):
             self._act(widget.spec.id)
+        elif isinstance(widget.parent, Collapsible):
+            widget.parent.collapsed = not widget.parent.collapsed
         elif isinstance(widget, ActionButton):
             if widget.action == "save":
                 self._leave("save")

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import starmap
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.geometry import Region
-from textual.message import Message
-from textual.widgets import Static
+from textual.widgets import Collapsible, Static
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_command import command_line
-from trainwiz.tui.screens.plan_fields import FIELDS, word_for
+from trainwiz.tui.screens.plan_fields import word_for
 from trainwiz.tui.screens.plan_maker import Baseline, profile_request
 from trainwiz.tui.screens.plan_state import PlanState, is_ready, start_obstacle
 from trainwiz.tui.text import cells, cut, pad, size
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.lists import LinesWidget
-from trainwiz.tui.widgets.step_form import PartRow, StepPart
+from trainwiz.tui.widgets.step_form import StepPart
 
 if TYPE_CHECKING:
     from trainwiz.core.config.keys import ConfigDifference
@@ -39,108 +32,47 @@ LONGEST_LINE = 400
 NAME_WIDTH, SIZE_WIDTH = 18, 10
 
 
-class CursorList(PartRow, LinesWidget):
-    """Lines with a cursor that up and down move; beyond the first and the last the focus leaves it."""
+class FilesView(Vertical):
+    """Every file that would be written: its name and size, which open to its text."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("files")]
     DEFAULT_CSS = """
-    CursorList { height: auto; padding: 0; }
-    CursorList:focus { background: $panel; }
+    FilesView { height: auto; padding: 0 0 0 1; }
+    FilesView CollapsibleTitle:focus { text-style: bold; }
+    FilesView Collapsible { background: $background; border: none; padding: 0; }
+    FilesView Collapsible:focus-within { background-tint: $background 0%; }
+    FilesView Contents { padding: 0 0 1 2; }
+    FilesView VerticalScroll { height: auto; max-height: 12; border-left: solid $line; padding: 0 1; scrollbar-size: 1 1; }
+    FilesView VerticalScroll:focus { border-left: solid $accent; }
+    FilesView VerticalScroll Static { width: auto; height: auto; color: $muted; }
     """
-
-    @dataclass
-    class Moved(Message):
-        """Another line is under the cursor."""
-
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self.cursor = 0
-        self._count = 0
-
-    def keep_cursor(self, count: int) -> None:
-        """The list became another one, with so many lines."""
-        self._count = count
-        self.cursor = min(self.cursor, max(0, count - 1))
-        self.refresh(layout=True)
-
-    def set_cursor(self, cursor: int) -> None:
-        self.cursor = cursor
-        self.refresh()
-        holder = next((node for node in self.ancestors if isinstance(node, VerticalScroll)), None)
-        if holder is not None:
-            # The list may be higher than the screen.
-            line = self.region.y - holder.region.y + round(holder.scroll_y) + cursor
-            holder.scroll_to_region(Region(0, line, 1, 1), animate=False)
-        self.post_message(self.Moved())
-
-    def action_move_file(self, by: int) -> None:
-        cursor = self.cursor + by
-        if 0 <= cursor < self._count:
-            self.set_cursor(cursor)
-        elif by > 0:
-            self.screen.focus_next()
-        else:
-            self.screen.focus_previous()
-
-    def action_scroll_file(self, pages: int) -> None:
-        """Only a list of files has something beside it that scrolls."""
-
-    def on_click(self, event: events.Click) -> None:
-        # No press, as of other rows.
-        event.prevent_default()
-        self.focus(scroll_visible=False)
-        if event.y < self._count:
-            self.set_cursor(event.y)
-
-
-class FileList(CursorList):
-    """Up and down choose which file is shown."""
 
     def __init__(self) -> None:
         super().__init__(id="files")
         self._files: Mapping[str, str] = {}
 
-    @property
-    def current(self) -> str:
-        """The text of the file under the cursor."""
-        return list(self._files.values())[self.cursor] if self._files else ""
+    def compose(self) -> ComposeResult:
+        for name, text in self._files.items():
+            scroll = VerticalScroll(Static(file_content(text), markup=False))
+            yield Collapsible(scroll, collapsed_symbol=marks.more, expanded_symbol=marks.menu, title=_title(name, text))
+        if not self._files:
+            yield Static(Content.styled(tr("nothing yet"), "$muted"), markup=False)
 
     def show(self, files: Mapping[str, str]) -> None:
-        if files != self._files:
-            self._files = files
-            self.keep_cursor(len(files))
-
-    def action_scroll_file(self, pages: int) -> None:
-        text = self.screen.query_one(FileText)
-        text.scroll_relative(y=pages * max(1, text.size.height - 2), animate=False)
-
-    def lines_in(self, width: int) -> list[Content]:
-        nothing = Content.styled("  " + tr("nothing yet"), "$muted")
-        return [*starmap(self._line, enumerate(self._files))] or [nothing]
-
-    def _line(self, index: int, name: str) -> Content:
-        here = index == self.cursor
-        title = pad(cut(plain_text(name), NAME_WIDTH, marks.ellipsis), NAME_WIDTH)
-        return Content.assemble(
-            (f"{marks.here if here else ' '} ", "$accent"),
-            (title, "$foreground" if here else "$muted"),
-            (pad(size(len(self._files[name].encode())), SIZE_WIDTH, right=True), "$muted"),
-            ("   ", "$accent"),
-        )
+        """Of the same names only the texts change: what is open stays open."""
+        if files == self._files:
+            return
+        before, self._files = self._files, files
+        if list(before) != list(files):
+            self.refresh(recompose=True)
+            return
+        for (name, text), view in zip(files.items(), self.query(Collapsible), strict=False):
+            if text != before[name]:
+                view.title = _title(name, text)
+                view.query_one("VerticalScroll > Static", Static).update(file_content(text))
 
 
-class FileText(VerticalScroll, can_focus=False):
-    DEFAULT_CSS = """
-    FileText { height: 12; margin: 1 0 0 2; border-left: solid $line; padding: 0 1; scrollbar-size: 1 1; }
-    FileText Static { width: auto; height: auto; color: $muted; }
-    """
-
-    def compose(self) -> ComposeResult:
-        yield Static("", markup=False)
-
-    def show(self, text: str) -> None:
-        self.query_one(Static).update(file_content(text))
-        self.scroll_home(animate=False)
+def _title(name: str, text: str) -> Content:
+    return Content(f"{pad(plain_text(name), NAME_WIDTH)}{pad(size(len(text.encode())), SIZE_WIDTH, right=True)}")
 
 
 def file_content(text: str) -> Content:
@@ -154,13 +86,6 @@ def file_content(text: str) -> Content:
 
 WIDEST_KEY = 36
 LONGEST_VALUE = 60
-
-
-def field_id_of(key: str) -> str:
-    """The id of the field that shows a key; empty where a row of a list or mapping stands for it."""
-    found = next((spec.id for spec in FIELDS if key in spec.keys), "")
-    above = key.rpartition(".")[0]
-    return found if found or not above else field_id_of(above)
 
 
 def value_words(key: str, value: Any) -> str:
@@ -181,18 +106,18 @@ def change_words(theirs: str, yours: str, room: int) -> str:
     return cut(f"{theirs} {marks.arrow} {cut(yours, both - cells(theirs), marks.ellipsis)}", room, marks.ellipsis)
 
 
-def difference_lines(differences: tuple[ConfigDifference, ...], width: int, cursor: int) -> list[Content]:
-    """One line for each: key, the profile's value, yours, who chose it. `cursor` -1: none has the cursor."""
+def difference_lines(differences: tuple[ConfigDifference, ...], width: int) -> list[Content]:
+    """One line for each: key, the profile's value, yours, who chose it."""
     key_width = min(max(cells(one.key) for one in differences), WIDEST_KEY, max(8, width // 2 - 3))
     lines = []
-    for index, one in enumerate(differences):
+    for one in differences:
         mine = one.chosen_by.origin == "you"
         origin = tr("you") if mine else tr("derived")
         room = max(4, width - key_width - 7 - cells(origin))
         text = change_words(value_words(one.key, one.theirs), value_words(one.key, one.yours), room)
         lines.append(
             Content.assemble(
-                (f"{marks.here if index == cursor else ' '} ", "$accent"),
+                "  ",
                 (pad(cut(plain_text(one.key), key_width, marks.ellipsis), key_width) + "  ", "$muted"),
                 (pad(text, room), "$foreground"),
                 (f" {marks.changed if mine else ' '} {origin}", "$accent" if mine else "$muted"),
@@ -201,32 +126,21 @@ def difference_lines(differences: tuple[ConfigDifference, ...], width: int, curs
     return lines
 
 
-class DifferenceList(CursorList):
-    """Space goes to the field of the difference under the cursor; r gives its value back."""
+class DifferenceList(LinesWidget):
+    DEFAULT_CSS = """
+    DifferenceList { height: auto; }
+    """
 
-    def __init__(self) -> None:
-        super().__init__(id="differences")
-        self._differences: tuple[ConfigDifference, ...] = ()
-        self.display = False
-
-    @property
-    def field_id(self) -> str:  # type: ignore[override]
-        """Whose help and reset the keys of the screen give."""
-        return field_id_of(self._differences[self.cursor].key) if self._differences else ""
+    _differences: tuple[ConfigDifference, ...] = ()
 
     def show(self, differences: tuple[ConfigDifference, ...]) -> None:
         self.display = bool(differences)
         if differences != self._differences:
             self._differences = differences
-            self.keep_cursor(len(differences))
-
-    def press(self) -> None:
-        if self.field_id:
-            self.post_message(StepPart.FieldWanted(self.field_id))
+            self.refresh(layout=True)
 
     def lines_in(self, width: int) -> list[Content]:
-        cursor = self.cursor if self.has_focus else -1
-        return difference_lines(self._differences, width, cursor) if self._differences else [Content()]
+        return difference_lines(self._differences, width) if self._differences else []
 
 
 BUTTONS = {
@@ -254,7 +168,6 @@ class Review(StepPart):
         self._baseline: Baseline | None = None
         self._asked: PlanRequest | None = None
         self._is_comparing = False
-        self._file = ""
 
     def compose(self) -> ComposeResult:
         yield Static(tr("Start"), classes="heading", markup=False)
@@ -268,8 +181,7 @@ class Review(StepPart):
         yield Static(tr("Command-line equivalent (press c to copy)"), classes="heading", markup=False)
         yield Static("", id="command", classes="text", markup=False)
         yield Static(tr("Files to write"), classes="heading", markup=False)
-        yield FileList()
-        yield FileText(id="preview")
+        yield FilesView()
 
     def show(self, state: PlanState) -> None:
         """Draw the state; a comparison that does not belong to it any more is asked for again."""
@@ -345,8 +257,7 @@ class Review(StepPart):
         note.update(Content.styled(self._note(state, baseline, bool(differences)), "$muted"))
         note.display = heading.display and not differences
         self.query_one(DifferenceList).show(differences)
-        self.query_one(FileList).show(state.reading.files)
-        self._show_file()
+        self.query_one(FilesView).show(state.reading.files)
 
     def _fitting(self, state: PlanState) -> Baseline | None:
         """The comparison, where it is one with the profile of the state."""
@@ -365,13 +276,6 @@ class Review(StepPart):
         if baseline.problem:
             return tr("Can't plan the profile alone: {reason}", reason=plain_text(baseline.problem))
         return tr("None: your values are the same as the ones it already has.")
-
-    @on(CursorList.Moved)
-    def _show_file(self) -> None:
-        current = self.query_one(FileList).current
-        if current != self._file:
-            self._file = current
-            self.query_one(FileText).show(current)
 
 
 def _is_without_plan(state: PlanState) -> bool:

@@ -64,12 +64,6 @@ class StepPart(Widget):
 
         change: Change
 
-    @dataclass
-    class FieldWanted(Message):
-        """The user wants to see a field, on whichever step it is."""
-
-        field_id: str
-
     _state: PlanState | None = None
     _said = ""
 
