@@ -49,26 +49,34 @@ class FilesView(Vertical):
     def __init__(self) -> None:
         super().__init__(id="files")
         self._files: Mapping[str, str] = {}
+        self._views: dict[str, tuple[Collapsible, Static]] = {}
 
     def compose(self) -> ComposeResult:
-        for name, text in self._files.items():
-            scroll = VerticalScroll(Static(file_content(text), markup=False))
-            yield Collapsible(scroll, collapsed_symbol=marks.more, expanded_symbol=marks.menu, title=_title(name, text))
+        self._views = {name: _file_view(name, text) for name, text in self._files.items()}
+        yield from (view for view, _ in self._views.values())
         if not self._files:
             yield Static(Content.styled(tr("nothing yet"), "$muted"), markup=False)
 
     def show(self, files: Mapping[str, str]) -> None:
         """Of the same names only the texts change: what is open stays open."""
-        if files == self._files:
-            return
         before, self._files = self._files, files
         if list(before) != list(files):
+            self._views = {}
             self.refresh(recompose=True)
             return
-        for (name, text), view in zip(files.items(), self.query(Collapsible), strict=False):
-            if text != before[name]:
-                view.title = _title(name, text)
-                view.query_one("VerticalScroll > Static", Static).update(file_content(text))
+        # A text that came while the views were being made is in them.
+        for name, (view, shown) in self._views.items():
+            if files[name] != before[name]:
+                view.title = _title(name, files[name])
+                shown.update(file_content(files[name]))
+
+
+def _file_view(name: str, text: str) -> tuple[Collapsible, Static]:
+    shown = Static(file_content(text), markup=False)
+    title = _title(name, text)
+    return Collapsible(
+        VerticalScroll(shown), title=title, collapsed_symbol=marks.more, expanded_symbol=marks.menu
+    ), shown
 
 
 def _title(name: str, text: str) -> Content:
