@@ -277,7 +277,6 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
     key("plan.change", "space", "change_field", "change", "Edit the value, or open the list of values.", rank=0),
     hidden("plan.next_value", "right", "next_value(1)", "next value", "Switch to the next value."),
     hidden("plan.previous_value", "left", "next_value(-1)", "previous value", "Switch to the previous value."),
-    hidden("plan.go", "g", "choose_step", "go to step", "Go to a step you have already seen."),
     key("plan.find", "slash", "find", "find field", "Find a field by name.", label="/", rank=3),
     *_remedy_keys(),
     key(

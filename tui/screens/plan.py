@@ -22,7 +22,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.screens import plan_state as states
 from trainwiz.tui.screens import plan_views as views
-from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, STEPS, Setting, parse_field
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, Setting, parse_field
 from trainwiz.tui.screens.plan_maker import PlanThreads, numbered_remedies
 from trainwiz.tui.screens.plan_state import PlanState
 from trainwiz.tui.widgets.field_row import ActionButton, FieldInput, FieldRow, RemedyButton
@@ -363,16 +363,7 @@ class PlanScreen(Screen[None]):
 
     @on(StepRail.Chosen)
     async def _jump(self, event: StepRail.Chosen) -> None:
-        await self._to_step(event.step)
-
-    def action_choose_step(self) -> None:
-        """A list of the steps that were seen; the chosen one is shown."""
-        seen = [states.Offer(str(step), tr(name)) for step, name in enumerate(STEPS[: self.state.reached + 1])]
-        self._choose(tr("Go to a step"), seen, str(self.state.step), self._to_step)
-
-    async def _to_step(self, step: str | int | None) -> None:
-        if step is not None:
-            await self._go(states.go_to(self.state, int(step)))
+        await self._go(states.go_to(self.state, event.step))
 
     def action_scroll_plan(self, pages: int) -> None:
         panel = self.query_one(PlanPanel)

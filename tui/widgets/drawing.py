@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import product
 from typing import NamedTuple
 
 from trainwiz.core.language import mark, tr, trn
@@ -195,7 +194,7 @@ def _column(step: float, first: float, last: float, columns: int) -> int:
 
 
 def draw_gaps(canvas: DotCanvas, gaps: dict[int, list[float]], line_rows: dict[int, int]) -> None:
-    """The mark in each gap at the height of the line; the first gap's step beside it, where there is room."""
+    """The mark in each gap at the height of the line; the first gap's step at the upper or lower edge."""
     if not gaps:
         return
     bad, middle = canvas.glyphs.bad, canvas.rows // 2
@@ -210,12 +209,8 @@ def draw_gaps(canvas: DotCanvas, gaps: dict[int, list[float]], line_rows: dict[i
         )
     label = f"{bad} {words}"
     length, height = cells(label), line_rows.get(column, middle)
-    for distance, side, start in product(range(1, canvas.rows), (1, -1), (column, column - length + 1)):
-        row = height + side * distance
-        if canvas.is_free(start - 1, row, length + 2) or (start == 0 and canvas.is_free(0, row, length + 1)):
-            break
-    else:
-        start, row = min(column, max(0, canvas.columns - length)), 0 if height > middle else canvas.rows - 1
+    # At the edge that the line is further from.
+    start, row = min(column, max(0, canvas.columns - length)), 0 if height > middle else canvas.rows - 1
     canvas.text(start, row, label, "bad")
 
 
