@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -13,8 +14,7 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_fields import word_for
-from trainwiz.tui.screens.plan_maker import Baseline, profile_request
-from trainwiz.tui.screens.plan_state import PlanState, is_ready, start_obstacle
+from trainwiz.tui.screens.plan_state import FIRST_SOURCE, SOURCES, PlanState, is_ready, start_obstacle
 from trainwiz.tui.text import cells, cut, pad, size
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton
@@ -22,9 +22,7 @@ from trainwiz.tui.widgets.lists import LinesWidget
 from trainwiz.tui.widgets.step_form import StepPart
 
 if TYPE_CHECKING:
-    from trainwiz.core.config.keys import ConfigDifference
-    from trainwiz.core.config.request import PlanRequest
-    from trainwiz.tui.screens.plan import PlanScreen
+    pass
 
 
 LONGEST_PREVIEW = 400
@@ -114,41 +112,63 @@ def change_words(theirs: str, yours: str, room: int) -> str:
     return cut(f"{theirs} {marks.arrow} {cut(yours, both - cells(theirs), marks.ellipsis)}", room, marks.ellipsis)
 
 
-def difference_lines(differences: tuple[ConfigDifference, ...], width: int) -> list[Content]:
-    """One line for each: key, the profile's value, yours, who chose it."""
-    key_width = min(max(cells(one.key) for one in differences), WIDEST_KEY, max(8, width // 2 - 3))
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A value that the user chose and the profile has otherwise."""
+
+    key: str
+    theirs: Any
+    """None: the profile leaves it to trainwiz."""
+    yours: Any
+
+
+def changes_of(state: PlanState) -> tuple[Change, ...]:
+    values = state.reading.profile_values
+    found = (Change(key, profile_value(values, key), yours) for key, yours in state.request.overrides.items())
+    return tuple(change for change in found if change.theirs != change.yours)
+
+
+def profile_value(values: Mapping[str, Any], key: str) -> Any:
+    """What a profile says of a key; its sources are one list."""
+    section, _, name = key.rpartition(".")
+    sources = values.get(SOURCES)
+    if sources and section == FIRST_SOURCE.rstrip("."):
+        return sources[0].get(name)
+    return values.get(key)
+
+
+def change_lines(changes: tuple[Change, ...], width: int) -> list[Content]:
+    """One line for each: key, the profile's value, yours."""
+    key_width = min(max((cells(change.key) for change in changes), default=0), WIDEST_KEY, max(8, width // 2 - 3))
     lines = []
-    for one in differences:
-        mine = one.chosen_by.origin == "you"
-        origin = tr("you") if mine else tr("derived")
-        room = max(4, width - key_width - 7 - cells(origin))
-        text = change_words(value_words(one.key, one.theirs), value_words(one.key, one.yours), room)
+    for change in changes:
+        theirs = tr("auto") if change.theirs is None else value_words(change.key, change.theirs)
+        room = max(4, width - key_width - 5)
         lines.append(
             Content.assemble(
                 "  ",
-                (pad(cut(plain_text(one.key), key_width, marks.ellipsis), key_width) + "  ", "$muted"),
-                (pad(text, room), "$foreground"),
-                (f" {marks.changed if mine else ' '} {origin}", "$accent" if mine else "$muted"),
+                (pad(cut(plain_text(change.key), key_width, marks.ellipsis), key_width) + "  ", "$muted"),
+                (change_words(theirs, value_words(change.key, change.yours), room), "$foreground"),
             )
         )
     return lines
 
 
-class DifferenceList(LinesWidget):
+class ChangeList(LinesWidget):
     DEFAULT_CSS = """
-    DifferenceList { height: auto; }
+    ChangeList { height: auto; }
     """
 
-    _differences: tuple[ConfigDifference, ...] = ()
+    _changes: tuple[Change, ...] = ()
 
-    def show(self, differences: tuple[ConfigDifference, ...]) -> None:
-        self.display = bool(differences)
-        if differences != self._differences:
-            self._differences = differences
+    def show(self, changes: tuple[Change, ...]) -> None:
+        if changes != self._changes:
+            self._changes = changes
             self.refresh(layout=True)
 
     def lines_in(self, width: int) -> list[Content]:
-        return difference_lines(self._differences, width) if self._differences else []
+        nothing = Content.styled("  " + tr("None: no value of the profile was changed."), "$muted")
+        return change_lines(self._changes, width) or [nothing]
 
 
 BUTTONS = {
@@ -161,7 +181,7 @@ BUSY_WORDS = {"starting": mark("starting"), "writing": mark("writing")}
 
 
 class Review(StepPart):
-    """The last step below its fields. What the profile alone would be is worked out in a thread."""
+    """The last step below its fields."""
 
     DEFAULT_CSS = """
     Review { height: auto; layout: vertical; }
@@ -173,9 +193,6 @@ class Review(StepPart):
 
     def __init__(self) -> None:
         super().__init__(id="review")
-        self._baseline: Baseline | None = None
-        self._asked: PlanRequest | None = None
-        self._is_comparing = False
 
     def compose(self) -> ComposeResult:
         yield Static(tr("Start"), classes="heading", markup=False)
@@ -183,22 +200,28 @@ class Review(StepPart):
         yield Horizontal(start, detached, id="buttons", classes="buttons")
         yield Horizontal(write, save, classes="buttons")
         yield Static("", id="verdict", classes="text", markup=False)
-        yield Static("", id="differences-title", classes="heading", markup=False)
-        yield Static("", id="differences-note", classes="text", markup=False)
-        yield DifferenceList()
+        yield Static("", id="changes-title", classes="heading", markup=False)
+        yield ChangeList()
         yield Static(tr("Command-line equivalent (press c to copy)"), classes="heading", markup=False)
         yield Static("", id="command", classes="text", markup=False)
         yield Static(tr("Files to write"), classes="heading", markup=False)
         yield FilesView()
 
     def show(self, state: PlanState) -> None:
-        """Draw the state; a comparison that does not belong to it any more is asked for again."""
-        self._state = state
         self._show_buttons(state)
         self.query_one("#verdict", Static).update(self._verdict(state))
         self.query_one("#command", Static).update(Content(plain_text(command_line(state.request))))
-        self._compare(state)
-        self._show_comparison(state)
+        profile = state.request.profile
+        title = (
+            tr("Changes from {profile}", profile=plain_text(profile))
+            if profile
+            else tr("Changes from the choices of trainwiz")
+        )
+        self.query_one("#changes-title", Static).update(Content(title))
+        if is_ready(state):
+            # Else what was read may be of another profile.
+            self.query_one(ChangeList).show(changes_of(state))
+        self.query_one(FilesView).show(state.reading.files)
 
     def _show_buttons(self, state: PlanState) -> None:
         obstacle = "" if state.busy else start_obstacle(state)
@@ -221,69 +244,6 @@ class Review(StepPart):
             return Content.styled(f"{waits_for} {marks.ellipsis}", "$muted")
         where = tr("Writes to {folder}; nothing is overwritten.", folder=plain_text(state.reading.folder))
         return Content.styled(where, "$muted")
-
-    # What differs from the profile.
-
-    def _compare(self, state: PlanState) -> None:
-        """Ask what the profile alone would be, once for each profile, machine and folder."""
-        if not is_ready(state) or not state.request.overrides:
-            return
-        wanted = profile_request(state.request)
-        reader = cast("PlanScreen", self.screen).reader
-        # One at a time: it may read the profile's data, and the folder is another one at every key typed there.
-        if wanted != self._asked and not self._is_comparing and reader is not None:
-            self._asked, self._is_comparing = wanted, True
-            alone = reader.profile_alone
-            work = lambda: self.call_later(self._take, alone(wanted))  # noqa: E731
-            self.run_worker(work, thread=True, group="compare", exit_on_error=False)
-
-    def failed(self, sentence: str) -> None:
-        """Said in its place; asked again when the profile, the machine or the folder is another."""
-        if self._asked is not None:
-            self._take(Baseline(self._asked, problem=sentence))
-
-    def _take(self, baseline: Baseline) -> None:
-        self._is_comparing = False
-        self._baseline = baseline
-        if self._state is not None:
-            # What was asked for meanwhile.
-            self._compare(self._state)
-            self._show_comparison(self._state)
-
-    def _show_comparison(self, state: PlanState) -> None:
-        baseline = self._fitting(state)
-        differences = baseline.differences(state.plan) if baseline is not None and state.plan is not None else ()
-        title = (
-            tr("Changes from {profile}", profile=plain_text(state.request.profile or ""))
-            if state.request.profile
-            else tr("Changes from the choices of trainwiz")
-        )
-        heading = self.query_one("#differences-title", Static)
-        heading.update(Content(title))
-        heading.display = not _is_without_plan(state)
-        note = self.query_one("#differences-note", Static)
-        note.update(Content.styled(self._note(state, baseline, bool(differences)), "$muted"))
-        note.display = heading.display and not differences
-        self.query_one(DifferenceList).show(differences)
-        self.query_one(FilesView).show(state.reading.files)
-
-    def _fitting(self, state: PlanState) -> Baseline | None:
-        """The comparison, where it is one with the profile of the state."""
-        found = self._baseline
-        if found is None or not state.request.overrides or found.request != profile_request(state.request):
-            return None
-        return found
-
-    def _note(self, state: PlanState, baseline: Baseline | None, differs: bool) -> str:
-        if differs:
-            return ""
-        if not state.request.overrides:
-            return tr("None: no value of the profile was changed.")
-        if baseline is None:
-            return tr("comparing with the profile") + f" {marks.ellipsis}"
-        if baseline.problem:
-            return tr("Can't plan the profile alone: {reason}", reason=plain_text(baseline.problem))
-        return tr("None: your values are the same as the ones it already has.")
 
 
 def _is_without_plan(state: PlanState) -> bool:
