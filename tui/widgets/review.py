@@ -77,8 +77,9 @@ def _file_view(name: str, text: str) -> tuple[Collapsible, Static]:
     ), shown
 
 
-def _title(name: str, text: str) -> Content:
-    return Content(f"{pad(plain_text(name), NAME_WIDTH)}{pad(size(len(text.encode())), SIZE_WIDTH, right=True)}")
+def _title(name: str, text: str) -> str:
+    """Name and size; the names are those that trainwiz gives, so none is markup."""
+    return f"{pad(name, NAME_WIDTH)}{pad(size(len(text.encode())), SIZE_WIDTH, right=True)}"
 
 
 def file_content(text: str) -> Content:
