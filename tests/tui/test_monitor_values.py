@@ -25,7 +25,7 @@ from trainwiz.tui.theme import ascii_text, use_ascii
 from trainwiz.tui.widgets.device_panel import DevicePanel, _cards_line, _gpus
 from trainwiz.tui.widgets.frame import GAP, fitting_keys
 from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary, PacePanel
-from trainwiz.tui.widgets.monitor_panel import AdvicePanel, MonitorPanel, prompt_lines, shares
+from trainwiz.tui.widgets.monitor_panel import AdvicePanel, MonitorPanel, prompt_lines
 from trainwiz.tui.widgets.run_header import RunHeader, origin_words
 
 from tests.core.telemetry.test_advice import CARD
@@ -77,7 +77,7 @@ def test_a_running_run_at_a_glance(tmp_path: Path) -> None:
     assert "5.3 of 7.8 GiB" in device and "planned 5.4 GiB" in device and "79 °C, throttled" in device
     assert "trainer 9.8  workers 12 × 0.70  supervisor 0.04" in text_of(HostPanel, snapshot)
     assert "non-pad 1,523 tokens/s   padded 2,695   data wait 2%" in pace
-    assert "planned 460 to 1,150 s/step   measured 742   ✓" in pace
+    assert "measured 742 s/step ✓   planned 460 to 1,150 s/step" in pace
     assert "per step 3,906 sequences   1,999,872 tokens" in pace
     assert "! GPU 0 throttled by heat" in text_of(AdvicePanel, snapshot)
     assert title_of(DevicePanel, snapshot) == "GPU 0 · RTX 2080 SUPER"
@@ -262,12 +262,3 @@ def test_older_answers_can_be_gone_back_to() -> None:
     assert shown(1, 60, 9)[1].split() == ["step", "40", "?"]
     first = shown(2, 60, 9)
     assert [line[:12].strip() for line in first] == ["prompt", "before", "data"] and shown(9, 60, 9) == first
-
-
-def test_each_text_has_a_line_and_the_chosen_answer_the_rest() -> None:
-    assert (
-        shares([1, 9, 9, 1], 4) == [1, 1, 1, 1]
-        and shares([1, 3, 9, 1], 7) == [1, 3, 2, 1]
-        and shares([9, 9, 9], 6) == [1, 4, 1]
-    )
-    assert shares([2, 3], 1) == [1, 0] and shares([1, 1], 9) == [1, 1]

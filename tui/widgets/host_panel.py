@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.content import Content
-from trainwiz.core.language import mark, tr, tr_as, trn
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.telemetry.words import span_words
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.text import GIB, gib, span, step_seconds
@@ -131,9 +131,7 @@ class PacePanel(MonitorPanel):
     )
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
-        steps = Content("   ").join(step_parts(snapshot))
-        if steps.cell_length > width:
-            steps = join_fitting(step_parts(snapshot, short=True), width, 2)
+        steps = join_fitting(step_parts(snapshot), width)
         tokens, batch = (join_fitting(parts, width) for parts in (token_parts(snapshot), batch_parts(snapshot)))
         lines = [line for line in (tokens, steps, batch) if line]
         return [*lines, *since_lines(snapshot)] if height > len(lines) + 1 else lines
@@ -154,26 +152,27 @@ def token_parts(snapshot: Snapshot) -> list[Content]:
     return parts
 
 
-def step_parts(snapshot: Snapshot, *, short: bool = False) -> list[Content]:
-    """The planned and the measured time of a step, and whether they agree; `short` has the measured time first."""
+def step_parts(snapshot: Snapshot) -> list[Content]:
+    """The measured time of a step with a mark whether it is the planned one, and the planned time."""
     low, high, measured = snapshot.planned.step_low_s, snapshot.planned.step_high_s, snapshot.pace.step_s
-    planned = None if low is None or high is None else span(step_seconds(low), step_seconds(high))
     parts = []
-    if short and measured is not None:
-        parts.append(quiet(tr_as("what it takes", "step"), tr("{amount} s", amount=step_seconds(measured))))
-    if planned is not None:
-        parts.append(quiet(tr("planned"), planned if short else tr("{seconds} s/step", seconds=planned)))
-    if not short and measured is not None:
-        seconds = step_seconds(measured)
-        parts.append(quiet(tr("measured"), seconds if parts else tr("{seconds} s/step", seconds=seconds)))
-    match snapshot.pace.against(low, high):
-        case "slower":
-            parts.append(Content.styled(f"{marks.tight} {tr('slower')}", "$warning"))
-        case "faster":
-            parts.append(Content.styled(f"{marks.dot} {tr('faster')}", "$muted"))
-        case "planned":
-            parts.append(Content.styled(marks.ok, "$success"))
+    if measured is not None:
+        seconds = tr("{seconds} s/step", seconds=step_seconds(measured))
+        parts.append(quiet(tr("measured"), seconds) + _judgement(snapshot.pace.against(low, high)))
+    if low is not None and high is not None:
+        planned = tr("{seconds} s/step", seconds=span(step_seconds(low), step_seconds(high)))
+        parts.append(quiet(tr("planned"), planned))
     return parts
+
+
+def _judgement(pace: str | None) -> Content:
+    marks_of = {
+        "slower": (f" {marks.tight} {tr('slower')}", "$warning"),
+        "faster": (f" {marks.dot} {tr('faster')}", "$muted"),
+        "planned": (f" {marks.ok}", "$success"),
+    }
+    text, style = marks_of.get(pace or "", ("", ""))
+    return Content.styled(text, style)
 
 
 def batch_parts(snapshot: Snapshot) -> list[Content]:
