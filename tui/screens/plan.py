@@ -313,9 +313,22 @@ class PlanScreen(Screen[None]):
             self._change_request(states.with_changes(self.state.request, remedies[number - 1].changes))
 
     def _see_what_fits(self) -> None:
+        """The models for the data that are named; else those are asked for first."""
+        from trainwiz.tui.widgets.chooser import data_to_fit
+
+        source = data_to_fit(self.state)
+        if source is None:
+            known, hint = views.offers(self.state, FIELD_BY_ID["data"]), tr(views.FREE_TEXT_HINTS["data"])
+            self._choose(tr("See what fits: which dataset?"), known, "", self._list_fits, hint)
+        else:
+            self._list_fits(source)
+
+    def _list_fits(self, source: str | None) -> None:
         from trainwiz.tui.widgets.chooser import FitChooser
 
-        window = FitChooser(self.state, views.offers(self.state, FIELD_BY_ID["data"]))
+        if source is None:
+            return
+        window = FitChooser(self.state, source)
 
         async def take(row: str | None) -> None:
             if row is not None:

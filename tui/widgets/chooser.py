@@ -180,43 +180,33 @@ def _line(offer: Offer, mark: str, width: int) -> Content:
     return Content.assemble(before, "  ", (f"\n{indent}".join(wrap(note, room)), "$muted"))
 
 
-class FitChooser(Chooser):
-    """What can be trained here: asks for data where none are named, looks in a thread; answers the number of a row."""
+def data_to_fit(state: PlanState) -> str | None:
+    """The data that models are looked for: of the profile, or empty where the request names them; None: of nobody."""
+    request, plan = state.request, state.plan
+    if any(key.startswith("data.sources") for key in request.overrides):
+        return ""
+    # The demo is one that nobody wants a larger model for.
+    of_profile = plan is not None and request.profile not in (None, DEFAULT_PROFILE)
+    return plan.config.data.sources[0].name if plan is not None and of_profile else None
 
-    def __init__(self, state: PlanState, data: Sequence[Offer]) -> None:
-        request, plan = state.request, state.plan
-        self._request, self._here = request, state.reading.machine
-        named = any(key.startswith("data.sources") for key in request.overrides)
-        # Of a profile its data stay; the demo is one that nobody wants a larger model for.
-        of_profile = plan is not None and request.profile not in (None, DEFAULT_PROFILE)
-        self._source = None if named or plan is None or not of_profile else plan.config.data.sources[0].name
+
+class FitChooser(Chooser):
+    """What can be trained here on some data, looked for in a thread; answers the number of a row."""
+
+    def __init__(self, state: PlanState, source: str) -> None:
+        """`source`: the data; empty: those that the request names."""
+        super().__init__(tr("Searching for models that fit..."), (), "")
+        self._request, self._here, self._source = state.request, state.reading.machine, source
         self._fits: Fits | None = None
-        self._is_asking = not named and self._source is None
-        title = tr("See what fits: which dataset?") if self._is_asking else tr("Searching for models that fit...")
-        hint = tr("search, or type the path of a file or folder") if self._is_asking else ""
-        super().__init__(title, data if self._is_asking else (), "", hint)
 
     def on_mount(self) -> None:
         super().on_mount()
-        if not self._is_asking:
-            self._look()
+        self.run_worker(self._find, thread=True, exit_on_error=False)
 
     def request_of(self, row: str) -> PlanRequest:
         """The run of a row, in the folder that was asked for."""
         assert self._fits is not None
         return replace(self._fits.rows[int(row)].request, output_dir=self._request.output_dir)
-
-    def take(self, value: str) -> None:
-        if not self._is_asking:
-            self.dismiss(value)
-            return
-        self._source, self._is_asking = value, False
-        self.query_one(Input).value, self.query_one(Input).placeholder = "", tr("type to search")
-        self._list(tr("Searching for models that fit..."), ())
-        self._look()
-
-    def _look(self) -> None:
-        self.run_worker(self._find, thread=True, exit_on_error=False)
 
     def _find(self) -> tuple[str, tuple[Offer, ...]]:
         """(title, offers), in a thread."""
@@ -229,7 +219,7 @@ class FitChooser(Chooser):
 
         own = self._request.overrides
         kept = {key: value for key, value in own.items() if key.startswith(("data.", "planning.")) or key == "task"}
-        if self._source is not None:
+        if self._source:
             kept["data.sources.0.name"] = self._source
         request = replace(self._request, profile=None, overrides=kept, name=None, output_dir=None, mode="train")
         try:
@@ -253,7 +243,7 @@ class FitChooser(Chooser):
             self._list(failure_words(event.worker.error), ())
 
     def _list(self, title: str, offers: tuple[Offer, ...]) -> None:
-        self._offers, self._free_text = offers, ""
+        self._offers = offers
         self.query_one(Static).update(Content.styled(plain_text(title, 600), "bold"))
         self._fill("")
 
