@@ -16,7 +16,7 @@ ScreenName = Literal[
     "app", "plan", "edit", "monitor", "metric", "cards", "answers", "log", "command", "dialog", "document",
     "confirm", "list", "browse", "picker", "import",
 ]  # fmt: skip
-Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "model", "replay"]
+Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "replay"]
 """What a run must offer (`Snapshot.actions`, a replay) for a key to work."""
 
 
@@ -214,15 +214,6 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         "Resume from the newest complete checkpoint; asks for confirmation.",
         rank=0,
         needs="resume",
-    ),
-    key(
-        "monitor.model",
-        "t",
-        "talk",
-        "try the model",
-        "Leave this screen to try the model, and come back; c shows the commands to merge and export it.",
-        rank=0,
-        needs="model",
     ),
     key("monitor.log", "l", "show_log", "log", "Show the log on the whole screen, to search and filter it."),
     *_panel_keys(),

@@ -116,7 +116,6 @@ MONITOR: dict[str, Keys] = {
         ("colon", *LOG),
         ("e",),
         ("m",),
-        ("t",),
     ),
     "eight-gpus": (("tab", "tab", "tab", "down"), ("enter",)),
     "given-up": ((), ("r",)),

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on, work
-from textual.app import ComposeResult, SuspendNotSupported
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.events import DescendantBlur, DescendantFocus, Resize
@@ -412,23 +409,6 @@ class MonitorScreen(Screen[None]):
             from trainwiz.tui.screens.monitor_cards import CommandCard
 
             self.app.push_screen(CommandCard(actions.commands_of(self.folder, self.snapshot.actions)))
-
-    def action_talk(self) -> None:
-        """The command has the terminal until it ends."""
-        if not self._may("model"):
-            return
-        commands = list(actions.after_commands(self.folder).values())
-        if not commands:
-            self.notify(tr("This run has no model to chat with."), markup=False)
-            return
-        words = shlex.split(commands[0])
-        from trainwiz.tui.app import interrupts_for_another
-
-        try:
-            with interrupts_for_another(self.app), self.app.suspend():
-                subprocess.run([sys.executable, "-P", "-m", "trainwiz.tui", *words[1:]], check=False)
-        except SuspendNotSupported:
-            self.notify(commands[0], markup=False)
 
     def action_show_plan(self) -> None:
         from trainwiz.tui.screens.plan_card import PlanCard
