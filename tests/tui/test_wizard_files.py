@@ -12,7 +12,7 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import help_parts
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, REVIEW, applies, parse_field, shown_value
-from trainwiz.tui.screens.plan_offers import browse_data, found_column, model_offers
+from trainwiz.tui.screens.plan_offers import found_column, model_offers
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import PlanState, start_obstacle, with_values
 from trainwiz.tui.screens.plan_views import field_view
@@ -92,7 +92,7 @@ async def test_browsing_takes_the_folder_of_a_config_file_and_goes_on(tmp_path: 
     async with real(DEMO) as (app, pilot):
         await to_field(pilot, "model")
         await go(pilot, "down", "space")
-        assert isinstance(app.screen, FilePicker)
+        assert isinstance(app.screen, FilePicker) and app.screen.folder == tmp_path
         for _ in range(3):
             await pilot.press("down", "enter")
             await pilot.pause(0.2)
@@ -216,13 +216,3 @@ def test_held_out_data_of_its_own_is_one_source(here: Path):
     state = state_of(PlanReader(MACHINE), with_values(asked(train), spec, values))
     assert state.plan is not None and shown_value(spec, state.plan.config) == "b.jsonl"
     assert "9 training rows, counted; 4 held out." in said(state)
-
-
-def test_the_picker_opens_beside_the_present_file(here: Path):
-    (here / "sub").mkdir()
-    rows(here / "sub" / "a.jsonl", {"text": "MKV"})
-    state = state_of(PlanReader(MACHINE), asked("sub/a.jsonl"))
-    picker = browse_data(state)
-    assert picker.folder == here / "sub"
-    sample = browse_data(state_of(PlanReader(MACHINE), asked("sample-proteins")))
-    assert sample.folder == here

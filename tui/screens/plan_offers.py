@@ -92,11 +92,7 @@ def browse_data(state: PlanState) -> FilePicker:
 
     plan = state.plan
     source = plan.config.data.sources[0].name if plan is not None and plan.config.data.sources else ""
-    glance = state.reading.glance
-    inside = glance is not None and glance.files == 1 and source and str(glance.path).endswith(source)
-    return FilePicker(
-        tr("Data: a file, or a folder with files of one format"), source if inside else "", file_endings()
-    )
+    return FilePicker(tr("Data: a file, or a folder with files of one format"), source, file_endings())
 
 
 def column_offers(glance: Glance | None) -> tuple[Offer, ...]:
