@@ -1,22 +1,18 @@
-"""The first rows: what is shown of wide, long and hostile ones, and columns that are chosen in place."""
+"""The first rows: what is shown of wide, long and hostile ones; the list of columns."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from rich.cells import cell_len
-from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.reader import Column
 from trainwiz.core.data.summary import Glance
-from trainwiz.tui.screens.plan_offers import column_offers, with_target, with_text
+from trainwiz.tui.screens.plan_offers import column_offers
 from trainwiz.tui.widgets import data_table
-from trainwiz.tui.widgets.data_table import DataTable, cell_text, shown_columns, table_lines
+from trainwiz.tui.widgets.data_table import cell_text, shown_columns, table_lines
 
 from tests.each import each
-from tests.tui.wizard_parts import frozen, go
 
-TEXT, TARGET = "data.sources.0.text_column", "data.sources.0.target_column"
 HOSTILE = "a\x1b[31mb\x1b]0;title\x07[bold]\u202e\nc"
 
 
@@ -25,8 +21,8 @@ def table(*columns: str, rows: int = 2, **more: object) -> Glance:
     return Glance(Path("a.jsonl"), 1, tuple(map(Column, columns)), values, **more)
 
 
-def drawn(glance: Glance, width: int = 60, cursor: int | None = None) -> list[str]:
-    return [line.plain for line in table_lines(glance, cursor, 5, width)]
+def drawn(glance: Glance, width: int = 60) -> list[str]:
+    return [line.plain for line in table_lines(glance, 5, width)]
 
 
 def test_what_is_learnt_from_is_said_in_words():
@@ -55,64 +51,26 @@ def test_no_line_is_wider_than_its_room(width, columns):
         (("文" * 500,) * columns,),
         text=0,
     )
-    for cursor in (None, columns - 1):
-        for line in drawn(glance, width, cursor)[2:5]:
-            assert cell_len(line) <= width + 2
+    for line in drawn(glance, width)[2:5]:
+        assert cell_len(line) <= width + 2
 
 
 def test_a_wide_file_shows_what_matters_and_counts_the_rest():
     glance = table(*(f"column{number}" for number in range(300)), text=250, target=120, has_target=True)
-    shown = [place for place, _ in shown_columns(glance, 7, 5, 60)]
-    assert {7, 120, 250} <= set(shown) and shown == sorted(shown)
-    assert drawn(glance, 60, 7)[-1].strip() == f"{300 - len(shown)} more columns"
+    shown = [place for place, _ in shown_columns(glance, 5, 60)]
+    assert {120, 250} <= set(shown) and shown == sorted(shown)
+    assert drawn(glance, 60)[-1].strip() == f"{300 - len(shown)} more columns"
 
 
 def test_ten_thousand_columns_are_as_quick_as_ten(monkeypatch):
     """By how many cells are looked at: a count does not depend on the machine."""
     seen = []
     monkeypatch.setattr(data_table, "cell_text", lambda cell: seen.append(cell) or cell_text(cell))
-    shown_columns(table(*(f"column{number}" for number in range(10_000)), text=9_999), None, 5, 60)
+    shown_columns(table(*(f"column{number}" for number in range(10_000)), text=9_999), 5, 60)
     assert 0 < len(seen) < 2_000
-
-
-PAIR = table("q", "a", text=0, target=1, has_target=True)
-TRIPLE = table("q", "a", "z", text=0, target=1, has_target=True)
-
-
-@each(
-    ("take", "glance", "place", "overrides"),
-    [
-        # By its position where another has the same name.
-        (with_text, table("q", "q", "a", text=2), 1, {TEXT: "1"}),
-        (with_text, table("q", "q", "a", text=2), 2, {TEXT: "a"}),
-        # Text and target change places; the other column of a pair stays what it was.
-        (with_text, PAIR, 1, {TEXT: "a", TARGET: "q"}),
-        (with_target, PAIR, 0, {TARGET: "q", TEXT: "a"}),
-        (with_text, TRIPLE, 2, {TEXT: "z", TARGET: "a"}),
-        (with_target, TRIPLE, 2, {TARGET: "z", TEXT: "q"}),
-        # A target is taken back by choosing it again.
-        (with_target, replace(PAIR, target=None, has_target=False), 1, {TARGET: "a", TEXT: "q"}),
-        (with_target, PAIR, 1, {TEXT: "q"}),
-    ],
-)
-def test_a_column_that_is_chosen(take, glance, place, overrides):
-    request = PlanRequest(profile="p", overrides={"seed": 3, TEXT: "a", TARGET: "old"})
-    assert take(glance, place, request) == PlanRequest(profile="p", overrides={"seed": 3, **overrides})
 
 
 def test_the_list_of_columns_has_their_first_cells():
     glance = Glance(Path("a"), 1, (Column("q"), Column("n", False, "a number"), Column("a")), (("x", "1", ""),))
     assert [(offer.value, offer.note) for offer in column_offers(glance)] == [("q", "x"), ("a", "empty")]
     assert column_offers(None) == ()
-
-
-async def test_keys_learn_from_a_column_with_text():
-    async with frozen() as (app, pilot):
-        await go(pilot, "enter", "enter")
-        found = app.screen.query_one(DataTable)
-        found.focus()
-        before = app.screen.state.request
-        await go(pilot, "left", "space", "t")
-        assert app.screen.state.request is before, "no text; and a masked model has no targets"
-        await go(pilot, "left", "space")
-        assert app.screen.state.request.overrides[TEXT] == "id"

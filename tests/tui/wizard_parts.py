@@ -28,7 +28,6 @@ from trainwiz.core.plan.result import BatchPlan, MemoryPlan, Plan, PlannedModel,
 from trainwiz.core.telemetry.gpu import GpuLoad, GpuLoads
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
-from trainwiz.tui.screens.plan_maker import Baseline
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import Offer, Reading
 from trainwiz.tui.widgets.field_row import FieldRow
@@ -224,9 +223,6 @@ class FrozenReader(PlanReader):
         return GpuLoads(
             tuple(GpuLoad(gpu.index, gpu.uuid, gpu.memory_other_bytes, 0) for gpu in self.machine.gpus),
         )
-
-    def profile_alone(self, request: PlanRequest) -> Baseline:
-        return Baseline(request, make_config(request))
 
 
 def frozen_app(

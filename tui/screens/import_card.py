@@ -76,16 +76,12 @@ class PasteBox(TextArea):
         self.insert_text(event.text)
 
     async def _on_key(self, event: events.Key) -> None:
-        is_end = event.key == "enter" and self.cursor_location == self.document.end
-        goes_on = is_end and (self.is_done or self.document.line_count == 1)
-        if goes_on and self.is_done:
+        if event.key == "enter" and self.is_done and self.cursor_location == self.document.end:
             event.prevent_default()
             event.stop()
-        else:
-            # Of a paste that a terminal types key by key the end of the first line is no wish to go on: it is kept.
-            await super()._on_key(event)
-        if goes_on:
             self.post_message(self.GoOn())
+        else:
+            await super()._on_key(event)
 
 
 INDENT = "  "
@@ -205,7 +201,6 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         self._findings: tuple[Finding, ...] = ()
         self._read_text = self._proposed = ""
         self._pause: Timer | None = None
-        self._wants_on = False
 
     @property
     def box(self) -> PasteBox:
@@ -240,7 +235,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def _changed(self, event: TextArea.Changed) -> None:
         """Read when the text rests; until then nothing of the former one can be used."""
         event.stop()
-        self.box.is_done = self._wants_on = False
+        self.box.is_done = False
         self._say("")
         if self._pause is not None:
             self._pause.stop()
@@ -281,8 +276,6 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
             self._warn()
         self.query_one(VerticalScroll).scroll_home(animate=False)
         self._draw()
-        if self._wants_on:
-            self._go_on()
 
     def _draw(self) -> None:
         self.query_one(ImportReport).show_import(self._merged, self._findings)
@@ -311,12 +304,9 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     @on(PasteBox.GoOn)
     def _asked_on(self, event: PasteBox.GoOn) -> None:
         event.stop()
-        self._wants_on = True
-        if self.box.is_done:
-            self._go_on()
+        self._go_on()
 
     def _go_on(self) -> None:
-        self._wants_on = False
         if self._merged is not None:
             self.query_one(ActionButton).focus()
 
@@ -360,7 +350,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def action_browse(self) -> None:
         from trainwiz.tui.widgets.file_picker import FilePicker
 
-        picker = FilePicker(tr("A file with settings, a script or a launch command"), "", ENDINGS, with_folders=False)
+        picker = FilePicker(tr("A file with settings, a script or a launch command"), "", ENDINGS)
         self.app.push_screen(picker, self._picked)
 
     def _picked(self, path: str | None) -> None:

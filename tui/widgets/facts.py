@@ -1,4 +1,4 @@
-"""What was found of data, machine and model, as lines beneath the fields of a step."""
+"""What was found of data, machine and model, and what follows from a length and a learning rate, as lines beneath fields."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.config.values import CLASSIFIES
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import learnt_text, trained_words
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, on_screen
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
-from trainwiz.tui.text import cells, count, cut, gib, pad, short_count, size
+from trainwiz.tui.text import cells, count, cut, gib, number, pad, percent, short_count, size
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import hanging, indented
 from trainwiz.tui.widgets.plan_panel import finding_lines
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from trainwiz.core.catalog.models import ModelFacts
     from trainwiz.core.data.summary import DataSummary
     from trainwiz.core.errors import Finding
+    from trainwiz.core.export.training_arguments import RateSchedule
     from trainwiz.core.hardware import Machine
-    from trainwiz.core.plan.result import PlannedModel
+    from trainwiz.core.plan.result import Plan, PlannedModel
+    from trainwiz.core.plan.rows import Lengths
 
 
 LABEL = 14
@@ -271,3 +273,119 @@ def licence_words(model: ModelSpec, facts: ModelFacts | None) -> str:
     if model.hub_id is not None:
         return tr("unknown; see its page on the Hub")
     return tr("not stated") if model.has_weights else tr("none applies: no published weights are used")
+
+
+# The learning rate over the run, in one sentence.
+
+
+def rate_facts(state: PlanState, width: int, is_small: bool) -> list[Content]:
+    """What the training will do, not what was typed."""
+    return [] if state.plan is None else indented(rate_words(state.plan), width)
+
+
+def rate_words(plan: Plan) -> str:
+    """What the rate does, in one sentence; a second one where a DeepSpeed file could change it."""
+    from trainwiz.core.export.training_arguments import rate_schedule
+
+    fixed = plan.config.training.max_steps
+    known = plan.time.steps or fixed
+    if not known:
+        return tr("The number of steps is not known yet, and so is not the end of the learning rate.")
+    # Without a fixed number the Trainer counts the steps of its epochs itself.
+    steps = count(known) if fixed is not None else tr("about {n}", n=count(known))
+    words = _shape_words(rate_schedule(plan.config, known), steps)
+    if plan.config.engine.deepspeed_file is None:
+        return words
+    return f"{words} {tr('A scheduler in your DeepSpeed file replaces it.')}"
+
+
+SHAPES = {
+    ("constant", True): mark("Warmup to {peak} over {warmup} steps, then constant to step {steps}."),
+    ("constant", False): mark("Constant {peak} from the first step to step {steps}."),
+    ("cosine", True): mark("Warmup to {peak} over {warmup} steps, then cosine decay to {last} at step {steps}."),
+    ("cosine", False): mark("Cosine decay from {peak} to {last} at step {steps}."),
+    ("linear", True): mark("Warmup to {peak} over {warmup} steps, then linear decay to {last} at step {steps}."),
+    ("linear", False): mark("Linear decay from {peak} to {last} at step {steps}."),
+}
+"""What a schedule does, with and without a warm-up; all others are drawn straight."""
+
+
+def _shape_words(schedule: RateSchedule, steps: str) -> str:
+    warms_up = schedule.warmup_steps > 0 and schedule.kind != "constant"
+    if warms_up and schedule.warmup_steps >= schedule.steps:
+        highest = number(float(f"{schedule.highest:.4g}"))
+        return tr("Warmup lasts the whole run: up to {peak} in {steps} steps.", peak=highest, steps=steps)
+    kind = next((kind for kind in ("constant", "cosine") if schedule.kind.startswith(kind)), "linear")
+    peak, warmup, last = number(schedule.peak), count(schedule.warmup_steps), number(schedule.last)
+    return tr(SHAPES[kind, warms_up], peak=peak, warmup=warmup, last=last, steps=steps)
+
+
+# How long the rows are, and what is cut and padded there.
+
+
+def input_lengths(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
+    """What the chosen length does to the inputs."""
+    from trainwiz.core.data.lengths import joins_texts
+
+    data, plan = state.reading.data, state.plan
+    if data is None or plan is None:
+        return
+    limit, batch = plan.batch.sequence_length, plan.batch
+    if joins_texts(plan.config):
+        sentence = tr(
+            "Texts are packed into sequences of {length} tokens, without truncation or padding.",
+            length=count(limit),
+        )
+        yield from indented(sentence, width)
+        return
+    yield from _lengths(data.lengths, data, limit, width, is_small)
+    waste = batch.padding_waste
+    if not data.lengths or is_small or waste is None:
+        return
+    yield from indented(tr("{share} of the processed tokens are padding.", share=percent(waste)), width)
+
+
+def target_lengths(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
+    """The same for targets, which are padded with their inputs; nothing where rows have none."""
+    data, plan = state.reading.data, state.plan
+    if data is not None and plan is not None and plan.task == "seq2seq":
+        limit = plan.config.batch.target_length or plan.batch.sequence_length
+        yield from _lengths(data.target_lengths, data, limit, width, is_small)
+
+
+def _lengths(rows: tuple[int, ...], data: DataSummary, limit: int, width: int, is_small: bool) -> Iterator[Content]:
+    from trainwiz.core.plan.rows import lengths_of
+
+    lengths = lengths_of(rows)
+    if lengths is not None:
+        yield from indented(_cut(lengths, limit), width)
+        if not is_small:
+            yield from indented(_usual(lengths, estimated=data.length_unit != "tokens"), width)
+
+
+def _usual(lengths: Lengths, *, estimated: bool) -> str:
+    middle, most, longest = (
+        count(number) for number in (lengths.quantile(1, 2), lengths.quantile(95, 100), lengths.longest)
+    )
+    if estimated:
+        return tr(
+            "Median about {middle} tokens per row, 95% of the rows up to {most}, the longest {longest}; estimated "
+                "from bytes.",
+            middle=middle, most=most, longest=longest,
+        )  # fmt: skip
+    return tr(
+        "Median {middle} tokens per row, 95% of the rows up to {most}, the longest {longest}.",
+        middle=middle, most=most, longest=longest,
+    )  # fmt: skip
+
+
+def _cut(lengths: Lengths, limit: int) -> str:
+    share = lengths.share_above(limit)
+    if share <= 0:
+        return tr("No row exceeds {limit} tokens, so none is truncated.", limit=count(limit))
+    whole = lengths.counts.mean(lengths.longest)
+    lost = 1 - lengths.counts.mean(limit) / whole if whole else 0.0
+    return tr(
+        "{share} of the rows exceed {limit} tokens and are truncated; {lost} of all tokens are dropped.",
+        share=percent(share), limit=count(limit), lost=percent(lost),
+    )  # fmt: skip
