@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,13 @@ class Observation:
         self.metrics.add_rows(own)
         self._look_at_phase()
 
+    def left_s(self, setup: RunSetup) -> float | None:
+        """Until the last step, at the pace of the wall clock; None where that is not known."""
+        pace, step = self.metrics.pace(), self.metrics.step
+        if setup.max_steps is None or step is None or pace.wall_step_s is None:
+            return None
+        return max(0.0, setup.max_steps - step) * pace.wall_step_s
+
     def failure(self) -> Mapping[str, Any]:
         """What rank 0 wrote when it died; empty while it lives."""
         path = self.run.failure_json(0)
@@ -145,6 +152,7 @@ WATCHED_AFTER_S: Mapping[str, float] = {
     "power_brake": 60.0,
     "sensors_silent": 0.0,
     "ram_full": 30.0,
+    "ram_short": 60.0,
     "disk_short": 60.0,
     "checkpoint_does_not_fit": 5.0,
 }
@@ -225,11 +233,16 @@ def watch_input(observation: Observation, run: Run) -> Iterable[Advice]:
 
 
 def watch_host(observation: Observation, run: Run) -> Iterable[Advice]:
+    host = observation.machine.host()
+    if not observation.rows:
+        # A start loads model and data: that goes on for minutes, and ends.
+        host = replace(host, ram_lasts_s=None, disk_lasts_s=None)
     return host_advice(
-        observation.machine.host(),
+        host,
         observation.sizes.next_bytes(),
         saves=saves_of(run.setup, observation.sizes, observation.metrics.step),
         step_s=observation.metrics.pace().wall_step_s,
+        left_s=observation.left_s(run.setup),
     )
 
 

@@ -12,7 +12,7 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.run.attempts import Advice, AdviceLevel, PhaseNow, advice_of
 from trainwiz.core.run.lost import HEARTBEAT_LOST_S
 from trainwiz.core.run.state import ENDED
-from trainwiz.core.telemetry.machine import limited_by_heat
+from trainwiz.core.telemetry.machine import TREND_S, limited_by_heat
 from trainwiz.core.telemetry.metrics import NO_TREND, LossTrend, MetricSummary, Pace, loss_name
 from trainwiz.core.telemetry.run_setup import RunSetup, Saves
 from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, Snapshot, without_parents
@@ -29,6 +29,8 @@ GRADIENT_SHARE = 0.05
 DATA_WAIT_SHARE = 0.25
 """Of a step: more waiting than this is worth a word."""
 DISK_SHORT_BYTES = 2 * GIB
+FORESEEN_S = 24 * TREND_S
+"""What lasts longer at the pace of the last minutes is not spoken of: that pace is not believed for so long."""
 IDLE_S = 120.0
 OTHERS_BYTES = GIB // 4
 """A desktop takes that much; it is no other job."""
@@ -39,7 +41,7 @@ T = TypeVar("T")
 
 LEVELS: dict[AdviceLevel, int] = {"error": 0, "warning": 1, "note": 2, "ok": 3}
 MOMENTARY = frozenset({
-    "stalled", "ram_full", "disk_short", "checkpoint_does_not_fit", "gpu_lost", "gpu_unreadable", "heat",
+    "stalled", "ram_full", "ram_short", "disk_short", "checkpoint_does_not_fit", "gpu_lost", "gpu_unreadable", "heat",
     "power_brake", "sensors_silent", "waiting_for_disk",
 })  # fmt: skip
 """Codes that are about a moment of a run that goes on; a keeper that was killed could not take them back."""
@@ -79,8 +81,10 @@ SAYINGS: Mapping[str, str] = {
         "The disk will be full before the run ends: checkpoints and model still need {need}, and {free} is free; "
         "the save at step {step}, in about {time}, does not fit."
     ),
+    "disk_short.trend": mark("The disk will be full in {time} at the rate of the last {span}."),
     "disk_short.now": mark("Only {size} of disk space is free."),
     "ram_full": mark("RAM is nearly full: {used} of {total}."),
+    "ram_short": mark("RAM usage is growing: full in {time} at the rate of the last {span}."),
     "data_wait": mark("Steps wait {share}% of their time for data."),
 }
 """Code, or which sentence of it -> the sentence."""
@@ -108,9 +112,11 @@ REMEDIES: Mapping[str, str] = {
     "others_on_gpu": mark("They take memory and time from this training."),
     "checkpoint_does_not_fit": mark("Free disk space: older checkpoints of this run or of others can be deleted."),
     "disk_short.saves": mark("Free {size} on that disk: `trainwiz runs list` shows older runs."),
+    "disk_short.trend": mark("Keep fewer checkpoints, save less often, or free disk space."),
     "ram_full": mark(
         "Close other programs that use RAM; fewer loader workers, if there are any, free some too (data.workers)."
     ),
+    "ram_short": mark("Loader workers that copy what they read may be the cause: the panel shows RAM by role."),
     "data_wait": mark("More loader workers may help (data.workers)."),
     "data_wait.workers": mark("{needed} instead of {now} loader workers would help: --set data.workers={needed}"),
     "data_wait.no_more": mark(
@@ -363,12 +369,16 @@ def host_advice(
     *,
     saves: Saves | None = None,
     step_s: float | None = None,
+    left_s: float | None = None,
 ) -> Iterable[Advice]:
     """`checkpoint_bytes`: what the next checkpoint takes, where that is known. `saves`: what the run still
-    writes, and `step_s` its pace by the wall clock; None where unknown."""
+    writes, `step_s` its pace by the wall clock, and `left_s` the time until its end; None where unknown."""
+    foreseen_s = FORESEEN_S if left_s is None else min(FORESEEN_S, left_s)
     used, total = host.ram_used_bytes, host.ram_total_bytes
     if used and total and used > NEARLY_FULL * total:
         yield _say("ram_full", used=_size(used), total=_size(total))
+    elif host.ram_lasts_s is not None and host.ram_lasts_s < foreseen_s:
+        yield _say("ram_short", time=span_words(host.ram_lasts_s), span=span_words(TREND_S))
     free = host.disk_free_bytes
     if free is not None and checkpoint_bytes is not None and checkpoint_bytes > free:
         yield _say("checkpoint_does_not_fit", size=_size(checkpoint_bytes), free=_size(free))
@@ -382,6 +392,9 @@ def host_advice(
             time=span_words(max(0, failing - saves.step) * step_s),
             size=_size(saves.needed_bytes - free),
         )
+    # Of a run that has not yet as many checkpoints as it keeps, the pace is not the one to come.
+    elif host.disk_lasts_s is not None and host.disk_lasts_s < foreseen_s and not (saves and saves.grows):
+        yield _say("disk_short.trend", time=span_words(host.disk_lasts_s), span=span_words(TREND_S))
     elif free is not None and free < DISK_SHORT_BYTES:
         yield _say("disk_short.now", size=_size(free))
 
@@ -402,6 +415,8 @@ LIVE_RULES: tuple[Rule, ...] = (
     _stall_of,
     _silence_of,
     lambda look: gpu_advice(look.used_gpus, status=look.status, now_s=look.time_s),
-    lambda look: host_advice(look.host, look.checkpoint_bytes, saves=look.saves, step_s=look.pace.wall_step_s),
+    lambda look: host_advice(
+        look.host, look.checkpoint_bytes, saves=look.saves, step_s=look.pace.wall_step_s, left_s=look.left_s
+    ),
 )
 """Of a training that goes on: an ended one has no machine."""

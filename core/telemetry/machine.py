@@ -1,8 +1,10 @@
-"""Samples of a machine as they come, their history, and the highest values so far."""
+"""Samples of a machine as they come, their history, the highest values so far, and how long what shrinks will last."""
 
 from __future__ import annotations
 
+import math
 import shutil
+import statistics
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -206,6 +208,40 @@ def limited_by_heat(reasons: Iterable[str]) -> bool:
     return any("heat" in reason.lower() for reason in reasons)
 
 
+# Trend: how long what shrinks will last, by a straight line through the samples of the last minutes.
+
+TREND_S = 300.0
+STEADY = 0.95
+"""So much of what happened (R squared) the line must tell: one large file, or memory that fills at a start, is no pace."""
+
+
+class Trend:
+    """What is left of RAM or disk (bytes), over the last TREND_S."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, float]] = deque()
+
+    def add(self, time_s: float, left: float) -> None:
+        points = self._points
+        if points and not 0 <= time_s - points[-1][0] <= GAP_S:
+            points.clear()
+        points.append((time_s, left))
+        while len(points) > 1 and time_s - points[1][0] >= TREND_S:
+            points.popleft()
+
+    def lasts_s(self) -> float | None:
+        """Seconds until nothing is left; None where it was watched for less than TREND_S or does not shrink steadily."""
+        if not self._points or self._points[-1][0] - self._points[0][0] < TREND_S:
+            return None
+        times, left = zip(*self._points, strict=True)
+        try:
+            steady = statistics.correlation(times, left) <= -math.sqrt(STEADY)
+        except (ValueError, OverflowError):
+            # Always the same, or beyond any number of bytes.
+            return None
+        return -left[-1] / statistics.linear_regression(times, left).slope if steady else None
+
+
 KEPT_SAMPLES = 240
 GPU_NUMBERS = (
     "utilization_percent", "temperature_c", "power_w", "power_limit_w", "fan_percent", "clock_mhz", "clock_limit_mhz",
@@ -227,6 +263,7 @@ class MachineHistory:
         """UUID -> name, for samples that carry no name."""
         self.latest: Mapping[str, Any] = {}
         self.so_far = Peaks()
+        self._disk, self._ram = Trend(), Trend()
         self._charts: defaultdict[tuple[str, str], Chart] = defaultdict(lambda: deque(maxlen=KEPT_SAMPLES))
         """By (key of a card, "host" or "job", name of the number)."""
 
@@ -252,10 +289,20 @@ class MachineHistory:
         for index, gpu in enumerate(objects_in(row.get("gpus"))):
             for name in GPU_CHARTS.values():
                 self._charts[gpu_key(gpu, index), name].append(numbers_finite(gpu.get(name)))
-        self._charts["host", "cpu"].append(numbers_finite(object_in(row.get("host")).get("cpu_percent")))
+        self._add_host(object_in(row.get("host")), numbers_finite(row.get("time_s")))
         loads = [numbers_finite(process.get("cpu_percent")) for process in objects_in(row.get("processes"))]
         known = [load for load in loads if load is not None]
         self._charts["job", "cpu"].append(sum(known) if known else None)
+
+    def _add_host(self, host: Mapping[str, Any], time_s: float | None) -> None:
+        self._charts["host", "cpu"].append(numbers_finite(host.get("cpu_percent")))
+        used, total, free = (
+            numbers_finite(host.get(name)) for name in ("ram_used_bytes", "ram_total_bytes", "disk_free_bytes")
+        )
+        if time_s is not None and free is not None:
+            self._disk.add(time_s, free)
+        if time_s is not None and used is not None and total is not None:
+            self._ram.add(time_s, total - used)
 
     def _chart(self, of: str, name: str) -> tuple[float | None, ...]:
         return tuple(self._charts[of, name])
@@ -296,6 +343,8 @@ class MachineHistory:
             ram_total_bytes=whole_in(host.get("ram_total_bytes")),
             disk_free_bytes=whole_in(host.get("disk_free_bytes")),
             cpu_percent=numbers_finite(host.get("cpu_percent")),
+            disk_lasts_s=self._disk.lasts_s(),
+            ram_lasts_s=self._ram.lasts_s(),
             cpu_history=self._chart("host", "cpu"),
             sample=host,
         )

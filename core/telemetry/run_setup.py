@@ -93,6 +93,11 @@ class Saves:
         next_save = (self.step // self.every_steps + 1) * self.every_steps
         return min(self.max_steps, next_save + fitting * self.every_steps)
 
+    @property
+    def grows(self) -> bool:
+        """Whether the next save leaves more on the disk than was there: until as many lie there as are kept."""
+        return self.to_come > 0 and (self.kept is None or self.present < self.kept)
+
 
 LOOK_EVERY_S = 10.0
 SETTLED_AFTER_S = 60.0

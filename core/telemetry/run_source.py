@@ -124,6 +124,9 @@ class RunSource(Source):
         max_steps = state.max_steps or planned.steps or None
         step = whole_in(metrics.step if metrics.step is not None else (state.outcome or {}).get("step"))
         summaries, readings, setup = metrics.summaries(), machine.readings(), setup_of(state.engine)
+        if ended or not summaries:
+            # Nothing is used up any more; or a start loads model and data, which ends.
+            readings["host"] = replace(readings["host"], disk_lasts_s=None, ram_lasts_s=None)
         if ended:
             readings["processes"] = ()
         snapshot = Snapshot(

@@ -90,12 +90,16 @@ def without_parents(gpus: Iterable[GpuReading]) -> list[GpuReading]:
 
 @dataclass(frozen=True, slots=True)
 class HostReading:
-    """The machine. Bytes, percent of all cores."""
+    """The machine. Bytes, percent of all cores, seconds."""
 
     ram_used_bytes: int | None = None
     ram_total_bytes: int | None = None
     cpu_percent: float | None = None
     disk_free_bytes: int | None = None
+    disk_lasts_s: float | None = None
+    """How long the free disk lasts at the pace of the last minutes; None where it does not shrink steadily."""
+    ram_lasts_s: float | None = None
+    """How long the free RAM lasts likewise."""
     cpu_history: tuple[float | None, ...] = ()
     sample: Mapping[str, Any] = field(default_factory=dict)
 
@@ -311,7 +315,7 @@ class Snapshot:
             "command": self.command,
             "metrics": {name: summary.to_json() for name, summary in self.metrics.items()},
             "gpus": [dict(gpu.sample) for gpu in self.gpus],
-            "host": dict(self.host.sample),
+            "host": {**self.host.sample, "disk_lasts_s": self.host.disk_lasts_s},
             "processes": [dict(process.sample) for process in self.processes],
             "unavailable": dict(self.unavailable),
             "engine": dict(self.engine),

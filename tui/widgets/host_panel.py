@@ -8,7 +8,7 @@ from textual.content import Content
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.telemetry.words import span_words
 from trainwiz.core.text import moment_words, plain_text
-from trainwiz.tui.text import GIB, gib, span, step_seconds
+from trainwiz.tui.text import GIB, duration, gib, span, step_seconds
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.device_panel import device_line, part_of, share
 from trainwiz.tui.widgets.lists import level_sign
@@ -39,12 +39,13 @@ ROLE_NAMES = {
 }
 ROOM_FOR_REASON = 4
 LEAST_BYTES = 16 * 1024**2
+DISK_WORTH_SAYING_S = 30 * 86400.0
 
 
 class HostPanel(MonitorPanel):
     help_text = mark(
         "RAM of the processes of this run, by role: trainers compute, workers load data, the supervisor looks after "
-        "the run. Below: the whole machine, and the free disk space."
+        "the run. Below: the whole machine, and the free disk space; if it shrinks, how long it will last."
     )
 
     def title_of(self, snapshot: Snapshot) -> str:
@@ -68,7 +69,7 @@ class HostPanel(MonitorPanel):
             return [roles, spread(Content(f"{tr('machine')} {used} GiB"), disk_content(snapshot), width)]
         filled = share(host.ram_used_bytes, host.ram_total_bytes)
         machine = bar_meter(tr("machine"), filled, Content(f"{used} GiB"), width)
-        lines = [roles, machine, disk_content(snapshot)]
+        lines = [roles, machine, disk_content(snapshot, width)]
         if height > len(lines) and host.cpu_percent is not None:
             value = Content(f"{host.cpu_percent:.0f}%")
             lines.append(spark_meter("CPU", host.cpu_history, 100, value, width))
@@ -96,13 +97,18 @@ def exact_gib(amount: float) -> str:
     return f"{amount / GIB:.2f}" if amount < GIB else f"{amount / GIB:.1f}"
 
 
-def disk_content(snapshot: Snapshot) -> Content:
+def disk_content(snapshot: Snapshot, width: int = 0) -> Content:
+    """Free disk; where it shrinks, how long it lasts, with the free room where `width` holds both."""
     host = snapshot.host
     if host.disk_free_bytes is None:
         return quiet(tr("disk"), tr("unknown"))
     amount = host.disk_free_bytes / GIB
-    free = f"{amount:,.0f}" if amount >= 100 else f"{amount:.1f}"
-    return quiet(tr("disk"), tr("{amount} GiB free", amount=free))
+    free = tr("{amount} GiB free", amount=f"{amount:,.0f}" if amount >= 100 else f"{amount:.1f}")
+    if snapshot.ending is not None or host.disk_lasts_s is None or host.disk_lasts_s >= DISK_WORTH_SAYING_S:
+        return quiet(tr("disk"), free)
+    lasts = tr("full in {time} at this rate", time=duration(host.disk_lasts_s))
+    both = quiet(tr("disk"), tr("{free}, {lasts}", free=free, lasts=lasts))
+    return both if both.cell_length <= width else quiet(tr("disk"), lasts)
 
 
 def host_line(snapshot: Snapshot) -> Content:

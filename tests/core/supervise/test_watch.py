@@ -294,6 +294,27 @@ def test_a_training_that_its_guard_has_stopped_says_so_too(seen: SeenRun, tmp_pa
     assert seen.look() == []
 
 
+def test_a_leak_is_foretold_and_the_growth_of_a_start_is_none(tmp_path: Path) -> None:
+    """A start loads for minutes; loader workers and buffers fill up over the first two minutes of steps."""
+    seen = SeenRun(tmp_path)
+    seen.phase("loading")
+    for _ in range(80):
+        seen.rest(5)
+        seen.host["ram_used_bytes"] += GIB // 4
+    seen.phase("training")
+    for step in range(200):
+        seen.steps_of(5.0, 1)
+        seen.host["ram_used_bytes"] += GIB // 4 if step < 24 else GIB // 1_000 * (1 if step % 2 else -1)
+    assert seen.ever == set()
+    (tmp_path / "leaks").mkdir()
+    leaks = SeenRun(tmp_path / "leaks")
+    leaks.phase("training")
+    for _ in range(80):
+        leaks.steps_of(5.0, 1)
+        leaks.host["ram_used_bytes"] += GIB // 20
+    assert " min at the rate of the last 5 min." in text_of(leaks.found, "ram_short")
+
+
 def test_sensors_that_hang_are_told_from_a_quiet_run(seen: SeenRun) -> None:
     seen.steps_of(2.0, 10)
     seen.sampled = False

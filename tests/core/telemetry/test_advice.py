@@ -17,7 +17,7 @@ from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading
 from tests.core.telemetry.written_run import NOW_S, source_of, write_run
 from tests.each import each
 
-GIB = 1024**3
+GIB, HOUR = 1024**3, 3600.0
 CARD = GpuReading(
     index=0, name="NVIDIA GeForce RTX 3090", uuid="GPU-a", utilization_percent=90.0, memory_used_bytes=8 * GIB,
     memory_total_bytes=24 * GIB, temperature_c=60.0, power_w=300.0, power_limit_w=350.0, throttle_reasons=(),
@@ -97,6 +97,7 @@ def held(reason: str) -> dict[str, Any]:
     return {"gpus": [card(throttle_reasons=(reason,))]}
 
 
+ENDING = {"step": 9, "max_steps": 10, "pace": pace_of(100.0)}
 IN_CONTAINER = card(idle_since_s=NOW_S - 240, job_memory_bytes=None, processes=())
 SLOW = trend_of([2.0] * 30, every_s=700.0)
 START = [3.0 + 0.01 * index for index in range(20)]
@@ -113,6 +114,10 @@ START = [3.0 + 0.01 * index for index in range(20)]
     # Nobody knows which process is ours.
     ("others_on_gpu", {"gpus": [card(processes=(OTHER,))]}, None, ""),
     ("ram_full", host(ram_used_bytes=60 * GIB), host(ram_used_bytes=62 * GIB), "62.0 GiB of 64.0 GiB."),
+    # The pace of five minutes is believed for two hours; what ends before them does not matter.
+    ("ram_short", host(ram_lasts_s=2 * HOUR), host(ram_lasts_s=1.5 * HOUR), "full in 90 min at the rate of the last 5 min."),
+    ("ram_short", ENDING | host(ram_lasts_s=0.1 * HOUR), ENDING | host(ram_lasts_s=60.0), "full in 60 s"),
+    ("disk_short", host(disk_lasts_s=2 * HOUR), host(disk_lasts_s=HOUR), "The disk will be full in 60 min at"),
     ("heat", held("power limit"), held("heat (hardware)"), "GPU 0 throttled by heat."),
     ("power_brake", held("power limit"), held("hardware slowdown"), "GPU 0 throttled by the hardware."),
     ("disk_short", host(disk_free_bytes=2 * GIB), host(disk_free_bytes=2 * GIB - 1), "Only 2.0 GiB of disk space is free."),
@@ -207,6 +212,9 @@ def test_the_save_that_does_not_fit_is_named() -> None:
     assert found is not None and found.level == "warning" and "5.0 GiB" in (found.remedy or "")
     assert "30.0 GiB" in found.text and "25.0 GiB" in found.text and "step 400, in about 25 min" in found.text
     assert not advice_on(host=HostReading(disk_free_bytes=31 * GIB), pace=pace_of(6.0), saves=SAVES)
+    # A disk that fills up with checkpoints that are kept is no trend.
+    fills = HostReading(disk_free_bytes=100 * GIB, disk_lasts_s=HOUR)
+    assert not advice_on(host=fills, saves=SAVES) and said("disk_short", host=fills, saves=replace(SAVES, present=3))
 
 
 def test_a_clock_that_is_set_back_is_no_pause() -> None:

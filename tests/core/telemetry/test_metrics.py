@@ -1,4 +1,4 @@
-"""Series, metrics and peaks: counts, extremes, rewinding, decimation; what a late viewer knows; answers."""
+"""Series, metrics, peaks and trends: counts, extremes, rewinding, decimation; what a late viewer knows; answers."""
 
 import json
 import math
@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.telemetry.answers import AnswersFile
-from trainwiz.core.telemetry.machine import Peaks
+from trainwiz.core.telemetry.machine import TREND_S, Peaks, Trend
 from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.series import MOST_GROUPS, Series, fill_between, smooth
+
+from tests.each import each
 
 GIB = 1024**3
 
@@ -131,6 +133,23 @@ def said(step: int, text: Any, prompt: int = 0, **more: Any) -> dict[str, Any]:
 def written(path: Path, *rows: dict[str, Any]) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.writelines(f"{json.dumps(row)}\n" for row in rows)
+
+
+@each(("left", "lasts_s"), [
+    ([1_000.0 - index for index in range(100)], 9_010.0),
+    # Watched for too short; still; growing; one large file; memory that fills at a start; no number of bytes.
+    ([1_000.0 - index for index in range(int(TREND_S / 10))], None), ([500.0] * 100, None),
+    ([500.0 + index for index in range(100)], None), ([500.0] * 85 + [400.0] * 15, None),
+    ([500.0 - 5 * min(index, 12) for index in range(31)], None), ([1e308 * (-1) ** index for index in range(100)], None),
+])  # fmt: skip
+def test_what_shrinks_steadily_lasts_as_long_as_its_pace_says(left: list[float], lasts_s: float | None) -> None:
+    trend = Trend()
+    for index, amount in enumerate(left):
+        trend.add(1.8e9 + index * 10.0, amount)
+    assert trend.lasts_s() == (None if lasts_s is None else pytest.approx(lasts_s))
+    # Nothing is known of a night without samples, nor where the clock was set back.
+    trend.add(1.7e9, 1.0)
+    assert trend.lasts_s() is None
 
 
 def test_the_first_and_the_newest_answer_of_each_prompt(tmp_path: Path) -> None:

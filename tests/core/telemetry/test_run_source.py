@@ -86,6 +86,17 @@ def test_the_plan_of_several_processes_on_a_cpu_is_compared_with_all_of_them(tmp
     assert source_of(folder).poll().peak_memory_bytes == GIB + GIB // 2
 
 
+def test_a_shrinking_disk_says_how_long_it_lasts(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    rows = [system_row(index, 0, count=310) for index in range(310)]
+    for index, row in enumerate(rows):
+        row["host"]["disk_free_bytes"] = 100 * GIB - index * GIB // 100
+    write_lines(folder / "system.jsonl", rows)
+    shown = source_of(folder).poll()
+    assert shown.host.disk_lasts_s == pytest.approx((100 - 3.09) * 100, rel=0.01)
+    assert shown.to_json()["host"]["disk_lasts_s"] == shown.host.disk_lasts_s
+
+
 def test_a_folder_that_goes_away_under_its_viewer_is_told_and_found_again(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     source = source_of(folder)
