@@ -128,7 +128,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         or (_of_signal(killed, evidence) if killed is not None and killed[0] not in OF_THE_LAUNCHER else None)
         or (_of_failure(failure, evidence) if failure is not None else None)
         or (_of_hit(hit, evidence) if hit is not None else None)
-        or _of_metrics(evidence)
+        or of_metrics(evidence.log)
         or (_of_signal(killed, evidence) if killed is not None else None)
         or _of_disk(evidence)
         or _of_exit_status(evidence)
@@ -208,12 +208,12 @@ def _of_signal(killed: tuple[str, Line], evidence: Evidence) -> Diagnosis:
     return Diagnosis(cause, confidence, message, (evidence.log.proof(line),), (), evidence.log.step, rank, name)
 
 
-def _of_metrics(evidence: Evidence) -> Diagnosis | None:
-    log = evidence.log
+def of_metrics(log: LogFacts) -> Diagnosis | None:
+    """The last loss is no number."""
     if log.not_finite is None:
         return None
-    proof = evidence.log.proof(log.not_finite)
-    return Diagnosis("nan_loss", "high", of_cause("nan_loss", "", log.step), (proof,), (), log.step)
+    message, proof = of_cause("nan_loss", "", log.step), log.proof(log.not_finite)
+    return Diagnosis("nan_loss", "high", message, (proof,), (), log.step)
 
 
 def _of_disk(evidence: Evidence) -> Diagnosis | None:

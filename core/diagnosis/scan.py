@@ -8,6 +8,7 @@ import signal
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from trainwiz.core.diagnosis.cause import Cause, Confidence, Hit, Line, LogFacts
 from trainwiz.core.diagnosis.patterns import PATTERNS, Pattern
@@ -241,7 +242,7 @@ class LogScan:
         self._chain = 0
         self._progress = 0
         self._hits: deque[tuple[int, Hit]] = deque()
-        self._signals: deque[tuple[int, str, Line]] = deque(maxlen=MOST_HITS)
+        self._signals: deque[tuple[int, tuple[str, Line]]] = deque(maxlen=MOST_HITS)
         self._tracebacks: dict[int | None, _Traceback] = {}
         self._in_table = False
         self._root: tuple[int | None, Line | None] = (None, None)
@@ -277,7 +278,7 @@ class LogScan:
             return
         if not self._see_traceback(number, line):
             return
-        here = Line(number, plain_text(text.strip(), LONGEST_PROOF), line.rank)
+        here = _shown(Line(number, text, line.rank))
         self._see_launcher(here, text)
         state = self._tracebacks[line.rank]
         if text[:1] not in "{'\"" and (pattern := _pattern_of(text, line.is_error)) is not None:
@@ -293,18 +294,18 @@ class LogScan:
         """What the lines so far say."""
         not_finite = None
         if self._metrics is not None and NO_NUMBER.search(self._metrics[1]):
-            not_finite = Line(self._metrics[0], plain_text(self._metrics[1].strip(), LONGEST_PROOF))
+            not_finite = _shown(Line(*self._metrics))
         return LogFacts(
             source=self._source,
             lines=self._lines,
             hits=tuple(hit for _, hit in self._hits),
-            signals=tuple((name, line) for _, name, line in self._signals),
+            signals=tuple(ended for _, ended in self._signals),
             root_rank=self._root[0],
             root_line=self._root[1],
             finished=self._finished,
             not_finite=not_finite,
             step=self._step,
-            tail=tuple(Line(one.number, plain_text(one.text.strip(), LONGEST_PROOF), one.rank) for one in self._tail),
+            tail=tuple(map(_shown, self._tail)),
         )
 
     def _see_bar(self, step: int, steps: int) -> None:
@@ -326,10 +327,10 @@ class LogScan:
 
     def _note_progress(self) -> None:
         self._progress += 1
-        while self._hits and self._progress - self._hits[0][0] >= SURVIVED_AFTER:
-            self._hits.popleft()
-        while self._signals and self._progress - self._signals[0][0] >= SURVIVED_AFTER:
-            self._signals.popleft()
+        failures: tuple[deque[Any], ...] = (self._hits, self._signals)
+        for found in failures:
+            while found and self._progress - found[0][0] >= SURVIVED_AFTER:
+                found.popleft()
         if self._root[1] is not None and not self._hits and not self._signals:
             self._root = (None, None)
         self._finished = None
@@ -371,7 +372,7 @@ class LogScan:
         """Whether the line says that the training finished: what came before it did not hinder it."""
         if not FINISHED.search(text):
             return False
-        self._finished = Line(number, plain_text(text.strip(), LONGEST_PROOF))
+        self._finished = _shown(Line(number, text))
         self._hits.clear()
         self._signals.clear()
         self._root = (None, None)
@@ -381,7 +382,7 @@ class LogScan:
         """Signals that ended processes, and torchrun's table with the rank that failed first."""
         name = signal_named(text)
         if name is not None:
-            self._signals.append((self._progress, name, here))
+            self._signals.append((self._progress, (name, here)))
         if ROOT_CAUSE.search(text):
             self._in_table = True
             return
@@ -389,6 +390,11 @@ class LogScan:
         if rank:
             self._root = (int(rank[1]), here)
             self._in_table = False
+
+
+def _shown(line: Line) -> Line:
+    """As a proof shows it."""
+    return replace(line, text=plain_text(line.text.strip(), LONGEST_PROOF))
 
 
 @lru_cache(maxsize=4096)

@@ -212,8 +212,8 @@ def wall_step_s(recent: Sequence[tuple[float, float]]) -> float | None:
 
 def _median(rows: list[Mapping[str, Any]], key: str) -> float | None:
     known = (numbers_finite(row.get(key)) for row in rows)
-    values = sorted(value for value in known if value is not None and 0 <= value < FASTEST)
-    return values[len(values) // 2] if values else None
+    values = [value for value in known if value is not None and 0 <= value < FASTEST]
+    return statistics.median_high(values) if values else None
 
 
 LOSSES = ("loss", "train/loss", "train_loss", "train_loss_step", "training loss", "epoch_loss", "train_loss_epoch")

@@ -253,19 +253,13 @@ class ProcessTable:
     def children(self, pid: int) -> list[int]:
         return [child for child in self.children_of.get(pid, ()) if self.is_alive(child)]
 
-    def parent(self, pid: int) -> int | None:
-        """None for a process without a parent, or one that is not seen."""
-        member = self.members.get(pid)
-        return member.parent if member is not None and member.parent in self.members else None
-
     def ancestors(self, pid: int) -> Iterator[int]:
         """The parent, its parent, ...; ends also where numbers that were used again make a ring."""
         seen = {pid}
-        above = self.parent(pid)
-        while above is not None and above not in seen:
+        while pid in self.members and (above := self.members[pid].parent) in self.members and above not in seen:
             seen.add(above)
             yield above
-            above = self.parent(above)
+            pid = above
 
     def tree(self, root: int) -> list[int]:
         """`root` and all below it, parents first."""

@@ -25,7 +25,10 @@ Action = Literal["stop", "stop_now", "resume", "plan", "command", "model"]
 
 
 BATCH_KEYS = ("micro_batch", "accumulation", "world_size", "effective_samples", "effective_tokens")
-PLAIN_KEYS = ("source", "path", "name", "status", "step", "max_steps", "epoch", "eta_s")
+PLAIN_KEYS = (
+    "source", "path", "name", "status", "step", "max_steps", "epoch", "eta_s", "peak_memory_bytes", "command",
+    "replayed_s", "behind",
+)  # fmt: skip
 ATTEMPT_KEYS = ("number", "status", "started_s", "ended_s", "resume", "because", "signal", "changes", "not_retried")
 
 
@@ -311,8 +314,6 @@ class Snapshot:
             "step_s": self.pace.step_s,
             "pace": asdict(self.pace),
             "planned": asdict(self.planned),
-            "peak_memory_bytes": self.peak_memory_bytes,
-            "command": self.command,
             "metrics": {name: summary.to_json() for name, summary in self.metrics.items()},
             "gpus": [dict(gpu.sample) for gpu in self.gpus],
             "host": {**self.host.sample, "disk_lasts_s": self.host.disk_lasts_s},
@@ -327,9 +328,7 @@ class Snapshot:
             "phase": None if self.phase is None else asdict(self.phase),
             "answers": [prompt.to_json() for prompt in self.answers],
             "advice": [advice.to_json() for advice in self.advice],
-            "replayed_s": self.replayed_s,
             "problems": list(self.problems),
-            "behind": self.behind,
             "read_share": round(self.read_share, 4),
             "read_from": list(self.read_from),
             "hyperparameters": dict(self.hyperparameters),
