@@ -25,14 +25,13 @@ from trainwiz.core.run.listing import (
     summarize_run,
 )
 from trainwiz.core.run.state import ACTIVE
-from trainwiz.core.telemetry.event_file import HEADER_BYTES, EventFileTail
+from trainwiz.core.telemetry.event_file import EVENT_MARK, HEADER_BYTES, EventFileTail
 from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops, trainings_if_above
 from trainwiz.core.telemetry.processes import ProcessTable, working_folder
 from trainwiz.core.telemetry.snapshot import SourceKind
 from trainwiz.core.telemetry.target import Target
-from trainwiz.core.telemetry.tensorboard import EVENT_MARK, find_scalar_files
+from trainwiz.core.telemetry.tensorboard import find_scalar_files
 from trainwiz.core.telemetry.trainer_files import (
-    ARGUMENTS_TAG,
     CHECKPOINT,
     LOG_ENDINGS,
     TRAINER_STATE,
@@ -132,7 +131,7 @@ def _names_arguments(file: Path) -> bool:
         return False
     tail = EventFileTail(file)
     tail.read_new()
-    return ARGUMENTS_TAG in tail.texts
+    return tail.arguments is not None
 
 
 def _below(path: Path) -> list[Path]:

@@ -24,7 +24,6 @@ from trainwiz.core.text import number, numbers_finite, parse_json, step_of
 
 # TrainerArguments: what transformers' TrainingArguments say about a job, as its TensorBoard callback writes them down.
 
-ARGUMENTS_TAG = "args/text_summary"
 SHOWN = (
     "max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate",
     "lr_scheduler_type", "warmup_ratio", "warmup_steps", "weight_decay", "optim", "fp16", "bf16", "tf32",

@@ -53,7 +53,7 @@ def test_pictures_and_texts_are_passed_over(tmp_path: Path) -> None:
     (file,) = tmp_path.iterdir()
     tail = EventFileTail(file)
     assert [scalar[:3] for scalar in read(tail)] == [("new", 2, 0.25), ("double", 2, 0.1), ("old", 3, 0.5)]
-    assert tail.texts == {"args/text_summary": '{"max_steps": 7}'}
+    assert tail.arguments == '{"max_steps": 7}'
 
 
 def file_of(folder: Path, *parts: bytes) -> Path:
