@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.lines import Seldom
-from trainwiz.core.run.checkpoints import CHECKPOINT_NAME
+from trainwiz.core.telemetry.trainer_files import checkpoints_in
 from trainwiz.core.text import whole_in
 
 
@@ -111,7 +111,7 @@ class CheckpointSize:
         self.folder = folder
         self._clock = clock
         self._look = Seldom(LOOK_EVERY_S)
-        self._newest = ""
+        self._newest: Path | None = None
         """The newest checkpoint, where it is whole."""
         self._usual: int | None = None
         self.present = 0
@@ -128,17 +128,17 @@ class CheckpointSize:
         return self._usual
 
     def _measure(self) -> None:
-        paths = [path for _, path in sorted(_checkpoints(self.folder), reverse=True)]
+        paths = [path for _, path in checkpoints_in(self.folder)]
         self.present = len(paths)
         if paths and paths[0] == self._newest:
             return
-        self._newest = ""
+        self._newest = None
         for path in paths[:2]:
-            size, changed_s = _size_of(Path(path))
+            size, changed_s = _size_of(path)
             settled = self._clock() - changed_s > SETTLED_AFTER_S
             # The one before was whole when the newest was begun.
             if settled or path != paths[0]:
-                self._usual, self._newest = size, path if path == paths[0] else ""
+                self._usual, self._newest = size, path if path == paths[0] else None
                 return
 
 
@@ -156,16 +156,6 @@ def saves_of(setup: RunSetup, sizes: CheckpointSize, step: float | None) -> Save
         max_steps=setup.max_steps,
         model_bytes=setup.model_bytes,
     )
-
-
-def _checkpoints(folder: Path) -> list[tuple[int, str]]:
-    """(step, path) of each `checkpoint-N`."""
-    try:
-        with os.scandir(folder) as entries:
-            paths = {entry.name: entry.path for entry in entries}
-    except OSError:
-        return []
-    return [(int(found.group(1)), path) for name, path in paths.items() if (found := CHECKPOINT_NAME.fullmatch(name))]
 
 
 def _size_of(folder: Path) -> tuple[int, float]:

@@ -155,23 +155,21 @@ def read_trainer_state(path: Path) -> TrainerState | str:
     )
 
 
-def state_files(folder: Path) -> list[Path]:
-    """The states of a folder: its own, then those of its checkpoints, the highest number first. [] where it cannot be listed."""
-    found: list[tuple[int, Path]] = []
+def checkpoints_in(folder: Path) -> list[tuple[int, Path]]:
+    """(step, path) of each `checkpoint-N`, the highest first; [] where the folder cannot be listed."""
     try:
         with os.scandir(folder) as entries:
-            for entry in entries:
-                # There may be 100,000 other files, and this is asked at each look.
-                if not entry.name.startswith("checkpoint-"):
-                    continue
-                checkpoint = CHECKPOINT.match(entry.name)
-                if checkpoint and may_be_there(path := Path(entry.path, TRAINER_STATE)):
-                    found.append((int(checkpoint[1]), path))
+            # There may be 100,000 other files, and this is asked at each look.
+            paths = [Path(entry.path) for entry in entries if entry.name.startswith("checkpoint-")]
     except OSError:
         return []
-    own = folder / TRAINER_STATE
-    found.sort(reverse=True)
-    return [*([own] if may_be_there(own) else []), *(path for _, path in found)]
+    return sorted(((int(found[1]), path) for path in paths if (found := CHECKPOINT.match(path.name))), reverse=True)
+
+
+def state_files(folder: Path) -> list[Path]:
+    """The states of a folder: its own, then those of its checkpoints, the highest number first."""
+    places = (folder, *(path for _, path in checkpoints_in(folder)))
+    return [state for place in places if may_be_there(state := place / TRAINER_STATE)]
 
 
 class NewestState:

@@ -18,7 +18,15 @@ from trainwiz.core.telemetry.metrics import NO_PACE, Scalars, last_step
 from trainwiz.core.telemetry.snapshot import Planned
 from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.tensorboard import EventsReader, find_scalar_files
-from trainwiz.core.telemetry.trainer_files import CHECKPOINT, NewestState, TrainerLog, TrainerState, find_log, written_s
+from trainwiz.core.telemetry.trainer_files import (
+    CHECKPOINT,
+    NewestState,
+    TrainerLog,
+    TrainerState,
+    checkpoints_in,
+    find_log,
+    written_s,
+)
 
 LOOK_FOR_LOG_S = 15.0
 
@@ -168,7 +176,7 @@ def _has_ended(reading: Reading) -> bool:
 def model_name(folder: Path) -> str | None:
     """The base model by its hub id, or the last part of its path, else its kind; None where nothing says."""
     keys = {"adapter_config.json": ("base_model_name_or_path",), "config.json": ("_name_or_path", "model_type")}
-    for place in (folder, *sorted(folder.glob("checkpoint-*"), reverse=True)[:1]):
+    for place in (folder, *(path for _, path in checkpoints_in(folder)[:1])):
         for file, names in keys.items():
             config = read_json(place / file) or {}
             for name in (config.get(key) for key in names):
