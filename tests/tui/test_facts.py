@@ -1,4 +1,4 @@
-"""What follows from a learning rate and from a length, in words."""
+"""What follows from a learning rate and from a length, in words and as a line of blocks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from textual.content import Content
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.summary import DataSummary
+from trainwiz.core.export.training_arguments import RateSchedule
 from trainwiz.tui.screens.plan_state import PlanState, Reading
-from trainwiz.tui.widgets.facts import input_lengths, rate_facts, target_lengths
+from trainwiz.tui.widgets.facts import input_lengths, length_line, rate_curve, rate_facts, target_lengths
 
 from tests.each import each
 from tests.tui.wizard_parts import make_frozen_plan
@@ -49,3 +50,23 @@ def test_targets_are_cut_at_their_own_length():
     values = {"targets": (5, 5, 5, 50), "task": "seq2seq", "batch__target_length": 20}
     assert "25% of the rows exceed 20 tokens" in said(target_lengths, *(10,) * 4, **values)
     assert not said(target_lengths, 10)
+
+
+def test_the_curve_does_what_the_schedule_does():
+    linear, constant = (RateSchedule(kind, 1000, 500, 1.0, last) for kind, last in (("linear", 0), ("constant", 1)))
+    assert rate_curve(linear, 8) == "▁▃▆██▆▃▁" and rate_curve(constant, 3) == "███"
+    assert [len(rate_curve(RateSchedule("cosine", steps, 5, 1.0, 0), 8)) for steps in (1, 2, 10**12)] == [2, 2, 8]
+
+
+@each(
+    ("lengths", "limit", "line"),
+    [
+        ((10,) * 100 + (30,) * 50, 20, "    0     █     │20│    ▅ 30"),
+        (tuple(range(1, 2001)), 2000, "    0 ████████ 2,000 │2,000│"),
+        ((3,) * 99 + (100_000,), 512, "    0   █ │512│▁ 100,000"),
+        ((0, 0), 5, "    0 █ 0 │5│"),
+    ],
+)
+def test_the_bars_show_what_the_length_cuts(lengths, limit, line):
+    assert [shown.plain for shown in length_line(lengths, limit, 30)] == [line]
+    assert not length_line(lengths, limit, 12)

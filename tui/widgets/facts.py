@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -15,6 +17,7 @@ from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.text import cells, count, cut, gib, number, pad, percent, short_count, size
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import hanging, indented
+from trainwiz.tui.widgets.monitor_panel import spark
 from trainwiz.tui.widgets.plan_panel import finding_lines
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from trainwiz.core.errors import Finding
     from trainwiz.core.export.training_arguments import RateSchedule
     from trainwiz.core.hardware import Machine
-    from trainwiz.core.plan.result import Plan, PlannedModel
+    from trainwiz.core.plan.result import PlannedModel
     from trainwiz.core.plan.rows import Lengths
 
 
@@ -275,28 +278,68 @@ def licence_words(model: ModelSpec, facts: ModelFacts | None) -> str:
     return tr("not stated") if model.has_weights else tr("none applies: no published weights are used")
 
 
-# The learning rate over the run, in one sentence.
+# Pictures of one line: the learning rate over the run, and the lengths of rows.
+
+INDENT = 4
+MOST_COLUMNS, LEAST_COLUMNS = 40, 8
+
+
+def rate_curve(schedule: RateSchedule, columns: int) -> str:
+    """The learning rate from the first step to the last one; the highest block is the highest of what is drawn."""
+    last = max(1, min(columns, schedule.steps) - 1)
+    rates = [schedule.at(place * (schedule.steps - 1) // last) for place in range(last + 1)]
+    return spark(rates, columns, max(rates))
+
+
+def length_bars(ordered: Sequence[int], limit: int, columns: int) -> tuple[str, str]:
+    """Rows for each length, of those that are kept and of those that are cut. A long tail is in the last block.
+
+    `ordered`: tokens, shortest first, not empty. At most about `columns` blocks; no rows leave a blank.
+    """
+    longest, usual = max(1, ordered[-1]), ordered[(len(ordered) - 1) * 99 // 100]
+    edges = {round(usual * place / columns) for place in range(1, columns)} | {longest, min(limit, longest)}
+    below = [(0, 0), *((edge, bisect_right(ordered, edge)) for edge in sorted(edges - {0}))]
+    rows = [(high - low) / (edge - before) or None for (before, low), (edge, high) in pairwise(below)]
+    bars = spark(rows, len(rows), max(filter(None, rows)))
+    kept = sum(edge <= limit for edge, _ in below[1:])
+    return bars[:kept], bars[kept:]
+
+
+def length_line(ordered: Sequence[int], limit: int, width: int) -> list[Content]:
+    """The bars between their lengths, `0 ▁▃█▅│512│▂▁ 1,024`; nothing where there is no room."""
+    mark, end = f"{marks.stroke}{count(limit)}{marks.stroke}", count(ordered[-1])
+    room = width - INDENT - cells(f"0  {mark} {end}") - 2
+    if room < LEAST_COLUMNS:
+        return []
+    kept, longer = length_bars(ordered, limit, min(MOST_COLUMNS, room))
+    start = Content.assemble((" " * INDENT + "0 ", "$muted"), (kept, "$accent"))
+    if longer:
+        return [start + Content.assemble(mark, (longer, "$warning"), (f" {end}", "$muted"))]
+    return [start + Content.assemble((f" {end} ", "$muted"), mark)]
 
 
 def rate_facts(state: PlanState, width: int, is_small: bool) -> list[Content]:
-    """What the training will do, not what was typed."""
-    return [] if state.plan is None else indented(rate_words(state.plan), width)
-
-
-def rate_words(plan: Plan) -> str:
-    """What the rate does, in one sentence; a second one where a DeepSpeed file could change it."""
+    """What the training will do, not what was typed: in a sentence, and as a curve; a second sentence where a DeepSpeed
+    file could change it."""
     from trainwiz.core.export.training_arguments import rate_schedule
 
+    plan = state.plan
+    if plan is None:
+        return []
     fixed = plan.config.training.max_steps
     known = plan.time.steps or fixed
     if not known:
-        return tr("The number of steps is not known yet, and so is not the end of the learning rate.")
+        words = tr("The number of steps is not known yet, and so is not the end of the learning rate.")
+        return indented(words, width)
     # Without a fixed number the Trainer counts the steps of its epochs itself.
     steps = count(known) if fixed is not None else tr("about {n}", n=count(known))
-    words = _shape_words(rate_schedule(plan.config, known), steps)
-    if plan.config.engine.deepspeed_file is None:
-        return words
-    return f"{words} {tr('A scheduler in your DeepSpeed file replaces it.')}"
+    schedule = rate_schedule(plan.config, known)
+    words = _shape_words(schedule, steps)
+    if plan.config.engine.deepspeed_file is not None:
+        words = f"{words} {tr('A scheduler in your DeepSpeed file replaces it.')}"
+    columns = min(MOST_COLUMNS, width - INDENT - 1)
+    curve = Content.styled(" " * INDENT + rate_curve(schedule, columns), "$accent")
+    return [*indented(words, width), *([curve] if columns >= LEAST_COLUMNS else [])]
 
 
 SHAPES = {
@@ -358,6 +401,7 @@ def _lengths(rows: tuple[int, ...], data: DataSummary, limit: int, width: int, i
 
     lengths = lengths_of(rows)
     if lengths is not None:
+        yield from length_line(lengths.ordered, limit, width)
         yield from indented(_cut(lengths, limit), width)
         if not is_small:
             yield from indented(_usual(lengths, estimated=data.length_unit != "tokens"), width)
