@@ -91,13 +91,6 @@ class Observation:
         self.metrics.add_rows(own)
         self._look_at_phase()
 
-    def left_s(self, setup: RunSetup) -> float | None:
-        """Until the last step, at the pace of the wall clock; None where that is not known."""
-        pace, step = self.metrics.pace(), self.metrics.step
-        if setup.max_steps is None or step is None or pace.wall_step_s is None:
-            return None
-        return max(0.0, setup.max_steps - step) * pace.wall_step_s
-
     def failure(self) -> Mapping[str, Any]:
         """What rank 0 wrote when it died; empty while it lives."""
         path = self.run.failure_json(0)
@@ -233,16 +226,16 @@ def watch_input(observation: Observation, run: Run) -> Iterable[Advice]:
 
 
 def watch_host(observation: Observation, run: Run) -> Iterable[Advice]:
-    host = observation.machine.host()
+    host, pace, step = observation.machine.host(), observation.metrics.pace(), observation.metrics.step
     if not observation.rows:
         # A start loads model and data: that goes on for minutes, and ends.
         host = replace(host, ram_lasts_s=None, disk_lasts_s=None)
     return host_advice(
         host,
         observation.sizes.next_bytes(),
-        saves=saves_of(run.setup, observation.sizes, observation.metrics.step),
-        step_s=observation.metrics.pace().wall_step_s,
-        left_s=observation.left_s(run.setup),
+        saves=saves_of(run.setup, observation.sizes, step),
+        step_s=pace.wall_step_s,
+        left_s=pace.left_s(step, run.setup.max_steps),
     )
 
 

@@ -81,6 +81,13 @@ class Pace:
             return "slower"
         return "faster" if self.step_s < low_s * (2 - PACE_MARGIN) else "planned"
 
+    def left_s(self, step: float | None, max_steps: int | None) -> float | None:
+        """Until the last step, at the pace of the wall clock where it is known; None where one of the facts is not."""
+        step_s = self.wall_step_s or self.step_s
+        if step is None or not max_steps or step_s is None:
+            return None
+        return max(0.0, max_steps - step) * step_s
+
 
 NO_PACE = Pace(None, None, None, None, None)
 

@@ -298,11 +298,7 @@ class Snapshot:
 
     @property
     def left_s(self) -> float | None:
-        """Until the last step, at the pace of the wall clock where it is known; None where one of the facts is not."""
-        step_s = self.pace.wall_step_s or self.pace.step_s
-        if self.step is None or not self.max_steps or step_s is None:
-            return None
-        return max(0, self.max_steps - self.step) * step_s
+        return self.pace.left_s(self.step, self.max_steps)
 
     def curve(self, name: str) -> Curve:
         return self.curves.get(name, EMPTY_CURVE)
