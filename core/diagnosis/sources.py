@@ -211,14 +211,11 @@ def _as_recorded(found: Diagnosis, cause: Cause, message: str, said: tuple[str, 
 
 
 def _unknown(found: Diagnosis, state: RunState, run: str) -> Diagnosis:
-    message = found.message if state.exit is None else clean(state.exit.message)
-    if found.signal is not None:
-        message = found.message
-    if state.status == "lost":
-        message = clean(state.exit.message) if state.exit else message
-        heartbeat = state.heartbeat_s
-        if heartbeat is not None and heartbeat < boot_time_s():
-            message = tr("{message} The machine was restarted after that.", message=message)
+    message = found.message
+    if state.exit is not None and (found.signal is None or state.status == "lost"):
+        message = clean(state.exit.message)
+    if state.status == "lost" and state.heartbeat_s is not None and state.heartbeat_s < boot_time_s():
+        message = tr("{message} The machine was restarted after that.", message=message)
     return replace(
         found,
         cause="unknown",

@@ -283,7 +283,15 @@ class OpenFile:
 
     descriptor: int
     name: str
-    kind: Kind
+
+    @property
+    def kind(self) -> Kind:
+        if self.name.startswith("pipe:"):
+            return "pipe"
+        if self.name.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
+            return "terminal"
+        is_file = self.name.startswith("/") and not self.name.startswith(("/dev/", "/proc/", "/sys/", "/memfd:"))
+        return "file" if is_file else "other"
 
     @property
     def path(self) -> Path | None:
@@ -294,7 +302,7 @@ def open_files(pid: int) -> list[OpenFile] | None:
     """None where this user may not look, or the process is gone. Files that were deleted are left out."""
     if sys.platform != "linux":
         files = asked(pid, "open_files")
-        return None if files is None else [OpenFile(file.fd, file.path, "file") for file in files]
+        return None if files is None else [OpenFile(file.fd, file.path) for file in files]
     try:
         with os.scandir(f"/proc/{pid}/fd") as entries:
             descriptors = [entry.name for entry in entries]
@@ -307,16 +315,8 @@ def open_files(pid: int) -> list[OpenFile] | None:
         except OSError:
             continue
         if not name.endswith(" (deleted)"):
-            found.append(OpenFile(int(descriptor), name, _kind(name)))
+            found.append(OpenFile(int(descriptor), name))
     return found
-
-
-def _kind(name: str) -> Kind:
-    if name.startswith("pipe:"):
-        return "pipe"
-    if name.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
-        return "terminal"
-    return "file" if name.startswith("/") and not name.startswith(("/dev/", "/proc/", "/sys/", "/memfd:")) else "other"
 
 
 def is_written(pid: int, descriptor: int) -> bool:
