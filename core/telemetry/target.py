@@ -78,8 +78,6 @@ POLL_S = 0.2
 """One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
 QUIET_AFTER_S = 120.0
 QUIET_AFTER_PAUSES = 10.0
-TRAINERS_EPOCH = ("trainer", "epoch")
-"""Kind of target and name of what is no metric: the look has it itself."""
 
 NOTHING = Snapshot("trainer", path="", name="", status="quiet", time_s=0.0)
 
@@ -133,11 +131,7 @@ class FilesSource(Source):
             name=self.target.name,
             status=status,
             time_s=now,
-            metrics={
-                name: summary_of(tag)
-                for name, tag in reading.series.items()
-                if (self.target.kind, name) != TRAINERS_EPOCH
-            },
+            metrics={name: summary_of(tag) for name, tag in reading.series.items()},
             eta_s=shown.left_s if runs else None,
             ended_s=written_s if status == "finished" else None,
             written_s=written_s,

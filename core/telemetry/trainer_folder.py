@@ -127,7 +127,9 @@ class TrainerReader:
             behind=behind,
             read_share=share_read([log.tail]) if log and behind_log else events.shown.read_share,
         )
-        return replace(chosen, shown=shown, loss="loss", ended=_has_ended(chosen), grew=grew)
+        # The epoch is no metric: the look has it itself.
+        series = {name: tag for name, tag in chosen.series.items() if name != "epoch"}
+        return replace(chosen, shown=shown, series=series, loss="loss", ended=_has_ended(chosen), grew=grew)
 
     def _look_for_log(self) -> None:
         found = find_log(self._folder) if self._folder is not None else None
