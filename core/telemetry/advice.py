@@ -16,7 +16,7 @@ from trainwiz.core.telemetry.machine import TREND_S, limited_by_heat
 from trainwiz.core.telemetry.metrics import NO_TREND, LossTrend, MetricSummary, Pace, loss_name
 from trainwiz.core.telemetry.run_setup import RunSetup, Saves
 from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, Snapshot, without_parents
-from trainwiz.core.telemetry.words import span_words
+from trainwiz.core.telemetry.words import first_of, span_words
 
 GIB = 1024**3
 NEARLY_FULL = 0.95
@@ -341,11 +341,8 @@ def _others(gpus: Sequence[GpuReading]) -> Iterable[Advice]:
         return
     others.sort(key=lambda process: -(process.memory_used_bytes or 0))
     names = list(dict.fromkeys(process.name or tr("process {pid}", pid=process.pid) for process in others))
-    said = ", ".join(names[:OTHERS_NAMED])
-    if len(names) > OTHERS_NAMED:
-        said = tr("{names} and {n} more", names=said, n=len(names) - OTHERS_NAMED)
     size = f"{sum(process.memory_used_bytes or 0 for process in others) / GIB:.1f}"
-    yield _say("others_on_gpu", size=size, gpus=_names(shared), names=said)
+    yield _say("others_on_gpu", size=size, gpus=_names(shared), names=first_of(names, OTHERS_NAMED))
 
 
 def _idle(gpus: Sequence[GpuReading], now_s: float) -> Iterable[Advice]:

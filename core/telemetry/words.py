@@ -33,6 +33,12 @@ def step_words(step: int, max_steps: int | None) -> str:
     return tr("step {step} of {max_steps}", step=f"{step:,}", max_steps=f"{max_steps:,}")
 
 
+def first_of(names: Sequence[str], most: int) -> str:
+    """ "a, b and 7 more": the first `most` of them."""
+    said = ", ".join(names[:most])
+    return said if len(names) <= most else tr("{names} and {n} more", names=said, n=f"{len(names) - most:,}")
+
+
 # What a command line says: whether it launches a training, trains, or only wraps another command.
 
 KEEPER_MODULE = "trainwiz.core.supervise"
