@@ -65,22 +65,6 @@ _FRAMES = {
 }  # fmt: skip
 
 
-def bar_of(text: str) -> tuple[int, int, str] | None:
-    """(step, of how many, what is printed behind it) of the progress bar of a training, which has no name before it."""
-    found = _BAR.match(text) if "%|" in text else None
-    return (int(found[1]), int(found[2]), text[found.end() :].strip()) if found else None
-
-
-def is_metrics(text: str) -> bool:
-    """Whether the line reports the loss of a training."""
-    return "oss" in text and _METRICS.search(text) is not None
-
-
-def step_named(text: str) -> int | None:
-    found = _STEP.search(text)
-    return int(found[1].replace(",", "")) if found else None
-
-
 def signal_named(text: str) -> str | None:
     """The signal that ended a process, as launchers and shells say it."""
     if found := _EXIT_CODE.search(text):
@@ -266,14 +250,10 @@ class LogScan:
             said = plain_text(f"{hit.line.text} {text.strip()}", LONGEST_PROOF)
             self._hits[-1] = progress, replace(hit, line=replace(hit.line, text=said))
         self._goes_on = False
-        bar = bar_of(text)
-        if bar is not None:
-            # Behind a bar without an end of its line stands what was printed next.
-            *place, text = bar
-            self._see_bar(place[0], place[1])
-            line = replace(line, text=text)
+        text = self._see_bar(text)
         if not text:
             return
+        line = replace(line, text=text)
         if self._see_end(number, text) or self._see_metrics(number, text):
             return
         if not self._see_traceback(number, line):
@@ -308,20 +288,25 @@ class LogScan:
             tail=tuple(map(_shown, self._tail)),
         )
 
-    def _see_bar(self, step: int, steps: int) -> None:
+    def _see_bar(self, text: str) -> str:
+        """What was printed behind the progress bar of a training, which has no name before it; all where there is none."""
+        found = _BAR.match(text) if "%|" in text else None
+        if found is None:
+            return text
+        bar = int(found[1]), int(found[2])
         # A bar is drawn again when it is closed: only one that moved is progress.
-        if (step, steps) != self._bar:
-            self._bar = (step, steps)
-            self._step = step
+        if bar != self._bar:
+            self._bar, self._step = bar, bar[0]
             self._note_progress()
+        return text[found.end() :].strip()
 
     def _see_metrics(self, number: int, text: str) -> bool:
-        """Whether the line is one of metrics, in which nothing else is looked for."""
-        if not is_metrics(text):
+        """Whether the line reports the loss of a training: nothing else is looked for in it."""
+        if "oss" not in text or not _METRICS.search(text):
             return False
         self._metrics = (number, text)
-        step = step_named(text)
-        self._step = self._step if step is None else step
+        if (step := _STEP.search(text)) is not None:
+            self._step = int(step[1].replace(",", ""))
         self._note_progress()
         return True
 
