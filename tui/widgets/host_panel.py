@@ -8,7 +8,7 @@ from textual.content import Content
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.telemetry.words import span_words
 from trainwiz.core.text import moment_words, plain_text
-from trainwiz.tui.text import GIB, gib, span, step_seconds
+from trainwiz.tui.text import GIB, duration, gib, span, step_seconds
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.device_panel import device_line, part_of, share
 from trainwiz.tui.widgets.lists import level_sign
@@ -39,12 +39,13 @@ ROLE_NAMES = {
 }
 ROOM_FOR_REASON = 4
 LEAST_BYTES = 16 * 1024**2
+DISK_WORTH_SAYING_S = 30 * 86400.0
 
 
 class HostPanel(MonitorPanel):
     help_text = mark(
         "RAM of the processes of this run, by role: trainers compute, workers load data, the supervisor looks after "
-        "the run. Below: the whole machine, and the free disk space."
+        "the run. Below: the whole machine, and the free disk space; if it shrinks, how long it will last."
     )
 
     def title_of(self, snapshot: Snapshot) -> str:
@@ -97,7 +98,10 @@ def exact_gib(amount: float) -> str:
 
 
 def disk_content(snapshot: Snapshot) -> Content:
+    """How long the free disk lasts where it shrinks, else how much there is."""
     host = snapshot.host
+    if snapshot.ending is None and host.disk_lasts_s is not None and host.disk_lasts_s < DISK_WORTH_SAYING_S:
+        return quiet(tr("disk"), tr("full in {time} at this rate", time=duration(host.disk_lasts_s)))
     if host.disk_free_bytes is None:
         return quiet(tr("disk"), tr("unknown"))
     amount = host.disk_free_bytes / GIB
@@ -160,8 +164,8 @@ def step_parts(snapshot: Snapshot) -> list[Content]:
         seconds = tr("{seconds} s/step", seconds=step_seconds(measured))
         parts.append(quiet(tr("measured"), seconds) + _judgement(snapshot.pace.against(low, high)))
     if low is not None and high is not None:
-        planned = tr("{seconds} s/step", seconds=span(step_seconds(low), step_seconds(high)))
-        parts.append(quiet(tr("planned"), planned))
+        planned = span(step_seconds(low), step_seconds(high))
+        parts.append(quiet(tr("planned"), planned if parts else tr("{seconds} s/step", seconds=planned)))
     return parts
 
 
