@@ -77,12 +77,11 @@ def test_a_running_run_at_a_glance(tmp_path: Path) -> None:
     device, pace = text_of(DevicePanel, snapshot), text_of(PacePanel, snapshot)
     assert "5.3 of 7.8 GiB" in device and "planned 5.4 GiB" in device and "79 °C, throttled" in device
     assert "trainer 9.8  workers 12 × 0.70  supervisor 0.04" in text_of(HostPanel, snapshot)
-    shrinks = replace(snapshot, host=replace(snapshot.host, disk_lasts_s=7_200.0))
-    assert "disk 181 GiB free, full in 2 h at this rate" in text_of(HostPanel, shrinks)
-    assert "disk full in 2 h at this rate" in text_of(HostPanel, shrinks, 36)
-    assert "disk 181.0 GiB free, full in 2 h at this rate" in host_parts(shrinks)
+    filling = replace(snapshot, host=replace(snapshot.host, disk_lasts_s=41 * 3600.0))
+    assert "disk full in 41 h at this rate" in text_of(HostPanel, filling)
+    assert "disk 181.0 GiB free, full in 41 h at this rate" in host_parts(filling)
     assert "non-pad 1,523 tokens/s   padded 2,695   data wait 2%" in pace
-    assert "measured 742 s/step ✓   planned 460 to 1,150 s/step" in pace
+    assert "measured 742 s/step ✓   planned 460 to 1,150" in pace
     assert "per step 3,906 sequences   1,999,872 tokens" in pace
     assert "! GPU 0 throttled by heat" in text_of(AdvicePanel, snapshot)
     assert title_of(DevicePanel, snapshot) == "GPU 0 · RTX 2080 SUPER"

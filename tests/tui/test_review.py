@@ -18,7 +18,7 @@ from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import PlanState
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.frame import EntryDialog
-from trainwiz.tui.widgets.review import Change, FilesView, Review, change_lines, change_words, changes_of, file_content
+from trainwiz.tui.widgets.review import FilesView, Review, change_lines, change_words, changed_values, file_content
 from trainwiz.tui.widgets.step_form import StepForm, StepPart
 
 from tests.tui.wizard_parts import FROZEN_FILES, FrozenReader, frozen, go, plain, settled, shown
@@ -32,7 +32,7 @@ def test_a_change_has_the_value_of_the_profile_beside_it():
     }  # fmt: skip
     request = PlanRequest(profile="cpu-demo", overrides=overrides)
     *_, reading = PlanReader(probe_machine(Path.cwd())).read(request, lambda: False)
-    lines = plain(change_lines(changes_of(PlanState(request, reading=reading)), 100))
+    lines = plain(changed_values(PlanState(request, reading=reading), 100, False))
     assert "max_steps" not in lines, "typed as the profile has it"
     for words in ("micro_batch_size +32 → 16", "seed +auto → 7", r"sources.0.name +sample-proteins → mine.fasta"):
         assert re.search(words, lines), words
@@ -110,9 +110,9 @@ async def test_saving_asks_until_the_name_can_be_taken_and_what_is_half_made_is_
 
 def test_changes_keep_to_their_width_whatever_stands_in_them():
     rows = (
-        Change("data.sources.0.name", "蛋白质数据" * 9, "a\x1b[31m[b]" * 20),
-        Change("engine.environment." + "N" * 80, None, {"a": 1}),
-        Change("data.sources", [{"name": "a"}], [{"name": "b"}, {"name": "c"}]),
+        ("data.sources.0.name", "蛋白质数据" * 9, "a\x1b[31m[b]" * 20),
+        ("engine.environment." + "N" * 80, None, {"a": 1}),
+        ("data.sources", [{"name": "a"}], [{"name": "b"}, {"name": "c"}]),
     )
     for width in (30, 50, 90, 200):
         for line in change_lines(rows, width):

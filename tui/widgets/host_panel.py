@@ -69,7 +69,7 @@ class HostPanel(MonitorPanel):
             return [roles, spread(Content(f"{tr('machine')} {used} GiB"), disk_content(snapshot), width)]
         filled = share(host.ram_used_bytes, host.ram_total_bytes)
         machine = bar_meter(tr("machine"), filled, Content(f"{used} GiB"), width)
-        lines = [roles, machine, disk_content(snapshot, width)]
+        lines = [roles, machine, disk_content(snapshot)]
         if height > len(lines) and host.cpu_percent is not None:
             value = Content(f"{host.cpu_percent:.0f}%")
             lines.append(spark_meter("CPU", host.cpu_history, 100, value, width))
@@ -97,18 +97,16 @@ def exact_gib(amount: float) -> str:
     return f"{amount / GIB:.2f}" if amount < GIB else f"{amount / GIB:.1f}"
 
 
-def disk_content(snapshot: Snapshot, width: int = 0) -> Content:
-    """Free disk; where it shrinks, how long it lasts, with the free room where `width` holds both."""
+def disk_content(snapshot: Snapshot) -> Content:
+    """How long the free disk lasts where it shrinks, else how much there is."""
     host = snapshot.host
+    if snapshot.ending is None and host.disk_lasts_s is not None and host.disk_lasts_s < DISK_WORTH_SAYING_S:
+        return quiet(tr("disk"), tr("full in {time} at this rate", time=duration(host.disk_lasts_s)))
     if host.disk_free_bytes is None:
         return quiet(tr("disk"), tr("unknown"))
     amount = host.disk_free_bytes / GIB
-    free = tr("{amount} GiB free", amount=f"{amount:,.0f}" if amount >= 100 else f"{amount:.1f}")
-    if snapshot.ending is not None or host.disk_lasts_s is None or host.disk_lasts_s >= DISK_WORTH_SAYING_S:
-        return quiet(tr("disk"), free)
-    lasts = tr("full in {time} at this rate", time=duration(host.disk_lasts_s))
-    both = quiet(tr("disk"), tr("{free}, {lasts}", free=free, lasts=lasts))
-    return both if both.cell_length <= width else quiet(tr("disk"), lasts)
+    free = f"{amount:,.0f}" if amount >= 100 else f"{amount:.1f}"
+    return quiet(tr("disk"), tr("{amount} GiB free", amount=free))
 
 
 def host_line(snapshot: Snapshot) -> Content:
@@ -166,8 +164,8 @@ def step_parts(snapshot: Snapshot) -> list[Content]:
         seconds = tr("{seconds} s/step", seconds=step_seconds(measured))
         parts.append(quiet(tr("measured"), seconds) + _judgement(snapshot.pace.against(low, high)))
     if low is not None and high is not None:
-        planned = tr("{seconds} s/step", seconds=span(step_seconds(low), step_seconds(high)))
-        parts.append(quiet(tr("planned"), planned))
+        planned = span(step_seconds(low), step_seconds(high))
+        parts.append(quiet(tr("planned"), planned if parts else tr("{seconds} s/step", seconds=planned)))
     return parts
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import BindingType
 from textual.content import Content
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.keys import ScreenName, bindings
+from trainwiz.tui.keys import PANEL_NAMES, ScreenName, bindings
 from trainwiz.tui.text import pad, wrap
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import LinedWidget, level_sign
@@ -227,7 +227,11 @@ class AdvicePanel(MonitorPanel):
             lines = self._advice_lines(snapshot, width, remedies=False)
         hidden = len(lines) - height + 1
         if hidden > 1 and height > 1:
-            more = tr("{n} more", n=hidden)
+            key = PANEL_NAMES.index("advice") + 1
+            more = trn(
+                "{n} more line: press {key} to see it.", "{n} more lines: press {key} to see them.", hidden, key=key
+            )
+            more = tr("{n} more", n=hidden) if self.has_class("-alone") else more
             lines = [*lines[: height - 1], Content.styled(more, "$muted")]
         return lines or [Content.styled(tr("Nothing to report yet."), "$muted")]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -18,12 +17,7 @@ from trainwiz.tui.screens.plan_state import FIRST_SOURCE, SOURCES, PlanState, is
 from trainwiz.tui.text import cells, cut, pad, size
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton
-from trainwiz.tui.widgets.lists import LinesWidget
-from trainwiz.tui.widgets.step_form import StepPart
-
-if TYPE_CHECKING:
-    pass
-
+from trainwiz.tui.widgets.step_form import LinesPart, StepPart
 
 LONGEST_PREVIEW = 400
 LONGEST_LINE = 400
@@ -113,20 +107,16 @@ def change_words(theirs: str, yours: str, room: int) -> str:
     return cut(f"{theirs} {marks.arrow} {cut(yours, both - cells(theirs), marks.ellipsis)}", room, marks.ellipsis)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A value that the user chose and the profile has otherwise."""
-
-    key: str
-    theirs: Any
-    """None: the profile leaves it to trainwiz."""
-    yours: Any
+Change = tuple[str, Any, Any]
+"""Key, the profile's value (None: it leaves it to trainwiz), and the one that the user chose."""
 
 
-def changes_of(state: PlanState) -> tuple[Change, ...]:
+def changed_values(state: PlanState, width: int, is_small: bool) -> list[Content]:
+    """What the user chose and the profile has otherwise."""
     values = state.reading.profile_values
-    found = (Change(key, profile_value(values, key), yours) for key, yours in state.request.overrides.items())
-    return tuple(change for change in found if change.theirs != change.yours)
+    found = [(key, profile_value(values, key), yours) for key, yours in state.request.overrides.items()]
+    nothing = Content.styled("  " + tr("None: no value of the profile was changed."), "$muted")
+    return change_lines([(key, theirs, yours) for key, theirs, yours in found if theirs != yours], width) or [nothing]
 
 
 def profile_value(values: Mapping[str, Any], key: str) -> Any:
@@ -138,38 +128,17 @@ def profile_value(values: Mapping[str, Any], key: str) -> Any:
     return values.get(key)
 
 
-def change_lines(changes: tuple[Change, ...], width: int) -> list[Content]:
+def change_lines(changes: Sequence[Change], width: int) -> list[Content]:
     """One line for each: key, the profile's value, yours."""
-    key_width = min(max((cells(change.key) for change in changes), default=0), WIDEST_KEY, max(8, width // 2 - 3))
+    key_width = min(max((cells(key) for key, _, _ in changes), default=0), WIDEST_KEY, max(8, width // 2 - 3))
+    room = max(4, width - key_width - 5)
     lines = []
-    for change in changes:
-        theirs = tr("auto") if change.theirs is None else value_words(change.key, change.theirs)
-        room = max(4, width - key_width - 5)
-        lines.append(
-            Content.assemble(
-                "  ",
-                (pad(cut(plain_text(change.key), key_width, marks.ellipsis), key_width) + "  ", "$muted"),
-                (change_words(theirs, value_words(change.key, change.yours), room), "$foreground"),
-            )
-        )
+    for key, theirs, yours in changes:
+        name = pad(cut(plain_text(key), key_width, marks.ellipsis), key_width)
+        before = tr("auto") if theirs is None else value_words(key, theirs)
+        words = change_words(before, value_words(key, yours), room)
+        lines.append(Content.assemble("  ", (f"{name}  ", "$muted"), (words, "$foreground")))
     return lines
-
-
-class ChangeList(LinesWidget):
-    DEFAULT_CSS = """
-    ChangeList { height: auto; }
-    """
-
-    _changes: tuple[Change, ...] = ()
-
-    def show(self, changes: tuple[Change, ...]) -> None:
-        if changes != self._changes:
-            self._changes = changes
-            self.refresh(layout=True)
-
-    def lines_in(self, width: int) -> list[Content]:
-        nothing = Content.styled("  " + tr("None: no value of the profile was changed."), "$muted")
-        return change_lines(self._changes, width) or [nothing]
 
 
 BUTTONS = {
@@ -202,7 +171,7 @@ class Review(StepPart):
         yield Horizontal(write, save, classes="buttons")
         yield Static("", id="verdict", classes="text", markup=False)
         yield Static("", id="changes-title", classes="heading", markup=False)
-        yield ChangeList()
+        yield LinesPart(changed_values)
         yield Static(tr("Command-line equivalent (press c to copy)"), classes="heading", markup=False)
         yield Static("", id="command", classes="text", markup=False)
         yield Static(tr("Files to write"), classes="heading", markup=False)
@@ -221,7 +190,7 @@ class Review(StepPart):
         self.query_one("#changes-title", Static).update(Content(title))
         if is_ready(state):
             # Else what was read may be of another profile.
-            self.query_one(ChangeList).show(changes_of(state))
+            self.query_one(LinesPart).show(state)
         self.query_one(FilesView).show(state.reading.files)
 
     def _show_buttons(self, state: PlanState) -> None:
