@@ -180,7 +180,7 @@ def watch_steps(observation: Observation, run: Run) -> Iterable[Advice]:
     if run.status != "running":
         return
     since_s = max(observation.began_s, observation.awake_s)
-    yield from stall_advice(run.status, observation.metrics.trend(), observation.now_s, since_s, observation.phase)
+    yield from stall_advice(observation.metrics.trend(), observation.now_s, since_s, observation.phase)
     yield from _first_step(observation, run, since_s)
     yield from _long_phase(observation, since_s)
 

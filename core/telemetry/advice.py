@@ -221,7 +221,7 @@ def _memory_of(snapshot: Snapshot) -> Iterable[Advice]:
 
 
 def stall_advice(
-    status: str, loss_trend: LossTrend, now_s: float, began_s: float | None, phase: PhaseNow | None
+    loss_trend: LossTrend, now_s: float, began_s: float | None, phase: PhaseNow | None
 ) -> Iterable[Advice]:
     """A run that is said to go on and logs nothing for much longer than it used to.
 
@@ -229,7 +229,7 @@ def stall_advice(
     of itself; work that is no step is no stall, and the time of it does not count.
     """
     pause_s = loss_trend.pause_s
-    if status != "running" or loss_trend.newest_s is None or pause_s is None:
+    if loss_trend.newest_s is None or pause_s is None:
         return
     if phase is not None and phase.phase != "training":
         return
@@ -241,10 +241,10 @@ def stall_advice(
 
 
 def _stall_of(snapshot: Snapshot) -> Iterable[Advice]:
-    if snapshot.behind:
+    if snapshot.behind or snapshot.status != "running":
         return ()
     began_s = snapshot.attempts[-1].started_s if snapshot.attempts else None
-    return stall_advice(snapshot.status, snapshot.loss_trend, snapshot.time_s, began_s, snapshot.phase)
+    return stall_advice(snapshot.loss_trend, snapshot.time_s, began_s, snapshot.phase)
 
 
 def _silence_of(snapshot: Snapshot) -> Iterable[Advice]:
