@@ -32,15 +32,12 @@ WIDE = (120, 40)
 def monitor_app(
     what: Path | Target,
     *,
-    readonly: bool = False,
     interval_s: float = 3600.0,
     ascii_only: bool = False,
 ) -> TrainwizApp:
     """With a frozen clock."""
     target = Target.of_run(RunFolder(what)) if isinstance(what, Path) else what
-    return TrainwizApp(
-        lambda: MonitorScreen(target, readonly, interval_s=interval_s, clock=lambda: NOW_S), ascii_only=ascii_only
-    )
+    return TrainwizApp(lambda: MonitorScreen(target, interval_s=interval_s, clock=lambda: NOW_S), ascii_only=ascii_only)
 
 
 def screen_of(pilot: Pilot) -> MonitorScreen:
