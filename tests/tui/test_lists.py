@@ -77,13 +77,11 @@ def test_names_that_no_config_could_hold_are_refused():
     assert all("Rename it first" in unusable_name(name) for name in ("a\n.csv", " a.csv", "a\x1b.csv"))
 
 
-def test_it_opens_where_the_present_value_lies(world: Path):
+def test_it_opens_where_the_present_value_lies_and_writes_a_path_from_the_working_folder(world: Path):
     assert first_folder("sub/rows.tsv", world) == first_folder("sub", world) == world / "sub"
     for odd in ("", "sample-proteins", "a\0b", "x" * 5000, "OWNER/NAME"):
         assert first_folder(odd, world) == world
 
-
-def test_a_path_is_written_from_the_working_folder(world: Path):
     assert path_text(world / "sub" / "rows.tsv", world) == "sub/rows.tsv"
     assert path_text(world / "sub", world) == "./sub", "not the name of a sample, and no hub id"
     assert path_text(Path("/elsewhere/a.csv"), world) == "/elsewhere/a.csv"

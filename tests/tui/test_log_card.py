@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widgets import Input
 from trainwiz.tui.app import TrainwizApp
@@ -16,11 +15,6 @@ from tests.tui.wizard_parts import running, until
 
 ERROR = "RuntimeError: CUDA error: out of memory"
 WARNING = "UserWarning: this is slow"
-
-
-class Blank(Screen[None]):
-    def compose(self) -> ComposeResult:
-        yield from ()
 
 
 def seen(view: LogView) -> list[str]:
@@ -36,7 +30,7 @@ def add(path: Path, text: str) -> None:
 async def test_it_follows_searches_and_filters(tmp_path: Path) -> None:
     path, words = tmp_path / "train.log", {41_000: WARNING, 42_000: ERROR, 49_000: ERROR}
     path.write_text("".join(f"{words.get(number, 'line')} {number}\n" for number in range(50_000)))
-    app = TrainwizApp(Blank, ascii_only=False)
+    app = TrainwizApp(Screen, ascii_only=False)
     app.animation_level = "none"
     card = LogCard(path)
     app.call_later(app.push_screen, card)

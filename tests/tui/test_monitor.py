@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,12 @@ WIDE = (120, 40)
 def monitor_app(
     what: Path | Target,
     *,
-    readonly: bool = False,
     interval_s: float = 3600.0,
-    clock: Callable[[], float] = lambda: NOW_S,
+    ascii_only: bool = False,
 ) -> TrainwizApp:
+    """With a frozen clock."""
     target = Target.of_run(RunFolder(what)) if isinstance(what, Path) else what
-    return TrainwizApp(lambda: MonitorScreen(target, readonly, interval_s=interval_s, clock=clock), ascii_only=False)
+    return TrainwizApp(lambda: MonitorScreen(target, interval_s=interval_s, clock=lambda: NOW_S), ascii_only=ascii_only)
 
 
 def screen_of(pilot: Pilot) -> MonitorScreen:

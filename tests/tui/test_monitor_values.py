@@ -253,7 +253,7 @@ def shown(back: int, width: int, height: int) -> list[str]:
     return [line.plain for line in prompt_lines(PROMPT, back, width, height)]
 
 
-def test_the_newest_answer_stands_over_the_first_one_and_takes_what_room_is_left() -> None:
+def test_the_chosen_answer_stands_over_the_first_one_and_takes_what_room_is_left() -> None:
     lines = shown(0, 60, 8)
     assert [line[:12].strip() for line in lines if line[:12].strip()] == ["prompt", "step 80", "before", "data"]
     assert lines[-2].endswith("kettle kettle …") and len(lines) == 7
@@ -261,8 +261,6 @@ def test_the_newest_answer_stands_over_the_first_one_and_takes_what_room_is_left
     assert len(cramped) == 4 and cramped[1].endswith("…") and "\x1b" not in "".join(cramped)
     assert all(len(line) <= 60 for line in (*lines, *cramped))
 
-
-def test_older_answers_can_be_gone_back_to() -> None:
     assert shown(1, 60, 9)[1].split() == ["step", "40", "?"]
     first = shown(2, 60, 9)
     assert [line[:12].strip() for line in first] == ["prompt", "before", "data"] and shown(9, 60, 9) == first

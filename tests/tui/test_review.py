@@ -119,7 +119,6 @@ def test_changes_keep_to_their_width_whatever_stands_in_them():
             assert line.cell_length <= width and "\x1b" not in line.plain and "\n" not in line.plain
     assert file_content("note: '[red]'\x1b[31m\n").plain == "note: '[red]'"
 
-
-def test_a_change_keeps_something_of_both_values() -> None:
+    # Something of both values is kept.
     assert change_words("agemagician/uniref50", "sample-proteins", 21) == "agemagic… → sample-p…"
     assert change_words("蛋白质序列数据", "ours", 14) == "蛋白质… → ours"
