@@ -1,4 +1,4 @@
-"""Growing files read at a cost that follows what is new."""
+"""Growing files and folders looked at at a cost that follows what is new."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -113,6 +114,33 @@ class ByteTail:
         self.skipped_bytes = 0
         self._head = b""
         self._before_offset = b""
+
+
+class Seldom:
+    """What is dear is done every `every_s` seconds, in large trees as seldom as keeps it below `share` of a core."""
+
+    def __init__(self, every_s: float, share: float = 0.003) -> None:
+        self.next_s = 0.0
+        self._every_s = every_s
+        self._share = share
+
+    def do(self, what: Callable[[], object]) -> bool:
+        """Whether it was time for it."""
+        if time.monotonic() < self.next_s:
+            return False
+        started_s = time.thread_time()
+        what()
+        self.next_s = time.monotonic() + max(self._every_s, (time.thread_time() - started_s) / self._share)
+        return True
+
+
+def stamp_of(file: Path) -> tuple[int, int] | None:
+    """Its size and time (ns): while they are the same the file is; None where it cannot be asked."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 def share_read(tails: Iterable[ByteTail]) -> float:

@@ -77,7 +77,7 @@ args = TrainingArguments(
 """
 
 CARDS = {
-    "range": ("tab", "g", *"400-1200", "enter", "home", "pagedown", "pagedown", "pagedown"),
+    "range": ("tab", "plus", "less_than_sign", "home", "pagedown", "pagedown", "pagedown"),
     "metrics": ("m",),
     "log": ("l",),
     "palette": ("colon",),

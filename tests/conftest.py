@@ -106,7 +106,7 @@ def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def _own_interrupts() -> Iterator[None]:
-    """A wizard that ends right after a command of its own leaves a handler that does nothing (`interrupts_for_another`)."""
+    """A command that is called here may leave its handler behind."""
     yield
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.default_int_handler)

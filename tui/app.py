@@ -42,20 +42,6 @@ def end_with_signals(app: App[Any]) -> None:
             loop.add_signal_handler(number, partial(app.exit, return_code=EXIT_STOPPED))
 
 
-@contextlib.contextmanager
-def interrupts_for_another(app: App[Any]) -> Iterator[None]:
-    """While a command has the terminal, Ctrl-C is for it alone. Call it in the loop, which stands still meanwhile."""
-    loop = asyncio.get_running_loop()
-    loop.remove_signal_handler(signal.SIGINT)
-    # A handler that does nothing: an ignored signal would be ignored by the command too.
-    signal.signal(signal.SIGINT, lambda number, frame: None)
-    try:
-        yield
-    finally:
-        # The loop still has to read the interrupts of the meantime.
-        loop.call_later(0.2, end_with_signals, app)
-
-
 def end_without_terminal(app: App[Any]) -> None:
     """Let no process stay behind a closed window, a killed tmux or a lost connection. Costs nothing while there is one."""
     threading.Thread(target=_wait_for_hangup, args=(app,), name="terminal", daemon=True).start()

@@ -13,10 +13,10 @@ from textual.widget import Widget
 from trainwiz.core.language import mark, tr
 
 ScreenName = Literal[
-    "app", "plan", "edit", "files", "monitor", "metric", "cards", "answers", "gpu", "log", "command", "dialog", "document",
-    "confirm", "list", "browse", "columns", "picker", "import",
+    "app", "plan", "edit", "monitor", "metric", "cards", "answers", "log", "command", "dialog", "document",
+    "confirm", "list", "browse", "picker", "import",
 ]  # fmt: skip
-Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "model", "replay"]
+Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "replay"]
 """What a run must offer (`Snapshot.actions`, a replay) for a key to work."""
 
 
@@ -141,27 +141,21 @@ PANEL_KEYS: tuple[KeyBinding, ...] = (
         "Move the range of steps to the right.",
         label=">",
     ),
-    key("metric.range", "g", "type_range", "range", "Type the steps to show, such as 400-900.", rank=3),
     key("metric.all", "0", "show_all", "all steps", "Show all steps and hide the cursor.", rank=4),
-    key("cards.open", "enter", "open_card", "open GPU", "Show the details of the selected GPU.", rank=2),
     hidden("cards.down", "down", "move_card(1)", "next GPU", "Select the next GPU."),
     hidden("cards.up", "up", "move_card(-1)", "GPU above", "Select the GPU above."),
     key("answers.earlier", "left", "move_step(-1)", "earlier answer", "Show the previous answer.", label="←→"),
     hidden("answers.later", "right", "move_step(1)", "later answer", "Show the next answer."),
     key("answers.next", "down", "move_prompt(1)", "next prompt", "Show the next prompt.", label="↑↓"),
     hidden("answers.before", "up", "move_prompt(-1)", "previous prompt", "Show the previous prompt."),
-    key("gpu.next", "right,tab", "other_card(1)", "next GPU", "Show the next GPU.", label="→"),
-    key("gpu.before", "left,shift+tab", "other_card(-1)", "previous GPU", "Show the previous GPU.", label="←"),
     key("log.close", "escape", "close", "close", "Close the search, or the log.", rank=0),
     hidden("log.done", "l,q", "leave", "close", "Close the log."),
-    key("log.search", "slash", "search", "search", "Search the whole log.", label="/"),
+    key("log.search", "slash", "search", "search", "Search the log.", label="/"),
     key("log.next", "n", "next_match(1)", "next match", "Go to the next match.", label="n N", rank=2),
     hidden("log.previous", "N", "next_match(-1)", "previous match", "Go to the previous match."),
     key("log.level", "f", "next_level", "filter", "Show all lines, only warnings, or only errors."),
-    key("log.wrap", "w", "wrap", "wrap", "Wrap or truncate long lines.", rank=3),
     key("log.follow", "end,G", "follow", "follow", "Go to the end and follow new lines.", label="end", rank=2),
     hidden("log.start", "home,g", "to_start", "first line", "Go to the first line."),
-    key("log.copy", "c", "copy", "copy", "Copy the visible lines.", rank=3),
     hidden("document.close", "p", "close", "close", "Close the plan."),
     *(
         key(
@@ -212,14 +206,6 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         rank=0,
         needs="stop",
     ),
-    hidden(
-        "monitor.stop_now",
-        "S",
-        "stop_now",
-        "stop now",
-        "Stop the run immediately, without a new checkpoint; asks for confirmation.",
-        needs="stop_now",
-    ),
     key(
         "monitor.resume",
         "r",
@@ -229,27 +215,16 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         rank=0,
         needs="resume",
     ),
-    key(
-        "monitor.model",
-        "t",
-        "talk",
-        "try the model",
-        "Leave this screen to try the model, and come back; c shows the commands to merge and export it.",
-        rank=0,
-        needs="model",
-    ),
-    key("monitor.log", "l", "show_log", "log", "Show the whole log."),
+    key("monitor.log", "l", "show_log", "log", "Show the log on the whole screen, to search and filter it."),
     *_panel_keys(),
     key("monitor.metric", "m", "choose_metric", "metric", "Select the metric to plot."),
     hidden("monitor.next_metric", "full_stop", "next_metric(1)", "next metric", "Plot the next metric.", label="."),
     hidden(
         "monitor.previous_metric", "comma", "next_metric(-1)", "previous metric", "Plot the previous metric.", label=","
     ),
-    key("monitor.maximise", "x", "maximise", "maximize", "Show one panel on the whole screen.", rank=2),
     key("monitor.zoom", "z", "zoom", "zoom", "Plot only the last steps, or all steps.", rank=2),
     key("monitor.scale", "e", "log_scale", "log scale", "Toggle the logarithmic scale.", rank=3),
     key("monitor.plan", "p", "show_plan", "plan", "Show the plan this run was started from.", needs="plan"),
-    key("monitor.fold", "f", "fold", "collapse", "Collapse the panel to its title, or expand it.", rank=4),
     key(
         "monitor.command",
         "c",
@@ -293,7 +268,6 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
     key("plan.change", "space", "change_field", "change", "Edit the value, or open the list of values.", rank=0),
     hidden("plan.next_value", "right", "next_value(1)", "next value", "Switch to the next value."),
     hidden("plan.previous_value", "left", "next_value(-1)", "previous value", "Switch to the previous value."),
-    hidden("plan.go", "g", "choose_step", "go to step", "Go to a step you have already seen."),
     key("plan.find", "slash", "find", "find field", "Find a field by name.", label="/", rank=3),
     *_remedy_keys(),
     key(
@@ -320,10 +294,6 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
     hidden("plan.copy", "c", "copy_command", "copy command", "Copy the exact command."),
     key("edit.accept", "enter", "accept", "accept", "Accept the value and leave the field.", rank=0, priority=True),
     key("edit.cancel", "escape", "cancel", "cancel", "Leave the field unchanged.", rank=0, priority=True),
-    hidden("files.down", "down", "move_file(1)", "next file", "Show the next file."),
-    hidden("files.up", "up", "move_file(-1)", "previous file", "Show the previous file."),
-    hidden("files.forward", "right", "scroll_file(1)", "next lines", "Show the next lines of the file."),
-    hidden("files.backward", "left", "scroll_file(-1)", "previous lines", "Show the previous lines of the file."),
 )
 
 
@@ -366,26 +336,12 @@ IMPORT_KEYS: tuple[KeyBinding, ...] = (
 )
 
 
-# Keys of the file picker, while its text has the focus, and of the table of the first rows.
+# Keys of the file picker.
 
 BROWSE_KEYS: tuple[KeyBinding, ...] = (
-    key("browse.close", "escape", "close", "close", "Close the list without changes.", rank=0),
-    hidden("browse.down", "down", "move(1)", "next entry", "Go to the next entry."),
-    hidden("browse.up", "up", "move(-1)", "previous entry", "Go to the previous entry."),
-    hidden("browse.page_down", "pagedown", "page(1)", "page down", "Move down one page."),
-    hidden("browse.page_up", "pageup", "page(-1)", "page up", "Move up one page."),
-    key("browse.enter", "tab", "complete", "open folder", "Open the folder.", rank=2),
-    key("browse.above", "shift+tab", "above", "parent folder", "Go to the parent folder.", rank=3),
-    key("columns.after", "right", "move_column(1)", "next column", "Go to the next column.", rank=2),
-    hidden("columns.before", "left", "move_column(-1)", "previous column", "Go to the previous column."),
-    key("columns.text", "space", "take_text", "use as text", "Use this column as the text."),
-    key(
-        "columns.target",
-        "t",
-        "take_target",
-        "use as target",
-        "Use this column as the target; where plain text is possible, press again to go back to it.",
-    ),
+    key("browse.close", "escape,q", "close", "close", "Close the list without changes.", rank=0),
+    key("browse.above", "backspace", "above", "parent folder", "Go to the parent folder.", rank=3),
+    key("browse.take", "u", "take_folder", "use folder", "Use the folder under the cursor.", rank=2),
 )
 
 

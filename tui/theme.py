@@ -185,7 +185,6 @@ class Marks:
     full: str = "█"
     range: str = "▒"
     empty: str = "░"
-    bar: str = "▏"
     minus: str = "−"
     arrow: str = "→"
     stroke: str = "│"
@@ -198,7 +197,7 @@ class Marks:
 
 UNICODE_MARKS = Marks()
 ASCII_MARKS = Marks(
-    "+", "!", "x", ">", "*", "v", ">", "x", "-", "...", "#", "=", ".", "|", "-", "->", "|", "=", "-", "#=+.", "_.:-=+*#", True
+    "+", "!", "x", ">", "*", "v", ">", "x", "-", "...", "#", "=", ".", "-", "->", "|", "=", "-", "#=+.", "_.:-=+*#", True
 )  # fmt: skip
 marks = Marks()
 """Those of this process, which has one terminal."""

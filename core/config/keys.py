@@ -1,11 +1,10 @@
-"""The key paths of a RunConfig, the metrics it can name, and in what two of them differ."""
+"""The key paths of a RunConfig, and the metrics it can name."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.config.setting import Setting
@@ -15,7 +14,7 @@ from trainwiz.core.errors import after
 from trainwiz.core.language import tr
 
 if TYPE_CHECKING:
-    from trainwiz.core.config.run import Origin, RunConfig
+    from trainwiz.core.config.run import RunConfig
 
 # The key paths of a RunConfig ("batch.micro_batch_size"): which exist, what type they hold, which is nearest.
 
@@ -134,61 +133,3 @@ def checkpoints_kept(config: RunConfig) -> int:
 def generates_at_saves(config: RunConfig) -> bool:
     """Whether each checkpoint needs a BLEU of its own, whatever evaluation.generate_at says."""
     return ranks_checkpoints(config) and ranking_metric(config) == BLEU_METRIC
-
-
-# In what two resolved runs differ: key paths with both values, and who chose the second one.
-
-NOT_COMPARED = frozenset({"schema_version", "profile", "name", "model.architecture"})
-"""What names one run, or follows from model.name."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigDifference:
-    """One value that differs. None: there is no such value."""
-
-    key: str
-    theirs: Any
-    yours: Any
-    chosen_by: Origin
-    """Who chose `yours`: "you", or what followed from your choices."""
-
-
-def config_differences(theirs: RunConfig, yours: RunConfig) -> tuple[ConfigDifference, ...]:
-    """Every value of `yours` that is another one in `theirs`: the user's own first, then in the order of the config."""
-    found = []
-    for key in SETTINGS:
-        if key not in NOT_COMPARED:
-            for path, one, other in _leaves(key, _plain(theirs.value(key)), _plain(yours.value(key))):
-                found.append(ConfigDifference(path, one, other, _origin(yours, path)))
-    return tuple(sorted(found, key=lambda difference: difference.chosen_by.origin != "you"))
-
-
-def _leaves(key: str, theirs: Any, yours: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The differing values below a key: entries of mappings, and of lists of mappings of the same length."""
-    if theirs == yours:
-        return
-    if isinstance(theirs, Mapping) and isinstance(yours, Mapping):
-        for name in dict.fromkeys([*theirs, *yours]):
-            yield from _leaves(f"{key}.{name}", theirs.get(name), yours.get(name))
-    elif _are_sections(theirs) and _are_sections(yours) and len(theirs) == len(yours):
-        for index, (one, other) in enumerate(zip(theirs, yours, strict=True)):
-            yield from _leaves(f"{key}.{index}", one, other)
-    else:
-        yield key, theirs, yours
-
-
-def _are_sections(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [item.model_dump() if hasattr(item, "model_dump") else item for item in value]
-    return value
-
-
-def _origin(config: RunConfig, key: str) -> Origin:
-    """Of the key, else of the mapping or list that holds it."""
-    while key not in config.origins and "." in key:
-        key = key.rpartition(".")[0]
-    return config.origin(key)

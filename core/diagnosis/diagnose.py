@@ -118,17 +118,17 @@ PLACES: Mapping[str, str] = {
 
 def diagnose(evidence: Evidence) -> Diagnosis:
     """The cause of an end, from all that is known."""
-    failure = first_failure(evidence.failures)
-    hit = first_hit(evidence.log)
-    killed = own_signal(evidence.log)
+    failure, log = first_failure(evidence.failures), evidence.log
+    hit = first_hit(log)
+    killed = own_signal(log)
     found = (
         _of_kernel(evidence, failure, hit)
-        or (_of_failure(failure, evidence) if failure is not None and not cause_of_failure(failure)[2] else None)
-        or (_of_hit(hit, evidence) if hit is not None and not hit.consequence else None)
+        or (_of_failure(failure, log) if failure is not None and not cause_of_failure(failure)[2] else None)
+        or (_of_hit(hit, log) if hit is not None and not hit.consequence else None)
         or (_of_signal(killed, evidence) if killed is not None and killed[0] not in OF_THE_LAUNCHER else None)
-        or (_of_failure(failure, evidence) if failure is not None else None)
-        or (_of_hit(hit, evidence) if hit is not None else None)
-        or _of_metrics(evidence)
+        or (_of_failure(failure, log) if failure is not None else None)
+        or (_of_hit(hit, log) if hit is not None else None)
+        or of_metrics(log)
         or (_of_signal(killed, evidence) if killed is not None else None)
         or _of_disk(evidence)
         or _of_exit_status(evidence)
@@ -159,7 +159,7 @@ def _of_kernel(evidence: Evidence, failure: Failure | None, hit: Hit | None) -> 
     return Diagnosis("host_oom", "high", of_cause("host_oom"), (Proof(None, said, KERNEL), *line), step=step)
 
 
-def _of_failure(failure: Failure, evidence: Evidence) -> Diagnosis:
+def _of_failure(failure: Failure, log: LogFacts) -> Diagnosis:
     cause, confidence, _, said = cause_of_failure(failure)
     proof = Proof(None, clean(f"rank {failure.rank}: {failure.type}: {said}"), f"failure-rank{failure.rank}.json")
     if cause == "python_error":
@@ -173,24 +173,24 @@ def _of_failure(failure: Failure, evidence: Evidence) -> Diagnosis:
         (place for line in failure.traceback.splitlines() if (place := place_of_frame(line))), None
     )
     # Where the log says the same.
-    lines = [evidence.log.proof(hit.line) for hit in evidence.log.hits if said and said[:80] in hit.line.text]
+    lines = [log.proof(hit.line) for hit in log.hits if said and said[:80] in hit.line.text]
     return Diagnosis(cause, confidence, message, (proof, *lines[:1]), (), failure.step, failure.rank, None, during)
 
 
-def _of_hit(hit: Hit, evidence: Evidence) -> Diagnosis:
-    others = [other.line for other in evidence.log.hits if other.cause == hit.cause and other.line != hit.line]
-    proofs = tuple(evidence.log.proof(line) for line in (hit.line, *others[:2]))
-    if evidence.log.root_line is not None:
-        proofs = (*proofs, evidence.log.proof(evidence.log.root_line))
+def _of_hit(hit: Hit, log: LogFacts) -> Diagnosis:
+    others = [other.line for other in log.hits if other.cause == hit.cause and other.line != hit.line]
+    proofs = tuple(log.proof(line) for line in (hit.line, *others[:2]))
+    if log.root_line is not None:
+        proofs = (*proofs, log.proof(log.root_line))
     message = of_error(hit.line.text) if hit.cause == "python_error" else of_cause(hit.cause, hit.line.text)
-    others_failed = any(other.cause != hit.cause for other in evidence.log.hits)
+    others_failed = any(other.cause != hit.cause for other in log.hits)
     is_weaker = hit.consequence and hit.confidence == "high" and others_failed
     confidence: Confidence = "medium" if is_weaker else hit.confidence
     # Lines without a prefix are those of the process that torchrun saw fail first, where no other is known.
-    rank = evidence.log.root_rank if hit.line.rank is None and not hit.consequence else hit.line.rank
-    killed = own_signal(evidence.log)
+    rank = log.root_rank if hit.line.rank is None and not hit.consequence else hit.line.rank
+    killed = own_signal(log)
     name = killed[0] if killed is not None else None
-    return Diagnosis(hit.cause, confidence, message, proofs, (), evidence.log.step, rank, name, hit.during)
+    return Diagnosis(hit.cause, confidence, message, proofs, (), log.step, rank, name, hit.during)
 
 
 def _of_signal(killed: tuple[str, Line], evidence: Evidence) -> Diagnosis:
@@ -208,12 +208,12 @@ def _of_signal(killed: tuple[str, Line], evidence: Evidence) -> Diagnosis:
     return Diagnosis(cause, confidence, message, (evidence.log.proof(line),), (), evidence.log.step, rank, name)
 
 
-def _of_metrics(evidence: Evidence) -> Diagnosis | None:
-    log = evidence.log
+def of_metrics(log: LogFacts) -> Diagnosis | None:
+    """The last loss is no number."""
     if log.not_finite is None:
         return None
-    proof = evidence.log.proof(log.not_finite)
-    return Diagnosis("nan_loss", "high", of_cause("nan_loss", "", log.step), (proof,), (), log.step)
+    message, proof = of_cause("nan_loss", "", log.step), log.proof(log.not_finite)
+    return Diagnosis("nan_loss", "high", message, (proof,), (), log.step)
 
 
 def _of_disk(evidence: Evidence) -> Diagnosis | None:
@@ -226,26 +226,26 @@ def _of_disk(evidence: Evidence) -> Diagnosis | None:
 
 def _of_exit_status(evidence: Evidence) -> Diagnosis:
     log, code = evidence.log, evidence.exit_code
-    last = tuple(evidence.log.proof(line) for line in log.tail)
+    last = tuple(log.proof(line) for line in log.tail)
     if log.finished is not None and code in (None, 0):
-        return Diagnosis(None, "high", tr("The training finished."), (evidence.log.proof(log.finished),), (), log.step)
+        return Diagnosis(None, "high", tr("The training finished."), (log.proof(log.finished),), (), log.step)
     name = signal_name(-code) if code is not None and code < 0 else None
     if name is not None:
         return Diagnosis("unknown", "medium", of_signal(name, launcher=True), last, (), log.step, None, name)
     if code is None:
-        return Diagnosis("unknown", "low", _no_reason(evidence), last, (), log.step)
+        return Diagnosis("unknown", "low", _no_reason(log), last, (), log.step)
     message = tr("The training ended with exit code {code} and reported no reason.", code=code)
     if code == 0:
         message = tr("The training ended without reporting that it finished.")
     return Diagnosis("unknown", "low", message, last, (), log.step)
 
 
-def _no_reason(evidence: Evidence) -> str:
-    if evidence.log.lines == 0 and not evidence.log.tail:
+def _no_reason(log: LogFacts) -> str:
+    if log.lines == 0 and not log.tail:
         return tr("No log was found, and nothing else shows why it ended.")
-    if evidence.log.step is not None:
+    if log.step is not None:
         return tr(
             "The log ends after step {step}; it shows neither that the training finished nor why it ended.",
-            step=f"{evidence.log.step:,}",
+            step=f"{log.step:,}",
         )
     return tr("The log shows neither that a training finished nor why it ended.")

@@ -7,7 +7,6 @@ import errno
 import io
 import math
 import os
-import re
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain
@@ -69,7 +68,7 @@ BLOCK_BYTES = 1 << 18
 END_BYTES = 1 << 21
 """Of the end, which has the last words: a failure before it was survived."""
 SAMPLE_BYTES = 1 << 16
-MOST_ODD = 0.1
+MOST_ODD = 0.05
 """Share of control characters in the sample above which a file is no text."""
 _ODD = bytes(code for code in range(32) if code not in b"\t\n\r\f\b\x1b") + b"\x7f"
 
@@ -154,14 +153,5 @@ def _refuse_binary(sample: bytes) -> None:
     text = sample.replace(b"\0", b"")
     odd = len(text) - len(text.translate(None, _ODD))
     known = sample.startswith((b"PK\x03\x04", b"\x1f\x8b", b"\x7fELF", b"\x89PNG", b"%PDF", b"SQLite format 3"))
-    if known or odd > MOST_ODD * max(len(text), 1) or len(text) < len(sample) / 4 or _is_no_text(text):
+    if known or odd > MOST_ODD * max(len(text), 1) or len(text) < len(sample) / 4:
         raise NotALogError(errno.EINVAL, tr("it is not text"))
-
-
-def _is_no_text(text: bytes) -> bool:
-    """Whether much of it is text in no encoding that is tried."""
-    shown = text[: SAMPLE_BYTES - 8]
-    if re.search(rb"[\x80-\xff]", shown) is None:
-        return False
-    broken = shown.decode("utf-8", "replace").count("\ufffd")
-    return broken > MOST_ODD * len(shown) and shown.decode("gb18030", "replace").count("\ufffd") > 0.02 * len(shown)

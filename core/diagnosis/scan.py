@@ -8,6 +8,7 @@ import signal
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from trainwiz.core.diagnosis.cause import Cause, Confidence, Hit, Line, LogFacts
 from trainwiz.core.diagnosis.patterns import PATTERNS, Pattern
@@ -62,22 +63,6 @@ _FRAMES = {
     "saving": re.compile(r"\bin (?:\w+\.)?(?:_save_checkpoint|save_model|save_pretrained|_save_optimizer_and_scheduler|save_checkpoint|save_state)\b"),
     "loading": re.compile(r"\bin (?:\w+\.)?(?:_load_from_checkpoint|load_checkpoint|_load_optimizer_and_scheduler|load_state)\b"),
 }  # fmt: skip
-
-
-def bar_of(text: str) -> tuple[int, int, str] | None:
-    """(step, of how many, what is printed behind it) of the progress bar of a training, which has no name before it."""
-    found = _BAR.match(text) if "%|" in text else None
-    return (int(found[1]), int(found[2]), text[found.end() :].strip()) if found else None
-
-
-def is_metrics(text: str) -> bool:
-    """Whether the line reports the loss of a training."""
-    return "oss" in text and _METRICS.search(text) is not None
-
-
-def step_named(text: str) -> int | None:
-    found = _STEP.search(text)
-    return int(found[1].replace(",", "")) if found else None
 
 
 def signal_named(text: str) -> str | None:
@@ -241,7 +226,7 @@ class LogScan:
         self._chain = 0
         self._progress = 0
         self._hits: deque[tuple[int, Hit]] = deque()
-        self._signals: deque[tuple[int, str, Line]] = deque(maxlen=MOST_HITS)
+        self._signals: deque[tuple[int, tuple[str, Line]]] = deque(maxlen=MOST_HITS)
         self._tracebacks: dict[int | None, _Traceback] = {}
         self._in_table = False
         self._root: tuple[int | None, Line | None] = (None, None)
@@ -265,19 +250,15 @@ class LogScan:
             said = plain_text(f"{hit.line.text} {text.strip()}", LONGEST_PROOF)
             self._hits[-1] = progress, replace(hit, line=replace(hit.line, text=said))
         self._goes_on = False
-        bar = bar_of(text)
-        if bar is not None:
-            # Behind a bar without an end of its line stands what was printed next.
-            *place, text = bar
-            self._see_bar(place[0], place[1])
-            line = replace(line, text=text)
+        text = self._see_bar(text)
         if not text:
             return
+        line = replace(line, text=text)
         if self._see_end(number, text) or self._see_metrics(number, text):
             return
         if not self._see_traceback(number, line):
             return
-        here = Line(number, plain_text(text.strip(), LONGEST_PROOF), line.rank)
+        here = _shown(Line(number, text, line.rank))
         self._see_launcher(here, text)
         state = self._tracebacks[line.rank]
         if text[:1] not in "{'\"" and (pattern := _pattern_of(text, line.is_error)) is not None:
@@ -293,43 +274,48 @@ class LogScan:
         """What the lines so far say."""
         not_finite = None
         if self._metrics is not None and NO_NUMBER.search(self._metrics[1]):
-            not_finite = Line(self._metrics[0], plain_text(self._metrics[1].strip(), LONGEST_PROOF))
+            not_finite = _shown(Line(*self._metrics))
         return LogFacts(
             source=self._source,
             lines=self._lines,
             hits=tuple(hit for _, hit in self._hits),
-            signals=tuple((name, line) for _, name, line in self._signals),
+            signals=tuple(ended for _, ended in self._signals),
             root_rank=self._root[0],
             root_line=self._root[1],
             finished=self._finished,
             not_finite=not_finite,
             step=self._step,
-            tail=tuple(Line(one.number, plain_text(one.text.strip(), LONGEST_PROOF), one.rank) for one in self._tail),
+            tail=tuple(map(_shown, self._tail)),
         )
 
-    def _see_bar(self, step: int, steps: int) -> None:
+    def _see_bar(self, text: str) -> str:
+        """What was printed behind the progress bar of a training, which has no name before it; all where there is none."""
+        found = _BAR.match(text) if "%|" in text else None
+        if found is None:
+            return text
+        bar = int(found[1]), int(found[2])
         # A bar is drawn again when it is closed: only one that moved is progress.
-        if (step, steps) != self._bar:
-            self._bar = (step, steps)
-            self._step = step
+        if bar != self._bar:
+            self._bar, self._step = bar, bar[0]
             self._note_progress()
+        return text[found.end() :].strip()
 
     def _see_metrics(self, number: int, text: str) -> bool:
-        """Whether the line is one of metrics, in which nothing else is looked for."""
-        if not is_metrics(text):
+        """Whether the line reports the loss of a training: nothing else is looked for in it."""
+        if "oss" not in text or not _METRICS.search(text):
             return False
         self._metrics = (number, text)
-        step = step_named(text)
-        self._step = self._step if step is None else step
+        if (step := _STEP.search(text)) is not None:
+            self._step = int(step[1].replace(",", ""))
         self._note_progress()
         return True
 
     def _note_progress(self) -> None:
         self._progress += 1
-        while self._hits and self._progress - self._hits[0][0] >= SURVIVED_AFTER:
-            self._hits.popleft()
-        while self._signals and self._progress - self._signals[0][0] >= SURVIVED_AFTER:
-            self._signals.popleft()
+        failures: tuple[deque[Any], ...] = (self._hits, self._signals)
+        for found in failures:
+            while found and self._progress - found[0][0] >= SURVIVED_AFTER:
+                found.popleft()
         if self._root[1] is not None and not self._hits and not self._signals:
             self._root = (None, None)
         self._finished = None
@@ -371,7 +357,7 @@ class LogScan:
         """Whether the line says that the training finished: what came before it did not hinder it."""
         if not FINISHED.search(text):
             return False
-        self._finished = Line(number, plain_text(text.strip(), LONGEST_PROOF))
+        self._finished = _shown(Line(number, text))
         self._hits.clear()
         self._signals.clear()
         self._root = (None, None)
@@ -381,7 +367,7 @@ class LogScan:
         """Signals that ended processes, and torchrun's table with the rank that failed first."""
         name = signal_named(text)
         if name is not None:
-            self._signals.append((self._progress, name, here))
+            self._signals.append((self._progress, (name, here)))
         if ROOT_CAUSE.search(text):
             self._in_table = True
             return
@@ -389,6 +375,11 @@ class LogScan:
         if rank:
             self._root = (int(rank[1]), here)
             self._in_table = False
+
+
+def _shown(line: Line) -> Line:
+    """As a proof shows it."""
+    return replace(line, text=plain_text(line.text.strip(), LONGEST_PROOF))
 
 
 @lru_cache(maxsize=4096)

@@ -22,7 +22,7 @@ from trainwiz.core.diagnosis.cause import (
     of_cause,
     sentence,
 )
-from trainwiz.core.diagnosis.diagnose import diagnose
+from trainwiz.core.diagnosis.diagnose import diagnose, of_metrics
 from trainwiz.core.diagnosis.log_file import read_log
 from trainwiz.core.diagnosis.patterns import Place, remedies_for
 from trainwiz.core.language import tr
@@ -30,7 +30,8 @@ from trainwiz.core.plan.words import not_said_twice, set_words
 from trainwiz.core.run.attempts import ADVICE_JSONL, PHASE_JSON, AdviceFile, cause_words, changes_now, read_phase
 from trainwiz.core.run.folder import LAUNCH_SH, STATE_JSON, RunFolder, name_for_commands, read_json
 from trainwiz.core.run.lost import boot_time_s
-from trainwiz.core.run.state import Attempt, RunState, read_state
+from trainwiz.core.run.state import Attempt, RunState, read_fields, read_state
+from trainwiz.core.text import object_in
 
 # The evidence of one attempt of a run, from its folder. The keeper takes it too: nothing heavy is loaded.
 
@@ -80,10 +81,18 @@ def settings_of(run: RunFolder) -> Settings:
     plan = read_json(run.plan_json) or {}
     choices = [one for one in plan.get("choices") or () if isinstance(one, dict) and isinstance(one.get("key"), str)]
     values = {one["key"]: one.get("value") for one in choices}
-    batch, changes = plan.get("batch"), changes_now(run)
-    return settings_from(
-        {**values, **changes}, batch if isinstance(batch, dict) else {}, _again(plan.get("profile"), choices, changes)
-    )
+    batch, changes = object_in(plan.get("batch")), changes_now(run)
+    values |= changes
+    known = {
+        "micro_batch": values.get("batch.micro_batch_size", batch.get("micro_batch")),
+        "accumulation": values.get("batch.gradient_accumulation_steps", batch.get("accumulation")),
+        "workers": values.get("data.workers"),
+        "sequence_length": values.get("batch.sequence_length", batch.get("sequence_length")),
+        "learning_rate": values.get("training.learning_rate"),
+        "precision": values.get("engine.precision"),
+        "checkpointing": bool(values.get("engine.checkpointing")),
+    }
+    return Settings(**read_fields(Settings, known), again=_again(plan.get("profile"), choices, changes))
 
 
 def _again(profile: Any, choices: list[dict[str, Any]], changes: Mapping[str, Any]) -> tuple[str, ...]:
@@ -130,10 +139,8 @@ def _of_active(run: RunFolder, state: RunState, log: LogFacts) -> Diagnosis:
         proof = Proof(None, clean(phase.detail or phase.phase), PHASE_JSON)
         message = sentence(tr("The run is waiting: not enough disk space for a checkpoint"))
         return Diagnosis("disk_full", "high", message, (proof, *said), remedies_for("disk_full", place), phase.step)
-    if log.not_finite is not None:
-        proof = log.proof(log.not_finite)
-        message = of_cause("nan_loss", "", log.step)
-        return Diagnosis("nan_loss", "high", message, (proof, *said), remedies_for("nan_loss", place), log.step)
+    if (found := of_metrics(log)) is not None:
+        return replace(found, evidence=(*found.evidence, *said), remedies=remedies_for("nan_loss", place))
     words = {"starting": tr("The run is starting."), "stopping": tr("The run is stopping.")}
     message = words.get(state.status, tr("The run is in progress."))
     if state.status == "running" and log.step is not None:
@@ -160,12 +167,11 @@ def _advice(run: RunFolder) -> Iterable[Proof]:
 
 def _of_finished(run: RunFolder, state: RunState, log: LogFacts) -> Diagnosis:
     message = state.exit.message if state.exit else tr("The training finished.")
-    if log.not_finite is not None:
-        proof = log.proof(log.not_finite)
+    if (found := of_metrics(log)) is not None:
         text = tr("The run finished, but its loss is NaN or infinite: its weights are useless.")
         ways = remedies_for("nan_loss", _place(run))
         remedies = tuple(one for one in ways if "runs resume" not in (one.command or ""))
-        return Diagnosis("nan_loss", "high", text, (proof,), remedies, log.step)
+        return replace(found, message=text, remedies=remedies)
     proofs = (log.proof(log.finished),) if log.finished else ()
     return Diagnosis(None, "high", clean(message), proofs, (), log.step)
 
@@ -205,14 +211,11 @@ def _as_recorded(found: Diagnosis, cause: Cause, message: str, said: tuple[str, 
 
 
 def _unknown(found: Diagnosis, state: RunState, run: str) -> Diagnosis:
-    message = found.message if state.exit is None else clean(state.exit.message)
-    if found.signal is not None:
-        message = found.message
-    if state.status == "lost":
-        message = clean(state.exit.message) if state.exit else message
-        heartbeat = state.heartbeat_s
-        if heartbeat is not None and heartbeat < boot_time_s():
-            message = tr("{message} The machine was restarted after that.", message=message)
+    message = found.message
+    if state.exit is not None and (found.signal is None or state.status == "lost"):
+        message = clean(state.exit.message)
+    if state.status == "lost" and state.heartbeat_s is not None and state.heartbeat_s < boot_time_s():
+        message = tr("{message} The machine was restarted after that.", message=message)
     return replace(
         found,
         cause="unknown",
@@ -224,21 +227,3 @@ def _unknown(found: Diagnosis, state: RunState, run: str) -> Diagnosis:
 
 def _place(run: RunFolder) -> Place:
     return Place(name_for_commands(run.path), settings_of(run))
-
-
-def settings_from(values: Mapping[str, Any], batch: Mapping[str, Any], again: tuple[str, ...]) -> Settings:
-    """From key paths of a RunConfig; `batch` is that of plan.json. A value of the wrong type counts as absent."""
-
-    def known(value: Any, *kinds: type) -> Any:
-        return value if isinstance(value, kinds) and not isinstance(value, bool) else None
-
-    return Settings(
-        micro_batch=known(values.get("batch.micro_batch_size", batch.get("micro_batch")), int),
-        accumulation=known(values.get("batch.gradient_accumulation_steps", batch.get("accumulation")), int),
-        workers=known(values.get("data.workers"), int),
-        sequence_length=known(values.get("batch.sequence_length", batch.get("sequence_length")), int),
-        learning_rate=known(values.get("training.learning_rate"), int, float),
-        precision=known(values.get("engine.precision"), str),
-        checkpointing=bool(values.get("engine.checkpointing")),
-        again=again,
-    )

@@ -240,6 +240,7 @@ def _list_of(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "str": _of(str),
     "int": _of(int),
+    "bool": _of(bool),
     "float": lambda value: float(value) if isinstance(value, int | float) else None,
     "dict[str, Any]": _of(dict),
     "list[str]": _list_of(str),

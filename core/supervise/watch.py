@@ -90,13 +90,6 @@ class Observation:
         self.metrics.add_rows(own)
         self._look_at_phase()
 
-    def left_s(self, setup: RunSetup) -> float | None:
-        """Until the last step, at the pace of the wall clock; None where that is not known."""
-        pace, step = self.metrics.pace(), self.metrics.step
-        if setup.max_steps is None or step is None or pace.wall_step_s is None:
-            return None
-        return max(0.0, setup.max_steps - step) * pace.wall_step_s
-
     def failure(self) -> Mapping[str, Any]:
         """What rank 0 wrote when it died; empty while it lives."""
         path = self.run.failure_json(0)
@@ -186,7 +179,7 @@ def watch_steps(observation: Observation, run: Run) -> Iterable[Advice]:
     if run.status != "running":
         return
     since_s = max(observation.began_s, observation.awake_s)
-    yield from stall_advice(run.status, observation.metrics.trend(), observation.now_s, since_s, observation.phase)
+    yield from stall_advice(observation.metrics.trend(), observation.now_s, since_s, observation.phase)
     yield from _long_phase(observation, run, since_s)
 
 
@@ -208,20 +201,20 @@ def _long_phase(observation: Observation, run: Run, since_s: float) -> Iterable[
 def watch_input(observation: Observation, run: Run) -> Iterable[Advice]:
     if observation.rows < LEAST_ROWS:
         return ()
-    return data_wait_advice(observation.metrics.pace(), run.setup, observation.machine.host())
+    return data_wait_advice(observation.metrics.pace(), run.setup)
 
 
 def watch_host(observation: Observation, run: Run) -> Iterable[Advice]:
-    host = observation.machine.host()
+    host, pace, step = observation.machine.host(), observation.metrics.pace(), observation.metrics.step
     if not observation.rows:
         # A start loads model and data: that goes on for minutes, and ends.
         host = replace(host, ram_lasts_s=None, disk_lasts_s=None)
     return host_advice(
         host,
         observation.sizes.next_bytes(),
-        saves=saves_of(run.setup, observation.sizes, observation.metrics.step),
-        step_s=observation.metrics.pace().wall_step_s,
-        left_s=observation.left_s(run.setup),
+        saves=saves_of(run.setup, observation.sizes, step),
+        step_s=pace.wall_step_s,
+        left_s=pace.left_s(step, run.setup.max_steps),
     )
 
 

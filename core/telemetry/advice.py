@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
-from trainwiz.core.estimate.host import USUAL_PREFETCH, late_batches, loading_ratio, most_prefetch, workers_for
+from trainwiz.core.estimate.host import USUAL_PREFETCH, loading_ratio, workers_for
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.run.attempts import Advice, AdviceLevel, PhaseNow, advice_of
 from trainwiz.core.run.lost import HEARTBEAT_LOST_S
 from trainwiz.core.run.state import ENDED
-from trainwiz.core.telemetry.machine import limited_by_heat, real_throttling
+from trainwiz.core.telemetry.machine import TREND_S, limited_by_heat
 from trainwiz.core.telemetry.metrics import NO_TREND, LossTrend, MetricSummary, Pace, loss_name
-from trainwiz.core.telemetry.run_setup import RunSetup, Saves, workers_that_cure
-from trainwiz.core.telemetry.snapshot import GpuReading, HostReading, Planned, Snapshot, without_parents
-from trainwiz.core.telemetry.words import span_words
-from trainwiz.core.text import moment_words
+from trainwiz.core.telemetry.run_setup import RunSetup, Saves
+from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, Snapshot, without_parents
+from trainwiz.core.telemetry.words import first_of, span_words
 
 GIB = 1024**3
 NEARLY_FULL = 0.95
@@ -31,12 +28,9 @@ RISING_EVALUATIONS = 3
 GRADIENT_SHARE = 0.05
 DATA_WAIT_SHARE = 0.25
 """Of a step: more waiting than this is worth a word."""
-DISK_SHORT_S = 24 * 3600.0
 DISK_SHORT_BYTES = 2 * GIB
-FORESEEN_SPANS = 24
-"""How many times as far as it was watched a trend is believed."""
-RAM_SPAN_S = 300.0
-"""RAM is watched for so long at least: loader workers and buffers fill up in the first minutes, and stop."""
+FORESEEN_S = 24 * TREND_S
+"""What lasts longer at the pace of the last minutes is not spoken of: that pace is not believed for so long."""
 IDLE_S = 120.0
 OTHERS_BYTES = GIB // 4
 """A desktop takes that much; it is no other job."""
@@ -54,7 +48,7 @@ MOMENTARY = frozenset({
 
 SEVERITIES: Mapping[str, AdviceLevel] = {
     "nan_loss": "error", "gpu_lost": "error", "checkpoint_does_not_fit": "error", "evaluation_rises": "note",
-    "faster_than_plan": "note", "memory_below_plan": "note", "power_limit": "note", "others_on_gpu": "note",
+    "faster_than_plan": "note", "memory_below_plan": "note", "others_on_gpu": "note",
     "memory_as_planned": "ok",
 }  # fmt: skip
 """By code; all others are warnings. What is outside of the plan is never "ok"."""
@@ -77,11 +71,9 @@ SAYINGS: Mapping[str, str] = {
     "memory_as_planned": mark("Memory is as planned: peak {peak} GiB, planned {planned}."),
     "gpu_lost": mark("{gpus} cannot be read: {reason}."),
     "gpu_unreadable": mark("{gpus} cannot be read: {reason}."),
-    "heat": mark("{gpus} throttled by heat"),
-    "power_brake": mark("{gpus} throttled by the hardware"),
-    "power_limit": mark("{gpus} throttled by the power limit"),
-    "others_on_gpu.one": mark("Other processes use {size} GiB of {gpus}: {names}."),
-    "others_on_gpu.each": mark("Other processes use {size} GiB of each of {gpus}: {names}."),
+    "heat": mark("{gpus} throttled by heat."),
+    "power_brake": mark("{gpus} throttled by the hardware."),
+    "others_on_gpu": mark("Other processes use {size} GiB of {gpus}: {names}."),
     "checkpoint_does_not_fit": mark(
         "The next checkpoint does not fit: the last one takes {size}, and {free} of disk space is free."
     ),
@@ -126,17 +118,9 @@ REMEDIES: Mapping[str, str] = {
     ),
     "ram_short": mark("Loader workers that copy what they read may be the cause: the panel shows RAM by role."),
     "data_wait": mark("More loader workers may help (data.workers)."),
-    "data_wait.ready": mark(
-        "A step uses {n} micro-batches at once, of which {ready} can be prefetched: --set data.prefetch={each}"
-    ),
-    "data_wait.workers": mark("{needed} instead of {now} loader workers would fix it: --set data.workers={needed}"),
-    "data_wait.bound": mark(
-        "{needed} instead of {now} loader workers would fix it; {possible} are possible (limit: {bound}): --set "
-        "data.workers={possible}"
-    ),
+    "data_wait.workers": mark("{needed} instead of {now} loader workers would help: --set data.workers={needed}"),
     "data_wait.no_more": mark(
-        "{needed} instead of {now} loader workers would fix it, but no more are possible (limit: {bound}): rows "
-        "that are cheaper to prepare, or a faster disk, would help."
+        "No CPU core is free for more loader workers: rows that are cheaper to prepare, or a faster disk, would help."
     ),
 }
 """Likewise, what to do about it."""
@@ -213,7 +197,8 @@ def _loss_of(snapshot: Snapshot) -> Iterable[Advice]:
     return loss_advice(loss, snapshot.non_finite_steps, NO_TREND, name)
 
 
-def pace_advice(pace: Pace, planned: Planned) -> Iterable[Advice]:
+def _pace_of(snapshot: Snapshot) -> Iterable[Advice]:
+    pace, planned = snapshot.pace, snapshot.planned
     low_s, high_s, seconds = planned.step_low_s or 0.0, planned.step_high_s or 0.0, pace.step_s or 0.0
     match pace.against(planned.step_low_s, planned.step_high_s):
         case "slower":
@@ -222,20 +207,21 @@ def pace_advice(pace: Pace, planned: Planned) -> Iterable[Advice]:
             yield _say("faster_than_plan", times=f"{low_s / seconds:.1f}")
 
 
-def memory_advice(planned: Planned, peak_bytes: int | None, *, stepped: bool) -> Iterable[Advice]:
+def _memory_of(snapshot: Snapshot) -> Iterable[Advice]:
     """The plan speaks of a training step: before the first one only too much of it says anything."""
+    planned, peak = snapshot.planned, snapshot.peak_memory_bytes
     expected = planned.memory_bytes
-    if peak_bytes is None or expected is None or expected <= 0:
+    if peak is None or expected is None or expected <= 0:
         return
     low, high = planned.memory_low_bytes or expected, planned.memory_high_bytes or expected
-    where = "above_plan" if peak_bytes > high else "below_plan" if peak_bytes < low else "as_planned"
-    if stepped or where == "above_plan":
-        share = f"{abs(peak_bytes / expected - 1) * 100:.0f}"
-        yield _say(f"memory_{where}", peak=f"{peak_bytes / GIB:.1f}", planned=f"{expected / GIB:.1f}", share=share)
+    where = "above_plan" if peak > high else "below_plan" if peak < low else "as_planned"
+    if snapshot.metrics or where == "above_plan":
+        share = f"{abs(peak / expected - 1) * 100:.0f}"
+        yield _say(f"memory_{where}", peak=f"{peak / GIB:.1f}", planned=f"{expected / GIB:.1f}", share=share)
 
 
 def stall_advice(
-    status: str, loss_trend: LossTrend, now_s: float, began_s: float | None, phase: PhaseNow | None = None
+    loss_trend: LossTrend, now_s: float, began_s: float | None, phase: PhaseNow | None
 ) -> Iterable[Advice]:
     """A run that is said to go on and logs nothing for much longer than it used to.
 
@@ -243,7 +229,7 @@ def stall_advice(
     of itself; work that is no step is no stall, and the time of it does not count.
     """
     pause_s = loss_trend.pause_s
-    if status != "running" or loss_trend.newest_s is None or pause_s is None:
+    if loss_trend.newest_s is None or pause_s is None:
         return
     if phase is not None and phase.phase != "training":
         return
@@ -255,8 +241,10 @@ def stall_advice(
 
 
 def _stall_of(snapshot: Snapshot) -> Iterable[Advice]:
+    if snapshot.behind or snapshot.status != "running":
+        return ()
     began_s = snapshot.attempts[-1].started_s if snapshot.attempts else None
-    return stall_advice(snapshot.status, snapshot.loss_trend, snapshot.time_s, began_s, snapshot.phase)
+    return stall_advice(snapshot.loss_trend, snapshot.time_s, began_s, snapshot.phase)
 
 
 def _silence_of(snapshot: Snapshot) -> Iterable[Advice]:
@@ -266,8 +254,8 @@ def _silence_of(snapshot: Snapshot) -> Iterable[Advice]:
         yield _say("keeper_silent", time=span_words(silent_s))
 
 
-def data_wait_advice(pace: Pace, setup: RunSetup, host: HostReading) -> Iterable[Advice]:
-    """An input that starves the training, and the number of loader workers that would cure it."""
+def data_wait_advice(pace: Pace, setup: RunSetup) -> Iterable[Advice]:
+    """An input that starves the training, and the number of loader workers that would help, within the cores."""
     step_s, share, workers = pace.step_s, pace.data_wait, setup.workers
     if share is None or share <= DATA_WAIT_SHARE:
         return
@@ -275,21 +263,13 @@ def data_wait_advice(pace: Pace, setup: RunSetup, host: HostReading) -> Iterable
     if step_s is None or workers is None:
         yield _say("data_wait", share=percent)
         return
-    prefetch, batches = setup.prefetch or USUAL_PREFETCH, setup.accumulation
-    ratio = loading_ratio(step_s, share * step_s, workers, batches, prefetch)
-    if workers and late_batches(workers, batches, prefetch) and workers_for(ratio) <= workers:
-        each = min(math.ceil(batches / workers), most_prefetch(workers, pinned=setup.pinned))
-        saying = "data_wait.ready" if each > prefetch else "data_wait"
-        yield _say(saying, share=percent, n=batches, ready=workers * prefetch, each=each)
-        return
-    used, total = host.ram_used_bytes, host.ram_total_bytes
-    free_bytes = None if used is None or total is None else max(0, total - used)
-    cure = workers_that_cure(setup, step_s, share * step_s, free_bytes=free_bytes)
-    saying = "data_wait.workers"
-    if cure.bound is not None:
-        saying = "data_wait.no_more" if cure.possible <= workers else "data_wait.bound"
-    bound = tr("CPU cores") if cure.bound == "cores" else tr("free RAM")
-    yield _say(saying, share=percent, now=workers, needed=cure.needed, possible=cure.possible, bound=bound)
+    ratio = loading_ratio(step_s, share * step_s, workers, setup.accumulation, setup.prefetch or USUAL_PREFETCH)
+    needed = max(workers + 1, workers_for(ratio))
+    if setup.cpu_cores is not None:
+        # Each training process keeps a core for itself.
+        needed = min(needed, setup.cpu_cores // setup.processes - 1)
+    saying = "data_wait.workers" if needed > workers else "data_wait.no_more"
+    yield _say(saying, share=percent, now=workers, needed=needed)
 
 
 # The machine: its cards, its memory, its disk.
@@ -301,11 +281,8 @@ def gpu_advice(gpus: Sequence[GpuReading], *, status: str, now_s: float) -> Iter
         saying = "gpu_lost" if LOST in problem else "gpu_unreadable"
         yield _say(saying, gpus=_names(cards), reason=tr(problem))
     readable = [gpu for gpu in gpus if not gpu.problem]
-    held = _alike((_held_back_by(gpu), gpu) for gpu in readable)
-    for code in ("heat", "power_brake", "power_limit"):
-        if slowed := held.get(code):
-            advice = _say(code, gpus=_names(slowed))
-            yield replace(advice, text=_with_since_and_clock(advice.text, slowed))
+    for code, cards in _alike((_held_back_by(gpu), gpu) for gpu in readable).items():
+        yield _say(code, gpus=_names(cards))
     readable = without_parents(readable)
     full = [gpu for gpu in readable if _is_nearly(gpu.memory_used_bytes, gpu.memory_total_bytes)]
     if full:
@@ -320,9 +297,7 @@ def gpu_advice(gpus: Sequence[GpuReading], *, status: str, now_s: float) -> Iter
         # Of the job are those that hold its memory, and the only card where nobody is known on it.
         alone = len(readable) == 1 and not readable[0].processes
         yield from _idle([gpu for gpu in readable if gpu.job_memory_bytes or alone], now_s)
-    for (size, names), cards in _alike((_others(gpu), gpu) for gpu in readable).items():
-        saying = "others_on_gpu.each" if len(cards) > 1 else "others_on_gpu.one"
-        yield _say(saying, size=size, gpus=_names(cards), names=names)
+    yield from _others(readable)
 
 
 def _alike(found: Iterable[tuple[T | None, GpuReading]]) -> dict[T, list[GpuReading]]:
@@ -343,49 +318,31 @@ def _names(gpus: Sequence[GpuReading]) -> str:
 
 
 def _held_back_by(gpu: GpuReading) -> str | None:
-    """The code of what slows the card, the worst where several do."""
-    slowing = [reason.lower() for reason in real_throttling(gpu.throttle_reasons)]
-    if limited_by_heat(slowing):
+    """The code of what slows the card against its will, the worst where several do."""
+    if limited_by_heat(gpu.throttle_reasons):
         return "heat"
-    if any("brake" in reason or "hardware slowdown" in reason for reason in slowing):
-        return "power_brake"
-    return "power_limit" if any("power" in reason for reason in slowing) else None
-
-
-def _with_since_and_clock(what: str, gpus: Sequence[GpuReading]) -> str:
-    """The sentence that `what` begins, with since when and how far below its clock the slowest card is, where known."""
-    # A time of day, and not of a test.
-    since = [gpu.throttled_since_s for gpu in gpus if gpu.throttled_since_s is not None and gpu.throttled_since_s > 1e9]
-    clocks = [
-        (gpu.clock_mhz / gpu.clock_limit_mhz, gpu.clock_mhz, gpu.clock_limit_mhz)
-        for gpu in gpus
-        if gpu.clock_mhz and gpu.clock_limit_mhz and gpu.clock_mhz < gpu.clock_limit_mhz
-    ]
-    if since:
-        what = tr("{what} since {time}", what=what, time=moment_words(min(since), "%H:%M"))
-    if clocks:
-        _, clock, limit = min(clocks)
-        what = tr("{what} (at {clock} of {limit} MHz)", what=what, clock=f"{clock:,.0f}", limit=f"{limit:,.0f}")
-    return tr("{sentence}.", sentence=what)
+    return "power_brake" if {"power brake", "hardware slowdown"} & set(gpu.throttle_reasons) else None
 
 
 def _is_nearly(used: int | None, total: int | None) -> bool:
     return bool(used and total and used > NEARLY_FULL * total)
 
 
-def _others(gpu: GpuReading) -> tuple[str, str] | None:
-    """(GiB, who): where no process of the job is known on the card, none is known to be another's either."""
-    if not any(process.mine for process in gpu.processes):
-        return None
-    others = [process for process in gpu.processes if not process.mine]
+def _others(gpus: Sequence[GpuReading]) -> Iterable[Advice]:
+    """Where no process of the job is known on a card, none is known to be another's either."""
+    shared, others = list[GpuReading](), list[GpuProcess]()
+    for gpu in gpus:
+        strangers = [process for process in gpu.processes if not process.mine]
+        held = sum(process.memory_used_bytes or 0 for process in strangers)
+        if held >= OTHERS_BYTES and len(strangers) < len(gpu.processes):
+            shared.append(gpu)
+            others += strangers
+    if not shared:
+        return
     others.sort(key=lambda process: -(process.memory_used_bytes or 0))
-    held = sum(process.memory_used_bytes or 0 for process in others)
-    if held < OTHERS_BYTES:
-        return None
-    names = ", ".join(process.name or tr("process {pid}", pid=process.pid) for process in others[:OTHERS_NAMED])
-    if len(others) > OTHERS_NAMED:
-        names = tr("{names} and {n} more", names=names, n=len(others) - OTHERS_NAMED)
-    return f"{held / GIB:.1f}", names
+    names = list(dict.fromkeys(process.name or tr("process {pid}", pid=process.pid) for process in others))
+    size = f"{sum(process.memory_used_bytes or 0 for process in others) / GIB:.1f}"
+    yield _say("others_on_gpu", size=size, gpus=_names(shared), names=first_of(names, OTHERS_NAMED))
 
 
 def _idle(gpus: Sequence[GpuReading], now_s: float) -> Iterable[Advice]:
@@ -413,7 +370,12 @@ def host_advice(
 ) -> Iterable[Advice]:
     """`checkpoint_bytes`: what the next checkpoint takes, where that is known. `saves`: what the run still
     writes, `step_s` its pace by the wall clock, and `left_s` the time until its end; None where unknown."""
-    yield from _ram(host, left_s)
+    foreseen_s = FORESEEN_S if left_s is None else min(FORESEEN_S, left_s)
+    used, total = host.ram_used_bytes, host.ram_total_bytes
+    if used and total and used > NEARLY_FULL * total:
+        yield _say("ram_full", used=_size(used), total=_size(total))
+    elif host.ram_lasts_s is not None and host.ram_lasts_s < foreseen_s:
+        yield _say("ram_short", time=span_words(host.ram_lasts_s), span=span_words(TREND_S))
     free = host.disk_free_bytes
     if free is not None and checkpoint_bytes is not None and checkpoint_bytes > free:
         yield _say("checkpoint_does_not_fit", size=_size(checkpoint_bytes), free=_size(free))
@@ -427,28 +389,11 @@ def host_advice(
             time=span_words(max(0, failing - saves.step) * step_s),
             size=_size(saves.needed_bytes - free),
         )
-    # The trend of a run that has not yet as many checkpoints as it keeps is not the one to come.
-    elif (saves is None or not saves.grows) and _soon(host.disk_lasts_s, host.disk_span_s, left_s):
-        yield _say(
-            "disk_short.trend", time=span_words(host.disk_lasts_s or 0.0), span=span_words(host.disk_span_s or 0.0)
-        )
+    # Of a run that has not yet as many checkpoints as it keeps, the pace is not the one to come.
+    elif host.disk_lasts_s is not None and host.disk_lasts_s < foreseen_s and not (saves and saves.grows):
+        yield _say("disk_short.trend", time=span_words(host.disk_lasts_s), span=span_words(TREND_S))
     elif free is not None and free < DISK_SHORT_BYTES:
         yield _say("disk_short.now", size=_size(free))
-
-
-def _ram(host: HostReading, left_s: float | None) -> Iterable[Advice]:
-    used, total = host.ram_used_bytes or 0, host.ram_total_bytes or 0
-    if _is_nearly(used, total):
-        yield _say("ram_full", used=_size(used), total=_size(total))
-    elif (host.ram_span_s or 0.0) >= RAM_SPAN_S and _soon(host.ram_lasts_s, host.ram_span_s, left_s):
-        yield _say("ram_short", time=span_words(host.ram_lasts_s or 0.0), span=span_words(host.ram_span_s or 0.0))
-
-
-def _soon(lasts_s: float | None, span_s: float | None, left_s: float | None) -> bool:
-    """A trend is believed for FORESEEN_SPANS times as long as it was watched; what ends before it does not matter."""
-    if lasts_s is None or span_s is None or (left_s is not None and left_s < lasts_s):
-        return False
-    return lasts_s < min(DISK_SHORT_S, FORESEEN_SPANS * span_s)
 
 
 def _size(size: int) -> str:
@@ -459,9 +404,9 @@ def _size(size: int) -> str:
 Rule = Callable[[Snapshot], Iterable[Advice]]
 RULES: tuple[Rule, ...] = (
     _loss_of,
-    lambda look: pace_advice(look.pace, look.planned),
-    lambda look: data_wait_advice(look.pace, look.setup, look.host),
-    lambda look: memory_advice(look.planned, look.peak_memory_bytes, stepped=bool(look.metrics)),
+    _pace_of,
+    lambda look: data_wait_advice(look.pace, look.setup),
+    _memory_of,
 )
 LIVE_RULES: tuple[Rule, ...] = (
     _stall_of,

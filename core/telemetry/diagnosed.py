@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import shlex
@@ -9,23 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, Proof, of_cause
+from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, Proof, Settings, of_cause
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.log_file import NotALogError, read_log, scan_stream
 from trainwiz.core.diagnosis.patterns import Place, remedies_for
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.language import tr
+from trainwiz.core.lines import Seldom, stamp_of
 from trainwiz.core.run.attempts import Advice
 from trainwiz.core.telemetry.advice import worst_first
 from trainwiz.core.telemetry.metrics import loss_name
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
-from trainwiz.core.telemetry.target import Seldom
+from trainwiz.core.telemetry.tensorboard import folders_below
 from trainwiz.core.telemetry.trainer_files import (
+    CHECKPOINT,
     LOG_ENDINGS,
     TRAINER_STATE,
     NewestState,
     TrainerState,
-    stamp_of,
     value_of,
 )
 from trainwiz.core.telemetry.words import step_words
@@ -89,6 +91,9 @@ def diagnose_folder(path: Path) -> Diagnosis:
     raise usage_error("nothing_to_diagnose", str(path), message)
 
 
+NOWHERE = Place(None, Settings())
+
+
 def _of_state(state: TrainerState) -> Diagnosis:
     rows = [row for row in state.rows if "loss" in row]
     name, step = state.path.name, state.step
@@ -104,16 +109,12 @@ def _of_state(state: TrainerState) -> Diagnosis:
         proofs = (Proof(None, said, name),)
         if step >= state.max_steps:
             return Diagnosis(None, "high", tr("The training finished."), proofs, (), step)
-    return Diagnosis("unknown", "low", message, proofs, remedies_for("unknown", _nowhere()), step)
+    return Diagnosis("unknown", "low", message, proofs, remedies_for("unknown", NOWHERE), step)
 
 
 def _not_a_number(said: str, source: str, step: int | None) -> Diagnosis:
-    remedies, message = remedies_for("nan_loss", _nowhere()), of_cause("nan_loss", "", step)
+    remedies, message = remedies_for("nan_loss", NOWHERE), of_cause("nan_loss", "", step)
     return Diagnosis("nan_loss", "high", message, (Proof(None, said, source),), remedies, step)
-
-
-def _nowhere() -> Place:
-    return Place(None, Evidence().settings)
 
 
 def diagnose_logs(logs: list[Path], last_bytes: int | None = None) -> Diagnosis:
@@ -138,18 +139,13 @@ def diagnose_logs(logs: list[Path], last_bytes: int | None = None) -> Diagnosis:
 
 def find_logs(folder: Path) -> list[Path]:
     """The files that are called like logs, down to DEEPEST folders, at most MOST_LOGS."""
-    found: list[Path] = []
-    for place, folders, files in os.walk(folder):
-        depth = len(Path(place).relative_to(folder).parts)
-        folders[:] = (
-            sorted(name for name in folders if not name.startswith((".", "checkpoint-"))) if depth < DEEPEST else []
-        )
-        found += [
-            Path(place, name) for name in sorted(files) if name.endswith(LOG_ENDINGS) and not name.startswith(".")
-        ]
-        if len(found) >= MOST_LOGS:
-            break
-    return found[:MOST_LOGS]
+    found = (
+        place / name
+        for place, names in folders_below(folder, CHECKPOINT, DEEPEST)
+        for name in sorted(names)
+        if name.endswith(LOG_ENDINGS) and not name.startswith(".")
+    )
+    return list(itertools.islice(found, MOST_LOGS))
 
 
 def _unreadable(path: Path, error: OSError) -> UsageError:

@@ -25,14 +25,13 @@ from trainwiz.core.run.listing import (
     summarize_run,
 )
 from trainwiz.core.run.state import ACTIVE
-from trainwiz.core.telemetry.event_file import HEADER_BYTES, EventFileTail
+from trainwiz.core.telemetry.event_file import EVENT_MARK, HEADER_BYTES, EventFileTail
 from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops, trainings_if_above
 from trainwiz.core.telemetry.processes import ProcessTable, working_folder
 from trainwiz.core.telemetry.snapshot import SourceKind
 from trainwiz.core.telemetry.target import Target
-from trainwiz.core.telemetry.tensorboard import EVENT_MARK, find_scalar_files
+from trainwiz.core.telemetry.tensorboard import find_scalar_files
 from trainwiz.core.telemetry.trainer_files import (
-    ARGUMENTS_TAG,
     CHECKPOINT,
     LOG_ENDINGS,
     TRAINER_STATE,
@@ -41,7 +40,7 @@ from trainwiz.core.telemetry.trainer_files import (
     read_trainer_state,
     state_files,
 )
-from trainwiz.core.telemetry.words import short_command
+from trainwiz.core.telemetry.words import first_of, short_command
 from trainwiz.core.text import plain_text
 
 # recognise: what a folder or file is to a monitor, or why it is nothing that can be watched.
@@ -80,14 +79,11 @@ def _folder(path: Path) -> Target | str:
     if len(outputs) == 1:
         return _target("trainer", outputs[0])
     if outputs:
-        named = ", ".join(str(output.relative_to(path)) for output in outputs[:MOST_NAMED])
-        if len(outputs) > MOST_NAMED:
-            named = tr("{names} and {n} more", names=named, n=f"{len(outputs) - MOST_NAMED:,}")
         return tr(
             "{path} contains the outputs of {n} trainings; specify one of them: {names}.",
             path=path,
             n=f"{len(outputs):,}",
-            names=named,
+            names=first_of([str(output.relative_to(path)) for output in outputs], MOST_NAMED),
         )
     files = [file for run in find_scalar_files(path).values() for file in run]
     if files:
@@ -132,7 +128,7 @@ def _names_arguments(file: Path) -> bool:
         return False
     tail = EventFileTail(file)
     tail.read_new()
-    return ARGUMENTS_TAG in tail.texts
+    return tail.arguments is not None
 
 
 def _below(path: Path) -> list[Path]:
@@ -380,7 +376,7 @@ def _on_gpu(card: str | None) -> Target:
         known = ", ".join(f"gpu:{one.index} ({one.name or tr('unknown')})" for one in loads.gpus)
         message = tr("There is no GPU {name} on this machine; available: {names}.", name=repr(card), names=known)
         raise usage_error("no_such_gpu", f"gpu:{card}", message)
-    where = tr("GPU {number}", number=chosen[0].index) if len({one.index for one in chosen}) == 1 else tr("the GPUs")
+    where = tr("GPU {number}", number=card) if card else tr("the GPUs")
     table = ProcessTable()
     pids = list(dict.fromkeys(pid for one in chosen for pid in one.computing))
     jobs = {job.pid: job for pid in pids if (job := job_of(pid, table)) is not None}
@@ -392,7 +388,7 @@ def _on_gpu(card: str | None) -> Target:
     if pids:
         message = tr(
             "Process {pids} computes on {place} but is not visible from here: it belongs to another container or user.",
-            pids=", ".join(map(str, pids[:NAMES_SHOWN])),
+            pids=first_of([*map(str, pids)], NAMES_SHOWN),
             place=where,
         )
     raise usage_error("idle_gpu", where, message if pids else _with_jobs(message))
@@ -425,7 +421,7 @@ def _several(where: str, jobs: list[Job]) -> UsageError:
         "{place} {n} jobs are running: {names}. Specify the number of one: trainwiz monitor {pid}",
         place=place,
         n=len(jobs),
-        names=", ".join(f"{job.pid} ({job.name})" for job in jobs[:NAMES_SHOWN]),
+        names=first_of([f"{job.pid} ({job.name})" for job in jobs], NAMES_SHOWN),
         pid=jobs[0].pid,
     )
     return usage_error("several_jobs", place, message)
@@ -436,12 +432,11 @@ def _with_jobs(message: str) -> str:
     running = [found.target for found in list_jobs()]
     if not running:
         return tr("{message} `trainwiz monitor` lists what can be monitored.", message=message)
-    names = ", ".join(
+    names = [
         f"{target.pid} ({target.name.partition(' · ')[0]})" if target.pid else plain_text(target.name)
-        for target in running[:NAMES_SHOWN]
-    )
-    names += ", ..." if len(running) > NAMES_SHOWN else ""
-    return tr("{message} Training on this machine: {names}.", message=message, names=names)
+        for target in running
+    ]
+    return tr("{message} Training on this machine: {names}.", message=message, names=first_of(names, NAMES_SHOWN))
 
 
 def _exists(path: Path) -> bool:

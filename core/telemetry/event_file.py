@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,17 @@ from typing import TypeVar
 from trainwiz.core.language import tr
 from trainwiz.core.lines import ByteTail
 from trainwiz.core.text import is_moment
+
+EVENT_MARK = "tfevents"
+"""In the name of every event file: events.out.tfevents.<Unix time>..."""
+_BEGUN = re.compile(r"tfevents\.(\d+)")
+
+
+def begun_s(path: Path) -> float:
+    """When an event file was begun, by its name; 0 where that does not tell."""
+    found = _BEGUN.search(path.name)
+    return float(found[1]) if found else 0.0
+
 
 _header = struct.Struct("<QI")
 _double = struct.Struct("<d")
@@ -45,8 +57,8 @@ def _byte_table() -> list[int]:
 # Field numbers: tensorboard/compat/proto/{event,summary,tensor}.proto.
 
 SESSION_START = 1
-KEPT_TEXTS = frozenset({"args/text_summary"})
-"""Texts that are handed on: the TrainingArguments that transformers' Trainer writes."""
+ARGUMENTS_TAG = "args/text_summary"
+"""Of the only text that is handed on: the TrainingArguments that transformers' Trainer writes."""
 LONGEST_TEXT_BYTES = 256 * 1024
 
 _BYTES = 2
@@ -70,7 +82,7 @@ def read_value(data: bytes, scalar_tensors: set[str]) -> tuple[str, float | None
         scalar_tensors.add(tag)
     if tensor is not None and tag in scalar_tensors:
         return tag, tensor_scalar(tensor), None
-    if tag not in KEPT_TEXTS or tensor is None or len(tensor) > LONGEST_TEXT_BYTES:
+    if tag != ARGUMENTS_TAG or tensor is None or len(tensor) > LONGEST_TEXT_BYTES:
         return tag, None, None
     texts = [value for value in message(tensor).get(8, ()) if isinstance(value, bytes)]
     return tag, None, texts[-1].decode("utf-8", "replace") if texts else None
@@ -145,14 +157,13 @@ LONGEST_CHECKED_BYTES = 4096
 LONGEST_KEPT_BYTES = 1024 * 1024
 LONGEST_RECORD_BYTES = 1 << 40
 """A length above this is no length."""
-LFS_MARK = b"version https://git-lfs"
 
 
 class EventFileTail(ByteTail):
     """New scalars of an event file, which may still grow.
 
     A record that is not whole yet waits. A record with a wrong checksum is left out, and all after one whose
-    length is none, as TensorBoard does; `damaged_bytes` counts both. `refusal` is one sentence when the file is no event file. `texts` holds the newest text of the tags in KEPT_TEXTS.
+    length is none, as TensorBoard does; `damaged_bytes` counts both. `refusal` is one sentence when the file is no event file. `arguments` is the newest text of ARGUMENTS_TAG.
     """
 
     def __init__(self, path: Path) -> None:
@@ -165,7 +176,7 @@ class EventFileTail(ByteTail):
         self.refusal: str | None = None
         self.first_time_s: float | None = None
         self.last_time_s: float | None = None
-        self.texts: dict[str, str] = {}
+        self.arguments: str | None = None
         self._scalar_tensors: set[str] = set()
         self._rest = b""
         self._passing_bytes = 0
@@ -195,11 +206,7 @@ class EventFileTail(ByteTail):
 
     def _begins_well(self, data: bytes) -> bool:
         """Whether the file can be an event file; False also while too little of it is there (that waits)."""
-        if data.startswith(LFS_MARK):
-            self.refusal = tr(
-                "{path} is a Git LFS pointer, not the event file itself; fetch it with `git lfs pull`.", path=self.path
-            )
-        elif len(data) >= HEADER_BYTES and _length_of(data[:HEADER_BYTES]) is None:
+        if len(data) >= HEADER_BYTES and _length_of(data[:HEADER_BYTES]) is None:
             self.refusal = tr(
                 "{path} is not a TensorBoard event file: it does not start with a record.", path=self.path
             )
@@ -249,7 +256,7 @@ class EventFileTail(ByteTail):
         if starts_again:
             scalars.append((None, step, 0.0, time_s))
         scalars += [(tag, step, scalar, time_s) for tag, scalar, _ in values if scalar is not None]
-        self.texts.update((tag, text) for tag, _, text in values if text is not None)
+        self.arguments = next((text for *_, text in reversed(values) if text is not None), self.arguments)
 
 
 def _length_of(header: bytes) -> int | None:

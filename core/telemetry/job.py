@@ -16,6 +16,7 @@ from trainwiz.core.files import at_home, read_small
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import ProcessId, identify
+from trainwiz.core.telemetry.event_file import EVENT_MARK, begun_s
 from trainwiz.core.telemetry.processes import (
     OpenFile,
     ProcessTable,
@@ -101,8 +102,7 @@ def _named_in(document: Any, depth: int) -> Iterator[str]:
 
 # Files in which a training records its metrics: how they are called, where they lie, and which process writes one.
 
-EVENT_FILE = re.compile(r"events\.out\.tfevents\.(?P<began>\d+)\.(?P<host>.+?)(\.(?P<pid>\d+)\.\d+)?(\.v2)?")
-EVENT_WORD = "tfevents"
+EVENT_FILE = re.compile(r"events\.out\.tfevents\.\d+\.(?P<host>.+?)(\.(?P<pid>\d+)\.\d+)?(\.v2)?")
 RECORDS = ("trainer_state.json", "metrics.csv")
 WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 GRAPHICS = ("/dev/nvidia", "/dev/dxg", "/dev/kfd")
@@ -149,26 +149,24 @@ def named_writer(event_file: Path) -> int | None:
 
 def began(event_file: Path) -> int | None:
     """The process of this machine that began an event file, by the name of the file, where it is still there."""
-    match, pid = EVENT_FILE.fullmatch(event_file.name), named_writer(event_file)
-    process = identify(pid) if match is not None and pid is not None else None
-    if match is None or process is None:
-        return None
+    pid = named_writer(event_file)
+    process = None if pid is None else identify(pid)
     # A number that was used again belongs to a process that began after the file.
-    return process.pid if process.create_time <= float(match["began"]) + CLOCK_SLACK_S else None
+    is_older = process is not None and process.create_time <= begun_s(event_file) + CLOCK_SLACK_S
+    return pid if is_older else None
 
 
-def written_files(pid: int, files: list[OpenFile] | None = None) -> list[Path]:
-    """The files that the process has open for writing; [] where it may not be asked."""
-    files = (open_files(pid) or []) if files is None else files
+def written_files(pid: int, files: list[OpenFile]) -> list[Path]:
+    """Of what the process has open, the files that it has open for writing."""
     return [file.path for file in files if file.path is not None and is_written(pid, file.descriptor)]
 
 
 def is_event_file(name: str) -> bool:
-    return EVENT_WORD in name
+    return EVENT_MARK in name
 
 
 def is_record(name: str) -> bool:
-    return EVENT_WORD in name or name in RECORDS
+    return is_event_file(name) or name in RECORDS
 
 
 FRAMEWORKS = (

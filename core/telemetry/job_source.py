@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainwiz.core.language import mark, tr
-from trainwiz.core.lines import TextTail
+from trainwiz.core.lines import Seldom, TextTail
 from trainwiz.core.run.attempts import Advice
 from trainwiz.core.run.lost import CREATE_TIME_TOLERANCE_S
 from trainwiz.core.telemetry.advice import LIVE_RULES, worst_first
@@ -20,7 +20,7 @@ from trainwiz.core.telemetry.machine import MachineHistory, MachineSampler
 from trainwiz.core.telemetry.processes import ProcessSampler, ProcessTable
 from trainwiz.core.telemetry.run_setup import CheckpointSize
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
-from trainwiz.core.telemetry.target import Seldom, Source, Target, open_files_source
+from trainwiz.core.telemetry.target import Source, Target, open_files_source
 
 LOOK_EVERY_S = 5.0
 """How often a job, or its files, are looked for: an event file appears with the first logged step."""
@@ -83,7 +83,7 @@ class JobSource(Source):
 
     @property
     def _log_path(self) -> Path | None:
-        return self._log.tail.path if self._log.tail is not None else None
+        return None if self._log.tail is None else self._log.tail.path
 
     def _with_log(self, snapshot: Snapshot) -> Snapshot:
         if self._log_path is None or snapshot.log:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+import statistics
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -10,33 +12,22 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.language import tr
-from trainwiz.core.telemetry.series import Trend
+from trainwiz.core.errors import os_reason
 from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, ProcessReading
 from trainwiz.core.text import numbers_finite, object_in, objects_in, plain_text, text_in, texts_in, whole_in
 
 # One reading of the computer around the GPUs: the `host` of a line of system.jsonl.
 
-HOST_VALUES = (
-    "ram_used_bytes",
-    "ram_total_bytes",
-    "swap_used_bytes",
-    "swap_total_bytes",
-    "cpu_percent",
-    "disk_free_bytes",
-    "disk_total_bytes",
-)
 
-
-def sample_host(disk_path: Path) -> dict[str, Any]:
-    """HOST_VALUES and `unavailable`. What cannot be read is None, with its reason under `unavailable`.
+def sample_host(disk_path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """RAM, swap, CPU and disk in bytes and percent, and the reasons for what is None since it cannot be read.
 
     RAM respects the cgroup's limit, as in the plan. `cpu_percent` is of all cores of the machine (0..100)
     since the last call in this process. The disk is the one that `disk_path` lies on.
     """
     import psutil
 
-    line: dict[str, Any] = dict.fromkeys(HOST_VALUES)
+    line: dict[str, Any] = {}
     unavailable: dict[str, str] = {}
     reads: dict[tuple[str, ...], Callable[[], tuple[Any, ...]]] = {
         ("ram_used_bytes", "ram_total_bytes"): _ram,
@@ -48,9 +39,10 @@ def sample_host(disk_path: Path) -> dict[str, Any]:
         try:
             line |= dict(zip(names, read(), strict=True))
         except (OSError, psutil.Error, RuntimeError) as error:
-            reason = tr(getattr(error, "strerror", None) or str(error)) or type(error).__name__
-            unavailable |= dict.fromkeys(names, reason)
-    return line | {"unavailable": unavailable}
+            reason = os_reason(error) if isinstance(error, OSError) else str(error)
+            line |= dict.fromkeys(names)
+            unavailable |= dict.fromkeys(names, reason or type(error).__name__)
+    return line, unavailable
 
 
 @lru_cache(maxsize=1)
@@ -93,8 +85,7 @@ class MachineSampler:
         under `unavailable`: "gpus", "gpus.0", "gpus.0.power_w", "host.ram_used_bytes".
         """
         gpus, unavailable = self._gpus.sample()
-        host = sample_host(self.disk_path)
-        reasons = host.pop("unavailable")
+        host, reasons = sample_host(self.disk_path)
         return {
             "time_s": round(self._clock(), 3),
             "gpus": gpus,
@@ -118,7 +109,7 @@ GAP_S = 120.0
 
 PEAKS_OF_CARDS = ("peak_gpu_bytes", "peak_job_gpu_bytes")
 PEAKS_OF_RAM = ("peak_job_rss_bytes", "peak_trainer_rss_bytes", "peak_trainers_rss_bytes")
-BEGINNINGS = ("throttled_since_s", "idle_since_s")
+BEGINNINGS = ("idle_since_s",)
 """What is kept in a record, as it is called there and here."""
 
 
@@ -138,19 +129,13 @@ class Peaks:
         """Of the fullest training process."""
         self.peak_trainers_rss_bytes = 0
         """Of all training processes together."""
-        self.throttled_since_s: dict[str, float] = {}
         self.idle_since_s: dict[str, float] = {}
-        self.disk = Trend()
-        """Free bytes."""
-        self.ram = Trend()
-        """Bytes that are not used."""
         self._time_s: float | None = None
 
     def add(self, row: Mapping[str, Any]) -> None:
         time_s = numbers_finite(row.get("time_s"))
         if time_s is not None:
             if self._time_s is not None and not 0 <= time_s - self._time_s <= GAP_S:
-                self.throttled_since_s.clear()
                 self.idle_since_s.clear()
             self._time_s = time_s
         self._take(object_in(row.get("so_far")))
@@ -158,21 +143,11 @@ class Peaks:
         pids = pids_of(processes)
         for index, gpu in enumerate(objects_in(row.get("gpus"))):
             self._add_gpu(gpu_key(gpu, index), gpu, pids, time_s)
-        if time_s is not None:
-            self._add_host(object_in(row.get("host")), time_s)
         sizes = [(process.get("role"), numbers_finite(process.get("rss_bytes")) or 0.0) for process in processes]
         self.peak_job_rss_bytes = max(self.peak_job_rss_bytes, int(sum(size for _, size in sizes)))
         trainers = [size for role, size in sizes if role == "trainer"]
         self.peak_trainer_rss_bytes = max(self.peak_trainer_rss_bytes, int(max(trainers, default=0)))
         self.peak_trainers_rss_bytes = max(self.peak_trainers_rss_bytes, int(sum(trainers)))
-
-    def _add_host(self, host: Mapping[str, Any], time_s: float) -> None:
-        free = numbers_finite(host.get("disk_free_bytes"))
-        if free is not None:
-            self.disk.add(time_s, free)
-        used, total = numbers_finite(host.get("ram_used_bytes")), numbers_finite(host.get("ram_total_bytes"))
-        if used is not None and total is not None:
-            self.ram.add(time_s, total - used)
 
     def _add_gpu(self, key: str, gpu: Mapping[str, Any], pids: set[int], time_s: float | None) -> None:
         used = numbers_finite(gpu.get("memory_used_bytes"))
@@ -182,8 +157,10 @@ class Peaks:
         if own:
             self.peak_job_gpu_bytes[key] = max(self.peak_job_gpu_bytes.get(key, 0), own)
         busy = numbers_finite(gpu.get("utilization_percent"))
-        _since(self.throttled_since_s, key, time_s, bool(real_throttling(texts_in(gpu.get("throttle_reasons")))))
-        _since(self.idle_since_s, key, time_s, busy is not None and busy < IDLE_PERCENT)
+        if busy is None or busy >= IDLE_PERCENT:
+            self.idle_since_s.pop(key, None)
+        elif time_s is not None:
+            self.idle_since_s.setdefault(key, time_s)
 
     def to_json(self) -> dict[str, Any]:
         """The object that `add` takes up again from a row's `so_far`."""
@@ -199,13 +176,6 @@ class Peaks:
                 for key, value in object_in(document.get(name)).items():
                     if (found := read(value)) is not None:
                         known[str(key)] = further(known.get(str(key), found), found)
-
-
-def _since(times: dict[str, float], key: str, time_s: float | None, holds: bool) -> None:
-    if not holds:
-        times.pop(key, None)
-    elif time_s is not None:
-        times.setdefault(key, time_s)
 
 
 def gpu_key(gpu: Mapping[str, Any], index: int) -> str:
@@ -238,6 +208,40 @@ def limited_by_heat(reasons: Iterable[str]) -> bool:
     return any("heat" in reason.lower() for reason in reasons)
 
 
+# Trend: how long what shrinks will last, by a straight line through the samples of the last minutes.
+
+TREND_S = 300.0
+STEADY = 0.95
+"""So much of what happened (R squared) the line must tell: one large file, or memory that fills at a start, is no pace."""
+
+
+class Trend:
+    """What is left of RAM or disk (bytes), over the last TREND_S."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, float]] = deque()
+
+    def add(self, time_s: float, left: float) -> None:
+        points = self._points
+        if points and not 0 <= time_s - points[-1][0] <= GAP_S:
+            points.clear()
+        points.append((time_s, left))
+        while len(points) > 1 and time_s - points[1][0] >= TREND_S:
+            points.popleft()
+
+    def lasts_s(self) -> float | None:
+        """Seconds until nothing is left; None where it was watched for less than TREND_S or does not shrink steadily."""
+        if not self._points or self._points[-1][0] - self._points[0][0] < TREND_S:
+            return None
+        times, left = zip(*self._points, strict=True)
+        try:
+            steady = statistics.correlation(times, left) <= -math.sqrt(STEADY)
+        except (ValueError, OverflowError):
+            # Always the same, or beyond any number of bytes.
+            return None
+        return -left[-1] / statistics.linear_regression(times, left).slope if steady else None
+
+
 KEPT_SAMPLES = 240
 GPU_NUMBERS = (
     "utilization_percent", "temperature_c", "power_w", "power_limit_w", "fan_percent", "clock_mhz", "clock_limit_mhz",
@@ -259,6 +263,7 @@ class MachineHistory:
         """UUID -> name, for samples that carry no name."""
         self.latest: Mapping[str, Any] = {}
         self.so_far = Peaks()
+        self._disk, self._ram = Trend(), Trend()
         self._charts: defaultdict[tuple[str, str], Chart] = defaultdict(lambda: deque(maxlen=KEPT_SAMPLES))
         """By (key of a card, "host" or "job", name of the number)."""
 
@@ -284,10 +289,20 @@ class MachineHistory:
         for index, gpu in enumerate(objects_in(row.get("gpus"))):
             for name in GPU_CHARTS.values():
                 self._charts[gpu_key(gpu, index), name].append(numbers_finite(gpu.get(name)))
-        self._charts["host", "cpu"].append(numbers_finite(object_in(row.get("host")).get("cpu_percent")))
+        self._add_host(object_in(row.get("host")), numbers_finite(row.get("time_s")))
         loads = [numbers_finite(process.get("cpu_percent")) for process in objects_in(row.get("processes"))]
         known = [load for load in loads if load is not None]
         self._charts["job", "cpu"].append(sum(known) if known else None)
+
+    def _add_host(self, host: Mapping[str, Any], time_s: float | None) -> None:
+        self._charts["host", "cpu"].append(numbers_finite(host.get("cpu_percent")))
+        used, total, free = (
+            numbers_finite(host.get(name)) for name in ("ram_used_bytes", "ram_total_bytes", "disk_free_bytes")
+        )
+        if time_s is not None and free is not None:
+            self._disk.add(time_s, free)
+        if time_s is not None and used is not None and total is not None:
+            self._ram.add(time_s, total - used)
 
     def _chart(self, of: str, name: str) -> tuple[float | None, ...]:
         return tuple(self._charts[of, name])
@@ -314,7 +329,6 @@ class MachineHistory:
             throttle_reasons=texts_in(gpu.get("throttle_reasons")),
             job_memory_bytes=job_memory(gpu, pids),
             problem=unavailable.get(f"gpus.{index}"),
-            throttled_since_s=self.so_far.throttled_since_s.get(key),
             idle_since_s=self.so_far.idle_since_s.get(key),
             mig=text_in(gpu.get("mig")),
             processes=tuple(_gpu_process(process, pids) for process in objects_in(gpu.get("processes"))),
@@ -324,16 +338,13 @@ class MachineHistory:
 
     def host(self) -> HostReading:
         host = object_in(self.latest.get("host"))
-        disk, ram = self.so_far.disk, self.so_far.ram
         return HostReading(
             ram_used_bytes=whole_in(host.get("ram_used_bytes")),
             ram_total_bytes=whole_in(host.get("ram_total_bytes")),
             disk_free_bytes=whole_in(host.get("disk_free_bytes")),
             cpu_percent=numbers_finite(host.get("cpu_percent")),
-            disk_lasts_s=disk.lasts_s(),
-            disk_span_s=disk.span_s or None,
-            ram_lasts_s=ram.lasts_s(),
-            ram_span_s=ram.span_s or None,
+            disk_lasts_s=self._disk.lasts_s(),
+            ram_lasts_s=self._ram.lasts_s(),
             cpu_history=self._chart("host", "cpu"),
             sample=host,
         )

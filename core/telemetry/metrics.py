@@ -24,7 +24,7 @@ MOST_NAMES = 1_000
 """A file with more names than this is not a metrics file; further names are left out."""
 
 FASTEST = 1e12
-"""Seconds a step or tokens a second beyond which a file holds no pace."""
+"""Seconds a step or tokens a second beyond which, or below 0, a file holds no pace."""
 
 NOT_METRICS = frozenset({"step", "epoch", "time_s", "resumed_from"})
 
@@ -81,11 +81,12 @@ class Pace:
             return "slower"
         return "faster" if self.step_s < low_s * (2 - PACE_MARGIN) else "planned"
 
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < FASTEST:
-                object.__setattr__(self, name, None)
+    def left_s(self, step: float | None, max_steps: int | None) -> float | None:
+        """Until the last step, at the pace of the wall clock where it is known; None where one of the facts is not."""
+        step_s = self.wall_step_s or self.step_s
+        if step is None or not max_steps or step_s is None:
+            return None
+        return max(0.0, max_steps - step) * step_s
 
 
 NO_PACE = Pace(None, None, None, None, None)
@@ -212,12 +213,14 @@ def wall_step_s(recent: Sequence[tuple[float, float]]) -> float | None:
     """Seconds a step, by step and time of the newest points."""
     if len(recent) < 2 or recent[-1][0] <= recent[0][0] or recent[-1][1] <= recent[0][1]:
         return None
-    return (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0])
+    seconds = (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0])
+    return seconds if seconds < FASTEST else None
 
 
 def _median(rows: list[Mapping[str, Any]], key: str) -> float | None:
-    values = sorted(value for row in rows if (value := numbers_finite(row.get(key))) is not None)
-    return values[len(values) // 2] if values else None
+    known = (numbers_finite(row.get(key)) for row in rows)
+    values = [value for value in known if value is not None and 0 <= value < FASTEST]
+    return statistics.median_high(values) if values else None
 
 
 LOSSES = ("loss", "train/loss", "train_loss", "train_loss_step", "training loss", "epoch_loss", "train_loss_epoch")

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainwiz.core.language import mark
+from trainwiz.core.lines import Seldom
 from trainwiz.core.run.lost import ProcessId, all_pids, asked, identify, stat_fields
 from trainwiz.core.telemetry.words import KEEPER_MODULE, is_launcher, is_wrapper
 
 # What can be asked of one process: working folder, environment, command, loaded libraries. Nothing raises.
-# Linux answers by /proc, at a fraction of the cost of psutil, which answers elsewhere.
+# What is asked of many processes Linux answers by /proc, at a fraction of the cost of psutil.
 
 
 def _read(pid: int, name: str) -> str:
@@ -29,21 +30,13 @@ def _read(pid: int, name: str) -> str:
 
 def working_folder(pid: int) -> Path | None:
     """None where it cannot be read: another user's process, or one that has ended."""
-    if sys.platform != "linux":
-        folder = asked(pid, "cwd")
-        return None if folder is None else Path(folder)
-    try:
-        return Path(f"/proc/{pid}/cwd").readlink()
-    except OSError:
-        return None
+    folder = asked(pid, "cwd")
+    return Path(folder) if folder else None
 
 
 def environment_of(pid: int) -> dict[str, str]:
     """The variables that the process was started with; empty where they cannot be read."""
-    if sys.platform != "linux":
-        return dict(asked(pid, "environ") or {})
-    pairs = (pair.partition("=") for pair in _read(pid, "environ").split("\0"))
-    return {name: value for name, found, value in pairs if found}
+    return dict(asked(pid, "environ") or {})
 
 
 def command_of(pid: int) -> list[str]:
@@ -74,8 +67,7 @@ HELPERS = ("multiprocessing.resource_tracker", "torch._inductor", "forkserver")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
-SCAN_AT_MOST_S = 1.0
-SHARE_OF_A_CORE_FOR_SCANS = 0.003
+SCAN_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +183,8 @@ def _has_own_rank(member: Member) -> bool:
 class ProcessSampler:
     """Samples the tree below one process again and again, at little cost.
 
-    Looking for new processes means reading all of /proc; it is done as often as keeps it below
-    SHARE_OF_A_CORE_FOR_SCANS. In between only the known members are read.
+    Looking for new processes means reading all of /proc; it is done seldom. In between only the known members
+    are read.
     """
 
     def __init__(self, root_pid: int) -> None:
@@ -200,14 +192,12 @@ class ProcessSampler:
         self._members: list[Member] = []
         self._roles: dict[tuple[int, int], Role] = {}
         self._cpu: dict[tuple[int, int], tuple[float, float]] = {}
-        self._next_scan = 0.0
+        self._look = Seldom(SCAN_EVERY_S)
 
     def sample(self) -> list[dict[str, Any]]:
         """[{pid, role, rss_bytes, cpu_percent}]; CPU since the last sample, None in a process's first."""
         now = time.monotonic()
-        if now >= self._next_scan:
-            self._scan(now)
-        else:
+        if not self._look.do(self._scan):
             again = ((member_of(member.pid), member) for member in self._members)
             self._members = [now for now, then in again if now and now.started_ticks == then.started_ticks]
         rows = []
@@ -226,13 +216,10 @@ class ProcessSampler:
         self._cpu = cpu
         return rows
 
-    def _scan(self, now: float) -> None:
-        started = time.thread_time()
+    def _scan(self) -> None:
         self._members = tree_of(self.root_pid)
         roles = roles_of(self._members)
         self._roles = {(member.pid, member.started_ticks): roles[member.pid] for member in self._members}
-        cost_s = time.thread_time() - started
-        self._next_scan = now + max(SCAN_AT_MOST_S, cost_s / SHARE_OF_A_CORE_FOR_SCANS)
 
 
 def trainers_below(root_pid: int) -> list[ProcessId]:
@@ -266,19 +253,13 @@ class ProcessTable:
     def children(self, pid: int) -> list[int]:
         return [child for child in self.children_of.get(pid, ()) if self.is_alive(child)]
 
-    def parent(self, pid: int) -> int | None:
-        """None for a process without a parent, or one that is not seen."""
-        member = self.members.get(pid)
-        return member.parent if member is not None and member.parent in self.members else None
-
     def ancestors(self, pid: int) -> Iterator[int]:
         """The parent, its parent, ...; ends also where numbers that were used again make a ring."""
         seen = {pid}
-        above = self.parent(pid)
-        while above is not None and above not in seen:
+        while pid in self.members and (above := self.members[pid].parent) in self.members and above not in seen:
             seen.add(above)
             yield above
-            above = self.parent(above)
+            pid = above
 
     def tree(self, root: int) -> list[int]:
         """`root` and all below it, parents first."""
@@ -302,7 +283,15 @@ class OpenFile:
 
     descriptor: int
     name: str
-    kind: Kind
+
+    @property
+    def kind(self) -> Kind:
+        if self.name.startswith("pipe:"):
+            return "pipe"
+        if self.name.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
+            return "terminal"
+        is_file = self.name.startswith("/") and not self.name.startswith(("/dev/", "/proc/", "/sys/", "/memfd:"))
+        return "file" if is_file else "other"
 
     @property
     def path(self) -> Path | None:
@@ -313,7 +302,7 @@ def open_files(pid: int) -> list[OpenFile] | None:
     """None where this user may not look, or the process is gone. Files that were deleted are left out."""
     if sys.platform != "linux":
         files = asked(pid, "open_files")
-        return None if files is None else [OpenFile(file.fd, file.path, "file") for file in files]
+        return None if files is None else [OpenFile(file.fd, file.path) for file in files]
     try:
         with os.scandir(f"/proc/{pid}/fd") as entries:
             descriptors = [entry.name for entry in entries]
@@ -326,16 +315,8 @@ def open_files(pid: int) -> list[OpenFile] | None:
         except OSError:
             continue
         if not name.endswith(" (deleted)"):
-            found.append(OpenFile(int(descriptor), name, _kind(name)))
+            found.append(OpenFile(int(descriptor), name))
     return found
-
-
-def _kind(name: str) -> Kind:
-    if name.startswith("pipe:"):
-        return "pipe"
-    if name.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
-        return "terminal"
-    return "file" if name.startswith("/") and not name.startswith(("/dev/", "/proc/", "/sys/", "/memfd:")) else "other"
 
 
 def is_written(pid: int, descriptor: int) -> bool:

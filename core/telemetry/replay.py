@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,8 +45,7 @@ def parse_speed(text: str) -> float:
 class ReplayClock:
     """Goes through the spans one after the other; the nights between two attempts are left out.
 
-    `spans` are Unix times, ordered, each (begin, end). `clock` counts seconds. Safe between threads:
-    the screen pauses it while a look reads it.
+    `spans` are Unix times, ordered, each (begin, end). `clock` counts seconds.
     """
 
     def __init__(
@@ -55,25 +53,24 @@ class ReplayClock:
     ) -> None:
         self._spans = tuple(spans)
         self._length_s = sum(end - begin for begin, end in self._spans)
-        self._speed = speed
         self._clock = clock
-        self._lock = threading.Lock()
-        self._played_s = 0.0
-        self._since: float | None = clock()
+        self._run: tuple[float, float, float] = (0.0, clock(), speed)
+        """What was played at a moment of `clock`, and the speed since then, 0 while it pauses: replaced as a whole,
+        for the screen pauses it while a look reads it."""
+        self._full_speed = speed
 
     @property
     def speed(self) -> float:
         """Seconds of the run in one second now; 0 while it pauses."""
-        with self._lock:
-            return 0.0 if self._since is None else self._speed
+        return self._run[2]
 
     @property
     def over(self) -> bool:
-        return self._played() >= self._length_s
+        return self._played(self._clock()) >= self._length_s
 
     def moment(self) -> float:
         """The Unix time of the run that is shown now."""
-        left_s = self._played()
+        left_s = self._played(self._clock())
         for begin, end in self._spans:
             if left_s < end - begin:
                 return begin + left_s
@@ -82,18 +79,12 @@ class ReplayClock:
 
     def toggle(self) -> None:
         """Pause, or go on."""
-        with self._lock:
-            now = self._clock()
-            self._played_s = self._played_at(now)
-            self._since = now if self._since is None else None
+        now = self._clock()
+        self._run = self._played(now), now, 0.0 if self.speed else self._full_speed
 
-    def _played(self) -> float:
-        with self._lock:
-            return self._played_at(self._clock())
-
-    def _played_at(self, now: float) -> float:
-        running_s = 0.0 if self._since is None else (now - self._since) * self._speed
-        return min(self._length_s, self._played_s + running_s)
+    def _played(self, now: float) -> float:
+        played_s, since, speed = self._run
+        return min(self._length_s, played_s + (now - since) * speed)
 
 
 # The files of an ended run, read as far as they had grown at a moment.
@@ -179,14 +170,11 @@ class TimedLog(TextTail):
         self._open = text[start:][-HELD_TEXT:]
 
 
-EDGE_BYTES = 64 * 1024
 REPLAY_ACTIONS: frozenset[Action] = frozenset({"plan", "command"})
 
 
 class ReplaySource(RunSource):
     """A run folder, played. `clock` counts the viewer's seconds. Not thread-safe but for `toggle`."""
-
-    enters_near_the_end = False
 
     def __init__(self, folder: RunFolder, speed: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Raises UsageError for a run that is going on or that carries no times."""
@@ -222,7 +210,7 @@ class ReplaySource(RunSource):
         moment = self._play.moment()
         begun = [attempt for attempt in self._final.attempts if attempt.started_s <= moment]
         since_s = begun[-1].started_s if begun else 0.0
-        speaks = self._all_metrics.metrics.time_s is not None and self._all_metrics.metrics.time_s >= since_s
+        speaks = self._metrics.time_s is not None and self._metrics.time_s >= since_s
         engine = self._final.engine
         return replace(
             self._final,
@@ -245,7 +233,7 @@ class ReplaySource(RunSource):
         attempt = sum(attempt.started_s <= moment for attempt in self._final.attempts) or 1
         if mark[0] != attempt or mark[1] is None:
             return mark[0] <= attempt
-        return (self._all_metrics.metrics.step or 0) >= mark[1]
+        return (self._metrics.step or 0) >= mark[1]
 
 
 def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
@@ -258,24 +246,13 @@ def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
             status=tr(state.status),
         )
         raise usage_error("still_running", "--replay", message)
-    seen = edge_times(folder.metrics_jsonl) + edge_times(folder.system_jsonl)
-    if not seen:
-        message = tr(
-            "{name} cannot be replayed: neither its metrics nor its machine samples have timestamps.", name=name
-        )
+    last_s = state.ended_s or state.heartbeat_s
+    begun: list[tuple[float | None, float | None]]
+    begun = [(attempt.started_s, attempt.ended_s) for attempt in state.attempts] or [(state.started_s, last_s)]
+    followed = [*(start for start, _ in begun[1:]), last_s]
+    known = ((start, end or after) for (start, end), after in zip(begun, followed, strict=True))
+    spans = [(start, end) for start, end in known if start is not None and end is not None and start < end]
+    if not spans:
+        message = tr("{name} cannot be replayed: its record does not say when it was trained.", name=name)
         raise usage_error("nothing_to_replay", "--replay", message)
-    begin = min([*seen, *(attempt.started_s for attempt in state.attempts[:1])])
-    end = max([*seen, state.ended_s or 0.0])
-    starts = sorted({attempt.started_s for attempt in state.attempts[1:] if begin < attempt.started_s < end})
-    ends = [attempt.ended_s for attempt in state.attempts if attempt.ended_s is not None]
-    spans, at = [], begin
-    for start in starts:
-        spans.append((at, max((one for one in ends if at < one <= start), default=start)))
-        at = start
-    return [*spans, (at, end)]
-
-
-def edge_times(path: Path) -> list[float]:
-    """The times of the first and the last rows of a JSON-lines file; empty where there are none."""
-    rows = JsonLinesTail(path).read_new()[:3] + JsonLinesTail(path, window_bytes=EDGE_BYTES).read_new()[-3:]
-    return [time_s for row in rows if (time_s := numbers_finite(row.get("time_s"))) is not None]
+    return spans

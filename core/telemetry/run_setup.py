@@ -1,4 +1,4 @@
-"""How a run reads its data and saves: the loader workers that cure a wait, and the disk that it still takes."""
+"""How a run reads its data and saves, and the disk that it still takes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.estimate.host import USUAL_PREFETCH, WORKER_BYTES, loading_ratio, workers_for
-from trainwiz.core.run.checkpoints import CHECKPOINT_NAME
+from trainwiz.core.lines import Seldom
+from trainwiz.core.telemetry.trainer_files import checkpoints_in
 from trainwiz.core.text import whole_in
-
-RAM_SHARE = 0.5
-"""Of the free RAM that more workers may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +23,6 @@ class RunSetup:
     """Loader workers of each training process; 0 where the process loads itself."""
     prefetch: int | None = None
     """Batches that each of them keeps ready."""
-    pinned: bool = False
-    """They wait in pinned memory."""
     accumulation: int = 1
     """Micro-batches of a step in each training process, which are taken at once."""
     processes: int = 1
@@ -48,7 +43,6 @@ def setup_of(engine: Mapping[str, Any]) -> RunSetup:
     return RunSetup(
         workers=whole_in(engine.get("workers")),
         prefetch=whole_in(engine.get("prefetch")),
-        pinned=engine.get("pin_memory") is True,
         accumulation=whole_in(engine.get("gradient_accumulation_steps")) or 1,
         processes=whole_in(engine.get("world_size")) or 1,
         cpu_cores=whole_in(engine.get("cpu_cores")),
@@ -57,35 +51,6 @@ def setup_of(engine: Mapping[str, Any]) -> RunSetup:
         model_bytes=parameters * (4 if engine.get("weights_dtype") == "float32" else 2),
         max_steps=whole_in(engine.get("max_steps")),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Cure:
-    """How many loader workers each training process should have."""
-
-    needed: int
-    """That would load a step's batches while the step before is computed."""
-    possible: int
-    """As many of them as the cores and the RAM allow; never fewer than there are."""
-    bound: str | None = None
-    """What allows no more, "cores" or "ram"; None where all that are needed are possible."""
-
-
-def workers_that_cure(setup: RunSetup, step_s: float, wait_s: float, *, free_bytes: int | None = None) -> Cure:
-    """Solved from what was measured: a step took `step_s`, `wait_s` of it without a batch (see loading_ratio)."""
-    workers = setup.workers or 0
-    ratio = loading_ratio(step_s, wait_s, workers, setup.accumulation, setup.prefetch or USUAL_PREFETCH)
-    needed = max(workers + 1, workers_for(ratio))
-    bounds: dict[str, int] = {}
-    if setup.cpu_cores is not None:
-        # Each training process keeps a core for itself.
-        bounds["cores"] = max(1, setup.cpu_cores // setup.processes - 1)
-    if free_bytes is not None:
-        bounds["ram"] = workers + int(RAM_SHARE * free_bytes / WORKER_BYTES / setup.processes)
-    bound = min(bounds, key=lambda name: bounds[name], default=None)
-    if bound is None or bounds[bound] >= needed:
-        return Cure(needed, needed)
-    return Cure(needed, max(workers, bounds[bound]), bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +110,8 @@ class CheckpointSize:
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
         self._clock = clock
-        self._next_look = 0.0
-        self._newest = ""
+        self._look = Seldom(LOOK_EVERY_S)
+        self._newest: Path | None = None
         """The newest checkpoint, where it is whole."""
         self._usual: int | None = None
         self.present = 0
@@ -159,22 +124,21 @@ class CheckpointSize:
 
     def usual_bytes(self) -> int | None:
         """Bytes of a checkpoint of this run, also while the next is being written; None before there is one."""
-        if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + LOOK_EVERY_S
-            paths = [path for _, path in sorted(_checkpoints(self.folder), reverse=True)]
-            self.present = len(paths)
-            if not paths or paths[0] != self._newest:
-                self._measure(paths)
+        self._look.do(self._measure)
         return self._usual
 
-    def _measure(self, paths: list[str]) -> None:
-        self._newest = ""
+    def _measure(self) -> None:
+        paths = [path for _, path in checkpoints_in(self.folder)]
+        self.present = len(paths)
+        if paths and paths[0] == self._newest:
+            return
+        self._newest = None
         for path in paths[:2]:
-            size, changed_s = _size_of(Path(path))
+            size, changed_s = _size_of(path)
             settled = self._clock() - changed_s > SETTLED_AFTER_S
             # The one before was whole when the newest was begun.
             if settled or path != paths[0]:
-                self._usual, self._newest = size, path if path == paths[0] else ""
+                self._usual, self._newest = size, path if path == paths[0] else None
                 return
 
 
@@ -192,16 +156,6 @@ def saves_of(setup: RunSetup, sizes: CheckpointSize, step: float | None) -> Save
         max_steps=setup.max_steps,
         model_bytes=setup.model_bytes,
     )
-
-
-def _checkpoints(folder: Path) -> list[tuple[int, str]]:
-    """(step, path) of each `checkpoint-N`."""
-    try:
-        with os.scandir(folder) as entries:
-            paths = {entry.name: entry.path for entry in entries}
-    except OSError:
-        return []
-    return [(int(found.group(1)), path) for name, path in paths.items() if (found := CHECKPOINT_NAME.fullmatch(name))]
 
 
 def _size_of(folder: Path) -> tuple[int, float]:

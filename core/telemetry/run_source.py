@@ -10,7 +10,7 @@ from typing import Any
 
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.launch.actions import allowed
-from trainwiz.core.lines import JsonLinesTail, TextTail, share_read
+from trainwiz.core.lines import JsonLinesTail, TextTail, share_read, stamp_of
 from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile, PhaseNow, attempt_words, read_phase
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.run.state import ENDED, Attempt, RunExit, RunState, read_state, result_sentences
@@ -31,13 +31,11 @@ from trainwiz.core.telemetry.snapshot import (
     with_changes,
 )
 from trainwiz.core.telemetry.target import Source
-from trainwiz.core.telemetry.trainer_files import stamp_of
 from trainwiz.core.telemetry.words import step_words
 from trainwiz.core.text import object_in, whole_in
 
 SYSTEM_WINDOW_BYTES = 1024 * 1024
 """A long run's system.jsonl is entered this far from its end: small charts need no more."""
-METRICS_WINDOW_BYTES = 4 * 1024 * 1024
 POLL_S = 0.2
 """One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
 GONE_REMEDY = mark("The data read before is shown; `trainwiz monitor FOLDER` opens the run at its new place.")
@@ -45,34 +43,12 @@ CLOCK_SLACK_S = 5.0
 """So far the clocks of the training's machine and of the viewer's may differ; a replay has not come to what is later."""
 
 
-class MetricsFile:
-    """metrics.jsonl as far as it was read."""
-
-    def __init__(self, tail: JsonLinesTail) -> None:
-        self.tail = tail
-        self.metrics = Metrics()
-
-    def read(self) -> None:
-        deadline = time.monotonic() + POLL_S
-        while True:
-            rows = self.tail.read_new()
-            if self.tail.began_anew:
-                self.metrics = Metrics()
-            self.metrics.add_rows(rows)
-            if not self.tail.behind or time.monotonic() > deadline:
-                return
-
-
 class RunSource(Source):
-    enters_near_the_end = True
-    """What a long metrics.jsonl says last is shown first."""
-
     def __init__(self, folder: RunFolder, *, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
         self._clock = clock
-        self._all_metrics = MetricsFile(self._rows_of(folder.metrics_jsonl))
-        self._newest_metrics: MetricsFile | None = None
-        """Of the end of a long file, while what is before it is still being read."""
+        self._metrics = Metrics()
+        self._metrics_tail = self._rows_of(folder.metrics_jsonl)
         self._machine = MachineHistory()
         self._system_tail = self._rows_of(folder.system_jsonl, SYSTEM_WINDOW_BYTES)
         self._log = LogLines(TextTail(folder.train_log))
@@ -87,10 +63,6 @@ class RunSource(Source):
 
     def _rows_of(self, path: Path, window_bytes: int | None = None) -> JsonLinesTail:
         return JsonLinesTail(path, window_bytes)
-
-    @property
-    def _shown(self) -> MetricsFile:
-        return self._newest_metrics or self._all_metrics
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -129,14 +101,14 @@ class RunSource(Source):
             self._machine.gpu_names = gpu_names(self._plan)
 
     def _read_metrics(self) -> None:
-        self._all_metrics.read()
-        if not self._all_metrics.tail.behind or not self.enters_near_the_end:
-            self._newest_metrics = None
-            return
-        if self._newest_metrics is None:
-            tail = JsonLinesTail(self.folder.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
-            self._newest_metrics = MetricsFile(tail)
-        self._newest_metrics.read()
+        deadline = time.monotonic() + POLL_S
+        while True:
+            rows = self._metrics_tail.read_new()
+            if self._metrics_tail.began_anew:
+                self._metrics = Metrics()
+            self._metrics.add_rows(rows)
+            if not self._metrics_tail.behind or time.monotonic() > deadline:
+                return
 
     def _read_system(self) -> None:
         rows = self._system_tail.read_new()
@@ -145,7 +117,7 @@ class RunSource(Source):
         self._machine.add_rows(rows)
 
     def _snapshot(self, state: RunState, curves: Iterable[str]) -> Snapshot:
-        metrics, machine = self._shown.metrics, self._machine
+        metrics, machine = self._metrics, self._machine
         attempt = state.newest
         ended, gone = state.status in ENDED, bool(self._gone)
         planned = with_changes(self._planned, attempt.changes if attempt else {})
@@ -191,15 +163,16 @@ class RunSource(Source):
             log_path=str(self.folder.train_log),
             actions=frozenset() if gone else allowed(state),
             problems=self._problems(),
-            behind=self._all_metrics.tail.behind or self._system_tail.behind,
-            read_share=share_read([self._all_metrics.tail]) if self._all_metrics.tail.behind else 1.0,
+            behind=self._metrics_tail.behind or self._system_tail.behind,
+            read_share=share_read([self._metrics_tail]) if self._metrics_tail.behind else 1.0,
         )
         notes = [{"text": note, "severity": "note", "code": "note"} for note in state.notes]
         found = state.engine.get("findings")
         findings = found if isinstance(found, list) else []
         advice = advise(snapshot, [*findings, *self._advice_file.read(), *notes])
         # A start may begin anew, a stop ends long before the last step, and what stands still does not finish.
-        goes_on = state.status == "running" and not any(item.code == "stalled" for item in advice)
+        stands = snapshot.behind or any(item.code == "stalled" for item in advice)
+        goes_on = state.status == "running" and not stands
         return replace(snapshot, advice=advice, eta_s=snapshot.left_s if goes_on else None)
 
     def _phase(self, attempt: Attempt | None) -> PhaseNow | None:
@@ -208,11 +181,11 @@ class RunSource(Source):
         return now if now and attempt and attempt.started_s <= now.since_s <= self._clock() + CLOCK_SLACK_S else None
 
     def _problems(self) -> tuple[str, ...]:
-        tails = (self._all_metrics.tail, self._system_tail, self._log)
+        tails = (self._metrics_tail, self._system_tail, self._log)
         problems = [tail.problem for tail in tails if tail.problem]
         if self._gone and self._last_state.has_ended:
             problems.insert(0, self._gone)
-        garbage = self._all_metrics.tail.garbage_lines
+        garbage = self._metrics_tail.garbage_lines
         if garbage:
             sentence = trn(
                 "{file}: {n} line is not JSON and was skipped.",

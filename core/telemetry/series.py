@@ -1,16 +1,14 @@
-"""Series: a metric over its steps in bounded memory, a line through it, and how long what shrinks will last."""
+"""Series: a metric over its steps in bounded memory, and a line through it."""
 
 from __future__ import annotations
 
-import itertools
 import math
-import statistics
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from operator import add
+from itertools import accumulate, pairwise
+from operator import add, truediv
 
 
 def smooth(means: Sequence[float | None], reach: int) -> tuple[float | None, ...]:
@@ -59,10 +57,8 @@ def fill_between(values: Sequence[float | None]) -> tuple[float | None, ...]:
     return tuple(result)
 
 
-RAW_POINTS = 16_384
-"""The newest points are kept as they are: between this many and twice as many."""
-FIRST_BUCKET_POINTS = 8
-MOST_BUCKETS = 32_768
+MOST_GROUPS = 32_768
+"""Where as many points, or groups of them, are kept, every two become one."""
 MOST_NON_FINITE_STEPS = 1_000
 
 
@@ -77,39 +73,31 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A frozen copy of a series, for drawing. Older points are buckets of several points with
-    their lowest, highest and summed value; newer ones are raw. Steps never decrease."""
+    """A frozen copy of a series, for drawing: single points, or of a long series groups of as many points each, with
+    their first step, lowest, highest and summed value. Steps never decrease."""
 
-    bucket_points: int
-    bucket_steps: array[float]
-    bucket_lows: array[float]
-    bucket_highs: array[float]
-    bucket_sums: array[float]
     steps: array[float]
-    values: array[float]
+    lows: array[float]
+    highs: array[float]
+    sums: array[float]
+    counts: array[float]
+    """Points of each group."""
+    last_step: float | None
+    """The last step that has a finite value."""
     non_finite_steps: tuple[float, ...]
 
     def __len__(self) -> int:
-        return len(self.bucket_steps) * self.bucket_points + len(self.steps)
+        return int(sum(self.counts))
 
     @property
     def first_step(self) -> float | None:
         """The first step that has a finite value."""
-        if self.bucket_steps:
-            return self.bucket_steps[0]
         return self.steps[0] if self.steps else None
-
-    @property
-    def last_step(self) -> float | None:
-        if self.steps:
-            return self.steps[-1]
-        return self.bucket_steps[-1] if self.bucket_steps else None
 
     def extremes(self, first: float, last: float, *, positive: bool = False) -> tuple[float, float] | None:
         """The lowest and the highest value in [first, last], of values above 0 only where `positive`."""
-        buckets = slice(bisect_left(self.bucket_steps, first), bisect_right(self.bucket_steps, last))
-        values = self.values[bisect_left(self.steps, first) : bisect_right(self.steps, last)]
-        lows, highs = list(self.bucket_lows[buckets] + values), self.bucket_highs[buckets] + values
+        inside = slice(bisect_left(self.steps, first), bisect_right(self.steps, last))
+        lows, highs = list(self.lows[inside]), self.highs[inside]
         if positive:
             lows = [low for low in lows if low > 0]
         if not highs or (positive and max(highs) <= 0):
@@ -118,26 +106,15 @@ class Curve:
 
     def columns(self, first: float, last: float, count: int) -> Columns:
         """Lowest, highest and mean value in each of `count` equal parts of [first, last]."""
+        edges = [bisect_left(self.steps, first + (last - first) * column / count) for column in range(count)]
         parts: list[tuple[float | None, float | None, float | None]] = []
-        start_bucket, start = bisect_left(self.bucket_steps, first), bisect_left(self.steps, first)
-        for column in range(count):
-            is_last = column == count - 1
-            edge, find = last if is_last else first + (last - first) * (column + 1) / count, bisect_left
-            if is_last:
-                find = bisect_right
-            stop_bucket, stop = find(self.bucket_steps, edge, start_bucket), find(self.steps, edge, start)
-            buckets, values = slice(start_bucket, stop_bucket), self.values[start:stop]
-            lows, highs = self.bucket_lows[buckets] + values, self.bucket_highs[buckets] + values
-            points = len(values) + (stop_bucket - start_bucket) * self.bucket_points
-            total = sum(self.bucket_sums[buckets]) + sum(values)
-            parts.append((min(lows), max(highs), total / points) if points else (None, None, None))
-            start_bucket, start = stop_bucket, stop
+        for start, stop in pairwise([*edges, bisect_right(self.steps, last)]):
+            if start < stop:
+                mean = sum(self.sums[start:stop]) / sum(self.counts[start:stop])
+                parts.append((min(self.lows[start:stop]), max(self.highs[start:stop]), mean))
+            else:
+                parts.append((None, None, None))
         return Columns(*zip(*parts, strict=True))
-
-
-EMPTY_CURVE = Curve(
-    FIRST_BUCKET_POINTS, array("d"), array("d"), array("d"), array("d"), array("d"), array("d"), non_finite_steps=()
-)
 
 
 class Series:
@@ -157,13 +134,9 @@ class Series:
         self.minimum: float | None = None
         self.maximum: float | None = None
         self._non_finite_steps: list[float] = []
-        self._steps: array[float] = array("d")
-        self._values: array[float] = array("d")
-        self._bucket_points = FIRST_BUCKET_POINTS
-        self._bucket_steps: array[float] = array("d")
-        self._lows: array[float] = array("d")
-        self._highs: array[float] = array("d")
-        self._sums: array[float] = array("d")
+        self._group_points = 1
+        self._steps, self._lows, self._highs, self._sums, self._counts = self._all = [array("d") for _ in range(5)]
+        self._last_finite_step: float | None = None
         self._curve: Curve | None = None
 
     def add(self, step: float, value: float) -> None:
@@ -179,32 +152,40 @@ class Series:
             if len(self._non_finite_steps) < MOST_NON_FINITE_STEPS:
                 self._non_finite_steps.append(step)
             return
+        self._last_finite_step = step
         if self.first is None:
             self.first = value
         self.minimum = value if self.minimum is None else min(self.minimum, value)
         self.maximum = value if self.maximum is None else max(self.maximum, value)
-        self._steps.append(step)
-        self._values.append(value)
-        if len(self._steps) >= 2 * RAW_POINTS:
-            self._compress()
+        if self._counts and self._counts[-1] < self._group_points:
+            self._lows[-1] = min(self._lows[-1], value)
+            self._highs[-1] = max(self._highs[-1], value)
+            self._sums[-1] += value
+            self._counts[-1] += 1
+            return
+        for column, number in zip(self._all, (step, value, value, value, 1), strict=True):
+            column.append(number)
+        if len(self._steps) >= MOST_GROUPS:
+            self._merge()
 
     def rewind(self, step: float, *, keep_equal: bool = True) -> None:
-        """Forget what lies after `step`; exact among the raw points, within one bucket before them."""
+        """Forget what lies after `step`; exact among single points, else within one group."""
         self._curve = None
         find = bisect_right if keep_equal else bisect_left
         keep = find(self._steps, step)
-        del self._steps[keep:], self._values[keep:]
-        if not keep:
-            keep = find(self._bucket_steps, step)
-            del self._bucket_steps[keep:], self._lows[keep:], self._highs[keep:], self._sums[keep:]
+        for column in self._all:
+            del column[keep:]
         del self._non_finite_steps[find(self._non_finite_steps, step) :]
         self.non_finite = len(self._non_finite_steps)
-        self.count = self.non_finite + len(self._bucket_steps) * self._bucket_points + len(self._steps)
-        lows, highs = [*self._lows, *self._values], [*self._highs, *self._values]
-        self.minimum, self.maximum = min(lows, default=None), max(highs, default=None)
-        if not lows:
+        self.count = self.non_finite + int(sum(self._counts))
+        self.minimum, self.maximum = min(self._lows, default=None), max(self._highs, default=None)
+        self.last_step = self._last_finite_step = self._steps[-1] if self._steps else None
+        self.last = self._sums[-1] / self._counts[-1] if self._steps else None
+        if not self._steps:
             self.first = None
-        self._take_last()
+        bad_step = self._non_finite_steps[-1] if self._non_finite_steps else None
+        if bad_step is not None and (self.last_step is None or bad_step > self.last_step):
+            self.last_step, self.last = bad_step, math.nan
 
     @property
     def non_finite_steps(self) -> tuple[float, ...]:
@@ -212,113 +193,22 @@ class Series:
         return tuple(self._non_finite_steps)
 
     def newest(self, count: int) -> tuple[float, ...]:
-        """The newest finite values, oldest first; `count` is below RAW_POINTS."""
-        return tuple(self._values[-count:])
+        """The newest finite values, oldest first; of a long series the means of groups."""
+        return tuple(map(truediv, self._sums[-count:], self._counts[-count:]))
 
     def curve(self) -> Curve:
         """A frozen copy, made by copying memory; the same object while nothing is added."""
         if self._curve is None:
-            buckets = self._bucket_steps[:], self._lows[:], self._highs[:], self._sums[:]
-            self._curve = Curve(self._bucket_points, *buckets, self._steps[:], self._values[:], self.non_finite_steps)
+            steps, lows, highs, sums, counts = (column[:] for column in self._all)
+            self._curve = Curve(steps, lows, highs, sums, counts, self._last_finite_step, self.non_finite_steps)
         return self._curve
 
-    def _take_last(self) -> None:
-        if self._steps:
-            self.last_step, self.last = self._steps[-1], self._values[-1]
-        elif self._bucket_steps:
-            self.last_step, self.last = self._bucket_steps[-1], self._sums[-1] / self._bucket_points
-        else:
-            self.last_step = self.last = None
-        bad_step = self._non_finite_steps[-1] if self._non_finite_steps else None
-        if bad_step is not None and (self.last_step is None or bad_step > self.last_step):
-            self.last_step, self.last = bad_step, math.nan
-
-    def _compress(self) -> None:
-        """The older half of the raw points becomes buckets; too many buckets are merged two by two."""
-        size = self._bucket_points
-        cut = RAW_POINTS - RAW_POINTS % size
-        values = self._values[:cut]
-        self._bucket_steps.extend(self._steps[:cut:size])
-        # Column by column, so that the loops over the points run in C.
-        columns = [values[place::size] for place in range(size)]
-        self._lows.extend(map(min, *columns))
-        self._highs.extend(map(max, *columns))
-        self._sums.extend(map(sum, zip(*columns, strict=True)))
-        del self._steps[:cut], self._values[:cut]
-        if len(self._bucket_steps) >= MOST_BUCKETS:
-            self._merge_buckets()
-
-    def _merge_buckets(self) -> None:
-        even = len(self._bucket_steps) - len(self._bucket_steps) % 2
-        first, second = slice(0, even, 2), slice(1, even, 2)
-        self._bucket_steps = self._bucket_steps[first]
-        self._lows = array("d", map(min, self._lows[first], self._lows[second]))
-        self._highs = array("d", map(max, self._highs[first], self._highs[second]))
-        self._sums = array("d", map(add, self._sums[first], self._sums[second]))
-        self._bucket_points *= 2
+    def _merge(self) -> None:
+        """Every two groups become one."""
+        self._steps[:] = self._steps[::2]
+        for column, merge in ((self._lows, min), (self._highs, max), (self._sums, add), (self._counts, add)):
+            column[:] = array("d", map(merge, column[::2], column[1::2]))
+        self._group_points *= 2
 
 
-# Trend: how long something that shrinks will last, judged over as much of the past as is known.
-
-MOST_POINTS = 64
-"""Kept evenly spread over the time watched: when there are more, every second one goes."""
-LEAST_SPAN_S = 180.0
-"""A pace is judged over at least this long."""
-MOST_SPAN_S = 12 * 3600.0
-"""What happened before that says nothing of the pace now."""
-PARTS = 5
-"""The time watched is looked at in so many parts of equal length."""
-LEAST_EVEN = 0.25
-"""What shrinks from one part to the next by a smaller share of the pace does not shrink evenly."""
-
-
-class Trend:
-    """Points of (seconds, amount), bounded however many are added."""
-
-    def __init__(self) -> None:
-        self.points: list[tuple[float, float]] = []
-        """Evenly spread over the time, and the newest one."""
-        self._every_s = 0.0
-
-    def add(self, time_s: float, amount: float) -> None:
-        """Points come in order of time: where the clock was set back, what was before no longer counts."""
-        points = self.points
-        if points and time_s < points[-1][0]:
-            points.clear()
-            self._every_s = 0.0
-        if len(points) > 1 and points[-1][0] - points[-2][0] < self._every_s:
-            points.pop()
-        points.append((time_s, amount))
-        while len(points) > 2 and time_s - points[1][0] >= MOST_SPAN_S:
-            del points[0]
-        if len(points) > MOST_POINTS:
-            points[:] = [*points[:-1:2], points[-1]]
-            self._every_s = 2 * self.span_s / MOST_POINTS
-
-    @property
-    def span_s(self) -> float:
-        return self.points[-1][0] - self.points[0][0] if self.points else 0.0
-
-    def lasts_s(self) -> float | None:
-        """Seconds until nothing is left at the present pace.
-
-        The medians of PARTS equal parts of the time are compared, so that neither a tooth of a saw nor
-        one large file is a pace. Of the pace of the whole time and that of its newer half the lesser
-        counts. None where it was watched for less than LEAST_SPAN_S, or does not shrink evenly from
-        each part to the next: memory that fills once at the start is not a trend.
-        """
-        if self.span_s < LEAST_SPAN_S:
-            return None
-        start_s, part_s = self.points[0][0], self.span_s / PARTS
-        parts = itertools.groupby(self.points, lambda point: min(PARTS - 1, int((point[0] - start_s) / part_s)))
-        medians = [tuple(map(statistics.median, zip(*part, strict=True))) for _, part in parts]
-        if len(medians) < PARTS:
-            return None
-        pace = min(_pace(medians[0], medians[-1]), _pace(medians[PARTS // 2], medians[-1]))
-        if pace <= 0 or min(_pace(a, b) for a, b in itertools.pairwise(medians)) < LEAST_EVEN * pace:
-            return None
-        return self.points[-1][1] / pace
-
-
-def _pace(earlier: tuple[float, ...], later: tuple[float, ...]) -> float:
-    return (earlier[1] - later[1]) / (later[0] - earlier[0])
+EMPTY_CURVE = Series().curve()

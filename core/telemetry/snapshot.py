@@ -25,7 +25,10 @@ Action = Literal["stop", "stop_now", "resume", "plan", "command", "model"]
 
 
 BATCH_KEYS = ("micro_batch", "accumulation", "world_size", "effective_samples", "effective_tokens")
-PLAIN_KEYS = ("source", "path", "name", "status", "step", "max_steps", "epoch", "eta_s")
+PLAIN_KEYS = (
+    "source", "path", "name", "status", "step", "max_steps", "epoch", "eta_s", "peak_memory_bytes", "command",
+    "replayed_s", "behind",
+)  # fmt: skip
 ATTEMPT_KEYS = ("number", "status", "started_s", "ended_s", "resume", "because", "signal", "changes", "not_retried")
 
 
@@ -62,8 +65,6 @@ class GpuReading:
     utilization_history: tuple[float | None, ...] = ()
     temperature_history: tuple[float | None, ...] = ()
     power_history: tuple[float | None, ...] = ()
-    throttled_since_s: float | None = None
-    """Unix time at which the present throttling began."""
     fan_percent: float | None = None
     clock_mhz: float | None = None
     """Clock of the streaming multiprocessors now."""
@@ -99,12 +100,9 @@ class HostReading:
     cpu_percent: float | None = None
     disk_free_bytes: int | None = None
     disk_lasts_s: float | None = None
-    """How long the free disk lasts at the pace of the last samples; None where it does not shrink."""
-    disk_span_s: float | None = None
-    """How long that pace was watched."""
+    """How long the free disk lasts at the pace of the last minutes; None where it does not shrink steadily."""
     ram_lasts_s: float | None = None
     """How long the free RAM lasts likewise."""
-    ram_span_s: float | None = None
     cpu_history: tuple[float | None, ...] = ()
     sample: Mapping[str, Any] = field(default_factory=dict)
 
@@ -300,11 +298,7 @@ class Snapshot:
 
     @property
     def left_s(self) -> float | None:
-        """Until the last step, at the pace of the wall clock where it is known; None where one of the facts is not."""
-        step_s = self.pace.wall_step_s or self.pace.step_s
-        if self.step is None or not self.max_steps or step_s is None:
-            return None
-        return max(0, self.max_steps - self.step) * step_s
+        return self.pace.left_s(self.step, self.max_steps)
 
     def curve(self, name: str) -> Curve:
         return self.curves.get(name, EMPTY_CURVE)
@@ -316,8 +310,6 @@ class Snapshot:
             "step_s": self.pace.step_s,
             "pace": asdict(self.pace),
             "planned": asdict(self.planned),
-            "peak_memory_bytes": self.peak_memory_bytes,
-            "command": self.command,
             "metrics": {name: summary.to_json() for name, summary in self.metrics.items()},
             "gpus": [dict(gpu.sample) for gpu in self.gpus],
             "host": {**self.host.sample, "disk_lasts_s": self.host.disk_lasts_s},
@@ -332,9 +324,7 @@ class Snapshot:
             "phase": None if self.phase is None else asdict(self.phase),
             "answers": [prompt.to_json() for prompt in self.answers],
             "advice": [advice.to_json() for advice in self.advice],
-            "replayed_s": self.replayed_s,
             "problems": list(self.problems),
-            "behind": self.behind,
             "read_share": round(self.read_share, 4),
             "read_from": list(self.read_from),
             "hyperparameters": dict(self.hyperparameters),

@@ -78,8 +78,6 @@ POLL_S = 0.2
 """One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
 QUIET_AFTER_S = 120.0
 QUIET_AFTER_PAUSES = 10.0
-TRAINERS_EPOCH = ("trainer", "epoch")
-"""Kind of target and name of what is no metric: the look has it itself."""
 
 NOTHING = Snapshot("trainer", path="", name="", status="quiet", time_s=0.0)
 
@@ -104,22 +102,6 @@ class Reading:
 
 Read = Callable[[float], Reading]
 """Reads what is new in files of one format until time.monotonic() is the deadline. Raises nothing."""
-
-
-class Seldom:
-    """What is dear is done every `every_s` seconds, in large trees as seldom as keeps it below `share` of a core."""
-
-    def __init__(self, every_s: float, share: float = 0.003) -> None:
-        self.next_s = 0.0
-        self._every_s = every_s
-        self._share = share
-
-    def do(self, what: Callable[[], object]) -> None:
-        if time.monotonic() < self.next_s:
-            return
-        started_s = time.thread_time()
-        what()
-        self.next_s = time.monotonic() + max(self._every_s, (time.thread_time() - started_s) / self._share)
 
 
 class FilesSource(Source):
@@ -149,11 +131,7 @@ class FilesSource(Source):
             name=self.target.name,
             status=status,
             time_s=now,
-            metrics={
-                name: summary_of(tag)
-                for name, tag in reading.series.items()
-                if (self.target.kind, name) != TRAINERS_EPOCH
-            },
+            metrics={name: summary_of(tag) for name, tag in reading.series.items()},
             eta_s=shown.left_s if runs else None,
             ended_s=written_s if status == "finished" else None,
             written_s=written_s,
@@ -191,10 +169,8 @@ def _ending(status: str, reading: Reading, now: float, written_s: float | None) 
     if status == "finished":
         loss = reading.series.get(reading.loss or "")
         return Ending(finished_words(place, loss.first if loss else None, loss.last if loss else None))
-    if written_s is None and place is None:
-        return Ending(tr("The time of the last write is unknown."))
     if written_s is None:
-        return Ending(tr("The time of the last write is unknown; it is at {place}.", place=place))
+        return Ending(tr("The time of the last write is unknown."))
     words = {"place": place, "when": moment_words(written_s), "ago": span_words(max(0.0, now - written_s))}
     if place is None:
         return Ending(tr("Quiet: last written {ago} ago, {when}.", **words))

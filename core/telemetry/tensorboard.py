@@ -12,27 +12,24 @@ from pathlib import Path
 
 from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
-from trainwiz.core.lines import share_read
-from trainwiz.core.telemetry.event_file import EventFileTail
+from trainwiz.core.lines import Seldom, share_read
+from trainwiz.core.telemetry.event_file import EVENT_MARK, EventFileTail, begun_s
 from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Scalars, TagSeries, loss_name, wall_step_s
-from trainwiz.core.telemetry.target import NOTHING, Reading, Seldom
-from trainwiz.core.telemetry.trainer_files import ARGUMENTS_TAG, parse_arguments
+from trainwiz.core.telemetry.target import NOTHING, Reading
+from trainwiz.core.telemetry.trainer_files import parse_arguments
 
-EVENT_MARK = "tfevents"
 LOOK_FOR_FILES_S = 5.0
 SAME_TIME_S = 120.0
 EPOCH_TAGS = ("epoch", "train/epoch")
 MOST_FOLDERS = 5_000
 DEEPEST = 8
 
-_BEGUN = re.compile(r"tfevents\.(\d+)")
-
 FindFiles = Callable[[], Mapping[str, Sequence[Path]]]
 """Gives the files of each run, as `find_scalar_files` does."""
 
 
 def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[str, list[Path]]:
-    """Run name ("." for `root` itself) -> its event files by name, which holds their time and number. Runs are in the
+    """Run name ("." for `root` itself) -> its event files by name, which begins with their time. Runs are in the
     order in which their first files were begun.
 
     At most MOST_FOLDERS folders, DEEPEST levels; links to folders and names that match `skip` are not
@@ -40,29 +37,19 @@ def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[s
     if is_file(root):
         return {".": [root]}
     found: dict[str, list[Path]] = {}
-    for folder, names in _folders(root, skip):
-        # Files of one second are numbered: 9 before 10.
-        files = sorted(
-            (name for name in names if EVENT_MARK in name and not name.endswith(".profile-empty")),
-            key=lambda name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)],
-        )
-        if files:
-            found[folder.relative_to(root).as_posix()] = [folder / name for name in files]
-    return dict(sorted(found.items(), key=lambda item: _begun_s(item[1][0])))
+    for folder, names in folders_below(root, skip):
+        if files := sorted(folder / name for name in names if EVENT_MARK in name):
+            found[folder.relative_to(root).as_posix()] = files
+    return dict(sorted(found.items(), key=lambda item: begun_s(item[1][0])))
 
 
-def _begun_s(path: Path) -> float:
-    """When an event file was begun, by its name (events.out.tfevents.<Unix time>...)."""
-    found = _BEGUN.search(path.name)
-    return float(found[1]) if found else 0.0
-
-
-def _folders(root: Path, skip: re.Pattern[str] | None) -> Iterator[tuple[Path, list[str]]]:
+def folders_below(root: Path, skip: re.Pattern[str] | None, deepest: int = DEEPEST) -> Iterator[tuple[Path, list[str]]]:
+    """`root` and the folders below it, each with the names of its files; hidden ones are not entered."""
     for count, (folder, subfolders, names) in enumerate(os.walk(root)):
         path = Path(folder)
         depth = len(path.relative_to(root).parts)
         kept = sorted(name for name in subfolders if not name.startswith(".") and not (skip and skip.match(name)))
-        subfolders[:] = kept if depth < DEEPEST else []
+        subfolders[:] = kept if depth < deepest else []
         yield path, names
         if count >= MOST_FOLDERS:
             return
@@ -132,8 +119,8 @@ class EventsReader:
         step = max((run.scalars.step for run in current if run.scalars.step is not None), default=None)
         epochs = (run.scalars.last(tag) for run in current for tag in EPOCH_TAGS)
         epoch = next((epoch for epoch in epochs if epoch is not None), None)
-        texts = [tail.texts[ARGUMENTS_TAG] for tail in newest.tails if ARGUMENTS_TAG in tail.texts]
-        arguments = parse_arguments(texts[-1] if texts else "")
+        said = (tail.arguments for tail in reversed(newest.tails) if tail.arguments is not None)
+        arguments = parse_arguments(next(said, ""))
         loss = loss_name(name for run in current for name in self._names_of(run) if name in series)
         tails = [tail for run in runs for tail in run.tails]
         shown = replace(

@@ -16,15 +16,14 @@ from typing import Any
 from trainwiz.core.errors import os_reason
 from trainwiz.core.files import is_folder, may_be_there, open_file, read_small
 from trainwiz.core.language import tr
-from trainwiz.core.lines import ByteTail, TextTail
-from trainwiz.core.telemetry.event_file import LFS_MARK, Scalar
+from trainwiz.core.lines import ByteTail, TextTail, stamp_of
+from trainwiz.core.telemetry.event_file import Scalar
 from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.metrics import NOT_METRICS, Scalars, wall_step_s
 from trainwiz.core.text import number, numbers_finite, parse_json, step_of
 
 # TrainerArguments: what transformers' TrainingArguments say about a job, as its TensorBoard callback writes them down.
 
-ARGUMENTS_TAG = "args/text_summary"
 SHOWN = (
     "max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate",
     "lr_scheduler_type", "warmup_ratio", "warmup_steps", "weight_decay", "optim", "fp16", "bf16", "tf32",
@@ -133,8 +132,6 @@ def read_trainer_state(path: Path) -> TrainerState | str:
         written_s = path.stat().st_mtime
     except OSError as error:
         return tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
-    if data.startswith(LFS_MARK):
-        return tr("{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`.", path=path)
     if not data.strip():
         return tr("{path} is empty: it is being written, or the write was interrupted.", path=path)
     try:
@@ -158,23 +155,21 @@ def read_trainer_state(path: Path) -> TrainerState | str:
     )
 
 
-def state_files(folder: Path) -> list[Path]:
-    """The states of a folder: its own, then those of its checkpoints, the highest number first. [] where it cannot be listed."""
-    found: list[tuple[int, Path]] = []
+def checkpoints_in(folder: Path) -> list[tuple[int, Path]]:
+    """(step, path) of each `checkpoint-N`, the highest first; [] where the folder cannot be listed."""
     try:
         with os.scandir(folder) as entries:
-            for entry in entries:
-                # There may be 100,000 other files, and this is asked at each look.
-                if not entry.name.startswith("checkpoint-"):
-                    continue
-                checkpoint = CHECKPOINT.match(entry.name)
-                if checkpoint and may_be_there(path := Path(entry.path, TRAINER_STATE)):
-                    found.append((int(checkpoint[1]), path))
+            # There may be 100,000 other files, and this is asked at each look.
+            paths = [Path(entry.path) for entry in entries if entry.name.startswith("checkpoint-")]
     except OSError:
         return []
-    own = folder / TRAINER_STATE
-    found.sort(reverse=True)
-    return [*([own] if may_be_there(own) else []), *(path for _, path in found)]
+    return sorted(((int(found[1]), path) for path in paths if (found := CHECKPOINT.match(path.name))), reverse=True)
+
+
+def state_files(folder: Path) -> list[Path]:
+    """The states of a folder: its own, then those of its checkpoints, the highest number first."""
+    places = (folder, *(path for _, path in checkpoints_in(folder)))
+    return [state for place in places if may_be_there(state := place / TRAINER_STATE)]
 
 
 class NewestState:
@@ -212,15 +207,6 @@ class NewestState:
         if file not in self._read or self._read[file][0] != stamp:
             self._read[file] = stamp, read_trainer_state(file)
         return self._read[file][1]
-
-
-def stamp_of(file: Path) -> tuple[int, int] | None:
-    """Its size and time (ns): while they are the same the file is; None where it cannot be asked."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns
 
 
 def written_s(file: Path) -> float | None:
@@ -284,7 +270,6 @@ class TrainerLog:
 
     def read(self, deadline: float) -> bool:
         """Read what is new until time.monotonic() is `deadline`; whether metrics were printed."""
-        self.lines.read()
         grew = False
         while True:
             scalars = self.read_new()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
@@ -12,20 +11,27 @@ from typing import Any
 
 from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
-from trainwiz.core.lines import share_read
+from trainwiz.core.lines import Seldom, share_read
 from trainwiz.core.run.folder import read_json
 from trainwiz.core.telemetry.event_file import Scalar
 from trainwiz.core.telemetry.metrics import NO_PACE, Scalars, last_step
 from trainwiz.core.telemetry.snapshot import Planned
-from trainwiz.core.telemetry.target import NOTHING, Reading, Seldom
+from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.tensorboard import EventsReader, find_scalar_files
-from trainwiz.core.telemetry.trainer_files import CHECKPOINT, NewestState, TrainerLog, TrainerState, find_log, written_s
+from trainwiz.core.telemetry.trainer_files import (
+    CHECKPOINT,
+    NewestState,
+    TrainerLog,
+    TrainerState,
+    checkpoints_in,
+    find_log,
+    written_s,
+)
 
 LOOK_FOR_LOG_S = 15.0
 
 TRAIN = "train/"
 OTHER_SETS = ("eval/", "test/")
-MOST_BEFORE = 1_000
 
 
 def trainer_name(tag: str) -> str:
@@ -40,25 +46,19 @@ def trainer_name(tag: str) -> str:
 
 class TrainerScalars(Scalars):
     """All sessions as one training. Each start of the Trainer writes event files in a folder of its own: where a later
-    one trains from an earlier step (it resumed a checkpoint, or began anew), what lies after that
+    one begins at an earlier step (it resumed a checkpoint, or began anew), what lies after that
     step is forgotten, and what an earlier session goes on to say is left out."""
 
     def __init__(self) -> None:
         super().__init__()
         self.training_began_s: float | None = None
-        """Unix time of the first point of the newest session that trains."""
-        self._trained: list[Path] = []
-        """The sessions that train, the newest last."""
-        self._before: deque[Scalar] = deque(maxlen=MOST_BEFORE)
-        """What a session said before it trained: the values of an evaluation come before the epoch they are logged with."""
-        self._speaks: Path | None = None
+        """Unix time of the first point of the newest session."""
+        self._sessions: list[Path] = []
+        """The newest last."""
 
     def add_all(self, scalars: Iterable[Scalar], *, session: Any = None) -> None:
         folder = session.path.parent
-        if folder != self._speaks:
-            self._speaks = folder
-            self._before.clear()
-        if folder not in self._trained[:-1]:
+        if folder not in self._sessions[:-1]:
             super().add_all(self._renamed(scalars, folder), session=folder)
 
     def _renamed(self, scalars: Iterable[Scalar], session: Path) -> Iterable[Scalar]:
@@ -66,18 +66,14 @@ class TrainerScalars(Scalars):
             if tag is None:
                 yield tag, step, value, time_s
                 continue
-            name = trainer_name(tag)
-            if session not in self._trained and tag.startswith(TRAIN):
-                self._trained.append(session)
-                self.training_began_s = time_s
-                self.purge(step)
-                yield from (said for said in self._before if said[1] >= step)
-            elif session not in self._trained:
-                self._before.append((name, step, value, time_s))
+            if session not in self._sessions:
                 if not step and self.step:
                     # A model evaluated by a process of its own knows no step; it says nothing of the training's course.
                     continue
-            yield name, step, value, time_s
+                self._sessions.append(session)
+                self.training_began_s = time_s
+                self.purge(step)
+            yield trainer_name(tag), step, value, time_s
 
 
 class TrainerReader:
@@ -125,13 +121,15 @@ class TrainerReader:
             max_steps=next((steps for steps in planned if steps and steps >= (chosen.shown.step or 0)), None),
             planned=Planned(model=self._model),
             hyperparameters=events.shown.hyperparameters,
-            log=log.lines.lines() if log else (),
+            log=log.lines.read() if log else (),
             log_path=str(log.path) if log else None,
             problems=self._problems(events, bool(chosen.series) or behind),
             behind=behind,
             read_share=share_read([log.tail]) if log and behind_log else events.shown.read_share,
         )
-        return replace(chosen, shown=shown, loss="loss", ended=_has_ended(chosen), grew=grew)
+        # The epoch is no metric: the look has it itself.
+        series = {name: tag for name, tag in chosen.series.items() if name != "epoch"}
+        return replace(chosen, shown=shown, series=series, loss="loss", ended=_has_ended(chosen), grew=grew)
 
     def _look_for_log(self) -> None:
         found = find_log(self._folder) if self._folder is not None else None
@@ -143,7 +141,7 @@ class TrainerReader:
 
     def _problems(self, events: Reading, has_metrics: bool) -> tuple[str, ...]:
         problems = [*(self._state.problems if self._state else ()), *events.shown.problems]
-        problems += [self._log.lines.problem] if self._log and self._log.lines.problem else []
+        problems += [self._log.tail.problem] if self._log and self._log.tail.problem else []
         if has_metrics or problems or events.shown.read_from:
             return tuple(problems)
         return (tr("{path} contains no metrics yet: event files, states and logs have none.", path=self._path),)
@@ -180,7 +178,7 @@ def _has_ended(reading: Reading) -> bool:
 def model_name(folder: Path) -> str | None:
     """The base model by its hub id, or the last part of its path, else its kind; None where nothing says."""
     keys = {"adapter_config.json": ("base_model_name_or_path",), "config.json": ("_name_or_path", "model_type")}
-    for place in (folder, *sorted(folder.glob("checkpoint-*"), reverse=True)[:1]):
+    for place in (folder, *(path for _, path in checkpoints_in(folder)[:1])):
         for file, names in keys.items():
             config = read_json(place / file) or {}
             for name in (config.get(key) for key in names):

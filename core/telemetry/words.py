@@ -33,6 +33,12 @@ def step_words(step: int, max_steps: int | None) -> str:
     return tr("step {step} of {max_steps}", step=f"{step:,}", max_steps=f"{max_steps:,}")
 
 
+def first_of(names: Sequence[str], most: int) -> str:
+    """ "a, b and 7 more": the first `most` of them."""
+    said = ", ".join(names[:most])
+    return said if len(names) <= most else tr("{names} and {n} more", names=said, n=f"{len(names) - most:,}")
+
+
 # What a command line says: whether it launches a training, trains, or only wraps another command.
 
 KEEPER_MODULE = "trainwiz.core.supervise"
@@ -166,23 +172,15 @@ _SECRET_VALUE = re.compile(
 )
 """Values that are secret by their form: tokens of well-known services."""
 _HEX_KEY = re.compile(r"[0-9a-fA-F]{32,}")
-_URL_LOGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.\-]*://)[^/\s@]+@", re.IGNORECASE)
-_PAIR = re.compile(
-    r"""(?P<before>(?P<around>["'])(?P<name>[^"']+)(?P=around)\s*:\s*(?P<quote>["']))(?:(?!(?P=quote)).)*(?P=quote)""",
-    re.DOTALL,
-)
-"""Of JSON or a printed dict."""
-_HEADER = re.compile(r"\b(?P<name>authorization|cookie|(?:x-)?(?:api-key|auth-token))\s*:[^\"'\r\n]*", re.IGNORECASE)
-"""Of HTTP, as words of a command name it."""
-_PIECE = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*'|["'])+""")
-"""Of a command within a word; what is quoted there stays together."""
+_URL_LOGIN = re.compile(r"[a-z][a-z0-9+.\-]*://[^/\s@]+@", re.IGNORECASE)
+_TEXT = re.compile(r"[\s\"'{}:]")
+"""In a word that is a text of its own: a command for a shell, JSON, a header."""
+_APART = re.compile(r"[^\w.\-]+")
 
 
 def shown_command(command: Sequence[str]) -> str:
     """The command line as one line of plain text that a shell would read back, secrets left out."""
-    text = " ".join(
-        word if word == HIDDEN else shlex.quote(word).replace(f"'{HIDDEN}'", HIDDEN) for word in _shown(command)
-    )
+    text = " ".join(word if word == HIDDEN else shlex.quote(word) for word in _shown(command))
     return plain_text(text, LONGEST_COMMAND)
 
 
@@ -195,21 +193,7 @@ def _shown(command: Sequence[str]) -> Iterator[str]:
             follows_a_name = False
             continue
         follows_a_name = "=" not in word and word.startswith("-") and _is_secret(word.lstrip("-"))
-        text = _PAIR.sub(
-            lambda pair: f"{pair['before']}{HIDDEN}{pair['quote']}" if _is_secret(pair["name"]) else pair[0], word
-        )
-        text = _HEADER.sub(rf"\g<name>:{HIDDEN}", text)
-        # A command within a word, as of `bash -c "HF_TOKEN=... python train.py"`.
-        yield _within(text) if len(text.split()) > 1 else _without_secrets(text)
-
-
-def _within(text: str) -> str:
-    """A command within a word, of which a part may be quoted once more."""
-    pieces = _PIECE.findall(text)
-    if len(pieces) > 1:
-        return " ".join(_shown(pieces))
-    quoted = text[0] == text[-1] and text[0] in "\"'"
-    return text[0] + _within(text[1:-1]) + text[0] if quoted else _without_secrets(text)
+        yield _without_secrets(word)
 
 
 def _is_secret(name: str) -> bool:
@@ -218,11 +202,13 @@ def _is_secret(name: str) -> bool:
 
 def _without_secrets(word: str) -> str:
     name, equals, value = word.partition("=")
-    if equals and value and _is_secret(name.lstrip("-+")):
+    if equals and value and _is_secret(name.lstrip("-+")) and not _TEXT.search(name):
         return f"{name}={HIDDEN}"
-    text = _URL_LOGIN.sub(rf"\g<scheme>{HIDDEN}@", word)
-    text = _SECRET_VALUE.sub(HIDDEN, text)
-    return HIDDEN if _HEX_KEY.fullmatch(text) else text
+    if _SECRET_VALUE.search(word) or _URL_LOGIN.search(word) or _HEX_KEY.fullmatch(word):
+        return HIDDEN
+    # What is secret in a text, such as `bash -c "HF_TOKEN=... python train.py"`, may end anywhere: all of it goes.
+    parts = _APART.split(word) if _TEXT.search(word) else []
+    return HIDDEN if any(_is_secret(part.strip("-")) or _HEX_KEY.fullmatch(part) for part in parts) else word
 
 
 def short_command(command: Sequence[str]) -> str:

@@ -65,10 +65,9 @@ def test_how_a_run_ended_is_a_sentence_in_the_language_and_codes_beside_it(tmp_p
 
 def test_a_slowed_clock_is_known_by_its_code() -> None:
     known = {field.name: None for field in fields(GpuReading) if field.default is MISSING}
-    held = {"index": 0, "throttle_reasons": ("heat (software)",), "clock_mhz": 1200.0, "clock_limit_mhz": 2000.0}
-    card = GpuReading(**{**known, **held})
+    card = GpuReading(**{**known, "index": 0, "throttle_reasons": ("heat (software)",)})
     (advice,) = gpu_advice([card], status="running", now_s=None)
-    assert advice.code == "heat" and is_chinese(advice.text) and "1,200/2,000 MHz" in advice.text
+    assert advice.code == "heat" and is_chinese(advice.remedy or "")
 
 
 def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:

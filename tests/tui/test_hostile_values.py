@@ -111,7 +111,7 @@ def looks(path: Path) -> Iterator[Snapshot]:
 def drawn(snapshot: Snapshot) -> Iterator[str]:
     for curve in snapshot.curves.values():
         for logarithmic in (False, True):
-            picture = draw_plot(PlotData(curve, logarithmic=logarithmic, uprights=(10.0,)), 60, 8, BRAILLE)
+            picture = draw_plot(PlotData(curve, logarithmic=logarithmic, cursor=10.0), 60, 8, BRAILLE)
             yield from ("".join(text for text, _ in cells) for cells in picture.rows)
 
 

@@ -13,7 +13,7 @@ from trainwiz.tui.screens import import_card
 from trainwiz.tui.screens.import_card import ImportCard
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.widgets.field_row import ActionButton
-from trainwiz.tui.widgets.file_picker import FilePicker
+from trainwiz.tui.widgets.file_picker import FilePicker, FileTree
 
 from tests.tui.wizard_parts import frozen, go, shown, to_field, type_into, until
 
@@ -155,8 +155,9 @@ async def test_keys_files_and_long_reports(monkeypatch):
             await pilot.pause()
             picker = app.screen
             assert isinstance(picker, FilePicker)
-            await pilot.press(*name)
-            await until(pilot, lambda picker=picker, name=name: [entry.name for entry in picker.shown] == [name])
+            nodes = picker.query_one(FileTree).root.children
+            await until(pilot, lambda nodes=nodes: bool(nodes))
+            picker.query_one(FileTree).move_cursor(next(node for node in nodes if str(node.label) == name))
             await pilot.press("enter")
             await pilot.pause()
         await was_read(pilot)

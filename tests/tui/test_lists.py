@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
-from textual import events
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 from trainwiz.core.data.formats import file_endings
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan_state import Offer
 from trainwiz.tui.widgets.chooser import Chooser
-from trainwiz.tui.widgets.file_picker import (
-    FilePicker,
-    first_folder,
-    matching_entries,
-    path_text,
-    read_folder,
-    typed_parts,
-    unusable_name,
-)
+from trainwiz.tui.widgets.file_picker import FilePicker, FileTree, first_folder, path_text, unusable_name
 
-from tests.each import each
 from tests.tui.wizard_parts import running, until
 from tests.tui.wizard_parts import shown as text_of
 
@@ -82,154 +71,63 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class Picked:
-    """A picker over a screen, and what it answered."""
-
-    def __init__(self, pilot) -> None:
-        self.pilot, self.app = pilot, pilot.app
-        self.answer: object = None
-
-    async def show(self, start: str = "") -> None:
-        self.picker, self.answer = FilePicker("Data", start, KINDS), "none yet"
-        self.app.push_screen(self.picker, lambda answer: setattr(self, "answer", answer))
-        await self.settled()
-
-    async def settled(self) -> None:
-        def is_read() -> bool:
-            listing = self.picker.listing
-            return self.app.screen is not self.picker or (listing is not None and listing.folder == self.picker._folder)
-
-        await until(self.pilot, is_read)
-        await self.pilot.pause()
-
-    async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
-        await self.settled()
-
-    @property
-    def names(self) -> list[str]:
-        return [entry.name for entry in self.picker.shown]
-
-    @property
-    def here(self) -> str:
-        assert self.picker.place is not None
-        return self.names[self.picker.place]
-
-    @property
-    def said(self) -> str:
-        return str(self.picker.query_one(".problem", Static).render())
-
-
-def test_folders_first_then_the_files_that_can_be_read(world: Path):
-    listing = read_folder(world, KINDS)
-    names = [entry.name for entry in matching_entries(listing.entries, "")]
-    assert names == ["sub", "A.PARQUET", "b.jsonl", "c.csv.gz", "notes.md"]
-    assert listing.wanted == 4
-    assert [entry.name for entry in matching_entries(listing.entries, ".h")] == [".hidden.csv"]
-    assert next(entry.name for entry in matching_entries(listing.entries, "s")) == "sub", "what begins so is first"
-    # A link that goes in circles and one that leads nowhere are entries.
-    (world / "round").symlink_to("round")
-    (world / "lost.csv").symlink_to("nowhere")
-    sizes = {entry.name: entry.bytes for entry in read_folder(world, KINDS).entries}
-    assert sizes["b.jsonl"] == 2048 and "round" in sizes and sizes["lost.csv"] is None
-    assert "Not a directory" in read_folder(world / "b.jsonl", KINDS).problem
-
-
 def test_names_that_no_config_could_hold_are_refused():
     assert unusable_name("rows.csv") == unusable_name("数据 1.csv") == ""
     assert "UTF-8" in unusable_name(os.fsdecode(b"\xff.csv"))
     assert all("Rename it first" in unusable_name(name) for name in ("a\n.csv", " a.csv", "a\x1b.csv"))
 
 
-@each(
-    ("text", "folder", "rest"),
-    [("ro", "/w", "ro"), ("sub/", "/w/sub", ""), ("sub/ro", "/w/sub", "ro"), ("../x", "/", "x"), ("/etc/ho", "/etc", "ho"),
-     ("/", "/", ""), ("a\0b", "/w", "ab"), ("  ro ", "/w", "ro"), ("~/da", "/home/someone", "da"), ("~", "/home/someone", "")],
-)  # fmt: skip
-def test_a_typed_path_is_a_folder_and_the_beginning_of_a_name(text, folder, rest, monkeypatch):
-    monkeypatch.setenv("HOME", "/home/someone")
-    assert typed_parts(text, Path("/w")) == (Path(folder), rest)
-
-
-def test_it_opens_where_the_present_value_lies(world: Path):
-    assert first_folder("sub/rows.tsv", world) == (world / "sub", "rows.tsv")
-    assert first_folder("sub", world) == (world / "sub", "")
+def test_it_opens_where_the_present_value_lies_and_writes_a_path_from_the_working_folder(world: Path):
+    assert first_folder("sub/rows.tsv", world) == first_folder("sub", world) == world / "sub"
     for odd in ("", "sample-proteins", "a\0b", "x" * 5000, "OWNER/NAME"):
-        assert first_folder(odd, world) == (world, "")
+        assert first_folder(odd, world) == world
 
-
-def test_a_path_is_written_from_the_working_folder(world: Path):
     assert path_text(world / "sub" / "rows.tsv", world) == "sub/rows.tsv"
     assert path_text(world / "sub", world) == "./sub", "not the name of a sample, and no hub id"
     assert path_text(Path("/elsewhere/a.csv"), world) == "/elsewhere/a.csv"
 
 
-async def test_a_folder_is_entered_left_and_taken_and_a_path_is_typed_or_pasted(world: Path):
+async def test_a_folder_is_walked_through_and_what_cannot_be_taken_is_a_sentence(world: Path):
+    answers: list[object] = []
     async with running(TrainwizApp(Screen, ascii_only=False), (80, 24)) as pilot:
-        shown = Picked(pilot)
-        await shown.show()
-        assert shown.names == [".", "..", "sub", "A.PARQUET", "b.jsonl", "c.csv.gz", "notes.md"]
-        assert shown.here == "A.PARQUET"
-        await shown.press("up", "enter")
-        assert shown.names == [".", "..", "deeper", "rows.tsv"] and shown.here == "rows.tsv"
-        await shown.press("backspace")
-        assert shown.here == "sub", "on the folder that was left"
-        await shown.press("tab")
-        await shown.press("up", "up", "up", "enter")
-        assert shown.answer == "./sub"
-        await shown.show()
-        await shown.press(*"sub/ro")
-        assert shown.names == ["rows.tsv"]
-        await shown.press(*["backspace"] * 3)
-        assert shown.names == ["sub"]
-        await shown.press(*"/rows.tsv")
-        await shown.press("enter")
-        assert shown.answer == "sub/rows.tsv"
-        # Enter right after a pasted path waits for its folder.
-        await shown.show()
-        shown.app.screen.focused.post_message(events.Paste(str(world / "sub" / "rows.tsv")))
-        await pilot.press("enter")
-        await until(pilot, lambda: shown.answer != "none yet")
-        assert shown.answer == "sub/rows.tsv"
 
+        async def show(start: str = "") -> FileTree:
+            pilot.app.push_screen(FilePicker("Data", start, KINDS), answers.append)
+            await until(pilot, lambda: isinstance(pilot.app.screen, FilePicker))
+            tree = pilot.app.screen.query_one(FileTree)
+            await until(pilot, lambda: bool(tree.root.children))
+            return tree
 
-async def test_what_is_not_there_or_vanishes_is_a_sentence(world: Path):
-    async with running(TrainwizApp(Screen, ascii_only=False), (80, 24)) as pilot:
-        shown = Picked(pilot)
-        await shown.show()
-        await shown.press(*"zzz")
-        assert shown.said == "No matches. Press backspace to show all."
-        await shown.press("enter")
-        assert shown.said == "zzz does not exist."
-        await shown.press("slash")
-        assert f"Can't read {world / 'zzz'}: No such file or directory." in shown.said
+        def names(tree: FileTree) -> list[str]:
+            return [str(node.label) for node in tree.root.children]
+
+        tree = await show()
+        assert names(tree) == ["sub", "A.PARQUET", "b.jsonl", "c.csv.gz"], "no hidden and no other files"
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: bool(tree.root.children[0].children))
+        await pilot.press("down", "down", "enter")
+        await until(pilot, lambda: answers == ["sub/rows.tsv"])
+        tree = await show("sub/rows.tsv")
+        assert names(tree) == ["deeper", "rows.tsv"]
+        await pilot.press("down", "u")
+        await until(pilot, lambda: answers[1:] == ["sub/deeper"])
+        tree = await show("sub")
+        await pilot.press("backspace")
+        await until(pilot, lambda: "b.jsonl" in names(tree))
         await pilot.press("escape")
-        await pilot.pause()
-        assert shown.answer is None
-        await shown.show()
-        shutil.rmtree(world / "sub")
-        (world / "b.jsonl").unlink()
-        await shown.press("down", "enter")
-        assert (shown.answer, shown.said) == ("none yet", "b.jsonl no longer exists; the folder was read again.")
-        assert "b.jsonl" not in shown.names and "sub" not in shown.names
-        for name in (
-            "z\x1b[31m[bold].csv",
-            "zz很长的名字" * 9 + ".csv",
-            *(f"file{number:03}.csv" for number in range(200)),
-        ):
-            (world / name).write_text("x")
-        await pilot.press("escape")
-        await pilot.pause()
-        await shown.show()
-        for size in ((40, 10), (60, 20), (80, 24)):
-            await pilot.resize_terminal(*size)
-            await pilot.press("pagedown", "pagedown", "down")
-            await pilot.pause()
-            assert f"▸ {shown.here}" in text_of(shown.app), size
-        await shown.press("z")
-        text = text_of(shown.app)
-        assert "z[bold].csv" in text and "\x1b" not in text and "zz很长的名字" in text
-        lines = [shown.picker.line(place, "▸", width) for place in (0, 1) for width in (12, 80)]
-        assert [line.cell_length for line in lines] == [12, 80] * 2
-        await pilot.press("enter")
-        assert "Rename it first" in shown.said and shown.answer == "none yet"
+        await until(pilot, lambda: answers[2:] == [None])
+
+        (world / "z\x1b[31m[bold].csv").write_text("x")
+        (world / "sub").chmod(0)
+        tree = await show()
+        assert names(tree)[-1] == "z[bold].csv" and "\x1b" not in text_of(pilot.app)
+        await pilot.press("down", "enter")
+        if os.getuid():
+            await until(pilot, lambda: "No permission to read" in text_of(pilot.app))
+        (world / "sub").chmod(0o755)
+        for name, words in (("z", "Rename it first"), ("b", "b.jsonl does not exist.")):
+            (world / "b.jsonl").unlink(missing_ok=True)
+            tree.move_cursor(next(node for node in tree.root.children if str(node.label).startswith(name)))
+            await pilot.press("enter")
+            await until(pilot, lambda words=words: words in text_of(pilot.app))
+        assert len(answers) == 3

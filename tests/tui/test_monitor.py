@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,12 @@ WIDE = (120, 40)
 def monitor_app(
     what: Path | Target,
     *,
-    readonly: bool = False,
     interval_s: float = 3600.0,
-    clock: Callable[[], float] = lambda: NOW_S,
+    ascii_only: bool = False,
 ) -> TrainwizApp:
+    """With a frozen clock."""
     target = Target.of_run(RunFolder(what)) if isinstance(what, Path) else what
-    return TrainwizApp(lambda: MonitorScreen(target, readonly, interval_s=interval_s, clock=clock), ascii_only=False)
+    return TrainwizApp(lambda: MonitorScreen(target, interval_s=interval_s, clock=lambda: NOW_S), ascii_only=ascii_only)
 
 
 def screen_of(pilot: Pilot) -> MonitorScreen:
@@ -162,17 +162,3 @@ async def test_an_ended_run_has_no_stop_its_end_is_a_sentence_and_leaving_says_i
             assert "NaN at step 40" in shown[2]
             assert "Train again with a lower learning rate" in shown[-2]
             assert shown[-1].strip() == (command if fits else "trainwiz diagnose one")
-
-
-async def test_a_finished_run_offers_its_model(tmp_path: Path) -> None:
-    """Where the terminal cannot be lent to the command, the command is told."""
-    folder = write_run(tmp_path / "runs" / "done", status="finished")
-    async with monitored(folder) as (screen, pilot):
-        assert "monitor.model" in {row.id for row in screen.key_rows()}
-        await pilot.press("t")
-        for name in ("config.json", "model.safetensors"):
-            (folder / "final_model" / name).write_text("{}")
-        await pilot.press("t")
-        await pilot.pause(0.1)
-        none, command = notices(pilot)
-        assert "no model" in none and command.startswith("trainwiz model fill ")

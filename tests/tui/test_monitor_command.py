@@ -113,7 +113,7 @@ def test_once_as_text_and_as_json(runs: Path, capsys: pytest.CaptureFixture[str]
     assert "\x1b" not in out
     for part in (
         "step 1,600 of 500,000",
-        "planned 460 to 1,150 s/step   measured 742",
+        "measured 742 s/step ✓   planned 460 to 1,150",
         "GPU 0",
         "79 °C",
         "warning: The loss was NaN or infinite once, at step 812.",

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from trainwiz.core.telemetry.discovery import find_target
@@ -96,16 +96,12 @@ def test_a_log_without_metrics_names_the_command_that_reads_it(
         assert f"trainwiz diagnose {shlex.quote(str(path))}" in " ".join(said.split())
 
 
-def once(capsys: pytest.CaptureFixture[str], path: Path) -> tuple[int, dict[str, Any]]:
-    code = main(["monitor", str(path), "--once", "--json"])
-    return code, json.loads(capsys.readouterr().out)
-
-
 def test_trainer_folders(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = sorted((shared_data / "wild" / "trainer").iterdir())
     assert len(folders) >= 15
     for folder in folders:
-        code, document = once(capsys, folder)
+        code = main(["monitor", str(folder), "--once", "--json"])
+        document = json.loads(capsys.readouterr().out)
         state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
         counts: dict[str, int] = {}
         for row in state["log_history"]:

@@ -1,4 +1,4 @@
-"""Panels of the monitor: they fold, have the screen alone, keep the focus; the palette of what works now."""
+"""Panels of the monitor: they have the screen alone, keep the focus; the palette of what works now."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.widget import Widget
 from textual.widgets import Input, OptionList
-from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.metrics import NO_PACE, MetricSummary
+from trainwiz.core.telemetry.metrics import NO_PACE
 from trainwiz.core.telemetry.snapshot import Planned, Snapshot
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.monitor_cards import GpuCard
 from trainwiz.tui.screens.plan_card import PlanCard
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.frame import KeyBar
-from trainwiz.tui.widgets.host_panel import HostPanel, PacePanel, batch_parts, memory_parts, step_parts
-from trainwiz.tui.widgets.metric_panel import MetricPanel
-from trainwiz.tui.widgets.monitor_panel import AdvicePanel
+from trainwiz.tui.widgets.host_panel import HostPanel, batch_parts, step_parts
 
-from tests.core.telemetry.written_run import GIB, write_run
+from tests.core.telemetry.written_run import write_run
 from tests.each import each
-from tests.tui.test_monitor import WIDE, monitored, notices, screen_of
+from tests.tui.test_monitor import WIDE, monitored
 from tests.tui.wizard_parts import shown as screen_text
 from tests.tui.wizard_parts import until
 
@@ -34,12 +30,9 @@ def shown(screen: MonitorScreen) -> list[Widget]:
     return [panel for panel in screen.panels if panel.is_on_screen and panel.region.area > 0]
 
 
-async def test_panels_have_the_focus_fold_and_take_the_screen_alone(tmp_path: Path) -> None:
+async def test_panels_have_the_focus_and_take_the_screen_alone(tmp_path: Path) -> None:
     async with monitored(write_run(tmp_path / "run")) as (screen, pilot):
-        host, plot, pace = screen.query_one(HostPanel), screen.query_one(MetricPanel), screen.query_one(PacePanel)
-        await pilot.press("f")
-        assert not screen.query(".-folded") and any("tab" in message for message in notices(pilot))
-
+        host = screen.query_one(HostPanel)
         # The focus is told without a colour, and resizing keeps it.
         assert "▸" not in screen_text(pilot.app)
         titles = ("loss", "speed", "GPU 0", "RAM and disk", "advice", "log")
@@ -50,10 +43,10 @@ async def test_panels_have_the_focus_fold_and_take_the_screen_alone(tmp_path: Pa
             assert f"▸ {title}" in screen_text(pilot.app)
         await pilot.press("shift+tab", "shift+tab")
         await pilot.resize_terminal(60, 20)
-        await pilot.press("x")
+        await pilot.press("4")
         await pilot.pause(0.1)
         assert screen.focused is host and shown(screen) == [host]
-        await pilot.press("x")
+        await pilot.press("enter")
         await pilot.resize_terminal(*WIDE)
         await pilot.pause(0.1)
         assert screen.focused is host
@@ -75,48 +68,17 @@ async def test_panels_have_the_focus_fold_and_take_the_screen_alone(tmp_path: Pa
         await pilot.press("1", "tab")
         await pilot.pause()
         assert shown(screen) == [screen.panels[1]]
-        await pilot.press("x")
+        await pilot.press("enter")
         await pilot.pause()
         assert len(shown(screen)) > 1
 
-        # A folded panel leaves its room to the others.
-        heights = plot.region.height, pace.region.height
-        pace.focus()
-        await pilot.press("f")
-        await pilot.pause()
-        assert screen.focused is pace
-        assert (plot.region.height, pace.region.height) == (heights[0] + heights[1] - 1, 1)
-        assert "speed" in screen_text(pilot.app) and "tokens/s" not in screen_text(pilot.app)
-        await pilot.press("f")
-        await pilot.pause()
-        assert (plot.region.height, pace.region.height) == heights
-        # Without the panel that takes what is left, the last open one of the column takes it.
-        await pilot.press("shift+tab", "f")
-        await pilot.pause()
-        assert (plot.region.height, pace.region.height) == (1, sum(heights) - 1)
-        await pilot.click(AdvicePanel)
-        await pilot.press("f")
-        await pilot.pause()
-        assert [panel for panel in screen.panels if panel.has_class("-fills")] == [pace, host]
-        await pilot.click(HostPanel)
-        await pilot.press("f")
-        await pilot.pause()
-        assert host.region.height == 1
 
-
-@each(("peak_gib", "sign"), [(0.5, "· less"), (0.9, "✓"), (1.2, "! more")])
-def test_only_what_is_inside_of_the_plan_is_ticked(peak_gib: float, sign: str) -> None:
-    planned = Planned(
-        memory_bytes=int(0.8 * GIB), memory_low_bytes=int(0.6 * GIB), memory_high_bytes=int(1.1 * GIB),
-        step_low_s=10.0, step_high_s=20.0, effective_samples=1,
-    )  # fmt: skip
-    metrics = {"loss": MetricSummary(1.0, 1.0, 1, 1.0, 1.0, 0)}
-    look = Snapshot("run", "", "", "running", 0.0, planned=planned, metrics=metrics, pace=replace(NO_PACE, step_s=5.0))
-    look = replace(look, peak_memory_bytes=int(peak_gib * GIB))
-    look = replace(look, advice=advise(look))
-    assert memory_parts(look)[-1].plain == sign
+@each(("step_s", "sign"), [(5.0, "· faster"), (15.0, "✓"), (30.0, "! slower")])
+def test_only_what_is_inside_of_the_plan_is_ticked(step_s: float, sign: str) -> None:
+    planned = Planned(step_low_s=10.0, step_high_s=20.0, effective_samples=1)
+    look = Snapshot("run", "", "", "running", 0.0, planned=planned, pace=replace(NO_PACE, step_s=step_s))
+    assert step_parts(look)[0].plain.endswith(f"s/step {sign}")
     assert batch_parts(look)[0].plain.removeprefix("per step ") == "1 sequence"
-    assert step_parts(look)[-1].plain == "· faster"
 
 
 async def opened(pilot: Pilot, key: str = "colon") -> CommandPalette:
@@ -165,15 +127,12 @@ async def test_the_palette_and_clicks_on_the_key_bar_do_what_the_keys_do(tmp_pat
         await pilot.press("escape", "tab", "tab", "tab", "down")
         await find(pilot, "next GPU", "next GPU (down)")
         assert screen.query_one(DevicePanel).content().plain.splitlines()[2].startswith("2▸")
-        await click(pilot, "open GPU")
-        assert isinstance(pilot.app.screen, GpuCard)
-        assert "GPU 2 · RTX 2080 SUPER" in screen_text(pilot.app) and "UUID     GPU-2" in screen_text(pilot.app)
-        await pilot.press("left")
-        # A key with a negative number in its action is no markup.
-        await click(pilot, "previous GPU")
-        assert "UUID     GPU-0" in screen_text(pilot.app)
-        await pilot.press("escape")
-        assert screen_of(pilot) is pilot.app.screen
+        await pilot.press("enter")
+        await pilot.pause(0.1)
+        assert screen.alone is screen.query_one(DevicePanel)
+        assert "GPU 2 · RTX 2080 SUPER" in screen_text(pilot.app) and "238 of 250 W" in screen_text(pilot.app)
+        await find(pilot, "GPU above", "GPU above (up)")
+        assert "GPU 1 · RTX 2080 SUPER" in screen_text(pilot.app)
         # A panel is found by its name.
         await find(pilot, "RAM", "RAM and disk (4)")
         await until(pilot, lambda: isinstance(screen.alone, HostPanel))

@@ -20,8 +20,8 @@ from trainwiz.tui.text import cells
 from trainwiz.tui.theme import use_ascii
 from trainwiz.tui.widgets.log_view import LogView
 
-from tests.core.telemetry.written_run import NOW_S
 from tests.tui.monitor_states import RecordedProcess, target_of
+from tests.tui.test_monitor import monitor_app
 from tests.tui.wizard_parts import shown as screen_text
 from tests.tui.wizard_parts import until
 
@@ -54,11 +54,7 @@ def _frozen_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 def app_for(state: str, theme: str, ascii_only: bool = False) -> TrainwizApp:
-    target = target_of(state)
-    app = TrainwizApp(
-        lambda: MonitorScreen(target, interval_s=3600.0, clock=lambda: NOW_S),
-        ascii_only=ascii_only,
-    )
+    app = monitor_app(target_of(state), ascii_only=ascii_only)
     app.theme = theme
     return app
 

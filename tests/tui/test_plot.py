@@ -8,13 +8,12 @@ import math
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
-from textual.widgets import Input, OptionList, Static
+from textual.widgets import OptionList
 from trainwiz.core.telemetry.metrics import MetricSummary
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
 from trainwiz.tui.run_words import first_choice, held_out_name, ordered_names
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.monitor_cards import MetricCard, all_names, metric_line
+from trainwiz.tui.screens.monitor_cards import all_names, metric_words
 from trainwiz.tui.text import cells, value_label
 from trainwiz.tui.widgets.canvas import (
     ASCII,
@@ -29,10 +28,10 @@ from trainwiz.tui.widgets.canvas import (
     make_scale,
     tick_labels,
 )
+from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.drawing import PlotData, Row, draw_plot, read_at, step_beside, value_labels
-from trainwiz.tui.widgets.frame import EntryDialog
 from trainwiz.tui.widgets.metric_panel import MetricPanel
-from trainwiz.tui.widgets.plot import Plot, StepRange, parse_range
+from trainwiz.tui.widgets.plot import Plot, StepRange
 
 from tests.core.telemetry.written_run import write_lines, write_run
 from tests.each import each
@@ -113,7 +112,7 @@ def test_evaluations_are_marks_and_the_cursor_stands_behind_the_curve() -> None:
     rows = text_of(rows_of(PlotData(curve_of([1.0] * 50), curve_of([1.2, 1.1, 1.3], every=15)), 60, 10, BRAILLE))
     assert sum(row.count("◆") for row in rows) == 4
     assert any("eval ◆" in row for row in rows)
-    data = PlotData(curve_of([float(index) for index in range(101)]), uprights=(50.0,))
+    data = PlotData(curve_of([float(index) for index in range(101)]), cursor=50.0)
     picture = draw_plot(data, 60, 12, ASCII)
     column = picture.gutter + int(50 / 100 * picture.columns)
     texts = text_of(picture.rows)
@@ -143,7 +142,7 @@ def test_steps_and_values_at_the_limits_of_floats_are_drawn(steps: tuple[float, 
         for step, value in zip(steps, pair, strict=True):
             series.add(step, value)
         for logarithmic in (False, True):
-            data = PlotData(series.curve(), series.curve(), logarithmic=logarithmic, uprights=steps[1:])
+            data = PlotData(series.curve(), series.curve(), logarithmic=logarithmic, cursor=steps[1])
             assert [len(row) for row in text_of(rows_of(data, 60, 10, BRAILLE))] == [60] * 10
 
 
@@ -207,43 +206,8 @@ def test_a_wide_letter_on_a_plot_takes_two_cells_and_half_of_one_is_none(glyphs:
 # Which steps are shown, and what the cursor reads.
 
 
-@each(
-    ("text", "expected"),
-    [
-        ("all", StepRange()),
-        ("", StepRange()),
-        ("400-900", StepRange(400, 900)),
-        (" 400 900 ", StepRange(400, 900)),
-        ("1,200 .. 1.5k", StepRange(1200, 1500)),
-        ("400-", StepRange(400, None)),
-        ("-900", StepRange(None, 900)),
-        ("last 500 steps", StepRange(length=500)),
-        ("last 10%", StepRange(share=0.1)),
-    ],
-)
-def test_what_a_user_types(text: str, expected: StepRange) -> None:
-    assert parse_range(text, 0, 10_000) == expected
-
-
-@each(
-    ("text", "sentence"),
-    [
-        ("900-400", "must be before the last"),
-        ("20000-", "before the last; the run has steps 10 to 1,000"),
-        ("4e", "Type a range like 400-900"),
-        ("last 0", "at least one step"),
-        ("-5", "Nothing before step 10"),
-    ],
-)
-def test_what_cannot_be_a_range_is_said_in_a_sentence(text: str, sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence) as error:
-        parse_range(text, 10, 1000)
-    assert str(error.value).endswith(".")
-
-
 def test_a_range_follows_the_run_where_its_end_is_open_and_never_vanishes() -> None:
-    ranges = (StepRange(share=0.2), StepRange(length=300), StepRange(length=3000), StepRange(first=400))
-    assert [shown.ends(0, 1000) for shown in ranges] == [(800, None), (700, None), (0, None), (400, None)]
+    assert [shown.ends(0, 1000) for shown in (StepRange(share=0.2), StepRange(400))] == [(800, None), (400, None)]
     assert StepRange(100, 200).next_zoom().words() == "last 20%"
     about = StepRange().resized(0.5, 0, 1000, about=300)
     assert about == StepRange(150, 650) and about.moved(1, 0, 1000).moved(1, 0, 1000) == StepRange(500, None)
@@ -305,7 +269,7 @@ async def test_steps_ranges_and_metrics_by_keys_and_mouse(tmp_path: Path) -> Non
         panel._put_cursor(812.0)
         assert "step 812   NaN" in below(panel)
 
-        # Ranges by keys, and typed.
+        # Ranges by keys.
         await pilot.press("0", "plus")
         assert panel.title_text == "loss · from step 802" and last_row(screen)[-1] == "1,600"
         await pilot.press("less_than_sign")
@@ -316,36 +280,19 @@ async def test_steps_ranges_and_metrics_by_keys_and_mouse(tmp_path: Path) -> Non
         assert panel.title_text == "loss"
         await pilot.press("plus", "plus", "home", *["left"] * 6)
         assert panel.cursor is not None and plot.picture.first <= panel.cursor <= plot.picture.last
-        await pilot.press("0", "g", *"900-400", "enter")
-        dialog = pilot.app.screen
-        assert isinstance(dialog, EntryDialog) and panel.title_text == "loss"
-        said = str(dialog.query_one("#said", Static).render())
-        assert "! The first step of a range must be before the last." in said
-        dialog.query_one(Input).value = ""
-        await pilot.press(*"400-900", "enter")
-        assert pilot.app.screen is screen and panel.title_text == "loss · steps 400 to 900"
-        assert last_row(screen)[0] == "400" and last_row(screen)[-1] == "900"
-        await pilot.press("g", "escape", "full_stop")
-        assert panel.title_text == "learning_rate · steps 400 to 900", "it stays with another metric"
+        await pilot.press("0", "plus", "full_stop")
+        assert panel.title_text == "learning_rate · from step 802", "it stays with another metric"
 
-        # The mouse reads a step, and drags a range.
+        # The mouse reads a step.
         await pilot.press("comma", "0")
         await pilot.click(Plot, offset=(plot.picture.gutter + plot.picture.columns // 2, 5))
         assert panel.cursor is not None and 700 < panel.cursor < 900
-        await pilot.mouse_down(Plot, offset=(plot.picture.gutter + 10, 5))
-        await pilot.hover(Plot, offset=(plot.picture.gutter + 30, 5))
-        await pilot.mouse_up(Plot, offset=(plot.picture.gutter + 30, 5))
-        await pilot.pause()
-        start, end = panel.range.first, panel.range.last
-        assert start is not None and end is not None
-        assert 200 < start < 400 and 800 < end < 1000
-        assert f"steps {start:,.0f} to {end:,.0f}" in panel.title_text
         await pilot.press("0")
 
         # Any metric is chosen from a list that is searched.
         await pilot.press("m")
         card = pilot.app.screen
-        assert isinstance(card, MetricCard)
+        assert isinstance(card, Chooser)
         await pilot.pause()
         options = card.query_one(OptionList)
         assert options.option_count == len(screen.snapshot.metrics if screen.snapshot else {}) > 30
@@ -360,7 +307,7 @@ async def test_steps_ranges_and_metrics_by_keys_and_mouse(tmp_path: Path) -> Non
         await until(pilot, lambda: screen.snapshot is not None and "layer_17/norm" in screen.snapshot.curves)
         assert panel.title_text == "layer_17/norm" and "18.50" in below(panel)
         await pilot.press("m", *"no such", "enter")
-        assert isinstance(pilot.app.screen, MetricCard)
+        assert isinstance(pilot.app.screen, Chooser)
         await pilot.press("escape", "m", *"a_below", "enter", "e")
         await until(pilot, lambda: panel.title_text == "a_below · no log scale below 0")
         # Without a frame the name stands below.
@@ -390,15 +337,8 @@ def test_a_metric_and_its_like_on_held_out_rows(name: str, names: set[str], pair
 def test_the_order_of_metrics() -> None:
     names = ["epoch_time", "eval_loss", "grad_norm", "loss", "val_acc"]
     assert ordered_names(names) == ["loss", "grad_norm", "epoch_time", "val_acc"]
-    summary = MetricSummary(1.0, 4, 2, 0.5, 1.0, 0)
+    summary = MetricSummary(1.0, 4, 2, 0.5, 1.0, 3)
+    assert metric_words(summary).split() == ["1", "2", "values", "3", "NaN/inf"]
     assert all_names(dict.fromkeys(names, summary)) == ["loss", "eval_loss", "grad_norm", "epoch_time", "val_acc"]
     firsts = [first_choice(names) for names in (["lr", "run/val_loss", "run/train_loss"], ["lr"], [])]
     assert firsts == ["run/train_loss", "lr", None]
-
-
-def test_the_lines_of_the_list_fit() -> None:
-    summary = MetricSummary(1e-4, 4, 12_000, -1.0, 2.5, 3)
-    for width in (30, 50, 90):
-        line = metric_line("a/very/" + "long/" * 30 + "name", summary, width)
-        assert line.cell_length <= width and "1.0e-4" in line.plain
-    assert "12,000 values  -1 to 2.500  3 NaN" in metric_line("x", summary, 120).plain

@@ -178,10 +178,10 @@ async def test_what_fits_is_a_goal_and_a_remedy_whose_row_is_the_run(tmp_path: P
     Path("mine.csv").write_text("text,label\n" + "".join(f"the cat sees house {n},{n % 2}\n" for n in range(300)))
     async with real(DEMO) as (app, pilot):
         await pilot.press("down", "down", "down", "enter")
-        await until(pilot, lambda: isinstance(app.screen, FitChooser))
+        await until(pilot, lambda: isinstance(app.screen, Chooser))
         assert app.screen._offers[0].value == "mine.csv" and "which dataset" in shown(app)
         await pilot.press("enter")
-        await until(pilot, lambda: app.screen._fits is not None and len(app.screen._offers) > 3)
+        await until(pilot, lambda: isinstance(app.screen, FitChooser) and len(app.screen._offers) > 3)
         assert "mine.csv" not in shown(app) and "3 epochs" in shown(app)
         row = app.screen._fits.rows[1]
         await pilot.press("down", "enter")

@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from textual.events import Paste
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import help_parts
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, REVIEW, applies, parse_field, shown_value
-from trainwiz.tui.screens.plan_offers import browse_data, found_column, model_offers
+from trainwiz.tui.screens.plan_offers import found_column, model_offers
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import PlanState, start_obstacle, with_values
 from trainwiz.tui.screens.plan_views import field_view
@@ -93,10 +92,10 @@ async def test_browsing_takes_the_folder_of_a_config_file_and_goes_on(tmp_path: 
     async with real(DEMO) as (app, pilot):
         await to_field(pilot, "model")
         await go(pilot, "down", "space")
-        assert isinstance(app.screen, FilePicker)
-        app.post_message(Paste("models/small/config.json"))
-        await pilot.pause()
-        await pilot.press("enter")
+        assert isinstance(app.screen, FilePicker) and app.screen.folder == tmp_path
+        for _ in range(3):
+            await pilot.press("down", "enter")
+            await pilot.pause(0.2)
         await until(pilot, lambda: isinstance(app.screen, PlanScreen))
         await settled(pilot)
         # Not the bare config.json: weights lie beside it.
@@ -217,13 +216,3 @@ def test_held_out_data_of_its_own_is_one_source(here: Path):
     state = state_of(PlanReader(MACHINE), with_values(asked(train), spec, values))
     assert state.plan is not None and shown_value(spec, state.plan.config) == "b.jsonl"
     assert "9 training rows, counted; 4 held out." in said(state)
-
-
-def test_the_picker_opens_beside_the_present_file(here: Path):
-    (here / "sub").mkdir()
-    rows(here / "sub" / "a.jsonl", {"text": "MKV"})
-    state = state_of(PlanReader(MACHINE), asked("sub/a.jsonl"))
-    picker = browse_data(state)
-    assert (picker._folder, picker._started_at) == (here / "sub", "a.jsonl")
-    sample = browse_data(state_of(PlanReader(MACHINE), asked("sample-proteins")))
-    assert sample._folder == here

@@ -25,7 +25,7 @@ from trainwiz.core.tracing.worker import TraceWorker
 from trainwiz.tui.screens import plan_command as plan_starter
 from trainwiz.tui.screens import plan_maker
 from trainwiz.tui.screens.plan_command import Started
-from trainwiz.tui.screens.plan_maker import History, Newest, effect_key, numbered_remedies
+from trainwiz.tui.screens.plan_maker import History, effect_key, numbered_remedies
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import with_changes
 from trainwiz.tui.widgets.lists import TextLines
@@ -91,20 +91,6 @@ async def test_twelve_fast_keys_are_a_few_plans_and_the_first_and_the_last_one_a
         assert app.screen.state.plan.config.training.max_steps == reader.asked[-1].overrides["training.max_steps"]
         assert len(reader.asked) - before <= 4
         assert reader.most_at_once == 1, "nothing piles up"
-
-
-def test_only_the_newest_request_is_worked_on():
-    first, second, third = (PlanRequest(name=name) for name in "abc")
-    newest = Newest()
-    assert newest.put(first) and newest.take() is first
-    assert not newest.put(second) and not newest.put(third), "the thread is there already"
-    assert newest.is_stale(first) and newest.is_stale(second) and not newest.is_stale(third)
-    assert newest.take() is third and newest.take() is None
-    assert newest.put(first), "a thread that ended is started again"
-    newest.stale()
-    assert newest.is_stale(first) and newest.take() is None
-    newest.close()
-    assert not newest.put(second) and newest.take() is None
 
 
 def test_values_are_planned_while_the_data_is_still_being_read(tmp_path, monkeypatch):

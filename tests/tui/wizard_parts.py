@@ -28,7 +28,6 @@ from trainwiz.core.plan.result import BatchPlan, MemoryPlan, Plan, PlannedModel,
 from trainwiz.core.telemetry.gpu import GpuLoad, GpuLoads
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
-from trainwiz.tui.screens.plan_maker import Baseline
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import Offer, Reading
 from trainwiz.tui.widgets.field_row import FieldRow
@@ -42,38 +41,22 @@ CARD = Gpu(
     memory_free_bytes=int(7.8 * GIB), compute_capability="7.5", driver="550.54", catalogue_name="RTX 2080 Super",
 )  # fmt: skip
 MACHINE = Machine(
-    gpus=(CARD,),
-    cpu_cores=12,
-    ram_total_bytes=int(62.7 * GIB),
-    ram_available_bytes=50 * GIB,
-    disk_free_bytes=181 * GIB,
-    disk_path="/home/someone",
-    accelerator="cuda",
+    gpus=(CARD,), cpu_cores=12, ram_total_bytes=int(62.7 * GIB), ram_available_bytes=50 * GIB,
+    disk_free_bytes=181 * GIB, disk_path="/home/someone", accelerator="cuda",
     libraries=Libraries({"torch": "2.13.0", "deepspeed": None}),
-)
+)  # fmt: skip
 
-TAKES_YEARS = Finding(
-    "implausible_time",
-    "warning",
-    "training.max_steps",
-    "The plan takes years.",
-    (
-        Remedy("2,000 steps: 11 to 27 days", changes={"training.max_steps": 2000}),
-        Remedy("ESM-2 8M: 29 to 74 days", changes={"model.name": "esm2-8m"}),
-    ),
-)
+FEWER_STEPS = Remedy("2,000 steps: 11 to 27 days", changes={"training.max_steps": 2000})
+SMALLER = Remedy("ESM-2 8M: 29 to 74 days", changes={"model.name": "esm2-8m"})
+YEARS = "The plan takes years."
+TAKES_YEARS = Finding("implausible_time", "warning", "training.max_steps", YEARS, (FEWER_STEPS, SMALLER))
 MANY_WORKERS = Finding("host_ram", "warning", "data.workers", "12 workers use 9.1 GiB of RAM [bold]here[/bold].")
 MISSING = Finding(
     "missing_hardware", "error", "engine.device", "This machine has no RTX 2080 Super.", (Remedy("plan --gpu"),)
 )
 
-DATA = DataSummary(
-    rows=10_000,
-    rows_exact=True,
-    lengths=tuple(range(30, 900)),
-    bytes_on_disk=3 * 1024**2,
-    columns=("sequence", "id", "length"),
-)
+COLUMNS = ("sequence", "id", "length")
+DATA = DataSummary(10_000, True, tuple(range(30, 900)), bytes_on_disk=3 * 1024**2, columns=COLUMNS)
 GLANCE = Glance(
     Path("proteins.parquet"),
     1,
@@ -90,32 +73,22 @@ MODEL = ModelSpec(
 )
 
 
+OF_THE_PROFILE = {"batch.target_tokens": 2_000_000, "training.max_steps": 500_000, "training.learning_rate": 4e-4}
+DETECTED = {"engine.precision": "fp16", "engine.attention": "sdpa"}
+SOLVED = {
+    "batch.micro_batch_size": 6, "batch.gradient_accumulation_steps": 651, "engine.checkpointing": True,
+    "engine.optimizer": "adamw_torch", "engine.strategy": "zero2",
+}  # fmt: skip
+REASONS = {
+    "engine.precision": "the card has compute capability 7.5; bf16 needs 8.0",
+    "engine.attention": "flash-attn needs sm 8.0",
+}
+
+
 def make_config(request: PlanRequest) -> RunConfig:
-    config = (
-        RunConfig(profile=request.profile, name=request.name or "frozen")
-        .with_values(
-            {"batch.target_tokens": 2_000_000, "training.max_steps": 500_000, "training.learning_rate": 4e-4}, "profile"
-        )
-        .with_values(
-            {"engine.precision": "fp16", "engine.attention": "sdpa"},
-            "detected",
-            {
-                "engine.precision": "the card has compute capability 7.5; bf16 needs 8.0",
-                "engine.attention": "flash-attn needs sm 8.0",
-            },
-        )
-        .with_values(
-            {
-                "batch.micro_batch_size": 6,
-                "batch.gradient_accumulation_steps": 651,
-                "engine.checkpointing": True,
-                "engine.optimizer": "adamw_torch",
-                "engine.strategy": "zero2",
-            },
-            "solved",
-            {"batch.micro_batch_size": "the largest that fits"},
-        )
-    )
+    config = RunConfig(profile=request.profile, name=request.name or "frozen").with_values(OF_THE_PROFILE, "profile")
+    config = config.with_values(DETECTED, "detected", REASONS)
+    config = config.with_values(SOLVED, "solved", {"batch.micro_batch_size": "the largest that fits"})
     return config.with_values(dict(request.overrides), "you")
 
 
@@ -141,39 +114,20 @@ def make_frozen_plan(
         energy_low_kwh=0.03 * steps, energy_high_kwh=0.06 * steps,
         energy_cost_low=0.009 * steps, energy_cost_high=0.018 * steps, currency="EUR",
     )  # fmt: skip
-    return Plan(
-        machine=machine,
-        config=config,
-        model=PlannedModel(
-            config.model.name, "EsmForMaskedLM", 651_000_000, 651_000_000, "trains from scratch (random initialization)"
-        ),
-        batch=batch,
-        memory=MemoryPlan(
-            tier="analytic",
-            allocated_bytes=5 * GIB,
-            reserved_bytes=int(5.2 * GIB),
-            device_used_bytes=int(0.95 * GIB * micro),
-            low_bytes=int(0.9 * GIB * micro),
-            high_bytes=int(1.2 * GIB * micro),
-            breakdown={"weights": int(1.2 * GIB), "gradients": int(0.8 * GIB), "activations": int(2.9 * GIB)},
-            peak_moment="backward of layer 33",
-            capacity_bytes=int(7.8 * GIB),
-            verdict="fits" if micro < 8 else "tight" if micro == 8 else "does_not_fit",
-            host_ram_bytes=int(21.4 * GIB),
-            host_ram_capacity_bytes=int(62.7 * GIB),
-            host_ram_parts={},
-            disk_bytes=int(18.9 * GIB),
-            disk_capacity_bytes=181 * GIB,
-            device="GPU 0 · RTX 2080 Super",
-            evaluation_bytes=3 * GIB,
-            basis="formulas",
-            waiting="tracing layer by layer…",
-            needed_bytes=int(0.9 * GIB * micro),
-            needed_high_bytes=int(0.98 * GIB * micro),
-        ),
-        time=time,
-        findings=findings,
-    )
+    memory = MemoryPlan(
+        tier="analytic", allocated_bytes=5 * GIB, reserved_bytes=int(5.2 * GIB),
+        device_used_bytes=int(0.95 * GIB * micro), low_bytes=int(0.9 * GIB * micro), high_bytes=int(1.2 * GIB * micro),
+        needed_bytes=int(0.9 * GIB * micro), needed_high_bytes=int(0.98 * GIB * micro),
+        breakdown={"weights": int(1.2 * GIB), "gradients": int(0.8 * GIB), "activations": int(2.9 * GIB)},
+        peak_moment="backward of layer 33", capacity_bytes=int(7.8 * GIB), device="GPU 0 · RTX 2080 Super",
+        verdict="fits" if micro < 8 else "tight" if micro == 8 else "does_not_fit",
+        host_ram_bytes=int(21.4 * GIB), host_ram_capacity_bytes=int(62.7 * GIB), host_ram_parts={},
+        disk_bytes=int(18.9 * GIB), disk_capacity_bytes=181 * GIB, evaluation_bytes=3 * GIB,
+        basis="formulas", waiting="tracing layer by layer…",
+    )  # fmt: skip
+    start = "trains from scratch (random initialization)"
+    model = PlannedModel(config.model.name, "EsmForMaskedLM", 651_000_000, 651_000_000, start)
+    return Plan(machine=machine, config=config, model=model, batch=batch, memory=memory, time=time, findings=findings)
 
 
 FROZEN_FILES = {"run.yaml": "name: frozen\nnote: '[red]text[/red]'\n", "launch.sh": "#!/bin/sh\nexec accelerate\n"}
@@ -221,12 +175,7 @@ class FrozenReader(PlanReader):
 
     def loads(self) -> GpuLoads:
         """Every card is idle, as the machine was read."""
-        return GpuLoads(
-            tuple(GpuLoad(gpu.index, gpu.uuid, gpu.memory_other_bytes, 0) for gpu in self.machine.gpus),
-        )
-
-    def profile_alone(self, request: PlanRequest) -> Baseline:
-        return Baseline(request, make_config(request))
+        return GpuLoads(tuple(GpuLoad(gpu.index, gpu.uuid, gpu.memory_other_bytes, 0) for gpu in self.machine.gpus))
 
 
 def frozen_app(

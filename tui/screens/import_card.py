@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -28,12 +28,8 @@ from trainwiz.tui.text import cells, pad
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.frame import KeyBar, Window, entry_field, failure_words
-from trainwiz.tui.widgets.lists import Pressed, TextLines, hanging
+from trainwiz.tui.widgets.lists import LinesWidget, Pressed, hanging
 from trainwiz.tui.widgets.plan_panel import finding_lines
-
-if TYPE_CHECKING:
-    pass
-
 
 LONGEST_WRAPPED = 20_000
 """Characters; wrapping a longer text takes so long that it is felt."""
@@ -76,16 +72,12 @@ class PasteBox(TextArea):
         self.insert_text(event.text)
 
     async def _on_key(self, event: events.Key) -> None:
-        is_end = event.key == "enter" and self.cursor_location == self.document.end
-        goes_on = is_end and (self.is_done or self.document.line_count == 1)
-        if goes_on and self.is_done:
+        if event.key == "enter" and self.is_done and self.cursor_location == self.document.end:
             event.prevent_default()
             event.stop()
-        else:
-            # Of a paste that a terminal types key by key the end of the first line is no wish to go on: it is kept.
-            await super()._on_key(event)
-        if goes_on:
             self.post_message(self.GoOn())
+        else:
+            await super()._on_key(event)
 
 
 INDENT = "  "
@@ -102,26 +94,24 @@ BESIDE = 0.45
 """Of the width: settings that are longer have what became of them on a line beneath."""
 
 
-class ImportReport(TextLines):
-    """Lines that are laid out again for every width."""
+class ImportReport(LinesWidget):
+    """What became of a text, or why it cannot be read; before that, what can be."""
+
+    DEFAULT_CSS = """
+    ImportReport { height: auto; }
+    """
 
     _merged: Imported | None = None
     _findings: tuple[Finding, ...] = ()
 
-    def show_import(self, merged: Imported | None, findings: tuple[Finding, ...]) -> None:
+    def show(self, merged: Imported | None, findings: tuple[Finding, ...]) -> None:
         self._merged, self._findings = merged, findings
-        self._lay_out()
+        self.refresh(layout=True)
 
-    def on_resize(self) -> None:
-        self._lay_out()
-
-    def _lay_out(self) -> None:
-        width = self.size.width
-        if width and self._merged is not None:
-            self.show(report_lines(self._merged, width))
-        elif width:
-            refusals = [line for finding in self._findings for line in finding_lines(finding, width)]
-            self.show(refusals or about_lines(width))
+    def lines_in(self, width: int) -> list[Content]:
+        if self._merged is not None:
+            return report_lines(self._merged, width)
+        return [line for finding in self._findings for line in finding_lines(finding, width)] or about_lines(width)
 
 
 def about_lines(width: int) -> list[Content]:
@@ -202,10 +192,8 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         super().__init__()
         self._gives_way = gives_way
         self._merged: Imported | None = None
-        self._findings: tuple[Finding, ...] = ()
         self._read_text = self._proposed = ""
         self._pause: Timer | None = None
-        self._wants_on = False
 
     @property
     def box(self) -> PasteBox:
@@ -227,12 +215,8 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def key_rows(self) -> list[KeyBinding]:
         return [*keys_of("import")]
 
-    def on_mount(self) -> None:
-        self._draw()
-
     def on_resize(self) -> None:
         self.set_class(self.size.height < 24, "-low")
-        self.call_after_refresh(self._draw)
 
     # Reading.
 
@@ -240,7 +224,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def _changed(self, event: TextArea.Changed) -> None:
         """Read when the text rests; until then nothing of the former one can be used."""
         event.stop()
-        self.box.is_done = self._wants_on = False
+        self.box.is_done = False
         self._say("")
         if self._pause is not None:
             self._pause.stop()
@@ -270,7 +254,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         """A text was read: an import, or why it is none; neither for an empty text."""
         if text != self.box.text:
             return
-        self._read_text, self._merged, self._findings = text, merged, findings
+        self._read_text, self._merged = text, merged
         self.box.is_done = self._merged is not None
         self.set_class(self.box.is_done, "-read")
         if self._merged is not None:
@@ -280,12 +264,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
                 entry.value = self._proposed = free_name(self._merged)
             self._warn()
         self.query_one(VerticalScroll).scroll_home(animate=False)
-        self._draw()
-        if self._wants_on:
-            self._go_on()
-
-    def _draw(self) -> None:
-        self.query_one(ImportReport).show_import(self._merged, self._findings)
+        self.query_one(ImportReport).show(merged, findings)
 
     def _warn(self) -> None:
         cost = trn(
@@ -311,12 +290,9 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     @on(PasteBox.GoOn)
     def _asked_on(self, event: PasteBox.GoOn) -> None:
         event.stop()
-        self._wants_on = True
-        if self.box.is_done:
-            self._go_on()
+        self._go_on()
 
     def _go_on(self) -> None:
-        self._wants_on = False
         if self._merged is not None:
             self.query_one(ActionButton).focus()
 
@@ -360,7 +336,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def action_browse(self) -> None:
         from trainwiz.tui.widgets.file_picker import FilePicker
 
-        picker = FilePicker(tr("A file with settings, a script or a launch command"), "", ENDINGS, with_folders=False)
+        picker = FilePicker(tr("A file with settings, a script or a launch command"), "", ENDINGS)
         self.app.push_screen(picker, self._picked)
 
     def _picked(self, path: str | None) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on, work
-from textual.app import ComposeResult, SuspendNotSupported
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.events import DescendantBlur, DescendantFocus, Resize
@@ -53,13 +50,12 @@ INTERVAL_S = 1.0
 
 ABOUT = mark(
     "The monitor only reads files and watches processes. You can close it and open it again at any time, in this or "
-    "another terminal; the run continues. Press tab to move between panels; then f1 explains the panel, x "
-    "maximizes it, and f folds it to its title. A digit shows one panel alone, at any terminal size. A "
-    "colon lists all actions by name."
+    "another terminal; the run continues. Press tab to move between panels; then f1 explains the panel. A digit shows one "
+    "panel alone, at any terminal size. A colon lists all actions by name."
 )
 LOG_HELP = mark(
-    "The newest log lines of the job; a progress bar is one line. Press enter or l to open the whole log, where you "
-    "can search and filter."
+    "The newest log lines of the job; a progress bar is one line. Press enter or l to open the log on the "
+    "whole screen, where you can search and filter."
 )
 NO_LOG = mark("No log of this job was found.")
 
@@ -67,11 +63,10 @@ NO_LOG = mark("No log of this job was found.")
 class MonitorScreen(Screen[None]):
     """Looks at a target again and again in a thread, one look at a time, and shows each look.
 
-    `readonly` takes away every key that changes the run. `clock` gives Unix time in seconds. Each panel folds to its
-    title, and one can have the whole screen: it sets classes and moves the focus, and the style sheet says what they look
-    like: -folded (a panel), -fills (takes the rest of its column), -none (it has nothing to show), -alone (has the screen),
-    -away (a column without that panel), -one-panel (the screen). Which panel was chosen outlives sizes at which it has no
-    room.
+    `readonly` takes away every key that changes the run. `clock` gives Unix time in seconds. A panel can have the whole
+    screen: it sets classes and moves the focus, and the style sheet says what they look like: -none (it has nothing to
+    show), -alone (has the screen), -away (a column without that panel), -one-panel (the screen). Which panel was chosen
+    outlives sizes at which it has no room.
     """
 
     AUTO_FOCUS = ""
@@ -106,16 +101,16 @@ class MonitorScreen(Screen[None]):
         self._said = ""
 
     def compose(self) -> ComposeResult:
-        yield RunHeader(self.target.name, readonly=self.readonly)
+        yield RunHeader(self.target.name)
         with Container(id="panels", classes=COLUMN):
             with Vertical(id="left", classes=COLUMN):
-                yield MetricPanel().add_class(PANEL, "-greedy")
+                yield MetricPanel().add_class(PANEL)
                 yield PacePanel(tr("speed")).add_class(PANEL)
                 yield AnswersPanel(tr("answers")).add_class(PANEL, "-none")
             with Vertical(id="right", classes=COLUMN):
                 yield DevicePanel(tr("device")).add_class(PANEL)
                 yield HostPanel(tr("RAM and disk")).add_class(PANEL)
-                yield AdvicePanel(tr("advice")).add_class(PANEL, "-greedy")
+                yield AdvicePanel(tr("advice")).add_class(PANEL)
         yield MonitorSummary().add_class("aside")
         log = LogView(empty_text=tr("No output yet.") if self.target.kind == "run" else tr(NO_LOG), id="log")
         log.border_title = tr("log")
@@ -155,9 +150,6 @@ class MonitorScreen(Screen[None]):
             self._chosen = panel
             panel.focus()
 
-    def action_maximise(self) -> None:
-        self.show_alone(None if self.alone is not None else self.focused_panel or self.panels[0])
-
     def action_one_panel(self, place: int) -> None:
         """The panel at `place` (from 1) fills the screen, or gives the room back."""
         panel = self.panels[place - 1]
@@ -166,42 +158,21 @@ class MonitorScreen(Screen[None]):
     def action_back(self) -> None:
         self.show_alone(None)
 
-    def action_fold(self) -> None:
-        panel = self.focused_panel
-        if panel is None:
-            self.notify(tr("Press tab to choose the panel to fold."), markup=False)
-            return
-        if self.alone is None:
-            panel.toggle_class("-folded")
-            self._fill_columns()
-
     def show_alone(self, panel: Widget | None) -> None:
         """Give the whole screen to `panel`; None gives the room back to all of them."""
         if panel is self.alone:
             return
         for other in self.panels:
             other.set_class(other is panel, "-alone")
-            if other is panel:
-                other.remove_class("-folded")
         for column in self.query(f".{COLUMN}").results(Widget):
             column.set_class(panel is not None and panel not in column.query(f".{PANEL}"), "-away")
         self.set_class(panel is not None, "-one-panel")
-        self._fill_columns()
         if panel is not None:
             self._chosen = panel
             # It can take the focus only once it is shown.
             self.call_after_refresh(panel.focus)
         elif self._chosen is not None:
             self.call_after_refresh(self._focus_chosen)
-
-    def _fill_columns(self) -> None:
-        """Where the panel that takes the rest of its column is folded, the last open one takes it."""
-        for column in self.query(f".{COLUMN}").results(Widget):
-            panels = [child for child in column.children if child.has_class(PANEL) and not child.has_class("-none")]
-            open_ = [panel for panel in panels if not panel.has_class("-folded")]
-            greedy = any(panel.has_class("-greedy") for panel in open_)
-            for panel in panels:
-                panel.set_class(bool(open_) and not greedy and panel is open_[-1], "-fills")
 
     @on(DescendantFocus)
     def _remember(self) -> None:
@@ -326,14 +297,14 @@ class MonitorScreen(Screen[None]):
             self.notify(tr("No metrics to choose from yet."), markup=False)
             return
 
-        from trainwiz.tui.screens.monitor_cards import MetricCard
+        from trainwiz.tui.screens.monitor_cards import metric_chooser
 
         def plot(name: str | None) -> None:
             if name is not None:
                 self.query_one(MetricPanel).choose(name)
                 self.look()
 
-        self.app.push_screen(MetricCard(self.snapshot.metrics, self.query_one(MetricPanel).metric), plot)
+        self.app.push_screen(metric_chooser(self.snapshot.metrics, self.query_one(MetricPanel).metric), plot)
 
     def action_next_metric(self, by: int) -> None:
         if self.snapshot is not None:
@@ -358,16 +329,12 @@ class MonitorScreen(Screen[None]):
         self.app.push_screen(LogCard(Path(snapshot.log_path)))
 
     def action_open_panel(self) -> None:
-        """Enter opens what the focused panel has to open; most panels become larger."""
+        """Enter opens the whole log; another panel gets the whole screen, or gives it back."""
         panel = self.focused_panel
-        if isinstance(panel, DevicePanel) and (gpu := panel.chosen_gpu) is not None:
-            from trainwiz.tui.screens.monitor_cards import GpuCard
-
-            self.app.push_screen(GpuCard(lambda: self.snapshot, gpu))
-        elif isinstance(panel, LogView):
+        if isinstance(panel, LogView):
             self.action_show_log()
         elif panel is not None:
-            self.action_maximise()
+            self.show_alone(None if panel is self.alone else panel)
 
     def action_help(self) -> None:
         panel = self.focused_panel
@@ -412,12 +379,6 @@ class MonitorScreen(Screen[None]):
             self.look()
 
     def action_stop(self) -> None:
-        self._ask_how_to_stop(now=False)
-
-    def action_stop_now(self) -> None:
-        self._ask_how_to_stop(now=True)
-
-    def _ask_how_to_stop(self, now: bool) -> None:
         snapshot = self.snapshot
 
         def stop(how: str | None) -> None:
@@ -430,7 +391,7 @@ class MonitorScreen(Screen[None]):
             from trainwiz.tui.screens.monitor_cards import stop_dialog
 
             cost = partial(actions.stop_cost, self.folder, snapshot)
-            self.app.push_screen(stop_dialog(snapshot.status == "stopping", cost, now=now), stop)
+            self.app.push_screen(stop_dialog(snapshot.status == "stopping", cost), stop)
 
     def action_resume(self) -> None:
         def resume(answer: str | None) -> None:
@@ -448,23 +409,6 @@ class MonitorScreen(Screen[None]):
             from trainwiz.tui.screens.monitor_cards import CommandCard
 
             self.app.push_screen(CommandCard(actions.commands_of(self.folder, self.snapshot.actions)))
-
-    def action_talk(self) -> None:
-        """The command has the terminal until it ends."""
-        if not self._may("model"):
-            return
-        commands = list(actions.after_commands(self.folder).values())
-        if not commands:
-            self.notify(tr("This run has no model to chat with."), markup=False)
-            return
-        words = shlex.split(commands[0])
-        from trainwiz.tui.app import interrupts_for_another
-
-        try:
-            with interrupts_for_another(self.app), self.app.suspend():
-                subprocess.run([sys.executable, "-P", "-m", "trainwiz.tui", *words[1:]], check=False)
-        except SuspendNotSupported:
-            self.notify(commands[0], markup=False)
 
     def action_show_plan(self) -> None:
         from trainwiz.tui.screens.plan_card import PlanCard

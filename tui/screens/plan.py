@@ -14,6 +14,7 @@ from textual.binding import BindingType
 from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Collapsible
 from textual.worker import Worker, WorkerState
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.language import tr
@@ -21,7 +22,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.screens import plan_state as states
 from trainwiz.tui.screens import plan_views as views
-from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, STEPS, Setting, parse_field
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, Setting, parse_field
 from trainwiz.tui.screens.plan_maker import PlanThreads, numbered_remedies
 from trainwiz.tui.screens.plan_state import PlanState
 from trainwiz.tui.widgets.field_row import ActionButton, FieldInput, FieldRow, RemedyButton
@@ -312,9 +313,22 @@ class PlanScreen(Screen[None]):
             self._change_request(states.with_changes(self.state.request, remedies[number - 1].changes))
 
     def _see_what_fits(self) -> None:
+        """The models for the data that are named; else those are asked for first."""
+        from trainwiz.tui.widgets.chooser import data_to_fit
+
+        source = data_to_fit(self.state)
+        if source is None:
+            known, hint = views.offers(self.state, FIELD_BY_ID["data"]), tr(views.FREE_TEXT_HINTS["data"])
+            self._choose(tr("See what fits: which dataset?"), known, "", self._list_fits, hint)
+        else:
+            self._list_fits(source)
+
+    def _list_fits(self, source: str | None) -> None:
         from trainwiz.tui.widgets.chooser import FitChooser
 
-        window = FitChooser(self.state, views.offers(self.state, FIELD_BY_ID["data"]))
+        if source is None:
+            return
+        window = FitChooser(self.state, source)
 
         async def take(row: str | None) -> None:
             if row is not None:
@@ -362,16 +376,7 @@ class PlanScreen(Screen[None]):
 
     @on(StepRail.Chosen)
     async def _jump(self, event: StepRail.Chosen) -> None:
-        await self._to_step(event.step)
-
-    def action_choose_step(self) -> None:
-        """A list of the steps that were seen; the chosen one is shown."""
-        seen = [states.Offer(str(step), tr(name)) for step, name in enumerate(STEPS[: self.state.reached + 1])]
-        self._choose(tr("Go to a step"), seen, str(self.state.step), self._to_step)
-
-    async def _to_step(self, step: str | int | None) -> None:
-        if step is not None:
-            await self._go(states.go_to(self.state, int(step)))
+        await self._go(states.go_to(self.state, event.step))
 
     def action_scroll_plan(self, pages: int) -> None:
         panel = self.query_one(PlanPanel)
@@ -390,10 +395,6 @@ class PlanScreen(Screen[None]):
         spec = FIELD_BY_ID[field_id]
         await self._go(states.go_to(replace(self.state, more=self.state.more or spec.rare), spec.step))
         self._focus_step(field_id)
-
-    @on(StepPart.FieldWanted)
-    async def _wanted_field(self, event: StepPart.FieldWanted) -> None:
-        await self._found(event.field_id)
 
     async def action_change_field(self) -> None:
         if isinstance(self.focused, PartRow):
@@ -419,6 +420,8 @@ class PlanScreen(Screen[None]):
             self.action_apply_remedy(widget.number)
         elif isinstance(widget, FieldButton):
             self._act(widget.spec.id)
+        elif isinstance(widget.parent, Collapsible):
+            widget.parent.collapsed = not widget.parent.collapsed
         elif isinstance(widget, ActionButton):
             if widget.action == "save":
                 self._leave("save")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -15,8 +14,6 @@ from trainwiz.core.errors import TrainwizError
 
 if TYPE_CHECKING:
     from textual.timer import Timer
-    from trainwiz.core.config import RunConfig
-    from trainwiz.core.config.keys import ConfigDifference
     from trainwiz.core.errors import Finding, Remedy
     from trainwiz.core.hardware.machine import Machine
     from trainwiz.core.plan.gather import Gathered
@@ -191,34 +188,6 @@ def effect_key(changes: Mapping[str, Any]) -> str:
     import json  # not for the first frame
 
     return json.dumps(changes, sort_keys=True, default=str)
-
-
-# What the profile alone would be, on the same machine: what the review compares the plan with.
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """The profile's own run, resolved. `problem` says why there is none."""
-
-    request: PlanRequest
-    """The one that was asked for, without the user's values."""
-    config: RunConfig | None = None
-    problem: str = ""
-
-    def differences(self, plan: Plan) -> tuple[ConfigDifference, ...]:
-        from trainwiz.core.config.keys import config_differences
-
-        return () if self.config is None else config_differences(self.config, plan.config)
-
-
-def profile_request(request: PlanRequest) -> PlanRequest:
-    """The request without the user's values: profile, machine and mode stay, the folder too.
-
-    Where there is no profile, what is trained on what stays: without it there is nothing to compare.
-    """
-    kept = {} if request.profile is not None else request.overrides
-    subject = {key: value for key, value in kept.items() if key.startswith(("model.", "data.sources", "task"))}
-    return replace(request, overrides=subject, name=None)
 
 
 def new_tracer() -> TraceWorker:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from trainwiz.core.catalog.gpus import GpuSpec
     from trainwiz.core.catalog.model_config import ModelSpec
     from trainwiz.core.config import RunConfig
-    from trainwiz.core.config.request import PlanRequest
     from trainwiz.core.data.summary import Glance
     from trainwiz.core.hardware.machine import Machine
     from trainwiz.core.plan.gather import DataAnswer
@@ -86,8 +84,6 @@ def browse_model(state: PlanState) -> FilePicker:
 
 # What the data step can be chosen from: files of the disk, and the columns of the file that was chosen.
 
-TEXT, TARGET = "data.sources.0.text_column", "data.sources.0.target_column"
-
 
 def browse_data(state: PlanState) -> FilePicker:
     """The file picker, opened where the present data lies."""
@@ -96,11 +92,7 @@ def browse_data(state: PlanState) -> FilePicker:
 
     plan = state.plan
     source = plan.config.data.sources[0].name if plan is not None and plan.config.data.sources else ""
-    glance = state.reading.glance
-    inside = glance is not None and glance.files == 1 and source and str(glance.path).endswith(source)
-    return FilePicker(
-        tr("Data: a file, or a folder with files of one format"), source if inside else "", file_endings()
-    )
+    return FilePicker(tr("Data: a file, or a folder with files of one format"), source, file_endings())
 
 
 def column_offers(glance: Glance | None) -> tuple[Offer, ...]:
@@ -128,26 +120,6 @@ def found_column(state: PlanState, spec: Setting) -> str:
     if place is not None:
         return glance.columns[place].name
     return tr("not found") if spec.id == "column" or glance.has_target else ""
-
-
-def with_text(glance: Glance, place: int, request: PlanRequest) -> PlanRequest:
-    """The request that learns from a column; where that was the target, the two change places."""
-    target = glance.text if place == glance.target else glance.target
-    return _with_columns(glance, request, place, target if glance.has_target else None)
-
-
-def with_target(glance: Glance, place: int, request: PlanRequest) -> PlanRequest:
-    """The request whose answers are a column; chosen a second time, it is no answer any more where rows can be without."""
-    if glance.target == place and glance.text is not None:
-        # Both named: a causal model with a text column alone learns all of it.
-        return _with_columns(glance, request, glance.text, None)
-    return _with_columns(glance, request, glance.target if glance.text == place else glance.text, place)
-
-
-def _with_columns(glance: Glance, request: PlanRequest, text: int | None, target: int | None) -> PlanRequest:
-    kept = {key: value for key, value in request.overrides.items() if key not in {TEXT, TARGET}}
-    named = {key: glance.setting_of(place) for key, place in {TEXT: text, TARGET: target}.items() if place is not None}
-    return replace(request, overrides={**kept, **named})
 
 
 # The lists to choose from: profiles, models of the catalogue, samples and the data files of this folder.

@@ -28,12 +28,10 @@ from trainwiz.core.profile.store import profile_files
 from trainwiz.core.run.folder import DEFAULT_ROOT, RUN_YAML, new_run_folder
 from trainwiz.core.telemetry.gpu import GpuLoads, LoadReader
 from trainwiz.tui.screens.plan_maker import (
-    Baseline,
     PlanMaker,
     effect_key,
     new_tracer,
     numbered_remedies,
-    profile_request,
 )
 from trainwiz.tui.screens.plan_offers import DataReadings, card_offers, data_offers, model_offers, profile_offers
 from trainwiz.tui.screens.plan_state import FILES_FOLLOW, Reading, lacks_model, with_changes
@@ -95,9 +93,12 @@ class PlanReader:
             message = tr("Choose a model: one from the list, a Hub ID, a folder or a config.json.")
             yield replace(self._base, findings=(Finding("no_model", "error", "model.name", message),))
             return
-        known = edge.gather_known(request, self._profile(request, here), here)
+        profile = self._profile(request, here)
+        known = edge.gather_known(request, profile, here)
         self._offer_lists(here, request.profile)
-        self._base = replace(self._base, model=known.model, model_facts=self._facts(known.model))
+        values = {} if profile is None else profile.values
+        facts = self._facts(known.model)
+        self._base = replace(self._base, model=known.model, model_facts=facts, profile_values=values)
         key = _data_key(known.config)
         answer = edge.without_data(known, here) or self._data.known(key)
         if answer is None:
@@ -176,34 +177,19 @@ class PlanReader:
             if remedy.opens:
                 continue
             try:
-                # Data that was not read yet counts as the last that was.
-                changed = self._planned(with_changes(request, remedy.changes), lambda config: self._last_data)
+                changed = self._planned(with_changes(request, remedy.changes))
             except (TrainwizError, OSError):
                 continue
             if changed.model.parameters is not None:
                 effects[effect_key(remedy.changes)] = changed
         return effects
 
-    def _planned(self, request: PlanRequest, read: Callable[[RunConfig], edge.DataAnswer]) -> Plan:
-        """The plan of a request by what is known now; `read` gives its data where they were not read yet."""
+    def _planned(self, request: PlanRequest) -> Plan:
+        """The plan of a request by what is known now; data that was not read yet counts as the last that was."""
         here = self._here(request)
         known = edge.gather_known(request, self._profile(request, here), here)
-        answer = edge.without_data(known, here) or self._data.known(_data_key(known.config)) or read(known.config)
+        answer = edge.without_data(known, here) or self._data.known(_data_key(known.config)) or self._last_data
         return self._plans.plan(edge.with_data(known, *answer))
-
-    def profile_alone(self, request: PlanRequest) -> Baseline:
-        """The run of the profile of `request` without the user's values. May read its data: nothing for the loop.
-
-        Every failure comes back as a sentence.
-        """
-        alone = profile_request(request)
-        try:
-            return Baseline(alone, self._planned(alone, edge.gather_data).config)
-        except TrainwizError as error:
-            return Baseline(alone, problem=" ".join(finding.message for finding in error.findings))
-        except OSError as error:
-            place, reason = error.filename or tr("a file"), error.strerror or error
-            return Baseline(alone, problem=tr("{place}: {reason}.", place=place, reason=reason))
 
     def loads(self) -> GpuLoads:
         """What the GPUs of this machine do now."""

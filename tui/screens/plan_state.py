@@ -73,6 +73,8 @@ class Reading:
     samples: tuple[Offer, ...] = ()
     cards: tuple[Offer, ...] = ()
     """The GPU catalogue, to plan for another machine."""
+    profile_values: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """Key path -> what the profile of the request says."""
     files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """File name -> text, as a start would write them."""
     folder: str = ""

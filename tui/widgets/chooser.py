@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 from textual.worker import Worker, WorkerState
@@ -54,45 +53,52 @@ def matching(offers: Sequence[Offer], text: str) -> list[Offer]:
     return sorted(found, key=rank) if text else found
 
 
-class ListWindow(Window[str]):
-    """An entry over a list that typing narrows. The cursor is a mark too: without colours its line looks like all others."""
+class Chooser(Window[str]):
+    """A list that typing narrows; returns the chosen value, or None when it was closed.
+
+    The cursor is a mark too: without colours its line looks like all others.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("list")]
     HINT: ClassVar[str] = mark("enter select   ↑↓ move   esc close")
+    MOST = 300
+    """Lines at most."""
 
     DEFAULT_CSS = """
-    ListWindow OptionList { border: none; height: auto; max-height: 22; background: $surface; padding: 0; }
-    ListWindow .hint { color: $muted; }
+    Chooser > Vertical { width: 84; max-height: 86%; }
+    Chooser OptionList { border: none; height: auto; max-height: 22; background: $surface; padding: 0; }
+    Chooser .hint { color: $muted; margin: 1 0 0 0; }
     """
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, offers: Sequence[Offer], current: str, free_text: str = "") -> None:
+        """`free_text` says what may be typed that is not in the list; empty: only the list counts."""
         super().__init__()
-        self._title = title
-        self._count = 0
+        self._title, self._offers, self._current, self._free_text = title, tuple(offers), current, free_text
+        self._shown: list[Offer] = []
         self._marked = -1
         """The line with the mark of the cursor; -1: none."""
 
-    def entry(self) -> Input:
-        return entry_field(tr("type to search"), 4096)
-
-    def parts(self) -> list[Widget]:
+    def compose(self) -> ComposeResult:
         options: OptionList = OptionList(markup=False)
         options.can_focus = False
-        title = Static(Content.styled(self._title, "bold"), classes="title", markup=False)
-        return [title, self.entry(), options, Static(tr(self.HINT), classes="hint", markup=False)]
-
-    def compose(self) -> ComposeResult:
-        yield Vertical(*self.parts())
+        with Vertical():
+            yield Static(Content.styled(self._title, "bold"), classes="title", markup=False)
+            yield entry_field(self._free_text or tr("type to search"), 4096)
+            yield options
+            yield Static(tr(self.HINT), classes="hint", markup=False)
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
+        self._fill("")
+        values = [offer.value for offer in self._shown]
+        if self._current in values:
+            self.options.highlighted = values.index(self._current)
 
     def on_resize(self) -> None:
-        """The lines fill the width that there is."""
-        self.call_after_refresh(self._fit)
-
-    def _fit(self) -> None:
-        self.put_lines(self._count, self.place)
+        # The hint stays in sight.
+        self.options.styles.max_height = max(2, int(self.size.height * TALLEST) - BESIDE_THE_LIST)
+        # The lines fill the width that there is.
+        self.call_after_refresh(lambda: self._put_lines(self.place))
 
     @property
     def options(self) -> OptionList:
@@ -102,78 +108,6 @@ class ListWindow(Window[str]):
     def place(self) -> int | None:
         return self.options.highlighted
 
-    def line(self, place: int, mark: str, width: int) -> Content:
-        """One line of the list, with this mark before it."""
-        raise NotImplementedError
-
-    def take_line(self, place: int | None) -> None:
-        """Enter or a click; None where the list is empty."""
-
-    def put_lines(self, count: int, place: int | None) -> None:
-        self._count, self._marked = count, -1
-        options = self.options
-        options.clear_options()
-        options.add_options([Option(self._drawn(index)) for index in range(count)])
-        options.highlighted = place
-
-    def _drawn(self, place: int, here: bool = False) -> Content:
-        # A cell on each side, and two of the scrollbar.
-        width = (self.options.size.width or LABEL_WIDTH) - 4
-        return self.line(place, marks.here if here else " ", width)
-
-    @on(OptionList.OptionHighlighted)
-    def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        event.stop()
-        for index, here in ((self._marked, False), (self.place, True)):
-            if index is not None and 0 <= index < self._count:
-                self.options.replace_option_prompt_at_index(index, self._drawn(index, here))
-        self._marked = -1 if self.place is None else self.place
-
-    @on(Input.Submitted)
-    @on(OptionList.OptionSelected)
-    def _taken(self, event: Input.Submitted | OptionList.OptionSelected) -> None:
-        event.stop()
-        self.take_line(self.place)
-
-    def action_move(self, by: int) -> None:
-        if self._count:
-            self.options.highlighted = ((self.place or 0) + by) % self._count
-
-
-class Chooser(ListWindow):
-    """Returns the chosen value, or None when it was closed."""
-
-    MOST = 300
-    """Lines at most."""
-
-    DEFAULT_CSS = """
-    Chooser > Vertical { width: 84; max-height: 86%; }
-    Chooser .hint { margin: 1 0 0 0; }
-    """
-
-    def __init__(self, title: str, offers: Sequence[Offer], current: str, free_text: str = "") -> None:
-        """`free_text` says what may be typed that is not in the list; empty: only the list counts."""
-        super().__init__(title)
-        self._offers = tuple(offers)
-        self._current = current
-        self._free_text = free_text
-        self._shown: list[Offer] = []
-
-    def entry(self) -> Input:
-        return entry_field(self._free_text or tr("type to search"), 4096)
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self._fill("")
-        values = [offer.value for offer in self._shown]
-        if self._current in values:
-            self.options.highlighted = values.index(self._current)
-
-    def on_resize(self) -> None:
-        # The hint stays in sight.
-        self.options.styles.max_height = max(2, int(self.size.height * TALLEST) - BESIDE_THE_LIST)
-        super().on_resize()
-
     def _fill(self, text: str) -> None:
         text = text.strip()
         self._shown = matching(self._offers, text)[: self.MOST]
@@ -181,25 +115,49 @@ class Chooser(ListWindow):
             typed = Offer(text, tr("use “{text}”", text=plain_text(text, 60)), tr("as typed"))
             # What names a file or folder means it, also where a longer name of the list begins with it.
             self._shown.insert(0 if _is_a_path(text) else len(self._shown), typed)
-        self.put_lines(len(self._shown), 0 if self._shown else None)
+        self._put_lines(0 if self._shown else None)
         nothing = tr("No matches. Press backspace to widen the search.") + "\n" if text and not self._shown else ""
         self.query_one(".hint", Static).update(nothing + tr(self.HINT))
 
-    def line(self, place: int, mark: str, width: int) -> Content:
-        return _line(self._shown[place], mark, width)
+    def _put_lines(self, place: int | None) -> None:
+        self._marked = -1
+        options = self.options
+        options.clear_options()
+        options.add_options([Option(self._drawn(index)) for index in range(len(self._shown))])
+        options.highlighted = place
+
+    def _drawn(self, place: int, here: bool = False) -> Content:
+        # A cell on each side, and two of the scrollbar.
+        width = (self.options.size.width or LABEL_WIDTH) - 4
+        return _line(self._shown[place], marks.here if here else " ", width)
+
+    @on(OptionList.OptionHighlighted)
+    def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+        for index, here in ((self._marked, False), (self.place, True)):
+            if index is not None and 0 <= index < len(self._shown):
+                self.options.replace_option_prompt_at_index(index, self._drawn(index, here))
+        self._marked = -1 if self.place is None else self.place
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
         self._fill(event.value)
 
-    def take_line(self, place: int | None) -> None:
-        if place is not None and place < len(self._shown):
-            self.take(self._shown[place].value)
+    @on(Input.Submitted)
+    @on(OptionList.OptionSelected)
+    def _taken(self, event: Input.Submitted | OptionList.OptionSelected) -> None:
+        event.stop()
+        if self.place is not None and self.place < len(self._shown):
+            self.take(self._shown[self.place].value)
 
     def take(self, value: str) -> None:
         """What was chosen is the answer."""
         self.dismiss(value)
+
+    def action_move(self, by: int) -> None:
+        if self._shown:
+            self.options.highlighted = ((self.place or 0) + by) % len(self._shown)
 
 
 def _is_a_path(text: str) -> bool:
@@ -222,43 +180,33 @@ def _line(offer: Offer, mark: str, width: int) -> Content:
     return Content.assemble(before, "  ", (f"\n{indent}".join(wrap(note, room)), "$muted"))
 
 
-class FitChooser(Chooser):
-    """What can be trained here: asks for data where none are named, looks in a thread; answers the number of a row."""
+def data_to_fit(state: PlanState) -> str | None:
+    """The data that models are looked for: of the profile, or empty where the request names them; None: of nobody."""
+    request, plan = state.request, state.plan
+    if any(key.startswith("data.sources") for key in request.overrides):
+        return ""
+    # The demo is one that nobody wants a larger model for.
+    of_profile = plan is not None and request.profile not in (None, DEFAULT_PROFILE)
+    return plan.config.data.sources[0].name if plan is not None and of_profile else None
 
-    def __init__(self, state: PlanState, data: Sequence[Offer]) -> None:
-        request, plan = state.request, state.plan
-        self._request, self._here = request, state.reading.machine
-        named = any(key.startswith("data.sources") for key in request.overrides)
-        # Of a profile its data stay; the demo is one that nobody wants a larger model for.
-        of_profile = plan is not None and request.profile not in (None, DEFAULT_PROFILE)
-        self._source = None if named or plan is None or not of_profile else plan.config.data.sources[0].name
+
+class FitChooser(Chooser):
+    """What can be trained here on some data, looked for in a thread; answers the number of a row."""
+
+    def __init__(self, state: PlanState, source: str) -> None:
+        """`source`: the data; empty: those that the request names."""
+        super().__init__(tr("Searching for models that fit..."), (), "")
+        self._request, self._here, self._source = state.request, state.reading.machine, source
         self._fits: Fits | None = None
-        self._is_asking = not named and self._source is None
-        title = tr("See what fits: which dataset?") if self._is_asking else tr("Searching for models that fit...")
-        hint = tr("search, or type the path of a file or folder") if self._is_asking else ""
-        super().__init__(title, data if self._is_asking else (), "", hint)
 
     def on_mount(self) -> None:
         super().on_mount()
-        if not self._is_asking:
-            self._look()
+        self.run_worker(self._find, thread=True, exit_on_error=False)
 
     def request_of(self, row: str) -> PlanRequest:
         """The run of a row, in the folder that was asked for."""
         assert self._fits is not None
         return replace(self._fits.rows[int(row)].request, output_dir=self._request.output_dir)
-
-    def take(self, value: str) -> None:
-        if not self._is_asking:
-            self.dismiss(value)
-            return
-        self._source, self._is_asking = value, False
-        self.query_one(Input).value, self.query_one(Input).placeholder = "", tr("type to search")
-        self._list(tr("Searching for models that fit..."), ())
-        self._look()
-
-    def _look(self) -> None:
-        self.run_worker(self._find, thread=True, exit_on_error=False)
 
     def _find(self) -> tuple[str, tuple[Offer, ...]]:
         """(title, offers), in a thread."""
@@ -271,7 +219,7 @@ class FitChooser(Chooser):
 
         own = self._request.overrides
         kept = {key: value for key, value in own.items() if key.startswith(("data.", "planning.")) or key == "task"}
-        if self._source is not None:
+        if self._source:
             kept["data.sources.0.name"] = self._source
         request = replace(self._request, profile=None, overrides=kept, name=None, output_dir=None, mode="train")
         try:
@@ -295,7 +243,7 @@ class FitChooser(Chooser):
             self._list(failure_words(event.worker.error), ())
 
     def _list(self, title: str, offers: tuple[Offer, ...]) -> None:
-        self._offers, self._free_text = offers, ""
+        self._offers = offers
         self.query_one(Static).update(Content.styled(plain_text(title, 600), "bold"))
         self._fill("")
 

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.geometry import Size
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.telemetry.machine import limited_by_heat, real_throttling
-from trainwiz.core.text import moment_words, plain_text
+from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import ScreenName, bindings
 from trainwiz.tui.text import GIB, cells, gib, pad, span
 from trainwiz.tui.theme import marks
@@ -28,7 +28,7 @@ from trainwiz.tui.widgets.monitor_panel import (
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import GpuReading, Planned, Snapshot
 
-# Lines about GPUs: one card in full, many cards in a row each, or in a cell each where there is little room.
+# Lines about GPUs: one card in full, many cards in a row each.
 
 ROW_WITH_POWER = 48
 HOT_C = 83.0
@@ -36,7 +36,6 @@ HOTTEST_C = 100.0
 VALUE_WIDTH = 15
 SMALL_BYTES = 0.2 * GIB
 """What a driver itself holds of a card; less than this is no other job."""
-CELL_WIDTH = 12
 
 
 def card_lines(gpu: GpuReading, planned: Planned, width: int, height: int) -> list[Content]:
@@ -128,28 +127,6 @@ def row(gpu: GpuReading, width: int, *, chosen: bool = False) -> Content:
     return Content.assemble(head, (chart, "$accent 75%"), " ", values)
 
 
-def card_cells(gpus: Sequence[GpuReading], width: int, height: int) -> list[Content]:
-    """All cards in `height` lines, several in each: "0: 90%  9.1" is number, busy, GiB used; a mark where one needs a look."""
-    columns = max(1, width // CELL_WIDTH)
-    room = columns * height
-    shown = list(gpus) if len(gpus) <= room else list(gpus)[: max(0, room - 1)]
-    parts = [_cell(gpu) for gpu in shown]
-    if len(shown) < len(gpus):
-        parts.append(Content.styled(tr("{n} more", n=len(gpus) - len(shown)), "$muted"))
-    padded = [part.pad_right(max(0, CELL_WIDTH - part.cell_length)) for part in parts]
-    return [Content("").join(padded[start : start + columns]) for start in range(0, len(padded), columns)]
-
-
-def _cell(gpu: GpuReading) -> Content:
-    number = (f"{gpu.index}:", "$muted")
-    if gpu.problem:
-        return Content.assemble(number, (f" {marks.tight} {tr('lost')}", "$warning"))
-    busy = "?" if gpu.utilization_percent is None else f"{gpu.utilization_percent:.0f}%"
-    slowed = limited_by_heat(gpu.throttle_reasons)
-    sign = (marks.tight, "$warning") if slowed else (" ", "")
-    return Content.assemble(number, f"{busy:>4}{gib(gpu.memory_used_bytes):>5}", sign)
-
-
 def processes_lines(gpu: GpuReading) -> list[Content]:
     """Who holds memory of the card: this job's processes first, each with its name and GiB."""
     if not gpu.processes:
@@ -163,6 +140,12 @@ def processes_lines(gpu: GpuReading) -> list[Content]:
             Content.assemble(f"{process.pid:>9}  {pad(held, 10, right=True)}  ", (pad(whose[0], 12), whose[1]), name)
         )
     return lines
+
+
+def whole_card(gpu: GpuReading, planned: Planned, width: int, height: int) -> list[Content]:
+    """One card, and who holds its memory: only with the whole screen, elsewhere the line below the memory sums them up."""
+    lines, processes = card_lines(gpu, planned, width, height), processes_lines(gpu)
+    return [*lines, Content(), *processes] if processes and ALL_LINES > height > len(lines) + 3 else lines
 
 
 def mig_words(gpu: GpuReading) -> str:
@@ -199,17 +182,6 @@ def heat_words(gpu: GpuReading) -> Content:
     return Content.styled(text, "$warning" if throttles or gpu.temperature_c >= HOT_C else "$foreground")
 
 
-def held_words(gpu: GpuReading) -> str:
-    """What holds the clock back, and since when, as a sentence."""
-    held = real_throttling(gpu.throttle_reasons)
-    if not held:
-        return tr("Clock not throttled.")
-    if gpu.throttled_since_s is None:
-        return tr("Clock throttled: {reasons}.", reasons=_reasons(held))
-    since = moment_words(gpu.throttled_since_s, "%H:%M")
-    return tr("Clock throttled since {time}: {reasons}.", reasons=_reasons(held), time=since)
-
-
 def _reasons(held: Sequence[str]) -> str:
     return tr(" and ").join(tr(plain_text(reason, 30)) for reason in held)
 
@@ -223,6 +195,7 @@ def share(part: float | None, whole: float | None) -> float | None:
 
 
 MOST_ROWS = 16
+CARD_HEIGHT = 4
 ALL_LINES = 99
 LEAST_WIDTH = 40
 """Before the first layout no width is known."""
@@ -234,8 +207,8 @@ class DevicePanel(MonitorPanel):
         "means that it waits for data or for other processes. The line in the memory bar is the planned "
         "peak; below the bar: memory used by this job, by other processes, and by no known process (the "
         "driver). Power is shown against its limit. When temperature or power throttle the clock, this is "
-        "reported in words. With several GPUs, the arrow keys choose one and enter opens it. Without a "
-        "GPU, the panel shows the CPU load of the job: 100% is one core."
+        "reported in words. With several GPUs, the arrow keys choose one, which is shown in full where this panel has "
+        "the whole screen. Without a GPU, the panel shows the CPU load of the job: 100% is one core."
     )
     key_table: ClassVar[ScreenName | None] = "cards"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("cards")]
@@ -245,7 +218,7 @@ class DevicePanel(MonitorPanel):
 
     @property
     def chosen_gpu(self) -> int | None:
-        """The place among the GPUs of the one that enter opens; None where there is none."""
+        """The place among the GPUs of the one with the cursor; None where there is none."""
         cards = 0 if self.snapshot is None else len(self.snapshot.used_gpus)
         return min(self._cursor, cards - 1) if cards else None
 
@@ -254,20 +227,12 @@ class DevicePanel(MonitorPanel):
             self._cursor = max(0, min(len(self.snapshot.used_gpus) - 1, self._cursor + by))
             self.refresh()
 
-    async def action_open_card(self) -> None:
-        """The screen knows how to open what has the focus."""
-        await self.run_action("screen.open_panel")
-
     def on_focus(self) -> None:
         # The mark of the chosen card comes and goes with the focus.
         self.refresh()
 
     def on_blur(self) -> None:
         self.refresh()
-
-    def on_resize(self) -> None:
-        # With less room the cards share lines, and the title names the figures.
-        self._show_title(self.has_focus)
 
     def show(self, snapshot: Snapshot) -> None:
         wanted = self._wanted_lines(snapshot, self.content_size.width)
@@ -295,8 +260,7 @@ class DevicePanel(MonitorPanel):
             mig = mig_words(gpus[0])
             parts = [f"GPU {gpus[0].index}", last, short_name(gpus[0].name), f"MIG {mig}" if mig else ""]
         else:
-            shares_lines = self.content_size and len(gpus) > self.content_size.height
-            parts = [_gpus(gpus), last, tr("util, GiB") if shares_lines else ""]
+            parts = [_gpus(gpus), last]
         return f" {marks.dot} ".join(filter(None, parts))
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
@@ -304,14 +268,17 @@ class DevicePanel(MonitorPanel):
         if not gpus:
             return self._cpu(snapshot, width) if snapshot.host.sample else self.wrapped(machine_reason(snapshot), width)
         if len(gpus) == 1:
-            lines = card_lines(gpus[0], snapshot.planned, width, height)
-            processes = processes_lines(gpus[0])
-            # Only with the whole screen: elsewhere the line below the memory sums them up.
-            return [*lines, Content(), *processes] if processes and ALL_LINES > height > len(lines) + 3 else lines
-        if len(gpus) > height:
-            return card_cells(gpus, width, height)
+            return whole_card(gpus[0], snapshot.planned, width, height)
         chosen = self.chosen_gpu if self.has_focus else None
-        return [row(gpu, width, chosen=place == chosen) for place, gpu in enumerate(gpus)]
+        rows = [row(gpu, width, chosen=place == chosen) for place, gpu in enumerate(gpus)]
+        if len(gpus) > height:
+            return [_cards_line(gpus, ""), *rows]
+        room = height - len(rows) - 2
+        if chosen is None or room < CARD_HEIGHT:
+            return rows
+        gpu = gpus[chosen]
+        title = Content.styled(f"GPU {gpu.index} {marks.dot} {short_name(gpu.name)}", "bold")
+        return [*rows, Content(), title, *whole_card(gpu, snapshot.planned, width, room)]
 
     def _cpu(self, snapshot: Snapshot, width: int) -> list[Content]:
         host, loads = snapshot.host, snapshot.job_cpu_history

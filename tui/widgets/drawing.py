@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import product
 from typing import NamedTuple
 
 from trainwiz.core.language import mark, tr, trn
@@ -39,8 +38,8 @@ class PlotData(NamedTuple):
     last: float | None = None
     logarithmic: bool = False
     empty_text: str = ""
-    uprights: tuple[float, ...] = ()
-    """Steps at which a line stands: the cursor, or both ends of a range that is being chosen."""
+    cursor: float | None = None
+    """The step at which a line stands."""
     name: str = ""
     """Of the metric: another one is never the same curve grown longer."""
 
@@ -73,7 +72,7 @@ class Picture(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """The value at a logged step; NaN where it was not a number. Of long runs older steps are read in groups."""
+    """The value at a logged step; NaN where it was not a number. Steps of very long runs are read in groups."""
 
     step: float
     value: float
@@ -85,7 +84,7 @@ class Reading(NamedTuple):
 
 def read_at(curve: Curve, step: float) -> Reading | None:
     """What was logged nearest to `step`; None for a curve without values."""
-    lists = (curve.non_finite_steps, curve.steps, curve.bucket_steps)
+    lists = (curve.non_finite_steps, curve.steps)
     near = [
         (abs(steps[place] - step), kind, place) for kind, steps in enumerate(lists) for place in _around(steps, step)
     ]
@@ -93,16 +92,15 @@ def read_at(curve: Curve, step: float) -> Reading | None:
         return None
     _, kind, place = min(near)
     found = lists[kind][place]
-    if kind < 2:
-        value = curve.values[place] if kind else math.nan
-        return Reading(found, value, value, value)
-    mean = curve.bucket_sums[place] / curve.bucket_points
-    return Reading(found, mean, curve.bucket_lows[place], curve.bucket_highs[place], curve.bucket_points)
+    if not kind:
+        return Reading(found, math.nan, math.nan, math.nan)
+    points = int(curve.counts[place])
+    return Reading(found, curve.sums[place] / points, curve.lows[place], curve.highs[place], points)
 
 
 def step_beside(curve: Curve, step: float, by: float) -> float | None:
     """The logged step nearest to `step + by`, but beyond `step` in that direction; None at the end of the curve."""
-    lists = (curve.non_finite_steps, curve.steps, curve.bucket_steps)
+    lists = (curve.non_finite_steps, curve.steps)
     near = [steps[place] for steps in lists for aim in (step, step + by) for place in _around(steps, aim)]
     beyond = [found for found in near if (found - step) * by > 0]
     return min(beyond, key=lambda found: abs(found - step - by), default=None)
@@ -195,7 +193,7 @@ def _column(step: float, first: float, last: float, columns: int) -> int:
 
 
 def draw_gaps(canvas: DotCanvas, gaps: dict[int, list[float]], line_rows: dict[int, int]) -> None:
-    """The mark in each gap at the height of the line; the first gap's step beside it, where there is room."""
+    """The mark in each gap at the height of the line; the first gap's step at the upper or lower edge."""
     if not gaps:
         return
     bad, middle = canvas.glyphs.bad, canvas.rows // 2
@@ -210,12 +208,8 @@ def draw_gaps(canvas: DotCanvas, gaps: dict[int, list[float]], line_rows: dict[i
         )
     label = f"{bad} {words}"
     length, height = cells(label), line_rows.get(column, middle)
-    for distance, side, start in product(range(1, canvas.rows), (1, -1), (column, column - length + 1)):
-        row = height + side * distance
-        if canvas.is_free(start - 1, row, length + 2) or (start == 0 and canvas.is_free(0, row, length + 1)):
-            break
-    else:
-        start, row = min(column, max(0, canvas.columns - length)), 0 if height > middle else canvas.rows - 1
+    # At the edge that the line is further from.
+    start, row = min(column, max(0, canvas.columns - length)), 0 if height > middle else canvas.rows - 1
     canvas.text(start, row, label, "bad")
 
 
@@ -307,15 +301,14 @@ def _draw(canvas: DotCanvas, data: PlotData, scale: Scale, first: float, last: f
     _draw_points(canvas, data.points, scale, first, last)
     draw_gaps(canvas, gaps, line_rows)
     draw_legend(canvas, data.points_name if data.points.last_step is not None else None)
-    # A line behind the curve at each of these steps, and a mark at the value that was logged there.
-    for step in data.uprights:
-        if first <= step <= last:
-            column = _column(step, first, last, canvas.columns)
-            canvas.upright(column, "cursor")
-            reading = read_at(data.curve, step)
-            if reading is not None and reading.step == step and reading.value == reading.value:
-                row = scale.row(reading.value, canvas.height) // canvas.glyphs.dots_down
-                canvas.text(column, row, canvas.glyphs.here, "cursor")
+    # A line behind the curve, and a mark at the value that was logged there.
+    if data.cursor is not None and first <= data.cursor <= last:
+        column = _column(data.cursor, first, last, canvas.columns)
+        canvas.upright(column, "cursor")
+        reading = read_at(data.curve, data.cursor)
+        if reading is not None and reading.step == data.cursor and reading.value == reading.value:
+            row = scale.row(reading.value, canvas.height) // canvas.glyphs.dots_down
+            canvas.text(column, row, canvas.glyphs.here, "cursor")
 
 
 def _draw_line(

@@ -1,20 +1,23 @@
-"""What was found of data, machine and model, as lines beneath the fields of a step."""
+"""What was found of data, machine and model, and what follows from a length and a learning rate, as lines beneath fields."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.config.values import CLASSIFIES
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import learnt_text, trained_words
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, on_screen
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
-from trainwiz.tui.text import cells, count, cut, gib, pad, short_count, size
+from trainwiz.tui.text import cells, count, cut, gib, number, pad, percent, short_count, size
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import hanging, indented
+from trainwiz.tui.widgets.monitor_panel import spark
 from trainwiz.tui.widgets.plan_panel import finding_lines
 
 if TYPE_CHECKING:
@@ -22,8 +25,10 @@ if TYPE_CHECKING:
     from trainwiz.core.catalog.models import ModelFacts
     from trainwiz.core.data.summary import DataSummary
     from trainwiz.core.errors import Finding
+    from trainwiz.core.export.training_arguments import RateSchedule
     from trainwiz.core.hardware import Machine
     from trainwiz.core.plan.result import PlannedModel
+    from trainwiz.core.plan.rows import Lengths
 
 
 LABEL = 14
@@ -271,3 +276,160 @@ def licence_words(model: ModelSpec, facts: ModelFacts | None) -> str:
     if model.hub_id is not None:
         return tr("unknown; see its page on the Hub")
     return tr("not stated") if model.has_weights else tr("none applies: no published weights are used")
+
+
+# Pictures of one line: the learning rate over the run, and the lengths of rows.
+
+INDENT = 4
+MOST_COLUMNS, LEAST_COLUMNS = 40, 8
+
+
+def rate_curve(schedule: RateSchedule, columns: int) -> str:
+    """The learning rate from the first step to the last one; the highest block is the highest of what is drawn."""
+    last = max(1, min(columns, schedule.steps) - 1)
+    rates = [schedule.at(place * (schedule.steps - 1) // last) for place in range(last + 1)]
+    return spark(rates, columns, max(rates))
+
+
+def length_bars(ordered: Sequence[int], limit: int, columns: int) -> tuple[str, str]:
+    """Rows for each length, of those that are kept and of those that are cut. A long tail is in the last block.
+
+    `ordered`: tokens, shortest first, not empty. At most about `columns` blocks; no rows leave a blank.
+    """
+    longest, usual = max(1, ordered[-1]), ordered[(len(ordered) - 1) * 99 // 100]
+    edges = {round(usual * place / columns) for place in range(1, columns)} | {longest, min(limit, longest)}
+    below = [(0, 0), *((edge, bisect_right(ordered, edge)) for edge in sorted(edges - {0}))]
+    rows = [(high - low) / (edge - before) or None for (before, low), (edge, high) in pairwise(below)]
+    bars = spark(rows, len(rows), max(filter(None, rows)))
+    kept = sum(edge <= limit for edge, _ in below[1:])
+    return bars[:kept], bars[kept:]
+
+
+def length_line(ordered: Sequence[int], limit: int, width: int) -> list[Content]:
+    """The bars between their lengths, `0 ▁▃█▅│512│▂▁ 1,024`; nothing where there is no room."""
+    mark, end = f"{marks.stroke}{count(limit)}{marks.stroke}", count(ordered[-1])
+    room = width - INDENT - cells(f"0  {mark} {end}") - 2
+    if room < LEAST_COLUMNS:
+        return []
+    kept, longer = length_bars(ordered, limit, min(MOST_COLUMNS, room))
+    start = Content.assemble((" " * INDENT + "0 ", "$muted"), (kept, "$accent"))
+    if longer:
+        return [start + Content.assemble(mark, (longer, "$warning"), (f" {end}", "$muted"))]
+    return [start + Content.assemble((f" {end} ", "$muted"), mark)]
+
+
+def rate_facts(state: PlanState, width: int, is_small: bool) -> list[Content]:
+    """What the training will do, not what was typed: in a sentence, and as a curve; a second sentence where a DeepSpeed
+    file could change it."""
+    from trainwiz.core.export.training_arguments import rate_schedule
+
+    plan = state.plan
+    if plan is None:
+        return []
+    fixed = plan.config.training.max_steps
+    known = plan.time.steps or fixed
+    if not known:
+        words = tr("The number of steps is not known yet, and so is not the end of the learning rate.")
+        return indented(words, width)
+    # Without a fixed number the Trainer counts the steps of its epochs itself.
+    steps = count(known) if fixed is not None else tr("about {n}", n=count(known))
+    schedule = rate_schedule(plan.config, known)
+    words = _shape_words(schedule, steps)
+    if plan.config.engine.deepspeed_file is not None:
+        words = f"{words} {tr('A scheduler in your DeepSpeed file replaces it.')}"
+    columns = min(MOST_COLUMNS, width - INDENT - 1)
+    curve = Content.styled(" " * INDENT + rate_curve(schedule, columns), "$accent")
+    return [*indented(words, width), *([curve] if columns >= LEAST_COLUMNS else [])]
+
+
+SHAPES = {
+    ("constant", True): mark("Warmup to {peak} over {warmup} steps, then constant to step {steps}."),
+    ("constant", False): mark("Constant {peak} from the first step to step {steps}."),
+    ("cosine", True): mark("Warmup to {peak} over {warmup} steps, then cosine decay to {last} at step {steps}."),
+    ("cosine", False): mark("Cosine decay from {peak} to {last} at step {steps}."),
+    ("linear", True): mark("Warmup to {peak} over {warmup} steps, then linear decay to {last} at step {steps}."),
+    ("linear", False): mark("Linear decay from {peak} to {last} at step {steps}."),
+}
+"""What a schedule does, with and without a warm-up; all others are drawn straight."""
+
+
+def _shape_words(schedule: RateSchedule, steps: str) -> str:
+    warms_up = schedule.warmup_steps > 0 and schedule.kind != "constant"
+    if warms_up and schedule.warmup_steps >= schedule.steps:
+        highest = number(float(f"{schedule.highest:.4g}"))
+        return tr("Warmup lasts the whole run: up to {peak} in {steps} steps.", peak=highest, steps=steps)
+    kind = next((kind for kind in ("constant", "cosine") if schedule.kind.startswith(kind)), "linear")
+    peak, warmup, last = number(schedule.peak), count(schedule.warmup_steps), number(schedule.last)
+    return tr(SHAPES[kind, warms_up], peak=peak, warmup=warmup, last=last, steps=steps)
+
+
+# How long the rows are, and what is cut and padded there.
+
+
+def input_lengths(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
+    """What the chosen length does to the inputs."""
+    from trainwiz.core.data.lengths import joins_texts
+
+    data, plan = state.reading.data, state.plan
+    if data is None or plan is None:
+        return
+    limit, batch = plan.batch.sequence_length, plan.batch
+    if joins_texts(plan.config):
+        sentence = tr(
+            "Texts are packed into sequences of {length} tokens, without truncation or padding.",
+            length=count(limit),
+        )
+        yield from indented(sentence, width)
+        return
+    yield from _lengths(data.lengths, data, limit, width, is_small)
+    waste = batch.padding_waste
+    if not data.lengths or is_small or waste is None:
+        return
+    yield from indented(tr("{share} of the processed tokens are padding.", share=percent(waste)), width)
+
+
+def target_lengths(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
+    """The same for targets, which are padded with their inputs; nothing where rows have none."""
+    data, plan = state.reading.data, state.plan
+    if data is not None and plan is not None and plan.task == "seq2seq":
+        limit = plan.config.batch.target_length or plan.batch.sequence_length
+        yield from _lengths(data.target_lengths, data, limit, width, is_small)
+
+
+def _lengths(rows: tuple[int, ...], data: DataSummary, limit: int, width: int, is_small: bool) -> Iterator[Content]:
+    from trainwiz.core.plan.rows import lengths_of
+
+    lengths = lengths_of(rows)
+    if lengths is not None:
+        yield from length_line(lengths.ordered, limit, width)
+        yield from indented(_cut(lengths, limit), width)
+        if not is_small:
+            yield from indented(_usual(lengths, estimated=data.length_unit != "tokens"), width)
+
+
+def _usual(lengths: Lengths, *, estimated: bool) -> str:
+    middle, most, longest = (
+        count(number) for number in (lengths.quantile(1, 2), lengths.quantile(95, 100), lengths.longest)
+    )
+    if estimated:
+        return tr(
+            "Median about {middle} tokens per row, 95% of the rows up to {most}, the longest {longest}; estimated "
+                "from bytes.",
+            middle=middle, most=most, longest=longest,
+        )  # fmt: skip
+    return tr(
+        "Median {middle} tokens per row, 95% of the rows up to {most}, the longest {longest}.",
+        middle=middle, most=most, longest=longest,
+    )  # fmt: skip
+
+
+def _cut(lengths: Lengths, limit: int) -> str:
+    share = lengths.share_above(limit)
+    if share <= 0:
+        return tr("No row exceeds {limit} tokens, so none is truncated.", limit=count(limit))
+    whole = lengths.counts.mean(lengths.longest)
+    lost = 1 - lengths.counts.mean(limit) / whole if whole else 0.0
+    return tr(
+        "{share} of the rows exceed {limit} tokens and are truncated; {lost} of all tokens are dropped.",
+        share=percent(share), limit=count(limit), lost=percent(lost),
+    )  # fmt: skip

@@ -46,12 +46,10 @@ class RowView:
     """There is something to choose: the row has a box."""
     hidden_by: str = ""
     """CUDA_VISIBLE_DEVICES, as it is set."""
-    details: bool = False
-    """Capability, driver and UUID are shown without the focus too."""
 
 
 def row_lines(view: RowView, width: int, *, focused: bool, roomy: bool) -> list[Content]:
-    """The lines of a row in `width` cells; `roomy` or the focus shows who holds the card and what it is."""
+    """The lines of a row in `width` cells; `roomy` or the focus shows who holds the card."""
     gpu = view.gpu
     mark = marks.here if focused else " "
     box = ("[x] " if view.is_chosen else "[ ] " if view.can_be_chosen else "    ") if view.of_several else ""
@@ -73,8 +71,6 @@ def row_lines(view: RowView, width: int, *, focused: bool, roomy: bool) -> list[
         lines += indented(f"{marks.tight} {problem}", width, "$warning")
     elif focused or roomy or not view.of_several:
         lines += indented(_holders_words(view.load), width)
-    if focused or view.details:
-        lines += indented(_facts(gpu), width)
     return lines
 
 
@@ -140,15 +136,6 @@ def _holder_words(holder: GpuHolder) -> str:
     return f"{name} ({holder.pid}){held}"
 
 
-def _facts(gpu: Gpu) -> str:
-    parts = [
-        f"sm {gpu.compute_capability}" if gpu.compute_capability else "",
-        tr("driver {version}", version=plain_text(gpu.driver)) if gpu.driver else "",
-        plain_text(gpu.uuid) if gpu.uuid else "",
-    ]
-    return f" {marks.dot} ".join(part for part in parts if part)
-
-
 class GpuRow(PartRow, FocusLines):
     """One card or MIG slice that can be taken for a run or left out. It holds no choice of its own."""
 
@@ -181,9 +168,7 @@ class GpuRow(PartRow, FocusLines):
 LOOK_S = 2.0
 
 
-def row_views(
-    machine: Machine, loads: GpuLoads | None, names: list[str] | None, details: bool = False
-) -> list[RowView]:
+def row_views(machine: Machine, loads: GpuLoads | None, names: list[str] | None) -> list[RowView]:
     """The rows of all cards where those of these names are to train; None: all that are visible."""
     usable = usable_gpus(machine)
     several = len(usable) > 1 or (names is not None and len(machine.gpus) > 1)
@@ -195,7 +180,6 @@ def row_views(
             can_be_chosen=several and (gpu in usable or (names is not None and is_asked(gpu, names))),
             of_several=several,
             hidden_by=machine.cuda_visible_devices or "",
-            details=details,
         )
         for gpu in machine.gpus
     ]
@@ -247,7 +231,7 @@ class GpuChoice(StepPart):
     def _draw_rows(self) -> None:
         machine, state = self._machine, self._state
         assert machine is not None and state is not None
-        views = row_views(machine, self._loads, asked_gpus(state), state.details)
+        views = row_views(machine, self._loads, asked_gpus(state))
         rows = list(self.query(GpuRow))
         for row, view in zip(rows, views, strict=False):
             row.show(view)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.content import Content
-from trainwiz.core.language import mark, tr, tr_as, trn
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.telemetry.words import span_words
 from trainwiz.core.text import moment_words, plain_text
-from trainwiz.tui.text import GIB, duration, gib, pad, span, step_seconds
+from trainwiz.tui.text import GIB, duration, gib, span, step_seconds
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.device_panel import device_line, part_of, share
 from trainwiz.tui.widgets.lists import level_sign
@@ -69,30 +69,11 @@ class HostPanel(MonitorPanel):
             return [roles, spread(Content(f"{tr('machine')} {used} GiB"), disk_content(snapshot), width)]
         filled = share(host.ram_used_bytes, host.ram_total_bytes)
         machine = bar_meter(tr("machine"), filled, Content(f"{used} GiB"), width)
-        lines = [roles, machine, disk_content(snapshot, width)]
+        lines = [roles, machine, disk_content(snapshot)]
         if height > len(lines) and host.cpu_percent is not None:
             value = Content(f"{host.cpu_percent:.0f}%")
             lines.append(spark_meter("CPU", host.cpu_history, 100, value, width))
-        if height > len(lines) + 2 and snapshot.processes:
-            lines += [Content(), *process_lines(snapshot, height - len(lines) - 1)]
         return lines
-
-
-def process_lines(snapshot: Snapshot, height: int) -> list[Content]:
-    """A table of the processes, the largest first; what has no room is counted."""
-    head = Content.styled(f"{'pid':>9}  {pad(tr('role'), 12)}{'GiB':>7}{'CPU':>8}", "$muted")
-    rows = []
-    for process in sorted(snapshot.processes, key=lambda process: -(process.rss_bytes or 0)):
-        role = tr(ROLE_NAMES[process.role][0]) if process.role in ROLE_NAMES else plain_text(process.role, 11)
-        memory = "?" if process.rss_bytes is None else exact_gib(process.rss_bytes)
-        cpu = "?" if process.cpu_percent is None else f"{process.cpu_percent:.0f}%"
-        pid = "?" if process.pid is None else process.pid
-        rows.append(Content(f"{pid:>9}  {pad(role, 12)}{memory:>7}{cpu:>8}"))
-    room = max(0, height - 1)
-    if len(rows) > room:
-        shown = max(0, room - 1)
-        rows = [*rows[:shown], Content.styled(tr("{n} more", n=len(rows) - shown), "$muted")]
-    return [head, *rows]
 
 
 def role_parts(snapshot: Snapshot) -> list[Content]:
@@ -116,18 +97,16 @@ def exact_gib(amount: float) -> str:
     return f"{amount / GIB:.2f}" if amount < GIB else f"{amount / GIB:.1f}"
 
 
-def disk_content(snapshot: Snapshot, width: int = 0) -> Content:
-    """Free disk; where it shrinks, how long it lasts, with the free room where `width` holds both."""
+def disk_content(snapshot: Snapshot) -> Content:
+    """How long the free disk lasts where it shrinks, else how much there is."""
     host = snapshot.host
+    if snapshot.ending is None and host.disk_lasts_s is not None and host.disk_lasts_s < DISK_WORTH_SAYING_S:
+        return quiet(tr("disk"), tr("full in {time} at this rate", time=duration(host.disk_lasts_s)))
     if host.disk_free_bytes is None:
         return quiet(tr("disk"), tr("unknown"))
     amount = host.disk_free_bytes / GIB
-    free = tr("{amount} GiB free", amount=f"{amount:,.0f}" if amount >= 100 else f"{amount:.1f}")
-    if snapshot.ending is None and host.disk_lasts_s is not None and host.disk_lasts_s < DISK_WORTH_SAYING_S:
-        lasts = tr("full in {time} at this rate", time=duration(host.disk_lasts_s))
-        both = quiet(tr("disk"), tr("{free}, {lasts}", free=free, lasts=lasts))
-        return both if both.cell_length <= width else quiet(tr("disk"), lasts)
-    return quiet(tr("disk"), free)
+    free = f"{amount:,.0f}" if amount >= 100 else f"{amount:.1f}"
+    return quiet(tr("disk"), tr("{amount} GiB free", amount=free))
 
 
 def host_line(snapshot: Snapshot) -> Content:
@@ -152,16 +131,13 @@ class PacePanel(MonitorPanel):
     help_text = mark(
         "The speed of the run. Non-padding tokens carry text; padded also counts the padding of short rows. Data "
         "wait is the share of a step in which the device waits for the next batch. Below: planned and "
-        "measured step time, planned and measured memory, and the size of a step."
+        "measured step time, and the size of a step."
     )
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
-        steps = Content("   ").join(step_parts(snapshot))
-        if steps.cell_length > width:
-            steps = join_fitting(step_parts(snapshot, short=True), width, 2)
-        others = (token_parts(snapshot), memory_parts(snapshot), batch_parts(snapshot))
-        tokens, memory, batch = (join_fitting(parts, width) for parts in others)
-        lines = [line for line in (tokens, steps, memory, batch) if line]
+        steps = join_fitting(step_parts(snapshot), width)
+        tokens, batch = (join_fitting(parts, width) for parts in (token_parts(snapshot), batch_parts(snapshot)))
+        lines = [line for line in (tokens, steps, batch) if line]
         return [*lines, *since_lines(snapshot)] if height > len(lines) + 1 else lines
 
 
@@ -180,43 +156,27 @@ def token_parts(snapshot: Snapshot) -> list[Content]:
     return parts
 
 
-def step_parts(snapshot: Snapshot, *, short: bool = False) -> list[Content]:
-    """The planned and the measured time of a step, and whether they agree; `short` has the measured time first."""
+def step_parts(snapshot: Snapshot) -> list[Content]:
+    """The measured time of a step with a mark whether it is the planned one, and the planned time."""
     low, high, measured = snapshot.planned.step_low_s, snapshot.planned.step_high_s, snapshot.pace.step_s
-    planned = None if low is None or high is None else span(step_seconds(low), step_seconds(high))
     parts = []
-    if short and measured is not None:
-        parts.append(quiet(tr_as("what it takes", "step"), tr("{amount} s", amount=step_seconds(measured))))
-    if planned is not None:
-        parts.append(quiet(tr("planned"), planned if short else tr("{seconds} s/step", seconds=planned)))
-    if not short and measured is not None:
-        seconds = step_seconds(measured)
-        parts.append(quiet(tr("measured"), seconds if parts else tr("{seconds} s/step", seconds=seconds)))
-    match snapshot.pace.against(low, high):
-        case "slower":
-            parts.append(Content.styled(f"{marks.tight} {tr('slower')}", "$warning"))
-        case "faster":
-            parts.append(Content.styled(f"{marks.dot} {tr('faster')}", "$muted"))
-        case "planned":
-            parts.append(Content.styled(marks.ok, "$success"))
+    if measured is not None:
+        seconds = tr("{seconds} s/step", seconds=step_seconds(measured))
+        parts.append(quiet(tr("measured"), seconds) + _judgement(snapshot.pace.against(low, high)))
+    if low is not None and high is not None:
+        planned = span(step_seconds(low), step_seconds(high))
+        parts.append(quiet(tr("planned"), planned if parts else tr("{seconds} s/step", seconds=planned)))
     return parts
 
 
-def memory_parts(snapshot: Snapshot) -> list[Content]:
-    """ "memory planned 5.4 GiB   measured 5.3   ✓": the peak of the device against the plan."""
-    planned, measured = snapshot.planned.memory_bytes, snapshot.peak_memory_bytes
-    if planned is None or measured is None:
-        return []
-    parts = [quiet(tr("memory planned"), f"{gib(planned)} GiB"), quiet(tr("measured"), gib(measured))]
-    # Where one speaks of it as advice too, both have one judgement: that of the advice.
-    codes = [advice.code for advice in snapshot.advice]
-    if "memory_above_plan" in codes:
-        parts.append(Content.styled(f"{marks.tight} {tr('more')}", "$warning"))
-    elif "memory_below_plan" in codes:
-        parts.append(Content.styled(f"{marks.dot} {tr('less')}", "$muted"))
-    elif "memory_as_planned" in codes:
-        parts.append(Content.styled(marks.ok, "$success"))
-    return parts
+def _judgement(pace: str | None) -> Content:
+    marks_of = {
+        "slower": (f" {marks.tight} {tr('slower')}", "$warning"),
+        "faster": (f" {marks.dot} {tr('faster')}", "$muted"),
+        "planned": (f" {marks.ok}", "$success"),
+    }
+    text, style = marks_of.get(pace or "", ("", ""))
+    return Content.styled(text, style)
 
 
 def batch_parts(snapshot: Snapshot) -> list[Content]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len, chop_cells
@@ -12,10 +11,9 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.events import Resize
 from textual.geometry import Size
-from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from trainwiz.core.telemetry.log import LogFile, LogLevel, LogLine, PlacedLine, bar_of
+from trainwiz.core.telemetry.log import LogLine
 
 
 class LogView(ScrollView, can_focus=True):
@@ -31,13 +29,6 @@ class LogView(ScrollView, can_focus=True):
     LogView > .log--found { text-style: bold reverse; }
     """
 
-    tells_scrolling: ClassVar[bool] = False
-    """Whether anybody waits for Scrolled."""
-
-    class Scrolled(Message):
-        def can_replace(self, message: Message) -> bool:
-            return isinstance(message, LogView.Scrolled)
-
     def __init__(self, *, wrap: bool = False, empty_text: str = "", id: str | None = None) -> None:
         super().__init__(id=id)
         self.wrap = wrap
@@ -49,18 +40,13 @@ class LogView(ScrollView, can_focus=True):
         self._found = ""
         self._found_line: int | None = None
         self.following = True
-        self.may_follow = True
-        """False while what lies at the end of these lines is not the end of the log."""
 
-    def show(self, lines: Sequence[LogLine], *, top: tuple[int, int] | None = None) -> None:
-        """Show these lines from now on; unchanged lines cost nothing.
-
-        `top` is the line to begin with, and how many of its rows lie above, where the end is not followed.
-        """
-        if top is None and self._shown and (lines is self._lines or lines == self._lines):
+    def show(self, lines: Sequence[LogLine]) -> None:
+        """Show these lines from now on; unchanged lines cost nothing."""
+        if self._shown and (lines is self._lines or lines == self._lines):
             return
-        self._lines = lines
-        self._lay_out(top)
+        self._lines, self._found_line = lines, None
+        self._lay_out()
 
     def say_when_empty(self, text: str) -> None:
         if text != self.empty_text:
@@ -68,49 +54,47 @@ class LogView(ScrollView, can_focus=True):
             if not self._lines:
                 self._lay_out()
 
-    def set_wrap(self, wrap: bool) -> None:
-        """Wrap long lines, or cut them; the same line stays at the top."""
-        top = self.top[0]
-        self.wrap = wrap
-        self._lay_out((top, 0))
-
-    def mark(self, text: str, line: int | None = None) -> None:
-        """Make this text stand out wherever it is seen, most of all in one line."""
-        self._found, self._found_line = text.lower(), line
+    def mark(self, text: str) -> None:
+        """Make this text stand out wherever it is seen."""
+        self._found, self._found_line = text.lower(), None
         self.refresh()
 
     @property
     def shown_lines(self) -> list[str]:
         return self._shown
 
-    @property
-    def top(self) -> tuple[int, int]:
-        """The line that the first row belongs to, and how many of its rows lie above."""
-        row = int(self.scroll_offset.y)
-        line = self._line_of(row)
-        return line, row - bisect_left(self._owners, line) if self._owners else 0
-
-    @property
-    def visible_lines(self) -> range:
-        if not self._lines:
-            return range(0)
-        bottom = int(self.scroll_offset.y) + max(1, self.scrollable_content_region.height) - 1
-        return range(self.top[0], self._line_of(bottom) + 1)
-
     def _line_of(self, row: int) -> int:
         return self._owners[min(max(0, row), len(self._owners) - 1)] if self._owners else 0
 
     def go_to_line(self, line: int, *, above: int = 0) -> None:
-        """Put a line at the top, with `above` rows before it (where negative, without its first ones)."""
+        """Put a line at the top, with `above` rows before it."""
         self.following = False
         row = max(0, bisect_left(self._owners, line) - above)
         # Forced, because Textual refuses to scroll what shows no scrollbar (yet).
         self.scroll_to(y=row, animate=False, force=True, immediate=True)
 
-    def on_resize(self, event: Resize) -> None:
-        self._lay_out((self.top[0], 0))
+    def go_to_match(self, direction: int, *, above: int) -> bool:
+        """Go to the line after (1) or before (-1) the last one found that has the marked text; False where none has."""
+        here = self._found_line
+        if here is None:
+            here = len(self._lines) if self.following else self._line_of(int(self.scroll_offset.y)) - direction
+        places = range(here + 1, len(self._lines)) if direction > 0 else range(here - 1, -1, -1)
+        found = next((place for place in places if self._found in self._lines[place].text.lower()), None)
+        if found is None:
+            return False
+        self._found_line = found
+        self.go_to_line(found, above=above)
+        self.refresh()
+        return True
 
-    def _lay_out(self, top: tuple[int, int] | None = None) -> None:
+    def follow(self) -> None:
+        self.following, self._found_line = True, None
+        self._go_to_end()
+
+    def on_resize(self, event: Resize) -> None:
+        self._lay_out(self._line_of(int(self.scroll_offset.y)))
+
+    def _lay_out(self, top: int | None = None) -> None:
         width = self.scrollable_content_region.width
         if width < 2:
             return
@@ -129,7 +113,7 @@ class LogView(ScrollView, can_focus=True):
             # The room may change with the layout that the new number of lines brings.
             self.call_after_refresh(self._go_to_end)
         elif top is not None:
-            self.go_to_line(top[0], above=-top[1])
+            self.go_to_line(top)
         self.refresh(self.size.region)
 
     def _go_to_end(self) -> None:
@@ -143,11 +127,9 @@ class LogView(ScrollView, can_focus=True):
             # A scrollbar that is not drawn would still be painted.
             self.refresh(self.size.region)
         if new_value >= self.max_scroll_y:
-            self.following = self.following or self.may_follow
+            self.following = True
         elif new_value < old_value:
             self.following = False
-        if self.tells_scrolling:
-            self.post_message(self.Scrolled())
 
     def render_line(self, y: int) -> Strip:
         width, plain = self.size.width, self._style_of("info")
@@ -175,110 +157,3 @@ class LogView(ScrollView, can_focus=True):
             segments += [Segment(text[at:start], style), Segment(text[start : start + len(wanted)], found)]
             at = start + len(wanted)
         return [*segments, Segment(text[at:], style)]
-
-
-PAGE_LINES = 400
-MOST_LINES = 2_000
-"""More are not laid out at once; what lies further away is read again when it is wanted."""
-SKIP_BYTES = 1024 * 1024
-"""What grew by more than this since the last look is entered at its end."""
-
-FAR_BEHIND = 1 << 62
-"""Behind the end of any log."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogWindow:
-    """Consecutive lines of one level filter, and the bytes that they were taken from."""
-
-    lines: tuple[PlacedLine, ...] = ()
-    start: int = 0
-    end: int = 0
-    size: int = 0
-    at_end: bool = False
-    """Nothing whole lies behind it; what the log gains belongs to it."""
-    problem: str | None = None
-
-    @property
-    def at_start(self) -> bool:
-        return self.start == 0
-
-    def place_of(self, start: int) -> int:
-        """Index of the first line that begins at the byte `start` or after it."""
-        return bisect_left(self.lines, start, key=lambda line: line.start)
-
-    def start_of(self, line: int) -> int:
-        """The byte at which a line begins; of the last one where there are fewer."""
-        return self.lines[min(line, len(self.lines) - 1)].start if self.lines else 0
-
-
-def window_at_end(log: LogFile, level: LogLevel | None) -> LogWindow:
-    part = log.search(level=level, limit=PAGE_LINES)
-    return LogWindow(part.lines, part.start, part.end, part.size, True, part.problem)
-
-
-def window_at(log: LogFile, level: LogLevel | None, at: int) -> LogWindow:
-    """A page before and a page after the byte `at`, at which a line begins."""
-    return earlier(log, level, later(log, level, LogWindow((), at, at)))
-
-
-def earlier(log: LogFile, level: LogLevel | None, window: LogWindow) -> LogWindow:
-    """At most a page more at the front; where few lines pass the filter, perhaps none yet."""
-    part = log.search(level=level, before=window.start, limit=PAGE_LINES)
-    if part.problem is not None or part.start >= window.start:
-        return replace(window, problem=part.problem)
-    window = replace(window, lines=part.lines + window.lines, start=part.start)
-    if len(window.lines) <= MOST_LINES:
-        return window
-    # What begins at one byte stays together.
-    end = window.lines[MOST_LINES].start
-    return replace(window, lines=window.lines[: window.place_of(end)], end=end, at_end=False)
-
-
-def later(log: LogFile, level: LogLevel | None, window: LogWindow) -> LogWindow:
-    """At most a page more at the back, and what the log gained."""
-    part = log.search(level=level, after=window.end, limit=PAGE_LINES)
-    if part.problem is not None:
-        return replace(window, problem=part.problem)
-    # The unfinished last line was taken before and is taken again, as it reads now.
-    lines = _with_bars_folded(window.lines[: window.place_of(window.end)], part.lines)
-    window = LogWindow(lines, window.start, part.end, part.size, part.at_end or part.end <= window.end)
-    if len(window.lines) <= MOST_LINES:
-        return window
-    start = window.lines[-MOST_LINES].start
-    return replace(window, lines=window.lines[window.place_of(start) :], start=start)
-
-
-def refreshed(log: LogFile, level: LogLevel | None, window: LogWindow) -> LogWindow:
-    """The window of a reader at the end, with what the log gained; a log that was begun anew is read anew."""
-    size = log.search(after=FAR_BEHIND, limit=1).size
-    if size < window.end or size - window.end > SKIP_BYTES:
-        return window_at_end(log, level)
-    return window if size == window.size else later(log, level, window)
-
-
-def found_line(
-    log: LogFile, text: str, level: LogLevel | None, at: int, direction: int, go: Callable[[int, int], bool]
-) -> PlacedLine | None:
-    """The next line after (1) or before (-1) the byte `at` that holds `text`; None where there is none.
-
-    `go` is asked between the parts with the byte that was reached and the size; False ends the search.
-    """
-    while True:
-        part = log.search(text, level, **{"after" if direction > 0 else "before": at}, limit=1)
-        done = part.at_start if direction < 0 else part.at_end or part.end <= at
-        if part.lines:
-            return part.lines[0 if direction > 0 else -1]
-        at = part.end if direction > 0 else part.start
-        if done or part.problem is not None or not go(at, part.size):
-            return None
-
-
-def _with_bars_folded(kept: tuple[PlacedLine, ...], new: tuple[PlacedLine, ...]) -> tuple[PlacedLine, ...]:
-    """A progress bar at the end of `kept` whose newer version begins `new` is shown once."""
-    bars = {bar.key for line in new if line.line.level == "progress" and (bar := bar_of(line.line.text)) is not None}
-    end = len(kept)
-    while end > 0 and kept[end - 1].line.level == "progress":
-        end -= 1
-    still = [line for line in kept[end:] if (bar := bar_of(line.line.text)) is None or bar.done or bar.key not in bars]
-    return (*kept[:end], *still, *new)

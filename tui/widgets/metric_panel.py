@@ -84,8 +84,7 @@ class MetricPanel(MonitorPanel):
         "metric on held-out rows. A NaN or infinite value leaves a gap, labeled with its step. m chooses "
         "the metric, . and , go to the next and the previous one. z shows only the last steps, e toggles "
         "the logarithmic scale. Left and right read the value of a step. + and - show fewer or more "
-        "steps, < and > scroll, g lets you type a range of steps, 0 shows all. With a mouse: click to "
-        "read a value, drag to zoom into those steps, use the wheel to zoom."
+        "steps, < and > scroll, 0 shows all. With a mouse: click to read a value, use the wheel to zoom."
     )
     key_table: ClassVar[ScreenName | None] = "metric"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("metric")]
@@ -162,8 +161,7 @@ class MetricPanel(MonitorPanel):
         if self.cursor is not None:
             nearest = read_at(self._read_curve, self.cursor)
             self.cursor = None if nearest is None else nearest.step
-        uprights = () if self.cursor is None else (self.cursor,)
-        shown = data._replace(first=first, last=last, logarithmic=self.logarithmic, uprights=uprights)
+        shown = data._replace(first=first, last=last, logarithmic=self.logarithmic, cursor=self.cursor)
         self.query_one(Plot).show(shown)
         self._show_values(snapshot)
 
@@ -201,11 +199,9 @@ class MetricPanel(MonitorPanel):
         self.logarithmic = not self.logarithmic
         self._redraw()
 
-    def show_range(self, wanted: StepRange | None) -> None:
-        """Show these steps; None leaves it as it is."""
-        if wanted is not None:
-            self.range = wanted
-            self._redraw()
+    def show_range(self, wanted: StepRange) -> None:
+        self.range = wanted
+        self._redraw()
 
     def action_resize_range(self, factor: float) -> None:
         if (whole := self._data.whole_range) is not None:
@@ -218,14 +214,6 @@ class MetricPanel(MonitorPanel):
     def action_show_all(self) -> None:
         self.cursor = None
         self.show_range(StepRange())
-
-    def action_type_range(self) -> None:
-        from trainwiz.tui.screens.monitor_cards import range_dialog
-
-        if (whole := self._data.whole_range) is None:
-            self.notify(tr("No steps yet."), markup=False)
-        else:
-            self.app.push_screen(range_dialog(*whole), self.show_range)
 
     # The cursor
 
@@ -263,7 +251,3 @@ class MetricPanel(MonitorPanel):
             self._read_near(message.step)
         elif (whole := self._data.whole_range) is not None:
             self.show_range(self.range.resized(message.factor, *whole, about=message.step))
-
-    @on(Plot.Dragged)
-    def _dragged(self, message: Plot.Dragged) -> None:
-        self.show_range(StepRange(message.first, message.last))

@@ -214,9 +214,6 @@ class MonitorPanel(SnapshotView, can_focus=True):
         return [Content.styled(line, "$muted") for line in wrap(plain_text(sentence, 400), max(10, width))]
 
 
-PANEL_KEY = str(PANEL_NAMES.index("advice") + 1)
-
-
 class AdvicePanel(MonitorPanel):
     help_text = mark(
         "What needs attention: temperature, memory against the plan, data wait, a disk that fills up, a NaN or "
@@ -230,19 +227,11 @@ class AdvicePanel(MonitorPanel):
             lines = self._advice_lines(snapshot, width, remedies=False)
         hidden = len(lines) - height + 1
         if hidden > 1 and height > 1:
-            if self.has_class("-alone"):
-                more = trn(
-                    "{n} more line: enlarge the terminal to see it.",
-                    "{n} more lines: enlarge the terminal to see them.",
-                    hidden,
-                )
-            else:
-                more = trn(
-                    "{n} more line: press {key} to see it.",
-                    "{n} more lines: press {key} to see them.",
-                    hidden,
-                    key=PANEL_KEY,
-                )
+            key = PANEL_NAMES.index("advice") + 1
+            more = trn(
+                "{n} more line: press {key} to see it.", "{n} more lines: press {key} to see them.", hidden, key=key
+            )
+            more = tr("{n} more", n=hidden) if self.has_class("-alone") else more
             lines = [*lines[: height - 1], Content.styled(more, "$muted")]
         return lines or [Content.styled(tr("Nothing to report yet."), "$muted")]
 
@@ -324,8 +313,8 @@ class AnswersPanel(MonitorPanel):
 
 
 def prompt_lines(shown: PromptAnswers, back: int, width: int, height: int) -> list[Content]:
-    """The prompt, the chosen answer, the first one, and what the data answers: each has at least a line, and the answers
-    share what is left."""
+    """The prompt, the chosen answer, the first one, and what the data answers; where not all have room, the chosen
+    answer has what the others leave with a line each."""
     chosen = shown.answers[max(0, len(shown.answers) - 1 - back)]
     texts = [
         (tr("prompt"), plain_text(shown.source, LONGEST), "$muted"),
@@ -337,7 +326,10 @@ def prompt_lines(shown: PromptAnswers, back: int, width: int, height: int) -> li
         texts.append((tr("data"), plain_text(shown.reference, LONGEST), "$muted"))
     room = max(10, width - LABEL)
     wrapped = [wrap(text, room) or [""] for _, text, _ in texts]
-    counts = shares([len(lines) for lines in wrapped], height)
+    counts = [len(lines) for lines in wrapped]
+    if sum(counts) > height:
+        counts = [1] * len(counts)
+        counts[1] = max(1, height - len(counts) + 1)
     lines = []
     for (label, _, style), parts, count in zip(texts, wrapped, counts, strict=True):
         cut = len(parts) > count > 0
@@ -345,11 +337,3 @@ def prompt_lines(shown: PromptAnswers, back: int, width: int, height: int) -> li
             text = f"{part[: room - 1]}…" if cut and place == count - 1 else part
             lines.append(Content.assemble((pad(label if place == 0 else "", LABEL), "$muted"), (text, style)))
     return lines
-
-
-def shares(wanted: list[int], height: int) -> list[int]:
-    """How many of `height` lines each text has: one each; what is left goes to the chosen answer (the second), then on."""
-    given = [1 if place < height else 0 for place in range(len(wanted))]
-    for place in (1, *range(2, len(wanted)), 0):
-        given[place] += min(wanted[place] - given[place], height - sum(given))
-    return given

@@ -38,7 +38,6 @@ from trainwiz.tui.widgets.lists import TextLines, hanging, level_sign
 if TYPE_CHECKING:
     from trainwiz.core.errors import Finding, Remedy
     from trainwiz.core.plan.result import Plan
-    from trainwiz.tui.screens.plan_state import PlanState
 
 # Memory of a plan as it is drawn: the verdict, the capacity as a bar, and what the peak is made of, with a legend.
 
@@ -330,22 +329,18 @@ def _placeholder(text: str) -> list[Content]:
     return lines
 
 
-INDENT = "  "
-ARROW = "→"
-
-
 def effect_words(before: Plan, after: Plan) -> Content:
     """ "5.4 → 4.1 GiB ✓ fits · 7 to 18 years → 11 to 27 days"; what stays as it is is left out."""
     parts: list[Content] = []
     old, new = gib(before.memory.judged_bytes), gib(after.memory.judged_bytes)
     if old != new or before.memory.verdict != after.memory.verdict:
-        memory = Content.styled(f"{old} {ARROW} {new} GiB ", "$muted") + verdict_words(after.memory.verdict)
+        memory = Content.styled(f"{old} {marks.arrow} {new} GiB ", "$muted") + verdict_words(after.memory.verdict)
         if after.memory.tier != before.memory.tier:
             memory += Content.styled(f" ({tr(after.memory.tier)})", "$muted")
         parts.append(memory)
     old, new = (duration_range(one.time.total_low_s, one.time.total_high_s) for one in (before, after))
     if old != new:
-        parts.append(Content.styled(f"{old} {ARROW} {new}", "$muted"))
+        parts.append(Content.styled(f"{old} {marks.arrow} {new}", "$muted"))
     if not parts:
         return Content.styled(tr("memory and time unchanged"), "$muted")
     return Content.styled(f" {marks.dot} ", "$muted").join(parts)

@@ -9,7 +9,7 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import memory_title, steps_words
 from trainwiz.tui.screens.plan_state import PlanState, state_findings
-from trainwiz.tui.text import cells, count, cut, deviation, gib, pad
+from trainwiz.tui.text import cells, count, cut, gib, pad
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import LinedWidget, dimmed, level_sign
 from trainwiz.tui.widgets.plan_panel import (
@@ -56,18 +56,13 @@ def _one_line(plan: Plan) -> Content:
 
 
 def _plan_lines(plan: Plan, width: int) -> list[Content]:
-    off = deviation(plan.batch.deviation, marks.minus)
     tokens = tr("{count} tokens", count=count(plan.batch.effective_tokens))
-    label = (_label(tr("Batch")), "bold")
-    batch = _with_extras(Content.assemble(label, batch_product(plan)), [tokens, off], width, 2)
+    batch = _with_extra(Content.assemble((_label(tr("Batch")), "bold"), batch_product(plan)), tokens, width)
     if plan.model.parameters is None:
         labels = _label(memory_title(plan.memory.device)), _label(tr("Time"))
         return [batch, *(Content.assemble((label, "bold"), (tr(UNKNOWN_SIZE), "$muted")) for label in labels)]
-    memory, time = plan.memory, Content.assemble((_label(tr("Time")), "bold"), time_line(plan))
-    ram = memory.host_ram_bytes, memory.host_ram_capacity_bytes
-    extras = [tr("RAM {used} of {total} GiB", used=gib(ram[0]), total=gib(ram[1]))] if ram[1] else []
-    extras = [steps_words(plan), *extras, tr("disk {amount} GiB", amount=gib(memory.disk_bytes))]
-    return [batch, _memory_line(plan, width), _with_extras(time, extras, width, 3)]
+    time = Content.assemble((_label(tr("Time")), "bold"), time_line(plan))
+    return [batch, _memory_line(plan, width), _with_extra(time, steps_words(plan), width)]
 
 
 def _memory_line(plan: Plan, width: int) -> Content:
@@ -82,16 +77,13 @@ def _memory_line(plan: Plan, width: int) -> Content:
     text = tr(words, used=used, total=gib(capacity)) if capacity else f"{used} GiB"
     label = _label(memory_title(memory.device))
     bar = memory_bar(plan, max(6, min(24, width - cells(label) - verdict.cell_length - cells(text) - 4)))
-    line = Content.assemble((label, "bold"), bar, "  ", verdict, (f"  {text}", "$muted"))
-    return _with_extras(line, [f"{tr(memory.tier)}{marks.ellipsis if memory.waiting else ''}"], width, 2)
+    return Content.assemble((label, "bold"), bar, "  ", verdict, (f"  {text}", "$muted"))
 
 
-def _with_extras(line: Content, extras: list[str], width: int, gap: int) -> Content:
+def _with_extra(line: Content, extra: str, width: int) -> Content:
     """A line with what else has room in it."""
-    for extra in extras:
-        if extra and line.cell_length + cells(extra) + gap <= width:
-            line += Content.styled(" " * gap + extra, "$muted")
-    return line
+    fits = line.cell_length + cells(extra) + 2 <= width
+    return line + Content.styled(f"  {extra}", "$muted") if fits else line
 
 
 def _finding_summary(findings: tuple[Finding, ...], width: int) -> Content:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +9,11 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from textual import on
-from textual.events import MouseDown, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp, Resize
+from textual.events import Click, MouseScrollDown, MouseScrollUp, Resize
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.canvas import choose_glyphs
 from trainwiz.tui.widgets.drawing import Picture, PlotData, draw_plot
@@ -23,31 +22,21 @@ from trainwiz.tui.widgets.lists import LineKey, refresh_lines
 ZOOM_SHARES = (1.0, 0.2, 0.04)
 NARROWEST = 1e-6
 """Share of all steps below which a range is not narrowed further."""
-HOW_TO_TYPE = mark("Type a range like 400-900, or 400- for the rest, last 500, or all.")
-
-_SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
-_NUMBER = r"(\d[\d,_']*(?:\.\d+)?)\s*([kmg]?)"
-_SPAN = re.compile(rf"(?:{_NUMBER})?\s*(?:-|–|\.\.|:|to|到|至|\s)\s*(?:{_NUMBER})?$")
-_LAST = re.compile(rf"(?:last\s+|最后\s*){_NUMBER}\s*(%?)(?:\s*(?:steps?|步))?$")
 
 
 @dataclass(frozen=True, slots=True)
 class StepRange:
-    """An end that is None is open: it follows the run. `share` or `length` count from the last step."""
+    """An end that is None is open: it follows the run. `share` counts from the last step."""
 
     first: float | None = None
     last: float | None = None
     share: float = 1.0
     """Only the newest share of all steps, where neither end is given."""
-    length: float | None = None
-    """Only the newest `length` steps, where neither end is given."""
 
     def ends(self, low: float, high: float) -> tuple[float | None, float | None]:
         """The steps to draw of a run that has values from `low` to `high`; None leaves that end to the plot."""
         if self.first is not None or self.last is not None:
             return self.first, self.last
-        if self.length is not None:
-            return max(low, high - self.length), None
         return (None if self.share >= 1 else high - (high - low) * self.share), None
 
     def words(self) -> str:
@@ -57,8 +46,6 @@ class StepRange:
             return tr("steps {first} to {last}", first=first, last=last)
         if first or last:
             return tr("from step {step}", step=first) if first else tr("to step {step}", step=last)
-        if self.length is not None:
-            return tr("last {n} steps", n=f"{self.length:,.0f}")
         return "" if self.share == 1 else tr("last {share}", share=f"{self.share * 100:g}%")
 
     def next_zoom(self) -> StepRange:
@@ -100,47 +87,13 @@ class StepRange:
         return StepRange(first, None if first + length >= high else first + length)
 
 
-def parse_range(text: str, low: float, high: float) -> StepRange:
-    """The range that a user typed for a run with steps `low` to `high`. ValueError with one sentence."""
-    typed = text.strip().lower()
-    if typed in {"", "all", "-", "全部"}:
-        return StepRange()
-    if found := _LAST.match(typed):
-        number, size, percent = found.groups()
-        value = _value(number, size)
-        if value <= 0:
-            raise ValueError(tr("A range must contain at least one step."))
-        return StepRange(share=min(1.0, value / 100)) if percent else StepRange(length=value)
-    if not (found := _SPAN.match(typed)):
-        raise ValueError(tr(HOW_TO_TYPE))
-    start, start_size, end, end_size = found.groups()
-    first = None if start is None else _value(start, start_size)
-    last = None if end is None else _value(end, end_size)
-    if first is not None and last is not None and first >= last:
-        raise ValueError(tr("The first step of a range must be before the last."))
-    if first is not None and last is None and first >= high:
-        known = {"low": f"{low:,.0f}", "high": f"{high:,.0f}"}
-        raise ValueError(
-            tr("The first step of a range must be before the last; the run has steps {low} to {high}.", **known)
-        )
-    if first is not None and first > high:
-        raise ValueError(tr("Nothing after step {step} yet.", step=f"{high:,.0f}"))
-    if last is not None and last <= low:
-        raise ValueError(tr("Nothing before step {step}.", step=f"{low:,.0f}"))
-    return StepRange(first, last)
-
-
-def _value(number: str, size: str | None) -> float:
-    return float(re.sub("[,_']", "", number)) * _SIZES[size or ""]
-
-
 REST = 300
 """So many times as long as a drawing takes no other one is made for new values: those of a long run take 10 ms."""
 ROLES = ("raw", "line", "point", "bad", "label", "legend", "cursor")
 
 
 class Plot(Widget):
-    """Shows a PlotData. A mouse points at a step or drags a range."""
+    """Shows a PlotData. A mouse points at a step."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"plot--{role}" for role in ROLES}
 
@@ -162,11 +115,6 @@ class Plot(Widget):
             super().__init__()
             self.step, self.factor = step, factor
 
-    class Dragged(Message):
-        def __init__(self, first: float, last: float) -> None:
-            super().__init__()
-            self.first, self.last = first, last
-
     def __init__(self) -> None:
         super().__init__()
         self._data = PlotData()
@@ -174,7 +122,6 @@ class Plot(Widget):
         self.picture = Picture([])
         """What is drawn now, with the place of its steps."""
         self._drawn: Sequence[LineKey] = ()
-        self._drag_from: float | None = None
         self._rests_until_s = 0.0
 
     def show(self, data: PlotData) -> None:
@@ -207,28 +154,9 @@ class Plot(Widget):
 
     # Mouse
 
-    def on_mouse_down(self, event: MouseDown) -> None:
-        self._drag_from = self.picture.step_at(event.x)
-        if self._drag_from is not None:
-            self.capture_mouse()
-
-    def on_mouse_move(self, event: MouseMove) -> None:
-        step = self.picture.step_at(event.x)
-        if self._drag_from is not None and step is not None and step != self._drag_from:
-            self._draw(self._data._replace(uprights=(self._drag_from, step)))
-
-    def on_mouse_up(self, event: MouseUp) -> None:
-        start, self._drag_from = self._drag_from, None
-        self.release_mouse()
-        if start is None:
-            return
-        picture = self.picture
-        end = picture.step_at(min(max(event.x, picture.gutter), picture.gutter + picture.columns - 1))
-        self._draw(self._data)
-        if end is None or end == start:
-            self.post_message(self.Pointed(start))
-        else:
-            self.post_message(self.Dragged(min(start, end), max(start, end)))
+    def on_click(self, event: Click) -> None:
+        if (step := self.picture.step_at(event.x)) is not None:
+            self.post_message(self.Pointed(step))
 
     @on(MouseScrollUp)
     @on(MouseScrollDown)

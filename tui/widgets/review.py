@@ -2,145 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import starmap
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.geometry import Region
-from textual.message import Message
-from textual.widgets import Static
+from textual.widgets import Collapsible, Static
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_command import command_line
-from trainwiz.tui.screens.plan_fields import FIELDS, word_for
-from trainwiz.tui.screens.plan_maker import Baseline, profile_request
-from trainwiz.tui.screens.plan_state import PlanState, is_ready, start_obstacle
+from trainwiz.tui.screens.plan_fields import word_for
+from trainwiz.tui.screens.plan_state import FIRST_SOURCE, SOURCES, PlanState, is_ready, start_obstacle
 from trainwiz.tui.text import cells, cut, pad, size
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton
-from trainwiz.tui.widgets.lists import LinesWidget
-from trainwiz.tui.widgets.step_form import PartRow, StepPart
-
-if TYPE_CHECKING:
-    from trainwiz.core.config.keys import ConfigDifference
-    from trainwiz.core.config.request import PlanRequest
-    from trainwiz.tui.screens.plan import PlanScreen
-
+from trainwiz.tui.widgets.step_form import LinesPart, StepPart
 
 LONGEST_PREVIEW = 400
 LONGEST_LINE = 400
 NAME_WIDTH, SIZE_WIDTH = 18, 10
 
 
-class CursorList(PartRow, LinesWidget):
-    """Lines with a cursor that up and down move; beyond the first and the last the focus leaves it."""
+class FilesView(Vertical):
+    """Every file that would be written: its name and size, which open to its text."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("files")]
     DEFAULT_CSS = """
-    CursorList { height: auto; padding: 0; }
-    CursorList:focus { background: $panel; }
+    FilesView { height: auto; padding: 0 0 0 1; }
+    FilesView CollapsibleTitle:focus { text-style: bold; }
+    FilesView Collapsible { background: $background; border: none; padding: 0; }
+    FilesView Collapsible:focus-within { background-tint: $background 0%; }
+    FilesView Contents { padding: 0 0 1 2; }
+    FilesView VerticalScroll { height: auto; max-height: 12; border-left: solid $line; padding: 0 1; scrollbar-size: 1 1; }
+    FilesView VerticalScroll:focus { border-left: solid $accent; }
+    FilesView VerticalScroll Static { width: auto; height: auto; color: $muted; }
     """
-
-    @dataclass
-    class Moved(Message):
-        """Another line is under the cursor."""
-
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self.cursor = 0
-        self._count = 0
-
-    def keep_cursor(self, count: int) -> None:
-        """The list became another one, with so many lines."""
-        self._count = count
-        self.cursor = min(self.cursor, max(0, count - 1))
-        self.refresh(layout=True)
-
-    def set_cursor(self, cursor: int) -> None:
-        self.cursor = cursor
-        self.refresh()
-        holder = next((node for node in self.ancestors if isinstance(node, VerticalScroll)), None)
-        if holder is not None:
-            # The list may be higher than the screen.
-            line = self.region.y - holder.region.y + round(holder.scroll_y) + cursor
-            holder.scroll_to_region(Region(0, line, 1, 1), animate=False)
-        self.post_message(self.Moved())
-
-    def action_move_file(self, by: int) -> None:
-        cursor = self.cursor + by
-        if 0 <= cursor < self._count:
-            self.set_cursor(cursor)
-        elif by > 0:
-            self.screen.focus_next()
-        else:
-            self.screen.focus_previous()
-
-    def action_scroll_file(self, pages: int) -> None:
-        """Only a list of files has something beside it that scrolls."""
-
-    def on_click(self, event: events.Click) -> None:
-        # No press, as of other rows.
-        event.prevent_default()
-        self.focus(scroll_visible=False)
-        if event.y < self._count:
-            self.set_cursor(event.y)
-
-
-class FileList(CursorList):
-    """Up and down choose which file is shown."""
 
     def __init__(self) -> None:
         super().__init__(id="files")
         self._files: Mapping[str, str] = {}
-
-    @property
-    def current(self) -> str:
-        """The text of the file under the cursor."""
-        return list(self._files.values())[self.cursor] if self._files else ""
-
-    def show(self, files: Mapping[str, str]) -> None:
-        if files != self._files:
-            self._files = files
-            self.keep_cursor(len(files))
-
-    def action_scroll_file(self, pages: int) -> None:
-        text = self.screen.query_one(FileText)
-        text.scroll_relative(y=pages * max(1, text.size.height - 2), animate=False)
-
-    def lines_in(self, width: int) -> list[Content]:
-        nothing = Content.styled("  " + tr("nothing yet"), "$muted")
-        return [*starmap(self._line, enumerate(self._files))] or [nothing]
-
-    def _line(self, index: int, name: str) -> Content:
-        here = index == self.cursor
-        title = pad(cut(plain_text(name), NAME_WIDTH, marks.ellipsis), NAME_WIDTH)
-        return Content.assemble(
-            (f"{marks.here if here else ' '} ", "$accent"),
-            (title, "$foreground" if here else "$muted"),
-            (pad(size(len(self._files[name].encode())), SIZE_WIDTH, right=True), "$muted"),
-            ("   ", "$accent"),
-        )
-
-
-class FileText(VerticalScroll, can_focus=False):
-    DEFAULT_CSS = """
-    FileText { height: 12; margin: 1 0 0 2; border-left: solid $line; padding: 0 1; scrollbar-size: 1 1; }
-    FileText Static { width: auto; height: auto; color: $muted; }
-    """
+        self._views: dict[str, tuple[Collapsible, Static]] = {}
 
     def compose(self) -> ComposeResult:
-        yield Static("", markup=False)
+        self._views = {name: _file_view(name, text) for name, text in self._files.items()}
+        yield from (view for view, _ in self._views.values())
+        if not self._files:
+            yield Static(Content.styled(tr("nothing yet"), "$muted"), markup=False)
 
-    def show(self, text: str) -> None:
-        self.query_one(Static).update(file_content(text))
-        self.scroll_home(animate=False)
+    def show(self, files: Mapping[str, str]) -> None:
+        """Of the same names only the texts change: what is open stays open."""
+        before, self._files = self._files, files
+        if list(before) != list(files):
+            self._views = {}
+            self.refresh(recompose=True)
+            return
+        # A text that came while the views were being made is in them.
+        for name, (view, shown) in self._views.items():
+            if files[name] != before[name]:
+                view.title = _title(name, files[name])
+                shown.update(file_content(files[name]))
+
+
+def _file_view(name: str, text: str) -> tuple[Collapsible, Static]:
+    shown = Static(file_content(text), markup=False)
+    title = _title(name, text)
+    return Collapsible(
+        VerticalScroll(shown), title=title, collapsed_symbol=marks.more, expanded_symbol=marks.menu
+    ), shown
+
+
+def _title(name: str, text: str) -> str:
+    """Name and size; the names are those that trainwiz gives, so none is markup."""
+    return f"{pad(name, NAME_WIDTH)}{pad(size(len(text.encode())), SIZE_WIDTH, right=True)}"
 
 
 def file_content(text: str) -> Content:
@@ -154,13 +87,6 @@ def file_content(text: str) -> Content:
 
 WIDEST_KEY = 36
 LONGEST_VALUE = 60
-
-
-def field_id_of(key: str) -> str:
-    """The id of the field that shows a key; empty where a row of a list or mapping stands for it."""
-    found = next((spec.id for spec in FIELDS if key in spec.keys), "")
-    above = key.rpartition(".")[0]
-    return found if found or not above else field_id_of(above)
 
 
 def value_words(key: str, value: Any) -> str:
@@ -181,52 +107,38 @@ def change_words(theirs: str, yours: str, room: int) -> str:
     return cut(f"{theirs} {marks.arrow} {cut(yours, both - cells(theirs), marks.ellipsis)}", room, marks.ellipsis)
 
 
-def difference_lines(differences: tuple[ConfigDifference, ...], width: int, cursor: int) -> list[Content]:
-    """One line for each: key, the profile's value, yours, who chose it. `cursor` -1: none has the cursor."""
-    key_width = min(max(cells(one.key) for one in differences), WIDEST_KEY, max(8, width // 2 - 3))
+Change = tuple[str, Any, Any]
+"""Key, the profile's value (None: it leaves it to trainwiz), and the one that the user chose."""
+
+
+def changed_values(state: PlanState, width: int, is_small: bool) -> list[Content]:
+    """What the user chose and the profile has otherwise."""
+    values = state.reading.profile_values
+    found = [(key, profile_value(values, key), yours) for key, yours in state.request.overrides.items()]
+    nothing = Content.styled("  " + tr("None: no value of the profile was changed."), "$muted")
+    return change_lines([(key, theirs, yours) for key, theirs, yours in found if theirs != yours], width) or [nothing]
+
+
+def profile_value(values: Mapping[str, Any], key: str) -> Any:
+    """What a profile says of a key; its sources are one list."""
+    section, _, name = key.rpartition(".")
+    sources = values.get(SOURCES)
+    if sources and section == FIRST_SOURCE.rstrip("."):
+        return sources[0].get(name)
+    return values.get(key)
+
+
+def change_lines(changes: Sequence[Change], width: int) -> list[Content]:
+    """One line for each: key, the profile's value, yours."""
+    key_width = min(max((cells(key) for key, _, _ in changes), default=0), WIDEST_KEY, max(8, width // 2 - 3))
+    room = max(4, width - key_width - 5)
     lines = []
-    for index, one in enumerate(differences):
-        mine = one.chosen_by.origin == "you"
-        origin = tr("you") if mine else tr("derived")
-        room = max(4, width - key_width - 7 - cells(origin))
-        text = change_words(value_words(one.key, one.theirs), value_words(one.key, one.yours), room)
-        lines.append(
-            Content.assemble(
-                (f"{marks.here if index == cursor else ' '} ", "$accent"),
-                (pad(cut(plain_text(one.key), key_width, marks.ellipsis), key_width) + "  ", "$muted"),
-                (pad(text, room), "$foreground"),
-                (f" {marks.changed if mine else ' '} {origin}", "$accent" if mine else "$muted"),
-            )
-        )
+    for key, theirs, yours in changes:
+        name = pad(cut(plain_text(key), key_width, marks.ellipsis), key_width)
+        before = tr("auto") if theirs is None else value_words(key, theirs)
+        words = change_words(before, value_words(key, yours), room)
+        lines.append(Content.assemble("  ", (f"{name}  ", "$muted"), (words, "$foreground")))
     return lines
-
-
-class DifferenceList(CursorList):
-    """Space goes to the field of the difference under the cursor; r gives its value back."""
-
-    def __init__(self) -> None:
-        super().__init__(id="differences")
-        self._differences: tuple[ConfigDifference, ...] = ()
-        self.display = False
-
-    @property
-    def field_id(self) -> str:  # type: ignore[override]
-        """Whose help and reset the keys of the screen give."""
-        return field_id_of(self._differences[self.cursor].key) if self._differences else ""
-
-    def show(self, differences: tuple[ConfigDifference, ...]) -> None:
-        self.display = bool(differences)
-        if differences != self._differences:
-            self._differences = differences
-            self.keep_cursor(len(differences))
-
-    def press(self) -> None:
-        if self.field_id:
-            self.post_message(StepPart.FieldWanted(self.field_id))
-
-    def lines_in(self, width: int) -> list[Content]:
-        cursor = self.cursor if self.has_focus else -1
-        return difference_lines(self._differences, width, cursor) if self._differences else [Content()]
 
 
 BUTTONS = {
@@ -239,7 +151,7 @@ BUSY_WORDS = {"starting": mark("starting"), "writing": mark("writing")}
 
 
 class Review(StepPart):
-    """The last step below its fields. What the profile alone would be is worked out in a thread."""
+    """The last step below its fields."""
 
     DEFAULT_CSS = """
     Review { height: auto; layout: vertical; }
@@ -251,10 +163,6 @@ class Review(StepPart):
 
     def __init__(self) -> None:
         super().__init__(id="review")
-        self._baseline: Baseline | None = None
-        self._asked: PlanRequest | None = None
-        self._is_comparing = False
-        self._file = ""
 
     def compose(self) -> ComposeResult:
         yield Static(tr("Start"), classes="heading", markup=False)
@@ -262,23 +170,28 @@ class Review(StepPart):
         yield Horizontal(start, detached, id="buttons", classes="buttons")
         yield Horizontal(write, save, classes="buttons")
         yield Static("", id="verdict", classes="text", markup=False)
-        yield Static("", id="differences-title", classes="heading", markup=False)
-        yield Static("", id="differences-note", classes="text", markup=False)
-        yield DifferenceList()
+        yield Static("", id="changes-title", classes="heading", markup=False)
+        yield LinesPart(changed_values)
         yield Static(tr("Command-line equivalent (press c to copy)"), classes="heading", markup=False)
         yield Static("", id="command", classes="text", markup=False)
         yield Static(tr("Files to write"), classes="heading", markup=False)
-        yield FileList()
-        yield FileText(id="preview")
+        yield FilesView()
 
     def show(self, state: PlanState) -> None:
-        """Draw the state; a comparison that does not belong to it any more is asked for again."""
-        self._state = state
         self._show_buttons(state)
         self.query_one("#verdict", Static).update(self._verdict(state))
         self.query_one("#command", Static).update(Content(plain_text(command_line(state.request))))
-        self._compare(state)
-        self._show_comparison(state)
+        profile = state.request.profile
+        title = (
+            tr("Changes from {profile}", profile=plain_text(profile))
+            if profile
+            else tr("Changes from the choices of trainwiz")
+        )
+        self.query_one("#changes-title", Static).update(Content(title))
+        if is_ready(state):
+            # Else what was read may be of another profile.
+            self.query_one(LinesPart).show(state)
+        self.query_one(FilesView).show(state.reading.files)
 
     def _show_buttons(self, state: PlanState) -> None:
         obstacle = "" if state.busy else start_obstacle(state)
@@ -301,77 +214,6 @@ class Review(StepPart):
             return Content.styled(f"{waits_for} {marks.ellipsis}", "$muted")
         where = tr("Writes to {folder}; nothing is overwritten.", folder=plain_text(state.reading.folder))
         return Content.styled(where, "$muted")
-
-    # What differs from the profile.
-
-    def _compare(self, state: PlanState) -> None:
-        """Ask what the profile alone would be, once for each profile, machine and folder."""
-        if not is_ready(state) or not state.request.overrides:
-            return
-        wanted = profile_request(state.request)
-        reader = cast("PlanScreen", self.screen).reader
-        # One at a time: it may read the profile's data, and the folder is another one at every key typed there.
-        if wanted != self._asked and not self._is_comparing and reader is not None:
-            self._asked, self._is_comparing = wanted, True
-            alone = reader.profile_alone
-            work = lambda: self.call_later(self._take, alone(wanted))  # noqa: E731
-            self.run_worker(work, thread=True, group="compare", exit_on_error=False)
-
-    def failed(self, sentence: str) -> None:
-        """Said in its place; asked again when the profile, the machine or the folder is another."""
-        if self._asked is not None:
-            self._take(Baseline(self._asked, problem=sentence))
-
-    def _take(self, baseline: Baseline) -> None:
-        self._is_comparing = False
-        self._baseline = baseline
-        if self._state is not None:
-            # What was asked for meanwhile.
-            self._compare(self._state)
-            self._show_comparison(self._state)
-
-    def _show_comparison(self, state: PlanState) -> None:
-        baseline = self._fitting(state)
-        differences = baseline.differences(state.plan) if baseline is not None and state.plan is not None else ()
-        title = (
-            tr("Changes from {profile}", profile=plain_text(state.request.profile or ""))
-            if state.request.profile
-            else tr("Changes from the choices of trainwiz")
-        )
-        heading = self.query_one("#differences-title", Static)
-        heading.update(Content(title))
-        heading.display = not _is_without_plan(state)
-        note = self.query_one("#differences-note", Static)
-        note.update(Content.styled(self._note(state, baseline, bool(differences)), "$muted"))
-        note.display = heading.display and not differences
-        self.query_one(DifferenceList).show(differences)
-        self.query_one(FileList).show(state.reading.files)
-        self._show_file()
-
-    def _fitting(self, state: PlanState) -> Baseline | None:
-        """The comparison, where it is one with the profile of the state."""
-        found = self._baseline
-        if found is None or not state.request.overrides or found.request != profile_request(state.request):
-            return None
-        return found
-
-    def _note(self, state: PlanState, baseline: Baseline | None, differs: bool) -> str:
-        if differs:
-            return ""
-        if not state.request.overrides:
-            return tr("None: no value of the profile was changed.")
-        if baseline is None:
-            return tr("comparing with the profile") + f" {marks.ellipsis}"
-        if baseline.problem:
-            return tr("Can't plan the profile alone: {reason}", reason=plain_text(baseline.problem))
-        return tr("None: your values are the same as the ones it already has.")
-
-    @on(CursorList.Moved)
-    def _show_file(self) -> None:
-        current = self.query_one(FileList).current
-        if current != self._file:
-            self._file = current
-            self.query_one(FileText).show(current)
 
 
 def _is_without_plan(state: PlanState) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -11,7 +11,6 @@ from trainwiz.core.run.attempts import phase_words
 from trainwiz.core.run.folder import name_for_commands
 from trainwiz.core.run.state import STATUS_WORDS
 from trainwiz.core.text import moment_words, plain_text
-from trainwiz.tui.keys import KEYS
 from trainwiz.tui.run_words import look_of
 from trainwiz.tui.text import cells, command_apart, duration, epochs, step_seconds, wrap
 from trainwiz.tui.theme import marks
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
 
 WORDS: dict[str, str] = {str(status): word for status, word in STATUS_WORDS.items()} | {"quiet": mark("quiet")}
-RESUME = "trainwiz runs resume"
-RESUME_KEY = next(row.shown_key for row in KEYS if row.needs == "resume")
 SHORTEST_NAME = 4
 ROOMY = 96
 SOON_S = 20 * 3600.0
@@ -50,9 +47,8 @@ class RunHeader(SnapshotView):
     RunHeader { height: auto; padding: 0 1; color: $foreground; }
     """
 
-    def __init__(self, name: str, *, readonly: bool = False) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
-        self.readonly = readonly
         self._run_name = plain_text(name)
         self._line_count = 2
 
@@ -148,9 +144,6 @@ class RunHeader(SnapshotView):
         text = plain_text(snapshot.ending.remedy, 300)
         label = tr("next") + "  "
         room = max(10, width - cells(label))
-        with_key = tr("{remedy}   or press {key}", remedy=text, key=RESUME_KEY)
-        if "resume" in snapshot.actions and RESUME in text and not self.readonly and cells(with_key) <= room:
-            text = with_key
         first, *rest = _remedy_lines(text, room, plain_text(name_for_commands(Path(snapshot.path)))) or [""]
         lines = [Content.assemble((label, "$muted"), (first, "$accent"))]
         return lines + [Content.styled(" " * cells(label) + line, "$accent") for line in rest[:1]]
@@ -213,18 +206,5 @@ def origin_words(snapshot: Snapshot) -> str:
         words += [tr("replay of {time}", time=at), pace]
     if snapshot.source in SOURCE_WORDS:
         words.append(tr(SOURCE_WORDS[snapshot.source]))
-        words.append(_read_from(snapshot))
         words.append(plain_text(snapshot.command or "", 200))
     return f" {marks.dot} ".join(word for word in words if word)
-
-
-def _read_from(snapshot: Snapshot) -> str:
-    """How many files, and the first by its path inside the folder."""
-    if not snapshot.read_from:
-        return ""
-    first, *rest = snapshot.read_from
-    folder = snapshot.path.rstrip("/") + "/"
-    name = PurePath(first).name if first == snapshot.path else first.removeprefix(folder)
-    if rest:
-        return tr("read from {n} files, first {name}", n=len(snapshot.read_from), name=plain_text(name, 120))
-    return tr("read from {name}", name=plain_text(name, 120))

@@ -64,12 +64,6 @@ class StepPart(Widget):
 
         change: Change
 
-    @dataclass
-    class FieldWanted(Message):
-        """The user wants to see a field, on whichever step it is."""
-
-        field_id: str
-
     _state: PlanState | None = None
     _said = ""
 
@@ -156,17 +150,16 @@ class PartRow(Widget, can_focus=True):
 
 def field_parts() -> Mapping[str, Callable[[], StepPart]]:
     """Field id -> what stands beneath its row. Imported when a step is completed: the first frame waits for none."""
-    from trainwiz.tui.widgets.data_table import DataTable
-    from trainwiz.tui.widgets.facts import chat_facts, data_facts
+    from trainwiz.tui.widgets.data_table import first_rows
+    from trainwiz.tui.widgets.facts import chat_facts, data_facts, input_lengths, rate_facts, target_lengths
     from trainwiz.tui.widgets.gpu_choice import GpuChoice
-    from trainwiz.tui.widgets.plan_charts import input_lengths, rate_curve, target_lengths
 
     return {
-        "final_learning_rate": partial(LinesPart, rate_curve),
+        "final_learning_rate": partial(LinesPart, rate_facts),
         "gpus": GpuChoice,
         "data": partial(LinesPart, data_facts),
         "layout": partial(LinesPart, chat_facts),
-        "target_column": DataTable,
+        "target_column": partial(LinesPart, first_rows),
         "length": partial(LinesPart, input_lengths),
         "target_length": partial(LinesPart, target_lengths),
     }

@@ -9,7 +9,7 @@ from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
-from trainwiz.core.config.keys import config_differences, is_settable
+from trainwiz.core.config.keys import is_settable
 from trainwiz.core.config.modes import OVERFIT_STEPS, apply_mode
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.values import CLASSIFIES
@@ -118,31 +118,6 @@ def test_bytes_that_are_no_text_are_refused_wherever_they_stand() -> None:
     """A header of a CSV in latin-1 brings them, or the name of a file: no run.yaml could hold them."""
     assert "must be text" in mistakes({"data.sources.0.text_column": "caf\udce9"})[0]
     assert "must be text" in mistakes({"engine.environment": {"A": "\udce9"}})[0]
-
-
-# What differs between two resolved runs.
-
-
-def found(theirs: dict[str, object], yours: dict[str, object]) -> dict[str, tuple[object, object, str]]:
-    base = RunConfig()
-    pairs = config_differences(
-        base.with_values(theirs, "profile"), base.with_values(theirs, "profile").with_values(yours, "you")
-    )
-    return {one.key: (one.theirs, one.yours, one.chosen_by.origin) for one in pairs}
-
-
-def test_of_sources_and_mappings_only_what_differs_is_named():
-    assert found({"training.max_steps": 10}, {"training.max_steps": 10, "name": "mine"}) == {}
-    theirs = {"data.sources": [{"name": "a.csv", "text_column": "x"}, {"name": "b.csv"}]}
-    yours = {"data.sources": [{"name": "a.csv", "text_column": "y"}, {"name": "b.csv"}]}
-    assert found(theirs, yours) == {"data.sources.0.text_column": ("x", "y", "you")}
-    more = {"data.sources": [{"name": "a.csv", "text_column": "x"}]}
-    assert list(found(theirs, more)) == ["data.sources"]
-    theirs = {"engine.environment": {"NCCL_DEBUG": "INFO", "NCCL_P2P_DISABLE": "1"}}
-    assert found(theirs, {"engine.environment": {"NCCL_DEBUG": "WARN"}}) == {
-        "engine.environment.NCCL_DEBUG": ("INFO", "WARN", "you"),
-        "engine.environment.NCCL_P2P_DISABLE": ("1", None, "you"),
-    }
 
 
 # engine.environment: which variables a run may carry, set one by one or as a whole.

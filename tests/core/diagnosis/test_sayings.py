@@ -68,32 +68,27 @@ def test_an_exception_that_many_meet_has_its_own_remedy() -> None:
     assert {text: words for text, words in said.items() if words not in firsts[text]} == {}, firsts
 
 
+def each_line(text: str, before: str, after: str = "") -> str:
+    return "".join(f"{before}{line}{after}\n" for line in text.splitlines())
+
+
 def ranked(text: str) -> str:
-    return "".join(f"[rank3]: {line}\n" for line in text.splitlines())
+    return each_line(text, "[rank3]: ")
 
 
-def timed(text: str) -> str:
-    return "".join(f"2024-06-18 03:34:24,390 - ERROR - {line}\n" for line in text.splitlines())
-
-
-def coloured(text: str) -> str:
-    return "".join(f"\x1b[31m{line}\x1b[0m\n" for line in text.splitlines())
-
-
-def as_json(text: str) -> str:
-    return json.dumps({"level": "error", "ts": 1.5, "message": text}) + "\n"
-
-
-def from_windows(text: str) -> bytes:
-    return text.replace("\n", "\r\n").encode("utf-16")
-
-
+DRESSES = (
+    ranked, lambda text: each_line(text, "2024-06-18 03:34:24,390 - ERROR - "),
+    lambda text: each_line(text, "\x1b[31m", "\x1b[0m"),
+    lambda text: json.dumps({"level": "error", "ts": 1.5, "message": text}) + "\n",
+    # From Windows.
+    lambda text: text.replace("\n", "\r\n").encode("utf-16"),
+)  # fmt: skip
 NAKED = {"shell", "shell, Chinese", "nan printed", "trainer zero", "kubernetes", "docker", "tensor printed"}
 """What no logger dresses up: lines of shells and of print."""
 DRESSED = [name for name in SAYINGS if name not in NAKED | {"nothing", "argparse"}]
 
 
-@each("dress", [ranked, timed, coloured, as_json, from_windows])
+@each("dress", DRESSES)
 @each("name", DRESSED)
 def test_a_dress_changes_nothing(name: str, dress) -> None:
     cause, text = SAYINGS[name]
@@ -114,19 +109,15 @@ def test_what_the_training_survived_is_no_cause(name: str) -> None:
     assert of(HEALTHY + SAYINGS[name][1] + "\n" + HEALTHY).cause == "unknown"
 
 
-@each(
-    ("text", "cause"),
-    [
-        # A gradient that overflowed once is no NaN loss; a failure after the end is one.
-        (HEALTHY + "{'loss': 2.1, 'grad_norm': nan, 'epoch': 0.5}\n", "unknown"),
-        (HEALTHY + "{'loss': nan, 'grad_norm': nan, 'epoch': 0.5}\n" + HEALTHY + FINISH, None),
-        (HEALTHY + FINISH + SAYINGS["ENOSPC"][1], "disk_full"),
-        # What copytruncate leaves of a log that goes on.
-        (b"\0" * 300_000 + SAYINGS["ENOSPC"][1].encode(), "disk_full"),
-        # Chinese of an older system.
-        (("开始训练\n" * 50 + "OSError: [WinError 1455] 页面文件太小，无法完成操作。\n").encode("gb18030"), "host_oom"),
-    ],
-)
+@each(("text", "cause"), [
+    # A gradient that overflowed once is no NaN loss; a failure after the end is one.
+    (HEALTHY + "{'loss': 2.1, 'grad_norm': nan, 'epoch': 0.5}\n", "unknown"),
+    (HEALTHY + "{'loss': nan, 'grad_norm': nan, 'epoch': 0.5}\n" + HEALTHY + FINISH, None),
+    (HEALTHY + FINISH + SAYINGS["ENOSPC"][1], "disk_full"),
+    # What copytruncate leaves of a log that goes on. Chinese of an older system.
+    (b"\0" * 300_000 + SAYINGS["ENOSPC"][1].encode(), "disk_full"),
+    (("开始训练\n" * 50 + "OSError: [WinError 1455] 页面文件太小，无法完成操作。\n").encode("gb18030"), "host_oom"),
+])  # fmt: skip
 def test_what_whole_logs_mean(text: str | bytes, cause: str | None) -> None:
     found = of(text)
     assert found.cause == cause

@@ -76,7 +76,7 @@ def test_a_lost_card_and_a_hot_one_are_shown_once_and_not_after_the_end(
     time.sleep(0.5)
     lost, hot = sorted(rows(run), key=lambda row: str(row["code"]))
     assert lost["severity"] == "error" and lost["text"].startswith("GPU 0 cannot be read: the GPU is lost")
-    assert hot["severity"] == "warning" and hot["text"].startswith("GPU 1 throttled by heat since")
+    assert hot["severity"] == "warning" and hot["text"].startswith("GPU 1 throttled by heat.")
     state.heartbeat_s = time.time()
     state.supervisor = None
     write_state(run, state)
@@ -278,26 +278,25 @@ def test_a_training_that_its_guard_has_stopped_says_so_too(seen: SeenRun, tmp_pa
     assert seen.look() == []
 
 
-def test_a_leak_is_foretold_with_the_time_left_and_the_growth_of_a_start_is_none(tmp_path: Path) -> None:
-    """Loader workers and buffers fill up over the first two minutes of steps."""
+def test_a_leak_is_foretold_and_the_growth_of_a_start_is_none(tmp_path: Path) -> None:
+    """A start loads for minutes; loader workers and buffers fill up over the first two minutes of steps."""
     seen = SeenRun(tmp_path)
     seen.phase("loading")
-    for _ in range(30):
+    for _ in range(80):
         seen.rest(5)
-        seen.host["ram_used_bytes"] += GIB
+        seen.host["ram_used_bytes"] += GIB // 4
     seen.phase("training")
-    for step in range(400):
+    for step in range(200):
         seen.steps_of(5.0, 1)
         seen.host["ram_used_bytes"] += GIB // 4 if step < 24 else GIB // 1_000 * (1 if step % 2 else -1)
     assert seen.ever == set()
     (tmp_path / "leaks").mkdir()
     leaks = SeenRun(tmp_path / "leaks")
     leaks.phase("training")
-    for _ in range(140):
+    for _ in range(80):
         leaks.steps_of(5.0, 1)
         leaks.host["ram_used_bytes"] += GIB // 20
-    said = text_of(leaks.found, "ram_short")
-    assert said.startswith(("RAM usage is growing: full in 78 min", "RAM usage is growing: full in 79 min"))
+    assert " min at the rate of the last 5 min." in text_of(leaks.found, "ram_short")
 
 
 def test_sensors_that_hang_are_told_from_a_quiet_run(seen: SeenRun) -> None:
@@ -313,7 +312,7 @@ def test_a_starved_run_names_the_workers_after_enough_steps(seen: SeenRun) -> No
     seen.steps_of(10.0, 19, data_wait_s=6.0)
     assert seen.ever == set(), "the first steps warm up"
     seen.steps_of(10.0, 6, data_wait_s=6.0)
-    assert seen.found[0].remedy == "6 instead of 2 loader workers would fix it: --set data.workers=6"
+    assert seen.found[0].remedy == "6 instead of 2 loader workers would help: --set data.workers=6"
 
 
 def test_a_disk_that_does_not_last_is_foretold(seen: SeenRun, tmp_path: Path) -> None:
@@ -325,7 +324,7 @@ def test_a_disk_that_does_not_last_is_foretold(seen: SeenRun, tmp_path: Path) ->
         file.truncate(10 * GIB)
     seen.observation.sizes._clock = lambda: weights.stat().st_mtime + 3_600
     seen.host["disk_free_bytes"] = 25 * GIB
-    seen.observation.sizes._next_look = 0.0
+    seen.observation.sizes._look.next_s = 0.0
     seen.steps_of(2.0, 60)
     assert "step 250" in text_of(seen.found, "disk_short")
     seen.host["disk_free_bytes"] = 5 * GIB

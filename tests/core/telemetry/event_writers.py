@@ -17,13 +17,7 @@ BEGAN_S = 1_700_000_000.0
 
 
 def write_points(
-    folder: Path,
-    points: Points,
-    *,
-    purge_step: int | None = None,
-    suffix: str = "",
-    later_s: float = 0.0,
-    after_s: int = 0,
+    folder: Path, points: Points, *, purge_step: int | None = None, suffix="", later_s: float = 0.0, after_s: int = 0
 ) -> Path:
     """One event file with the points of each tag, a second apart, written by tensorboard's own writer.
 
@@ -56,11 +50,8 @@ def add_arguments(file: Path, arguments: Mapping[str, object]) -> None:
 
 
 def scalar_event(tag: str, step: int, value: float, later_s: float = 0.0) -> Event:
-    return Event(
-        wall_time=BEGAN_S + step + later_s,
-        step=step,
-        summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)]),
-    )
+    summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+    return Event(wall_time=BEGAN_S + step + later_s, step=step, summary=summary)
 
 
 def record(content: bytes) -> bytes:

@@ -99,10 +99,9 @@ for step in range(1, given.max_steps + 1):
 def write_scripts(folder: Path) -> Path:
     """train.py (sleeps, with WORKERS workers), torchrun (starts RANKS of what it is given), train_fake.py (seems to)."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "train.py").write_text(TRAIN)
-    (folder / "torchrun").write_text(LAUNCH)
-    (folder / "train_fake.py").write_text(FAKE_TRAINER)
-    (folder / "fake.py").write_text(FAKE)
+    scripts = {"train.py": TRAIN, "torchrun": LAUNCH, "train_fake.py": FAKE_TRAINER, "fake.py": FAKE}
+    for name, text in scripts.items():
+        (folder / name).write_text(text)
     return folder
 
 
@@ -135,11 +134,8 @@ def started(
 
 def look(what: object) -> Snapshot:
     """One whole look at a process or path, from the beginning."""
-    source = open_source(find_target(str(what)))
-    try:
+    with contextlib.closing(open_source(find_target(str(what)))) as source:
         return source.read_all(("loss",))
-    finally:
-        source.close()
 
 
 def python(*words: str) -> list[str]:
@@ -150,8 +146,7 @@ def wait_for(what: Callable[[], object], patience_s: float = PATIENCE_S) -> obje
     """The first true answer; fails when there is none in time, which is long: a busy machine is no failure."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
-        answer = what()
-        if answer:
+        if answer := what():
             return answer
         time.sleep(0.05)
     raise AssertionError(f"nothing within {patience_s:g} s")

@@ -4,8 +4,11 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pynvml
@@ -15,61 +18,29 @@ from trainwiz.core.hardware.host import Limits
 from trainwiz.core.hardware.nvml import read_gpus
 from trainwiz.core.telemetry.gpu import READS, GpuSampler, LoadReader, free_bytes, is_outdated
 from trainwiz.core.telemetry.job_source import with_machine
-from trainwiz.core.telemetry.machine import HOST_VALUES, MachineHistory, MachineSampler, sample_host
+from trainwiz.core.telemetry.machine import MachineHistory, MachineSampler, sample_host
 from trainwiz.core.telemetry.processes import ProcessSampler
 from trainwiz.core.telemetry.snapshot import Snapshot
 
 from tests.core.telemetry.foreign_jobs import look, python, started, write_scripts
-from tests.fakes.nvml import (
-    GIB,
-    GPU_LOST,
-    NO_PERMISSION,
-    TIMEOUT,
-    UNKNOWN,
-    FakeGpu,
-    FakeMig,
-    FakeNvml,
-    fixtures,
-)
+from tests.fakes.nvml import GIB, GPU_LOST, NO_PERMISSION, TIMEOUT, UNKNOWN, FakeGpu, FakeMig, FakeNvml, fixtures
 
 fake_nvml = fixtures.fake_nvml
 fake_nvml_library = fixtures.fake_nvml_library
+driver = fixtures.driver
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
 ME = os.getpid()
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture
-def driver(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    fake_nvml.load_here(monkeypatch)
-    return fake_nvml
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def sampler(driver: FakeNvml, clock: Clock) -> Any:
-    one = GpuSampler(clock)
-    yield one
-    one.close()
+def sampler(driver: FakeNvml) -> Iterator[GpuSampler]:
+    with closing(GpuSampler()) as one:
+        yield one
 
 
 def test_every_sensor(driver: FakeNvml, sampler: GpuSampler) -> None:
-    reasons = (
-        pynvml.nvmlClocksEventReasonSwPowerCap
-        | pynvml.nvmlClocksEventReasonHwThermalSlowdown
-        | pynvml.nvmlClocksEventReasonGpuIdle
-    )
+    reasons = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwThermalSlowdown
+    reasons |= pynvml.nvmlClocksEventReasonGpuIdle
     told: dict[str, Any] = {"temperature": 79, "power": 241.5, "fan": 62, "clock": 1_650, "throttle": reasons}
     held = {"memory_used": 3 * GIB, "memory_reserved": GIB, "processes": {ME: 2 * GIB}, "graphics": {1: GIB}}
     driver.write([FakeGpu(utilization=97, **told, **held)])
@@ -81,26 +52,16 @@ def test_every_sensor(driver: FakeNvml, sampler: GpuSampler) -> None:
     assert "python" in mine["name"] or "pytest" in mine["name"]
     assert (desktop["pid"], desktop["kind"]) == (1, "graphics")
     assert line == {
-        "index": 0,
-        "uuid": "GPU-00000000-0000-0000-0000-000000000000",
-        "name": "NVIDIA GeForce RTX 3080",
-        "mig": None,
-        "utilization_percent": 97,
-        "memory_used_bytes": 3 * GIB,
-        "memory_total_bytes": 10 * GIB,
-        "temperature_c": 79.0,
-        "power_w": 241.5,
-        "power_limit_w": 320.0,
-        "fan_percent": 62,
-        "clock_mhz": 1_650,
-        "clock_limit_mhz": 1_980,
-        "throttle_reasons": ["power limit", "heat (hardware)"],
-    }
+        "index": 0, "uuid": "GPU-00000000-0000-0000-0000-000000000000", "name": "NVIDIA GeForce RTX 3080",
+        "mig": None, "utilization_percent": 97, "memory_used_bytes": 3 * GIB, "memory_total_bytes": 10 * GIB,
+        "temperature_c": 79.0, "power_w": 241.5, "power_limit_w": 320.0, "fan_percent": 62, "clock_mhz": 1_650,
+        "clock_limit_mhz": 1_980, "throttle_reasons": ["power limit", "heat (hardware)"],
+    }  # fmt: skip
 
 
-def test_a_card_that_is_lost_leaves_the_others_and_comes_back(
-    driver: FakeNvml, sampler: GpuSampler, clock: Clock
-) -> None:
+def test_a_lost_card_leaves_the_others_and_comes_back(driver: FakeNvml) -> None:
+    seconds = count(step=11)
+    sampler = GpuSampler(lambda: next(seconds))
     driver.write([FakeGpu(lost=True), FakeGpu(utilization=2)])
     (lost, alive), unavailable = sampler.sample()
     assert (lost["uuid"], alive["utilization_percent"], list(unavailable)) == (None, 2, ["gpus.0"])
@@ -113,21 +74,19 @@ def test_a_card_that_is_lost_leaves_the_others_and_comes_back(
         assert [line["utilization_percent"] for line in lines] == [1, None]
         assert lines[1]["uuid"] == "GPU-00000001-0000-0000-0000-000000000000", "it is still known which one is lost"
         assert list(unavailable) == ["gpus.1"] and "lost" in unavailable["gpus.1"]
-        clock.now_s += 11
     driver.write(cards)
     assert [line["utilization_percent"] for line in sampler.sample()[0]] == [1, 2]
+    sampler.close()
 
 
 def test_cards_each_with_a_trouble_of_its_own(driver: FakeNvml, sampler: GpuSampler) -> None:
-    driver.write(
-        [
-            FakeGpu(utilization=11, unsupported=["fan", "limit"], processes={ME: 2 * GIB}),
-            FakeGpu(utilization=13, failing={"procs": NO_PERMISSION}),
-            FakeGpu(utilization=15, failing={"temp": GPU_LOST}),
-            FakeGpu(utilization=16, failing={"power": TIMEOUT, "fan": UNKNOWN}),
-            FakeGpu(name="NVIDIA A100-SXM4-40GB", unsupported=["util"], mig=True, slices=[FakeMig("MIG-a")]),
-        ]
-    )
+    driver.write([
+        FakeGpu(utilization=11, unsupported=["fan", "limit"], processes={ME: 2 * GIB}),
+        FakeGpu(utilization=13, failing={"procs": NO_PERMISSION}),
+        FakeGpu(utilization=15, failing={"temp": GPU_LOST}),
+        FakeGpu(utilization=16, failing={"power": TIMEOUT, "fan": UNKNOWN}),
+        FakeGpu(name="NVIDIA A100-SXM4-40GB", unsupported=["util"], mig=True, slices=[FakeMig("MIG-a")]),
+    ])  # fmt: skip
     for _ in range(2):
         lines, unavailable = sampler.sample()
         assert [line["utilization_percent"] for line in lines] == [11, 13, None, 16, None, None]
@@ -162,9 +121,8 @@ def test_what_fails_for_a_moment_is_asked_again(driver: FakeNvml, sampler: GpuSa
 
 @pytest.fixture
 def loads(driver: FakeNvml) -> Iterator[LoadReader]:
-    one = LoadReader()
-    yield one
-    one.close()
+    with closing(LoadReader()) as one:
+        yield one
 
 
 def card(number: int, **changes: Any) -> FakeGpu:
@@ -193,22 +151,19 @@ def test_free_memory_is_the_plans_capacity_and_who_holds_most_comes_first(driver
 def test_a_sample_has_numbers_in_their_ranges_and_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sample_host(tmp_path)
     sum(number * number for number in range(300_000))
-    line = sample_host(tmp_path / "not" / "made")
+    line, unavailable = sample_host(tmp_path / "not" / "made")
     assert 0 < line["ram_used_bytes"] < line["ram_total_bytes"]
     assert 0 < line["cpu_percent"] <= 100
     assert 0 < line["disk_free_bytes"] <= line["disk_total_bytes"]
     assert 0 <= line["swap_used_bytes"] <= line["swap_total_bytes"]
-    assert set(line) == {*HOST_VALUES, "unavailable"} and line["unavailable"] == {}
+    assert unavailable == {}
     # The limit of a container is the total.
     limits = Limits(memory_bytes=4_000, memory_available_bytes=1_000)
     monkeypatch.setattr(hardware_host, "memory_limits", lambda groups: limits)
-    line = sample_host(tmp_path)
+    line, _ = sample_host(tmp_path)
     assert (line["ram_used_bytes"], line["ram_total_bytes"]) == (3_000, 4_000)
 
-    def refused() -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(psutil, "swap_memory", refused)
+    monkeypatch.setattr(psutil, "swap_memory", Mock(side_effect=PermissionError(13, "Permission denied")))
     row = MachineSampler(tmp_path).sample([{"pid": 1}])
     assert row["host"]["swap_used_bytes"] is None and row["host"]["ram_used_bytes"] > 0
     assert row["unavailable"]["host.swap_used_bytes"] == "Permission denied"
@@ -221,13 +176,8 @@ def test_the_jobs_memory_of_a_card_is_apart_from_others_and_another_users_proces
 ) -> None:
     scripts = write_scripts(tmp_path)
     with started(python("train.py"), scripts, WORKERS="1") as job, started(["sleep", "600"], scripts) as other:
-        driver.write(
-            [
-                FakeGpu(memory_used=9 * GIB, processes={job.pid: 5 * GIB, other.pid: 3 * GIB}, utilization=97),
-                FakeGpu(memory_used=1 * GIB, processes={other.pid: 1 * GIB}),
-                FakeGpu(lost=True),
-            ]
-        )
+        ours = FakeGpu(memory_used=9 * GIB, processes={job.pid: 5 * GIB, other.pid: 3 * GIB}, utilization=97)
+        driver.write([ours, FakeGpu(memory_used=1 * GIB, processes={other.pid: 1 * GIB}), FakeGpu(lost=True)])
         snapshot = look(job.pid)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("trainwiz.core.telemetry.job_metrics.open_files", lambda pid: None)

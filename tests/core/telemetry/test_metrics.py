@@ -1,4 +1,4 @@
-"""Series, metrics, peaks and trends: counts, extremes, rewinding, decimation and their cost; what a late viewer knows."""
+"""Series, metrics, peaks and trends: counts, extremes, rewinding, decimation; what a late viewer knows; answers."""
 
 import json
 import math
@@ -9,17 +9,9 @@ from typing import Any
 import pytest
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.telemetry.answers import AnswersFile
-from trainwiz.core.telemetry.machine import Peaks
+from trainwiz.core.telemetry.machine import TREND_S, Peaks, Trend
 from trainwiz.core.telemetry.metrics import Metrics
-from trainwiz.core.telemetry.series import (
-    FIRST_BUCKET_POINTS,
-    LEAST_SPAN_S,
-    RAW_POINTS,
-    Series,
-    Trend,
-    fill_between,
-    smooth,
-)
+from trainwiz.core.telemetry.series import MOST_GROUPS, Series, fill_between, smooth
 
 from tests.each import each
 
@@ -58,7 +50,7 @@ def test_the_first_steps_are_not_held_against_the_plan() -> None:
 
 
 def test_decimation_keeps_every_extreme_and_the_mean() -> None:
-    count = 2 * RAW_POINTS + 7
+    count = 2 * MOST_GROUPS + 7
     source = random.Random(count)
     values = [source.gauss(0, 1) for _ in range(count)]
     values[count // 2] = 50.0
@@ -67,13 +59,12 @@ def test_decimation_keeps_every_extreme_and_the_mean() -> None:
     for step, value in enumerate(values):
         series.add(step, value)
     columns = series.curve().columns(0, count - 1, 1)
-    assert columns.low[0] == min(values) == series.minimum
-    assert columns.high[0] == max(values) == series.maximum
+    assert (columns.low[0], columns.high[0]) == (min(values), max(values)) == (series.minimum, series.maximum)
     assert columns.mean[0] == pytest.approx(sum(values) / count)
     assert series.count == len(series.curve()) == count
 
 
-def test_columns_put_each_point_where_it_belongs_and_rewinding_is_right_within_one_bucket() -> None:
+def test_columns_put_each_point_where_it_belongs_and_rewinding_is_right_within_one_group() -> None:
     series = Series()
     for step in range(100):
         series.add(step, float(step))
@@ -81,11 +72,11 @@ def test_columns_put_each_point_where_it_belongs_and_rewinding_is_right_within_o
     for index in range(10):
         inside = [step for step in range(100) if index * 9.9 <= step < (index + 1) * 9.9 or (index == 9 and step == 99)]
         assert (columns.low[index], columns.high[index]) == (min(inside), max(inside))
-    for step in range(100, 4 * RAW_POINTS):
+    for step in range(100, 2 * MOST_GROUPS):
         series.add(step, float(step))
     series.rewind(1000)
-    assert 0 <= series.count - 1001 < FIRST_BUCKET_POINTS
-    assert series.maximum is not None and series.maximum - 1000 < FIRST_BUCKET_POINTS
+    assert 0 <= series.count - 1001 < 4
+    assert series.maximum is not None and series.maximum - 1000 < 4
 
 
 def test_smoothing_keeps_a_constant_and_the_start_fills_gaps_and_reduces_noise() -> None:
@@ -100,21 +91,11 @@ def test_smoothing_keeps_a_constant_and_the_start_fills_gaps_and_reduces_noise()
     assert sum(abs((a or 0.0) - b) for a, b in zip(line[20:-20], truth[20:-20], strict=True)) / 200 < 0.08
 
 
-def row(second: float, *, used: int = GIB, busy: float | None = 90.0, hot: bool = False) -> dict[str, Any]:
-    card = {
-        "index": 0,
-        "uuid": "GPU-a",
-        "memory_used_bytes": used,
-        "utilization_percent": busy,
-        "throttle_reasons": ["heat (hardware)"] if hot else ["clock setting"],
-        "processes": [{"pid": 7, "name": "python", "kind": "compute", "memory_used_bytes": used}],
-    }
-    return {
-        "time_s": 1e9 + second,
-        "gpus": [card],
-        "host": {"disk_free_bytes": 100 * GIB - second * 1e6, "ram_used_bytes": 5, "ram_total_bytes": 10},
-        "processes": [{"pid": 7, "role": "trainer", "rss_bytes": used}, {"pid": 8, "role": "loader", "rss_bytes": 5}],
-    }
+def row(second: float, *, used: int = GIB, busy: float | None = 90.0) -> dict[str, Any]:
+    mine = {"pid": 7, "name": "python", "kind": "compute", "memory_used_bytes": used}
+    card = {"index": 0, "uuid": "GPU-a", "memory_used_bytes": used, "utilization_percent": busy, "processes": [mine]}
+    processes = [{"pid": 7, "role": "trainer", "rss_bytes": used}, {"pid": 8, "role": "loader", "rss_bytes": 5}]
+    return {"time_s": 1e9 + second, "gpus": [card], "processes": processes}
 
 
 def peaks_of(*rows: dict[str, Any]) -> Peaks:
@@ -125,16 +106,14 @@ def peaks_of(*rows: dict[str, Any]) -> Peaks:
 
 
 def test_a_late_viewer_knows_the_same() -> None:
-    rows = [row(second, used=9 * GIB if second == 5 else GIB, hot=second > 10, busy=2.0) for second in range(300)]
+    rows = [row(second, used=9 * GIB if second == 5 else GIB, busy=2.0) for second in range(300)]
     whole = peaks_of(*rows)
     rows[-1]["so_far"] = json.loads(json.dumps(whole.to_json()))
     late = peaks_of(*rows[-3:])
     assert late.peak_gpu_bytes == late.peak_job_gpu_bytes == {"GPU-a": 9 * GIB}
     assert (late.peak_job_rss_bytes, late.peak_trainer_rss_bytes) == (9 * GIB + 5, 9 * GIB)
-    assert late.throttled_since_s == {"GPU-a": 1e9 + 11}
     assert late.idle_since_s == {"GPU-a": 1e9}
-    lists = {"peak_gpu_bytes": [1], "peak_job_gpu_bytes": 5, "throttled_since_s": "now"}
-    for garbage in (3, [], lists):
+    for garbage in (3, [], {"peak_gpu_bytes": [1], "peak_job_gpu_bytes": 5, "idle_since_s": "now"}):
         assert peaks_of({**row(0), "so_far": garbage}).peak_gpu_bytes == {"GPU-a": GIB}
 
 
@@ -143,42 +122,8 @@ def test_idle_is_below_five_percent_and_nothing_lasts_over_a_night_without_sampl
     assert peaks.idle_since_s == {}
     peaks.add(row(1, busy=4.9))
     assert peaks.idle_since_s == {"GPU-a": 1e9 + 1}
-    night = peaks_of(row(0, hot=True, busy=0.0), row(30_000, hot=True, busy=0.0))
-    assert night.throttled_since_s == night.idle_since_s == {"GPU-a": 1e9 + 30_000}
-
-
-def trend_of(amounts: list[float], every_s: float = 10.0) -> Trend:
-    trend = Trend()
-    for index, amount in enumerate(amounts):
-        trend.add(index * every_s, amount)
-    return trend
-
-
-SHRINKS = [1_000.0 - index for index in range(101)]
-LONG = [1e6 - index for index in range(4_000)]
-
-
-@each(
-    ("amounts", "every_s", "lasts_s", "within"),
-    [
-        (SHRINKS, 10.0, 9_000, 1e-6),
-        ([100.0, 50.0], LEAST_SPAN_S - 1, None, 0),
-        # Still, growing; one large file, late or early, is no pace.
-        ([500.0] * 100, 10.0, None, 0),
-        ([500.0 + index for index in range(100)], 10.0, None, 0),
-        ([500.0] * 5 + [400.0] * 95, 10.0, None, 0),
-        (LONG, 10.0, (1e6 - 3_999) * 10, 0.02),
-        # Nothing shrank in the last twelve hours.
-        ([1e6 - 500 * min(index, 300) for index in range(1_000)], 100.0, None, 0),
-        # A leak through the teeth of a saw.
-        ([10_000.0 - 10 * index - 40 * (index % 7) for index in range(200)], 10.0, 8_000, 0.1),
-    ],
-)
-def test_what_shrinks_lasts_as_long_as_its_pace_says(
-    amounts: list[float], every_s: float, lasts_s: float | None, within: float
-) -> None:
-    found = trend_of(amounts, every_s).lasts_s()
-    assert found == (None if lasts_s is None else pytest.approx(lasts_s, rel=within))
+    night = peaks_of(row(0, busy=0.0), row(30_000, busy=0.0))
+    assert night.idle_since_s == {"GPU-a": 1e9 + 30_000}
 
 
 def said(step: int, text: Any, prompt: int = 0, **more: Any) -> dict[str, Any]:
@@ -190,17 +135,29 @@ def written(path: Path, *rows: dict[str, Any]) -> None:
         file.writelines(f"{json.dumps(row)}\n" for row in rows)
 
 
+@each(("left", "lasts_s"), [
+    ([1_000.0 - index for index in range(100)], 9_010.0),
+    # Watched for too short; still; growing; one large file; memory that fills at a start; no number of bytes.
+    ([1_000.0 - index for index in range(int(TREND_S / 10))], None), ([500.0] * 100, None),
+    ([500.0 + index for index in range(100)], None), ([500.0] * 85 + [400.0] * 15, None),
+    ([500.0 - 5 * min(index, 12) for index in range(31)], None), ([1e308 * (-1) ** index for index in range(100)], None),
+])  # fmt: skip
+def test_what_shrinks_steadily_lasts_as_long_as_its_pace_says(left: list[float], lasts_s: float | None) -> None:
+    trend = Trend()
+    for index, amount in enumerate(left):
+        trend.add(1.8e9 + index * 10.0, amount)
+    assert trend.lasts_s() == (None if lasts_s is None else pytest.approx(lasts_s))
+    # Nothing is known of a night without samples, nor where the clock was set back.
+    trend.add(1.7e9, 1.0)
+    assert trend.lasts_s() is None
+
+
 def test_the_first_and_the_newest_answer_of_each_prompt(tmp_path: Path) -> None:
     path = tmp_path / "generations.jsonl"
     file = AnswersFile(JsonLinesTail(path))
     assert file.read() == ()
-    written(
-        path,
-        said(0, "NaN", reference="x"),
-        said(0, "b", 1),
-        said(10, "c", reference="x", ended=False),
-        {"step": 10, "prompt": 1},
-    )
+    later = said(10, "c", reference="x", ended=False)
+    written(path, said(0, "NaN", reference="x"), said(0, "b", 1), later, {"step": 10, "prompt": 1})
     first, second = file.read()
     assert [(one.step, one.text.lower(), one.ended) for one in first.answers] == [(0, "nan", True), (10, "c", False)]
     assert (first.reference, second.source, len(second.answers)) == ("x", "question 1", 1)

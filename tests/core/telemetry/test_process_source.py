@@ -9,12 +9,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from trainwiz.core.lines import Seldom
 from trainwiz.core.telemetry.discovery import default_target, find_target, list_targets
 from trainwiz.core.telemetry.job import trainings_below
 from trainwiz.core.telemetry.job_source import ProcessSource
 from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.snapshot import Snapshot
-from trainwiz.core.telemetry.target import Seldom, Source, Target, open_source
+from trainwiz.core.telemetry.target import Source, Target, open_source
 
 from tests.core.telemetry.event_writers import write_points
 from tests.core.telemetry.foreign_jobs import look, python, started, wait_for, write_scripts
@@ -57,22 +58,15 @@ for job in jobs:
 def work(tmp_path: Path) -> Path:
     """Scripts that are called like trainings, and such that are not."""
     folder = write_scripts(tmp_path / "work")
-    (folder / "go.py").write_text(WRITER)
-    (folder / "hf_plain.py").write_text(WRITER)
-    (folder / "states.py").write_text(STATES)
+    for name, text in {"go.py": WRITER, "hf_plain.py": WRITER, "states.py": STATES, "train_queue.py": QUEUE}.items():
+        (folder / name).write_text(text)
     return folder
 
 
 def with_steps(source: Source, more_than: int = 0) -> Snapshot:
-    """The first look that shows more steps than that."""
-
-    def snapshot() -> Snapshot | None:
-        found = source.read_all(("loss",))
-        return found if found.step is not None and found.step > more_than else None
-
-    found = wait_for(snapshot)
-    assert isinstance(found, Snapshot)
-    return found
+    """A look that shows more steps than that."""
+    wait_for(lambda: (source.read_all().step or 0) > more_than)
+    return source.read_all(("loss",))
 
 
 def opened(what: object) -> Source:
@@ -182,7 +176,6 @@ def test_a_number_that_was_used_again_is_not_taken_for_the_job() -> None:
 
 
 def test_two_writers_in_one_folder_keep_their_figures_and_a_queue_does_not_hide_them(work: Path) -> None:
-    (work / "train_queue.py").write_text(QUEUE)
     with started(python("train_queue.py"), work) as queue:
         wait_for(lambda: len(list(work.rglob("*tfevents*"))) == 2)
         below = trainings_below(queue.pid, ProcessTable())

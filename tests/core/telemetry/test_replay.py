@@ -18,15 +18,6 @@ STEPS = 20
 MARK = "=== trainwiz: attempt {}, 2026-11-18 00:26:40, starts from the beginning ==="
 
 
-class Clock:
-    """Seconds that the test lets pass."""
-
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 def rows(first: int, last: int, begin_s: float) -> list[dict[str, Any]]:
     """A logged step every ten seconds."""
     return [
@@ -46,14 +37,9 @@ def run(tmp_path: Path) -> RunFolder:
     first = {"number": 1, "started_s": BEGIN_S, "ended_s": BEGIN_S + 105, "status": "stopped"}
     second = {"number": 2, "started_s": SECOND_S, "ended_s": END_S, "status": "finished"}
     state = {
-        "status": "finished",
-        "max_steps": STEPS,
-        "started_s": BEGIN_S,
-        "ended_s": END_S,
-        "attempts": [first, second],
-        "engine": {"planned": "single", "actual": "single", "device": "cpu"},
-        "exit": {"code": 0, "message": "Finished."},
-    }
+        "status": "finished", "max_steps": STEPS, "started_s": BEGIN_S, "ended_s": END_S, "attempts": [first, second],
+        "engine": {"planned": "single", "actual": "single", "device": "cpu"}, "exit": {"code": 0, "message": "Finished."},
+    }  # fmt: skip
     write_json(run.state_json, state)
     run.run_yaml.write_text("name: run\n")
     resumed = {"time_s": SECOND_S + 5, "resumed_from": 8}
@@ -65,9 +51,10 @@ def run(tmp_path: Path) -> RunFolder:
     return run
 
 
-def replay(run: RunFolder, speed: float = 1.0) -> tuple[ReplaySource, Clock]:
-    clock = Clock()
-    return ReplaySource(run, speed, clock=clock), clock
+def replay(run: RunFolder, speed: float = 1.0) -> tuple[ReplaySource, list[float]]:
+    """With the seconds that the test lets pass."""
+    clock = [0.0]
+    return ReplaySource(run, speed, clock=lambda: clock[0]), clock
 
 
 def texts(snapshot: Snapshot) -> list[str]:
@@ -79,7 +66,7 @@ def test_nothing_of_the_future_is_shown(run: RunFolder) -> None:
     write_lines(run.file("advice.jsonl"), told)
     source, clock = replay(run)
     for seconds in range(0, 105, 3):
-        clock.now_s = float(seconds)
+        clock[0] = float(seconds)
         snapshot, step = source.read_all(("loss",)), seconds // 10
         assert snapshot.replayed_s == snapshot.time_s == BEGIN_S + seconds
         assert (snapshot.step, snapshot.status) == (step or None, "running" if step else "starting")
@@ -95,25 +82,25 @@ def test_nothing_of_the_future_is_shown(run: RunFolder) -> None:
 
 def test_the_day_between_two_attempts_is_left_out(run: RunFolder) -> None:
     source, clock = replay(run)
-    clock.now_s = 104.0
+    clock[0] = 104.0
     assert source.read_all().step == 10
-    clock.now_s = 107.0
+    clock[0] = 107.0
     between = source.read_all()
     assert (between.step, between.status, between.replayed_s) == (10, "starting", BEGIN_S + 86_402)
     assert MARK.format(2) in texts(between)
-    clock.now_s = 111.0
+    clock[0] = 111.0
     # The resumed run takes back what lay after its checkpoint.
     assert source.read_all().metrics["loss"].count == 8
-    clock.now_s = 116.0
+    clock[0] = 116.0
     again = source.read_all()
     assert (again.step, again.status, again.metrics["loss"].count) == (9, "running", 9)
 
 
 def test_the_end_is_as_the_run_says(run: RunFolder) -> None:
     source, clock = replay(run, speed=60.0)
-    clock.now_s = 3.0
+    clock[0] = 3.0
     assert source.read_all().status == "running"
-    clock.now_s = 1000.0
+    clock[0] = 1000.0
     ended, live = source.read_all(), open_source(Target.of_run(run)).read_all()
     assert (ended.status, ended.replay_speed) == ("finished", 0.0)
     for name in ("metrics", "ending", "log_path"):
@@ -124,10 +111,10 @@ def test_the_end_is_as_the_run_says(run: RunFolder) -> None:
 
 def test_speeds_and_the_clock_that_stops_at_the_end() -> None:
     assert [parse_speed(text) for text in ("60x", "0.5X", "1e3")] == [60.0, 0.5, 1000.0]
-    clock = Clock()
-    played = ReplayClock([(10.0, 20.0), (100.0, 105.0)], 2.0, clock)
+    clock = [0.0]
+    played = ReplayClock([(10.0, 20.0), (100.0, 105.0)], 2.0, lambda: clock[0])
     moments = []
-    for clock.now_s in (0.0, 4.0, 5.0, 6.0, 7.5, 100.0):
+    for clock[0] in (0.0, 4.0, 5.0, 6.0, 7.5, 100.0):
         moments.append(played.moment())
     assert moments == [10.0, 18.0, 100.0, 102.0, 105.0, 105.0]
     assert played.over

@@ -21,6 +21,7 @@ from tests.fakes.nvml import GIB, FakeGpu, FakeNvml, fixtures
 
 fake_nvml = fixtures.fake_nvml
 fake_nvml_library = fixtures.fake_nvml_library
+driver = fixtures.driver
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
 
 
@@ -31,12 +32,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
-
-
-@pytest.fixture
-def driver(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    fake_nvml.load_here(monkeypatch)
-    return fake_nvml
 
 
 def make_run(path: Path) -> RunFolder:
@@ -102,17 +97,13 @@ def test_processes(here: Path) -> None:
 
 
 @on_linux
-def test_a_process_of_a_run_means_the_run(tmp_path: Path) -> None:
+def test_a_process_of_a_run_means_the_run(tmp_path: Path, here: Path) -> None:
     """By the command line of its keeper."""
-    run = make_run(tmp_path / "runs" / "mine")
-    package = tmp_path / "fake" / "trainwiz" / "core"
-    package.mkdir(parents=True)
-    for folder in (package.parent, package):
-        (folder / "__init__.py").write_text("")
-    (package / "supervise.py").write_text("import subprocess, sys; subprocess.run([sys.executable, 'train.py'])")
-    write_scripts(tmp_path / "fake")
-    words = ("-m", "trainwiz.core.supervise", "../runs/mine")
-    with started(python(*words), tmp_path / "fake", PYTHONPATH=".") as process:
+    run, below = (
+        make_run(tmp_path / "runs" / "mine"),
+        "import subprocess, sys; subprocess.run([sys.executable, 'train.py'])",
+    )
+    with started(python("-c", below, "trainwiz.core.supervise", "../runs/mine"), write_scripts(here)) as process:
         table = ProcessTable
         wait_for(lambda: any("train.py" in table().command(pid) for pid in table().tree(process.pid)))
         assert find_target(str(process.pid)).path == run.path
@@ -124,11 +115,9 @@ def test_what_trains_on_a_gpu(driver: FakeNvml, here: Path) -> None:
     scripts, me = write_scripts(here), os.getpid()
     with started(python("train.py"), scripts, WORKERS="1") as one, started(python("train.py"), scripts) as two:
         cards = [
-            FakeGpu(uuid="GPU-aaaa1111-0", processes={one.pid: 4 * GIB}),
-            FakeGpu(uuid="GPU-bbbb2222-0", processes={two.pid: 2 * GIB}, graphics={me: 1}),
-            FakeGpu(uuid="GPU-cccc3333-0", graphics={me: 1}),
-            FakeGpu(uuid="GPU-dddd4444-0", processes={999999999: GIB}),
-        ]
+            FakeGpu(processes={one.pid: 4 * GIB}), FakeGpu(processes={two.pid: 2 * GIB}, graphics={me: 1}),
+            FakeGpu(graphics={me: 1}), FakeGpu(processes={999999999: GIB}),
+        ]  # fmt: skip
         driver.write(cards)
         assert [find_target(text).pid for text in ("gpu:0", "GPU:1")] == [one.pid, two.pid]
         assert "On the GPUs 2 jobs are running" in refusal("gpu")
@@ -143,23 +132,15 @@ def test_what_trains_on_a_gpu(driver: FakeNvml, here: Path) -> None:
         assert find_target("gpu").pid == one.pid
 
 
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n"
-
-
 def meant(path: Path) -> Target:
     found = recognise(path)
     assert isinstance(found, Target), found
     return found
 
 
-def kind_of(path: Path) -> str:
-    return meant(path).kind
-
-
 def refusal_of(path: Path) -> str:
     found = recognise(path)
-    assert isinstance(found, str), found
-    assert "\n" not in found and str(path) in found
+    assert isinstance(found, str) and "\n" not in found and str(path) in found, found
     return found
 
 
@@ -167,7 +148,7 @@ def test_outputs_of_a_trainer_and_the_only_output_below(tmp_path: Path) -> None:
     out = tmp_path / "work" / "out"
     inner = checkpoint(out, 20)
     (tmp_path / "work" / "data").mkdir()
-    assert [kind_of(path) for path in (out, inner.parent, inner)] == ["trainer"] * 3
+    assert [meant(path).kind for path in (out, inner.parent, inner)] == ["trainer"] * 3
     assert meant(inner.parent).name == "out/checkpoint-20"
     for path in (tmp_path, tmp_path / "work"):
         assert (meant(path).kind, meant(path).path) == ("trainer", out)
@@ -180,29 +161,23 @@ def test_outputs_of_a_trainer_and_the_only_output_below(tmp_path: Path) -> None:
 def test_logs_tables_and_a_folder_of_events_which_is_a_trainers_by_its_arguments(tmp_path: Path) -> None:
     events, log = tmp_path / "events", tmp_path / "log"
     file = write_points(events / "runs" / "now", {"train/loss": [(1, 2.0), (2, 1.0)]})
-    assert kind_of(events) == "tensorboard"
+    assert meant(events).kind == "tensorboard"
     add_arguments(file, {"max_steps": 100})
-    assert kind_of(events) == "trainer"
-    assert kind_of(events / "runs") == kind_of(file) == "tensorboard"
+    assert meant(events).kind == "trainer"
+    assert meant(events / "runs").kind == meant(file).kind == "tensorboard"
     log.mkdir()
     (log / "nohup.out").write_text("starting\n{'loss': 2.1, 'epoch': 0.1}\n")
-    assert kind_of(log) == kind_of(log / "nohup.out") == "trainer"
+    assert meant(log).kind == meant(log / "nohup.out").kind == "trainer"
 
 
-@each(
-    ("name", "content", "words"),
-    [
-        ("events.out.tfevents.1.h.1.0", POINTER, "Git LFS pointer"),
-        ("trainer_state.json", POINTER, "Git LFS pointer"),
-        ("events.out.tfevents.1.h.1.0", b"not at all" * 9, "not a TensorBoard event file"),
-        ("trainer_state.json", state(10).encode()[:-9], "is not complete JSON"),
-        ("trainer_state.json", b'{"global_step": 3, "log_history": "none"}', "is not a Trainer state"),
-        ("config.json", b"{}", "is not a Trainer state"),
-        ("notes.txt", b"hello", "cannot be monitored: it is not an event file"),
-        ("empty.log", b"", "is empty"),
-        ("picture.png", bytes(range(256)) * 9, "cannot be monitored: it is not an event file"),
-    ],
-)
+@each(("name", "content", "words"), [
+    ("events.out.tfevents.1.h.1.0", b"not at all" * 9, "not a TensorBoard event file"),
+    ("trainer_state.json", state(10).encode()[:-9], "is not complete JSON"),
+    ("trainer_state.json", b'{"global_step": 3, "log_history": "none"}', "is not a Trainer state"),
+    ("config.json", b"{}", "is not a Trainer state"), ("empty.log", b"", "is empty"),
+    ("notes.txt", b"hello", "cannot be monitored: it is not an event file"),
+    ("picture.png", bytes(range(256)) * 9, "cannot be monitored: it is not an event file"),
+])  # fmt: skip
 def test_files_that_are_nothing_and_folders_of_them_say_how(
     tmp_path: Path, name: str, content: bytes, words: str
 ) -> None:
@@ -219,7 +194,6 @@ def test_places_that_are_nothing(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     (tmp_path / "empty").mkdir()
-    assert "is neither a readable file nor a readable folder" in refusal_of(tmp_path / "pipe")
-    assert "is neither a readable file nor a readable folder" in refusal_of(tmp_path / "link")
-    assert "is empty" in refusal_of(tmp_path / "empty")
-    assert "does not exist" in refusal_of(tmp_path / "nowhere")
+    neither = "is neither a readable file nor a readable folder"
+    for name, words in {"pipe": neither, "link": neither, "empty": "is empty", "nowhere": "does not exist"}.items():
+        assert words in refusal_of(tmp_path / name)

@@ -16,17 +16,9 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from trainwiz.core.telemetry.metrics import Pace, TagSeries
+from trainwiz.core.telemetry.metrics import NO_PACE, TagSeries
 from trainwiz.core.telemetry.snapshot import Snapshot
-from trainwiz.core.telemetry.target import (
-    NOTHING,
-    QUIET_AFTER_S,
-    FilesSource,
-    Reading,
-    Target,
-    open_files_source,
-    status_of,
-)
+from trainwiz.core.telemetry.target import NOTHING, FilesSource, Reading, Target, open_files_source, status_of
 from trainwiz.core.telemetry.trainer_files import (
     NewestState,
     TrainerArguments,
@@ -43,13 +35,9 @@ from tests.each import each
 Rows = list[dict[str, Any]]
 
 
-def losses(count: int, loss: float | None = None) -> Rows:
-    return [{"step": n, "loss": 1.0 / n if loss is None else loss, "epoch": n / 10} for n in range(1, count + 1)]
-
-
-def state(step: int, rows: Rows | None = None, **more: Any) -> str:
-    history = losses(step) if rows is None else rows
-    return json.dumps({"global_step": step, "max_steps": 100, "epoch": step / 10, "log_history": history, **more})
+def state(step: int, rows: Rows | None = None) -> str:
+    history = [{"step": n, "loss": 1.0 / n, "epoch": n / 10} for n in range(1, step + 1)] if rows is None else rows
+    return json.dumps({"global_step": step, "max_steps": 100, "epoch": step / 10, "log_history": history})
 
 
 def checkpoint(folder: Path, step: int, text: str | None = None, at_s: float | None = None) -> Path:
@@ -73,8 +61,9 @@ def read(folder: Path, text: str) -> TrainerState:
     return found
 
 
-def look(folder: Path) -> Snapshot:
-    return open_files_source(Target("trainer", folder, "out")).read_all()
+def look(path: Path, now_s: float | None = None) -> Snapshot:
+    clock = time.time if now_s is None else lambda: now_s
+    return open_files_source(Target("trainer", path, path.name), clock=clock).read_all(("loss",))
 
 
 def test_bare_nan_text_numbers_too_large_and_odd_rows(tmp_path: Path) -> None:
@@ -96,12 +85,10 @@ def test_the_newest_readable_state_counts_and_a_pipe_is_refused_without_waiting(
     checkpoint(tmp_path / "broken", 20)
     broken = checkpoint(tmp_path / "broken", 30, state(30)[:100])
     newest = NewestState(tmp_path / "broken")
-    found = newest.look()
-    assert found is not None and found.step == 20
+    assert (found := newest.look()) is not None and found.step == 20
     assert len(newest.problems) == 1 and str(broken) in newest.problems[0]
     broken.write_text(state(30))
-    found = newest.look()
-    assert found is not None and (found.step, newest.problems) == (30, ())
+    assert (found := newest.look()) is not None and (found.step, newest.problems) == (30, ())
     os.mkfifo(tmp_path / "trainer_state.json")
     assert "not a regular file" in str(read_trainer_state(tmp_path / "trainer_state.json"))
 
@@ -118,13 +105,7 @@ def test_of_two_trainings_the_state_that_was_written_last_counts(tmp_path: Path)
 
 def test_a_job_that_stopped_early_says_so_itself_and_a_new_checkpoint_is_growth(tmp_path: Path) -> None:
     # Tokens are counted: the runtime stands beside each loss.
-    first = {
-        "step": 10,
-        "loss": 1.0,
-        "num_input_tokens_seen": 900,
-        "train_runtime": 50.0,
-        "train_tokens_per_second": 18.0,
-    }
+    first = {"step": 10, "loss": 1.0, "num_input_tokens_seen": 900, "train_runtime": 50.0}
     checkpoint(tmp_path / "goes on", 10, state(10, [first]))
     assert look(tmp_path / "goes on").status == "quiet"
     written(tmp_path, state(12, [first, {"step": 12, "train_runtime": 60.0, "train_samples_per_second": 9.0}]))
@@ -138,15 +119,10 @@ def test_a_job_that_stopped_early_says_so_itself_and_a_new_checkpoint_is_growth(
     assert (snapshot.status, snapshot.step) == ("running", 30)
 
 
-@each(
-    ("step", "epoch", "steps"),
-    [(50, 0.5, 300), (310, 3.2, 310), (0, 0.0, None), (50, None, None)],
-)
-def test_the_steps_of_all_epochs_are_told_by_one_of_them(
-    step: int | None, epoch: float | None, steps: int | None
-) -> None:
-    assert TrainerArguments(epochs=3.0).steps_in_all(step, epoch) == steps
-    assert TrainerArguments(epochs=3.0, max_steps=7).steps_in_all(step, epoch) == 7
+def test_the_steps_of_all_epochs_are_told_by_one_of_them() -> None:
+    for step, epoch, steps in ((50, 0.5, 300), (310, 3.2, 310), (0, 0.0, None), (50, None, None)):
+        assert TrainerArguments(epochs=3.0).steps_in_all(step, epoch) == steps
+    assert TrainerArguments(epochs=3.0, max_steps=7).steps_in_all(50, 0.5) == 7
     arguments = parse_arguments(json.dumps({"max_steps": -1, "num_train_epochs": 2, "hub_token": "x", "bf16": True}))
     assert arguments == TrainerArguments(epochs=2.0, shown={"max_steps": "-1", "num_train_epochs": "2", "bf16": "true"})
 
@@ -226,19 +202,12 @@ def said(*readings: Reading) -> FilesSource:
     return FilesSource(Target("tensorboard", Path("/job"), "job"), read, clock=lambda: NOW_S)
 
 
-@each(
-    ("shown", "pause_s", "silent_s", "status"),
-    [
-        # Ten pauses without a word are quiet.
-        ({}, None, QUIET_AFTER_S + 1, "quiet"),
-        ({}, 60.0, 600.0, "running"),
-        ({}, 60.0, 601.0, "quiet"),
-        # The last step is the end.
-        ({"step": 99, "max_steps": 100}, None, 0.0, "running"),
-        ({"step": 100, "max_steps": 100}, None, 0.0, "finished"),
-        ({"step": 100, "max_steps": None}, None, 0.0, "running"),
-    ],
-)
+@each(("shown", "pause_s", "silent_s", "status"), [
+    # Ten pauses without a word are quiet; the last step is the end.
+    ({}, None, 121.0, "quiet"), ({}, 60.0, 600.0, "running"), ({}, 60.0, 601.0, "quiet"),
+    ({"step": 99, "max_steps": 100}, None, 0.0, "running"), ({"step": 100, "max_steps": 100}, None, 0.0, "finished"),
+    ({"step": 100, "max_steps": None}, None, 0.0, "running"),
+])  # fmt: skip
 def test_the_status_of_a_job_that_says_none(
     shown: dict[str, Any], pause_s: float | None, silent_s: float, status: str
 ) -> None:
@@ -248,21 +217,17 @@ def test_the_status_of_a_job_that_says_none(
     assert status_of(reading, NOW_S, NOW_S - silent_s) == status
 
 
-def test_what_the_first_looks_find_was_there_before() -> None:
+def test_what_the_first_looks_find_was_there_before_and_the_time_left_is_that_of_the_wall_clock() -> None:
     there, then = Reading(replace(NOTHING, behind=True), grew=True), Reading(grew=True)
     source = said(there, there, then, then)
     assert [source.poll().status for _ in range(4)] == ["quiet", "quiet", "quiet", "running"]
-
-
-def test_the_time_left_is_that_of_the_wall_clock() -> None:
-    pace = Pace(step_s=2.0, wall_step_s=3.0, tokens_per_s=None, real_tokens_per_s=None, data_wait=None)
+    pace = replace(NO_PACE, step_s=2.0, wall_step_s=3.0)
     shown = replace(NOTHING, step=90, max_steps=100, pace=pace, written_s=NOW_S)
     assert said(Reading(shown)).poll().eta_s == 30.0
     assert said(Reading(replace(shown, max_steps=None))).poll().eta_s is None
 
 
-# Output folders of a Trainer: a real one that was stopped and resumed, with event files, with checkpoints
-
+# Output folders of a Trainer: a real one that was stopped and resumed, with event files, with checkpoints.
 
 TRAIN = """
 import sys, time, torch
@@ -277,9 +242,8 @@ def train(stops, resume):
     model = BertForSequenceClassification(BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1,
         num_attention_heads=2, intermediate_size=16))
     rows = [{"input_ids": torch.randint(0, 50, (8,)), "labels": torch.tensor(i % 2)} for i in range(160)]
-    args = TrainingArguments("out", max_steps=20, per_device_train_batch_size=4, gradient_accumulation_steps=2,
-        logging_steps=1, save_steps=10, eval_strategy="steps", eval_steps=10, report_to="tensorboard", use_cpu=True,
-        logging_nan_inf_filter=False)
+    args = TrainingArguments("out", max_steps=20, per_device_train_batch_size=4, gradient_accumulation_steps=2, use_cpu=True,
+        logging_steps=1, save_steps=10, eval_strategy="steps", eval_steps=10, report_to="tensorboard")
     callback = StopAt()
     callback.stops = stops
     Trainer(model, args, train_dataset=rows, eval_dataset=rows[:16], callbacks=[callback]).train(
@@ -290,11 +254,6 @@ time.sleep(1.1)  # the folder of events is named by the second
 train(False, "out/checkpoint-10")
 """
 Points = list[tuple[int, float]]
-
-
-def looked(path: Path, now_s: float | None = None) -> Snapshot:
-    clock = time.time if now_s is None else lambda: now_s
-    return open_files_source(Target("trainer", path, path.name), clock=clock).read_all(("loss",))
 
 
 def write(folder: Path, run: str, loss: Points, evaluation: Points = [], later_s: float = 0.0) -> Path:  # noqa: B006
@@ -317,8 +276,8 @@ def logged(path: Path) -> dict[str, list[Any]]:
 
 
 def shown(snapshot: Snapshot, names: Iterable[str]) -> dict[str, list[Any]]:
-    found = {name: snapshot.metrics[name] for name in names}
-    return {name: [one.count, one.last_step, pytest.approx(one.last, rel=1e-3)] for name, one in found.items()}
+    found = [(name, snapshot.metrics[name]) for name in names]
+    return {name: [one.count, one.last_step, pytest.approx(one.last, rel=1e-3)] for name, one in found}
 
 
 def run_script(folder: Path, log_path: Path) -> None:
@@ -343,18 +302,17 @@ def test_a_real_training_that_was_resumed_is_one_series(tmp_path: Path) -> None:
     assert process.exitcode == 0, log_path.read_text()
     out, last_state = tmp_path / "out", tmp_path / "out" / "checkpoint-20" / "trainer_state.json"
     expected, steps = logged(last_state), list(range(1, 21))
-    snapshot = looked(out)
+    snapshot = look(out)
     assert expected["loss"][:2] == [20, 20]
     assert shown(snapshot, expected) == expected
     assert list(snapshot.curve("loss").steps) == steps
     assert (snapshot.status, snapshot.step, snapshot.max_steps, snapshot.epoch) == ("finished", 20, 20, 1.0)
-    assert snapshot.pace.wall_step_s is not None
+    assert snapshot.pace.wall_step_s is not None and snapshot.problems == ()
     assert snapshot.hyperparameters["gradient_accumulation_steps"] == "2"
     assert "token" not in " ".join(snapshot.hyperparameters)
     assert all("tfevents" in path for path in snapshot.read_from)
-    assert snapshot.problems == ()
     # Its log alone has the same steps.
-    snapshot = looked(log_path)
+    snapshot = look(log_path)
     assert (snapshot.step, snapshot.max_steps, snapshot.status) == (20, 20, "finished")
     assert list(snapshot.curve("loss").steps) == steps
     assert snapshot.metrics["eval_loss"].last_step == 20
@@ -363,48 +321,46 @@ def test_a_real_training_that_was_resumed_is_one_series(tmp_path: Path) -> None:
     # Without event files the newest checkpoint is read.
     shutil.rmtree(out / "runs")
     log_path.unlink()
-    snapshot = looked(out)
+    snapshot = look(out)
     assert shown(snapshot, expected) == expected
     assert (snapshot.status, snapshot.step, snapshot.read_from) == ("finished", 20, (str(last_state),))
 
 
 def test_events_that_reach_further_than_the_checkpoint_are_read_and_newer_than_one_left(tmp_path: Path) -> None:
-    for name, step, at_s in (("further", 20, None), ("left by a training before", 50, BEGAN_S - 60)):
-        checkpoint(tmp_path / name, step, at_s=at_s)
-        write(tmp_path / name, "a", every(range(1, 31), 1.0))
-        snapshot = looked(tmp_path / name, now_s=BEGAN_S + 40)
-        assert (snapshot.step, snapshot.metrics["loss"].count) == (30, 30)
-        assert (snapshot.max_steps, snapshot.status) == (100 if at_s is None else snapshot.max_steps, "running")
-        assert at_s is not None or snapshot.eta_s == pytest.approx(70.0)
+    for step, at_s, left_s in ((20, None, 70.0), (50, BEGAN_S - 60, None)):
+        checkpoint(tmp_path / str(step), step, at_s=at_s)
+        write(tmp_path / str(step), "a", every(range(1, 31), 1.0))
+        snapshot = look(tmp_path / str(step), now_s=BEGAN_S + 40)
+        assert (snapshot.step, snapshot.metrics["loss"].count, snapshot.status) == (30, 30, "running")
+        assert snapshot.eta_s == (None if left_s is None else pytest.approx(left_s))
 
 
 def test_evaluations_of_other_processes_and_before_the_first_training_point(tmp_path: Path) -> None:
     later = tmp_path / "a process of its own"
     write(later, "a", [(10, 2.0), (20, 1.0)], [(20, 1.5)])
     write(later, "b", [], [(0, 9.0)])
-    snapshot = looked(later)
+    snapshot = look(later)
     assert snapshot.step == 20
     assert (snapshot.metrics["eval_loss"].count, snapshot.metrics["eval_loss"].last) == (1, 1.5)
     # The Trainer writes the values of an evaluation before the epoch that it logs with them.
     first = tmp_path / "first"
     write_points(first / "runs" / "a", {"eval/loss": [(7, 2.0)], "train/epoch": [(7, 0.1)]})
-    assert looked(first).metrics["eval_loss"].count == 1
-    points = {"eval/loss": [(0, 3.0)], "train/loss": [(0, 1.0), (5, 0.5)]}
-    write_points(first / "runs" / "b", points, later_s=1e3, after_s=9)
-    anew = looked(first)
+    assert look(first).metrics["eval_loss"].count == 1
+    write_points(first / "runs" / "b", {"eval/loss": [(5, 3.0)], "train/loss": [(5, 0.5)]}, later_s=1e3, after_s=9)
+    anew = look(first)
     assert (anew.step, anew.metrics["eval_loss"].count, anew.metrics["eval_loss"].last) == (5, 1, 3.0)
 
 
 def test_a_training_that_began_anew_forgets_the_old_one_and_a_resumed_one_goes_on(tmp_path: Path) -> None:
     write(tmp_path / "anew", "a", every(range(10, 110, 10), 9.0))
     write(tmp_path / "anew", "b", [(10, 1.0), (20, 0.5)], later_s=1e3)
-    snapshot = looked(tmp_path / "anew")
+    snapshot = look(tmp_path / "anew")
     assert (snapshot.step, snapshot.metrics["loss"].count, snapshot.metrics["loss"].maximum) == (20, 2, 1.0)
     # It took the time of its last session.
     resumed = tmp_path / "resumed"
     write(resumed, "a", every(range(10, 60, 10), 2.0))
     write(resumed, "b", every(range(50, 90, 10), 1.0), later_s=50_000.0)
-    snapshot = looked(resumed, BEGAN_S + 90_000)
+    snapshot = look(resumed, BEGAN_S + 90_000)
     assert (snapshot.metrics["loss"].count, snapshot.pace.wall_step_s) == (8, 1.0)
     began_s = EventAccumulator(str(resumed / "runs" / "b")).Reload().FirstEventTimestamp()
     assert snapshot.started_s == pytest.approx(began_s, abs=1e-5)

@@ -21,3 +21,10 @@ def fake_nvml(fake_nvml_library: Path, tmp_path: Path) -> FakeNvml:
     fake = FakeNvml(fake_nvml_library, tmp_path / "gpus.txt")
     fake.write()
     return fake
+
+
+@pytest.fixture
+def driver(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    """The same, loaded in this process."""
+    fake_nvml.load_here(monkeypatch)
+    return fake_nvml
