@@ -363,7 +363,7 @@ class GroupedPart(Part):
                 sides = sides_of(batch.values, layout, self._task)
             except BrokenRow:
                 raise changed(self._path) from None
-            _, keep, _ = within_limits(sides, self._source)
+            _, keep = within_limits(sides, self._source)
             if keep.any():
                 mask = pa.array(keep)
                 yield tuple(side.filter(mask) for side in sides), batch.positions[keep]

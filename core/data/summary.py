@@ -30,7 +30,7 @@ from trainwiz.core.data.lengths import (
 )
 from trainwiz.core.data.proteins import SPECIAL_TOKENS
 from trainwiz.core.data.reader import Column, Reader
-from trainwiz.core.data.rows import KeptRows, LetterCheck, SourceTally, has_target, read_rows
+from trainwiz.core.data.rows import KeptRows, SourceTally, has_target, read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
 from trainwiz.core.data.texts import TOKEN_BYTES, index_bytes
 from trainwiz.core.errors import Finding, TrainwizError, UsageError, sort_findings
@@ -199,11 +199,9 @@ def _read(
         findings.extend(error.findings)
         return result
     result.files = files
-    letters = LetterCheck()
     limit = TOKENIZED_ROWS if counter is not None and counter.tokenizes else SAMPLE_ROWS
     for rows in read_rows(files, result.tally, config.row_kind, limit=limit):
         if counter is None:
-            letters.add(rows)
             lengths = pc.binary_length(rows.texts).to_numpy(zero_copy_only=False).astype(np.int64) + SPECIAL_TOKENS
             result.lengths.append(lengths)
             # Proteins in memory are cut to the sequence length, texts are kept whole.
@@ -211,7 +209,6 @@ def _read(
         else:
             _count_tokens(rows, config, counter, result, is_chat=source.layout == "chat")
     findings.extend(result.tally.findings)
-    findings.extend(letters.findings(key))
     return result
 
 

@@ -20,7 +20,7 @@ from trainwiz.core.data.formats import format_of
 from trainwiz.core.data.lengths import held_out_count, split_rows, trains_on_chats
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.proteins import SPECIAL_TOKENS
-from trainwiz.core.data.rows import KeptRows, LetterCheck, SourceTally, has_target, open_columns, read_rows
+from trainwiz.core.data.rows import KeptRows, SourceTally, has_target, open_columns, read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
 from trainwiz.core.data.streamed import COPIES, INDEX_JSON, LENGTH, LENGTHS, PLACE, PLACES, StreamedRows, Windows
 from trainwiz.core.data.text_store import TextStore, TextWriter, file_lock
@@ -138,13 +138,11 @@ def _read(
     findings: list[Finding] = []
     rows = rows_that_train = 0
     for number, files in enumerate(found):
-        tally, letters = SourceTally(), LetterCheck()
+        tally = SourceTally()
         for kept in read_rows(files, tally, config.row_kind, placed=bool(config.data.streaming)):
-            if config.row_kind == "proteins":
-                letters.add(kept)
             keep(files, kept)
             rows += len(kept.texts)
-        findings.extend([*tally.findings, *letters.findings(files.key)])
+        findings.extend(tally.findings)
         rows_that_train = rows if number < training else rows_that_train
     if has_errors(findings):
         raise UsageError(sort_findings(findings))

@@ -84,10 +84,7 @@ def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert summary_of(tmp_path / "two", format="csv").rows == 1
     for number in range(rows.NAMED_FILES + 7):
         write(tmp_path / "many" / f"{number:03}.fasta", "")
-    messages = _messages(tmp_path / "many")
-    assert len(messages) == rows.NAMED_FILES + 1
-    assert sum("is empty (0 bytes)" in message for message in messages) == rows.NAMED_FILES
-    assert any(message.startswith("7 more files of ") for message in messages)
+    assert ["is empty (0 bytes)" in message for message in _messages(tmp_path / "many")] == [True] * rows.NAMED_FILES
     monkeypatch.setattr(sources, "MOST_ENTRIES", 3)
     assert "more than 3 files and folders" in _message(tmp_path / "many")
 
