@@ -369,13 +369,8 @@ def _mapped(
     found, chat = layout.wanted, layout.chat
     if chat is None:
         return found[0], found[1] if wants_target else None, {}
-    places = (
-        {CHAT: chat.text, ANSWER: chat.target, **chat.parts}
-        if chat.target is not None
-        else {CHAT: chat.text, **chat.parts}
-    )
-    target = None if chat.target is None else found[chat.target]
-    return found[chat.text], target, {found[place]: part for part, place in places.items() if place is not None}
+    names = {0: CHAT, **({1: ANSWER} if chat.has_answer else {}), **{place: part for part, place in chat.parts.items()}}
+    return found[0], found[1] if chat.has_answer else None, {found[place]: part for place, part in names.items()}
 
 
 def _named(columns: Sequence[Column], wanted: str | int | None) -> int | None:

@@ -135,7 +135,7 @@ def test_files_of_pairs(tmp_path: Path, name: str, content: str | bytes, words: 
     ("column", "words"),
     [
         (pa.array([1, 2]), "column 'text' contains int64, not text"),
-        (pa.array([["a"], ["b"]]), "'text' is a list"),
+        (pa.array([["a"], ["b"]]), "column 'text' contains list<"),
         (pa.array([None, "", " "], pa.string()), "all 3 rows of"),
         (pa.array([b"ok", b"\xff\xfe"]), "row 2: the text is not UTF-8 (byte 0xff)"),
     ],

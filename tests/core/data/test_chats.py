@@ -28,10 +28,9 @@ FORMS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         [*MESSAGES[:2], {**MESSAGES[2], "learn": False}, MESSAGES[1], MESSAGES[2]],
     ),
     "alpaca": (
-        {"instruction": "Add.", "input": "1 2", "output": "3", "system": "Count.", "history": [["Hi", "Hello"]]},
+        {"instruction": "Add.", "input": "1 2", "output": "3", "system": "Count."},
         [
-            {"role": "system", "content": "Count."}, {"role": "user", "content": "Hi"},
-            {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "Add.\n1 2"},
+            {"role": "system", "content": "Count."}, {"role": "user", "content": "Add.\n1 2"},
             {"role": "assistant", "content": "3"},
         ],
     ),
@@ -131,25 +130,16 @@ def test_a_prompt_and_its_answer_are_turns_where_all_rows_are(tmp_path: Path, fo
         path = rows_in(tmp_path / "a.parquet", [dict(zip(("prompt", "completion"), row, strict=True)) for row in rows])
     config = found(path)
     assert config.data.sources[0].json_turns and config.data.sources[0].layout == "chat"
-    assert (
-        "in the first 3 rows, 'prompt' and 'completion' are lists of turns"
-        in config.origin("data.sources.0.layout").reason
-    )
+    assert "'prompt' and 'completion' are lists of turns" in config.origin("data.sources.0.layout").reason
     for streaming in (False, True):
         texts = load_text_rows(found(path, streaming=streaming), tmp_path).texts
         assert [messages_of(chat) for chat in texts] == [(MESSAGES, None)] * 3
     refused = csv_of(tmp_path / "b.csv", ("prompt", "completion"), *[(ASKED, ANSWERED)] * 40, ("Hello", ANSWERED))
     with pytest.raises(UsageError, match=r"b\.csv, line 42 is text, but must be a list"):
         summarize_data(found(refused))
-
-
-def test_cells_that_are_not_all_turns_are_text_and_that_is_said(tmp_path: Path) -> None:
-    path = csv_of(tmp_path / "a.csv", ("prompt", "completion"), (ASKED, ANSWERED), ("List them", '[{"name": "fox"}]'))
-    source = found(path).data.sources[0]
-    assert source.layout is None and source.target_column == "completion"
-    assert "1 of the first 2 rows are lists of turns in JSON: all are treated as text" in (
-        found(path).origin("data.sources.0.target_column").reason
-    )
+    mixed = csv_of(tmp_path / "c.csv", ("prompt", "completion"), (ASKED, ANSWERED), ("List them", '[{"name": "fox"}]'))
+    source = found(mixed).data.sources[0]
+    assert source.layout is None and source.target_column == "completion", "not all are turns: texts"
 
 
 def test_turns_in_cells_are_read_as_json_and_never_learnt_as_text(tmp_path: Path) -> None:
