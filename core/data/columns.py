@@ -65,13 +65,13 @@ def find_layout(
     """See `find_columns`; of a source of chats the columns of their turns, or of what is asked and answered."""
     if source.layout != "chat":
         return Layout(tuple(find_columns(columns, source, file, key, task, has_target)))
+    found = chat_columns(columns)
     if source.text_column is not None:
-        text, target, parts = source.text_column, source.target_column, source.chat_columns
-    elif (found := chat_columns(columns)) is not None:
-        text, target, parts = found
-    else:
+        found = source.text_column, source.target_column, source.chat_columns
+    if found is None:
         problem = tr("does not indicate which column contains the chat")
         raise _missing(columns, file, f"{key}.text_column", problem)
+    text, target, parts = found
     named = [("text_column", text), ("target_column", target), *(("chat_columns", name) for name in parts.values())]
     wanted = [
         find_column(columns, name, file, f"{key}.{setting}", holds="lists")
