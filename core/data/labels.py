@@ -85,8 +85,6 @@ class Labels:
     """None where it is not known which rows are held out."""
     exact: bool = True
     """All rows were counted, not a sample of them."""
-    note: str = ""
-    """What is assumed of the model's own classes."""
     problem: str = ""
     """Why the classes cannot be those of the model."""
 
@@ -114,19 +112,10 @@ def classes_in(targets: Iterable[str], task: str) -> Iterator[str]:
 
 
 def labels_of(config: RunConfig, train: Counter[str], held_out: Counter[str] | None, *, exact: bool = True) -> Labels:
-    """The classes of the data with their numbers: sorted, or as the model has them that was trained for them before.
-
-    Classes named by the model's own numbers (0, 1, ...) are those of the model.
-    """
+    """The classes of the data with their numbers: sorted, or as the model has them that was trained for them before."""
     found = set(train) | set(held_out or ())
-    names, own, note, problem = _sorted(found), _own_classes(config), "", ""
+    names, own, problem = _sorted(found), _own_classes(config), ""
     if own and found <= set(own):
-        names = list(own)
-    elif own and found <= {str(number) for number in range(len(own))}:
-        pairs = ", ".join(f"{number} = {name}" for number, name in enumerate(own[:MOST_SHOWN]))
-        note = tr("The labels are interpreted as the model's class indices: {pairs}.", pairs=pairs)
-        train = _named_counts(train, own)
-        held_out = None if held_out is None else _named_counts(held_out, own)
         names = list(own)
     elif own:
         problem = tr(
@@ -134,17 +123,7 @@ def labels_of(config: RunConfig, train: Counter[str], held_out: Counter[str] | N
             model=config.model.name, own=shown_names(own), found=shown_names(names),
         )  # fmt: skip
     ordered = {name: train[name] for name in names}
-    return Labels(ordered, held_out and {name: held_out[name] for name in names}, exact, note, problem)
-
-
-def _named_counts(counts: Counter[str], names: Sequence[str]) -> Counter[str]:
-    return Counter({names[int(number)]: count for number, count in counts.items()})
-
-
-def number_of_target(labels: Labels) -> dict[str, int]:
-    """Class as the data writes it -> its number; where the data writes numbers, those."""
-    numbers = {name: number for number, name in enumerate(labels.names)}
-    return {**{str(number): number for number in range(len(numbers))}, **numbers} if labels.note else numbers
+    return Labels(ordered, held_out and {name: held_out[name] for name in names}, exact, problem)
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
@@ -173,7 +152,6 @@ def _own_classes(config: RunConfig) -> tuple[str, ...]:
 
 # What is wrong with the classes of a run.
 
-MOST_SHOWN = 8
 FEW_VALUES, MANY_VALUES = 20, 0.5
 """More different labels than so many, and than this share of the rows: hardly classes."""
 IMBALANCE = 10
@@ -195,8 +173,6 @@ def label_problems(labels: Labels, config: RunConfig) -> Iterator[Problem]:
     if labels.problem:
         fresh = tr("start with a new head"), {HEAD: True}
         yield "other_classes", "error", TARGET, labels.problem, (fresh,)
-    if labels.note:
-        yield "classes_by_number", "warning", TARGET, labels.note, ()
     if len(found) == 1:
         message = tr("All labels are {name}: there is only one class.", name=repr(found[0][:40]))
         yield "one_class", "error", TARGET, message, ()
@@ -221,7 +197,7 @@ def label_problems(labels: Labels, config: RunConfig) -> Iterator[Problem]:
 
 
 def _rare(labels: Labels, config: RunConfig, counts: Counts) -> Iterator[Problem]:
-    """Classes that come seldom, or in one of the two parts alone."""
+    """Classes that come seldom, or in the held-out rows alone."""
     unseen = [name for name, count in labels.train.items() if not count and (labels.held_out or {}).get(name)]
     if unseen:
         message = tr(
@@ -229,13 +205,6 @@ def _rare(labels: Labels, config: RunConfig, counts: Counts) -> Iterator[Problem
             names=shown_names(unseen),
         )
         yield "class_not_trained", "warning", ROWS, message, ()
-    missing = [name for name, count in (labels.held_out or {}).items() if not count and labels.train[name]]
-    if missing and sum((labels.held_out or {}).values()):
-        message = tr("No held-out row has {names}: the evaluation does not cover them.", names=shown_names(missing))
-        share = max(1, sum(counts.values()) // 10)
-        more = ((tr("hold out {rows} rows", rows=f"{share:,}"), {ROWS: share}),)
-        of_rows = config.task == "sequence-classification" and not config.data.validation_sources
-        yield "class_not_held_out", "warning", ROWS, message, more if of_rows else ()
     present = {name: count for name, count in counts.items() if count}
     most, least = max(present, key=present.__getitem__), min(present, key=present.__getitem__)
     if config.task == "sequence-classification" and present[most] >= IMBALANCE * present[least]:
