@@ -15,7 +15,8 @@ from typing import Any, Literal
 import yaml
 from trainwiz.core.catalog.hub import (
     TOKENIZER_FILES,
-    HubModel,
+    HubAnswer,
+    amount_of,
     ask_hub,
     cached_model_folder,
     fetch_config,
@@ -36,10 +37,10 @@ from trainwiz.core.config.run import ModelSection
 from trainwiz.core.config.values import Task
 from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.files import at_home, open_file, read_small
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import mark, tr
 from trainwiz.core.text import parse_json, plain_text
 
-AskHub = Callable[[str], HubModel]
+AskHub = Callable[[str], HubAnswer]
 _no_model = partial(Finding, "missing_model", "error", "model.name")
 _no_tokenizer = partial(Finding, "missing_tokenizer", "error", "model.tokenizer")
 
@@ -89,7 +90,7 @@ def quantized_message(name: str, quantized: str) -> str:
     )
 
 
-def _from_hub(spec: ModelSpec, answer: HubModel) -> Finding:
+def _from_hub(spec: ModelSpec, answer: HubAnswer) -> Finding:
     hub_id = str(spec.hub_id)
     if answer.closed:
         return Finding("gated_model", "error", "model.name", _licence(hub_id), (_from_scratch(),))
@@ -97,7 +98,7 @@ def _from_hub(spec: ModelSpec, answer: HubModel) -> Finding:
         message = tr(
             "The weights of {hub_id} are not on this machine; {files} will be downloaded when the run starts.",
             hub_id=hub_id,
-            files=_amount(answer.weights),
+            files=amount_of(answer.weights),
         )
         now = Remedy(tr("download them now"), f"hf download {hub_id}")
         return Finding("model_to_download", "warning", "model.name", message, (now,))
@@ -193,7 +194,7 @@ def _named(name: str, ask: AskHub) -> tuple[Finding, ...]:
     return (_on_hub(name, "model.tokenizer", ask(name)),)
 
 
-def _on_hub(hub_id: str, where: str, answer: HubModel) -> Finding:
+def _on_hub(hub_id: str, where: str, answer: HubAnswer) -> Finding:
     if answer.closed:
         return Finding("gated_model", "error", where, _licence(hub_id))
     if answer.state == "there" and answer.has_tokenizer:
@@ -231,14 +232,6 @@ def _licence(hub_id: str) -> str:
     )
 
 
-def _amount(files: Mapping[str, int]) -> str:
-    total = sum(files.values())
-    if not total:
-        return trn("{n} file", "{n} files", len(files))
-    size = f"{total / 1e9:.1f} GB" if total >= 1e8 else f"{total / 1e6:.0f} MB"
-    return trn("{n} file ({size})", "{n} files ({size})", len(files), size=size)
-
-
 TASKS: tuple[Task, ...] = ("masked-lm", "causal-lm", "seq2seq")
 
 
@@ -265,7 +258,7 @@ def resolve_model(section: ModelSection, *, online: bool = False) -> Answer:
     what is not here, with questions of at most three seconds; weights are never fetched here.
     `architecture_overrides` are merged into the answer's architecture.
     """
-    ask = ask_hub if online else lambda _: HubModel("offline")
+    ask = ask_hub if online else lambda _: HubAnswer("offline")
     spec, findings = _filled_in(section) if section.architecture is not None else _find(section.name, online)
     if spec is None:
         return None, findings
@@ -297,7 +290,7 @@ def _find(name: str, online: bool = False) -> Answer:
             return (_with_cache(replace(spec, hub_id=name)) if spec else None), findings
         if online and "/" in name:
             return _models_on_hub(name)
-    return None, (_missing(name, HubModel("offline")),)
+    return None, (_missing(name, HubAnswer("offline")),)
 
 
 def _models_on_hub(name: str) -> Answer:
@@ -363,7 +356,7 @@ def _remote_code(spec: ModelSpec, section: ModelSection) -> tuple[Finding, ...]:
     return (Finding("remote_code", "warning", "model.trust_remote_code", message),)
 
 
-def _missing(name: str, answer: HubModel) -> Finding:
+def _missing(name: str, answer: HubAnswer) -> Finding:
     models = load_models()
     near = difflib.get_close_matches(name.lower(), models, n=2, cutoff=0.5)
     # A model is of one task: only a name that is near enough to be meant is offered as a command.

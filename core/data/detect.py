@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -152,12 +151,12 @@ END_BYTES = 1 << 20
 
 def _look_at_the_hub(source: DataSource) -> _Look | None:
     """At most two questions of three seconds, which are remembered for a minute; none when HF_HUB_OFFLINE is set."""
-    from trainwiz.core.catalog.hub import ask_for_piece
+    from trainwiz.core.catalog.hub import ask_for_piece, ask_hub
     from trainwiz.core.data.formats import format_of, open_reader
-    from trainwiz.core.data.hub import SplitError, ask_hub, split_files
+    from trainwiz.core.data.hub import SplitError, split_files
 
-    answer = ask_hub(source.name, os.environ)
-    if answer.state != "there" or answer.gated:
+    answer = ask_hub(source.name, "datasets")
+    if answer.state != "there" or answer.closed:
         return None
     try:
         name = split_files(source.name, list(answer.sizes), answer.card, source.split, source.subset)[0]

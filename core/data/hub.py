@@ -2,62 +2,38 @@
 
 from __future__ import annotations
 
-import difflib
 import glob
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 from trainwiz.core.catalog.hub import (
-    REFUSED,
-    ask,
+    HubAnswer,
+    amount_of,
+    ask_hub,
     hub_cache_folder,
     hub_endpoint,
     hub_token,
-    is_closed,
     is_hub_id,
-    sizes_of,
+    snapshots,
 )
 from trainwiz.core.config.values import RowKind
 from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.data.formats import format_of, sample_words
 from trainwiz.core.data.reader import listed
-from trainwiz.core.errors import CannotRunError, Finding, Remedy, Severity, UsageError, after
+from trainwiz.core.errors import CannotRunError, Finding, Remedy, Severity, UsageError
 from trainwiz.core.files import read_small
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr, trn
 
-# One short question to the hub about a data set, and the download of its files.
+# The download of its files.
 
 
-@dataclass(frozen=True, slots=True)
-class HubAnswer:
-    """What the hub says about a data set."""
-
-    state: Literal["there", "unknown", "offline"]
-    sizes: Mapping[str, int]
-    """File -> bytes, 0 where the hub does not say."""
-    card: Mapping[str, Any]
-    gated: bool = False
-
-
-def ask_hub(hub_id: str, environment: Mapping[str, str]) -> HubAnswer:
-    """Files and card of a data set; at most one question of three seconds, none when HF_HUB_OFFLINE is set."""
-    status, document = ask(f"/api/datasets/{hub_id}?blobs=true", environment)
-    if document is None:
-        return HubAnswer("unknown" if status in REFUSED else "offline", {}, {})
-    card = document.get("cardData")
-    return HubAnswer(
-        "there", sizes_of(document), card if isinstance(card, dict) else {}, is_closed(document, environment)
-    )
-
-
-def download(hub_id: str, names: Sequence[str], where: str, environment: Mapping[str, str]) -> Path:
+def download(hub_id: str, names: Sequence[str], where: str) -> Path:
     """Fetch these files of a data set into the local cache; the folder of its snapshot.
 
     Several processes may ask for the same files: huggingface_hub locks each file. Raises
@@ -71,9 +47,9 @@ def download(hub_id: str, names: Sequence[str], where: str, environment: Mapping
             hub_id,
             repo_type="dataset",
             allow_patterns=[*map(glob.escape, names), "README.md"],
-            cache_dir=hub_cache_folder(environment),
-            endpoint=hub_endpoint(environment),
-            token=hub_token(environment),
+            cache_dir=hub_cache_folder(),
+            endpoint=hub_endpoint(),
+            token=hub_token(),
         )
     # The HTTP library beneath changes between versions of huggingface_hub, and its errors pass through.
     except Exception as error:  # noqa: BLE001
@@ -100,14 +76,9 @@ SPLIT_WORD = re.compile(r"(^|[^a-z])(train|test|valid\w*|dev|eval)([^a-z]|$)")
 class SplitError(ValueError):
     """What is wrong with a set, a split or a subset, as the rest of a sentence that begins with the set's name."""
 
-    def __init__(self, problem: str, *, wants_subset: bool = False) -> None:
-        super().__init__(problem)
-        self.wants_subset = wants_subset
-        """Naming one of its subsets would cure it."""
-
 
 def _several(subsets: Sequence[str]) -> SplitError:
-    return SplitError(tr("has several subsets; choose one: {subsets}.", subsets=listed(subsets)), wants_subset=True)
+    return SplitError(tr("has several subsets; set `subset` to one of {subsets}.", subsets=listed(subsets)))
 
 
 def split_files(
@@ -179,8 +150,7 @@ def _by_card(
     subset: str | None,
 ) -> list[str]:
     if subset is not None and subset not in configs:
-        near = difflib.get_close_matches(subset, configs, n=8) or list(configs)
-        subsets = listed([*near, *(name for name in configs if name not in near)])
+        subsets = listed(list(configs))
         raise SplitError(tr("has no subset {subset} (its subsets: {subsets}).", subset=repr(subset), subsets=subsets))
     if subset is None and len(configs) > 1:
         standard = [name for name, entry in configs.items() if entry.get("default") or name == "default"]
@@ -289,35 +259,34 @@ def looks_like_hub_id(name: str) -> bool:
     return "/" in name and is_hub_id(name)
 
 
-def hub_files(wanted: HubSplit, environment: Mapping[str, str] | None = None, *, fetch: bool = False) -> list[Path]:
+def hub_files(wanted: HubSplit, *, ask: bool = True, fetch: bool = False) -> list[Path]:
     """The data files of one split: from the local cache, with `fetch` downloaded where they are not there.
 
     Raises UsageError with one sentence when they are not here: a warning `data_to_download` where
     the hub has them, an error otherwise. That takes at most one question of three seconds to the
-    hub, and none when HF_HUB_OFFLINE is set.
+    hub, and none without `ask` or when HF_HUB_OFFLINE is set.
     """
-    environment = os.environ if environment is None else environment
     problem: SplitError | None = None
-    for snapshot in _snapshots(hub_cache_folder(environment) / f"datasets--{wanted.hub_id.replace('/', '--')}"):
+    for snapshot in snapshots(wanted.hub_id, "datasets"):
         try:
             return _in_snapshot(snapshot, wanted)
         except SplitError as error:
             problem = problem or error
-    answer = ask_hub(wanted.hub_id, environment)
+    answer = ask_hub(wanted.hub_id, "datasets") if ask else HubAnswer("offline")
     if answer.state != "there":
         raise _not_here(wanted, answer, problem)
     try:
         names = split_files(wanted.hub_id, list(answer.sizes), answer.card, wanted.split, wanted.subset)
     except SplitError as error:
         raise _finding(wanted, _sentence(wanted, error)) from None
-    if answer.gated:
+    if answer.closed:
         message = tr(
             "Hub dataset {hub_id} is gated; accept its terms on its page and set HF_TOKEN.", hub_id=wanted.hub_id
         )
         raise _finding(wanted, message)
     if not fetch:
         raise _to_download(wanted, names, answer)
-    folder = download(wanted.hub_id, names, wanted.where, environment)
+    folder = download(wanted.hub_id, names, wanted.where)
     return [folder / name for name in names]
 
 
@@ -342,44 +311,21 @@ def _in_snapshot(snapshot: Path, wanted: HubSplit) -> list[Path]:
     return [snapshot / name for name in chosen]
 
 
-def _snapshots(folder: Path) -> Iterator[Path]:
-    """The snapshot that refs/main names, then the others, newest first."""
-    main = folder / "refs" / "main"
-    named = folder / "snapshots" / read_small(main).decode().strip() if main.is_file() else None
-    if named is not None and named.is_dir():
-        yield named
-    others = [path for path in (folder / "snapshots").glob("*") if path.is_dir() and path != named]
-    yield from sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)
-
-
 def _sentence(wanted: HubSplit, problem: SplitError) -> str:
-    sentence = tr("Hub dataset {hub_id} {problem}", hub_id=wanted.hub_id, problem=problem)
-    if problem.wants_subset:
-        sentence += after(tr("Set {where}.subset.", where=wanted.where))
-    return sentence
+    return tr("Hub dataset {hub_id} {problem}", hub_id=wanted.hub_id, problem=problem)
 
 
 def _to_download(wanted: HubSplit, names: tuple[str, ...], answer: HubAnswer) -> UsageError:
-    size = sum(answer.sizes[name] for name in names)
-    message = trn(
-        "Hub dataset {hub_id} is not in the local cache; {n} file ({size}) will be downloaded when the run starts. "
+    message = tr(
+        "Hub dataset {hub_id} is not in the local cache; {files} will be downloaded when the run starts. "
         "The number of rows is unknown until then.",
-        "Hub dataset {hub_id} is not in the local cache; {n} files ({size}) will be downloaded when the run starts. "
-        "The number of rows is unknown until then.",
-        len(names),
         hub_id=wanted.hub_id,
-        size=_size(size),
+        files=amount_of({name: answer.sizes[name] for name in names}),
     )
     folders = {name.rpartition("/")[0] for name in names} - {""}
     only = f' --include "{folders.pop()}/*"' if len(folders) == 1 else ""
     remedy = Remedy(tr("download it beforehand"), wanted.command + only)
     return _finding(wanted, message, remedy, code="data_to_download", severity="warning")
-
-
-def _size(count: int) -> str:
-    if count <= 0:
-        return tr("size unknown")
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{max(count / 1e6, 0.1):.1f} MB"
 
 
 def _not_here(wanted: HubSplit, answer: HubAnswer, problem: SplitError | None) -> UsageError:

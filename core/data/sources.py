@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -105,7 +104,7 @@ def find_files(
         return SourceFiles(
             source,
             key,
-            tuple(hub_files(wanted, None if ask else {**os.environ, "HF_HUB_OFFLINE": "1"}, fetch=fetch)),
+            tuple(hub_files(wanted, ask=ask, fetch=fetch)),
             source.format,
         )
     raise _missing(source.name, path, key, task)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.catalog import models as model_facts
-from trainwiz.core.catalog.hub import HubModel, license_of
+from trainwiz.core.catalog.hub import HubAnswer, license_of
 from trainwiz.core.catalog.model_config import (
     NO_CHECKPOINTING,
     NO_FLASH,
@@ -284,7 +284,7 @@ def test_the_licence_of_a_model_card(folder: Path, readme: str, licence: str | N
 
 
 def test_a_model_that_only_the_hub_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = HubModel("there", {"model.safetensors": 700, "README.md": 3}, False, "mit")
+    answer = HubAnswer("there", {"model.safetensors": 700, "README.md": 3}, False, "mit")
     asked: list[str] = []
     monkeypatch.setattr(model_facts, "ask_hub", lambda hub_id: asked.append(hub_id) or answer)
     spec = replace(load_models()["gpt2-tiny"], source="hub", hub_id="someone/nothing-here")
