@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,7 +40,6 @@ class ModelSpec:
     path: Path | None = None
     has_weights: bool = False
     """Weights are here and can be loaded without a network."""
-    unavailable: dict[str, str] = field(default_factory=dict)
 
 
 TEXT_CLASSES: Mapping[str, str] = {

@@ -35,8 +35,9 @@ from trainwiz.core.catalog.model_config import (
 from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.run import ModelSection
 from trainwiz.core.config.values import Task
-from trainwiz.core.errors import Finding, Remedy, after
-from trainwiz.core.files import at_home, open_file, read_small
+from trainwiz.core.config.yaml_text import load_yaml
+from trainwiz.core.errors import Finding, Remedy
+from trainwiz.core.files import at_home, read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import parse_json, plain_text
 
@@ -102,24 +103,16 @@ def _from_hub(spec: ModelSpec, answer: HubAnswer) -> Finding:
         )
         now = Remedy(tr("download them now"), f"hf download {hub_id}")
         return Finding("model_to_download", "warning", "model.name", message, (now,))
-    remedies = [_from_scratch()]
-    if answer.state == "unknown":
-        message = tr(
-            "The weights of {hub_id} are not on this machine, and the Hub has no public model with that name (a "
-            "private one needs HF_TOKEN).",
-            hub_id=hub_id,
-        )
-    elif answer.state == "there":
-        message = tr(
-            "The weights of {hub_id} are not on this machine, and {hub_id} on the Hub has no weights that "
-            "transformers can load (model.safetensors).",
-            hub_id=hub_id,
-        )
-    else:
+    if answer.state == "offline":
         message = tr("The weights of {hub_id} are not on this machine.", hub_id=hub_id)
-        message += after(tr("Accept its license on its page first.")) if spec.gated else ""
-        remedies.insert(0, Remedy(tr("download them on a machine with network access"), f"hf download {hub_id}"))
-    return _no_model(message, tuple(remedies))
+        fetch = Remedy(tr("download them on a machine with network access"), f"hf download {hub_id}")
+        return _no_model(message, (fetch, _from_scratch()))
+    message = tr(
+        "The weights of {hub_id} are not on this machine, and the Hub has no public weights of it that transformers can "
+        "load (model.safetensors; a private model needs HF_TOKEN).",
+        hub_id=hub_id,
+    )
+    return _no_model(message, (_from_scratch(),))
 
 
 def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:
@@ -204,10 +197,9 @@ def _on_hub(hub_id: str, where: str, answer: HubAnswer) -> Finding:
         )
         return Finding("model_to_download", "warning", where, message)
     message = tr(
-        "The tokenizer of {hub_id} is not on this machine, and the Hub has no tokenizer with that name.", hub_id=hub_id
+        "The tokenizer of {hub_id} is not on this machine, and the Hub is unreachable or does not have it.",
+        hub_id=hub_id,
     )
-    if answer.state == "offline":
-        message = tr("The tokenizer of {hub_id} is not on this machine.", hub_id=hub_id)
     fetch = Remedy(tr("download it on a machine with network access"), f"hf download {hub_id}")
     return Finding("missing_tokenizer", "error", where, message, (fetch,))
 
@@ -386,10 +378,16 @@ _NOT_CACHED = {
 """State of the hub's answer -> the sentence for a model that is on neither side."""
 
 
-LONGEST_HEAD = 65_536
-"""Bytes of a README.md that are searched: the block in front of it is far shorter."""
-_BLOCK = re.compile(r"\A\s*---\s*\n(.*?)\n---\s*(?:\n|\Z)", re.DOTALL)
-_LICENCE = re.compile(r"^license(_name)?\s*:\s*[\"']?([\w.+-]+)[\"']?\s*$", re.MULTILINE)
+def card_of(readme: str) -> dict[str, Any]:
+    """The YAML head of a README.md; empty where there is none that can be read."""
+    head = re.match(r"\A\s*---\s*\n(.*?)\n---\s*(\n|\Z)", readme, re.DOTALL)
+    if head is None:
+        return {}
+    try:
+        document = load_yaml(head[1])
+    except yaml.YAMLError:
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,13 +430,11 @@ def _weights_bytes(folder: Path) -> int | None:
 
 
 def _readme_licence(folder: Path) -> str | None:
-    """`license:` of the block in front of README.md; "other" gives way to its `license_name:`."""
+    """`license:` of the head of README.md; "other" gives way to its `license_name:`."""
     try:
-        with open_file(folder / "README.md") as file:
-            head = file.read(LONGEST_HEAD).decode("utf-8", "replace")
+        card = card_of(read_small(folder / "README.md").decode("utf-8", "replace"))
     except OSError:
         return None
-    block = _BLOCK.match(head)
-    named = {bool(suffix): name for suffix, name in _LICENCE.findall(block.group(1))} if block else {}
-    own = named.get(False)
-    return named.get(True, own) if own in (None, "other") else own
+    named = card.get("license_name") if card.get("license") == "other" else None
+    found = named or card.get("license")
+    return found if isinstance(found, str) else None

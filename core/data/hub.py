@@ -10,7 +10,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
 from trainwiz.core.catalog.hub import (
     HubAnswer,
     amount_of,
@@ -21,8 +20,8 @@ from trainwiz.core.catalog.hub import (
     is_hub_id,
     snapshots,
 )
+from trainwiz.core.catalog.models import card_of
 from trainwiz.core.config.values import RowKind
-from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.data.formats import format_of, sample_words
 from trainwiz.core.data.reader import listed
 from trainwiz.core.errors import CannotRunError, Finding, Remedy, Severity, UsageError
@@ -121,18 +120,6 @@ def missing_shards(names: Sequence[str]) -> int:
             series = (shard["stem"], shard["count"])
             found[series] = found.get(series, 0) + 1
     return sum(max(0, int(count) - number) for (_, count), number in found.items())
-
-
-def card_of(readme: str) -> dict[str, Any]:
-    """The YAML head of a README.md; empty where there is none that can be read."""
-    head = re.match(r"\A\ufeff?---\r?\n(.*?)\r?\n---\s*(\r?\n|\Z)", readme, re.DOTALL)
-    if head is None:
-        return {}
-    try:
-        document = load_yaml(head[1])
-    except yaml.YAMLError:
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _configs(card: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

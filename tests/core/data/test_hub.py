@@ -12,10 +12,11 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+from trainwiz.core.catalog.models import card_of
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.chats import messages_of
 from trainwiz.core.data.detect import detect_columns
-from trainwiz.core.data.hub import HubSplit, SplitError, card_of, hub_files, split_files
+from trainwiz.core.data.hub import HubSplit, SplitError, hub_files, split_files
 from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import Finding, UsageError
