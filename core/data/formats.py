@@ -89,7 +89,6 @@ NOT_TEXT: dict[bytes, str] = {
     b"ARROW1": mark("an Arrow (Feather) file"),
 }
 """First bytes -> what the file is instead of text."""
-TAR = mark("a tar archive")
 
 
 def open_reader(path: Path, kind: str | None = None, *, by_position: bool = False) -> Reader:
@@ -115,20 +114,13 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
     if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         raise unreadable(where, tr("is a web page, not data; download the file itself."))
     kind = kind or format_of(path) or _format_by_content(start)
-    if kind == "parquet" and start.startswith(GZIP_MAGIC):
-        raise unreadable(where, tr("is a gzip-compressed parquet file; decompress it with gunzip."))
     if kind == "parquet":
         return ParquetReader(path)
     if start.startswith(b"PAR1"):
         raise unreadable(where, tr("is a parquet file, not {kind}; rename it or set its format to parquet.", kind=kind))
     archive = next((name for magic, name in NOT_TEXT.items() if start.startswith(magic)), None)
-    if start[257:262] == b"ustar":
-        archive = TAR
     if archive is not None:
-        if kind is None:
-            problem = tr("is {archive}, not a supported format; extract or convert it first.", archive=tr(archive))
-        else:
-            problem = tr("is {archive}, not {kind}; extract or convert it first.", archive=tr(archive), kind=kind)
+        problem = tr("is {archive}, not a supported format; extract or convert it first.", archive=tr(archive))
         raise unreadable(where, problem)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise unreadable(where, tr("the text is UTF-16, not UTF-8; convert it, for example with `iconv -t UTF-8`."))

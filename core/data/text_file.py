@@ -184,12 +184,8 @@ class TextFileReader(Reader):
             yield from batches
             return
         # Rows so long that none begins in a block: the first ones stand for all.
-        self.unit = type(self).unit
-        all_batches = self.batches(wanted)
-        first_ones = list(islice(all_batches, 2))
-        self.partial = len(first_ones) == 2
-        self._share = self._file.share_read() if self.partial else 1.0
-        yield from first_ones
+        self.unit, self.partial, self._share = type(self).unit, False, None
+        yield from self.batches(wanted)
 
     def _from_blocks(self, wanted: Sequence[int], limit: int) -> Rows:
         for block in sample_blocks(self.path, limit, self.row_mark):
@@ -240,19 +236,6 @@ KINDS = {
     dict: mark("an object"),
 }
 """What a value of JSON is called in a sentence."""
-JSON_ERRORS = (
-    mark("Expecting value"),
-    mark("Expecting property name enclosed in double quotes"),
-    mark("Expecting ':' delimiter"),
-    mark("Expecting ',' delimiter"),
-    mark("Extra data"),
-    mark("Unterminated string"),
-    mark("Invalid control character"),
-    mark("Invalid \\escape"),
-    mark("Illegal trailing comma before end of object"),
-    mark("Illegal trailing comma before end of array"),
-)
-"""What the json module says, without its place."""
 
 
 class TextReader(TextFileReader):
@@ -348,8 +331,7 @@ class JsonLinesReader(TextFileReader):
 def json_detail(error: Exception) -> str:
     """What is wrong with a JSON text, in a few words."""
     if isinstance(error, json.JSONDecodeError):
-        # The table is of those that a file can meet; a newer json may have others.
-        return tr(error.msg.removesuffix(" at").removesuffix(" starting"))
+        return error.msg.removesuffix(" at").removesuffix(" starting")
     return tr("nested too deeply") if isinstance(error, RecursionError) else tr("a number with too many digits")
 
 
