@@ -159,7 +159,7 @@ def _look_at_the_hub(source: DataSource) -> _Look | None:
     if answer.state != "there" or answer.closed:
         return None
     try:
-        name = split_files(source.name, list(answer.sizes), answer.card, source.split, source.subset)[0]
+        name = split_files(source, list(answer.sizes), answer.card)[0]
     except SplitError:
         return None
     kind = source.format or format_of(Path(name))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,10 +20,11 @@ from trainwiz.core.catalog.hub import (
     snapshots,
 )
 from trainwiz.core.catalog.models import card_of
+from trainwiz.core.config import DataSource
 from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.formats import format_of, sample_words
 from trainwiz.core.data.reader import listed
-from trainwiz.core.errors import CannotRunError, Finding, Remedy, Severity, UsageError
+from trainwiz.core.errors import CannotRunError, Finding, Remedy, UsageError, usage_error
 from trainwiz.core.files import read_small
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr, trn
@@ -80,34 +80,25 @@ def _several(subsets: Sequence[str]) -> SplitError:
     return SplitError(tr("has several subsets; set `subset` to one of {subsets}.", subsets=listed(subsets)))
 
 
-def split_files(
-    hub_id: str, names: Sequence[str], card: Mapping[str, Any], split: str, subset: str | None
-) -> tuple[str, ...]:
-    """Names of the data files of one split, sorted.
+def split_files(source: DataSource, names: Sequence[str], card: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the data files of the source's split, sorted.
 
     `names` are all files of the set, `card` is the YAML head of its README.md. Raises SplitError
     for a set that only a script can load, and for a split or subset that the set does not have.
     """
     readable = sorted(name for name in names if format_of(Path(name)) not in (None, "txt"))
+    split, subset = source.split, source.subset
     configs = _configs(card)
     if configs:
         chosen = _by_card(configs, sorted(names), readable, split, subset)
-    else:
-        if not readable:
-            raise SplitError(_nothing_readable(hub_id, names))
+    elif readable:
         chosen = _by_name(readable, split, subset)
+    else:
+        raise SplitError(_nothing_readable(source.name, names))
     if not chosen:
+        wanted = f"{split!r} ({subset!r})" if subset else repr(split)
         there = listed(readable or sorted(names))
-        if subset:
-            raise SplitError(
-                tr(
-                    "has no split {split} in {subset} (its files: {there}).",
-                    split=repr(split),
-                    subset=repr(subset),
-                    there=there,
-                )
-            )
-        raise SplitError(tr("has no split {split} (its files: {there}).", split=repr(split), there=there))
+        raise SplitError(tr("has no split {split} (its files: {there}).", split=wanted, there=there))
     return tuple(chosen)
 
 
@@ -226,64 +217,71 @@ def _endings(names: Sequence[str]) -> str:
 # Data sets of the Hugging Face hub: what lies in the local cache, and what is to be downloaded.
 
 
-@dataclass(frozen=True, slots=True)
-class HubSplit:
-    """A split of a hub data set, the setting that names it, and what is to be learnt from it."""
-
-    hub_id: str
-    split: str = "train"
-    subset: str | None = None
-    where: str = "data.sources.0"
-    task: RowKind | None = None
-
-    @property
-    def command(self) -> str:
-        return f"hf download --repo-type dataset {self.hub_id}"
-
-
 def looks_like_hub_id(name: str) -> bool:
     """`owner/name`: a data set of one word cannot be told from a file."""
     return "/" in name and is_hub_id(name)
 
 
-def hub_files(wanted: HubSplit, *, ask: bool = True, fetch: bool = False) -> list[Path]:
+def hub_files(
+    source: DataSource, key: str, task: RowKind | None = None, *, ask: bool = True, fetch: bool = False
+) -> list[Path]:
     """The data files of one split: from the local cache, with `fetch` downloaded where they are not there.
 
-    Raises UsageError with one sentence when they are not here: a warning `data_to_download` where
-    the hub has them, an error otherwise. That takes at most one question of three seconds to the
-    hub, and none without `ask` or when HF_HUB_OFFLINE is set.
+    `key` is the key path of the source and `task` what is learnt from it, for sentences. Raises UsageError
+    with one sentence when they are not here: a warning `data_to_download` where the hub has them, an error
+    otherwise. That takes at most one question of three seconds to the hub, and none without `ask` or when
+    HF_HUB_OFFLINE is set.
     """
     problem: SplitError | None = None
-    for snapshot in snapshots(wanted.hub_id, "datasets"):
+    for snapshot in snapshots(source.name, "datasets"):
         try:
-            return _in_snapshot(snapshot, wanted)
+            return _in_snapshot(snapshot, source)
         except SplitError as error:
             problem = problem or error
-    answer = ask_hub(wanted.hub_id, "datasets") if ask else HubAnswer("offline")
-    if answer.state != "there":
-        raise _not_here(wanted, answer, problem)
+    answer = ask_hub(source.name, "datasets") if ask else HubAnswer("offline")
     try:
-        names = split_files(wanted.hub_id, list(answer.sizes), answer.card, wanted.split, wanted.subset)
+        if problem is not None and answer.state != "there":
+            raise problem
+        names = _on_the_hub(source, answer, task)
     except SplitError as error:
-        raise _finding(wanted, _sentence(wanted, error)) from None
-    if answer.closed:
-        message = tr(
-            "Hub dataset {hub_id} is gated; accept its terms on its page and set HF_TOKEN.", hub_id=wanted.hub_id
-        )
-        raise _finding(wanted, message)
+        message = tr("Hub dataset {hub_id} {problem}", hub_id=source.name, problem=error)
+        raise usage_error("missing_data", key, message) from None
     if not fetch:
-        raise _to_download(wanted, names, answer)
-    folder = download(wanted.hub_id, names, wanted.where)
+        raise _to_download(source, key, {name: answer.sizes[name] for name in names})
+    folder = download(source.name, names, key)
     return [folder / name for name in names]
 
 
-def _in_snapshot(snapshot: Path, wanted: HubSplit) -> list[Path]:
+def _on_the_hub(source: DataSource, answer: HubAnswer, task: RowKind | None) -> tuple[str, ...]:
+    """The names of the files. Raises SplitError."""
+    if answer.state == "unknown":
+        raise SplitError(tr("does not exist or is not public (a private one needs HF_TOKEN)."))
+    if answer.state == "offline":
+        raise SplitError(
+            tr(
+                "is not in the local cache and the Hub is unreachable. Offline, use a file or folder "
+                "(--dataset FILE) or a sample ({samples}); with network access, run `{command}`.",
+                samples=sample_words(task),
+                command=_command(source),
+            )
+        )
+    names = split_files(source, list(answer.sizes), answer.card)
+    if answer.closed:
+        raise SplitError(tr("is gated; accept its terms on its page and set HF_TOKEN."))
+    return names
+
+
+def _command(source: DataSource) -> str:
+    return f"hf download --repo-type dataset {source.name}"
+
+
+def _in_snapshot(snapshot: Path, source: DataSource) -> list[Path]:
     names = [path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*") if path.is_file()]
     try:
         card = card_of(read_small(snapshot / "README.md").decode())
     except (OSError, UnicodeDecodeError):
         card = {}
-    chosen = split_files(wanted.hub_id, names, card, wanted.split, wanted.subset)
+    chosen = split_files(source, names, card)
     missing = missing_shards(chosen)
     if missing:
         raise SplitError(
@@ -292,48 +290,20 @@ def _in_snapshot(snapshot: Path, wanted: HubSplit) -> list[Path]:
                 "is only partly in the local cache: split {split} lacks {missing} files.",
                 missing,
                 missing=missing,
-                split=repr(wanted.split),
+                split=repr(source.split),
             )
         )
     return [snapshot / name for name in chosen]
 
 
-def _sentence(wanted: HubSplit, problem: SplitError) -> str:
-    return tr("Hub dataset {hub_id} {problem}", hub_id=wanted.hub_id, problem=problem)
-
-
-def _to_download(wanted: HubSplit, names: tuple[str, ...], answer: HubAnswer) -> UsageError:
+def _to_download(source: DataSource, key: str, files: Mapping[str, int]) -> UsageError:
     message = tr(
         "Hub dataset {hub_id} is not in the local cache; {files} will be downloaded when the run starts. "
         "The number of rows is unknown until then.",
-        hub_id=wanted.hub_id,
-        files=amount_of({name: answer.sizes[name] for name in names}),
+        hub_id=source.name,
+        files=amount_of(files),
     )
-    folders = {name.rpartition("/")[0] for name in names} - {""}
+    folders = {name.rpartition("/")[0] for name in files} - {""}
     only = f' --include "{folders.pop()}/*"' if len(folders) == 1 else ""
-    remedy = Remedy(tr("download it beforehand"), wanted.command + only)
-    return _finding(wanted, message, remedy, code="data_to_download", severity="warning")
-
-
-def _not_here(wanted: HubSplit, answer: HubAnswer, problem: SplitError | None) -> UsageError:
-    if problem is not None:
-        return _finding(wanted, _sentence(wanted, problem))
-    if answer.state == "unknown":
-        return _finding(
-            wanted,
-            tr("The Hub has no public dataset {hub_id} (a private one needs HF_TOKEN).", hub_id=repr(wanted.hub_id)),
-        )
-    message = tr(
-        "Hub dataset {hub_id} is not in the local cache and the Hub is unreachable. Offline, use a file or folder "
-        "(--dataset FILE) or a sample ({samples}); with network access, run `{command}`.",
-        hub_id=wanted.hub_id,
-        samples=sample_words(wanted.task),
-        command=wanted.command,
-    )
-    return _finding(wanted, message, Remedy(tr("use a local file: --dataset FILE")))
-
-
-def _finding(
-    wanted: HubSplit, message: str, *remedies: Remedy, code: str = "missing_data", severity: Severity = "error"
-) -> UsageError:
-    return UsageError(Finding(code=code, severity=severity, where=wanted.where, message=message, remedies=remedies))
+    remedy = Remedy(tr("download it beforehand"), _command(source) + only)
+    return UsageError(Finding("data_to_download", "warning", key, message, (remedy,)))

@@ -11,7 +11,7 @@ from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.formats import FORMATS, SAMPLES, format_of, sample_path, sample_words
-from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
+from trainwiz.core.data.hub import hub_files, looks_like_hub_id
 from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.files import at_home
 from trainwiz.core.language import mark, tr
@@ -100,13 +100,7 @@ def find_files(
     if path.exists():
         return SourceFiles(source, key, (path,), source.format)
     if is_of_the_hub(source.name, folder):
-        wanted = HubSplit(source.name, source.split, source.subset, key, task)
-        return SourceFiles(
-            source,
-            key,
-            tuple(hub_files(wanted, ask=ask, fetch=fetch)),
-            source.format,
-        )
+        return SourceFiles(source, key, tuple(hub_files(source, key, task, ask=ask, fetch=fetch)), source.format)
     raise _missing(source.name, path, key, task)
 
 

@@ -108,8 +108,8 @@ def _generator(seed: int, epoch: int, number: int, purpose: int) -> np.random.Ge
 
 # The rows of one file by their number: of a copy, from their places in it, or of the row groups of a parquet file.
 
-Row = tuple[str, str | None]
-"""(text, target); no target where rows have none."""
+Row = tuple[str, ...]
+"""The text, and its target where rows have one."""
 Sides = tuple[pa.Array, ...]
 """The texts of some rows, and their targets where rows have them."""
 
@@ -153,8 +153,7 @@ class CopiedPart(Part):
         self._first = first
 
     def row(self, number: int) -> Row:
-        text, *target = (store[self._first + number] for store in self._stores)
-        return text, target[0] if target else None
+        return tuple(store[self._first + number] for store in self._stores)
 
 
 MOST_OPEN = 64
@@ -204,12 +203,12 @@ class PlacedPart(Part):
             self._opened = self._opened or open_columns(self._path, self._found, self._task)
             reader, layout = self._opened
             cells = [pa.array([cell], pa.large_string()) for cell in reader.cells(piece, layout.wanted)]
-            text, *target = (side[0].as_py() for side in sides_of(cells, layout, self._task))
+            sides = tuple(side[0].as_py() for side in sides_of(cells, layout, self._task))
         except (StopIteration, UnicodeEncodeError, UsageError, BrokenRow):
             raise changed(self._path) from None
-        if not text or not all(target):
+        if not all(sides):
             raise changed(self._path)
-        return text, target[0] if target else None
+        return sides
 
 
 MOST_UNDER_WAY = 2
@@ -278,8 +277,7 @@ class GroupedPart(Part):
 
     def row(self, number: int) -> Row:
         unit = bisect_right(self._edges, number) - 1
-        text, *target = (side[number - self._edges[unit]].as_py() for side in self._unit(unit))
-        return text, target[0] if target else None
+        return tuple(side[number - self._edges[unit]].as_py() for side in self._unit(unit))
 
     def _unit(self, unit: int) -> Sides:
         sides = self._decoded.get((self._number, unit))
@@ -458,9 +456,7 @@ class StreamedTexts(TextStore):
         return len(self.rows)
 
     def __getitem__(self, number: int) -> str:
-        text = self.rows.row(number)[self._side]
-        assert text is not None
-        return text
+        return self.rows.row(number)[self._side]
 
     @property
     def lengths(self) -> np.ndarray:

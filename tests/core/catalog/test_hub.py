@@ -13,8 +13,8 @@ import pytest
 from trainwiz.core.catalog import hub as hub_api
 from trainwiz.core.catalog.hub import ask, hub_token, sizes_of
 from trainwiz.core.catalog.models import resolve_model
-from trainwiz.core.config.run import ModelSection
-from trainwiz.core.data.hub import HubSplit, hub_files
+from trainwiz.core.config.run import DataSource, ModelSection
+from trainwiz.core.data.hub import hub_files
 from trainwiz.core.errors import Finding, UsageError
 
 from tests.core.data.hub_stand_in import HubStandIn, hub_server
@@ -32,7 +32,7 @@ def test_the_token_is_not_sent_along_to_where_the_hub_redirects(
         for name, value in (("ENDPOINT", hub.endpoint), ("TOKEN", "hf_mine"), ("HUB_CACHE", str(tmp_path))):
             monkeypatch.setenv(f"HF_{name}", value)
         with pytest.raises(UsageError, match="downloaded when the run starts"):
-            hub_files(HubSplit("some/gated"))
+            hub_files(DataSource(name="some/gated"), "")
     assert hub.tokens + elsewhere.tokens == ["Bearer hf_mine", None]
     assert sizes_of(DOCUMENT) == {"data/train.jsonl": 2, "b": 0}
     assert sizes_of({"siblings": "?"}) == {} == sizes_of({})

@@ -157,14 +157,14 @@ def test_one_variable_from_the_command_line_is_text() -> None:
 
 
 @each(("name", "why"), [
-    ("PATH", "a run cannot set PATH"), ("LD_PRELOAD", "code may be loaded from"),
-    ("PYTHONPATH", "a run cannot set PYTHONPATH"), ("NCCL_NET_PLUGIN", "code may be loaded from"),
-    ("NCCL_CONF_FILE", "code may be loaded from"), ("CUDA_INJECTION64_PATH", "code may be loaded from"),
-    ("TORCH_EXTENSIONS_DIR", "code may be loaded from"),
-    ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "code may be loaded from"),
-    ("TRITON_CACHE_MANAGER", "code may be loaded from"), ("HF_MODULES_CACHE", "code may be loaded from"),
-    ("NCCL_DEBUG_FILE", "a file that would be overwritten"), ("CUBLAS_LOGDEST_DBG", "a file that would be overwritten"),
-    ("HF_ENDPOINT", "which host is contacted; export"), ("HF_TOKEN", "could read it"), ("WANDB_API_KEY", "could read it"),
+    ("PATH", "a run cannot set PATH"), ("LD_PRELOAD", "code to load, a file to overwrite"),
+    ("PYTHONPATH", "a run cannot set PYTHONPATH"), ("NCCL_NET_PLUGIN", "code to load, a file to overwrite"),
+    ("NCCL_CONF_FILE", "code to load, a file to overwrite"), ("CUDA_INJECTION64_PATH", "code to load, a file to overwrite"),
+    ("TORCH_EXTENSIONS_DIR", "code to load, a file to overwrite"),
+    ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "code to load, a file to overwrite"),
+    ("TRITON_CACHE_MANAGER", "code to load, a file to overwrite"), ("HF_MODULES_CACHE", "code to load, a file to overwrite"),
+    ("NCCL_DEBUG_FILE", "code to load, a file to overwrite"), ("CUBLAS_LOGDEST_DBG", "code to load, a file to overwrite"),
+    ("HF_ENDPOINT", "code to load, a file to overwrite"), ("HF_TOKEN", "could read it"), ("WANDB_API_KEY", "could read it"),
     ("CUDA_VISIBLE_DEVICES", "engine.gpus"), ("OMP_NUM_THREADS", "engine.cpu_threads"),
     ("NCCL DEBUG", "not a valid environment variable name"), ("NCCL_X=1;touch", "not a valid environment variable name"),
     ("$(NCCL_X)", "not a valid environment variable name"), ("1NCCL", "not a valid environment variable name"),

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.catalog.models import card_of
-from trainwiz.core.config import RunConfig
+from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.data.chats import messages_of
 from trainwiz.core.data.detect import detect_columns
-from trainwiz.core.data.hub import HubSplit, SplitError, hub_files, split_files
+from trainwiz.core.data.hub import SplitError, hub_files, split_files
 from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import Finding, UsageError
@@ -34,6 +34,10 @@ def cached(root: Path, snapshot: str, *names: str) -> None:
         parquet(path, text=["a"])
 
 
+def files_of(name: str, **source: str) -> list[Path]:
+    return hub_files(DataSource.model_validate({"name": name, **source}), "data.sources.0")
+
+
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
@@ -45,17 +49,17 @@ def test_the_cache(tmp_path: Path) -> None:
     root = tmp_path / "datasets--some--set"
     cached(tmp_path, "old", *(f"data/{split}-00000-of-00001.parquet" for split in ("train", "test")))
     for split in ("train", "test"):
-        (path,) = hub_files(HubSplit("some/set", split))
+        (path,) = files_of("some/set", split=split)
         assert path.name.startswith(split)
     with pytest.raises(UsageError, match="no split 'nothing'"):
-        hub_files(HubSplit("some/set", "nothing"))
+        files_of("some/set", split="nothing")
     for number, name in enumerate(("main", "new"), 1):
         cached(tmp_path, name, "train.parquet")
         os.utime(root / "snapshots" / name, (time.time() + number, time.time() + number))
-    (newest,) = hub_files(HubSplit("some/set"))
+    (newest,) = files_of("some/set")
     (root / "refs").mkdir()
     (root / "refs" / "main").write_text("main\n")
-    (named,) = hub_files(HubSplit("some/set"))
+    (named,) = files_of("some/set")
     assert (newest.parent.name, named.parent.name) == ("new", "main")
 
 
@@ -96,9 +100,9 @@ def _environment(hub: HubStandIn, cache: Path) -> dict[str, str]:
     return {"HF_ENDPOINT": hub.endpoint, "HF_HUB_CACHE": str(cache), "HF_TOKEN_PATH": str(cache / "none")}
 
 
-def _finding(wanted: HubSplit) -> Finding:
+def _finding(name: str, **source: str) -> Finding:
     with pytest.raises(UsageError) as caught:
-        hub_files(wanted)
+        files_of(name, **source)
     (finding,) = caught.value.findings
     assert "\n" not in finding.message
     return finding
@@ -108,8 +112,8 @@ def test_planning_warns_with_number_and_size_of_the_files(
     hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with online(hub, tmp_path, monkeypatch):
-        finding = _finding(HubSplit("some/pairs", subset="zh-en"))
-        _finding(HubSplit("some/pairs", subset="zh-en"))
+        finding = _finding("some/pairs", subset="zh-en")
+        _finding("some/pairs", subset="zh-en")
     assert (finding.code, finding.severity) == ("data_to_download", "warning")
     assert "2 files (0.1 MB) will be downloaded when the run starts" in finding.message
     assert hub.asked == ["GET /api/datasets/some/pairs"], "the hub is not asked again at each key press"
@@ -118,16 +122,16 @@ def test_planning_warns_with_number_and_size_of_the_files(
 def test_what_the_hub_does_not_have_is_an_error_at_once(
     hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for wanted, words in (
-        (HubSplit("some/pairs", subset="zh-en", split="dev"), "no split 'dev' in 'zh-en'"),
-        (HubSplit("some/pairs"), "has several subsets; set `subset` to one of de-en, zh-en."),
-        (HubSplit("some/script"), "loading script, which is code and is not run"),
-        (HubSplit("some/gated"), "is gated; accept its terms"),
-        (HubSplit("some/tars"), "has no data file in a supported format (.tar)"),
-        (HubSplit("some/nothing"), "no public dataset 'some/nothing'"),
+    for source, words in (
+        ({"name": "some/pairs", "subset": "zh-en", "split": "dev"}, "no split 'dev' ('zh-en')"),
+        ({"name": "some/pairs"}, "has several subsets; set `subset` to one of de-en, zh-en."),
+        ({"name": "some/script"}, "loading script, which is code and is not run"),
+        ({"name": "some/gated"}, "is gated; accept its terms"),
+        ({"name": "some/tars"}, "has no data file in a supported format (.tar)"),
+        ({"name": "some/nothing"}, "Hub dataset some/nothing does not exist or is not public"),
     ):
         with online(hub, tmp_path, monkeypatch):
-            finding = _finding(wanted)
+            finding = _finding(**source)
         assert finding.severity == "error" and words in finding.message
 
 
@@ -135,7 +139,7 @@ def test_what_the_hub_does_not_have_is_an_error_at_once(
 def test_a_split_that_is_only_partly_here_is_not_taken_for_the_whole(tmp_path: Path) -> None:
     cached(tmp_path, "abc", "train-00001-of-00003.parquet")
     with pytest.raises(UsageError, match="only partly in the local cache: split 'train' lacks 2 files"):
-        hub_files(HubSplit("some/set"))
+        files_of("some/set")
 
 
 @pytest.mark.usefixtures("offline")
@@ -144,9 +148,9 @@ def test_a_script_in_the_cache_is_never_run_and_the_parquet_copy_is_taken(tmp_pa
     script.parent.mkdir(parents=True)
     script.write_text("raise SystemExit")
     with pytest.raises(UsageError, match="--revision refs/convert/parquet"):
-        hub_files(HubSplit("some/set"))
+        files_of("some/set")
     cached(tmp_path, "def", "default/train/0000.parquet")
-    assert [path.name for path in hub_files(HubSplit("some/set"))] == ["0000.parquet"]
+    assert [path.name for path in files_of("some/set")] == ["0000.parquet"]
 
 
 TURNS = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]
@@ -173,7 +177,7 @@ def test_the_files_of_the_split_are_downloaded_when_the_run_starts(
     assert (list(rows.texts), list(rows.targets or ())) == (["你好", "再见"], ["Hello", "Bye"])
     fetched = {line for line in hub.asked if line.startswith("GET /datasets")}
     assert all("zh-en/train" in line or "README" in line for line in fetched)
-    here = hub_files(HubSplit("some/pairs", subset="zh-en"), ask=False)
+    here = hub_files(DataSource(name="some/pairs", subset="zh-en"), "", ask=False)
     assert [path.name[:11] for path in here] == ["train-00000", "train-00001"]
 
 
@@ -234,23 +238,27 @@ WMT_CARD = card_of(
 )
 
 
-def _problem(names: list[str], card: dict[str, object], split: str = "train", subset: str | None = None) -> str:
+def split(names: list[str], card: dict[str, object], **source: str | None) -> tuple[str, ...]:
+    return split_files(DataSource.model_validate({"name": "a/b", **source}), names, card)
+
+
+def _problem(names: list[str], card: dict[str, object], of: str = "train", subset: str | None = None) -> str:
     with pytest.raises(SplitError) as caught:
-        split_files("some/set", names, card, split, subset)
+        split(names, card, split=of, subset=subset)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("card", [WMT_CARD, {}])
 def test_the_card_and_the_names_give_the_same(card: dict[str, object]) -> None:
-    assert list(split_files("wmt/wmt19", WMT, card, "train", "zh-en")) == PARTS
-    assert split_files("wmt/wmt19", WMT, card, "validation", "zh-en") == (WMT[4],)
+    assert list(split(WMT, card, subset="zh-en")) == PARTS
+    assert split(WMT, card, split="validation", subset="zh-en") == (WMT[4],)
     assert "several subsets; set `subset` to one of de-en, zh-en" in _problem(WMT, card)
     assert "no split 'test'" in _problem(WMT, card, "test", "zh-en")
 
 
 def test_a_subset_that_is_not_there_names_those_that_are() -> None:
     assert "no subset 'zh_en' (its subsets: de-en, zh-en)" in _problem(WMT, WMT_CARD, subset="zh_en")
-    assert "no split 'train' in 'zh_en'" in _problem(WMT, {}, subset="zh_en")
+    assert "no split 'train' ('zh_en')" in _problem(WMT, {}, subset="zh_en")
 
 
 @each(
@@ -259,7 +267,7 @@ def test_a_subset_that_is_not_there_names_those_that_are() -> None:
 )
 def test_every_form_of_a_card(data_files: object) -> None:
     card = {"configs": [{"config_name": "default", "data_files": data_files}]}
-    assert split_files("a/b", ["data/a.jsonl", "other.jsonl"], card, "train", None) == ("data/a.jsonl",)
+    assert split(["data/a.jsonl", "other.jsonl"], card) == ("data/a.jsonl",)
     assert card_of("---\na: !!python/object/apply:os.getcwd []\n---\n") == {}, "a card never makes Python objects"
 
 
@@ -268,10 +276,10 @@ def test_the_default_subset_and_its_folder() -> None:
         {"config_name": "small", "data_files": "a.csv", "data_dir": "s"},
         {"config_name": "large", "data_files": "a.csv", "data_dir": "l", "default": True},
     ]
-    assert split_files("a/b", ["l/a.csv", "s/a.csv"], {"configs": entries}, "train", None) == ("l/a.csv",)
-    assert split_files("a/b", ["l/a.csv", "s/a.csv"], {"configs": entries}, "train", "small") == ("s/a.csv",)
+    assert split(["l/a.csv", "s/a.csv"], {"configs": entries}) == ("l/a.csv",)
+    assert split(["l/a.csv", "s/a.csv"], {"configs": entries}, subset="small") == ("s/a.csv",)
 
 
 def test_words_inside_words_are_no_splits() -> None:
     names = ["training_notes.jsonl", "data/train-00000-of-00001.jsonl", "constraint/test.jsonl"]
-    assert split_files("a/b", names, {}, "train", None) == (names[1],)
+    assert split(names, {}) == (names[1],)
