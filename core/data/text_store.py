@@ -7,13 +7,14 @@ import fcntl
 import os
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 # One process of this machine at a time: the first builds a file, the others wait and find it.
 
@@ -73,23 +74,23 @@ class TextStore(ABC):
 
 
 class MemoryTexts(TextStore):
-    """Texts as one array of UTF-8 bytes and their offsets: 8 bytes a text beside its letters."""
+    """Texts as Arrow arrays: 8 bytes a text beside its letters."""
 
-    def __init__(self, data: np.ndarray, offsets: np.ndarray) -> None:
-        """`data` (bytes,) uint8; `offsets` (n + 1,) int64."""
-        self._data = data
-        self._offsets = offsets
+    def __init__(self, parts: Sequence[pa.Array]) -> None:
+        """`parts`: LargeStringArrays without nulls."""
+        self._texts = pa.chunked_array(parts, pa.large_string())
 
     def __len__(self) -> int:
-        return len(self._offsets) - 1
+        return len(self._texts)
 
     def __getitem__(self, number: int) -> str:
-        start, stop = self._offsets[checked(number, len(self)) :][:2]
-        return self._data[start:stop].tobytes().decode("utf-8")
+        text: str = self._texts[checked(number, len(self))].as_py()
+        return text
 
     @property
     def lengths(self) -> np.ndarray:
-        return np.diff(self._offsets)
+        lengths: np.ndarray = pc.binary_length(self._texts).to_numpy()
+        return lengths
 
 
 class FileTexts(TextStore):
@@ -121,19 +122,14 @@ class FileTexts(TextStore):
 
 
 class TextWriter:
-    """Collects texts in memory, or in the two files of a FileTexts."""
+    """Writes the two files of a FileTexts."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        """`path`: common name of the files; none keeps the texts in memory. Raises OSError."""
-        self.path = path
+    def __init__(self, path: Path) -> None:
+        """`path`: common name of the files. Raises OSError."""
         self.rows = 0
         self._end = 0
-        self._data = bytearray()
-        self._parts: list[np.ndarray] = [np.zeros(1, OFFSET)]
-        self._files = []
-        if path is not None:
-            self._files = [path.with_name(path.name + ending).open("wb") for ending in (TEXT_ENDING, OFFSET_ENDING)]
-            self._files[1].write(self._parts[0].tobytes())
+        self._files = [path.with_name(path.name + ending).open("wb") for ending in (TEXT_ENDING, OFFSET_ENDING)]
+        self._files[1].write(np.zeros(1, OFFSET).tobytes())
 
     def add(self, texts: pa.Array) -> None:
         """Append a LargeStringArray without nulls. Raises OSError when the disk is full."""
@@ -141,23 +137,11 @@ class TextWriter:
             return
         _, offset_buffer, data_buffer = texts.buffers()
         offsets = np.frombuffer(offset_buffer, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-        data = memoryview(data_buffer or b"")[int(offsets[0]) : int(offsets[-1])]
         ends = (offsets[1:] - offsets[0] + self._end).astype(OFFSET)
         self._end = int(ends[-1])
         self.rows += len(texts)
-        if self.path is None:
-            self._data += data
-            self._parts.append(ends)
-        else:
-            self._files[0].write(data)
-            self._files[1].write(ends.tobytes())
-
-    def finish(self) -> TextStore:
-        """All that was added, in its order. Raises OSError when the disk is full."""
-        if self.path is None:
-            return MemoryTexts(np.frombuffer(self._data, np.uint8), np.concatenate(self._parts))
-        self.close()
-        return FileTexts(self.path)
+        self._files[0].write(memoryview(data_buffer or b"")[int(offsets[0]) : int(offsets[-1])])
+        self._files[1].write(ends.tobytes())
 
     def close(self) -> None:
         for file in self._files:
