@@ -83,9 +83,9 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
     paths = "data.sources.0.split, data.sources.0.layout or data.sources.0.format"
     assert {message.removeprefix(f"{path}:") for message in found} == {
         "1: `descripton` is not a key of a profile. Did you mean description?",
-        "3: `gpus` is not a key of a profile in `hardware`. Did you mean gpu?",
-        "4: `ram: lots` is not a size. Example: 64G.",
-        "5: `num_gpus` must be a whole number, 1 or more.",
+        "3: `hardware.gpus` is not a key of a profile. Did you mean gpu?",
+        "4: `hardware.ram`: must be a size. Example: 64G.",
+        "5: `hardware.num_gpus`: must be at least 1.",
         "8: 'engine.precison' is not a setting. Did you mean engine.precision or engine.base_precision?",
         f"9: engine.strategy: invalid value 'zero22'; {strategies}",
         "11: training.learning_rate: invalid value -1; must be greater than 0.0.",
@@ -105,7 +105,7 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
     ("values: !!python/object/apply:os.system ['touch pwned']\n", "line 1, column 9: not valid YAML"),
     ("extends: nothing-like-it\n", "Unknown profile 'nothing-like-it'."),
     ("extends: odd\n", "profiles extend each other in a cycle (odd -> odd)"), ("name: other\n", "the file name"),
-    ("values: 3\n", "`values` must be a mapping of settings"),
+    ("values: 3\n", "`values`: must be a mapping."),
 ])  # fmt: skip
 def test_broken_yaml_names_line_and_column(text: str, words: str) -> None:
     own("odd", text)
