@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import ValidationError
-from trainwiz.core.config.keys import is_settable, is_variable, setting_at
+from trainwiz.core.config.keys import is_settable, is_variable, plain, setting_at
 from trainwiz.core.config.run import Origin, OriginKind, RunConfig, set_path
 from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.config.yaml_text import expectation, field_path, load_yaml, problem_of, unknown_key_message
@@ -176,17 +176,7 @@ def check_values(
     if not findings:
         checked = base.with_values(good, origin)
         good = {key: checked.value(key) for key in good}
-    return _plain(good), findings
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Sections inside lists as mappings, so that the values are data again."""
-    return {
-        key: [item.model_dump() if hasattr(item, "model_dump") else item for item in value]
-        if isinstance(value, list)
-        else value
-        for key, value in values.items()
-    }
+    return {key: plain(value) for key, value in good.items()}, findings
 
 
 def _errors(base: RunConfig, values: Mapping[str, Any], origin: OriginKind) -> dict[str, list[dict[str, Any]]]:

@@ -160,7 +160,7 @@ def config_differences(theirs: RunConfig, yours: RunConfig) -> tuple[ConfigDiffe
     found = []
     for key in SETTINGS:
         if key not in NOT_COMPARED:
-            for path, one, other in _leaves(key, _plain(theirs.value(key)), _plain(yours.value(key))):
+            for path, one, other in _leaves(key, plain(theirs.value(key)), plain(yours.value(key))):
                 found.append(ConfigDifference(path, one, other, _origin(yours, path)))
     return tuple(sorted(found, key=lambda difference: difference.chosen_by.origin != "you"))
 
@@ -183,7 +183,8 @@ def _are_sections(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Sections inside a list as mappings, so that the value is data again."""
     if isinstance(value, list):
         return [item.model_dump() if hasattr(item, "model_dump") else item for item in value]
     return value

@@ -251,12 +251,6 @@ def unused_prompt_columns(columns: Sequence[str], text: str | None, target: str 
     return [name for name in columns if name.lower() in OF_THE_PROMPT and name not in (text, target)]
 
 
-def is_usual(name: str, task: RowKind) -> bool:
-    """Whether a column of this name is found by it; else it was taken for want of another."""
-    texts, labels = LABELLED.get(task, ((), ()))
-    return name.lower() in {*SOURCE_NAMES, *TARGET_NAMES, *TEXT_NAMES, *SEQUENCE_NAMES, *texts, *labels}
-
-
 def _refuse_structured(columns: Sequence[Column], file: str, key: str, task: RowKind) -> None:
     """Chats, preferences and trees: no text that happens to stand beside them is taken by a guess."""
     chats = (column for column in columns if column.is_list and column.name.lower().rpartition(".")[2] in CHAT_NAMES)

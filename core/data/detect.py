@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from trainwiz.core.config import DataSource, RunConfig
-from trainwiz.core.config.values import HAVE_TARGETS, RowKind, Task
+from trainwiz.core.config.values import HAVE_TARGETS, Task
 from trainwiz.core.data.chats import is_list_of_turns
 from trainwiz.core.data.columns import (
     CHAT_NAMES,
@@ -21,7 +21,6 @@ from trainwiz.core.data.columns import (
     chat_columns,
     chooses_by_position,
     find_columns,
-    is_usual,
     pair_of,
 )
 from trainwiz.core.data.labels import LABELLED
@@ -116,7 +115,7 @@ def _detected(
     taken = [columns[index].name for index in positions]
     left = [column.name for column in columns if column.name not in taken]
     return {
-        side: (name, _reason(look, name, left, config.row_kind))
+        side: (name, _reason(look, left))
         for side, name in zip(("text_column", "target_column"), taken, strict=False)
         if getattr(source, side) is None
     }
@@ -233,13 +232,10 @@ def _chat_columns(columns: Sequence[Column], source: DataSource) -> ChatNames | 
     return text, target, source.chat_columns or (found[2] if found is not None else {})
 
 
-def _reason(look: _Look, name: str, left: list[str], task: RowKind) -> str:
-    if not is_usual(name, task):
-        reason = tr("the only other text column of {file}", file=look.name)
-    elif left:
-        reason = tr("chosen by name in {file}; not used: {columns}", file=look.name, columns=", ".join(left))
-    else:
-        reason = tr("chosen by name in {file}", file=look.name)
+def _reason(look: _Look, left: list[str]) -> str:
+    reason = tr("detected in {file}", file=look.name)
+    if left:
+        reason = tr("detected in {file}; not used: {columns}", file=look.name, columns=", ".join(left))
     return reason + _of_the_hub(look)
 
 

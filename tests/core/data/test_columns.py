@@ -114,7 +114,7 @@ def test_columns_that_leave_no_doubt_are_detected_with_their_reason(tmp_path: Pa
     assert (source.text_column, source.target_column) == ("instruction", "output")
     origin = config.origin("data.sources.0.target_column")
     assert origin.origin == "detected"
-    assert origin.reason == "chosen by name in alpaca.parquet; not used: note"
+    assert origin.reason == "detected in alpaca.parquet; not used: note"
     plain = parquet(tmp_path / "plain.parquet", id=["1", "2"], text=EN)
     assert detect_columns(_config(plain, "causal-lm")).data.sources[0].target_column is None
     assert detect_columns(_config(plain, "causal-lm")).data.sources[0].text_column == "text"
