@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from trainwiz.core.files import open_file
 
 # One process of this machine at a time: the first builds a file, the others wait and find it.
 
@@ -99,9 +99,11 @@ class FileTexts(TextStore):
     def __init__(self, path: Path) -> None:
         """`path` is the files' common name without ending. Raises OSError."""
         self.path = path
-        self._texts = open_to_read(self, path.with_name(path.name + TEXT_ENDING))
-        self._offsets = open_to_read(self, path.with_name(path.name + OFFSET_ENDING))
-        self._count = os.fstat(self._offsets).st_size // OFFSET.itemsize - 1
+        # Read by place: a forked loader worker may go on with them.
+        self._texts, self._offsets = (
+            open_file(path.with_name(path.name + end)) for end in (TEXT_ENDING, OFFSET_ENDING)
+        )
+        self._count = os.fstat(self._offsets.fileno()).st_size // OFFSET.itemsize - 1
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A spawned worker opens the files itself.
@@ -112,8 +114,8 @@ class FileTexts(TextStore):
 
     def __getitem__(self, number: int) -> str:
         place = checked(number, self._count) * OFFSET.itemsize
-        start, stop = np.frombuffer(os.pread(self._offsets, 2 * OFFSET.itemsize, place), OFFSET).tolist()
-        return os.pread(self._texts, stop - start, start).decode("utf-8")
+        start, stop = np.frombuffer(os.pread(self._offsets.fileno(), 2 * OFFSET.itemsize, place), OFFSET).tolist()
+        return os.pread(self._texts.fileno(), stop - start, start).decode("utf-8")
 
     @property
     def lengths(self) -> np.ndarray:
@@ -153,10 +155,3 @@ def checked(number: int, count: int) -> int:
     if not 0 <= number < count:
         raise IndexError(f"text {number} of {count}")
     return number
-
-
-def open_to_read(owner: object, path: Path) -> int:
-    """For reading by place, for as long as `owner` lives: a forked loader worker may go on with it. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-    weakref.finalize(owner, os.close, descriptor)
-    return descriptor
