@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trainwiz.core.catalog.models import card_of
@@ -96,10 +97,6 @@ def hub(tmp_path: Path) -> Iterator[HubStandIn]:
         yield stand_in
 
 
-def _environment(hub: HubStandIn, cache: Path) -> dict[str, str]:
-    return {"HF_ENDPOINT": hub.endpoint, "HF_HUB_CACHE": str(cache), "HF_TOKEN_PATH": str(cache / "none")}
-
-
 def _finding(name: str, **source: str) -> Finding:
     with pytest.raises(UsageError) as caught:
         files_of(name, **source)
@@ -160,8 +157,9 @@ TURNS = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": 
 def online(has: HubStandIn, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandIn]:
     """This process asks a hub that has so much."""
     with nullcontext(has) if has.endpoint else hub_server(has) as stand_in:
-        for variable, value in _environment(stand_in, folder / "cache").items():
-            monkeypatch.setenv(variable, value)
+        monkeypatch.setenv("HF_ENDPOINT", stand_in.endpoint)
+        monkeypatch.setenv("HF_HUB_CACHE", str(folder / "cache"))
+        monkeypatch.setenv("HF_TOKEN_PATH", str(folder / "none"))
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
         yield stand_in
@@ -236,50 +234,44 @@ WMT_CARD = card_of(
     "- config_name: zh-en\n  data_files:\n  - split: train\n    path: zh-en/train-*\n"
     "  - split: validation\n    path: zh-en/validation-*\n---\n# WMT\n"
 )
+SMALL = {"config_name": "small", "data_files": "a.csv", "data_dir": "s"}
+LARGE = {"config_name": "large", "data_files": "a.csv", "data_dir": "l", "default": True}
+LINES = ["data/a.jsonl", "other.jsonl"]
+NOTES = ["training_notes.jsonl", "data/train-00000-of-00001.jsonl", "constraint/test.jsonl"]
 
 
-def split(names: list[str], card: dict[str, object], **source: str | None) -> tuple[str, ...]:
+def split(names: list[str], card: dict[str, Any], **source: str | None) -> tuple[str, ...]:
     return split_files(DataSource.model_validate({"name": "a/b", **source}), names, card)
 
 
-def _problem(names: list[str], card: dict[str, object], of: str = "train", subset: str | None = None) -> str:
-    with pytest.raises(SplitError) as caught:
-        split(names, card, split=of, subset=subset)
-    return str(caught.value)
-
-
-@pytest.mark.parametrize("card", [WMT_CARD, {}])
-def test_the_card_and_the_names_give_the_same(card: dict[str, object]) -> None:
-    assert list(split(WMT, card, subset="zh-en")) == PARTS
-    assert split(WMT, card, split="validation", subset="zh-en") == (WMT[4],)
-    assert "several subsets; set `subset` to one of de-en, zh-en" in _problem(WMT, card)
-    assert "no split 'test'" in _problem(WMT, card, "test", "zh-en")
-
-
-def test_a_subset_that_is_not_there_names_those_that_are() -> None:
-    assert "no subset 'zh_en' (its subsets: de-en, zh-en)" in _problem(WMT, WMT_CARD, subset="zh_en")
-    assert "no split 'train' ('zh_en')" in _problem(WMT, {}, subset="zh_en")
-
-
 @each(
-    "data_files",
-    ["data/a.jsonl", {"train": ["data/*.jsonl"], "test": "x"}, [{"split": "train", "path": ["./data/a.jsonl"]}]],
+    ("names", "card", "source", "expected"),
+    [
+        *((WMT, card, {"subset": "zh-en"}, PARTS) for card in (WMT_CARD, {})),
+        *((WMT, card, {"subset": "zh-en", "split": "validation"}, [WMT[4]]) for card in (WMT_CARD, {})),
+        (LINES, "data/a.jsonl", {}, LINES[:1]),
+        (LINES, {"train": ["data/*.jsonl"], "test": "x"}, {}, LINES[:1]),
+        (LINES, [{"split": "train", "path": ["./data/a.jsonl"]}], {}, LINES[:1]),
+        (["l/a.csv", "s/a.csv"], {"configs": [SMALL, LARGE]}, {}, ["l/a.csv"]),
+        (["l/a.csv", "s/a.csv"], {"configs": [SMALL, LARGE]}, {"subset": "small"}, ["s/a.csv"]),
+        # Words inside words are no splits.
+        (NOTES, {}, {}, [NOTES[1]]),
+    ],
 )
-def test_every_form_of_a_card(data_files: object) -> None:
-    card = {"configs": [{"config_name": "default", "data_files": data_files}]}
-    assert split(["data/a.jsonl", "other.jsonl"], card) == ("data/a.jsonl",)
+def test_the_files_of_a_split(names: list[str], card: Any, source: dict[str, str], expected: list[str]) -> None:
+    if not isinstance(card, dict) or "train" in card:
+        card = {"configs": [{"config_name": "default", "data_files": card}]}
+    assert list(split(names, card, **source)) == expected
+
+
+def test_splits_and_subsets_that_are_not_there() -> None:
+    for card, source, words in (
+        *((card, {}, "several subsets; set `subset` to one of de-en, zh-en") for card in (WMT_CARD, {})),
+        *((card, {"subset": "zh-en", "split": "test"}, "no split 'test'") for card in (WMT_CARD, {})),
+        (WMT_CARD, {"subset": "zh_en"}, "no subset 'zh_en' (its subsets: de-en, zh-en)"),
+        ({}, {"subset": "zh_en"}, "no split 'train' ('zh_en')"),
+    ):
+        with pytest.raises(SplitError) as caught:
+            split(WMT, card, **source)
+        assert words in str(caught.value)
     assert card_of("---\na: !!python/object/apply:os.getcwd []\n---\n") == {}, "a card never makes Python objects"
-
-
-def test_the_default_subset_and_its_folder() -> None:
-    entries = [
-        {"config_name": "small", "data_files": "a.csv", "data_dir": "s"},
-        {"config_name": "large", "data_files": "a.csv", "data_dir": "l", "default": True},
-    ]
-    assert split(["l/a.csv", "s/a.csv"], {"configs": entries}) == ("l/a.csv",)
-    assert split(["l/a.csv", "s/a.csv"], {"configs": entries}, subset="small") == ("s/a.csv",)
-
-
-def test_words_inside_words_are_no_splits() -> None:
-    names = ["training_notes.jsonl", "data/train-00000-of-00001.jsonl", "constraint/test.jsonl"]
-    assert split(names, {}) == (names[1],)
