@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import pickle
-import resource
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data import streamed as whole
 from trainwiz.core.data import texts
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.streamed import CopiedPart, DecodedUnits, GroupedPart, PlacedPart, StreamedTexts
@@ -26,7 +26,7 @@ from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.files import ROWS
 
-from tests.core.data.builders import config_of, parquet, write
+from tests.core.data.builders import config_of, rows_in, write
 from tests.each import each
 
 CHAT = {"text_column": "prompt", "target_column": "response"}
@@ -43,38 +43,28 @@ def _both(config: RunConfig, folder: Path) -> list[tuple[list[str], list[str] | 
     return found
 
 
-def test_stores_give_any_row_in_any_process(tmp_path: Path) -> None:
-    texts = ["", "a", "你好", "x" * 5000, "\u0000 \U0001f600"]
-    path = parquet(tmp_path / "a.parquet", text=[text or "-" for text in texts])
+@each("kind", ["parquet", "jsonl"])
+def test_stores_give_any_row_in_any_process(tmp_path: Path, kind: str) -> None:
+    texts = ["-", "a", "你好", "x" * 5000, "\u0000 \U0001f600", *("word " * (n % 40 + 1) + str(n) for n in range(500))]
+    path = rows_in(tmp_path / f"a.{kind}", [{"text": text} for text in texts])
     for streaming in (False, True):
-        rows = load_text_rows(
-            config_of("causal-lm", {"name": str(path)}, streaming=streaming, validation_rows=0), tmp_path
-        )
-        store = pickle.loads(pickle.dumps(rows.texts))
-        assert [store[number] for number in (4, 0, 2)] == [texts[4].strip(), "-", "你好"]
+        config = config_of("causal-lm", {"name": str(path)}, streaming=streaming, validation_rows=0)
+        store = load_text_rows(config, tmp_path).texts
+        again = pickle.loads(pickle.dumps(store))
+        assert list(again) == list(store) == [text.strip() for text in texts]
         assert store.lengths.tolist() == [len(text.encode()) for text in store]
-        assert list(store.batches(rows.train[::2])) == [["-", "你好", texts[4].strip()]]
-        for number in (-1, 5):
+        assert list(store.batches(np.array([4, 0, 2]))) == [[texts[4].strip(), "-", "你好"]]
+        children = []
+        for start in range(3):
+            # Forked loader workers go on with the files that are open.
+            child = os.fork()
+            if child == 0:
+                os._exit(any(store[n] != texts[n].strip() for n in range(start, len(texts), 3)))
+            children.append(child)
+        assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+        for number in (-1, len(texts)):
             with pytest.raises(IndexError):
                 store[number]
-
-
-def test_processes_read_the_same_open_files(tmp_path: Path) -> None:
-    write(tmp_path / "a.txt", "\n".join("word " * (n % 40 + 1) + str(n) for n in range(2000)))
-    rows = load_text_rows(config_of("causal-lm", {"name": "a.txt"}, streaming=True), tmp_path)
-    expected = list(rows.texts)
-
-    def wrong(start: int) -> list[int]:
-        return [n for n in range(start, len(expected), 4) if rows.texts[n] != expected[n]]
-
-    children = []
-    for start in range(3):
-        child = os.fork()
-        if child == 0:
-            os._exit(1 if wrong(start) else 0)
-        children.append(child)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
-    assert wrong(3) == []
 
 
 def test_streamed_rows_are_built_once_and_again_when_a_file_or_filter_changes(tmp_path: Path) -> None:
@@ -163,20 +153,14 @@ def test_streaming_a_large_file_keeps_the_memory_small(tmp_path: Path) -> None:
     assert grown_kib < 35_000, "50 MB of text were read"
 
 
-def test_validation_sources_are_held_out_whole(tmp_path: Path) -> None:
-    write(tmp_path / "train.txt", "a\nb\nc\n")
-    write(tmp_path / "more.txt", "d\n")
-    write(tmp_path / "held.txt", "e\nf\n")
-    config = config_of(
-        "causal-lm", {"name": "train.txt"}, {"name": "more.txt"}, validation_sources=[{"name": "held.txt"}]
-    )
+def test_held_out_rows_are_those_of_their_sources_or_of_all_by_the_seed(tmp_path: Path) -> None:
+    for name in ("aa", "bb", "held"):
+        write(tmp_path / f"{name}.txt", f"{name}\n" * 500)
+    sources = [{"name": "aa.txt"}, {"name": "bb.txt"}]
+    config = config_of("causal-lm", *sources, validation_sources=[{"name": "held.txt", "max_rows": 2}])
     memory, streamed = _both(config, tmp_path)
-    assert memory == streamed == (["a", "b", "c", "d", "e", "f"], None, [0, 1, 2, 3], [4, 5])
-
-
-def test_held_out_rows_come_from_all_sources_by_the_seed(tmp_path: Path) -> None:
-    files = [write(tmp_path / f"{name}.txt", f"{name}\n" * 500) for name in ("aa", "bb")]
-    config = config_of("causal-lm", *({"name": str(path)} for path in files), validation_rows=100)
+    assert memory == streamed == (["aa"] * 500 + ["bb"] * 500 + ["held"] * 2, None, [*range(1000)], [1000, 1001])
+    config = config_of("causal-lm", *sources, validation_rows=100)
     rows = load_text_rows(config, tmp_path)
     held = [rows.texts[number] for number in rows.held_out.tolist()]
     assert 30 < held.count("aa") < 70 and held.count("aa") + held.count("bb") == 100
@@ -361,24 +345,19 @@ def test_what_is_decoded_stays_within_its_budget() -> None:
     assert [number for number in range(5) if units.get((0, number)) is not None] == [3, 4]
 
 
-def test_of_many_files_a_few_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_files_a_few_are_open(tmp_path: Path) -> None:
     """Each of 60 files of each kind was open from its first row on, and the index had files of its own for each."""
-    table = pa.table({"source": ["a", "b"], "target": ["c", "d"]})
     for number in range(60):
         row = json.dumps({"source": f"source {number}", "target": "t"})
         (tmp_path / f"{number}.jsonl").write_text(f"{row}\n{row}\n")
         (tmp_path / f"{number}.jsonl.gz").write_bytes(gzip.compress(row.encode()))
-        pq.write_table(table, tmp_path / f"{number}.parquet")
+        pq.write_table(pa.table({"source": ["a", "b"], "target": ["c", "d"]}), tmp_path / f"{number}.parquet")
     sources = [{"name": str(tmp_path), "format": kind, **BOTH} for kind in ("jsonl", "parquet")]
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 50, hard))
-    try:
-        monkeypatch.setattr("trainwiz.core.data.streamed.MOST_OPEN", 8)
-        rows = load_text_rows(config_of("seq2seq", *sources, streaming=True, validation_rows=2), tmp_path)
-        found = [rows.texts[number] for number in np.random.default_rng(1).permutation(len(rows.texts))]
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    rows = load_text_rows(config_of("seq2seq", *sources, streaming=True, validation_rows=2), tmp_path)
+    found = [rows.texts[number] for number in np.random.default_rng(1).permutation(len(rows.texts))]
     assert sorted(found) == sorted([f"source {n}" for n in range(60)] * 3 + ["a", "b"] * 60)
+    assert len(list(Path("/proc/self/fd").iterdir())) < before + whole.MOST_OPEN + whole.MOST_READERS + 10
     assert len(list((tmp_path / ROWS).rglob("*"))) < 20
 
 
