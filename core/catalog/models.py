@@ -152,7 +152,7 @@ def is_instruct(spec: ModelSpec, tokenizer: str | None = None) -> bool:
 def has_chat_template(folder: Path | None) -> bool:
     if folder is None:
         return False
-    if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
+    if (folder / "chat_template.jinja").is_file():
         return True
     try:
         values = parse_json(read_small(folder / "tokenizer_config.json"))

@@ -66,7 +66,7 @@ class _Document(_Part):
 class ProfileFile:
     """Not yet merged with what it extends."""
 
-    path: Path
+    document: YamlDocument
     origin: Literal["builtin", "user"]
     name: str
     description: str
@@ -76,14 +76,15 @@ class ProfileFile:
     reasons: dict[str, str]
     claims: dict[str, Any]
     variants: tuple[str, ...]
-    lines: dict[str, int]
+
+    @property
+    def path(self) -> Path:
+        return self.document.path
 
     def where(self, key: str) -> str:
         """FILE:LINE of the key, of the nearest one above it that the file has, or of what it extends."""
-        while key and key not in self.lines:
-            key = key.rpartition(".")[0]
-        line = self.lines.get(key or "extends")
-        return f"{self.path}:{line}" if line else str(self.path)
+        place = self.document.where(key)
+        return place if place != str(self.path) else self.document.where("extends")
 
 
 def profile_schema() -> dict[str, Any]:
@@ -107,13 +108,12 @@ class _Reader:
         self.findings: list[Finding] = []
 
     def read(self, origin: Literal["builtin", "user"]) -> ProfileFile:
-        path = self.document.path
         given = self.keys()
         self.name(given.name)
         file = ProfileFile(
-            path,
+            self.document,
             origin,
-            path.stem,
+            self.document.path.stem,
             given.description,
             given.extends,
             given.hardware.model_dump(exclude_unset=True),
@@ -122,7 +122,6 @@ class _Reader:
             # Of guides, which ship with trainwiz and are checked by its tests.
             given.claims if origin == "builtin" else {},
             given.variants,
-            self.document.lines,
         )
         if self.findings:
             raise UsageError(self.findings)

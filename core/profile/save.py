@@ -44,21 +44,15 @@ def name_findings(name: str, replace: bool) -> list[Finding]:
     taken = {known.lower(): place for known, place in profile_files().items()}.get(name.lower())
     if taken is None:
         return []
-    file, origin = taken
-    if replace and origin != "builtin" and file == user_folder() / f"{name}.yaml":
+    file, _ = taken
+    if replace and file == user_folder() / f"{name}.yaml":
         return []
-    if origin == "builtin":
-        message = tr(
-            "{name} is the name of a built-in profile; choose another, for example my-{base}.",
-            name=repr(name),
-            base=name,
-        )
-    else:
-        message = tr(
-            "You already have a profile {name} ({file}); choose another name, or delete that file.",
-            name=repr(name),
-            file=file,
-        )
+    message = tr(
+        "There already is a profile {name} ({file}); choose another name, for example my-{base}.",
+        name=repr(name),
+        file=file,
+        base=name,
+    )
     return [Finding("name_taken", "error", str(file), message)]
 
 

@@ -90,8 +90,8 @@ def test_files_are_kept_by_their_whole_path(tmp_path: Path, monkeypatch: pytest.
 
 
 @each(("name", "words"), [
-    ("2080super", "is the name of a built-in profile; choose another, for example my-2080super"),
-    ("CPU-demo", "is the name of a built-in profile"), ("../up", "is not a valid profile name"),
+    ("2080super", "choose another name, for example my-2080super"),
+    ("CPU-demo", "There already is a profile"), ("../up", "is not a valid profile name"),
     ("a b", "is not a valid profile name"), ("", "is not a valid profile name"),
     ("x" * 200, "is not a valid profile name"), ("mine.yaml", "Specify a name for the profile, not a file: mine."),
 ])  # fmt: skip
@@ -103,8 +103,8 @@ def test_names_that_are_refused(name: str, words: str) -> None:
 def test_nothing_is_overwritten() -> None:
     save_profile("mine", PlanRequest(overrides={"data.workers": 1}), "cpu-demo")
     before = (user_folder() / "mine.yaml").read_bytes()
-    assert "You already have a profile 'mine' (" in refused("mine")[0]
-    assert "You already have a profile 'Mine' (" in refused("Mine")[0]
+    assert "There already is a profile 'mine' (" in refused("mine")[0]
+    assert "There already is a profile 'Mine' (" in refused("Mine")[0]
     (user_folder() / "other.yml").write_text("extends: cpu-demo\n")
     assert "already" in refused("other")[0]
     assert (user_folder() / "mine.yaml").read_bytes() == before
@@ -114,7 +114,7 @@ def test_nothing_is_overwritten() -> None:
 def test_everything_that_is_wrong_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     overrides = {"training.learning_rte": 1, "mode.dev_steps": 3, "batch.micro_batch_size": "many"}
     said = refused("2080super", PlanRequest(overrides=overrides, mode="smoke", gpu="RTX 309", num_gpus=0))
-    for words in ("built-in profile", "--smoke belongs to one run", "mode.dev_steps belongs to one run",
+    for words in ("already is a profile", "--smoke belongs to one run", "mode.dev_steps belongs to one run",
                   "training.learning_rate", "batch.micro_batch_size: invalid value 'many'", "Did you mean RTX 3090",
                   "set 1 or more"):  # fmt: skip
         assert any(words in one for one in said), words
