@@ -158,40 +158,34 @@ def test_a_hub_id_in_the_local_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert spec is not None and spec.has_weights and spec.path == snapshot
 
 
-def test_code_that_comes_with_a_model_is_told(tmp_path: Path) -> None:
+@each(
+    ("files", "words"),
+    [
+        ({"config.json": "{"}, "not valid JSON (line 1, column 2)"),
+        ({"config.json": "[1]"}, "does not contain a JSON object"),
+        ({"config.json": "{}"}, "has no `model_type`"),
+        ({"config.json": '{"model_type": "vit", "architectures": ["ViTForImageClassification"]}'}, "ViTForImageClassification"),
+        ({}, "has no config.json"),
+        ({"final_model/config.json": "{}"}, "is a run folder; its model is"),
+        ({"adapter_config.json": "{}"}, "contains an adapter without its base model"),
+        ({"model-q4.gguf": ""}, "is for llama.cpp (GGUF)"),
+    ],
+)  # fmt: skip
+def test_a_folder_that_cannot_be_used(tmp_path: Path, files: dict[str, str], words: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (finding,) = findings_of(str(tmp_path))
+    assert finding.severity == "error" and words in finding.message
+
+
+def test_code_that_comes_with_a_model_is_told_and_a_config_alone_is_read(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
+    assert "does not exist" in findings_of(str(file))[0].message
     file.write_text('{"model_type": "x", "architectures": ["XForMaskedLM"], "auto_map": {"AutoModel": "m.X"}}')
     (finding,) = findings_of(str(file))
     assert finding.code == "remote_code" and finding.severity == "warning"
     assert resolve_model(ModelSection(name=str(file), trust_remote_code=True))[1] == ()
-
-
-@each(
-    ("text", "words"),
-    [
-        ("{", "not valid JSON (line 1, column 2)"),
-        ("[1]", "does not contain a JSON object"),
-        ("{}", "has no `model_type`"),
-        ('{"model_type": "vit", "architectures": ["ViTForImageClassification"]}', "ViTForImageClassification"),
-        (None, "does not exist"),
-    ],
-)
-def test_a_config_that_cannot_be_used(tmp_path: Path, text: str | None, words: str) -> None:
-    file = tmp_path / "config.json"
-    if text is not None:
-        file.write_text(text)
-    (finding,) = findings_of(str(file))
-    assert finding.severity == "error" and words in finding.message
-
-
-def test_what_a_run_leaves_behind_is_told_from_a_model(tmp_path: Path) -> None:
-    (tmp_path / "final_model").mkdir()
-    (tmp_path / "final_model" / "config.json").write_text("{}")
-    _, (finding,) = resolve_model(ModelSection(name=str(tmp_path)))
-    assert f"its model is {tmp_path / 'final_model'}." in finding.message
-    (tmp_path / "final_model" / "config.json").rename(tmp_path / "final_model" / "adapter_config.json")
-    _, (finding,) = resolve_model(ModelSection(name=str(tmp_path / "final_model")))
-    assert "contains an adapter" in finding.message and "peft.merge" in finding.message
 
 
 def test_weights_that_cannot_be_trained_or_are_not_whole_are_told_before_a_run(tmp_path: Path) -> None:
@@ -214,10 +208,6 @@ def test_weights_that_cannot_be_trained_or_are_not_whole_are_told_before_a_run(t
         assert f"are quantized ({method})" in said(quantization_config={"quant_method": method})[0]
     assert said(quantization={"bits": 4, "group_size": 64})[0].startswith("quantized_weights")
     assert said(vision_config={"depth": 2}) == ["unsupported_model"]
-    (tmp_path / "config.json").unlink()
-    (tmp_path / "model-q4.gguf").touch()
-    _, findings = resolve_model(ModelSection(name=str(tmp_path)))
-    assert "GGUF" in findings[0].message
 
 
 def test_configs_from_real_repositories_are_read_or_refused_in_one_sentence(shared_data: Path) -> None:

@@ -70,15 +70,13 @@ def test_tokens_are_counted_uncut_where_the_tokenizer_is_here(tmp_path: Path) ->
     assert (summary.length_unit, summary.lengths, summary.target_lengths) == ("tokens", (7, 3), ())
 
 
-def test_a_broken_or_missing_tokenizer_leaves_an_estimate(tmp_path: Path) -> None:
+def test_a_tokenizer_in_the_local_cache_is_that_of_its_model_and_without_one_there_is_an_estimate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(tmp_path / "a.tsv", "source\ttarget\none two\tthree\n")
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "tokenizer.json").write_text("{")
-    for tokenizer in (tmp_path / "broken", "train", None, "no/where", tmp_path):
+    write(tmp_path / "tokenizer.json", "{")
+    for tokenizer in (tmp_path, "train", None, "no/where"):
         assert summarize_data(of_task("seq2seq", path, tokenizer)).length_unit == "tokens (estimated)"
-
-
-def test_a_tokenizer_in_the_local_cache_is_that_of_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     place = tmp_path / "models--openai-community--gpt2-medium" / "snapshots" / "abc"
     place.parent.mkdir(parents=True)

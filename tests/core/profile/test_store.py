@@ -159,11 +159,15 @@ def test_a_name_for_variants_is_picked_by_memory_and_without_a_gpu_the_smallest(
     assert load_as_written("3080").variants == ("3080-10g", "3080-12g")
 
 
-def test_use_keeps_everything_else_in_the_file(tmp_path: Path) -> None:
-    assert current_profile(tmp_path) is None
+def test_use_keeps_everything_else_in_the_file_and_writes_nothing_where_that_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / ".trainwiz.yaml"
+    with pytest.raises(UsageError, match="Unknown profile"):
+        use_profile("nothing", tmp_path)
+    assert current_profile(tmp_path) is None and not file.exists()
     use_profile("3080", tmp_path)
     assert current_profile(tmp_path) == "3080"
-    file = tmp_path / ".trainwiz.yaml"
     for before, after in (
         ("# notes\ntheme: dark\nprofile: 3080 # the demo\n", "# notes\ntheme: dark\nprofile: 2080super # the demo\n"),
         ("theme: dark\n", "theme: dark\nprofile: 2080super\n"),
@@ -171,19 +175,11 @@ def test_use_keeps_everything_else_in_the_file(tmp_path: Path) -> None:
         file.write_text(before)
         use_profile("2080super", tmp_path)
         assert file.read_text() == after
-
-
-def test_use_of_an_unknown_profile_or_a_broken_file_writes_nothing_and_a_file_keeps_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / ".trainwiz.yaml"
-    with pytest.raises(UsageError, match="Unknown profile"):
-        use_profile("nothing", tmp_path)
-    assert not file.exists()
     file.write_text("profile: [\n")
     with pytest.raises(UsageError, match="line 2, column 1"):
         use_profile("cpu-demo", tmp_path)
     assert file.read_text() == "profile: [\n"
+    # A file keeps its place.
     file.unlink()
     (tmp_path / "mine.yaml").write_text("extends: cpu-demo\n")
     monkeypatch.chdir(tmp_path)
