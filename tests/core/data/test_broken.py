@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,12 +22,12 @@ HUGE = "x" * (LONGEST_LINE + 5)
 PACKED = gzip.compress(fasta_text(PROTEINS * 500).encode())
 
 
-def _messages(*paths: Path | str, **source: object) -> list[str]:
-    return refused(config_for(*paths, **source))
+def _messages(*paths: Path | str) -> list[str]:
+    return refused(config_for(*paths))
 
 
-def _message(*paths: Path | str, **source: object) -> str:
-    (message,) = _messages(*paths, **source)
+def _message(path: Path | str) -> str:
+    (message,) = _messages(path)
     return message
 
 
@@ -131,23 +132,14 @@ def test_files_of_pairs(tmp_path: Path, name: str, content: str | bytes, words: 
 
 
 @each(
-    ("column", "words"),
-    [
-        (pa.array([1, 2]), "column 'text' contains int64, not text"),
-        (pa.array([["a"], ["b"]]), "column 'text' contains list<"),
-        (pa.array([None, "", " "], pa.string()), "all 3 rows of"),
-        (pa.array([b"ok", b"\xff\xfe"]), "row 2: the text is not UTF-8 (byte 0xff)"),
-    ],
-)
-def test_parquet_of_texts(tmp_path: Path, column: pa.Array, words: str) -> None:
-    assert words in _of_text(parquet(tmp_path / "a.parquet", text=column), "causal-lm")
-
-
-@each(
     ("name", "content", "words"),
     [
         ("a.txt", "\u4f60\n".encode() + "\u4f60\n".encode("gbk"), "line 2: the text is not UTF-8 (byte 0xc4)"),
         ("a.txt", b"PK\x03\x04", "a zip archive or an Excel file, not a supported"),
+        ("a.parquet", pa.array([1, 2]), "column 'text' contains int64, not text"),
+        ("a.parquet", pa.array([["a"], ["b"]]), "column 'text' contains list<"),
+        ("a.parquet", pa.array([None, "", " "], pa.string()), "all 3 rows of"),
+        ("a.parquet", pa.array([b"ok", b"\xff\xfe"]), "row 2: the text is not UTF-8 (byte 0xff)"),
         # A row that would fill the memory.
         ("a.txt", "a\n" + HUGE, "line 2"),
         ("a.csv", f"text,id\na,1\n{HUGE},2\n", "line 3"),
@@ -155,10 +147,12 @@ def test_parquet_of_texts(tmp_path: Path, column: pa.Array, words: str) -> None:
         ("a.json", f'[{{"text": "a"}}, {{"text": "{HUGE}"}}]', "row 2"),
     ],
 )
-def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str | bytes, words: str) -> None:
+def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: Any, words: str) -> None:
     for module in (blocks, tables, text_file):
         monkeypatch.setattr(module, "LONGEST_LINE", LONGEST_LINE)
-    message = _of_text(write(tmp_path / name, content), "causal-lm")
+    path = tmp_path / name
+    path = parquet(path, text=content) if isinstance(content, pa.Array) else write(path, content)
+    message = _of_text(path, "causal-lm")
     assert words in message
     assert len(content) < LONGEST_LINE or f"{LONGEST_LINE:,} or more characters" in message
 

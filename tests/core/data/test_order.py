@@ -71,9 +71,6 @@ def test_the_processes_get_neighbours_at_one_time_and_the_longer_one_in_turns() 
     lengths = np.arange(24, dtype=np.uint32)
     order = order_of(windows_of(24, 1), LengthOrder(lengths, StepShape(24, 2, 3)), 0)
     assert order.reshape(4, 3, 2).max(axis=2).tolist() == [[23, 21, 19], [13, 15, 17], [11, 9, 7], [1, 3, 5]]
-
-
-def test_what_can_be_arranged() -> None:
     shapes = [(8, 8, 1), (8, 4, 1), (8, 1, 1), (8, 1, 2), (8, 4, 2)]
     assert [StepShape(*shape).can_be_arranged for shape in shapes] == [False, True, False, True, True]
 
