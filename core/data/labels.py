@@ -136,13 +136,9 @@ def _own_classes(config: RunConfig) -> tuple[str, ...]:
     """The classes that the model was trained for already; none for a model without a head of the task."""
     values = {**(config.model.architecture or {}), **config.model.architecture_overrides}
     kind = "ForSequenceClassification" if config.task == "sequence-classification" else "ForTokenClassification"
+    has_head = any(kind in str(one) for one in values.get("architectures") or ())
     named = values.get("id2label")
-    trained = config.model.init == "pretrained" and not config.model.new_head
-    if (
-        not trained
-        or not isinstance(named, dict)
-        or not any(kind in str(one) for one in values.get("architectures") or ())
-    ):
+    if config.model.init != "pretrained" or config.model.new_head or not has_head or not isinstance(named, dict):
         return ()
     try:
         return tuple(str(name) for _, name in sorted((int(number), name) for number, name in named.items()))
