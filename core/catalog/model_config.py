@@ -75,18 +75,6 @@ _TASKS: tuple[tuple[str, Task], ...] = (
 )
 """Class name ending -> task, most specific first."""
 
-_FAMILIES: Mapping[str, Task] = {
-    "esm": "masked-lm",
-    "bert": "masked-lm",
-    "roberta": "masked-lm",
-    "distilbert": "masked-lm",
-    "gpt2": "causal-lm",
-    "llama": "causal-lm",
-    "mistral": "causal-lm",
-    "qwen2": "causal-lm",
-}
-"""What a family is pretrained on, for the config of a headless or fine-tuned model."""
-
 _QWEN_KIN = ("qwen2", "qwen3", "qwen3_5_text")
 _LLAMA_KIN = ("llama", "mistral", "smollm3", "phi3", "gemma3_text", "gemma4_text", "gpt_oss")
 
@@ -226,9 +214,8 @@ def _task(document: dict[str, Any]) -> Task | None:
             return task
     if document.get("is_encoder_decoder"):
         return "seq2seq"
-    family = _FAMILIES.get(str(document["model_type"]))
     headless = all("For" not in name for name in classes)
-    return family or (_by_blocks(document) if headless else None)
+    return _by_blocks(document) if headless else None
 
 
 def _by_blocks(document: dict[str, Any]) -> Task | None:
