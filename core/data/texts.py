@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import RowKind
@@ -24,7 +23,7 @@ from trainwiz.core.data.proteins import SPECIAL_TOKENS
 from trainwiz.core.data.rows import KeptRows, SourceTally, has_target, open_columns, read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
 from trainwiz.core.data.streamed import COPIES, INDEX_JSON, LENGTH, LENGTHS, PLACE, PLACES, StreamedRows, Windows
-from trainwiz.core.data.text_store import MemoryTexts, TextStore, TextWriter, file_lock
+from trainwiz.core.data.text_store import Collector, TextStore, TextWriter, file_lock
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, has_errors, os_reason, sort_findings
 from trainwiz.core.files import ROWS
 from trainwiz.core.language import tr
@@ -107,15 +106,15 @@ def load_text_rows(config: RunConfig, folder: Path) -> TextRows:
         raise UsageError(sort_findings(findings))
     if config.data.streaming:
         return _streamed(config, found, len(train), folder)
-    sides: list[list[pa.Array]] = [[] for _ in range(1 + _has_targets(config, found))]
+    sides = [Collector() for _ in range(1 + _has_targets(config, found))]
     letters = config.batch.sequence_length - SPECIAL_TOKENS
 
     def keep(files: SourceFiles, kept: KeptRows) -> None:
-        for parts, side in zip(sides, kept.sides, strict=False):
-            parts.append(pc.utf8_slice_codeunits(side, 0, letters) if config.row_kind == "proteins" else side)
+        for collected, side in zip(sides, kept.sides, strict=False):
+            collected.add(pc.utf8_slice_codeunits(side, 0, letters) if config.row_kind == "proteins" else side)
 
     training = _read(config, found, len(train), keep)
-    texts, *targets = map(MemoryTexts, sides)
+    texts, *targets = (collected.finish() for collected in sides)
     numbers = _split(config, training, len(texts))
     return TextRows(texts, targets[0] if targets else None, *numbers, are_chats=trains_on_chats(config))
 

@@ -173,6 +173,8 @@ READERS: Mapping[Rows, Any] = {"proteins": _proteins, "pairs": _pairs, "answers"
 
 
 def _tokenizer(folder: Path, table: pa.Table) -> Any:
-    store = MemoryTexts([table[column].combine_chunks().cast(pa.large_string()) for column in table.column_names])
+    store = MemoryTexts(
+        pa.concat_arrays([table[column].combine_chunks().cast(pa.large_string()) for column in table.column_names])
+    )
     rows = TextRows(store, None, np.arange(len(store)), np.arange(0))
     return trained_tokenizer(folder, rows, VOCABULARY, "seq2seq")

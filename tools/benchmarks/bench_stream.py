@@ -49,7 +49,7 @@ def run(rows: int = ROWS, repeats: int = REPEATS) -> list[Result]:
 
 def _tokenizer(place: Path, parquet: Path) -> None:
     texts = pq.ParquetFile(parquet).read_row_group(0, ["source"])["source"].combine_chunks().cast(pa.large_string())
-    store = MemoryTexts([texts.slice(0, 20_000)])
+    store = MemoryTexts(texts.slice(0, 20_000))
     rows = TextRows(store, None, np.arange(len(store)), np.arange(0))
     trained_tokenizer(place, rows, VOCABULARY, "seq2seq")
 

@@ -18,7 +18,7 @@ CHINESE = ["你好，世界。", "我喜欢学习机器翻译。", "今天天气
 
 
 def store(texts: list[str]) -> TextStore:
-    return MemoryTexts([pa.array(texts, pa.large_string())])
+    return MemoryTexts(pa.array(texts, pa.large_string()))
 
 
 def text_rows(texts: list[str], targets: list[str] | None = None, held_out: int = 0) -> TextRows:
