@@ -143,8 +143,8 @@ class DataSource(Section):
         "The detected column; look at the first rows below.",
         label="Target column", step=DATA, when="text", empty="none", offers=(), free_text=True,
     )
-    chat_columns: dict[Literal["context", "system", "tools"], str] = setting(
-        {}, "Columns that belong to a chat: context (added to the instruction), system, tools.",
+    chat_columns: dict[Literal["context", "system", "history", "tools"], str] = setting(
+        {}, "Columns that belong to a chat: context (added to the instruction), system, history, tools.",
         "An instruction without its input is another task.",
         "Those that were found by their names.",
     )

@@ -26,7 +26,7 @@ THOUGHT_KEYS = ("reasoning_content", "thinking", "reasoning")
 """Names of a thought beside an answer; templates that know one read the first."""
 WEIGHT_KEYS = ("weight", "train")
 """0 or false: this turn is not learnt (OpenAI's fine-tuning files, axolotl)."""
-CHAT_PARTS = (mark("context"), mark("system"), mark("tools"))
+CHAT_PARTS = (mark("context"), mark("system"), mark("history"), mark("tools"))
 """What other columns may add to the turns, or to an instruction and its answer."""
 
 
@@ -73,6 +73,7 @@ class ChatColumns:
             return None
         parts = {name: (cells[place] or "").strip() for name, place in self.parts.items()}
         turns = [_message("system", parts["system"])] if parts.get("system") else []
+        turns += _history(parts.get("history"))
         if self.has_answer:
             said = self._turns_in(0, sides[0]) or [_asked(sides[0], parts)]
             turns += [{**turn, "learn": False} if turn["role"] == "assistant" else turn for turn in said]
@@ -96,6 +97,16 @@ class ChatColumns:
 def _asked(text: str, parts: Mapping[str, str]) -> dict[str, Any]:
     """What the user says, with what belongs to it on the next line, as LLaMA-Factory joins them."""
     return _message("user", "\n".join(filter(None, (text, parts.get("context")))))
+
+
+def _history(text: str | None) -> list[dict[str, Any]]:
+    """Earlier rounds, as Alpaca's `history` has them: pairs of what was asked and answered."""
+    turns = []
+    for place, pair in enumerate(_list_in(text) if text else [], 1):
+        if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(side, str) for side in pair)):
+            raise ValueError(tr("round {place} of the history is not a pair of texts.", place=place))
+        turns += [_message("user", pair[0]), _message("assistant", pair[1])]
+    return turns
 
 
 def _list_in(text: str) -> list[Any]:

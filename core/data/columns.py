@@ -26,9 +26,12 @@ TARGET_NAMES = (
 CHAT_NAMES = ("messages", "conversations", "conversation", "chat", "dialog", "dialogue", "turns")
 """Names of columns that hold the turns of a chat."""
 PARTS_OF_A_CHAT: dict[str, tuple[str, ...]] = {
-    "system": ("system", "system_prompt"), "context": ("input", "context", "passage", "background"), "tools": ("tools",),
+    "system": ("system", "system_prompt"), "context": ("input", "context", "passage", "background"),
+    "history": ("history",), "tools": ("tools",),
 }  # fmt: skip
 """Part of a chat -> names of the column that holds it beside the turns, or beside an instruction."""
+LIST_PARTS = frozenset({"history", "tools"})
+"""Parts of a chat that are lists."""
 TREE_NAMES = frozenset({"message_id", "parent_id", "role", "text"})
 """Columns of OpenAssistant's messages: each row is one turn of a tree of chats."""
 OF_THE_PROMPT = ("input", "context", "system", "history", "passage", "background")
@@ -97,9 +100,9 @@ def chat_columns(columns: Sequence[Column], *, instructions: bool = True) -> Cha
     def first(names: Sequence[str], *, is_list: bool) -> str | None:
         return next((lower[name].name for name in names if name in lower and lower[name].is_list == is_list), None)
 
-    found = {part: first(names, is_list=part == "tools") for part, names in PARTS_OF_A_CHAT.items()}
+    found = {part: first(names, is_list=part in LIST_PARTS) for part, names in PARTS_OF_A_CHAT.items()}
     parts = {part: name for part, name in found.items() if name is not None}
-    beside = {part: name for part, name in parts.items() if part != "context"}
+    beside = {part: name for part, name in parts.items() if part in ("system", "tools")}
     turns = first(CHAT_NAMES, is_list=True)
     if turns is not None:
         return turns, None, beside
@@ -108,7 +111,9 @@ def chat_columns(columns: Sequence[Column], *, instructions: bool = True) -> Cha
     if prompt is not None and answer is not None and not _are_preferences(columns):
         return prompt, answer, beside
     pair = pair_of(columns) if instructions else None
-    return None if pair is None else (*pair, {part: name for part, name in parts.items() if name not in pair})
+    if pair is None or any(column.is_list and column.name not in parts.values() for column in columns):
+        return None
+    return (*pair, {part: name for part, name in parts.items() if name not in pair})
 
 
 def find_columns(
@@ -252,7 +257,7 @@ def unused_prompt_columns(columns: Sequence[str], text: str | None, target: str 
 
 
 def _refuse_structured(columns: Sequence[Column], file: str, key: str, task: RowKind) -> None:
-    """Chats, preferences and trees: no text that happens to stand beside them is taken by a guess."""
+    """Lists and trees are what such rows are about: no text that happens to stand beside them is taken by a guess."""
     chats = (column for column in columns if column.is_list and column.name.lower().rpartition(".")[2] in CHAT_NAMES)
     chat = next(chats, None)
     remedy = Remedy(tr("convert it to a prompt column and a response column: {place}", place=CONVERT))
@@ -281,6 +286,11 @@ def _refuse_structured(columns: Sequence[Column], file: str, key: str, task: Row
             "replies to.",
             file=file,
         )
+    elif (column := next((column for column in columns if column.is_list), None)) is not None:
+        message = tr(
+            "{file}: {column} is a list, so the text column is not guessed. Set {key}.text_column.",
+            file=file, column=repr(_short(column.name)), key=key,
+        )  # fmt: skip
     else:
         return
     raise UsageError(Finding("structured_columns", "error", f"{key}.text_column", message, (remedy,)))

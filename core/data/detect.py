@@ -14,6 +14,7 @@ from trainwiz.core.config.values import HAVE_TARGETS, Task
 from trainwiz.core.data.chats import is_list_of_turns
 from trainwiz.core.data.columns import (
     CHAT_NAMES,
+    LIST_PARTS,
     NO_CONTENT,
     SEQUENCE_NAMES,
     TEXT_NAMES,
@@ -55,7 +56,7 @@ class _Look:
         """
 
         def is_written(column: Column) -> bool:
-            if not column.is_text or column.name.lower() not in {*CHAT_NAMES, "tools"}:
+            if not column.is_text or column.name.lower() not in {*CHAT_NAMES, *LIST_PARTS}:
                 return False
             if self.rows is None:
                 return column.name.lower() in CHAT_NAMES
@@ -193,7 +194,7 @@ def _detected_chat(look: _Look, source: DataSource, has_template: Callable[[], b
     is_pair = target is not None and not lists & {text, target}
     as_json = is_pair and source.json_turns is not False and look.are_turns(str(text), str(target))
     if as_json:
-        parts = {name: column for name, column in parts.items() if name != "context"}
+        parts = {name: column for name, column in parts.items() if name in ("system", "tools")}
         why = tr("{text} and {target} are lists of turns in JSON", text=repr(text), target=repr(target))
     elif text in lists:
         why = tr("{column} is a list of chat turns", column=repr(text))

@@ -28,9 +28,10 @@ FORMS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         [*MESSAGES[:2], {**MESSAGES[2], "learn": False}, MESSAGES[1], MESSAGES[2]],
     ),
     "alpaca": (
-        {"instruction": "Add.", "input": "1 2", "output": "3", "system": "Count."},
+        {"instruction": "Add.", "input": "1 2", "output": "3", "system": "Count.", "history": [["Hi", "Hello"]]},
         [
-            {"role": "system", "content": "Count."}, {"role": "user", "content": "Add.\n1 2"},
+            {"role": "system", "content": "Count."}, {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "Add.\n1 2"},
             {"role": "assistant", "content": "3"},
         ],
     ),
