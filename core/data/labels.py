@@ -85,12 +85,19 @@ class Labels:
     """None where it is not known which rows are held out."""
     exact: bool = True
     """All rows were counted, not a sample of them."""
+    note: str = ""
+    """What is assumed of the model's own classes: that the data writes their numbers."""
     problem: str = ""
     """Why the classes cannot be those of the model."""
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.train)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Class as the data writes it -> its number."""
+        return {str(number) if self.note else name: number for number, name in enumerate(self.train)}
 
     @property
     def head(self) -> dict[str, Any]:
@@ -112,18 +119,27 @@ def classes_in(targets: Iterable[str], task: str) -> Iterator[str]:
 
 
 def labels_of(config: RunConfig, train: Counter[str], held_out: Counter[str] | None, *, exact: bool = True) -> Labels:
-    """The classes of the data with their numbers: sorted, or as the model has them that was trained for them before."""
+    """The classes of the data with their numbers: sorted, or as the model has them that was trained for them before.
+
+    Classes named by the model's own numbers (0, 1, ...) are those of the model.
+    """
     found = set(train) | set(held_out or ())
-    names, own, problem = _sorted(found), _own_classes(config), ""
+    own, note, problem = _own_classes(config), "", ""
+    numbers = {name: str(number) for number, name in enumerate(own)}
+    written = {name: name for name in _sorted(found)}
     if own and found <= set(own):
-        names = list(own)
+        written = {name: name for name in own}
+    elif own and found <= set(numbers.values()):
+        written = numbers
+        pairs = listed([f"{number} = {name}" for name, number in numbers.items()])
+        note = tr("The labels are interpreted as the model's class indices: {pairs}.", pairs=pairs)
     elif own:
         problem = tr(
             "{model} was trained on different classes ({own}) than the data has ({found}).",
-            model=config.model.name, own=shown_names(own), found=shown_names(names),
+            model=config.model.name, own=shown_names(own), found=shown_names([*written]),
         )  # fmt: skip
-    ordered = {name: train[name] for name in names}
-    return Labels(ordered, held_out and {name: held_out[name] for name in names}, exact, problem)
+    apart = held_out and {name: held_out[key] for name, key in written.items()}
+    return Labels({name: train[key] for name, key in written.items()}, apart, exact, note, problem)
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
@@ -169,6 +185,8 @@ def label_problems(labels: Labels, config: RunConfig) -> Iterator[Problem]:
     if labels.problem:
         fresh = tr("start with a new head"), {HEAD: True}
         yield "other_classes", "error", TARGET, labels.problem, (fresh,)
+    if labels.note:
+        yield "classes_by_number", "warning", TARGET, labels.note, ()
     if len(found) == 1:
         message = tr("All labels are {name}: there is only one class.", name=repr(found[0][:40]))
         yield "one_class", "error", TARGET, message, ()

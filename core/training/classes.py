@@ -64,7 +64,7 @@ class ClassEncoder(CutTexts):
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int, labels: Labels) -> None:
         super().__init__(tokenizer, length)
-        self._numbers = {name: number for number, name in enumerate(labels.names)}
+        self._numbers = labels.numbers
 
     def row(self, text: str, target: str) -> TokenRow:
         """(n,) tokens and one label."""
