@@ -10,7 +10,7 @@ from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.reader import Reader, unreadable
 from trainwiz.core.data.tables import ConllReader, DelimitedReader, FastaReader, JsonArrayReader
-from trainwiz.core.data.text_file import GZIP_MAGIC, JsonLinesReader, TextFile, TextFileReader, TextReader
+from trainwiz.core.data.text_file import GZIP_MAGIC, JsonLinesReader, TextFileReader, TextReader
 from trainwiz.core.errors import UsageError, os_reason
 from trainwiz.core.files import open_file
 from trainwiz.core.language import mark, tr
@@ -142,7 +142,7 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
 def _first_letter(path: Path) -> str:
     """The first character that is no blank; empty where the start cannot be read, which the reader then explains."""
     try:
-        with TextFile(path).text() as text:
+        with TextReader(path).text() as text:
             return text.read(4096).lstrip()[:1]
     except UsageError:
         return ""

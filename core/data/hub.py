@@ -53,7 +53,7 @@ def download(hub_id: str, names: Sequence[str], where: str) -> Path:
     # The HTTP library beneath changes between versions of huggingface_hub, and its errors pass through.
     except Exception as error:  # noqa: BLE001
         detail = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        command = f"hf download --repo-type dataset {hub_id}"
+        command = _command(hub_id)
         message = tr(
             "Hub dataset {hub_id} cannot be downloaded ({detail}); try again, or download it with `{command}`.",
             hub_id=hub_id,
@@ -204,7 +204,7 @@ def _nothing_readable(hub_id: str, names: Sequence[str]) -> str:
         return tr(
             "needs its loading script, which is code and is not run; download the Hub's parquet version with "
             "`{command}`, or convert the dataset to parquet.",
-            command=f"hf download --repo-type dataset {hub_id} --revision refs/convert/parquet",
+            command=f"{_command(hub_id)} --revision refs/convert/parquet",
         )
     return tr("has no data file in a supported format ({endings}).", endings=_endings(names))
 
@@ -262,7 +262,7 @@ def _on_the_hub(source: DataSource, answer: HubAnswer, task: RowKind | None) -> 
                 "is not in the local cache and the Hub is unreachable. Offline, use a file or folder "
                 "(--dataset FILE) or a sample ({samples}); with network access, run `{command}`.",
                 samples=sample_words(task),
-                command=_command(source),
+                command=_command(source.name),
             )
         )
     names = split_files(source, list(answer.sizes), answer.card)
@@ -271,8 +271,8 @@ def _on_the_hub(source: DataSource, answer: HubAnswer, task: RowKind | None) -> 
     return names
 
 
-def _command(source: DataSource) -> str:
-    return f"hf download --repo-type dataset {source.name}"
+def _command(hub_id: str) -> str:
+    return f"hf download --repo-type dataset {hub_id}"
 
 
 def _in_snapshot(snapshot: Path, source: DataSource) -> list[Path]:
@@ -305,5 +305,5 @@ def _to_download(source: DataSource, key: str, files: Mapping[str, int]) -> Usag
     )
     folders = {name.rpartition("/")[0] for name in files} - {""}
     only = f' --include "{folders.pop()}/*"' if len(folders) == 1 else ""
-    remedy = Remedy(tr("download it beforehand"), _command(source) + only)
+    remedy = Remedy(tr("download it beforehand"), _command(source.name) + only)
     return UsageError(Finding("data_to_download", "warning", key, message, (remedy,)))

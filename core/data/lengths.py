@@ -82,9 +82,14 @@ class TokenCounter:
         """(n,) int64, one text at a time: the library's own threads must not be running when a process is forked."""
         encode = self._tokenizer.encode
         found = np.array([len(encode(text, add_special_tokens=special)) for text in texts.to_pylist()], np.int64)
-        self._counted_bytes += int(pc.sum(pc.binary_length(texts)).as_py() or 0)
+        self._counted_bytes += bytes_in(texts)
         self._counted_tokens += int(found.sum())
         return found
+
+
+def bytes_in(texts: pa.Array) -> int:
+    """UTF-8 bytes of a LargeStringArray."""
+    return int(pc.sum(pc.binary_length(texts)).as_py() or 0)
 
 
 def _some_of(texts: pa.Array, room: int, characters: int) -> pa.Array:
@@ -224,10 +229,10 @@ class LengthOrder:
             turns = rows.reshape(step.micro_batch, -1).copy()
             turns[1::2] = turns[1::2, ::-1]
             return turns.T.reshape(-1)
-        rounds = rows.reshape(-1, step.processes, step.micro_batch) if step.processes > 1 else rows
-        if step.processes > 1:
-            rounds = rounds.copy()
-            rounds[1::2] = rounds[1::2, ::-1]
+        if step.processes == 1:
+            return rows
+        rounds = rows.reshape(-1, step.processes, step.micro_batch).copy()
+        rounds[1::2] = rounds[1::2, ::-1]
         return rounds.reshape(-1)
 
 

@@ -401,12 +401,6 @@ class StreamedRows:
         part = bisect_right(self._edges, number) - 1
         return self.parts[part].row(number - self._edges[part])
 
-    def texts(self) -> TextStore:
-        return StreamedTexts(self, 0)
-
-    def targets(self) -> TextStore | None:
-        return StreamedTexts(self, 1) if self.sides > 1 else None
-
     def windows(self) -> Windows:
         """The order in which all rows can be read."""
         units = [(number, unit) for number, part in enumerate(self.parts) for unit in part.units]

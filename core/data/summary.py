@@ -23,6 +23,7 @@ from trainwiz.core.data.lengths import (
     ESTIMATED,
     EXACT,
     TokenCounter,
+    bytes_in,
     held_out_count,
     joins_texts,
     split_rows,
@@ -224,9 +225,9 @@ def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, resu
     if is_chat:
         turns = [len(messages_of(chat)[0]) for chat in rows.texts.to_pylist()]
         lengths = lengths + TOKENS_OF_A_TURN * np.array(turns, np.int64)
-    result.text_bytes += _bytes(rows.texts)
+    result.text_bytes += bytes_in(rows.texts)
     if rows.targets is not None:
-        result.text_bytes += _bytes(rows.targets)
+        result.text_bytes += bytes_in(rows.targets)
         if config.task in CLASSIFIES:
             result.targets.append(rows.targets)
         else:
@@ -239,10 +240,6 @@ def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, resu
         # The end of the text, which tokenizers of causal models leave out.
         lengths = lengths + 1
     result.lengths.append(lengths)
-
-
-def _bytes(texts: pa.Array) -> int:
-    return int(pc.sum(pc.binary_length(texts)).as_py() or 0)
 
 
 def _bytes_streamed(sources: Sequence[_Source], texts: int, held_out: int) -> int:

@@ -57,12 +57,12 @@ class DelimitedReader(TextFileReader):
     def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
         # A quoted cell may hold line ends, so that no line tells where a row begins.
         self.can_jump = self._is_tsv or not (
-            self._file.is_plain() and any('"' in block.text for block in sample_blocks(self.path, limit))
+            self._is_plain() and any('"' in block.text for block in sample_blocks(self.path, limit))
         )
         return super().sample(wanted, limit)
 
     def has_places(self) -> bool:
-        return super().has_places() and (self._is_tsv or not self._file.holds(b'"'))
+        return super().has_places() and (self._is_tsv or not self._holds(b'"'))
 
     def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
         header = False
@@ -110,7 +110,7 @@ class DelimitedReader(TextFileReader):
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """(line, cells) of every row that is not blank."""
-        with self._file.lines(newline="") as lines:
+        with self._lines(newline="") as lines:
             reader = self._csv(chain(lines, [END]))
             line = 0
             try:
@@ -133,7 +133,7 @@ class DelimitedReader(TextFileReader):
                 raise self.broken_at(line + 1, problem) from None
 
     def _delimiter_of_csv(self) -> str:
-        with self._file.lines(newline="") as lines:
+        with self._lines(newline="") as lines:
             first = next(iter(lines), "")
         return "," if "," in first else next((mark for mark in OTHER_DELIMITERS if mark in first), ",")
 
@@ -162,7 +162,7 @@ class JsonArrayReader(JsonLinesReader):
         yield from self._cells(self._objects(), wanted)
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        with self._file.text() as text:
+        with self.text() as text:
             window = _Window(text)
             window.skip("[")
             number = 0

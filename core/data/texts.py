@@ -22,7 +22,17 @@ from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.proteins import SPECIAL_TOKENS
 from trainwiz.core.data.rows import KeptRows, SourceTally, has_target, open_columns, read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
-from trainwiz.core.data.streamed import COPIES, INDEX_JSON, LENGTH, LENGTHS, PLACE, PLACES, StreamedRows, Windows
+from trainwiz.core.data.streamed import (
+    COPIES,
+    INDEX_JSON,
+    LENGTH,
+    LENGTHS,
+    PLACE,
+    PLACES,
+    StreamedRows,
+    StreamedTexts,
+    Windows,
+)
 from trainwiz.core.data.text_store import Collector, TextStore, TextWriter, file_lock
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, has_errors, os_reason, sort_findings
 from trainwiz.core.files import ROWS
@@ -256,7 +266,8 @@ def _streamed(config: RunConfig, found: list[SourceFiles], training: int, folder
             if not config.data.validation_sources:
                 rows.set_aside(numbers[1])
             chats = trains_on_chats(config)
-            return TextRows(rows.texts(), rows.targets(), *numbers, rows.windows(), place, are_chats=chats)
+            texts, *targets = (StreamedTexts(rows, side) for side in range(rows.sides))
+            return TextRows(texts, targets[0] if targets else None, *numbers, rows.windows(), place, are_chats=chats)
     except OSError as error:
         message = tr(
             "The rows cannot be stored in {folder}: {reason}; free some space there, or load them into memory "
