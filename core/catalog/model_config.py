@@ -161,13 +161,16 @@ def from_architecture(document: dict[str, Any], name: str, source: Source, path:
         smallest_sibling=SMALLEST.get(document["model_type"]),
         source=source,
         path=folder,
-        has_weights=folder is not None and has_safetensors(folder),
+        has_weights=folder is not None and holds_weights(folder),
     )
     return spec, ()
 
 
-def has_safetensors(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("model.safetensors", INDEX)) and not missing_shards(folder)
+def holds_weights(folder: Path) -> bool:
+    """Whole safetensors, or torch's own files: its restricted unpickler reads them and runs no code."""
+    names = ("model.safetensors", INDEX)
+    is_whole = any((folder / name).is_file() for name in names) and not missing_shards(folder)
+    return is_whole or any(folder.glob("pytorch_model*.bin"))
 
 
 INDEX = "model.safetensors.index.json"

@@ -27,7 +27,7 @@ from trainwiz.core.catalog.model_config import (
     Answer,
     ModelSpec,
     from_architecture,
-    has_safetensors,
+    holds_weights,
     missing_shards,
     quantized_as,
     read_config,
@@ -51,13 +51,8 @@ MADE_FROM_THE_DATA = "train"
 
 def default_init(spec: ModelSpec) -> Literal["pretrained", "scratch"]:
     """`pretrained` where weights are here or published under the model's name; else there is nothing to load."""
-    here = spec.has_weights or _has_pickles(spec.path) or (spec.path is not None and bool(missing_shards(spec.path)))
+    here = spec.has_weights or (spec.path is not None and bool(missing_shards(spec.path)))
     return "pretrained" if here or spec.hub_id is not None else "scratch"
-
-
-def _has_pickles(folder: Path | None) -> bool:
-    """They are read by torch's restricted unpickler, which runs no code."""
-    return folder is not None and any(folder.glob("pytorch_model*.bin"))
 
 
 def weights_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:
@@ -67,7 +62,7 @@ def weights_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tup
     quantized = quantized_as(spec.architecture)
     if quantized not in (None, "mxfp4"):
         return (Finding("quantized_weights", "error", "model.name", quantized_message(spec.name, str(quantized))),)
-    if spec.has_weights or _has_pickles(spec.path):
+    if spec.has_weights:
         return ()
     if spec.source == "folder" and (lacking := missing_shards(spec.path or Path())):
         message = tr(
@@ -318,8 +313,7 @@ def _with_cache(spec: ModelSpec) -> ModelSpec:
     folder = cached_model_folder(spec.hub_id) if spec.hub_id else None
     if folder is None:
         return spec
-    safe = has_safetensors(folder)
-    return replace(spec, path=folder if safe or _has_pickles(folder) else None, has_weights=safe)
+    return replace(spec, path=folder, has_weights=True) if holds_weights(folder) else replace(spec, path=None)
 
 
 def _overridden(spec: ModelSpec, overrides: Mapping[str, Any]) -> tuple[ModelSpec, tuple[Finding, ...]]:

@@ -325,9 +325,9 @@ class GroupedPart(Part):
             layout = layout_of(reader, self._source, "", self._task)
         except UsageError:
             raise changed(self._path) from None
-        if group >= len(reader.group_ends()):
+        if group >= len(reader.group_ends):
             raise changed(self._path)
-        for batch in reader.group(group, layout.wanted):
+        for batch in reader.groups(layout.wanted, [group]):
             try:
                 sides = sides_of(batch.values, layout, self._task)
             except BrokenRow:

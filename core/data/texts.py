@@ -229,7 +229,7 @@ class IndexWriter:
             return {**about, "kind": "placed", "first": self._places.tell()}
         reader, _ = open_columns(kept.path, files, self._task)
         if isinstance(reader, ParquetReader):
-            self._group_ends = reader.group_ends()
+            self._group_ends = reader.group_ends
             return {**about, "kind": "grouped"}
         return {**about, "kind": "copied", "first": self._copies[0].rows}
 

@@ -20,7 +20,7 @@ from trainwiz.core.config.values import CLASSIFIES, Check
 from trainwiz.core.config.yaml_text import YamlDocument, expectation, read_yaml, unknown_key_message
 from trainwiz.core.errors import Finding, TrainwizError, UsageError
 from trainwiz.core.language import mark, tr
-from trainwiz.core.profile.profile import Profile, parse_size
+from trainwiz.core.profile.profile import parse_size
 from trainwiz.core.profile.store import builtin_folder, find_profile_file, load_as_written, profile_files, user_folder
 
 
@@ -174,7 +174,7 @@ class _Reader:
                 known[key] = value
             else:
                 self.wrong(f"values.{key}", unknown_key_message(key), "unknown_key")
-        typed, problems = check_values(RunConfig(), known, lambda key: self.document.where(f"values.{key}"), "profile")
+        typed, problems = check_values(RunConfig(), known, lambda key: self.document.where(f"values.{key}"))
         self.findings += problems
         return typed
 
@@ -211,26 +211,21 @@ def _validate(name: str) -> list[Finding]:
         profile = load_as_written(name)
     except TrainwizError as error:
         return list(error.findings)
-    findings = [*_hardware(file, profile)]
+    findings: list[Finding] = []
+    gpu = profile.hardware.gpu
+    if gpu is not None and gpu not in load_gpus():
+        message = tr("the GPU {gpu} is not in the catalog.", gpu=repr(gpu)) + did_you_mean(near_gpus(gpu))
+        findings.append(_error(file, "hardware.gpu", message, "unknown_gpu"))
     try:
-        config = build_config(profile, {})
+        return [*findings, *_model(file, build_config(profile, {}))]
     except TrainwizError as error:
         return findings + [_placed(file, finding) for finding in error.findings]
-    return [*findings, *_model(file, config)]
 
 
 def _placed(file: ProfileFile, finding: Finding) -> Finding:
     """A finding about a setting, with the line of that setting."""
     where = file.where(f"values.{finding.where}")
     return replace(finding, where=where, message=f"{where}: {finding.message}")
-
-
-def _hardware(file: ProfileFile, profile: Profile) -> Iterator[Finding]:
-    gpu = profile.hardware.gpu
-    if gpu is not None and gpu not in load_gpus():
-        near = did_you_mean(near_gpus(gpu))
-        message = tr("the GPU {gpu} is not in the catalog.", gpu=repr(gpu))
-        yield _error(file, "hardware.gpu", message + near, "unknown_gpu")
 
 
 def _model(file: ProfileFile, config: RunConfig) -> Iterator[Finding]:
