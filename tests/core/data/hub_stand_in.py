@@ -21,7 +21,6 @@ class HubStandIn:
 
     files: dict[str, dict[str, bytes]] = field(default_factory=dict)
     """Data set id -> file -> content."""
-    cards: dict[str, dict[str, Any]] = field(default_factory=dict)
     gated: set[str] = field(default_factory=set)
     answers: dict[str, object] = field(default_factory=dict)
     """Path -> an object that is sent as JSON, or raw text."""
@@ -36,7 +35,7 @@ class HubStandIn:
         siblings = [{"rfilename": name, "size": len(data)} for name, data in self.files[hub_id].items()]
         gated = "auto" if hub_id in self.gated else False
         return {
-            "id": hub_id, "sha": SHA, "siblings": siblings, "cardData": self.cards.get(hub_id, {}), "gated": gated,
+            "id": hub_id, "sha": SHA, "siblings": siblings, "cardData": {}, "gated": gated,
             "private": False, "disabled": False, "downloads": 0, "likes": 0, "tags": [],
         }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -116,8 +117,9 @@ def test_a_bare_pair_is_a_chat_only_where_there_is_a_template(tmp_path: Path) ->
 
 
 def csv_of(path: Path, *rows: tuple[str, ...]) -> Path:
-    lines = (",".join('"' + cell.replace('"', '""') + '"' for cell in row) for row in rows)
-    return write(path, "\n".join(lines) + "\n")
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
 
 
 ASKED, ANSWERED = json.dumps(MESSAGES[:2]), json.dumps(MESSAGES[2:])

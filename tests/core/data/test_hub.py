@@ -18,12 +18,11 @@ from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.data.chats import messages_of
 from trainwiz.core.data.detect import detect_columns
 from trainwiz.core.data.hub import SplitError, hub_files, split_files
-from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.plan.gather import gather_data
 
-from tests.core.data.builders import config_of, parquet
+from tests.core.data.builders import config_of, parquet, refused
 from tests.core.data.hub_stand_in import HubStandIn, hub_server
 from tests.each import each
 
@@ -64,13 +63,11 @@ def test_the_cache(tmp_path: Path) -> None:
     assert (newest.parent.name, named.parent.name) == ("new", "main")
 
 
-def test_the_samples_that_are_named_are_those_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+@pytest.mark.usefixtures("offline")
+def test_the_samples_that_are_named_are_those_of_the_task() -> None:
     for name in ("no/such-set", "no-such-file.csv"):
-        config = RunConfig.model_validate({"task": "seq2seq", "data": {"sources": [{"name": name}]}})
-        with pytest.raises(UsageError, match="sample-pairs") as caught:
-            summarize_data(config)
-        assert "sample-proteins" not in str(caught.value)
+        (said,) = refused(config_of("seq2seq", {"name": name}))
+        assert "sample-pairs" in said and "sample-proteins" not in said
 
 
 @pytest.fixture
@@ -133,18 +130,15 @@ def test_what_the_hub_does_not_have_is_an_error_at_once(
 
 
 @pytest.mark.usefixtures("offline")
-def test_a_split_that_is_only_partly_here_is_not_taken_for_the_whole(tmp_path: Path) -> None:
-    cached(tmp_path, "abc", "train-00001-of-00003.parquet")
-    with pytest.raises(UsageError, match="only partly in the local cache: split 'train' lacks 2 files"):
-        files_of("some/set")
-
-
-@pytest.mark.usefixtures("offline")
-def test_a_script_in_the_cache_is_never_run_and_the_parquet_copy_is_taken(tmp_path: Path) -> None:
+def test_a_script_in_the_cache_is_never_run_and_the_parquet_copy_is_taken_when_it_is_whole(tmp_path: Path) -> None:
     script = tmp_path / "datasets--some--set" / "snapshots" / "abc" / "script.py"
     script.parent.mkdir(parents=True)
     script.write_text("raise SystemExit")
     with pytest.raises(UsageError, match="--revision refs/convert/parquet"):
+        files_of("some/set")
+    script.unlink()
+    cached(tmp_path, "abc", "train-00001-of-00003.parquet")
+    with pytest.raises(UsageError, match="only partly in the local cache: split 'train' lacks 2 files"):
         files_of("some/set")
     cached(tmp_path, "def", "default/train/0000.parquet")
     assert [path.name for path in files_of("some/set")] == ["0000.parquet"]
