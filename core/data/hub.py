@@ -155,16 +155,12 @@ def _by_card(
 
 def _patterns(data_files: Any) -> dict[str, list[str]]:
     """Split -> patterns, from any of the forms that a card may use."""
-    if isinstance(data_files, str):
-        return {"train": [data_files]}
     if isinstance(data_files, Mapping):
         return {str(split): _texts(paths) for split, paths in data_files.items()}
     found: dict[str, list[str]] = {}
-    for item in data_files if isinstance(data_files, list) else []:
-        if isinstance(item, Mapping):
-            found.setdefault(str(item.get("split", "train")), []).extend(_texts(item.get("path")))
-        else:
-            found.setdefault("train", []).extend(_texts(item))
+    for item in data_files if isinstance(data_files, list) else [data_files]:
+        entry = item if isinstance(item, Mapping) else {"path": item}
+        found.setdefault(str(entry.get("split", "train")), []).extend(_texts(entry.get("path")))
     return found
 
 

@@ -38,7 +38,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
 
-class _Hardware(_Part):
+class HardwareKeys(_Part):
     """What the file says of the machine; the rest is as in what it extends."""
 
     gpu: str | None = None
@@ -47,35 +47,29 @@ class _Hardware(_Part):
     cpu_cores: Count | None = None
 
 
-class _Document(_Part):
-    """The keys of a file. Settings are checked as those of a run are."""
+class ProfileKeys(_Part):
+    """What a file says, not yet merged with what it extends. Settings are checked as those of a run are."""
 
     model_config = ConfigDict(title="trainwiz profile")
 
     name: str = ""
     description: str = ""
     extends: str | None = None
-    hardware: _Hardware = Field(default_factory=_Hardware)
+    hardware: HardwareKeys = Field(default_factory=HardwareKeys)
     values: dict[str, Any] = Field(default_factory=dict)
     reasons: dict[str, Any] = Field(default_factory=dict)
     claims: dict[str, Any] = Field(default_factory=dict)
     variants: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ProfileFile:
-    """Not yet merged with what it extends."""
+    """One file, read and checked."""
 
     document: YamlDocument
     origin: Literal["builtin", "user"]
-    name: str
-    description: str
-    extends: str | None
-    hardware: dict[str, Any]
-    values: dict[str, Any]
-    reasons: dict[str, str]
-    claims: dict[str, Any]
-    variants: tuple[str, ...]
+    keys: ProfileKeys
+    """`values` and `reasons` by their key paths; `claims` of guides, which ship with trainwiz and are checked by its tests."""
 
     @property
     def path(self) -> Path:
@@ -89,7 +83,7 @@ class ProfileFile:
 
 def profile_schema() -> dict[str, Any]:
     """The JSON schema of a profile file, for editors: its `values` are the settings that can stand in one."""
-    schema, profile = RunConfig.model_json_schema(), _Document.model_json_schema()
+    schema, profile = RunConfig.model_json_schema(), ProfileKeys.model_json_schema()
     settings = {name: entry for name, entry in schema["properties"].items() if name not in ("origins", "forced")}
     for key in (*NOT_SETTABLE, *NOT_IN_PROFILES):
         section, _, name = key.rpartition(".")
@@ -110,45 +104,35 @@ class _Reader:
     def read(self, origin: Literal["builtin", "user"]) -> ProfileFile:
         given = self.keys()
         self.name(given.name)
-        file = ProfileFile(
-            self.document,
-            origin,
-            self.document.path.stem,
-            given.description,
-            given.extends,
-            given.hardware.model_dump(exclude_unset=True),
-            self.values(given.values),
-            self.reasons(given.reasons),
-            # Of guides, which ship with trainwiz and are checked by its tests.
-            given.claims if origin == "builtin" else {},
-            given.variants,
-        )
+        flat = {"values": self.values(given.values), "reasons": self.reasons(given.reasons)}
         if self.findings:
             raise UsageError(self.findings)
-        return file
+        claims = given.claims if origin == "builtin" else {}
+        return ProfileFile(self.document, origin, given.model_copy(update={**flat, "claims": claims}))
 
     def wrong(self, key: str, message: str, code: str = "bad_value") -> None:
         where = self.document.where(key)
         self.findings.append(Finding(code, "error", where, f"{where}: {message}"))
 
-    def keys(self) -> _Document:
+    def keys(self) -> ProfileKeys:
         """Those that are right, where some are wrong."""
         given = {key: value for key, value in self.document.values.items() if value is not None}
         try:
-            return _Document.model_validate(given)
+            return ProfileKeys.model_validate(given)
         except ValidationError as error:
             details = error.errors(include_url=False)
         for detail in details:
             key = ".".join(map(str, detail["loc"]))
             if detail["type"] == "extra_forbidden":
-                known = _Hardware.model_json_schema() if "." in key else _Document.model_json_schema()
-                near = difflib.get_close_matches(key.rpartition(".")[2], known["properties"], n=1, cutoff=0.5)
+                part = HardwareKeys if "." in key else ProfileKeys
+                known = part.model_json_schema()["properties"]
+                near = difflib.get_close_matches(key.rpartition(".")[2], known, n=1, cutoff=0.5)
                 self.wrong(key, tr("`{key}` is not a key of a profile.", key=key) + did_you_mean(near), "unknown_key")
             else:
                 problem = expectation(key, detail["input"], detail)
                 self.wrong(key, tr("`{key}`: {problem}", key=key, problem=problem))
         broken = {detail["loc"][0] for detail in details}
-        return _Document.model_validate({key: value for key, value in given.items() if key not in broken})
+        return ProfileKeys.model_validate({key: value for key, value in given.items() if key not in broken})
 
     def name(self, given: str) -> None:
         stem = self.document.path.stem

@@ -194,7 +194,7 @@ def test_a_profile_names_line_and_variable(tmp_path: Path) -> None:
         read_profile_file(path, "user")
     assert [finding.where for finding in refusal.value.findings] == [f"{path}:6", f"{path}:7"]
     path.write_text(path.read_text().replace("      LD_PRELOAD: /x.so\n      NCCL_DEBUG: true\n", ""))
-    file = read_profile_file(path, "user")
+    file = read_profile_file(path, "user").keys
     assert file.values == {"engine.environment.NCCL_P2P_DISABLE": "1"}
     assert file.reasons == {"engine.environment.NCCL_P2P_DISABLE": "no NVLink"}
 
