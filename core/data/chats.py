@@ -75,7 +75,9 @@ class ChatColumns:
         turns = [_message("system", parts["system"])] if parts.get("system") else []
         turns += _history(parts.get("history"))
         if self.has_answer:
-            said = self._turns_in(0, sides[0]) or [_asked(sides[0], parts)]
+            # A context stands on the next line, as LLaMA-Factory joins them.
+            asked = "\n".join(filter(None, (sides[0], parts.get("context"))))
+            said = self._turns_in(0, sides[0]) or [_message("user", asked)]
             turns += [{**turn, "learn": False} if turn["role"] == "assistant" else turn for turn in said]
             turns += self._turns_in(1, sides[1]) or [_message("assistant", sides[1])]
         else:
@@ -92,11 +94,6 @@ class ChatColumns:
                 raise ValueError(tr("is an empty list, but must contain turns."))
             return turns
         return turns_of(_list_in(cell)) if place in self.lists and cell.lstrip().startswith("[") else []
-
-
-def _asked(text: str, parts: Mapping[str, str]) -> dict[str, Any]:
-    """What the user says, with what belongs to it on the next line, as LLaMA-Factory joins them."""
-    return _message("user", "\n".join(filter(None, (text, parts.get("context")))))
 
 
 def _history(text: str | None) -> list[dict[str, Any]]:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.parquet import ParquetReader
-from trainwiz.core.data.reader import Reader, unreadable
+from trainwiz.core.data.reader import Reader, cannot_read, unreadable
 from trainwiz.core.data.tables import ConllReader, DelimitedReader, FastaReader, JsonArrayReader
 from trainwiz.core.data.text_file import GZIP_MAGIC, JsonLinesReader, TextFileReader, TextReader
-from trainwiz.core.errors import UsageError, os_reason
+from trainwiz.core.errors import UsageError
 from trainwiz.core.files import open_file
 from trainwiz.core.language import mark, tr
 
@@ -104,7 +104,7 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
         with open_file(path) as handle:
             start = handle.read(512)
     except OSError as error:
-        raise unreadable(where, tr("cannot be read: {reason}.", reason=os_reason(error))) from None
+        raise cannot_read(path, error) from None
     if not start:
         raise unreadable(where, tr("is empty (0 bytes)."))
     if start.startswith(b"version https://git-lfs"):

@@ -94,6 +94,15 @@ def profile_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **profile}
 
 
+def name_problem(name: str) -> str:
+    """Why no profile can be called so; empty where one can."""
+    try:
+        RunConfig(name=name)
+    except ValueError:
+        return tr("{name} is not a valid profile name: use letters, digits, '-', '_' and '.'.", name=repr(name))
+    return ""
+
+
 class _Reader:
     """Takes one document apart and collects what is wrong with it."""
 
@@ -139,11 +148,8 @@ class _Reader:
         if given not in ("", stem):
             message = tr("`name: {name}` must match the file name {file}.", name=given, file=self.document.path.name)
             self.wrong("name", message)
-        try:
-            RunConfig(name=stem)
-        except ValueError:
-            message = tr("{name} is not a valid profile name: use letters, digits, '-', '_' and '.'.", name=repr(stem))
-            self.wrong("name", message)
+        if problem := name_problem(stem):
+            self.wrong("name", problem)
 
     def values(self, given: dict[str, Any]) -> dict[str, Any]:
         known: dict[str, Any] = {}

@@ -218,6 +218,12 @@ def current_profile(folder: Path) -> str | None:
     return value
 
 
+def cannot_write(path: Path, error: OSError) -> UsageError:
+    return usage_error(
+        "unwritable", str(path), tr("{path} cannot be written: {reason}.", path=path, reason=os_reason(error))
+    )
+
+
 def use_profile(name: str, folder: Path) -> Path:
     """Make `name` the default of later commands in `folder`; whatever else is in the file stays as it is.
 
@@ -230,9 +236,7 @@ def use_profile(name: str, folder: Path) -> Path:
     try:
         write_atomic(path, _with_profile(old, chosen, path))
     except OSError as error:
-        raise usage_error(
-            "unwritable", str(path), tr("{path} cannot be written: {reason}.", path=path, reason=os_reason(error))
-        ) from None
+        raise cannot_write(path, error) from None
     return path
 
 
