@@ -1,7 +1,6 @@
 """Profile + overrides -> RunConfig: who wins, what yields, and every mistake named at once."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.errors import UsageError
 from trainwiz.core.plan.gather import gather_config
 from trainwiz.core.plan.words import mode_words
-from trainwiz.core.profile.read import read_profile_file
 from trainwiz.core.profile.store import list_profiles, load_profile
 
 from tests.each import each
@@ -182,21 +180,6 @@ def test_values_are_one_printable_line(value: str) -> None:
     # A run.yaml that was changed by hand is checked too.
     with pytest.raises(ValueError, match="NCCL_DEBUG"):
         RunConfig.model_validate({"engine": {"environment": {"NCCL_DEBUG": value}}})
-
-
-def test_a_profile_names_line_and_variable(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(
-        "description: x\nvalues:\n  engine:\n    environment:\n      NCCL_P2P_DISABLE: 1\n      LD_PRELOAD: /x.so\n"
-        "      NCCL_DEBUG: true\nreasons:\n  engine:\n    environment:\n      NCCL_P2P_DISABLE: no NVLink\n"
-    )
-    with pytest.raises(UsageError) as refusal:
-        read_profile_file(path, "user")
-    assert [finding.where for finding in refusal.value.findings] == [f"{path}:6", f"{path}:7"]
-    path.write_text(path.read_text().replace("      LD_PRELOAD: /x.so\n      NCCL_DEBUG: true\n", ""))
-    file = read_profile_file(path, "user").keys
-    assert file.values == {"engine.environment.NCCL_P2P_DISABLE": "1"}
-    assert file.reasons == {"engine.environment.NCCL_P2P_DISABLE": "no NVLink"}
 
 
 # Smoke, dev run, overfit: what they change, what they leave, and what the user's own values keep.

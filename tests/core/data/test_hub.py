@@ -102,22 +102,10 @@ def _finding(name: str, **source: str) -> Finding:
     return finding
 
 
-def test_planning_warns_with_number_and_size_of_the_files(
-    hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with online(hub, tmp_path, monkeypatch):
-        finding = _finding("some/pairs", subset="zh-en")
-        _finding("some/pairs", subset="zh-en")
-    assert (finding.code, finding.severity) == ("data_to_download", "warning")
-    assert "2 files (0.1 MB) will be downloaded when the run starts" in finding.message
-    assert hub.asked == ["GET /api/datasets/some/pairs"], "the hub is not asked again at each key press"
-
-
 def test_what_the_hub_does_not_have_is_an_error_at_once(
     hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for source, words in (
-        ({"name": "some/pairs", "subset": "zh-en", "split": "dev"}, "no split 'dev' ('zh-en')"),
         ({"name": "some/pairs"}, "has several subsets; set `subset` to one of de-en, zh-en."),
         ({"name": "some/script"}, "loading script, which is code and is not run"),
         ({"name": "some/gated"}, "is gated; accept its terms"),
@@ -159,12 +147,15 @@ def online(has: HubStandIn, folder: Path, monkeypatch: pytest.MonkeyPatch) -> It
         yield stand_in
 
 
-def test_the_files_of_the_split_are_downloaded_when_the_run_starts(
+def test_the_files_of_the_split_are_told_while_planning_and_downloaded_when_the_run_starts(
     hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = {"text_column": "translation.zh", "target_column": "translation.en"}
     config = config_of("seq2seq", {"name": "some/pairs", "subset": "zh-en", **columns}, validation_rows=1)
     with online(hub, tmp_path, monkeypatch):
+        finding = _finding("some/pairs", subset="zh-en")
+        assert (finding.code, finding.severity) == ("data_to_download", "warning")
+        assert "2 files (0.1 MB) will be downloaded when the run starts" in finding.message
         rows = load_text_rows(config, tmp_path)
     assert (list(rows.texts), list(rows.targets or ())) == (["你好", "再见"], ["Hello", "Bye"])
     fetched = {line for line in hub.asked if line.startswith("GET /datasets")}

@@ -116,14 +116,10 @@ def test_sources_are_mixed_with_limits_of_their_own_and_of_all(tmp_path: Path) -
     assert list(load_text_rows(config, tmp_path).texts)[:3] == ["ab", "abcd", "abcde"], "the target is too short"
 
 
-def test_targets_in_some_sources_only_are_refused_and_all_findings_come_at_once(tmp_path: Path) -> None:
+def test_targets_in_some_sources_only_are_refused(tmp_path: Path) -> None:
     config = config_of("causal-lm", {"name": "sample-chat", **CHAT}, {"name": "sample-text"})
     with pytest.raises(UsageError, match=r"data\.sources\.1 has no target_column"):
         load_text_rows(config, tmp_path)
-    config = config_of("causal-lm", tmp_path / "gone.csv", write(tmp_path / "empty.txt", "\n\n"), "sample-textt")
-    with pytest.raises(UsageError) as caught:
-        load_text_rows(config, tmp_path)
-    assert len(caught.value.findings) >= 2
 
 
 def test_streaming_a_large_file_keeps_the_memory_small(tmp_path: Path) -> None:
@@ -219,17 +215,15 @@ def test_a_row_is_the_same_in_memory_and_from_its_file(tmp_path: Path, name: str
     assert [type(found) for found in streamed.texts.rows.parts] == [FILES[name]]
     assert 50 < len(memory.texts) == len(streamed.texts) < 700
     assert (memory.train.tolist(), memory.held_out.tolist()) == (streamed.train.tolist(), streamed.held_out.tolist())
-    assert memory.texts.lengths.tolist() == streamed.texts.lengths.tolist()
-    assert memory.targets.lengths.tolist() == streamed.targets.lengths.tolist()
-    order = np.random.default_rng(1).permutation(len(memory.texts))
+    for side, other in ((memory.texts, streamed.texts), (memory.targets, streamed.targets)):
+        assert side.lengths.tolist() == other.lengths.tolist()
     again = pickle.loads(pickle.dumps(streamed))
     pairs = [((a + '"' if name == "a.tsv" else a).strip(), b.strip()) for a, b in PAIRS]
     fitting = [pair for pair in pairs if all(12 <= len(side) <= 120 for side in pair)][:400]
     assert list(zip(memory.texts, memory.targets, strict=True)) == fitting
-    for number in map(int, order):
-        expected = memory.texts[number], memory.targets[number]
-        assert (streamed.texts[number], streamed.targets[number]) == expected
-        assert (again.texts[number], again.targets[number]) == expected
+    for number in np.random.default_rng(1).permutation(len(fitting)).tolist():
+        for rows in (streamed, again):
+            assert (rows.texts[number], rows.targets[number]) == fitting[number]
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
@@ -238,13 +232,11 @@ def test_lines_of_text_and_records_of_fasta(tmp_path: Path, ending: str) -> None
     (tmp_path / "a.txt").write_bytes(ending.join(["\ufeff", *texts, ""]).encode())
     records = [f">p{n} a protein\n;note\n{'MKTAYIAK' * (n % 30 + 1)}\n{'GAV' * n}\n" for n in range(300)]
     (tmp_path / "b.fasta").write_bytes("".join(records).replace("\n", ending).encode())
-    found = [
-        list(load_text_rows(config_of("causal-lm", *sources, streaming=streaming), tmp_path).texts)
-        for streaming in (False, True)
-        for sources in [[{"name": "a.txt"}, {"name": "b.fasta", "text_column": "sequence"}]]
-    ]
-    assert found[0] == found[1] and len(found[0]) == 1000
-    assert found[0][1] == texts[1].strip() and found[0][-1].startswith("MKT")
+    memory, streamed = _both(
+        config_of("causal-lm", {"name": "a.txt"}, {"name": "b.fasta", "text_column": "sequence"}), tmp_path
+    )
+    assert memory == streamed and len(memory[0]) == 1000
+    assert memory[0][1] == texts[1].strip() and memory[0][-1].startswith("MKT")
 
 
 def test_several_files_and_sources_keep_their_order_in_the_windows(
