@@ -95,8 +95,7 @@ def test_a_causal_model_is_not_given_prompts_alone_by_accident(tmp_path: Path) -
     assert "'prompt' and 'response'" in message and "data.sources.0.target_column" in message
     alone = _rows(tmp_path, path, "causal-lm", text_column="prompt")
     assert alone.targets is None and list(alone.texts) == ZH
-    both = _rows(tmp_path, path, "causal-lm", text_column="prompt", target_column="response")
-    assert both.targets is not None and list(both.targets) == EN
+    assert _pairs(_rows(tmp_path, path, "causal-lm", text_column="prompt", target_column="response")) == (ZH, EN)
 
 
 def test_columns_that_leave_no_doubt_are_detected_with_their_reason(tmp_path: Path) -> None:

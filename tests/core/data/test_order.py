@@ -75,18 +75,13 @@ def test_the_processes_get_neighbours_at_one_time_and_the_longer_one_in_turns() 
     assert [StepShape(*shape).can_be_arranged for shape in shapes] == [False, True, False, True, True]
 
 
-def _windows(budget: int, units: int = 40, rows: int = 25, run: int = 1) -> Windows:
-    edges = np.arange(units + 1) * rows
-    return Windows(edges, np.full(units, 10), np.arange(units) // run, budget)
-
-
-def _orders(windows: Windows, epoch: int = 0, seed: int = 7) -> list[list[int]]:
-    return [order.tolist() for order in windows.orders(seed, epoch)]
+def _windows(budget: int, rows: int = 25, run: int = 1) -> Windows:
+    return Windows(np.arange(41) * rows, np.full(40, 10), np.arange(40) // run, budget)
 
 
 def test_a_window_of_the_same_rows_has_another_order_in_each_epoch_and_under_each_seed() -> None:
     one_run = _windows(50, run=40)
-    orders = [_orders(one_run, epoch, seed)[1] for epoch, seed in ((0, 1), (1, 1), (0, 2))]
+    orders = [list(one_run.orders(seed, epoch))[1].tolist() for epoch, seed in ((0, 1), (1, 1), (0, 2))]
     assert len({frozenset(order) for order in orders}) == 1
     assert len({tuple(order) for order in orders}) == 3
 

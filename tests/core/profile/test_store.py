@@ -118,21 +118,15 @@ def test_broken_yaml_names_line_and_column(text: str, words: str) -> None:
     assert len(found) == 1 and words in found[0]
 
 
-def test_a_broken_file_does_not_hide_the_others_and_a_built_in_name_cannot_be_taken() -> None:
-    own("odd", "").write_bytes(b"description: \xff\xfe\n")
-    own("2080super", "extends: cpu-demo\n")
-    assert "is not UTF-8 text" in messages("odd")[0]
-    assert "cpu-demo" in {profile.name for profile in list_profiles()}
-    assert load_profile("2080super").origin == "builtin"
-    broken, taken = validate_profiles()
-    assert "odd.yaml" in broken.message and taken.code == "name_taken" and taken.message.endswith("rename this file.")
-
-
 def test_all_profiles_are_validated_at_once_each_mistake_with_its_line() -> None:
     second = own("second", "hardware:\n  gpu: RTX 309\nvalues:\n  model:\n    name: not a model\n")
     third = own("third", "extends: cpu-demo\nvalues:\n  training.learning_rate: 1.0e-5\n")
     parent = own("parent", "values:\n  engine.precison: fp16\n")
     child = own("child", "extends: parent\n")
+    odd, taken = own("odd", ""), own("2080super", "extends: cpu-demo\n")
+    odd.write_bytes(b"description: \xff\xfe\n")
+    assert "cpu-demo" in {profile.name for profile in list_profiles()}, "a broken file does not hide the others"
+    assert load_profile("2080super").origin == "builtin"
     found = {finding.where: finding.message for finding in validate_profiles()}
     assert "Did you mean RTX 3090" in found[f"{second}:2"]
     assert "is not in the model catalog, not a Hub ID" in found[f"{second}:5"]
@@ -140,7 +134,8 @@ def test_all_profiles_are_validated_at_once_each_mistake_with_its_line() -> None
     ((place, message),) = [(where, text) for where, text in found.items() if "final_learning_rate" in text]
     assert place.startswith(f"{third}:") and message.startswith(place)
     assert f"{parent}:2" in found and f"`extends: parent`: {parent}:2:" in found[f"{child}:1"]
-    assert len(found) == 5 and all(where in message for where, message in found.items())
+    assert "is not UTF-8 text" in found[str(odd)] and found[str(taken)].endswith("rename this file.")
+    assert len(found) == 7 and all(where in message for where, message in found.items())
 
 
 @each(("text", "lines"), [
