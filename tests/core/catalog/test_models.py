@@ -157,19 +157,16 @@ def test_a_hub_id_in_the_local_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert spec is not None and spec.has_weights and spec.path == snapshot
 
 
-@each(
-    ("files", "words"),
-    [
-        ({"config.json": "{"}, "not valid JSON (line 1, column 2)"),
-        ({"config.json": "[1]"}, "does not contain a JSON object"),
-        ({"config.json": "{}"}, "has no `model_type`"),
-        ({"config.json": '{"model_type": "vit", "architectures": ["ViTForImageClassification"]}'}, "ViTForImageClassification"),
-        ({}, "has no config.json"),
-        ({"final_model/config.json": "{}"}, "is a run folder; its model is"),
-        ({"adapter_config.json": "{}"}, "contains an adapter without its base model"),
-        ({"model-q4.gguf": ""}, "is for llama.cpp (GGUF)"),
-    ],
-)  # fmt: skip
+@each(("files", "words"), [
+    ({"config.json": "{"}, "not valid JSON (line 1, column 2)"),
+    ({"config.json": "[1]"}, "does not contain a JSON object"),
+    ({"config.json": "{}"}, "has no `model_type`"),
+    ({"config.json": '{"model_type": "vit", "architectures": ["ViTForImageClassification"]}'}, "ViTForImageClassification"),
+    ({}, "has no config.json"),
+    ({"final_model/config.json": "{}"}, "is a run folder; its model is"),
+    ({"adapter_config.json": "{}"}, "contains an adapter without its base model"),
+    ({"model-q4.gguf": ""}, "is for llama.cpp (GGUF)"),
+])  # fmt: skip
 def test_a_folder_that_cannot_be_used(tmp_path: Path, files: dict[str, str], words: str) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

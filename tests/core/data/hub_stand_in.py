@@ -45,12 +45,6 @@ class HubStandIn:
         if config is not None:
             self.answers[f"/{hub_id}/resolve/main/config.json"] = config
 
-    def tree(self, hub_id: str) -> list[dict[str, Any]]:
-        return [
-            {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
-            for name, data in self.files[hub_id].items()
-        ]
-
 
 @contextmanager
 def hub_server(stand_in: HubStandIn) -> Iterator[HubStandIn]:
@@ -90,7 +84,10 @@ def hub_server(stand_in: HubStandIn) -> Iterator[HubStandIn]:
             for hub_id, files in stand_in.files.items():
                 api = f"/api/datasets/{hub_id}"
                 if path.startswith(f"{api}/tree/"):
-                    return json.dumps(stand_in.tree(hub_id)).encode(), {"Content-Type": "application/json"}
+                    tree = [
+                        {"type": "file", "path": name, "size": len(data), "oid": SHA} for name, data in files.items()
+                    ]
+                    return json.dumps(tree).encode(), {"Content-Type": "application/json"}
                 if path == api or path.startswith(f"{api}/revision/"):
                     return json.dumps(stand_in.document(hub_id)).encode(), {"Content-Type": "application/json"}
                 for name, data in files.items():

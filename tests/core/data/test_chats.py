@@ -86,18 +86,15 @@ def test_tools_go_along_and_limits_count_what_is_said(tmp_path: Path) -> None:
     assert [messages_of(chat) for chat in load_text_rows(config, tmp_path).texts] == [(MESSAGES, tools)]
 
 
-@each(
-    ("turns", "sentence"),
-    [
-        ([{"role": "narrator", "content": "x"}], "turn 1 has the role 'narrator'; supported roles: user, assistant, system, tool."),
-        ([MESSAGES[1], {"content": "x"}], "turn 2 has no role (its keys: content)."),
-        ([{"role": "user", "text": "x"}], "turn 1 has no content (its keys: role, text)."),
-        (["Hello", "Hi."], "turn 1 is not an object with a role and content."),
-        ([{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}], "turn 1 contains 'image_url'; only text can be trained on."),
-        ([{"role": "user", "content": 5}], "the content of turn 1 is not text."),
-        ([{"role": "assistant", "tool_calls": [{"function": {}}]}], "turn 1 calls a tool without a name."),
-    ],
-)  # fmt: skip
+@each(("turns", "sentence"), [
+    ([{"role": "narrator", "content": "x"}], "turn 1 has the role 'narrator'; supported roles: user, assistant, system, tool."),
+    ([MESSAGES[1], {"content": "x"}], "turn 2 has no role (its keys: content)."),
+    ([{"role": "user", "text": "x"}], "turn 1 has no content (its keys: role, text)."),
+    (["Hello", "Hi."], "turn 1 is not an object with a role and content."),
+    ([{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}], "turn 1 contains 'image_url'; only text can be trained on."),
+    ([{"role": "user", "content": 5}], "the content of turn 1 is not text."),
+    ([{"role": "assistant", "tool_calls": [{"function": {}}]}], "turn 1 calls a tool without a name."),
+])  # fmt: skip
 def test_a_row_that_is_no_chat_is_named_with_its_line(tmp_path: Path, turns: list[Any], sentence: str) -> None:
     path = rows_in(tmp_path / "a.jsonl", [{"messages": MESSAGES}, {"messages": turns}])
     assert refused(found(path)) == [f"{path}, line 2: {sentence}"]

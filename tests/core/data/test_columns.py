@@ -186,23 +186,20 @@ def by_code(plan: Plan) -> dict[str, Finding]:
 
 
 @each("form", ["jsonl", "parquet"])
-@each(
-    ("name", "code", "words"),
-    [
-        ("sharegpt", None, "'conversations' is a list of chat turns"),
-        ("preferences", "structured_columns", "is preference data"),
-        ("dpo", "structured_columns", "is preference data"),
-        ("kto", "structured_columns", "is preference data"),
-        ("oasst", "structured_columns", "OpenAssistant"),
-        ("squad", "structured_columns", "is a list"),
-        ("wiki", "structured_columns", "is a list"),
-        ("labels", "missing_column", "does not indicate which column"),
-        ("alpaca", None, "an instruction with additional columns: 'input'"),
-        ("dolly", None, "an instruction with additional columns: 'context'"),
-        ("gsm8k", None, ""),
-        ("plain", None, ""),
-    ],
-)
+@each(("name", "code", "words"), [
+    ("sharegpt", None, "'conversations' is a list of chat turns"),
+    ("preferences", "structured_columns", "is preference data"),
+    ("dpo", "structured_columns", "is preference data"),
+    ("kto", "structured_columns", "is preference data"),
+    ("oasst", "structured_columns", "OpenAssistant"),
+    ("squad", "structured_columns", "is a list"),
+    ("wiki", "structured_columns", "is a list"),
+    ("labels", "missing_column", "does not indicate which column"),
+    ("alpaca", None, "an instruction with additional columns: 'input'"),
+    ("dolly", None, "an instruction with additional columns: 'context'"),
+    ("gsm8k", None, ""),
+    ("plain", None, ""),
+])  # fmt: skip
 def test_what_a_file_is(tmp_path: Path, name: str, form: str, code: str | None, words: str) -> None:
     plan = planned(rows_in(tmp_path / f"{name}.{form}", [SETS[name]] * 50))
     found = by_code(plan)

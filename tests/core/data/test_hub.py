@@ -229,20 +229,17 @@ def split(names: list[str], card: dict[str, Any], **source: str | None) -> tuple
     return split_files(DataSource.model_validate({"name": "a/b", **source}), names, card)
 
 
-@each(
-    ("names", "card", "source", "expected"),
-    [
-        *((WMT, card, {"subset": "zh-en"}, PARTS) for card in (WMT_CARD, {})),
-        *((WMT, card, {"subset": "zh-en", "split": "validation"}, [WMT[4]]) for card in (WMT_CARD, {})),
-        (LINES, "data/a.jsonl", {}, LINES[:1]),
-        (LINES, {"train": ["data/*.jsonl"], "test": "x"}, {}, LINES[:1]),
-        (LINES, [{"split": "train", "path": ["./data/a.jsonl"]}], {}, LINES[:1]),
-        (["l/a.csv", "s/a.csv"], {"configs": [SMALL, LARGE]}, {}, ["l/a.csv"]),
-        (["l/a.csv", "s/a.csv"], {"configs": [SMALL, LARGE]}, {"subset": "small"}, ["s/a.csv"]),
-        # Words inside words are no splits.
-        (NOTES, {}, {}, [NOTES[1]]),
-    ],
-)
+@each(("names", "card", "source", "expected"), [
+    *((WMT, card, {"subset": "zh-en"}, PARTS) for card in (WMT_CARD, {})),
+    *((WMT, card, {"subset": "zh-en", "split": "validation"}, [WMT[4]]) for card in (WMT_CARD, {})),
+    (LINES, "data/a.jsonl", {}, LINES[:1]),
+    (LINES, {"train": ["data/*.jsonl"], "test": "x"}, {}, LINES[:1]),
+    (LINES, [{"split": "train", "path": ["./data/a.jsonl"]}], {}, LINES[:1]),
+    (["l/a.csv", "s/a.csv"], {"configs": [SMALL, LARGE]}, {}, ["l/a.csv"]),
+    (["l/a.csv", "s/a.csv"], {"configs": [SMALL, LARGE]}, {"subset": "small"}, ["s/a.csv"]),
+    # Words inside words are no splits.
+    (NOTES, {}, {}, [NOTES[1]]),
+])  # fmt: skip
 def test_the_files_of_a_split(names: list[str], card: Any, source: dict[str, str], expected: list[str]) -> None:
     if not isinstance(card, dict) or "train" in card:
         card = {"configs": [{"config_name": "default", "data_files": card}]}
