@@ -22,9 +22,7 @@ from tests.core.data.hub_stand_in import HubStandIn, hub_server
 DOCUMENT = {"gated": "auto", "siblings": [{"rfilename": "data/train.jsonl", "size": 2}, {"rfilename": "b"}, "c"]}
 
 
-def test_the_token_is_not_sent_along_to_where_the_hub_redirects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_token_is_not_sent_to_where_the_hub_redirects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     with hub_server(HubStandIn()) as elsewhere, hub_server(HubStandIn()) as hub:
         hub.redirect = elsewhere.endpoint

@@ -122,10 +122,8 @@ def test_bytes_that_are_no_text_are_refused_wherever_they_stand() -> None:
 
 
 def found(theirs: dict[str, object], yours: dict[str, object]) -> dict[str, tuple[object, object, str]]:
-    base = RunConfig()
-    pairs = config_differences(
-        base.with_values(theirs, "profile"), base.with_values(theirs, "profile").with_values(yours, "you")
-    )
+    base = RunConfig().with_values(theirs, "profile")
+    pairs = config_differences(base, base.with_values(yours, "you"))
     return {one.key: (one.theirs, one.yours, one.chosen_by.origin) for one in pairs}
 
 

@@ -126,9 +126,7 @@ def found(path: Path | str, task: str = "seq2seq", **source: object) -> Glance:
 
 
 @each("kind", ["jsonl", "parquet"])
-def test_an_empty_target_is_not_a_missing_one_and_columns_that_nobody_named_are_shown(
-    tmp_path: Path, kind: str
-) -> None:
+def test_an_empty_target_is_not_a_missing_one_and_all_columns_are_shown(tmp_path: Path, kind: str) -> None:
     rows = [{"prompt": "a", "response": ""}, {"prompt": "b", "response": None}, {"prompt": "c", "response": "d"}]
     result = found(rows_in(tmp_path / f"a.{kind}", rows))
     assert [row[1] for row in result.rows] == ["", None, "d"] and (result.text, result.target) == (0, 1)
@@ -219,12 +217,11 @@ def test_what_a_file_is(tmp_path: Path, name: str, form: str, code: str | None, 
 
 
 def test_a_list_that_is_named_is_a_chat_or_leads_in_no_circle(tmp_path: Path) -> None:
-    named = planned(
-        rows_in(tmp_path / "sharegpt.jsonl", [SETS["sharegpt"]]), **{"data.sources.0.text_column": "conversations"}
-    )
+    path = rows_in(tmp_path / "sharegpt.jsonl", [SETS["sharegpt"]])
+    named = planned(path, **{"data.sources.0.text_column": "conversations"})
     assert named.config.data.sources[0].layout == "chat"
     plain = {"data.sources.0.text_column": "conversations", "data.sources.0.layout": "plain"}
-    finding = by_code(planned(tmp_path / "sharegpt.jsonl", **plain))["not_text"]
+    finding = by_code(planned(path, **plain))["not_text"]
     assert "contains a list, not text" in finding.message and not any(remedy.changes for remedy in finding.remedies)
 
 

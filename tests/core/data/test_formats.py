@@ -62,10 +62,9 @@ def test_numbers_of_classes_have_the_names_that_datasets_keeps(tmp_path: Path) -
     named = {"_type": "ClassLabel", "names": ["bad", "good"]}
     about = {"info": {"features": {"label": named, "tags": {"_type": "List", "feature": named}}}}
     columns = {"words": [["x"], ["y", "z"], ["w"]], "tags": [[1], [0, 1], [0]]}
-    table = pa.table({"text": ["a", "b", "c"], "label": [1, 0, -1], **columns}).replace_schema_metadata(
-        {b"huggingface": json.dumps(about).encode()}
-    )
-    pq.write_table(table, tmp_path / "rows.parquet")
+    table = pa.table({"text": ["a", "b", "c"], "label": [1, 0, -1], **columns})
+    named_table = table.replace_schema_metadata({b"huggingface": json.dumps(about).encode()})
+    pq.write_table(named_table, tmp_path / "rows.parquet")
     labels = summarize_data(config_of(tmp_path / "rows.parquet", "sequence-classification")).labels
     # A row of -1 has no class.
     assert labels is not None and dict(labels.train) == {"bad": 1, "good": 1}

@@ -8,7 +8,6 @@ import os
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,8 @@ def test_the_samples_that_are_named_are_those_of_the_task() -> None:
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[HubStandIn]:
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandIn]:
+    """A reachable hub, an empty cache, no account."""
     pairs = [{"zh": "你好", "en": "Hello"}, {"zh": "再见", "en": "Bye"}]
     one = parquet(tmp_path / "1.parquet", translation=pairs[:1]).read_bytes()
     two = parquet(tmp_path / "2.parquet", translation=pairs[1:]).read_bytes()
@@ -91,6 +91,10 @@ def hub(tmp_path: Path) -> Iterator[HubStandIn]:
         gated={"some/gated"},
     )
     with hub_server(stand_in):
+        for name, value in (("ENDPOINT", stand_in.endpoint), ("HUB_CACHE", tmp_path / "cache"), ("TOKEN_PATH", "none")):
+            monkeypatch.setenv(f"HF_{name}", str(value))
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
         yield stand_in
 
 
@@ -102,9 +106,8 @@ def _finding(name: str, **source: str) -> Finding:
     return finding
 
 
-def test_what_the_hub_does_not_have_is_an_error_at_once(
-    hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("hub")
+def test_what_the_hub_does_not_have_is_an_error_at_once() -> None:
     for source, words in (
         ({"name": "some/pairs"}, "has several subsets; set `subset` to one of de-en, zh-en."),
         ({"name": "some/script"}, "loading script, which is code and is not run"),
@@ -112,8 +115,7 @@ def test_what_the_hub_does_not_have_is_an_error_at_once(
         ({"name": "some/tars"}, "has no data file in a supported format (.tar)"),
         ({"name": "some/nothing"}, "Hub dataset some/nothing does not exist or is not public"),
     ):
-        with online(hub, tmp_path, monkeypatch):
-            finding = _finding(**source)
+        finding = _finding(**source)
         assert finding.severity == "error" and words in finding.message
 
 
@@ -135,28 +137,13 @@ def test_a_script_in_the_cache_is_never_run_and_the_parquet_copy_is_taken_when_i
 TURNS = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]
 
 
-@contextmanager
-def online(has: HubStandIn, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandIn]:
-    """This process asks a hub that has so much."""
-    with nullcontext(has) if has.endpoint else hub_server(has) as stand_in:
-        monkeypatch.setenv("HF_ENDPOINT", stand_in.endpoint)
-        monkeypatch.setenv("HF_HUB_CACHE", str(folder / "cache"))
-        monkeypatch.setenv("HF_TOKEN_PATH", str(folder / "none"))
-        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-        yield stand_in
-
-
-def test_the_files_of_the_split_are_told_while_planning_and_downloaded_when_the_run_starts(
-    hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_files_of_the_split_are_told_and_then_downloaded(hub: HubStandIn, tmp_path: Path) -> None:
     columns = {"text_column": "translation.zh", "target_column": "translation.en"}
     config = config_of("seq2seq", {"name": "some/pairs", "subset": "zh-en", **columns}, validation_rows=1)
-    with online(hub, tmp_path, monkeypatch):
-        finding = _finding("some/pairs", subset="zh-en")
-        assert (finding.code, finding.severity) == ("data_to_download", "warning")
-        assert "2 files (0.1 MB) will be downloaded when the run starts" in finding.message
-        rows = load_text_rows(config, tmp_path)
+    finding = _finding("some/pairs", subset="zh-en")
+    assert (finding.code, finding.severity) == ("data_to_download", "warning")
+    assert "2 files (0.1 MB) will be downloaded when the run starts" in finding.message
+    rows = load_text_rows(config, tmp_path)
     assert (list(rows.texts), list(rows.targets or ())) == (["你好", "再见"], ["Hello", "Bye"])
     fetched = {line for line in hub.asked if line.startswith("GET /datasets")}
     assert all("zh-en/train" in line or "README" in line for line in fetched)
@@ -172,43 +159,39 @@ def planned(name: str) -> tuple[RunConfig, str]:
     return config, finding.message
 
 
-def test_chats_are_known_before_the_download_and_read_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chats_are_known_before_the_download_and_read_after_it(hub: HubStandIn, tmp_path: Path) -> None:
     row = json.dumps({"id": "1", "messages": TURNS}) + "\n"
     cells = json.dumps(TURNS[:1]).replace('"', '""'), json.dumps(TURNS[1:]).replace('"', '""')
     noise = [random.Random(n).randbytes(60).hex() for n in range(20_000)]
     table = parquet(tmp_path / "a.parquet", 1000, id=noise, messages=[TURNS] * 20_000)
     written = parquet(tmp_path / "b.parquet", 1000, id=noise, messages=[json.dumps(TURNS)] * 20_000)
-    chats = {
+    hub.files = {
         "some/table": {"data/train.parquet": table.read_bytes()},
         "some/written": {"data/train.parquet": written.read_bytes()},
         "some/lines": {"train.jsonl": row.encode() * 9_000},
         "some/csv": {"train.csv": f'prompt,completion\n"{cells[0]}","{cells[1]}"\n'.encode()},
     }
-    with online(HubStandIn(files=chats), tmp_path, monkeypatch) as stand_in:
-        for name in chats:
-            config, _ = planned(name)
-            source = config.data.sources[0]
-            assert source.layout == "chat" and source.json_turns == (True if name == "some/csv" else None)
-            assert "according to the Hub, not downloaded yet" in config.origin("data.sources.0.layout").reason
-            rows = load_text_rows(config, tmp_path)
-            assert messages_of(rows.texts[0]) == (TURNS, None)
-        assert stand_in.asked.count("GET /datasets/some/table/resolve/main/data/train.parquet") == 1
+    for name in hub.files:
+        config, _ = planned(name)
+        source = config.data.sources[0]
+        assert source.layout == "chat" and source.json_turns == (True if name == "some/csv" else None)
+        assert "according to the Hub, not downloaded yet" in config.origin("data.sources.0.layout").reason
+        assert messages_of(load_text_rows(config, tmp_path).texts[0]) == (TURNS, None)
+    assert hub.asked.count("GET /datasets/some/table/resolve/main/data/train.parquet") == 1
 
 
-def test_where_the_hub_does_not_tell_the_plan_says_so_and_the_second_start_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_hub_does_not_tell_the_plan_says_so(hub: HubStandIn, tmp_path: Path) -> None:
     row = json.dumps({"id": "1", "messages": TURNS}) + "\n"
     noise = "".join(f"{n * 7919 % 1_000_003:x}" for n in range(300_000))
     packed = gzip.compress((json.dumps({"messages": TURNS, "noise": noise}) + "\n" + row).encode())
-    with online(HubStandIn(files={"some/packed": {"train.jsonl.gz": packed}}), tmp_path, monkeypatch):
-        config, message = planned("some/packed")
-        assert config.data.sources[0].layout is None and "does not list its columns, so" in message
-        with pytest.raises(UsageError, match=r"messages' is a list of chat turns.*Set data.sources.0.layout to chat"):
-            load_text_rows(config, tmp_path)
-        again = detect_columns(config_of("causal-lm", {"name": "some/packed"}, validation_rows=0))
-        assert again.data.sources[0].layout == "chat"
-        assert [messages_of(text) for text in load_text_rows(again, tmp_path).texts] == [(TURNS, None)] * 2
+    hub.files = {"some/packed": {"train.jsonl.gz": packed}}
+    config, message = planned("some/packed")
+    assert config.data.sources[0].layout is None and "does not list its columns, so" in message
+    with pytest.raises(UsageError, match=r"messages' is a list of chat turns.*Set data.sources.0.layout to chat"):
+        load_text_rows(config, tmp_path)
+    again = detect_columns(config_of("causal-lm", {"name": "some/packed"}, validation_rows=0))
+    assert again.data.sources[0].layout == "chat"
+    assert [messages_of(text) for text in load_text_rows(again, tmp_path).texts] == [(TURNS, None)] * 2
 
 
 PARTS = [f"zh-en/train-{n:05d}-of-00003.parquet" for n in range(3)]

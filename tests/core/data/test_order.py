@@ -53,9 +53,7 @@ def test_every_row_comes_once_in_its_window_and_large_steps_keep_theirs(step_row
 @each(("micro_batch", "processes"), [(4, 1), (4, 2), (1, 3), (8, 3)])
 @each("units", [1, 7])
 @each("rows", [5, 96, 997])
-def test_a_step_that_is_arranged_has_the_rows_that_were_drawn_for_it(
-    micro_batch: int, processes: int, units: int, rows: int
-) -> None:
+def test_an_arranged_step_has_the_rows_drawn_for_it(micro_batch: int, processes: int, units: int, rows: int) -> None:
     step = StepShape(micro_batch * processes * 4, micro_batch, processes)
     lengths, windows = lengths_of(rows), windows_of(rows, min(units, rows))
     plain = np.concatenate(list(windows.orders(SEED, 1)))

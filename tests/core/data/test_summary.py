@@ -70,9 +70,7 @@ def test_tokens_are_counted_uncut_where_the_tokenizer_is_here(tmp_path: Path) ->
     assert (summary.length_unit, summary.lengths, summary.target_lengths) == ("tokens", (7, 3), ())
 
 
-def test_a_tokenizer_in_the_local_cache_is_that_of_its_model_and_without_one_there_is_an_estimate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_tokenizer_in_the_cache_tokens_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.tsv", "source\ttarget\none two\tthree\n")
     write(tmp_path / "tokenizer.json", "{")
     for tokenizer in (tmp_path, "train", None, "no/where"):
@@ -85,9 +83,7 @@ def test_a_tokenizer_in_the_local_cache_is_that_of_its_model_and_without_one_the
     assert token_counts.tokenizer_folder(config, tmp_path) == place
 
 
-def test_beyond_a_few_million_characters_the_ratio_of_the_counted_ones_holds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beyond_a_few_million_characters_a_ratio_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counts, "MOST_CHARACTERS", 40)
     config = of_task("seq2seq", "x", _tokenizer(tmp_path / "t5", ends=True))
     counter = TokenCounter(config, tmp_path)
@@ -193,9 +189,7 @@ def test_rows_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @each("kind", ["parquet", "txt"])
-def test_of_many_files_some_are_read_and_all_are_opened_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_many_files_are_opened_and_some_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(rows_module, "SHARDS_BYTES", 0)
     for number in range(40):
         part = [LETTERS[: 50 + number]] * 300

@@ -232,16 +232,13 @@ def test_lines_of_text_and_records_of_fasta(tmp_path: Path, ending: str) -> None
     (tmp_path / "a.txt").write_bytes(ending.join(["\ufeff", *texts, ""]).encode())
     records = [f">p{n} a protein\n;note\n{'MKTAYIAK' * (n % 30 + 1)}\n{'GAV' * n}\n" for n in range(300)]
     (tmp_path / "b.fasta").write_bytes("".join(records).replace("\n", ending).encode())
-    memory, streamed = _both(
-        config_of("causal-lm", {"name": "a.txt"}, {"name": "b.fasta", "text_column": "sequence"}), tmp_path
-    )
+    fasta = {"name": "b.fasta", "text_column": "sequence"}
+    memory, streamed = _both(config_of("causal-lm", {"name": "a.txt"}, fasta), tmp_path)
     assert memory == streamed and len(memory[0]) == 1000
     assert memory[0][1] == texts[1].strip() and memory[0][-1].startswith("MKT")
 
 
-def test_several_files_and_sources_keep_their_order_in_the_windows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_sources_keep_their_order_in_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainwiz.core.data.streamed.WINDOW_BYTES", 30_000)
     for name in ("a.parquet", "one_group.parquet", "a.jsonl", "a.jsonl.gz"):
         put(tmp_path / name)
@@ -287,9 +284,7 @@ def test_the_first_line_with_letters_is_the_header(tmp_path: Path) -> None:
     assert memory == streamed and memory[0] == ["a", "c"]
 
 
-def test_the_order_of_a_run_that_began_earlier_is_its_order_still(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_order_that_began_earlier_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The index as commit 9a57a9f2 wrote it: batches end where blocks do, and a unit ends with a batch."""
     monkeypatch.setattr("trainwiz.core.data.streamed.WINDOW_BYTES", 30_000)
     for name, described in ORDERS.items():
@@ -299,10 +294,8 @@ def test_the_order_of_a_run_that_began_earlier_is_its_order_still(
         else:
             put(tmp_path / name)
         columns = {"text_column": "sequence"} if name.endswith(".fasta") else BOTH
-        rows = load_text_rows(
-            config_of("causal-lm", {"name": name, **columns}, streaming=True, validation_rows=30), tmp_path
-        )
-        windows = rows.windows_of_training()
+        config = config_of("causal-lm", {"name": name, **columns}, streaming=True, validation_rows=30)
+        windows = load_text_rows(config, tmp_path).windows_of_training()
         assert windows is not None and windows.described() == f"windows-{described}", name
 
 

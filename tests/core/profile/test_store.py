@@ -159,9 +159,7 @@ def test_a_name_for_variants_is_picked_by_memory_and_without_a_gpu_the_smallest(
     assert load_as_written("3080").variants == ("3080-10g", "3080-12g")
 
 
-def test_use_keeps_everything_else_in_the_file_and_writes_nothing_where_that_is_broken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_use_keeps_the_rest_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / ".trainwiz.yaml"
     with pytest.raises(UsageError, match="Unknown profile"):
         use_profile("nothing", tmp_path)
