@@ -50,13 +50,10 @@ def _tokenizer(folder: Path, *, ends: bool) -> Path:
 
 
 def of_task(task: str, name: object, tokenizer: object = None, **values: object) -> RunConfig:
-    model = {"masked-lm": "esm2-tiny", "causal-lm": "gpt2-tiny", "seq2seq": "t5-chat-tiny"}[task]
-    document = {
-        "task": task,
-        "model": {"name": model, "tokenizer": None if tokenizer is None else str(tokenizer)},
-        "data": {"sources": [{"name": str(name)}], "validation_rows": 0, **values},
-    }
-    return RunConfig.model_validate(document)
+    config = config_of(task, {"name": str(name)}, **{"validation_rows": 0, **values})
+    config.model.name = {"causal-lm": "gpt2-tiny", "seq2seq": "t5-chat-tiny"}[task]
+    config.model.tokenizer = None if tokenizer is None else str(tokenizer)
+    return config
 
 
 def test_tokens_are_counted_uncut_where_the_tokenizer_is_here(tmp_path: Path) -> None:
@@ -139,11 +136,8 @@ TEXTS: dict[str, Callable[[str], str]] = {
 @each("kind", TEXTS)
 def test_a_sorted_text_file(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"rows.{kind}"
-    path.write_text(
-        ("id,sequence\n" if kind == "csv" else "") + "".join(map(TEXTS[kind], sequences())),
-        encoding="utf-8",
-        newline="",
-    )
+    header = "id,sequence\n" if kind == "csv" else ""
+    path.write_text(header + "".join(map(TEXTS[kind], sequences())), encoding="utf-8", newline="")
     found = summary_of(path)
     assert not found.rows_exact
     assert found.rows == pytest.approx(ROWS, rel=0.03)
