@@ -27,7 +27,7 @@ from trainwiz.core.data.columns import (
 from trainwiz.core.data.labels import LABELLED
 from trainwiz.core.data.reader import Column, Reader
 from trainwiz.core.errors import TrainwizError
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 
 LOOKED_AT = 32
 """First rows of a file that say whether texts are lists of turns written as JSON."""
@@ -107,8 +107,8 @@ def _detected(
         chat = _detected_chat(look, source, has_template) if is_causal else {}
         if chat or len(columns) < 2 or (named and is_causal):
             return chat
-        pair = pair_of(columns) if source.text_column is None and source.target_column is None else None
-        has_target = config.task in HAVE_TARGETS or source.target_column is not None or pair is not None
+        has_pair = not named and pair_of(columns) is not None
+        has_target = config.task in HAVE_TARGETS or source.target_column is not None or has_pair
         has_target = has_target and config.task != "masked-lm"
         positions = find_columns(columns, source, look.name, key, config.row_kind, has_target)
     except TrainwizError:
@@ -234,10 +234,8 @@ def _chat_columns(columns: Sequence[Column], source: DataSource) -> ChatNames | 
 
 
 def _reason(look: _Look, left: list[str]) -> str:
-    reason = tr("detected in {file}", file=look.name)
-    if left:
-        reason = tr("detected in {file}; not used: {columns}", file=look.name, columns=", ".join(left))
-    return reason + _of_the_hub(look)
+    words = mark("detected in {file}; not used: {columns}") if left else mark("detected in {file}")
+    return tr(words, file=look.name, columns=", ".join(left)) + _of_the_hub(look)
 
 
 def _of_the_hub(look: _Look) -> str:

@@ -84,7 +84,14 @@ class DelimitedReader(TextFileReader):
             )
             raise self.broken_at(position, problem)
         if len(cells) > count and any(cells[count:]):
-            raise self.broken_at(position, self._too_wide(len(cells)))
+            quote = tr("put text that contains {delimiter} in double quotes", delimiter=repr(self._delimiter))
+            problem = tr(
+                "the row has {cells} cells, but the first line has {columns}; {remedy}.",
+                cells=len(cells),
+                columns=count,
+                remedy=tr("replace tabs inside a text") if self._is_tsv else quote,
+            )
+            raise self.broken_at(position, problem)
         return [cells[index] for index in wanted]
 
     def head(self, count: int) -> list[tuple[str | None, ...]]:
@@ -94,19 +101,6 @@ class DelimitedReader(TextFileReader):
         return [
             tuple(cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for cell in row) for row in rows
         ]
-
-    def _too_wide(self, cells: int) -> str:
-        remedy = (
-            tr("replace tabs inside a text")
-            if self._is_tsv
-            else tr("put text that contains {delimiter} in double quotes", delimiter=repr(self._delimiter))
-        )
-        return tr(
-            "the row has {cells} cells, but the first line has {columns}; {remedy}.",
-            cells=cells,
-            columns=len(self.columns),
-            remedy=remedy,
-        )
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """(line, cells) of every row that is not blank."""
