@@ -65,6 +65,9 @@ def test_all_mistakes_at_once_with_what_would_be_right() -> None:
         "engine.strategy": (5, "must be"),
         "data.sources.0.text_column": ([1], "invalid value [1]; must be text."),
         "logging.report_to": ([[]], "must be"),
+        # Bytes that are no text, from a header in latin-1 or the name of a file: no run.yaml could hold them.
+        "data.sources.0.target_column": ("caf\udce9", "must be text"),
+        "model.architecture_overrides": ({"a": "\udce9"}, "must be text"),
     }
     found = mistakes({key: value for key, (value, _) in wrong.items()})
     assert len(found) == len(wrong)
@@ -110,12 +113,6 @@ def test_what_yields_to_a_value_of_the_users(profile: str, yours: dict[str, Any]
 def test_a_run_name_stays_one_plain_folder_name(name: str) -> None:
     with pytest.raises(ValueError, match="name"):
         RunConfig(name=name)
-
-
-def test_bytes_that_are_no_text_are_refused_wherever_they_stand() -> None:
-    """A header of a CSV in latin-1 brings them, or the name of a file: no run.yaml could hold them."""
-    assert "must be text" in mistakes({"data.sources.0.text_column": "caf\udce9"})[0]
-    assert "must be text" in mistakes({"engine.environment": {"A": "\udce9"}})[0]
 
 
 # What differs between two resolved runs.

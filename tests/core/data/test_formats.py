@@ -1,4 +1,4 @@
-"""Labels in every form that files hold them in, quotes, folders of parts, and parquet files in memory."""
+"""Labels in every form that files hold them in, folders of parts, and parquet files in memory."""
 
 from __future__ import annotations
 
