@@ -55,26 +55,26 @@ def default_init(spec: ModelSpec) -> Literal["pretrained", "scratch"]:
     return "pretrained" if here or spec.hub_id is not None else "scratch"
 
 
-def weights_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:
-    """() where the run needs no weights or has them; a warning where they are downloaded when it starts; else an error."""
+def weights_finding(spec: ModelSpec, section: ModelSection, ask: AskHub) -> Finding | None:
+    """None where the run needs no weights or has them; a warning where they are downloaded when it starts; else an error."""
     if section.init != "pretrained":
-        return ()
+        return None
     quantized = quantized_as(spec.architecture)
     if quantized not in (None, "mxfp4"):
-        return (Finding("quantized_weights", "error", "model.name", quantized_message(spec.name, str(quantized))),)
+        return Finding("quantized_weights", "error", "model.name", quantized_message(spec.name, str(quantized)))
     if spec.has_weights:
-        return ()
+        return None
     if spec.source == "folder" and (lacking := missing_shards(spec.path or Path())):
         message = tr(
             "{folder} lacks weight files that its index names, for example {file}. Complete the download.",
             folder=spec.path,
             file=lacking[0],
         )
-        return (_no_model(message),)
+        return _no_model(message)
     if spec.hub_id is None:
         message = tr("{name} has no pretrained weights.", name=spec.name)
-        return (Finding("missing_model", "error", "model.init", message, (_from_scratch(),)),)
-    return (_from_hub(spec, ask(spec.hub_id)),)
+        return Finding("missing_model", "error", "model.init", message, (_from_scratch(),))
+    return _from_hub(spec, ask(spec.hub_id))
 
 
 def quantized_message(name: str, quantized: str) -> str:
@@ -110,28 +110,28 @@ def _from_hub(spec: ModelSpec, answer: HubAnswer) -> Finding:
     return _no_model(message, (_from_scratch(),))
 
 
-def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:
+def tokenizer_finding(spec: ModelSpec, section: ModelSection, ask: AskHub) -> Finding | None:
     """The same for the tokenizer of a text task; a note where one is made from the rows in place of the model's own."""
     named = section.tokenizer
     if spec.architecture.get("model_type") == "esm" or named == MADE_FROM_THE_DATA:
-        return ()
+        return None
     if named is not None:
         return _named(named, ask)
     if has_tokenizer(spec.path):
-        return ()
+        return None
     if spec.hub_id is None:
         if section.init == "scratch":
-            return ()
+            return None
         message = tr(
             "{name} has no tokenizer; specify one with model.tokenizer (a folder or a Hub ID).", name=spec.name
         )
-        return (_no_tokenizer(message),)
+        return _no_tokenizer(message)
     if has_tokenizer(cached_model_folder(spec.hub_id)):
-        return ()
+        return None
     if section.init == "scratch":
-        return (_made(spec),)
+        return _made(spec)
     # One download brings both, and what is said of the weights holds for the tokenizer.
-    return (_on_hub(spec.hub_id, "model.name", ask(spec.hub_id)),) if spec.has_weights else ()
+    return _on_hub(spec.hub_id, "model.name", ask(spec.hub_id)) if spec.has_weights else None
 
 
 SAYS_INSTRUCT = re.compile(r"(?i)(^|[-_./])(instruct|chat|it|thinking)([-_.]|$)")
@@ -160,26 +160,26 @@ def has_tokenizer(folder: Path | None) -> bool:
     return folder is not None and any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 
-def _named(name: str, ask: AskHub) -> tuple[Finding, ...]:
+def _named(name: str, ask: AskHub) -> Finding | None:
     path = at_home(Path(name))
     if path.exists():
         folder = path if path.is_dir() else path.parent
         if has_tokenizer(folder):
-            return ()
+            return None
         message = tr(
             "{folder} does not contain a tokenizer ({files}, ...).",
             folder=folder,
             files=", ".join(sorted(TOKENIZER_FILES)[:3]),
         )
-        return (_no_tokenizer(message),)
+        return _no_tokenizer(message)
     if has_tokenizer(cached_model_folder(name)):
-        return ()
+        return None
     if not is_hub_id(name):
         message = tr(
             "Unknown tokenizer {name}: not a folder on this machine, and not a Hub ID (owner/name).", name=repr(name)
         )
-        return (_no_tokenizer(message),)
-    return (_on_hub(name, "model.tokenizer", ask(name)),)
+        return _no_tokenizer(message)
+    return _on_hub(name, "model.tokenizer", ask(name))
 
 
 def _on_hub(hub_id: str, where: str, answer: HubAnswer) -> Finding:
@@ -252,13 +252,8 @@ def resolve_model(section: ModelSection, *, online: bool = False) -> Answer:
     if section.init is None:
         section = section.model_copy(update={"init": default_init(spec)})
     spec, more = _overridden(spec, section.architecture_overrides)
-    return spec, (
-        *findings,
-        *more,
-        *weights_findings(spec, section, ask),
-        *tokenizer_findings(spec, section, ask),
-        *_remote_code(spec, section),
-    )
+    found = weights_finding(spec, section, ask), tokenizer_finding(spec, section, ask), _remote_code(spec, section)
+    return spec, (*findings, *more, *filter(None, found))
 
 
 def _find(name: str, online: bool = False) -> Answer:
@@ -331,15 +326,15 @@ def _overridden(spec: ModelSpec, overrides: Mapping[str, Any]) -> tuple[ModelSpe
     return replace(spec, architecture={**spec.architecture, **overrides}), findings
 
 
-def _remote_code(spec: ModelSpec, section: ModelSection) -> tuple[Finding, ...]:
+def _remote_code(spec: ModelSpec, section: ModelSection) -> Finding | None:
     if "auto_map" not in spec.architecture or section.trust_remote_code:
-        return ()
+        return None
     message = tr(
         "{name} includes custom Python code, which is not run unless you allow it (--set "
         "model.trust_remote_code=true).",
         name=spec.name,
     )
-    return (Finding("remote_code", "warning", "model.trust_remote_code", message),)
+    return Finding("remote_code", "warning", "model.trust_remote_code", message)
 
 
 def _missing(name: str, answer: HubAnswer) -> Finding:
