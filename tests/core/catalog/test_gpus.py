@@ -119,8 +119,7 @@ def test_rates_given_by_hand_make_a_marked_spec() -> None:
     ampere = spec_of(Gpu(0, name="RTX 9999", memory_total_bytes=24 * GIB, compute_capability="8.9", given_tflops=71))
     turing = spec_of(Gpu(0, memory_total_bytes=24 * GIB, compute_capability="7.5", given_tflops=71))
     assert ampere is not None and turing is not None
-    assert (ampere.fp16_flops, ampere.bf16_flops) == (71e12, 71e12)
-    assert turing.bf16_flops is None
+    assert (ampere.fp16_flops, ampere.bf16_flops, turing.bf16_flops) == (71e12, 71e12, None)
     assert "bandwidth_bytes_per_s" in ampere.uncertain
     said = replace(Gpu(0, memory_total_bytes=24 * GIB, given_tflops=71), given_fp32_tflops=30.0, given_bandwidth=900.0)
     by_hand, named = spec_of(said), spec_of(replace(said, catalogue_name="RTX 3090", given_tflops=None))

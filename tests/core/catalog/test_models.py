@@ -142,8 +142,6 @@ def test_a_hub_id_in_the_local_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     snapshot = tmp_path / "models--me--gpt/snapshots/abc"
     snapshot.mkdir(parents=True)
-    (tmp_path / "models--me--gpt/refs").mkdir()
-    (tmp_path / "models--me--gpt/refs/main").write_text("abc")
     (snapshot / "config.json").write_text('{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2}')
     spec, findings = resolve_model(ModelSection(name="me/gpt", init="scratch"))
     assert spec is not None and [finding.code for finding in findings] == ["tokenizer_made"]

@@ -142,8 +142,7 @@ def test_rows_before_a_broken_one_are_shown_huge_cells_cut_and_rows_few(tmp_path
     cells = write(tmp_path / "a.csv", 'text\none\ntwo\n"three\n')
     assert found(cells, "causal-lm").rows == (("one",), ("two",))
     rows = found(rows_in(tmp_path / "b.jsonl", [{"text": "x" * 100_000}] * 40), "causal-lm").rows
-    assert len(rows) == GLANCE_ROWS
-    assert {len(row[0] or "") for row in rows} == {LONGEST_CELL}
+    assert [len(row[0] or "") for row in rows] == [LONGEST_CELL] * GLANCE_ROWS
 
 
 def test_a_column_is_named_by_its_position_where_its_name_could_mean_another(tmp_path: Path) -> None:

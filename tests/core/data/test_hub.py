@@ -141,7 +141,7 @@ def test_the_files_of_the_split_are_told_and_then_downloaded(hub: HubStandIn, tm
     columns = {"text_column": "translation.zh", "target_column": "translation.en"}
     config = config_of("seq2seq", {"name": "some/pairs", "subset": "zh-en", **columns}, validation_rows=1)
     finding = _finding("some/pairs", subset="zh-en")
-    assert (finding.code, finding.severity) == ("data_to_download", "warning")
+    assert finding.code == "data_to_download" and finding.severity == "warning"
     assert "2 files (0.1 MB) will be downloaded when the run starts" in finding.message
     rows = load_text_rows(config, tmp_path)
     assert (list(rows.texts), list(rows.targets or ())) == (["你好", "再见"], ["Hello", "Bye"])
