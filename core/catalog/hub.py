@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub: the local cache, and one short question."""
+"""The Hugging Face hub: the local cache, and one short question."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal
 
 from trainwiz.core.files import read_small
+from trainwiz.core.language import trn
 from trainwiz.core.text import parse_json
 
 # The local Hugging Face cache, read without importing huggingface_hub and without a network.
@@ -26,52 +28,52 @@ def is_hub_id(name: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name) is not None and ".." not in name
 
 
-def hub_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
+def hub_cache_folder() -> Path:
     """Where Hugging Face keeps what it downloaded (HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, in its own order)."""
-    variables = os.environ if environment is None else environment
-    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if variables.get(variable):
-            return Path(variables[variable]).expanduser()
-    return _home(variables) / "hub"
+    own = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    return Path(own).expanduser() if own else _home() / "hub"
 
 
-def _home(variables: Mapping[str, str]) -> Path:
-    own = variables.get("HF_HOME")
-    return Path(own or Path(variables.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface").expanduser()
+def _home() -> Path:
+    own = os.environ.get("HF_HOME")
+    return Path(own or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface").expanduser()
+
+
+Kind = Literal["models", "datasets"]
+
+
+def snapshots(hub_id: str, kind: Kind) -> list[Path]:
+    """The snapshots that are here: the one of `main`, then the others, newest first."""
+    folder = hub_cache_folder() / f"{kind}--{hub_id.replace('/', '--')}"
+    try:
+        main = read_small(folder / "refs" / "main").decode().strip()
+    except (OSError, UnicodeDecodeError):
+        main = ""
+    found = [path for path in (folder / "snapshots").glob("*") if path.is_dir()]
+    return sorted(found, key=lambda path: (path.name == main, path.stat().st_mtime), reverse=True)
 
 
 def cached_model_folder(hub_id: str) -> Path | None:
-    """The snapshot of a model that has its config.json here: the one of `main`, else the newest."""
+    """The first snapshot of a model that has its config.json here."""
     if not is_hub_id(hub_id):
         return None
-    marker, root = "config.json", hub_cache_folder() / f"models--{hub_id.replace('/', '--')}"
-    try:
-        main = root / "snapshots" / read_small(root / "refs" / "main").decode().strip()
-    except (OSError, UnicodeDecodeError):
-        main = None
-    if main is not None and (main / marker).is_file():
-        return main
-    snapshots = [path for path in (root / "snapshots").glob("*") if (path / marker).is_file()]
-    return max(snapshots, key=lambda path: path.stat().st_mtime, default=None)
+    return next((path for path in snapshots(hub_id, "models") if (path / "config.json").is_file()), None)
 
 
-def is_offline(environment: Mapping[str, str] | None = None) -> bool:
-    variables = os.environ if environment is None else environment
-    return variables.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+def is_offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 
-def hub_endpoint(environment: Mapping[str, str] | None = None) -> str:
+def hub_endpoint() -> str:
     """The hub's address, or that of the mirror in HF_ENDPOINT; without a slash at the end."""
-    variables = os.environ if environment is None else environment
-    return (variables.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+    return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
-def hub_token(environment: Mapping[str, str] | None = None) -> str | None:
+def hub_token() -> str | None:
     """HF_TOKEN, else what `hf auth login` left beside the cache; None without an account."""
-    variables = os.environ if environment is None else environment
-    if variables.get("HF_TOKEN"):
-        return variables["HF_TOKEN"].strip()
-    path = Path(variables.get("HF_TOKEN_PATH") or _home(variables) / "token").expanduser()
+    if os.environ.get("HF_TOKEN"):
+        return os.environ["HF_TOKEN"].strip()
+    path = Path(os.environ.get("HF_TOKEN_PATH") or _home() / "token").expanduser()
     try:
         return read_small(path).decode().strip() or None
     except (OSError, UnicodeDecodeError):
@@ -90,66 +92,60 @@ LONGEST_ANSWER = 16 * 2**20
 REFUSED = (401, 403, 404)
 """HTTP statuses of what the hub does not have, or does not show to this account."""
 
-HubReply = tuple[int, dict[str, Any] | None]
-"""(HTTP status, JSON object); status 0 where there was no answer, None for anything but an object."""
-_remembered: dict[tuple[str, str, str], tuple[float, Any]] = {}
-T = TypeVar("T")
+HubReply = tuple[int, bytes, bool]
+"""(HTTP status, the bytes, whether they are the whole file); status 0 where there was no answer."""
+NO_REPLY: HubReply = (0, b"", False)
+_remembered: dict[tuple[str, str, str], tuple[float, HubReply]] = {}
 
 
-def ask(path: str, environment: Mapping[str, str] | None = None) -> HubReply:
-    """What the hub answers to GET `path`; at most one question of some seconds, none when HF_HUB_OFFLINE is set."""
-    if is_offline(environment):
-        return 0, None
-    nothing: HubReply = (0, None)
-    return _in_time(f"{hub_endpoint(environment)}{path}", hub_token(environment) or "", "", _document, nothing)
+def ask(path: str) -> tuple[int, dict[str, Any] | None]:
+    """(HTTP status, JSON object) that the hub answers to GET `path`, None for anything but an object; at most one question
+    of some seconds, none when HF_HUB_OFFLINE is set."""
+    status, data, _ = _in_time(path, "", LONGEST_ANSWER)
+    try:
+        document = parse_json(data)
+    except ValueError:
+        document = None
+    return status, document if isinstance(document, dict) else None
 
 
 def ask_for_piece(path: str, size: int, *, at_the_end: bool) -> tuple[bytes, bool]:
     """(the first or last `size` bytes of a file of the hub, whether that is all of it); as short as `ask`, and empty where
     there is no answer."""
-    if is_offline():
-        return b"", False
     span = f"bytes=-{size}" if at_the_end else f"bytes=0-{size - 1}"
-    url = f"{hub_endpoint()}{urllib.parse.quote(path)}"
-    return _in_time(url, hub_token() or "", span, lambda response: _piece(response, size), (b"", False))
+    _, data, is_whole = _in_time(urllib.parse.quote(path), span, size)
+    return data, is_whole
 
 
-def _in_time(url: str, token: str, span: str, read: Callable[[Any], T], nothing: T) -> T:
-    """What `read` makes of the answer, remembered; `nothing` without one, or where it takes longer than LONGEST_S: each wait
-    has its own end, and a slow line makes any number of them."""
-    known = _remembered.get((url, token, span))
+def _in_time(path: str, span: str, most: int) -> HubReply:
+    """At most so many bytes of the answer, remembered; NO_REPLY where it takes longer than LONGEST_S: each wait has its own
+    end, and a slow line makes any number of them."""
+    if is_offline():
+        return NO_REPLY
+    asked = f"{hub_endpoint()}{path}", hub_token() or "", span
+    known = _remembered.get(asked)
     if known is not None and time.monotonic() - known[0] <= REMEMBERED_S:
-        return cast(T, known[1])
-    found: list[T] = []
+        return known[1]
+    found = [NO_REPLY]
 
     def question() -> None:
-        try:
-            with urllib.request.urlopen(_request(url, token, span), timeout=TIMEOUT_S) as response:
-                found.append(read(response))
-        except urllib.error.HTTPError as error:
-            found.append(cast(T, (error.code, None)) if not span else nothing)
-        except (OSError, ValueError, http.client.HTTPException):
-            # HTTPException: an answer that is no HTTP, or an address that is none.
-            found.append(nothing)
+        # HTTPException: an answer that is no HTTP, or an address that is none.
+        with suppress(OSError, ValueError, http.client.HTTPException):
+            try:
+                with urllib.request.urlopen(_request(*asked), timeout=TIMEOUT_S) as response:
+                    data, headers = response.read(most), response.headers
+                    # "bytes 0-99/100"; a server that knows no ranges sends the file from its beginning.
+                    size = headers.get("Content-Range", "").rpartition("/")[2] or headers.get("Content-Length")
+                    found[0] = response.status, data, size == str(len(data))
+            except urllib.error.HTTPError as error:
+                found[0] = error.code, b"", False
 
     thread = threading.Thread(target=question, daemon=True)
     thread.start()
     thread.join(LONGEST_S)
-    reply = found[0] if found else nothing
-    _remembered[url, token, span] = (time.monotonic(), reply)
+    reply = found[0]
+    _remembered[asked] = time.monotonic(), reply
     return reply
-
-
-def _document(response: Any) -> HubReply:
-    document = parse_json(response.read(LONGEST_ANSWER))
-    return response.status, document if isinstance(document, dict) else None
-
-
-def _piece(response: Any, size: int) -> tuple[bytes, bool]:
-    data, headers = response.read(size), response.headers
-    # "bytes 0-99/100"; a server that knows no ranges sends the file from its beginning.
-    whole = headers.get("Content-Range", "").rpartition("/")[2] or headers.get("Content-Length")
-    return data, whole == str(len(data))
 
 
 def _request(url: str, token: str, span: str) -> urllib.request.Request:
@@ -161,15 +157,10 @@ def _request(url: str, token: str, span: str) -> urllib.request.Request:
 
 
 def sizes_of(document: Mapping[str, Any]) -> dict[str, int]:
-    """File -> bytes of a model or data set; 0 where the hub does not say."""
+    """File -> bytes; 0 where the hub does not say."""
     listed = document.get("siblings")
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     return {str(entry.get("rfilename")): size if isinstance(size := entry.get("size"), int) else 0 for entry in entries}
-
-
-def is_closed(document: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> bool:
-    """Whether its files are for accounts that accepted a licence, and there is no account here."""
-    return bool(document.get("gated")) and hub_token(environment) is None
 
 
 def license_of(document: Mapping[str, Any]) -> str | None:
@@ -194,9 +185,18 @@ def weights_of(sizes: Mapping[str, int]) -> dict[str, int]:
     return next(filter(None, kinds), {})
 
 
+def amount_of(files: Mapping[str, int]) -> str:
+    """ "2 files (4.2 GB)"; without a size where it is not known."""
+    total = sum(files.values())
+    if not total:
+        return trn("{n} file", "{n} files", len(files))
+    size = f"{total / 1e9:.1f} GB" if total >= 1e8 else f"{max(total / 1e6, 0.1):.1f} MB"
+    return trn("{n} file ({size})", "{n} files ({size})", len(files), size=size)
+
+
 @dataclass(frozen=True, slots=True)
-class HubModel:
-    """The hub's answer. `offline`: it cannot be reached, or must not be asked; `unknown`: it shows no such model."""
+class HubAnswer:
+    """Of a model or data set. `offline`: the hub cannot be reached, or must not be asked; `unknown`: it shows no such one."""
 
     state: Literal["there", "unknown", "offline"]
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -205,6 +205,8 @@ class HubModel:
     """Its files are for accounts that accepted a licence, and there is no account here."""
     license: str | None = None
     """As its tags name it."""
+    card: Mapping[str, Any] = field(default_factory=dict)
+    """The YAML head of its README.md."""
 
     @property
     def weights(self) -> dict[str, int]:
@@ -215,14 +217,16 @@ class HubModel:
         return not TOKENIZER_FILES.isdisjoint(self.sizes)
 
 
-def ask_hub(hub_id: str) -> HubModel:
-    """Files of a model on the hub: at most one question of three seconds, none when HF_HUB_OFFLINE is set."""
+def ask_hub(hub_id: str, kind: Kind = "models") -> HubAnswer:
+    """At most one question of three seconds, none when HF_HUB_OFFLINE is set."""
     if not is_hub_id(hub_id):
-        return HubModel("offline")
-    status, document = ask(f"/api/models/{hub_id}?blobs=true")
+        return HubAnswer("offline")
+    status, document = ask(f"/api/{kind}/{hub_id}?blobs=true")
     if document is None:
-        return HubModel("unknown" if status in REFUSED else "offline")
-    return HubModel("there", sizes_of(document), is_closed(document), license_of(document))
+        return HubAnswer("unknown" if status in REFUSED else "offline")
+    card, closed = document.get("cardData"), bool(document.get("gated")) and hub_token() is None
+    head = card if isinstance(card, dict) else {}
+    return HubAnswer("there", sizes_of(document), closed, license_of(document), head)
 
 
 def fetch_config(hub_id: str) -> dict[str, Any] | None:

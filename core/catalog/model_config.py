@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,7 +40,6 @@ class ModelSpec:
     path: Path | None = None
     has_weights: bool = False
     """Weights are here and can be loaded without a network."""
-    unavailable: dict[str, str] = field(default_factory=dict)
 
 
 TEXT_CLASSES: Mapping[str, str] = {
@@ -75,18 +74,6 @@ _TASKS: tuple[tuple[str, Task], ...] = (
     ("ForTokenClassification", "token-classification"),
 )
 """Class name ending -> task, most specific first."""
-
-_FAMILIES: Mapping[str, Task] = {
-    "esm": "masked-lm",
-    "bert": "masked-lm",
-    "roberta": "masked-lm",
-    "distilbert": "masked-lm",
-    "gpt2": "causal-lm",
-    "llama": "causal-lm",
-    "mistral": "causal-lm",
-    "qwen2": "causal-lm",
-}
-"""What a family is pretrained on, for the config of a headless or fine-tuned model."""
 
 _QWEN_KIN = ("qwen2", "qwen3", "qwen3_5_text")
 _LLAMA_KIN = ("llama", "mistral", "smollm3", "phi3", "gemma3_text", "gemma4_text", "gpt_oss")
@@ -174,13 +161,16 @@ def from_architecture(document: dict[str, Any], name: str, source: Source, path:
         smallest_sibling=SMALLEST.get(document["model_type"]),
         source=source,
         path=folder,
-        has_weights=folder is not None and has_safetensors(folder),
+        has_weights=folder is not None and holds_weights(folder),
     )
     return spec, ()
 
 
-def has_safetensors(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("model.safetensors", INDEX)) and not missing_shards(folder)
+def holds_weights(folder: Path) -> bool:
+    """Whole safetensors, or torch's own files: its restricted unpickler reads them and runs no code."""
+    names = ("model.safetensors", INDEX)
+    is_whole = any((folder / name).is_file() for name in names) and not missing_shards(folder)
+    return is_whole or any(folder.glob("pytorch_model*.bin"))
 
 
 INDEX = "model.safetensors.index.json"
@@ -227,9 +217,8 @@ def _task(document: dict[str, Any]) -> Task | None:
             return task
     if document.get("is_encoder_decoder"):
         return "seq2seq"
-    family = _FAMILIES.get(str(document["model_type"]))
     headless = all("For" not in name for name in classes)
-    return family or (_by_blocks(document) if headless else None)
+    return _by_blocks(document) if headless else None
 
 
 def _by_blocks(document: dict[str, Any]) -> Task | None:

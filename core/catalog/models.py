@@ -15,7 +15,8 @@ from typing import Any, Literal
 import yaml
 from trainwiz.core.catalog.hub import (
     TOKENIZER_FILES,
-    HubModel,
+    HubAnswer,
+    amount_of,
     ask_hub,
     cached_model_folder,
     fetch_config,
@@ -26,7 +27,7 @@ from trainwiz.core.catalog.model_config import (
     Answer,
     ModelSpec,
     from_architecture,
-    has_safetensors,
+    holds_weights,
     missing_shards,
     quantized_as,
     read_config,
@@ -34,12 +35,13 @@ from trainwiz.core.catalog.model_config import (
 from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.run import ModelSection
 from trainwiz.core.config.values import Task
-from trainwiz.core.errors import Finding, Remedy, after
-from trainwiz.core.files import at_home, open_file, read_small
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.config.yaml_text import load_yaml
+from trainwiz.core.errors import Finding, Remedy
+from trainwiz.core.files import at_home, read_small
+from trainwiz.core.language import mark, tr
 from trainwiz.core.text import parse_json, plain_text
 
-AskHub = Callable[[str], HubModel]
+AskHub = Callable[[str], HubAnswer]
 _no_model = partial(Finding, "missing_model", "error", "model.name")
 _no_tokenizer = partial(Finding, "missing_tokenizer", "error", "model.tokenizer")
 
@@ -49,35 +51,30 @@ MADE_FROM_THE_DATA = "train"
 
 def default_init(spec: ModelSpec) -> Literal["pretrained", "scratch"]:
     """`pretrained` where weights are here or published under the model's name; else there is nothing to load."""
-    here = spec.has_weights or _has_pickles(spec.path) or (spec.path is not None and bool(missing_shards(spec.path)))
+    here = spec.has_weights or (spec.path is not None and bool(missing_shards(spec.path)))
     return "pretrained" if here or spec.hub_id is not None else "scratch"
 
 
-def _has_pickles(folder: Path | None) -> bool:
-    """They are read by torch's restricted unpickler, which runs no code."""
-    return folder is not None and any(folder.glob("pytorch_model*.bin"))
-
-
-def weights_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:
-    """() where the run needs no weights or has them; a warning where they are downloaded when it starts; else an error."""
+def weights_finding(spec: ModelSpec, section: ModelSection, ask: AskHub) -> Finding | None:
+    """None where the run needs no weights or has them; a warning where they are downloaded when it starts; else an error."""
     if section.init != "pretrained":
-        return ()
+        return None
     quantized = quantized_as(spec.architecture)
     if quantized not in (None, "mxfp4"):
-        return (Finding("quantized_weights", "error", "model.name", quantized_message(spec.name, str(quantized))),)
-    if spec.has_weights or _has_pickles(spec.path):
-        return ()
+        return Finding("quantized_weights", "error", "model.name", quantized_message(spec.name, str(quantized)))
+    if spec.has_weights:
+        return None
     if spec.source == "folder" and (lacking := missing_shards(spec.path or Path())):
         message = tr(
             "{folder} lacks weight files that its index names, for example {file}. Complete the download.",
             folder=spec.path,
             file=lacking[0],
         )
-        return (_no_model(message),)
+        return _no_model(message)
     if spec.hub_id is None:
         message = tr("{name} has no pretrained weights.", name=spec.name)
-        return (Finding("missing_model", "error", "model.init", message, (_from_scratch(),)),)
-    return (_from_hub(spec, ask(spec.hub_id)),)
+        return Finding("missing_model", "error", "model.init", message, (_from_scratch(),))
+    return _from_hub(spec, ask(spec.hub_id))
 
 
 def quantized_message(name: str, quantized: str) -> str:
@@ -89,7 +86,7 @@ def quantized_message(name: str, quantized: str) -> str:
     )
 
 
-def _from_hub(spec: ModelSpec, answer: HubModel) -> Finding:
+def _from_hub(spec: ModelSpec, answer: HubAnswer) -> Finding:
     hub_id = str(spec.hub_id)
     if answer.closed:
         return Finding("gated_model", "error", "model.name", _licence(hub_id), (_from_scratch(),))
@@ -97,52 +94,44 @@ def _from_hub(spec: ModelSpec, answer: HubModel) -> Finding:
         message = tr(
             "The weights of {hub_id} are not on this machine; {files} will be downloaded when the run starts.",
             hub_id=hub_id,
-            files=_amount(answer.weights),
+            files=amount_of(answer.weights),
         )
         now = Remedy(tr("download them now"), f"hf download {hub_id}")
         return Finding("model_to_download", "warning", "model.name", message, (now,))
-    remedies = [_from_scratch()]
-    if answer.state == "unknown":
-        message = tr(
-            "The weights of {hub_id} are not on this machine, and the Hub has no public model with that name (a "
-            "private one needs HF_TOKEN).",
-            hub_id=hub_id,
-        )
-    elif answer.state == "there":
-        message = tr(
-            "The weights of {hub_id} are not on this machine, and {hub_id} on the Hub has no weights that "
-            "transformers can load (model.safetensors).",
-            hub_id=hub_id,
-        )
-    else:
+    if answer.state == "offline":
         message = tr("The weights of {hub_id} are not on this machine.", hub_id=hub_id)
-        message += after(tr("Accept its license on its page first.")) if spec.gated else ""
-        remedies.insert(0, Remedy(tr("download them on a machine with network access"), f"hf download {hub_id}"))
-    return _no_model(message, tuple(remedies))
+        fetch = Remedy(tr("download them on a machine with network access"), f"hf download {hub_id}")
+        return _no_model(message, (fetch, _from_scratch()))
+    message = tr(
+        "The weights of {hub_id} are not on this machine, and the Hub has no public weights of it that transformers can "
+        "load (model.safetensors; a private model needs HF_TOKEN).",
+        hub_id=hub_id,
+    )
+    return _no_model(message, (_from_scratch(),))
 
 
-def tokenizer_findings(spec: ModelSpec, section: ModelSection, ask: AskHub) -> tuple[Finding, ...]:
+def tokenizer_finding(spec: ModelSpec, section: ModelSection, ask: AskHub) -> Finding | None:
     """The same for the tokenizer of a text task; a note where one is made from the rows in place of the model's own."""
     named = section.tokenizer
     if spec.architecture.get("model_type") == "esm" or named == MADE_FROM_THE_DATA:
-        return ()
+        return None
     if named is not None:
         return _named(named, ask)
     if has_tokenizer(spec.path):
-        return ()
+        return None
     if spec.hub_id is None:
         if section.init == "scratch":
-            return ()
+            return None
         message = tr(
             "{name} has no tokenizer; specify one with model.tokenizer (a folder or a Hub ID).", name=spec.name
         )
-        return (_no_tokenizer(message),)
+        return _no_tokenizer(message)
     if has_tokenizer(cached_model_folder(spec.hub_id)):
-        return ()
+        return None
     if section.init == "scratch":
-        return (_made(spec),)
+        return _made(spec)
     # One download brings both, and what is said of the weights holds for the tokenizer.
-    return (_on_hub(spec.hub_id, "model.name", ask(spec.hub_id)),) if spec.has_weights else ()
+    return _on_hub(spec.hub_id, "model.name", ask(spec.hub_id)) if spec.has_weights else None
 
 
 SAYS_INSTRUCT = re.compile(r"(?i)(^|[-_./])(instruct|chat|it|thinking)([-_.]|$)")
@@ -158,7 +147,7 @@ def is_instruct(spec: ModelSpec, tokenizer: str | None = None) -> bool:
 def has_chat_template(folder: Path | None) -> bool:
     if folder is None:
         return False
-    if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
+    if (folder / "chat_template.jinja").is_file():
         return True
     try:
         values = parse_json(read_small(folder / "tokenizer_config.json"))
@@ -171,29 +160,29 @@ def has_tokenizer(folder: Path | None) -> bool:
     return folder is not None and any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 
-def _named(name: str, ask: AskHub) -> tuple[Finding, ...]:
+def _named(name: str, ask: AskHub) -> Finding | None:
     path = at_home(Path(name))
     if path.exists():
         folder = path if path.is_dir() else path.parent
         if has_tokenizer(folder):
-            return ()
+            return None
         message = tr(
             "{folder} does not contain a tokenizer ({files}, ...).",
             folder=folder,
             files=", ".join(sorted(TOKENIZER_FILES)[:3]),
         )
-        return (_no_tokenizer(message),)
+        return _no_tokenizer(message)
     if has_tokenizer(cached_model_folder(name)):
-        return ()
+        return None
     if not is_hub_id(name):
         message = tr(
             "Unknown tokenizer {name}: not a folder on this machine, and not a Hub ID (owner/name).", name=repr(name)
         )
-        return (_no_tokenizer(message),)
-    return (_on_hub(name, "model.tokenizer", ask(name)),)
+        return _no_tokenizer(message)
+    return _on_hub(name, "model.tokenizer", ask(name))
 
 
-def _on_hub(hub_id: str, where: str, answer: HubModel) -> Finding:
+def _on_hub(hub_id: str, where: str, answer: HubAnswer) -> Finding:
     if answer.closed:
         return Finding("gated_model", "error", where, _licence(hub_id))
     if answer.state == "there" and answer.has_tokenizer:
@@ -203,10 +192,9 @@ def _on_hub(hub_id: str, where: str, answer: HubModel) -> Finding:
         )
         return Finding("model_to_download", "warning", where, message)
     message = tr(
-        "The tokenizer of {hub_id} is not on this machine, and the Hub has no tokenizer with that name.", hub_id=hub_id
+        "The tokenizer of {hub_id} is not on this machine, and the Hub is unreachable or does not have it.",
+        hub_id=hub_id,
     )
-    if answer.state == "offline":
-        message = tr("The tokenizer of {hub_id} is not on this machine.", hub_id=hub_id)
     fetch = Remedy(tr("download it on a machine with network access"), f"hf download {hub_id}")
     return Finding("missing_tokenizer", "error", where, message, (fetch,))
 
@@ -229,14 +217,6 @@ def _licence(hub_id: str) -> str:
         "{hub_id} is gated: accept its license on its page, then log in with `hf auth login`.",
         hub_id=hub_id,
     )
-
-
-def _amount(files: Mapping[str, int]) -> str:
-    total = sum(files.values())
-    if not total:
-        return trn("{n} file", "{n} files", len(files))
-    size = f"{total / 1e9:.1f} GB" if total >= 1e8 else f"{total / 1e6:.0f} MB"
-    return trn("{n} file ({size})", "{n} files ({size})", len(files), size=size)
 
 
 TASKS: tuple[Task, ...] = ("masked-lm", "causal-lm", "seq2seq")
@@ -265,20 +245,15 @@ def resolve_model(section: ModelSection, *, online: bool = False) -> Answer:
     what is not here, with questions of at most three seconds; weights are never fetched here.
     `architecture_overrides` are merged into the answer's architecture.
     """
-    ask = ask_hub if online else lambda _: HubModel("offline")
+    ask = ask_hub if online else lambda _: HubAnswer("offline")
     spec, findings = _filled_in(section) if section.architecture is not None else _find(section.name, online)
     if spec is None:
         return None, findings
     if section.init is None:
         section = section.model_copy(update={"init": default_init(spec)})
     spec, more = _overridden(spec, section.architecture_overrides)
-    return spec, (
-        *findings,
-        *more,
-        *weights_findings(spec, section, ask),
-        *tokenizer_findings(spec, section, ask),
-        *_remote_code(spec, section),
-    )
+    found = weights_finding(spec, section, ask), tokenizer_finding(spec, section, ask), _remote_code(spec, section)
+    return spec, (*findings, *more, *filter(None, found))
 
 
 def _find(name: str, online: bool = False) -> Answer:
@@ -297,7 +272,7 @@ def _find(name: str, online: bool = False) -> Answer:
             return (_with_cache(replace(spec, hub_id=name)) if spec else None), findings
         if online and "/" in name:
             return _models_on_hub(name)
-    return None, (_missing(name, HubModel("offline")),)
+    return None, (_missing(name, HubAnswer("offline")),)
 
 
 def _models_on_hub(name: str) -> Answer:
@@ -333,8 +308,7 @@ def _with_cache(spec: ModelSpec) -> ModelSpec:
     folder = cached_model_folder(spec.hub_id) if spec.hub_id else None
     if folder is None:
         return spec
-    safe = has_safetensors(folder)
-    return replace(spec, path=folder if safe or _has_pickles(folder) else None, has_weights=safe)
+    return replace(spec, path=folder, has_weights=True) if holds_weights(folder) else replace(spec, path=None)
 
 
 def _overridden(spec: ModelSpec, overrides: Mapping[str, Any]) -> tuple[ModelSpec, tuple[Finding, ...]]:
@@ -352,18 +326,18 @@ def _overridden(spec: ModelSpec, overrides: Mapping[str, Any]) -> tuple[ModelSpe
     return replace(spec, architecture={**spec.architecture, **overrides}), findings
 
 
-def _remote_code(spec: ModelSpec, section: ModelSection) -> tuple[Finding, ...]:
+def _remote_code(spec: ModelSpec, section: ModelSection) -> Finding | None:
     if "auto_map" not in spec.architecture or section.trust_remote_code:
-        return ()
+        return None
     message = tr(
         "{name} includes custom Python code, which is not run unless you allow it (--set "
         "model.trust_remote_code=true).",
         name=spec.name,
     )
-    return (Finding("remote_code", "warning", "model.trust_remote_code", message),)
+    return Finding("remote_code", "warning", "model.trust_remote_code", message)
 
 
-def _missing(name: str, answer: HubModel) -> Finding:
+def _missing(name: str, answer: HubAnswer) -> Finding:
     models = load_models()
     near = difflib.get_close_matches(name.lower(), models, n=2, cutoff=0.5)
     # A model is of one task: only a name that is near enough to be meant is offered as a command.
@@ -393,10 +367,16 @@ _NOT_CACHED = {
 """State of the hub's answer -> the sentence for a model that is on neither side."""
 
 
-LONGEST_HEAD = 65_536
-"""Bytes of a README.md that are searched: the block in front of it is far shorter."""
-_BLOCK = re.compile(r"\A\s*---\s*\n(.*?)\n---\s*(?:\n|\Z)", re.DOTALL)
-_LICENCE = re.compile(r"^license(_name)?\s*:\s*[\"']?([\w.+-]+)[\"']?\s*$", re.MULTILINE)
+def card_of(readme: str) -> dict[str, Any]:
+    """The YAML head of a README.md; empty where there is none that can be read."""
+    head = re.match(r"\A\s*---\s*\n(.*?)\n---\s*(\n|\Z)", readme, re.DOTALL)
+    if head is None:
+        return {}
+    try:
+        document = load_yaml(head[1])
+    except yaml.YAMLError:
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,13 +419,11 @@ def _weights_bytes(folder: Path) -> int | None:
 
 
 def _readme_licence(folder: Path) -> str | None:
-    """`license:` of the block in front of README.md; "other" gives way to its `license_name:`."""
+    """`license:` of the head of README.md; "other" gives way to its `license_name:`."""
     try:
-        with open_file(folder / "README.md") as file:
-            head = file.read(LONGEST_HEAD).decode("utf-8", "replace")
+        card = card_of(read_small(folder / "README.md").decode("utf-8", "replace"))
     except OSError:
         return None
-    block = _BLOCK.match(head)
-    named = {bool(suffix): name for suffix, name in _LICENCE.findall(block.group(1))} if block else {}
-    own = named.get(False)
-    return named.get(True, own) if own in (None, "other") else own
+    named = card.get("license_name") if card.get("license") == "other" else None
+    found = named or card.get("license")
+    return found if isinstance(found, str) else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 from trainwiz.core.config.keys import is_settable, is_variable, setting_at
-from trainwiz.core.config.run import Origin, OriginKind, RunConfig, set_path
+from trainwiz.core.config.run import RunConfig, set_path
 from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.config.yaml_text import expectation, field_path, load_yaml, problem_of, unknown_key_message
 from trainwiz.core.errors import Finding, UsageError
@@ -161,35 +161,30 @@ def _layered(base: RunConfig, profile: Profile | None, yours: dict[str, Any]) ->
     return config.with_values(yours, "you")
 
 
-def check_values(
-    base: RunConfig, values: Mapping[str, Any], where: Where, origin: OriginKind = "you"
-) -> tuple[dict[str, Any], list[Finding]]:
+def check_values(base: RunConfig, values: Mapping[str, Any], where: Where) -> tuple[dict[str, Any], list[Finding]]:
     """(typed values, findings): `values` checked together on top of `base`, every problem named with its place."""
     attempt = {key: _first_reading(key, value) for key, value in values.items()}
-    errors = _errors(base, attempt, origin)
+    errors = _errors(base, attempt)
     for key, value in values.items():
         if isinstance(value, str) and key in errors and attempt[key] != value:
             attempt[key] = value
-    errors = _errors(base, attempt, origin)
+    errors = _errors(base, attempt)
     good = {key: value for key, value in attempt.items() if key not in errors}
     findings = [_bad_value(key, values[key], error, where(key)) for key, found in errors.items() for error in found]
     if not findings:
-        checked = base.with_values(good, origin)
+        checked = base.with_values(good, "you")
         good = {key: checked.value(key) for key in good}
-    return _plain(good), findings
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Sections inside lists as mappings, so that the values are data again."""
-    return {
+    # Sections inside a list as mappings, so that the value is data again.
+    plain = {
         key: [item.model_dump() if hasattr(item, "model_dump") else item for item in value]
         if isinstance(value, list)
         else value
-        for key, value in values.items()
+        for key, value in good.items()
     }
+    return plain, findings
 
 
-def _errors(base: RunConfig, values: Mapping[str, Any], origin: OriginKind) -> dict[str, list[dict[str, Any]]]:
+def _errors(base: RunConfig, values: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Key of `values` -> what pydantic says about it."""
     document = base.model_dump(mode="python")
     found: dict[str, list[dict[str, Any]]] = {}
@@ -200,7 +195,6 @@ def _errors(base: RunConfig, values: Mapping[str, Any], origin: OriginKind) -> d
             found[key] = [{"type": "no_place", "msg": "", "path": key}]
         if not _is_text(value):
             found[key] = [{"type": "string_unicode", "msg": "", "path": key}]
-        document["origins"][key] = Origin(origin=origin)
     try:
         RunConfig.model_validate(document)
     except ValidationError as error:

@@ -179,6 +179,20 @@ def _smoke(config: RunConfig) -> dict[str, Any]:
     }
 
 
+ONLY_STEPS: Mapping[str, Any] = {
+    "data.validation_rows": 0,
+    "data.validation_sources": [],
+    "evaluation.every_epoch": False,
+    "evaluation.generate": False,
+    "evaluation.at_start": False,
+    "evaluation.patience": None,
+    "checkpoint.keep_best": False,
+    "checkpoint.final": "last",
+    "logging.every_steps": 1,
+}
+"""Nothing is held out, and nothing measured but the loss."""
+
+
 def _dev_run(config: RunConfig) -> dict[str, Any]:
     """The real model and data, a few steps of a few micro-batches."""
     steps = config.mode.dev_steps or DEV_STEPS
@@ -201,8 +215,7 @@ def _dev_run(config: RunConfig) -> dict[str, Any]:
 def _overfit(config: RunConfig) -> dict[str, Any]:
     """The same micro-batches until they are known by heart: nothing held out, no decay, no regularisation."""
     return {
-        "data.validation_rows": 0,
-        "data.validation_sources": [],
+        **ONLY_STEPS,
         **NO_TARGET,
         "batch.micro_batch_size": min(config.batch.micro_batch_size or OVERFIT_MICRO_BATCH, OVERFIT_MICRO_BATCH),
         "batch.gradient_accumulation_steps": 1,
@@ -212,29 +225,14 @@ def _overfit(config: RunConfig) -> dict[str, Any]:
         "training.final_learning_rate": 0.0,
         "training.weight_decay": 0.0,
         "training.label_smoothing": 0.0,
-        "evaluation.every_epoch": False,
-        "evaluation.generate": False,
         "checkpoint.every_steps": OVERFIT_STEPS,
-        "checkpoint.keep_best": False,
-        "checkpoint.final": "last",
-        "evaluation.at_start": False,
-        "evaluation.patience": None,
-        "logging.every_steps": 1,
     }
 
 
 def _benchmark(steps: int) -> dict[str, Any]:
     """Steps of the run as it is, and nothing else: no evaluation and no save."""
     return {
+        **ONLY_STEPS,
         "mode.benchmark_steps": steps,
-        "data.validation_rows": 0,
-        "data.validation_sources": [],
         "training.max_steps": steps + BENCHMARK_WARM_STEPS,
-        "evaluation.every_epoch": False,
-        "evaluation.generate": False,
-        "checkpoint.keep_best": False,
-        "checkpoint.final": "last",
-        "evaluation.at_start": False,
-        "evaluation.patience": None,
-        "logging.every_steps": 1,
     }

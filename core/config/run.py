@@ -136,17 +136,7 @@ class RunConfig(RunSection):
 
     def value(self, key: str) -> Any:
         """The value at a key path such as "engine.precision"; KeyError when there is none."""
-        node: Any = self
-        for part in key.split("."):
-            if isinstance(node, BaseModel) and part in node.__dict__:
-                node = node.__dict__[part]
-            elif isinstance(node, dict) and part in node:
-                node = node[part]
-            elif isinstance(node, list) and part.isdecimal() and int(part) < len(node):
-                node = node[int(part)]
-            else:
-                raise KeyError(key)
-        return node
+        return _below(self, key.split("."), key)
 
     def origin(self, key: str) -> Origin:
         """Who chose the value at `key`; the product's default when nobody did."""
@@ -168,20 +158,26 @@ class RunConfig(RunSection):
         return RunConfig.model_validate(document)
 
 
+def _below(node: Any, parts: list[str], key: str) -> Any:
+    """What `parts` lead to in sections, mappings and lists; KeyError with `key` when there is nothing."""
+    for part in parts:
+        entries = node.__dict__ if isinstance(node, BaseModel) else node
+        if isinstance(entries, dict) and part in entries:
+            node = entries[part]
+        elif isinstance(entries, list) and part.isdecimal() and int(part) < len(entries):
+            node = entries[int(part)]
+        else:
+            raise KeyError(key)
+    return node
+
+
 def set_path(document: dict[str, Any], key: str, value: Any) -> None:
     """Set `document["a"]["b"]` for key "a.b"; KeyError when a parent is not there."""
     *parents, last = key.split(".")
-    node: Any = document
-    for part in parents:
-        if isinstance(node, list) and part.isdecimal() and int(part) < len(node):
-            node = node[int(part)]
-        elif isinstance(node, dict) and isinstance(node.get(part), dict | list):
-            node = node[part]
-        else:
-            raise KeyError(key)
-    if isinstance(node, list):
-        if not last.isdecimal() or int(last) >= len(node):
-            raise KeyError(key)
+    node = _below(document, parents, key)
+    if isinstance(node, dict):
+        node[last] = value
+    elif isinstance(node, list) and last.isdecimal() and int(last) < len(node):
         node[int(last)] = value
     else:
-        node[last] = value
+        raise KeyError(key)

@@ -59,13 +59,12 @@ LOADS_CODE = re.compile(
 """Names by which a library is told a place that it loads code from (TRITON_CACHE_MANAGER is a Python class), or that
 it may run what it reads (TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD)."""
 
-WRITES = re.compile(r"_FILE$|LOGDEST|_DEST$")
+WRITES_OR_REACHES_OUT = re.compile(r"_FILE$|LOGDEST|_DEST$|ENDPOINT|PROXY|_HOST$|_UR[IL]")
 ONLY_READ: tuple[str, ...] = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")
 """Names that end like those of a file that a library writes, and empties first: NCCL_DEBUG_FILE."""
 
 SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL")
 NOT_SECRET_PREFIX = "TOKENIZERS_"
-REACHES_OUT = re.compile(r"ENDPOINT|PROXY|_HOST$|_UR[IL]")
 
 
 def check_variable_name(name: str) -> str:
@@ -87,16 +86,11 @@ def check_variable_name(name: str) -> str:
             "a run cannot store {name}: everyone who can read the run folder could read it; export it "
             "in the shell instead"
         )
-    elif LOADS_CODE.search(name):
+    elif LOADS_CODE.search(name) or (WRITES_OR_REACHES_OUT.search(name) and name not in ONLY_READ):
         sentence = mark(
-            "a run cannot set {name}: it names a place that code may be loaded from; export it in the shell instead"
+            "a run cannot set {name}: it may name code to load, a file to overwrite or a host to contact; export it in "
+            "the shell instead"
         )
-    elif WRITES.search(name) and name not in ONLY_READ:
-        sentence = mark(
-            "a run cannot set {name}: it names a file that would be overwritten; export it in the shell instead"
-        )
-    elif REACHES_OUT.search(name):
-        sentence = mark("a run cannot set {name}: it sets which host is contacted; export it in the shell instead")
     elif not name.startswith(PREFIXES):
         sentence = mark(
             "a run cannot set {name}: only variables of NCCL, gloo, torch, CUDA, OpenMP, DeepSpeed, Hugging Face "

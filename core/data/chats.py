@@ -41,12 +41,10 @@ class BrokenRow(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChatColumns:
-    """Which of the cells that are read of a row are what: places in the row."""
+    """Which of the cells that are read of a row are what. The first are the turns; or a prompt, instruction or question."""
 
-    text: int
-    """The turns; or a prompt, instruction or question."""
-    target: int | None = None
-    """What is answered, as text or as turns; None where the turns hold the answers."""
+    has_answer: bool
+    """The second cell is what is answered, as text or as turns; else the turns hold the answers."""
     lists: frozenset[int] = frozenset()
     """Places whose column holds lists: a text that looks like a list is a text."""
     parts: Mapping[str, int] = field(default_factory=dict)
@@ -70,22 +68,23 @@ class ChatColumns:
 
     def chat(self, cells: Sequence[str | None]) -> str | None:
         """One row; None where it is empty or nothing in it is answered. Raises ValueError that says what is wrong."""
-        parts = {name: cells[place] for name, place in self.parts.items()}
-        text, answer = cells[self.text], None if self.target is None else cells[self.target]
-        if not text or not text.strip() or (self.target is not None and not (answer or "").strip()):
+        sides = [(cell or "").strip() for cell in cells[: 1 + self.has_answer]]
+        if not all(sides):
             return None
-        system = (parts.get("system") or "").strip()
-        turns = [_message("system", system)] if system else []
+        parts = {name: (cells[place] or "").strip() for name, place in self.parts.items()}
+        turns = [_message("system", parts["system"])] if parts.get("system") else []
         turns += _history(parts.get("history"))
-        if self.target is None:
-            turns += turns_of(_list_in(text))
-        else:
-            said = self._turns_in(self.text, text) or [_asked(text, parts)]
+        if self.has_answer:
+            # A context stands on the next line, as LLaMA-Factory joins them.
+            asked = "\n".join(filter(None, (sides[0], parts.get("context"))))
+            said = self._turns_in(0, sides[0]) or [_message("user", asked)]
             turns += [{**turn, "learn": False} if turn["role"] == "assistant" else turn for turn in said]
-            turns += self._turns_in(self.target, str(answer)) or [_message("assistant", str(answer).strip())]
+            turns += self._turns_in(1, sides[1]) or [_message("assistant", sides[1])]
+        else:
+            turns += turns_of(_list_in(sides[0]))
         if not any(turn["role"] == "assistant" and turn.get("learn", True) for turn in turns):
             return None
-        tools = _list_in(str(parts["tools"])) if (parts.get("tools") or "").strip() else None
+        tools = _list_in(parts["tools"]) if parts.get("tools") else None
         return json.dumps({"messages": turns, **({"tools": tools} if tools else {})}, ensure_ascii=False)
 
     def _turns_in(self, place: int, cell: str) -> list[dict[str, Any]]:
@@ -97,18 +96,10 @@ class ChatColumns:
         return turns_of(_list_in(cell)) if place in self.lists and cell.lstrip().startswith("[") else []
 
 
-def _asked(text: str, parts: Mapping[str, str | None]) -> dict[str, Any]:
-    """What the user says, with what belongs to it on the next line, as LLaMA-Factory joins them."""
-    context = (parts.get("context") or "").strip()
-    return _message("user", "\n".join(filter(None, (text.strip(), context))))
-
-
 def _history(text: str | None) -> list[dict[str, Any]]:
     """Earlier rounds, as Alpaca's `history` has them: pairs of what was asked and answered."""
-    if not text or not text.strip():
-        return []
     turns = []
-    for place, pair in enumerate(_list_in(text), 1):
+    for place, pair in enumerate(_list_in(text) if text else [], 1):
         if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(side, str) for side in pair)):
             raise ValueError(tr("round {place} of the history is not a pair of texts.", place=place))
         turns += [_message("user", pair[0]), _message("assistant", pair[1])]

@@ -13,7 +13,7 @@ from trainwiz.core.data.chats import ChatColumns
 from trainwiz.core.data.labels import LABELLED
 from trainwiz.core.data.reader import Column, Holds, listed
 from trainwiz.core.errors import Finding, Remedy, UsageError, usage_error
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 
 SEQUENCE_NAMES = ("sequence", "text")
 TEXT_NAMES = ("text", "content", "document", "story", "sentence")
@@ -23,20 +23,15 @@ SOURCE_NAMES = ("prompt", "instruction", "question", "query", "input", "inputs",
 TARGET_NAMES = (
     "target", "response", "completion", "output", "outputs", "answer", "translation", "tgt", "reply", "summary",
 )  # fmt: skip
-CHAT_NAMES = {
-    "messages": "OpenAI messages", "conversations": "ShareGPT", "conversation": "ShareGPT", "chat": "turns",
-    "dialog": "turns", "dialogue": "turns", "turns": "turns",
-}  # fmt: skip
-"""Names of columns that hold the turns of a chat -> the format that is known for it."""
-PREFERENCES = ({"chosen", "rejected"}, {"prompt", "completion", "label"})
-"""Names of columns with a better and a worse answer; with good and bad answers and a label that is not text (KTO)."""
-PROMPT_LISTS = ("prompt", "completion"), ("prompt", "response")
-"""Names of two list columns that are one chat, of which the second is learnt (TRL)."""
+CHAT_NAMES = ("messages", "conversations", "conversation", "chat", "dialog", "dialogue", "turns")
+"""Names of columns that hold the turns of a chat."""
 PARTS_OF_A_CHAT: dict[str, tuple[str, ...]] = {
     "system": ("system", "system_prompt"), "context": ("input", "context", "passage", "background"),
     "history": ("history",), "tools": ("tools",),
 }  # fmt: skip
 """Part of a chat -> names of the column that holds it beside the turns, or beside an instruction."""
+LIST_PARTS = frozenset({"history", "tools"})
+"""Parts of a chat that are lists."""
 TREE_NAMES = frozenset({"message_id", "parent_id", "role", "text"})
 """Columns of OpenAssistant's messages: each row is one turn of a tree of chats."""
 OF_THE_PROMPT = ("input", "context", "system", "history", "passage", "background")
@@ -73,50 +68,52 @@ def find_layout(
     """See `find_columns`; of a source of chats the columns of their turns, or of what is asked and answered."""
     if source.layout != "chat":
         return Layout(tuple(find_columns(columns, source, file, key, task, has_target)))
-    parts: Mapping[Any, str] = source.chat_columns
-    names = [source.text_column, source.target_column, *parts.values()]
-    keys = [f"{key}.text_column", f"{key}.target_column", *(f"{key}.chat_columns" for _ in source.chat_columns)]
-    if source.text_column is None:
-        found = chat_columns(columns)
-        if found is None:
-            raise _missing(columns, file, keys[0], tr("does not indicate which column contains the chat"))
-        names = [found["text_column"], found.get("target_column"), *found.get("chat_columns", {}).values()]
-        parts = found.get("chat_columns", {})
+    found = chat_columns(columns)
+    if source.text_column is not None:
+        found = source.text_column, source.target_column, source.chat_columns
+    if found is None:
+        problem = tr("does not indicate which column contains the chat")
+        raise _missing(columns, file, f"{key}.text_column", problem)
+    text, target, parts = found
+    named = [("text_column", text), ("target_column", target), *(("chat_columns", name) for name in parts.values())]
     wanted = [
-        find_column(columns, name, file, where, holds="lists")
-        for name, where in zip(names, [*keys, *[keys[0]] * len(names)], strict=False)
+        find_column(columns, name, file, f"{key}.{setting}", holds="lists")
+        for setting, name in named
         if name is not None
     ]
-    target = None if names[1] is None else 1
-    first = 1 if target is None else 2
-    places = {part: first + number for number, part in enumerate(parts)}
+    places = {part: len(wanted) - len(parts) + number for number, part in enumerate(parts)}
     lists = frozenset(place for place, position in enumerate(wanted) if columns[position].is_list)
-    return Layout(tuple(wanted), ChatColumns(0, target, lists, places, bool(source.json_turns)))
+    return Layout(tuple(wanted), ChatColumns(target is not None, lists, places, bool(source.json_turns)))
 
 
-def chat_columns(columns: Sequence[Column], *, instructions: bool = True) -> dict[str, Any] | None:
-    """Keys of a source that make chats of its rows, where the names of its columns leave no doubt; else None.
+ChatNames = tuple[str | int, str | int | None, Mapping[Any, str]]
+"""Columns of the turns or the prompt, of the answer, and those of PARTS_OF_A_CHAT."""
+
+
+def chat_columns(columns: Sequence[Column], *, instructions: bool = True) -> ChatNames | None:
+    """The columns that make chats of the rows, where their names leave no doubt; else None.
 
     `instructions`: an instruction and its answer are a chat as well, with what belongs to them in other columns.
     """
     lower = {column.name.lower(): column for column in reversed(columns)}
-    parts = {
-        part: next(lower[name].name for name in names if name in lower)
-        for part, names in PARTS_OF_A_CHAT.items()
-        if any(name in lower and lower[name].is_list == (part in ("history", "tools")) for name in names)
-    }
-    beside = {part: parts[part] for part in ("system", "tools") if part in parts}
-    turns = next((lower[name].name for name in CHAT_NAMES if name in lower and lower[name].is_list), None)
+
+    def first(names: Sequence[str], *, is_list: bool) -> str | None:
+        return next((lower[name].name for name in names if name in lower and lower[name].is_list == is_list), None)
+
+    found = {part: first(names, is_list=part in LIST_PARTS) for part, names in PARTS_OF_A_CHAT.items()}
+    parts = {part: name for part, name in found.items() if name is not None}
+    beside = {part: name for part, name in parts.items() if part in ("system", "tools")}
+    turns = first(CHAT_NAMES, is_list=True)
     if turns is not None:
-        return {"text_column": turns, "chat_columns": beside}
-    for prompt, answer in PROMPT_LISTS if _preferences(columns) is None else ():
-        if all(name in lower and lower[name].is_list for name in (prompt, answer)):
-            return {"text_column": lower[prompt].name, "target_column": lower[answer].name, "chat_columns": beside}
+        return turns, None, beside
+    # Two lists that are one chat, of which the second is learnt (TRL).
+    prompt, answer = first(("prompt",), is_list=True), first(("completion", "response"), is_list=True)
+    if prompt is not None and answer is not None and not _are_preferences(columns):
+        return prompt, answer, beside
     pair = pair_of(columns) if instructions else None
     if pair is None or any(column.is_list and column.name not in parts.values() for column in columns):
         return None
-    parts = {part: name for part, name in parts.items() if name not in pair}
-    return {"text_column": pair[0], "target_column": pair[1], "chat_columns": parts}
+    return (*pair, {part: name for part, name in parts.items() if name not in pair})
 
 
 def find_columns(
@@ -132,7 +129,7 @@ def find_columns(
         raise usage_error("empty_data", key, tr("{file} has no rows.", file=file))
     open_column = source.text_column is None or (has_target and source.target_column is None)
     if open_column and task not in ("proteins", *CLASSIFIES):
-        _refuse_structured(columns, source, file, key, task)
+        _refuse_structured(columns, file, key, task)
     if source.text_column is None and task == "causal-lm" and not has_target:
         _refuse_unnamed_pairs(columns, file, key)
     of_task = {"proteins": SEQUENCE_NAMES, "seq2seq": SOURCE_NAMES}
@@ -142,23 +139,21 @@ def find_columns(
     usual, targets = LABELLED.get(task, ((*SOURCE_NAMES, *TEXT_NAMES), TARGET_NAMES))
     labels = task == "sequence-classification"
     holds: Holds = "lists" if task == "token-classification" else "texts"
-    text = target = None
+    positions: dict[str, int] = {}
     unclear: list[Finding] = []
     # A target that is named is taken first: the text is then the other column.
     first = source.target_column is not None or (labels and any(column.name.lower() in targets for column in columns))
     for side in ("target", "text") if first else ("text", "target"):
+        where, named = f"{key}.{side}_column", getattr(source, f"{side}_column")
+        names, may_hold = (targets, "classes" if labels else holds) if side == "target" else (usual, holds)
         try:
-            where, named = f"{key}.{side}_column", getattr(source, f"{side}_column")
-            if side == "text":
-                text = find_column(columns, named, file, where, usual, target, holds=holds)
-            else:
-                target = find_column(columns, named, file, where, targets, text, holds="classes" if labels else holds)
+            taken = next(iter(positions.values()), None)
+            positions[side] = find_column(columns, named, file, where, names, taken, holds=may_hold)
         except UsageError as error:
             unclear += error.findings
-    if text is None or target is None:
-        if len(unclear) == 2 and source.text_column is None and source.target_column is None:
-            raise _neither(columns, file, key, unclear[0])
+    if unclear:
         raise UsageError(unclear)
+    text, target = positions["text"], positions["target"]
     if target == text:
         message = tr(
             "{file}: {key}.text_column and {key}.target_column are the same column {name}; specify two of its "
@@ -216,15 +211,15 @@ def pair_of(columns: Sequence[Column]) -> tuple[str, str] | None:
     lower = {column.name.lower(): column.name for column in columns if column.is_text}
     source = next((lower[name] for name in SOURCE_NAMES if name in lower), None)
     target = next((lower[name] for name in TARGET_NAMES if name in lower), None)
-    if source is None or target is None or any(name in lower for name in TEXT_NAMES) or _preferences(columns):
+    if source is None or target is None or any(name in lower for name in TEXT_NAMES) or _are_preferences(columns):
         return None
     return source, target
 
 
-def _preferences(columns: Sequence[Column]) -> set[str] | None:
-    """The names by which rows hold answers that are not to be learnt, too."""
+def _are_preferences(columns: Sequence[Column]) -> bool:
+    """Whether rows hold answers that are not to be learnt, too: a worse one, or a label that is not text (KTO)."""
     others = {column.name.lower() for column in columns if column.name.lower() != "label" or not column.is_text}
-    return next((names for names in PREFERENCES if names <= others), None)
+    return others >= {"chosen", "rejected"} or others >= {"prompt", "completion", "label"}
 
 
 def described(columns: Sequence[Column]) -> str:
@@ -261,83 +256,44 @@ def unused_prompt_columns(columns: Sequence[str], text: str | None, target: str 
     return [name for name in columns if name.lower() in OF_THE_PROMPT and name not in (text, target)]
 
 
-def is_usual(name: str, task: RowKind) -> bool:
-    """Whether a column of this name is found by it; else it was taken for want of another."""
-    texts, labels = LABELLED.get(task, ((), ()))
-    return name.lower() in {*SOURCE_NAMES, *TARGET_NAMES, *TEXT_NAMES, *SEQUENCE_NAMES, *texts, *labels}
-
-
-def _of_preferences(
-    columns: Sequence[Column], preferences: set[str], file: str, key: str, task: RowKind
-) -> tuple[str, tuple[Remedy, ...]]:
-    """What is said of answers of which some are not to be learnt, and how the others are."""
-    if "label" in preferences:
+def _refuse_structured(columns: Sequence[Column], file: str, key: str, task: RowKind) -> None:
+    """Lists and trees are what such rows are about: no text that happens to stand beside them is taken by a guess."""
+    chats = (column for column in columns if column.is_list and column.name.lower().rpartition(".")[2] in CHAT_NAMES)
+    chat = next(chats, None)
+    remedy = Remedy(tr("convert it to a prompt column and a response column: {place}", place=CONVERT))
+    if chat is not None and task == "causal-lm":
         message = tr(
-            "{file} is preference data: its label says which answers are good. This version does not support preference "
-            "training.",
+            "{file}: {column} is a list of chat turns. Set {key}.layout to chat to train on its answers.",
+            file=file, column=repr(_short(chat.name)), key=key,
+        )  # fmt: skip
+        changes = {f"{key}.layout": "chat", f"{key}.text_column": chat.name}
+        remedy = Remedy(tr("train on the answers of the chats"), changes=changes)
+    elif chat is not None:
+        message = tr(
+            "{file}: {column} is a list of chat turns; only causal language models train on chats.",
+            file=file,
+            column=repr(_short(chat.name)),
+        )
+    elif _are_preferences(columns):
+        message = tr(
+            "{file} is preference data: it has answers that are not to be learnt. This version does not support "
+            "preference training; keep only the good answers.",
             file=file,
         )
-        return message, (Remedy(tr("keep only the rows with good answers, without the label column")),)
-    message = tr(
-        "{file} is preference data: a chosen and a rejected answer for each prompt. This version does not "
-        "support preference training.",
-        file=file,
-    )
-    if task != "causal-lm":
-        return message, ()
-    lower = {column.name.lower(): column for column in reversed(columns)}
-    better, prompt = lower["chosen"], next((lower[name] for name in SOURCE_NAMES if name in lower), None)
-    changes = {f"{key}.text_column": better.name}
-    if prompt is not None and prompt.is_list == better.is_list:
-        changes = {f"{key}.text_column": prompt.name, f"{key}.target_column": better.name}
-    if better.is_list:
-        changes[f"{key}.layout"] = "chat"
-    return message, (Remedy(tr("train on {column} only", column=repr(better.name)), changes=changes),)
-
-
-def _refuse_structured(columns: Sequence[Column], source: DataSource, file: str, key: str, task: RowKind) -> None:
-    """Lists and trees are what such rows are about: no text that happens to stand beside them is taken by a guess."""
-    names = {column.name.lower() for column in columns}
-    lists = [column for column in columns if column.is_list]
-    chat = next((column for column in lists if column.name.lower().rpartition(".")[2] in CHAT_NAMES), None)
-    preferences = _preferences(columns)
-    remedies: tuple[Remedy, ...] = (
-        Remedy(tr("convert it to a prompt column and a response column: {place}", place=CONVERT)),
-    )
-    if chat is not None:
-        kind = CHAT_NAMES[chat.name.lower().rpartition(".")[2]]
-        sentence = (
-            mark("{file}: {column} is a list of chat turns ({kind}). Set {key}.layout to chat to train on its answers.")
-            if task == "causal-lm"
-            else mark("{file}: {column} is a list of chat turns ({kind}); only causal language models train on chats.")
-        )
-        message = tr(sentence, file=file, column=repr(_short(chat.name)), kind=kind, key=key)
-        if task == "causal-lm":
-            changes = {f"{key}.layout": "chat", f"{key}.text_column": chat.name}
-            remedies = (Remedy(tr("train on the answers of the chats"), changes=changes),)
-    elif preferences is not None:
-        message, better = _of_preferences(columns, preferences, file, key, task)
-        remedies = better or remedies
-    elif names >= TREE_NAMES:
+    elif {column.name.lower() for column in columns} >= TREE_NAMES:
         message = tr(
             "{file} contains chat trees (OpenAssistant): each row is one turn, and parent_id names the turn it "
             "replies to.",
             file=file,
         )
-    elif lists:
+    elif (column := next((column for column in columns if column.is_list), None)) is not None:
         message = tr(
             "{file}: {column} is a list, so the text column is not guessed. Set {key}.text_column.",
-            file=file, column=repr(_short(lists[0].name)), key=key,
+            file=file, column=repr(_short(column.name)), key=key,
         )  # fmt: skip
-        texts = tuple(column.name for column in columns if column.is_text and column.name.lower() in TEXT_NAMES)
-        known = pair_of(columns) or texts[:1]
-        if known and task == "causal-lm":
-            changes = dict(zip((f"{key}.text_column", f"{key}.target_column"), known, strict=False))
-            words = tr("train on {columns} only", columns=", ".join(map(repr, known)))
-            remedies = (Remedy(words, changes=changes), *remedies)
     else:
         return
-    raise UsageError(Finding("structured_columns", "error", f"{key}.text_column", message, remedies))
+    raise UsageError(Finding("structured_columns", "error", f"{key}.text_column", message, (remedy,)))
 
 
 def _guess(
@@ -361,27 +317,11 @@ def _guess(
     raise _missing(columns, file, key, problem)
 
 
-def _neither(columns: Sequence[Column], file: str, key: str, unclear: Finding) -> UsageError:
-    """One sentence where neither of two columns is named; `unclear` is what is said of the text alone."""
-    if unclear.code != "missing_column" or sum(column.is_text for column in columns) < 2:
-        return UsageError(unclear)
-    message = tr(
-        "{file} does not indicate which columns contain the text and the target; its columns: {columns}. Set "
-            "{key}.text_column and {key}.target_column to names or zero-based positions.",
-        file=file, columns=described(columns), key=key,
-    )  # fmt: skip
-    return usage_error(unclear.code, f"{key}.text_column", message)
-
-
 def _not_text(columns: Sequence[Column], index: int, file: str, key: str) -> UsageError:
     column = columns[index]
-    if column.is_list:
-        message = tr("{file}: column {name} is a list, not text.", file=file, name=repr(_short(column.name)))
-        remedy = Remedy(tr("convert it to a prompt column and a response column: {place}", place=CONVERT))
-        return UsageError(Finding("not_text", "error", key, message, (remedy,)))
     message = tr(
         "{file}: column {name} contains {kind}, not text (its columns: {columns}); choose another with {key}.",
-        file=file, name=repr(column.name), kind=column.type_name, columns=described(columns), key=key,
+        file=file, name=repr(_short(column.name)), kind=_short(column.type_name), columns=described(columns), key=key,
     )  # fmt: skip
     return usage_error("not_text", key, message)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -11,24 +10,24 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from trainwiz.core.config import DataSource, RunConfig
-from trainwiz.core.config.values import HAVE_TARGETS, RowKind, Task
+from trainwiz.core.config.values import HAVE_TARGETS, Task
 from trainwiz.core.data.chats import is_list_of_turns
 from trainwiz.core.data.columns import (
     CHAT_NAMES,
+    LIST_PARTS,
     NO_CONTENT,
-    PARTS_OF_A_CHAT,
     SEQUENCE_NAMES,
     TEXT_NAMES,
+    ChatNames,
     chat_columns,
     chooses_by_position,
     find_columns,
-    is_usual,
     pair_of,
 )
 from trainwiz.core.data.labels import LABELLED
 from trainwiz.core.data.reader import Column, Reader
 from trainwiz.core.errors import TrainwizError
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 
 LOOKED_AT = 32
 """First rows of a file that say whether texts are lists of turns written as JSON."""
@@ -55,23 +54,20 @@ class _Look:
         By the names that chats have, and any cell that begins as a list: one that is none is then named when it is read,
         rather than learnt as text. Where no row is known such a name is enough.
         """
-        chats, parts = set(CHAT_NAMES), {*PARTS_OF_A_CHAT["history"], *PARTS_OF_A_CHAT["tools"]}
 
         def is_written(column: Column) -> bool:
-            if not column.is_text or column.name.lower() not in chats | parts:
+            if not column.is_text or column.name.lower() not in {*CHAT_NAMES, *LIST_PARTS}:
                 return False
             if self.rows is None:
-                return column.name.lower() in chats
+                return column.name.lower() in CHAT_NAMES
             return any(cell.lstrip().startswith(("[{", "[[")) for cell in self.cells(column.name))
 
         return [replace(column, is_list=True) if is_written(column) else column for column in self.columns]
 
-    def turns_in(self, pair: Sequence[str]) -> tuple[int, int]:
-        """(looked-at rows whose cells of both columns are lists of turns as JSON, rows that have both)."""
-        names = [column.name for column in self.columns]
-        cells = [[row[names.index(name)] or "" for name in pair] for row in self.rows or ()]
-        full = [row for row in cells if all(cell.strip() for cell in row)]
-        return sum(all(map(is_list_of_turns, row)) for row in full), len(full)
+    def are_turns(self, *names: str) -> bool:
+        """Whether all looked-at cells of these columns are lists of turns as JSON."""
+        cells = [cell for name in names for cell in self.cells(name)]
+        return bool(cells) and all(map(is_list_of_turns, cells))
 
 
 def detect_columns(config: RunConfig, has_template: Callable[[], bool] = lambda: False) -> RunConfig:
@@ -111,8 +107,8 @@ def _detected(
         chat = _detected_chat(look, source, has_template) if is_causal else {}
         if chat or len(columns) < 2 or (named and is_causal):
             return chat
-        pair = pair_of(columns) if source.text_column is None and source.target_column is None else None
-        has_target = config.task in HAVE_TARGETS or source.target_column is not None or pair is not None
+        has_pair = not named and pair_of(columns) is not None
+        has_target = config.task in HAVE_TARGETS or source.target_column is not None or has_pair
         has_target = has_target and config.task != "masked-lm"
         positions = find_columns(columns, source, look.name, key, config.row_kind, has_target)
     except TrainwizError:
@@ -120,7 +116,7 @@ def _detected(
     taken = [columns[index].name for index in positions]
     left = [column.name for column in columns if column.name not in taken]
     return {
-        side: (name, _reason(look, name, left, config.row_kind) + _taken_for_text(look, taken))
+        side: (name, _reason(look, left))
         for side, name in zip(("text_column", "target_column"), taken, strict=False)
         if getattr(source, side) is None
     }
@@ -155,15 +151,15 @@ END_BYTES = 1 << 20
 
 def _look_at_the_hub(source: DataSource) -> _Look | None:
     """At most two questions of three seconds, which are remembered for a minute; none when HF_HUB_OFFLINE is set."""
-    from trainwiz.core.catalog.hub import ask_for_piece
+    from trainwiz.core.catalog.hub import ask_for_piece, ask_hub
     from trainwiz.core.data.formats import format_of, open_reader
-    from trainwiz.core.data.hub import SplitError, ask_hub, split_files
+    from trainwiz.core.data.hub import SplitError, split_files
 
-    answer = ask_hub(source.name, os.environ)
-    if answer.state != "there" or answer.gated:
+    answer = ask_hub(source.name, "datasets")
+    if answer.state != "there" or answer.closed:
         return None
     try:
-        name = split_files(source.name, list(answer.sizes), answer.card, source.split, source.subset)[0]
+        name = split_files(source, list(answer.sizes), answer.card)[0]
     except SplitError:
         return None
     kind = source.format or format_of(Path(name))
@@ -194,19 +190,14 @@ def _detected_chat(look: _Look, source: DataSource, has_template: Callable[[], b
     if found is None:
         return {}
     lists = {column.name for column in columns if column.is_list}
-    text, target, parts = found["text_column"], found.get("target_column"), found.get("chat_columns", {})
+    text, target, parts = found
     is_pair = target is not None and not lists & {text, target}
-    turns, looked = look.turns_in((text, str(target))) if is_pair else (0, 0)
-    as_json = is_pair and 0 < turns == looked and source.json_turns is not False
+    as_json = is_pair and source.json_turns is not False and look.are_turns(str(text), str(target))
     if as_json:
         parts = {name: column for name, column in parts.items() if name in ("system", "tools")}
-        why = tr(
-            "in the first {n} rows, {text} and {target} are lists of turns in JSON",
-            n=looked, text=repr(text), target=repr(target),
-        )  # fmt: skip
+        why = tr("{text} and {target} are lists of turns in JSON", text=repr(text), target=repr(target))
     elif text in lists:
-        kind = tr(CHAT_NAMES.get(str(text).lower(), "turns")) if target is None else "TRL"
-        why = tr("{column} is a list of chat turns ({kind})", column=repr(text), kind=kind)
+        why = tr("{column} is a list of chat turns", column=repr(text))
     elif parts:
         why = tr("an instruction with additional columns: {columns}", columns=", ".join(map(repr, parts.values())))
     elif source.layout == "chat" or has_template():
@@ -217,7 +208,7 @@ def _detected_chat(look: _Look, source: DataSource, has_template: Callable[[], b
         )
     else:
         return {}
-    why += _of_the_hub(look) + (_taken_for_text(look, (text, str(target))) if is_pair and not as_json else "")
+    why += _of_the_hub(look)
     left = [column.name for column in columns if column.name not in (text, target, *parts.values())]
     by_name = tr("chosen by name; not used: {columns}", columns=", ".join(left)) if left else tr("chosen by name")
     values = {
@@ -230,46 +221,25 @@ def _detected_chat(look: _Look, source: DataSource, has_template: Callable[[], b
     return {name: value for name, value in values.items() if value[0] and not getattr(source, name)}
 
 
-def _chat_columns(columns: Sequence[Column], source: DataSource) -> dict[str, Any] | None:
+def _chat_columns(columns: Sequence[Column], source: DataSource) -> ChatNames | None:
     """Of a source whose columns are named: the named ones, and what else belongs to the chat."""
-    if source.text_column is None and source.target_column is None:
+    text, target = source.text_column, source.target_column
+    if text is None and target is None:
         return chat_columns(columns)
-    of_lists = [column for column in columns if column.is_list and column.name == source.text_column]
-    if not of_lists and source.target_column is None:
+    is_list = any(column.is_list and column.name == text for column in columns)
+    if text is None or (target is None and not is_list):
         return None
-    others = chat_columns(of_lists + [column for column in columns if not column.is_list], instructions=False) or {}
-    named = {name: getattr(source, name) for name in ("text_column", "target_column")}
-    return {**named, "chat_columns": source.chat_columns or others.get("chat_columns", {})}
+    found = chat_columns(columns, instructions=False) if is_list else None
+    return text, target, source.chat_columns or (found[2] if found is not None else {})
 
 
-def _reason(look: _Look, name: str, left: list[str], task: RowKind) -> str:
-    if not is_usual(name, task):
-        reason = tr("the only other text column of {file}", file=look.name)
-    elif left:
-        reason = tr("chosen by name in {file}; not used: {columns}", file=look.name, columns=", ".join(left))
-    else:
-        reason = tr("chosen by name in {file}", file=look.name)
-    return reason + _of_the_hub(look)
+def _reason(look: _Look, left: list[str]) -> str:
+    words = mark("detected in {file}; not used: {columns}") if left else mark("detected in {file}")
+    return tr(words, file=look.name, columns=", ".join(left)) + _of_the_hub(look)
 
 
 def _of_the_hub(look: _Look) -> str:
     return tr("; according to the Hub, not downloaded yet") if look.of_the_hub else ""
-
-
-def _taken_for_text(look: _Look, taken: Sequence[str]) -> str:
-    """What is said where some cells of a prompt and its answer are lists of turns, and some are not."""
-    if len(taken) < 2:
-        return ""
-    turns, looked = look.turns_in(taken)
-    if look.rows is None:
-        return tr("; both are treated as text")
-    if not turns or turns == looked:
-        return ""
-    return tr(
-        "; {turns} of the first {looked} rows are lists of turns in JSON: all are treated as text",
-        turns=turns,
-        looked=looked,
-    )
 
 
 # What rows are for, where nobody named a task: told by the columns, and only where they leave no doubt.
@@ -315,7 +285,7 @@ def _kind_of(look: _Look, source: DataSource) -> tuple[RowsKind | None, list[str
     lower = {column.name.lower(): column for column in reversed(columns)}
     chat = chat_columns(columns, instructions=False)
     if source.layout != "plain" and chat is not None:
-        return "chats", [chat["text_column"]]
+        return "chats", [str(chat[0])]
     words, tags = ([lower[name] for name in names if name in lower] for names in LABELLED["token-classification"])
     if words and tags and (words[0].is_list or words[0].name.lower() in {"tokens", "words"}):
         return "tags", [words[0].name, tags[0].name]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.parquet import ParquetReader
-from trainwiz.core.data.reader import Reader, unreadable
+from trainwiz.core.data.reader import Reader, cannot_read, unreadable
 from trainwiz.core.data.tables import ConllReader, DelimitedReader, FastaReader, JsonArrayReader
-from trainwiz.core.data.text_file import GZIP_MAGIC, JsonLinesReader, TextFile, TextFileReader, TextReader
-from trainwiz.core.errors import UsageError, os_reason
+from trainwiz.core.data.text_file import GZIP_MAGIC, JsonLinesReader, TextFileReader, TextReader
+from trainwiz.core.errors import UsageError
 from trainwiz.core.files import open_file
 from trainwiz.core.language import mark, tr
 
@@ -89,7 +89,6 @@ NOT_TEXT: dict[bytes, str] = {
     b"ARROW1": mark("an Arrow (Feather) file"),
 }
 """First bytes -> what the file is instead of text."""
-TAR = mark("a tar archive")
 
 
 def open_reader(path: Path, kind: str | None = None, *, by_position: bool = False) -> Reader:
@@ -105,7 +104,7 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
         with open_file(path) as handle:
             start = handle.read(512)
     except OSError as error:
-        raise unreadable(where, tr("cannot be read: {reason}.", reason=os_reason(error))) from None
+        raise cannot_read(path, error) from None
     if not start:
         raise unreadable(where, tr("is empty (0 bytes)."))
     if start.startswith(b"version https://git-lfs"):
@@ -115,20 +114,13 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
     if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         raise unreadable(where, tr("is a web page, not data; download the file itself."))
     kind = kind or format_of(path) or _format_by_content(start)
-    if kind == "parquet" and start.startswith(GZIP_MAGIC):
-        raise unreadable(where, tr("is a gzip-compressed parquet file; decompress it with gunzip."))
     if kind == "parquet":
         return ParquetReader(path)
     if start.startswith(b"PAR1"):
         raise unreadable(where, tr("is a parquet file, not {kind}; rename it or set its format to parquet.", kind=kind))
     archive = next((name for magic, name in NOT_TEXT.items() if start.startswith(magic)), None)
-    if start[257:262] == b"ustar":
-        archive = TAR
     if archive is not None:
-        if kind is None:
-            problem = tr("is {archive}, not a supported format; extract or convert it first.", archive=tr(archive))
-        else:
-            problem = tr("is {archive}, not {kind}; extract or convert it first.", archive=tr(archive), kind=kind)
+        problem = tr("is {archive}, not a supported format; extract or convert it first.", archive=tr(archive))
         raise unreadable(where, problem)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise unreadable(where, tr("the text is UTF-16, not UTF-8; convert it, for example with `iconv -t UTF-8`."))
@@ -150,7 +142,7 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
 def _first_letter(path: Path) -> str:
     """The first character that is no blank; empty where the start cannot be read, which the reader then explains."""
     try:
-        with TextFile(path).text() as text:
+        with TextReader(path).text() as text:
             return text.read(4096).lstrip()[:1]
     except UsageError:
         return ""

@@ -2,62 +2,37 @@
 
 from __future__ import annotations
 
-import difflib
 import glob
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
-import yaml
 from trainwiz.core.catalog.hub import (
-    REFUSED,
-    ask,
+    HubAnswer,
+    amount_of,
+    ask_hub,
     hub_cache_folder,
     hub_endpoint,
     hub_token,
-    is_closed,
     is_hub_id,
-    sizes_of,
+    snapshots,
 )
+from trainwiz.core.catalog.models import card_of
+from trainwiz.core.config import DataSource
 from trainwiz.core.config.values import RowKind
-from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.data.formats import format_of, sample_words
 from trainwiz.core.data.reader import listed
-from trainwiz.core.errors import CannotRunError, Finding, Remedy, Severity, UsageError, after
+from trainwiz.core.errors import CannotRunError, Finding, Remedy, UsageError, usage_error
 from trainwiz.core.files import read_small
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr, trn
 
-# One short question to the hub about a data set, and the download of its files.
+# The download of its files.
 
 
-@dataclass(frozen=True, slots=True)
-class HubAnswer:
-    """What the hub says about a data set."""
-
-    state: Literal["there", "unknown", "offline"]
-    sizes: Mapping[str, int]
-    """File -> bytes, 0 where the hub does not say."""
-    card: Mapping[str, Any]
-    gated: bool = False
-
-
-def ask_hub(hub_id: str, environment: Mapping[str, str]) -> HubAnswer:
-    """Files and card of a data set; at most one question of three seconds, none when HF_HUB_OFFLINE is set."""
-    status, document = ask(f"/api/datasets/{hub_id}?blobs=true", environment)
-    if document is None:
-        return HubAnswer("unknown" if status in REFUSED else "offline", {}, {})
-    card = document.get("cardData")
-    return HubAnswer(
-        "there", sizes_of(document), card if isinstance(card, dict) else {}, is_closed(document, environment)
-    )
-
-
-def download(hub_id: str, names: Sequence[str], where: str, environment: Mapping[str, str]) -> Path:
+def download(hub_id: str, names: Sequence[str], where: str) -> Path:
     """Fetch these files of a data set into the local cache; the folder of its snapshot.
 
     Several processes may ask for the same files: huggingface_hub locks each file. Raises
@@ -71,14 +46,14 @@ def download(hub_id: str, names: Sequence[str], where: str, environment: Mapping
             hub_id,
             repo_type="dataset",
             allow_patterns=[*map(glob.escape, names), "README.md"],
-            cache_dir=hub_cache_folder(environment),
-            endpoint=hub_endpoint(environment),
-            token=hub_token(environment),
+            cache_dir=hub_cache_folder(),
+            endpoint=hub_endpoint(),
+            token=hub_token(),
         )
     # The HTTP library beneath changes between versions of huggingface_hub, and its errors pass through.
     except Exception as error:  # noqa: BLE001
         detail = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        command = f"hf download --repo-type dataset {hub_id}"
+        command = _command(hub_id)
         message = tr(
             "Hub dataset {hub_id} cannot be downloaded ({detail}); try again, or download it with `{command}`.",
             hub_id=hub_id,
@@ -100,44 +75,30 @@ SPLIT_WORD = re.compile(r"(^|[^a-z])(train|test|valid\w*|dev|eval)([^a-z]|$)")
 class SplitError(ValueError):
     """What is wrong with a set, a split or a subset, as the rest of a sentence that begins with the set's name."""
 
-    def __init__(self, problem: str, *, wants_subset: bool = False) -> None:
-        super().__init__(problem)
-        self.wants_subset = wants_subset
-        """Naming one of its subsets would cure it."""
-
 
 def _several(subsets: Sequence[str]) -> SplitError:
-    return SplitError(tr("has several subsets; choose one: {subsets}.", subsets=listed(subsets)), wants_subset=True)
+    return SplitError(tr("has several subsets; set `subset` to one of {subsets}.", subsets=listed(subsets)))
 
 
-def split_files(
-    hub_id: str, names: Sequence[str], card: Mapping[str, Any], split: str, subset: str | None
-) -> tuple[str, ...]:
-    """Names of the data files of one split, sorted.
+def split_files(source: DataSource, names: Sequence[str], card: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the data files of the source's split, sorted.
 
     `names` are all files of the set, `card` is the YAML head of its README.md. Raises SplitError
     for a set that only a script can load, and for a split or subset that the set does not have.
     """
     readable = sorted(name for name in names if format_of(Path(name)) not in (None, "txt"))
+    split, subset = source.split, source.subset
     configs = _configs(card)
     if configs:
         chosen = _by_card(configs, sorted(names), readable, split, subset)
-    else:
-        if not readable:
-            raise SplitError(_nothing_readable(hub_id, names))
+    elif readable:
         chosen = _by_name(readable, split, subset)
+    else:
+        raise SplitError(_nothing_readable(source.name, names))
     if not chosen:
+        wanted = f"{split!r} ({subset!r})" if subset else repr(split)
         there = listed(readable or sorted(names))
-        if subset:
-            raise SplitError(
-                tr(
-                    "has no split {split} in {subset} (its files: {there}).",
-                    split=repr(split),
-                    subset=repr(subset),
-                    there=there,
-                )
-            )
-        raise SplitError(tr("has no split {split} (its files: {there}).", split=repr(split), there=there))
+        raise SplitError(tr("has no split {split} (its files: {there}).", split=wanted, there=there))
     return tuple(chosen)
 
 
@@ -150,18 +111,6 @@ def missing_shards(names: Sequence[str]) -> int:
             series = (shard["stem"], shard["count"])
             found[series] = found.get(series, 0) + 1
     return sum(max(0, int(count) - number) for (_, count), number in found.items())
-
-
-def card_of(readme: str) -> dict[str, Any]:
-    """The YAML head of a README.md; empty where there is none that can be read."""
-    head = re.match(r"\A\ufeff?---\r?\n(.*?)\r?\n---\s*(\r?\n|\Z)", readme, re.DOTALL)
-    if head is None:
-        return {}
-    try:
-        document = load_yaml(head[1])
-    except yaml.YAMLError:
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _configs(card: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -179,8 +128,7 @@ def _by_card(
     subset: str | None,
 ) -> list[str]:
     if subset is not None and subset not in configs:
-        near = difflib.get_close_matches(subset, configs, n=8) or list(configs)
-        subsets = listed([*near, *(name for name in configs if name not in near)])
+        subsets = listed(list(configs))
         raise SplitError(tr("has no subset {subset} (its subsets: {subsets}).", subset=repr(subset), subsets=subsets))
     if subset is None and len(configs) > 1:
         standard = [name for name, entry in configs.items() if entry.get("default") or name == "default"]
@@ -207,16 +155,12 @@ def _by_card(
 
 def _patterns(data_files: Any) -> dict[str, list[str]]:
     """Split -> patterns, from any of the forms that a card may use."""
-    if isinstance(data_files, str):
-        return {"train": [data_files]}
     if isinstance(data_files, Mapping):
         return {str(split): _texts(paths) for split, paths in data_files.items()}
     found: dict[str, list[str]] = {}
-    for item in data_files if isinstance(data_files, list) else []:
-        if isinstance(item, Mapping):
-            found.setdefault(str(item.get("split", "train")), []).extend(_texts(item.get("path")))
-        else:
-            found.setdefault("train", []).extend(_texts(item))
+    for item in data_files if isinstance(data_files, list) else [data_files]:
+        entry = item if isinstance(item, Mapping) else {"path": item}
+        found.setdefault(str(entry.get("split", "train")), []).extend(_texts(entry.get("path")))
     return found
 
 
@@ -256,7 +200,7 @@ def _nothing_readable(hub_id: str, names: Sequence[str]) -> str:
         return tr(
             "needs its loading script, which is code and is not run; download the Hub's parquet version with "
             "`{command}`, or convert the dataset to parquet.",
-            command=f"hf download --repo-type dataset {hub_id} --revision refs/convert/parquet",
+            command=f"{_command(hub_id)} --revision refs/convert/parquet",
         )
     return tr("has no data file in a supported format ({endings}).", endings=_endings(names))
 
@@ -269,65 +213,71 @@ def _endings(names: Sequence[str]) -> str:
 # Data sets of the Hugging Face hub: what lies in the local cache, and what is to be downloaded.
 
 
-@dataclass(frozen=True, slots=True)
-class HubSplit:
-    """A split of a hub data set, the setting that names it, and what is to be learnt from it."""
-
-    hub_id: str
-    split: str = "train"
-    subset: str | None = None
-    where: str = "data.sources.0"
-    task: RowKind | None = None
-
-    @property
-    def command(self) -> str:
-        return f"hf download --repo-type dataset {self.hub_id}"
-
-
 def looks_like_hub_id(name: str) -> bool:
     """`owner/name`: a data set of one word cannot be told from a file."""
     return "/" in name and is_hub_id(name)
 
 
-def hub_files(wanted: HubSplit, environment: Mapping[str, str] | None = None, *, fetch: bool = False) -> list[Path]:
+def hub_files(
+    source: DataSource, key: str, task: RowKind | None = None, *, ask: bool = True, fetch: bool = False
+) -> list[Path]:
     """The data files of one split: from the local cache, with `fetch` downloaded where they are not there.
 
-    Raises UsageError with one sentence when they are not here: a warning `data_to_download` where
-    the hub has them, an error otherwise. That takes at most one question of three seconds to the
-    hub, and none when HF_HUB_OFFLINE is set.
+    `key` is the key path of the source and `task` what is learnt from it, for sentences. Raises UsageError
+    with one sentence when they are not here: a warning `data_to_download` where the hub has them, an error
+    otherwise. That takes at most one question of three seconds to the hub, and none without `ask` or when
+    HF_HUB_OFFLINE is set.
     """
-    environment = os.environ if environment is None else environment
     problem: SplitError | None = None
-    for snapshot in _snapshots(hub_cache_folder(environment) / f"datasets--{wanted.hub_id.replace('/', '--')}"):
+    for snapshot in snapshots(source.name, "datasets"):
         try:
-            return _in_snapshot(snapshot, wanted)
+            return _in_snapshot(snapshot, source)
         except SplitError as error:
             problem = problem or error
-    answer = ask_hub(wanted.hub_id, environment)
-    if answer.state != "there":
-        raise _not_here(wanted, answer, problem)
+    answer = ask_hub(source.name, "datasets") if ask else HubAnswer("offline")
     try:
-        names = split_files(wanted.hub_id, list(answer.sizes), answer.card, wanted.split, wanted.subset)
+        if problem is not None and answer.state != "there":
+            raise problem
+        names = _on_the_hub(source, answer, task)
     except SplitError as error:
-        raise _finding(wanted, _sentence(wanted, error)) from None
-    if answer.gated:
-        message = tr(
-            "Hub dataset {hub_id} is gated; accept its terms on its page and set HF_TOKEN.", hub_id=wanted.hub_id
-        )
-        raise _finding(wanted, message)
+        message = tr("Hub dataset {hub_id} {problem}", hub_id=source.name, problem=error)
+        raise usage_error("missing_data", key, message) from None
     if not fetch:
-        raise _to_download(wanted, names, answer)
-    folder = download(wanted.hub_id, names, wanted.where, environment)
+        raise _to_download(source, key, {name: answer.sizes[name] for name in names})
+    folder = download(source.name, names, key)
     return [folder / name for name in names]
 
 
-def _in_snapshot(snapshot: Path, wanted: HubSplit) -> list[Path]:
+def _on_the_hub(source: DataSource, answer: HubAnswer, task: RowKind | None) -> tuple[str, ...]:
+    """The names of the files. Raises SplitError."""
+    if answer.state == "unknown":
+        raise SplitError(tr("does not exist or is not public (a private one needs HF_TOKEN)."))
+    if answer.state == "offline":
+        raise SplitError(
+            tr(
+                "is not in the local cache and the Hub is unreachable. Offline, use a file or folder "
+                "(--dataset FILE) or a sample ({samples}); with network access, run `{command}`.",
+                samples=sample_words(task),
+                command=_command(source.name),
+            )
+        )
+    names = split_files(source, list(answer.sizes), answer.card)
+    if answer.closed:
+        raise SplitError(tr("is gated; accept its terms on its page and set HF_TOKEN."))
+    return names
+
+
+def _command(hub_id: str) -> str:
+    return f"hf download --repo-type dataset {hub_id}"
+
+
+def _in_snapshot(snapshot: Path, source: DataSource) -> list[Path]:
     names = [path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*") if path.is_file()]
     try:
         card = card_of(read_small(snapshot / "README.md").decode())
     except (OSError, UnicodeDecodeError):
         card = {}
-    chosen = split_files(wanted.hub_id, names, card, wanted.split, wanted.subset)
+    chosen = split_files(source, names, card)
     missing = missing_shards(chosen)
     if missing:
         raise SplitError(
@@ -336,71 +286,20 @@ def _in_snapshot(snapshot: Path, wanted: HubSplit) -> list[Path]:
                 "is only partly in the local cache: split {split} lacks {missing} files.",
                 missing,
                 missing=missing,
-                split=repr(wanted.split),
+                split=repr(source.split),
             )
         )
     return [snapshot / name for name in chosen]
 
 
-def _snapshots(folder: Path) -> Iterator[Path]:
-    """The snapshot that refs/main names, then the others, newest first."""
-    main = folder / "refs" / "main"
-    named = folder / "snapshots" / read_small(main).decode().strip() if main.is_file() else None
-    if named is not None and named.is_dir():
-        yield named
-    others = [path for path in (folder / "snapshots").glob("*") if path.is_dir() and path != named]
-    yield from sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)
-
-
-def _sentence(wanted: HubSplit, problem: SplitError) -> str:
-    sentence = tr("Hub dataset {hub_id} {problem}", hub_id=wanted.hub_id, problem=problem)
-    if problem.wants_subset:
-        sentence += after(tr("Set {where}.subset.", where=wanted.where))
-    return sentence
-
-
-def _to_download(wanted: HubSplit, names: tuple[str, ...], answer: HubAnswer) -> UsageError:
-    size = sum(answer.sizes[name] for name in names)
-    message = trn(
-        "Hub dataset {hub_id} is not in the local cache; {n} file ({size}) will be downloaded when the run starts. "
-        "The number of rows is unknown until then.",
-        "Hub dataset {hub_id} is not in the local cache; {n} files ({size}) will be downloaded when the run starts. "
-        "The number of rows is unknown until then.",
-        len(names),
-        hub_id=wanted.hub_id,
-        size=_size(size),
-    )
-    folders = {name.rpartition("/")[0] for name in names} - {""}
-    only = f' --include "{folders.pop()}/*"' if len(folders) == 1 else ""
-    remedy = Remedy(tr("download it beforehand"), wanted.command + only)
-    return _finding(wanted, message, remedy, code="data_to_download", severity="warning")
-
-
-def _size(count: int) -> str:
-    if count <= 0:
-        return tr("size unknown")
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{max(count / 1e6, 0.1):.1f} MB"
-
-
-def _not_here(wanted: HubSplit, answer: HubAnswer, problem: SplitError | None) -> UsageError:
-    if problem is not None:
-        return _finding(wanted, _sentence(wanted, problem))
-    if answer.state == "unknown":
-        return _finding(
-            wanted,
-            tr("The Hub has no public dataset {hub_id} (a private one needs HF_TOKEN).", hub_id=repr(wanted.hub_id)),
-        )
+def _to_download(source: DataSource, key: str, files: Mapping[str, int]) -> UsageError:
     message = tr(
-        "Hub dataset {hub_id} is not in the local cache and the Hub is unreachable. Offline, use a file or folder "
-        "(--dataset FILE) or a sample ({samples}); with network access, run `{command}`.",
-        hub_id=wanted.hub_id,
-        samples=sample_words(wanted.task),
-        command=wanted.command,
+        "Hub dataset {hub_id} is not in the local cache; {files} will be downloaded when the run starts. "
+        "The number of rows is unknown until then.",
+        hub_id=source.name,
+        files=amount_of(files),
     )
-    return _finding(wanted, message, Remedy(tr("use a local file: --dataset FILE")))
-
-
-def _finding(
-    wanted: HubSplit, message: str, *remedies: Remedy, code: str = "missing_data", severity: Severity = "error"
-) -> UsageError:
-    return UsageError(Finding(code=code, severity=severity, where=wanted.where, message=message, remedies=remedies))
+    folders = {name.rpartition("/")[0] for name in files} - {""}
+    only = f' --include "{folders.pop()}/*"' if len(folders) == 1 else ""
+    remedy = Remedy(tr("download it beforehand"), _command(source.name) + only)
+    return UsageError(Finding("data_to_download", "warning", key, message, (remedy,)))

@@ -86,13 +86,18 @@ class Labels:
     exact: bool = True
     """All rows were counted, not a sample of them."""
     note: str = ""
-    """What is assumed of the model's own classes."""
+    """What is assumed of the model's own classes: that the data writes their numbers."""
     problem: str = ""
     """Why the classes cannot be those of the model."""
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.train)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Class as the data writes it -> its number."""
+        return {str(number) if self.note else name: number for number, name in enumerate(self.train)}
 
     @property
     def head(self) -> dict[str, Any]:
@@ -119,32 +124,22 @@ def labels_of(config: RunConfig, train: Counter[str], held_out: Counter[str] | N
     Classes named by the model's own numbers (0, 1, ...) are those of the model.
     """
     found = set(train) | set(held_out or ())
-    names, own, note, problem = _sorted(found), _own_classes(config), "", ""
+    own, note, problem = _own_classes(config), "", ""
+    numbers = {name: str(number) for number, name in enumerate(own)}
+    written = {name: name for name in _sorted(found)}
     if own and found <= set(own):
-        names = list(own)
-    elif own and found <= {str(number) for number in range(len(own))}:
-        pairs = ", ".join(f"{number} = {name}" for number, name in enumerate(own[:MOST_SHOWN]))
+        written = {name: name for name in own}
+    elif own and found <= set(numbers.values()):
+        written = numbers
+        pairs = listed([f"{number} = {name}" for name, number in numbers.items()])
         note = tr("The labels are interpreted as the model's class indices: {pairs}.", pairs=pairs)
-        train = _named_counts(train, own)
-        held_out = None if held_out is None else _named_counts(held_out, own)
-        names = list(own)
     elif own:
         problem = tr(
             "{model} was trained on different classes ({own}) than the data has ({found}).",
-            model=config.model.name, own=shown_names(own), found=shown_names(names),
+            model=config.model.name, own=shown_names(own), found=shown_names([*written]),
         )  # fmt: skip
-    ordered = {name: train[name] for name in names}
-    return Labels(ordered, held_out and {name: held_out[name] for name in names}, exact, note, problem)
-
-
-def _named_counts(counts: Counter[str], names: Sequence[str]) -> Counter[str]:
-    return Counter({names[int(number)]: count for number, count in counts.items()})
-
-
-def number_of_target(labels: Labels) -> dict[str, int]:
-    """Class as the data writes it -> its number; where the data writes numbers, those."""
-    numbers = {name: number for number, name in enumerate(labels.names)}
-    return {**{str(number): number for number in range(len(numbers))}, **numbers} if labels.note else numbers
+    apart = held_out and {name: held_out[key] for name, key in written.items()}
+    return Labels({name: train[key] for name, key in written.items()}, apart, exact, note, problem)
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
@@ -157,13 +152,9 @@ def _own_classes(config: RunConfig) -> tuple[str, ...]:
     """The classes that the model was trained for already; none for a model without a head of the task."""
     values = {**(config.model.architecture or {}), **config.model.architecture_overrides}
     kind = "ForSequenceClassification" if config.task == "sequence-classification" else "ForTokenClassification"
+    has_head = any(kind in str(one) for one in values.get("architectures") or ())
     named = values.get("id2label")
-    trained = config.model.init == "pretrained" and not config.model.new_head
-    if (
-        not trained
-        or not isinstance(named, dict)
-        or not any(kind in str(one) for one in values.get("architectures") or ())
-    ):
+    if config.model.init != "pretrained" or config.model.new_head or not has_head or not isinstance(named, dict):
         return ()
     try:
         return tuple(str(name) for _, name in sorted((int(number), name) for number, name in named.items()))
@@ -173,7 +164,6 @@ def _own_classes(config: RunConfig) -> tuple[str, ...]:
 
 # What is wrong with the classes of a run.
 
-MOST_SHOWN = 8
 FEW_VALUES, MANY_VALUES = 20, 0.5
 """More different labels than so many, and than this share of the rows: hardly classes."""
 IMBALANCE = 10
@@ -221,7 +211,7 @@ def label_problems(labels: Labels, config: RunConfig) -> Iterator[Problem]:
 
 
 def _rare(labels: Labels, config: RunConfig, counts: Counts) -> Iterator[Problem]:
-    """Classes that come seldom, or in one of the two parts alone."""
+    """Classes that come seldom, or in the held-out rows alone."""
     unseen = [name for name, count in labels.train.items() if not count and (labels.held_out or {}).get(name)]
     if unseen:
         message = tr(
@@ -229,13 +219,6 @@ def _rare(labels: Labels, config: RunConfig, counts: Counts) -> Iterator[Problem
             names=shown_names(unseen),
         )
         yield "class_not_trained", "warning", ROWS, message, ()
-    missing = [name for name, count in (labels.held_out or {}).items() if not count and labels.train[name]]
-    if missing and sum((labels.held_out or {}).values()):
-        message = tr("No held-out row has {names}: the evaluation does not cover them.", names=shown_names(missing))
-        share = max(1, sum(counts.values()) // 10)
-        more = ((tr("hold out {rows} rows", rows=f"{share:,}"), {ROWS: share}),)
-        of_rows = config.task == "sequence-classification" and not config.data.validation_sources
-        yield "class_not_held_out", "warning", ROWS, message, more if of_rows else ()
     present = {name: count for name, count in counts.items() if count}
     most, least = max(present, key=present.__getitem__), min(present, key=present.__getitem__)
     if config.task == "sequence-classification" and present[most] >= IMBALANCE * present[least]:

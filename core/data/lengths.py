@@ -34,8 +34,8 @@ def padded_length(longest: int, multiple: int, limit: int | None = None) -> int:
 # How many tokens a text has: counted with the model's tokenizer where it is here, else estimated from its bytes.
 
 BYTES_PER_TOKEN = 4.0
-"""Rough UTF-8 bytes of one subword token: 4 letters of English, 1.3 characters of Chinese."""
-SMALL_VOCABULARY, SMALL_BYTES = 500, 2.0
+"""Rough UTF-8 bytes of one subword token: 4 letters of English, 1.3 characters of Chinese. Of a vocabulary of 500 entries,
+made from the data, it was 2; of 2,000, 3.0 to 3.5; of 8,000, 4.0 to 4.8."""
 MOST_CHARACTERS, MOST_SAMPLED_CHARACTERS = 4_000_000, 750_000
 """Of all rows, and of a sample: counted with a tokenizer at one or two million characters a second; what is beyond is
 estimated from them."""
@@ -49,7 +49,6 @@ class TokenCounter:
     def __init__(self, config: RunConfig, folder: Path) -> None:
         """Relative paths are from `folder`."""
         self._tokenizer = _load(tokenizer_folder(config, folder))
-        self._bytes_per_token = _bytes_per_token(config)
         self._characters = 0
         self._beyond = False
         self._counted_bytes = self._counted_tokens = 0
@@ -76,16 +75,21 @@ class TokenCounter:
             if not self._beyond:
                 self._characters += characters
                 return self._encode(texts, special)
-        ratio = self._counted_bytes / self._counted_tokens if self._counted_tokens else self._bytes_per_token
+        ratio = self._counted_bytes / self._counted_tokens if self._counted_tokens else BYTES_PER_TOKEN
         return (np.ceil(sizes / ratio) + special).astype(np.int64)
 
     def _encode(self, texts: pa.Array, special: bool) -> np.ndarray:
         """(n,) int64, one text at a time: the library's own threads must not be running when a process is forked."""
         encode = self._tokenizer.encode
         found = np.array([len(encode(text, add_special_tokens=special)) for text in texts.to_pylist()], np.int64)
-        self._counted_bytes += int(pc.sum(pc.binary_length(texts)).as_py() or 0)
+        self._counted_bytes += bytes_in(texts)
         self._counted_tokens += int(found.sum())
         return found
+
+
+def bytes_in(texts: pa.Array) -> int:
+    """UTF-8 bytes of a LargeStringArray."""
+    return int(pc.sum(pc.binary_length(texts)).as_py() or 0)
 
 
 def _some_of(texts: pa.Array, room: int, characters: int) -> pa.Array:
@@ -131,21 +135,6 @@ def _load(folder: Path | None) -> Any:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
-
-
-def _bytes_per_token(config: RunConfig) -> float:
-    """UTF-8 bytes a token. A tokenizer that is made from the data has the model's vocabulary and no more.
-
-    Byte-level BPE made on English and Chinese sentences and on Chinese chats (24,000 to 48,000
-    texts) gave 1.8 to 2.2 bytes a token with 500 entries, 3.0 to 3.5 with 2,000 and 4.0 to 4.8 with 8,000.
-    """
-    if config.model.init == "pretrained":
-        return BYTES_PER_TOKEN
-    spec, _ = resolve_model(config.model)
-    size = spec.architecture.get("vocab_size") if spec is not None else None
-    if not isinstance(size, int) or size <= 0:
-        return BYTES_PER_TOKEN
-    return min(BYTES_PER_TOKEN, max(1.0, SMALL_BYTES + 0.5 * math.log2(size / SMALL_VOCABULARY)))
 
 
 # LengthOrder: rows of like length side by side, so that a micro-batch is padded little.
@@ -240,10 +229,10 @@ class LengthOrder:
             turns = rows.reshape(step.micro_batch, -1).copy()
             turns[1::2] = turns[1::2, ::-1]
             return turns.T.reshape(-1)
-        rounds = rows.reshape(-1, step.processes, step.micro_batch) if step.processes > 1 else rows
-        if step.processes > 1:
-            rounds = rounds.copy()
-            rounds[1::2] = rounds[1::2, ::-1]
+        if step.processes == 1:
+            return rows
+        rounds = rows.reshape(-1, step.processes, step.micro_batch).copy()
+        rounds[1::2] = rounds[1::2, ::-1]
         return rounds.reshape(-1)
 
 

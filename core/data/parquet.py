@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,6 @@ class ParquetReader(Reader):
     def __init__(self, path: Path) -> None:
         self.path = path
         self._read = 0
-        self._ends: np.ndarray | None = None
         try:
             # Else Arrow reads the whole column of a row group at once, which may be most of the file.
             self._file = pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
@@ -55,19 +55,14 @@ class ParquetReader(Reader):
         self.rows = self._file.metadata.num_rows
 
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
-        yield from self._groups(wanted, range(self._file.num_row_groups))
+        return self.groups(wanted, range(self._file.num_row_groups))
 
+    @cached_property
     def group_ends(self) -> np.ndarray:
         """(row groups,) int64: position of the last row of each."""
-        if self._ends is None:
-            about = self._file.metadata
-            counts = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
-            self._ends = np.cumsum(counts, dtype=np.int64)
-        return self._ends
-
-    def group(self, number: int, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
-        """The rows of one row group."""
-        yield from self._groups(wanted, [number])
+        about = self._file.metadata
+        counts = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
+        return np.cumsum(counts, dtype=np.int64)
 
     def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
         """Rows of random row groups, one of each part of the file, and spread within them: sorted files are common."""
@@ -87,7 +82,7 @@ class ParquetReader(Reader):
         reach = min(about.num_rows, reach, READ_FOR_ONE * limit)
         size = self._batch_rows(group, wanted)
         each = max(1, -(-limit * size // max(reach, 1)))
-        for batch in self._groups(wanted, [group], each):
+        for batch in self.groups(wanted, [group], each):
             yield batch
             reach -= size
             if reach <= 0:
@@ -117,11 +112,11 @@ class ParquetReader(Reader):
         columns = [_values(batch, names).to_pylist() for names in self._paths]
         return [tuple(_shown(cell) for cell in row) for row in zip(*columns, strict=True)]
 
-    def _groups(self, wanted: Sequence[int], groups: Sequence[int], each: int | None = None) -> Iterator[ColumnBatch]:
+    def groups(self, wanted: Sequence[int], groups: Sequence[int], each: int | None = None) -> Iterator[ColumnBatch]:
         """Batches of whole row groups; of each batch `each` rows, spread over it."""
         names = [self.columns[index].name for index in wanted]
         for group in groups:
-            row = int(self.group_ends()[group - 1]) if group else 0
+            row = int(self.group_ends[group - 1]) if group else 0
             size = self._batch_rows(group, wanted)
             try:
                 batches = self._file.iter_batches(batch_size=size, row_groups=[group], columns=names, use_threads=False)

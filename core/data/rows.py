@@ -19,13 +19,10 @@ from trainwiz.core.data.labels import tagged_words
 from trainwiz.core.data.proteins import OUTSIDE, trim_proteins
 from trainwiz.core.data.reader import Reader, place_of, spread
 from trainwiz.core.data.sources import SourceFiles
-from trainwiz.core.errors import Finding, UsageError
+from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.language import tr, trn
 
 # SourceTally: what was counted and noticed over one source while its rows were read.
-
-HUGE_CHARACTERS = 1_000_000
-"""A row this long is seldom meant to be one row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,32 +73,16 @@ class SourceTally:
     columns: tuple[str, ...] = ()
     findings: list[Finding] = field(default_factory=list)
     _first_empty: str = ""
-    _longest: int = 0
-    _longest_place: str = ""
 
-    def add(self, rows: KeptRows, full: np.ndarray, characters: np.ndarray) -> None:
-        """`full` (n,) bool: rows with a text and, where there is one, a target; `characters` (n,) int: of the longer side
-        of each row that is kept, 0 for one that is left out."""
+    def add(self, rows: KeptRows, full: np.ndarray) -> None:
+        """`full` (n,) bool: rows with a text and, where there is one, a target."""
         empty = len(full) - int(full.sum())
         if empty and not self.empty:
             self._first_empty = rows.place(int(np.argmin(full)))
         self.empty += empty
-        longest = int(characters.argmax()) if len(characters) else 0
-        if len(characters) and int(characters[longest]) > self._longest:
-            self._longest, self._longest_place = int(characters[longest]), rows.place(longest)
-
-    def add_broken(self, source: DataSource, key: str, files: int) -> None:
-        """Files that cannot be read, beside those that have a finding each."""
-        message = trn(
-            "{n} more file of {name} cannot be read.",
-            "{n} more files of {name} cannot be read.",
-            files,
-            name=source.name,
-        )
-        self._error("broken_data", key, message)
 
     def conclude(self, source: DataSource, key: str) -> None:
-        """Errors for a source without rows, warnings for rows that hold nothing or far too much."""
+        """Errors for a source without rows, a warning for rows that hold nothing."""
         if self.findings:
             return
         name = source.name
@@ -123,24 +104,13 @@ class SourceTally:
                 seen=self.seen, name=name, span=span,
             )  # fmt: skip
             self._error("all_filtered", f"{key}.{'min' if high is None else 'max'}_characters", message)
-        else:
-            self._warn(name, key)
-
-    def _warn(self, name: str, key: str) -> None:
-        if self.empty:
+        elif self.empty:
             message = trn(
                 "{n} empty row of {name} is skipped (first: {first}).",
                 "{n} empty rows of {name} are skipped (first: {first}).",
                 self.empty, name=name, first=self._first_empty,
             )  # fmt: skip
             self.findings.append(Finding("empty_rows", "warning", key, message))
-        if self._longest >= HUGE_CHARACTERS:
-            message = tr(
-                "{place} has {longest} characters in one row; split it into several rows, or exclude it with "
-                    "{key}.max_characters.",
-                place=self._longest_place, longest=f"{self._longest:,}", key=key,
-            )  # fmt: skip
-            self.findings.append(Finding("huge_row", "warning", key, message))
 
     def _error(self, code: str, where: str, message: str) -> None:
         self.findings.append(Finding(code=code, severity="error", where=where, message=message))
@@ -154,7 +124,7 @@ SMALL_BYTES, SMALL_PACKED_BYTES = 8 << 20, 2 << 20
 SAMPLED_FILES, SHARDS_BYTES = 16, 64 << 20
 """Of more files, with more bytes together, so many are read, spread over all; the others are opened."""
 NAMED_FILES = 20
-"""Broken files of one source that are named; the others are counted: a folder may hold 100,000."""
+"""Broken files of one source after which the others are not read: a folder may hold 100,000."""
 NEARLY_READ = 0.9
 """Share of a file's bytes above which the rest is read too: buffers run ahead of the rows."""
 
@@ -193,11 +163,10 @@ def read_rows(
             else:
                 rest.append((open_columns(path, files, task)[0].rows, path.stat().st_size))
         except UsageError as error:
+            tally.findings.extend(error.findings)
             broken += 1
-            if broken <= NAMED_FILES:
-                tally.findings.extend(error.findings)
-    if broken > NAMED_FILES:
-        tally.add_broken(source, files.key, broken - NAMED_FILES)
+            if broken == NAMED_FILES:
+                break
     _count_rest(tally, rest)
     if source.max_rows is not None:
         tally.rows = min(tally.rows, source.max_rows)
@@ -249,17 +218,19 @@ def _file_rows(
         except BrokenRow as broken:
             raise reader.broken_at(int(batch.positions[broken.number]), broken.problem) from None
         rows = KeptRows(sides, batch.positions, path, reader.unit, batch.places)
-        full, keep, characters = within_limits(rows.sides, source)
-        tally.add(rows, full, np.where(keep, characters, 0))
+        full, keep = within_limits(rows.sides, source)
+        tally.add(rows, full)
         rows = rows if keep.all() else rows.only(keep)
-        if source.max_rows is not None and tally.rows + kept + len(rows.texts) >= source.max_rows:
-            room = source.max_rows - tally.rows - kept
-            yield rows.only(np.arange(len(rows.texts)) < room)
-            kept += room
-            break
+        is_last = source.max_rows is not None and tally.rows + kept + len(rows.texts) >= source.max_rows
+        if source.max_rows is not None and is_last:
+            rows = rows.only(np.arange(len(rows.texts)) < source.max_rows - tally.rows - kept)
+        if task == "proteins":
+            _refuse_other_letters(rows, files.key)
         kept += len(rows.texts)
         if len(rows.texts):
             yield rows
+        if is_last:
+            break
         if limit is not None and not reader.partial and seen >= limit and reader.share_read() < NEARLY_READ:
             complete = False
             break
@@ -309,7 +280,7 @@ def sides_of(values: Sequence[pa.Array], layout: Layout, task: RowKind) -> tuple
 
 
 def within_limits(sides: Sequence[pa.Array], source: DataSource) -> tuple[np.ndarray, ...]:
-    """(which rows hold something, which rows are kept, characters of the longer side), (n,) each.
+    """(which rows hold something, which rows are kept), (n,) bool each.
 
     A row is kept whose text, and target where there is one, is neither empty nor outside the length limits.
     """
@@ -320,52 +291,31 @@ def within_limits(sides: Sequence[pa.Array], source: DataSource) -> tuple[np.nda
         lengths = np.array([said], np.int64)
     else:
         lengths = np.stack([pc.fill_null(pc.utf8_length(side), 0).to_numpy(zero_copy_only=False) for side in sides])
-    shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
+    shorter = lengths.min(axis=0)
     keep = full = shorter > 0
     if source.min_characters is not None:
         keep = keep & (shorter >= source.min_characters)
     if source.max_characters is not None:
-        keep = keep & (longer <= source.max_characters)
-    return full, keep, longer
+        keep = keep & (lengths.max(axis=0) <= source.max_characters)
+    return full, keep
 
-
-# Letters that the protein alphabet does not have: where they stand, in one sentence a file.
 
 SHOWN_LETTERS = 5
 
 
-@dataclass(slots=True)
-class LetterCheck:
-    """Collects what is outside the alphabet."""
-
-    _files: dict[Path, tuple[str, set[str], int]] = field(default_factory=dict)
-    """File -> place of its first row that holds such letters, the letters, rows that have some."""
-
-    def add(self, rows: KeptRows) -> None:
-        outside = np.flatnonzero(pc.match_substring_regex(rows.texts, OUTSIDE))
-        if len(outside):
-            first = int(outside[0])
-            place, letters, count = self._files.get(rows.path, (rows.place(first), set[str](), 0))
-            if len(letters) < SHOWN_LETTERS:
-                letters.update(re.findall(OUTSIDE, rows.texts[first].as_py()))
-            self._files[rows.path] = place, letters, count + len(outside)
-
-    def findings(self, key: str) -> list[Finding]:
-        """One error a file."""
-        found = []
-        for where, outside, rows in self._files.values():
-            letters = ", ".join(repr(letter) for letter in sorted(outside)[:SHOWN_LETTERS])
-            more = where
-            if rows > 1:
-                more = trn(
-                    "{place} and {n} more row", "{place} and {n} more rows", rows - 1, place=where, n=f"{rows - 1:,}"
-                )
-            message = tr(
-                "{place}: characters outside the protein alphabet: {letters}; choose another column "
-                "({key}.text_column) or a model for text, or clean the file.",
-                place=more,
-                letters=letters,
-                key=key,
-            )
-            found.append(Finding("not_protein", "error", where, message))
-        return found
+def _refuse_other_letters(rows: KeptRows, key: str) -> None:
+    """UsageError for the first row with letters that the protein alphabet does not have: of another column or file."""
+    outside = np.flatnonzero(pc.match_substring_regex(rows.texts, OUTSIDE))
+    if not len(outside):
+        return
+    first = int(outside[0])
+    letters = sorted(set(re.findall(OUTSIDE, rows.texts[first].as_py())))
+    place = rows.place(first)
+    message = tr(
+        "{place}: characters outside the protein alphabet: {letters}; choose another column "
+        "({key}.text_column) or a model for text, or clean the file.",
+        place=place,
+        letters=", ".join(map(repr, letters[:SHOWN_LETTERS])),
+        key=key,
+    )
+    raise usage_error("not_protein", place, message)

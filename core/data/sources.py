@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,7 +11,7 @@ from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.keys import did_you_mean
 from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.formats import FORMATS, SAMPLES, format_of, sample_path, sample_words
-from trainwiz.core.data.hub import HubSplit, hub_files, looks_like_hub_id
+from trainwiz.core.data.hub import hub_files, looks_like_hub_id
 from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.files import at_home
 from trainwiz.core.language import mark, tr
@@ -52,34 +51,27 @@ def all_sources(config: RunConfig) -> tuple[list[tuple[str, DataSource]], list[t
     return train, held
 
 
+CHATS_AND_OTHERS = mark(
+    "{key} is not a chat source but others are; all sources of a run must have the same kind of rows ({key}.layout)."
+)
+TARGETS_AND_NONE = mark("{key} has no target_column, but other sources do; set it for every source or for none.")
+
+
 def target_findings(config: RunConfig) -> list[Finding]:
     """Errors for causal-lm sources of which some name a target column and some do not, or some are chats: a run has
     one kind of row."""
     if config.task != "causal-lm":
         return []
-    train, held = all_sources(config)
-    chats = [source.layout == "chat" for _, source in (*train, *held)]
-    if any(chats):
-        message = mark(
-            "{key} is not a chat source but others are; all sources of a run must have the same kind of "
-            "rows ({key}.layout)."
-        )
-        return [
-            Finding("mixed_layouts", "error", f"{key}.layout", tr(message, key=key))
-            for (key, _), is_chat in zip((*train, *held), chats, strict=True)
-            if not is_chat
-        ]
-    if all(source.target_column is None for _, source in (*train, *held)):
-        return []
+    sources = [entry for part in all_sources(config) for entry in part]
+    code, setting, message = "mixed_layouts", "layout", CHATS_AND_OTHERS
+    alike = {key for key, source in sources if source.layout == "chat"}
+    if not alike:
+        code, setting, message = "mixed_targets", "target_column", TARGETS_AND_NONE
+        alike = {key for key, source in sources if source.target_column is not None}
     return [
-        Finding(
-            "mixed_targets",
-            "error",
-            f"{key}.target_column",
-            tr("{key} has no target_column, but other sources do; set it for every source or for none.", key=key),
-        )
-        for key, source in (*train, *held)
-        if source.target_column is None
+        Finding(code, "error", f"{key}.{setting}", tr(message, key=key))
+        for key, _ in sources
+        if alike and key not in alike
     ]
 
 
@@ -101,13 +93,7 @@ def find_files(
     if path.exists():
         return SourceFiles(source, key, (path,), source.format)
     if is_of_the_hub(source.name, folder):
-        wanted = HubSplit(source.name, source.split, source.subset, key, task)
-        return SourceFiles(
-            source,
-            key,
-            tuple(hub_files(wanted, None if ask else {**os.environ, "HF_HUB_OFFLINE": "1"}, fetch=fetch)),
-            source.format,
-        )
+        return SourceFiles(source, key, tuple(hub_files(source, key, task, ask=ask, fetch=fetch)), source.format)
     raise _missing(source.name, path, key, task)
 
 
@@ -119,7 +105,6 @@ def is_of_the_hub(name: str, folder: Path) -> bool:
 
 def _in_folder(folder: Path, source: DataSource, key: str) -> tuple[Path, ...]:
     by_format: dict[str, list[Path]] = {}
-    others: set[str] = set()
     found = list(islice(folder.rglob("*"), MOST_ENTRIES + 1))
     if len(found) > MOST_ENTRIES:
         message = tr(
@@ -132,55 +117,25 @@ def _in_folder(folder: Path, source: DataSource, key: str) -> tuple[Path, ...]:
         if not path.is_file() or any(part.startswith((".", "_")) for part in path.relative_to(folder).parts):
             continue
         kind = format_of(path)
-        if kind is None:
-            others.add(path.suffix or path.name)
-        else:
+        if kind is not None:
             by_format.setdefault(kind, []).append(path)
-    if source.format is not None:
-        files = by_format.get(source.format, [])
-        if not files:
-            raise usage_error(
-                "missing_data",
-                key,
-                tr(
-                    "folder {folder} contains no {format} file ({listed}).",
-                    folder=folder,
-                    format=source.format,
-                    listed=_listed(by_format, others),
-                ),
-            )
-        return tuple(files)
     # Beside other data a text file is README.txt or LICENSE.txt.
     real = {kind: files for kind, files in by_format.items() if kind != "txt"} or by_format
+    if source.format is not None:
+        real = {kind: files for kind, files in by_format.items() if kind == source.format}
     if not real:
-        known = ", ".join(endings[0] for endings in FORMATS.values())
-        raise usage_error(
-            "missing_data",
-            key,
-            tr(
-                "folder {folder} contains no data file ({listed}); supported formats: {known}.",
-                folder=folder,
-                listed=_listed({}, others),
-                known=known,
-            ),
-        )
+        wanted = source.format or ", ".join(endings[0] for endings in FORMATS.values())
+        message = tr("folder {folder} contains no data file (looked for {wanted}).", folder=folder, wanted=wanted)
+        raise usage_error("missing_data", key, message)
     if len(real) > 1:
-        raise usage_error(
-            "mixed_formats",
-            key,
-            tr(
-                "folder {folder} contains several formats ({listed}); choose one with {key}.format.",
-                folder=folder,
-                listed=_listed(real, set()),
-                key=key,
-            ),
+        message = tr(
+            "folder {folder} contains several formats ({listed}); choose one with {key}.format.",
+            folder=folder,
+            listed=", ".join(f"{len(files)} {kind}" for kind, files in real.items()),
+            key=key,
         )
+        raise usage_error("mixed_formats", key, message)
     return tuple(next(iter(real.values())))
-
-
-def _listed(by_format: dict[str, list[Path]], others: set[str]) -> str:
-    parts = [f"{len(files)} {kind}" for kind, files in by_format.items()] + sorted(others)[:5]
-    return ", ".join(parts) or tr("it is empty")
 
 
 def _missing(name: str, path: Path, key: str, task: RowKind | None) -> UsageError:

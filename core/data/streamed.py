@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from trainwiz.core.data.rows import layout_of, open_columns, sides_of, within_li
 from trainwiz.core.data.sources import SourceFiles
 from trainwiz.core.data.text_store import FileTexts, TextStore, TextWriter, checked
 from trainwiz.core.errors import UsageError
-from trainwiz.core.files import open_at_once, read_small
+from trainwiz.core.files import open_file, read_small
 
 WINDOW_BYTES = 128 << 20
 """Decoded texts of a window. A constant: the order of a run must not depend on the machine that resumes it."""
@@ -108,8 +108,8 @@ def _generator(seed: int, epoch: int, number: int, purpose: int) -> np.random.Ge
 
 # The rows of one file by their number: of a copy, from their places in it, or of the row groups of a parquet file.
 
-Row = tuple[str, str | None]
-"""(text, target); no target where rows have none."""
+Row = tuple[str, ...]
+"""The text, and its target where rows have one."""
 Sides = tuple[pa.Array, ...]
 """The texts of some rows, and their targets where rows have them."""
 
@@ -153,8 +153,7 @@ class CopiedPart(Part):
         self._first = first
 
     def row(self, number: int) -> Row:
-        text, *target = (store[self._first + number] for store in self._stores)
-        return text, target[0] if target else None
+        return tuple(store[self._first + number] for store in self._stores)
 
 
 MOST_OPEN = 64
@@ -169,23 +168,11 @@ class FilesByPlace:
     """Reads by place, so that a forked loader worker may go on with the files that its parent opened."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[Path, int] = OrderedDict()
-        self._lock = threading.Lock()
+        self._opened = lru_cache(MOST_OPEN)(open_file)
 
     def read(self, path: Path, start: int, count: int) -> bytes:
         """`count` bytes from byte `start` on, fewer at the end of the file. Raises OSError."""
-        with self._lock:
-            descriptor = self._open.pop(path, None)
-            if descriptor is None:
-                descriptor = open_at_once(str(path), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-            self._open[path] = descriptor
-            if len(self._open) > MOST_OPEN:
-                os.close(self._open.popitem(last=False)[1])
-            return os.pread(descriptor, count, start)
-
-    def __del__(self) -> None:
-        while self._open:
-            os.close(self._open.popitem()[1])
+        return os.pread(self._opened(path).fileno(), count, start)
 
 
 class PlacedPart(Part):
@@ -216,12 +203,12 @@ class PlacedPart(Part):
             self._opened = self._opened or open_columns(self._path, self._found, self._task)
             reader, layout = self._opened
             cells = [pa.array([cell], pa.large_string()) for cell in reader.cells(piece, layout.wanted)]
-            text, *target = (side[0].as_py() for side in sides_of(cells, layout, self._task))
+            sides = tuple(side[0].as_py() for side in sides_of(cells, layout, self._task))
         except (StopIteration, UnicodeEncodeError, UsageError, BrokenRow):
             raise changed(self._path) from None
-        if not text or not all(target):
+        if not all(sides):
             raise changed(self._path)
-        return text, target[0] if target else None
+        return sides
 
 
 MOST_UNDER_WAY = 2
@@ -237,21 +224,12 @@ class DecodedUnits:
 
     def __init__(self, budget: int) -> None:
         """`budget`: bytes."""
-        self.lock = threading.Lock()
-        """Held while a unit is looked for: all parts share this."""
+        self.reader = lru_cache(MOST_READERS)(ParquetReader)
+        """Path -> its reader. Raises UsageError."""
         self.under_way: OrderedDict[Key, tuple[int, Iterator[Sides]]] = OrderedDict()
         """(part, row group) that is half read -> (the next unit, the units from there)."""
-        self._readers: OrderedDict[int, ParquetReader] = OrderedDict()
         self._budget = budget
         self._units: OrderedDict[Key, tuple[Sides, int]] = OrderedDict()
-
-    def reader(self, part: int, path: Path) -> ParquetReader:
-        """Raises UsageError."""
-        reader = self._readers.pop(part, None) or ParquetReader(path)
-        self._readers[part] = reader
-        if len(self._readers) > MOST_READERS:
-            self._readers.popitem(last=False)
-        return reader
 
     def get(self, key: Key) -> Sides | None:
         if key not in self._units:
@@ -259,19 +237,13 @@ class DecodedUnits:
         self._units.move_to_end(key)
         return self._units[key][0]
 
-    def make_room(self, size: int) -> None:
-        filled = sum(size for _, size in self._units.values())
-        if not self._units or filled + size <= self._budget:
-            return
-        while self._units and filled + size > self._budget:
-            filled -= self._units.popitem(last=False)[1][1]
-        # Arrow would keep the memory for later.
-        pa.default_memory_pool().release_unused()
-
     def put(self, key: Key, unit: Sides, size: int) -> None:
-        self._units.pop(key, None)
-        self.make_room(size)
         self._units[key] = unit, size
+        filled = sum(size for _, size in self._units.values())
+        while filled > self._budget and len(self._units) > 1:
+            filled -= self._units.popitem(last=False)[1][1]
+            # Arrow would keep the memory for later.
+            pa.default_memory_pool().release_unused()
 
     def keep_under_way(self, key: Key, next_unit: int, units: Iterator[Sides]) -> None:
         self.under_way[key] = next_unit, units
@@ -280,7 +252,7 @@ class DecodedUnits:
 
     def clear(self) -> None:
         self.under_way.clear()
-        self._readers.clear()
+        self.reader.cache_clear()
         self._units.clear()
 
 
@@ -305,9 +277,7 @@ class GroupedPart(Part):
 
     def row(self, number: int) -> Row:
         unit = bisect_right(self._edges, number) - 1
-        with self._decoded.lock:
-            text, *target = (side[number - self._edges[unit]].as_py() for side in self._unit(unit))
-            return text, target[0] if target else None
+        return tuple(side[number - self._edges[unit]].as_py() for side in self._unit(unit))
 
     def _unit(self, unit: int) -> Sides:
         sides = self._decoded.get((self._number, unit))
@@ -319,7 +289,6 @@ class GroupedPart(Part):
             at = int(np.searchsorted(self._groups, key[1]))
             units = self._units_of(at)
         for number in range(at, unit + 1):
-            self._decoded.make_room(self.units[number].size)
             sides = next(units)
             self._decoded.put((self._number, number), sides, self.units[number].size)
         if unit + 1 < len(self.units) and self.units[unit + 1].group == key[1]:
@@ -351,19 +320,19 @@ class GroupedPart(Part):
 
     def _kept(self, group: int) -> Iterator[tuple[Sides, np.ndarray]]:
         """(texts and targets, positions) of the kept rows of a row group, no batch without any."""
-        reader = self._decoded.reader(self._number, self._path)
+        reader = self._decoded.reader(self._path)
         try:
             layout = layout_of(reader, self._source, "", self._task)
         except UsageError:
             raise changed(self._path) from None
-        if group >= len(reader.group_ends()):
+        if group >= len(reader.group_ends):
             raise changed(self._path)
-        for batch in reader.group(group, layout.wanted):
+        for batch in reader.groups(layout.wanted, [group]):
             try:
                 sides = sides_of(batch.values, layout, self._task)
             except BrokenRow:
                 raise changed(self._path) from None
-            _, keep, _ = within_limits(sides, self._source)
+            _, keep = within_limits(sides, self._source)
             if keep.any():
                 mask = pa.array(keep)
                 yield tuple(side.filter(mask) for side in sides), batch.positions[keep]
@@ -432,12 +401,6 @@ class StreamedRows:
         part = bisect_right(self._edges, number) - 1
         return self.parts[part].row(number - self._edges[part])
 
-    def texts(self) -> TextStore:
-        return StreamedTexts(self, 0)
-
-    def targets(self) -> TextStore | None:
-        return StreamedTexts(self, 1) if self.sides > 1 else None
-
     def windows(self) -> Windows:
         """The order in which all rows can be read."""
         units = [(number, unit) for number, part in enumerate(self.parts) for unit in part.units]
@@ -487,9 +450,7 @@ class StreamedTexts(TextStore):
         return len(self.rows)
 
     def __getitem__(self, number: int) -> str:
-        text = self.rows.row(number)[self._side]
-        assert text is not None
-        return text
+        return self.rows.row(number)[self._side]
 
     @property
     def lengths(self) -> np.ndarray:

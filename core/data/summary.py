@@ -23,6 +23,7 @@ from trainwiz.core.data.lengths import (
     ESTIMATED,
     EXACT,
     TokenCounter,
+    bytes_in,
     held_out_count,
     joins_texts,
     split_rows,
@@ -30,7 +31,7 @@ from trainwiz.core.data.lengths import (
 )
 from trainwiz.core.data.proteins import SPECIAL_TOKENS
 from trainwiz.core.data.reader import Column, Reader
-from trainwiz.core.data.rows import KeptRows, LetterCheck, SourceTally, has_target, read_rows
+from trainwiz.core.data.rows import KeptRows, SourceTally, has_target, read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
 from trainwiz.core.data.texts import TOKEN_BYTES, index_bytes
 from trainwiz.core.errors import Finding, TrainwizError, UsageError, sort_findings
@@ -199,11 +200,9 @@ def _read(
         findings.extend(error.findings)
         return result
     result.files = files
-    letters = LetterCheck()
     limit = TOKENIZED_ROWS if counter is not None and counter.tokenizes else SAMPLE_ROWS
     for rows in read_rows(files, result.tally, config.row_kind, limit=limit):
         if counter is None:
-            letters.add(rows)
             lengths = pc.binary_length(rows.texts).to_numpy(zero_copy_only=False).astype(np.int64) + SPECIAL_TOKENS
             result.lengths.append(lengths)
             # Proteins in memory are cut to the sequence length, texts are kept whole.
@@ -211,7 +210,6 @@ def _read(
         else:
             _count_tokens(rows, config, counter, result, is_chat=source.layout == "chat")
     findings.extend(result.tally.findings)
-    findings.extend(letters.findings(key))
     return result
 
 
@@ -227,9 +225,9 @@ def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, resu
     if is_chat:
         turns = [len(messages_of(chat)[0]) for chat in rows.texts.to_pylist()]
         lengths = lengths + TOKENS_OF_A_TURN * np.array(turns, np.int64)
-    result.text_bytes += _bytes(rows.texts)
+    result.text_bytes += bytes_in(rows.texts)
     if rows.targets is not None:
-        result.text_bytes += _bytes(rows.targets)
+        result.text_bytes += bytes_in(rows.targets)
         if config.task in CLASSIFIES:
             result.targets.append(rows.targets)
         else:
@@ -242,10 +240,6 @@ def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, resu
         # The end of the text, which tokenizers of causal models leave out.
         lengths = lengths + 1
     result.lengths.append(lengths)
-
-
-def _bytes(texts: pa.Array) -> int:
-    return int(pc.sum(pc.binary_length(texts)).as_py() or 0)
 
 
 def _bytes_streamed(sources: Sequence[_Source], texts: int, held_out: int) -> int:
@@ -372,13 +366,8 @@ def _mapped(
     found, chat = layout.wanted, layout.chat
     if chat is None:
         return found[0], found[1] if wants_target else None, {}
-    places = (
-        {CHAT: chat.text, ANSWER: chat.target, **chat.parts}
-        if chat.target is not None
-        else {CHAT: chat.text, **chat.parts}
-    )
-    target = None if chat.target is None else found[chat.target]
-    return found[chat.text], target, {found[place]: part for part, place in places.items() if place is not None}
+    names = {0: CHAT, **({1: ANSWER} if chat.has_answer else {}), **{place: part for part, place in chat.parts.items()}}
+    return found[0], found[1] if chat.has_answer else None, {found[place]: part for place, part in names.items()}
 
 
 def _named(columns: Sequence[Column], wanted: str | int | None) -> int | None:

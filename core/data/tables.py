@@ -57,12 +57,12 @@ class DelimitedReader(TextFileReader):
     def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
         # A quoted cell may hold line ends, so that no line tells where a row begins.
         self.can_jump = self._is_tsv or not (
-            self._file.is_plain() and any('"' in block.text for block in sample_blocks(self.path, limit))
+            self._is_plain() and any('"' in block.text for block in sample_blocks(self.path, limit))
         )
         return super().sample(wanted, limit)
 
     def has_places(self) -> bool:
-        return super().has_places() and (self._is_tsv or not self._file.holds(b'"'))
+        return super().has_places() and (self._is_tsv or not self._holds(b'"'))
 
     def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
         header = False
@@ -84,7 +84,14 @@ class DelimitedReader(TextFileReader):
             )
             raise self.broken_at(position, problem)
         if len(cells) > count and any(cells[count:]):
-            raise self.broken_at(position, self._too_wide(len(cells)))
+            quote = tr("put text that contains {delimiter} in double quotes", delimiter=repr(self._delimiter))
+            problem = tr(
+                "the row has {cells} cells, but the first line has {columns}; {remedy}.",
+                cells=len(cells),
+                columns=count,
+                remedy=tr("replace tabs inside a text") if self._is_tsv else quote,
+            )
+            raise self.broken_at(position, problem)
         return [cells[index] for index in wanted]
 
     def head(self, count: int) -> list[tuple[str | None, ...]]:
@@ -95,22 +102,9 @@ class DelimitedReader(TextFileReader):
             tuple(cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for cell in row) for row in rows
         ]
 
-    def _too_wide(self, cells: int) -> str:
-        remedy = (
-            tr("replace tabs inside a text")
-            if self._is_tsv
-            else tr("put text that contains {delimiter} in double quotes", delimiter=repr(self._delimiter))
-        )
-        return tr(
-            "the row has {cells} cells, but the first line has {columns}; {remedy}.",
-            cells=cells,
-            columns=len(self.columns),
-            remedy=remedy,
-        )
-
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """(line, cells) of every row that is not blank."""
-        with self._file.lines(newline="") as lines:
+        with self._lines(newline="") as lines:
             reader = self._csv(chain(lines, [END]))
             line = 0
             try:
@@ -133,7 +127,7 @@ class DelimitedReader(TextFileReader):
                 raise self.broken_at(line + 1, problem) from None
 
     def _delimiter_of_csv(self) -> str:
-        with self._file.lines(newline="") as lines:
+        with self._lines(newline="") as lines:
             first = next(iter(lines), "")
         return "," if "," in first else next((mark for mark in OTHER_DELIMITERS if mark in first), ",")
 
@@ -162,7 +156,7 @@ class JsonArrayReader(JsonLinesReader):
         yield from self._cells(self._objects(), wanted)
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        with self._file.text() as text:
+        with self.text() as text:
             window = _Window(text)
             window.skip("[")
             number = 0

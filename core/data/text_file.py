@@ -38,17 +38,26 @@ BATCH_CHARACTERS = 1 << 23
 """Rows of books end a batch early."""
 
 
-class TextFile:
-    """A text file, plain or gzip by content, that knows how far it was read."""
+Rows = Iterator[tuple[int, Sequence[str | None]]]
+"""(position, one cell for each wanted column) of each row."""
+
+
+class TextFileReader(Reader):
+    """A reader of a text format, plain or gzip by content: it names the wanted cells of each row, the batches follow."""
+
+    unit = "line"
+    row_mark = b""
+    """What the first line of a row of several lines begins with."""
+    can_jump = True
+    """Whether a row can be told in the middle of the file from the line that it begins with."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.size = path.stat().st_size
         self._raw: IO[bytes] | None = None
         self._share = 0.0
 
     @contextmanager
-    def lines(self, newline: str | None = None) -> Iterator[Iterable[str]]:
+    def _lines(self, newline: str | None = None) -> Iterator[Iterable[str]]:
         """The lines of the text, with their ends. Failures of the file system, of gzip, and endless lines become UsageError."""
         with self.text(newline) as text:
             yield self._bounded(text)
@@ -99,46 +108,22 @@ class TextFile:
                 )
             yield line
 
-    def is_plain(self) -> bool:
+    def _is_plain(self) -> bool:
         """Not gzip. Raises UsageError for a file that cannot be read."""
         with opened(self.path) as raw:
             return raw.read(2) != GZIP_MAGIC
 
-    def holds(self, letter: bytes) -> bool:
+    def _holds(self, letter: bytes) -> bool:
         """Whether the byte is anywhere in the file. Raises UsageError for a file that cannot be read."""
         with opened(self.path) as raw:
             return any(letter in piece for piece in iter(lambda: raw.read(1 << 20), b""))
-
-    def share_read(self) -> float:
-        if self._raw is not None:
-            self._share = os.lseek(self._raw.fileno(), 0, os.SEEK_CUR) / max(self.size, 1)
-        return min(1.0, self._share)
-
-
-Rows = Iterator[tuple[int, Sequence[str | None]]]
-"""(position, one cell for each wanted column) of each row."""
-
-
-class TextFileReader(Reader):
-    """A reader of a text format: it names the wanted cells of each row, the batches follow."""
-
-    unit = "line"
-    row_mark = b""
-    """What the first line of a row of several lines begins with."""
-    can_jump = True
-    """Whether a row can be told in the middle of the file from the line that it begins with."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = TextFile(path)
-        self._share: float | None = None
 
     @abstractmethod
     def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
         """The rows in whole `lines`, (position, text) each. Raises UsageError where the file is broken."""
 
     def _all_rows(self, wanted: Sequence[int]) -> Rows:
-        with self._file.lines() as lines:
+        with self._lines() as lines:
             yield from self._rows_in(enumerate(lines, 1), wanted)
 
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
@@ -146,7 +131,7 @@ class TextFileReader(Reader):
 
     def has_places(self) -> bool:
         """Whether each row of this file can be read alone."""
-        return self.can_jump and self._file.is_plain()
+        return self.can_jump and self._is_plain()
 
     def placed(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
         if not self.has_places():
@@ -173,7 +158,7 @@ class TextFileReader(Reader):
         return next(self._rows_in(lines, wanted))[1]
 
     def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
-        if not self._file.is_plain() or not self.can_jump:
+        if not self._is_plain() or not self.can_jump:
             yield from self.batches(wanted)
             return
         self.unit, self.partial = "byte", True
@@ -184,12 +169,8 @@ class TextFileReader(Reader):
             yield from batches
             return
         # Rows so long that none begins in a block: the first ones stand for all.
-        self.unit = type(self).unit
-        all_batches = self.batches(wanted)
-        first_ones = list(islice(all_batches, 2))
-        self.partial = len(first_ones) == 2
-        self._share = self._file.share_read() if self.partial else 1.0
-        yield from first_ones
+        self.unit, self.partial = type(self).unit, False
+        yield from self.batches(wanted)
 
     def _from_blocks(self, wanted: Sequence[int], limit: int) -> Rows:
         for block in sample_blocks(self.path, limit, self.row_mark):
@@ -209,7 +190,10 @@ class TextFileReader(Reader):
             yield batch_of(batch, self)
 
     def share_read(self) -> float:
-        return self._file.share_read() if self._share is None else self._share
+        if self._raw is not None:
+            size = os.fstat(self._raw.fileno()).st_size
+            self._share = os.lseek(self._raw.fileno(), 0, os.SEEK_CUR) / max(size, 1)
+        return min(1.0, self._share)
 
     def head(self, count: int) -> list[tuple[str | None, ...]]:
         batch = next(self.batches(range(len(self.columns))), None)
@@ -240,19 +224,6 @@ KINDS = {
     dict: mark("an object"),
 }
 """What a value of JSON is called in a sentence."""
-JSON_ERRORS = (
-    mark("Expecting value"),
-    mark("Expecting property name enclosed in double quotes"),
-    mark("Expecting ':' delimiter"),
-    mark("Expecting ',' delimiter"),
-    mark("Extra data"),
-    mark("Unterminated string"),
-    mark("Invalid control character"),
-    mark("Invalid \\escape"),
-    mark("Illegal trailing comma before end of object"),
-    mark("Illegal trailing comma before end of array"),
-)
-"""What the json module says, without its place."""
 
 
 class TextReader(TextFileReader):
@@ -322,7 +293,7 @@ class JsonLinesReader(TextFileReader):
         return value
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        with self._file.lines() as lines:
+        with self._lines() as lines:
             yield from self._parsed(enumerate(lines, 1))
 
     def _parsed(self, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -348,8 +319,7 @@ class JsonLinesReader(TextFileReader):
 def json_detail(error: Exception) -> str:
     """What is wrong with a JSON text, in a few words."""
     if isinstance(error, json.JSONDecodeError):
-        # The table is of those that a file can meet; a newer json may have others.
-        return tr(error.msg.removesuffix(" at").removesuffix(" starting"))
+        return error.msg.removesuffix(" at").removesuffix(" starting")
     return tr("nested too deeply") if isinstance(error, RecursionError) else tr("a number with too many digits")
 
 

@@ -20,10 +20,20 @@ from trainwiz.core.data.formats import format_of
 from trainwiz.core.data.lengths import held_out_count, split_rows, trains_on_chats
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.proteins import SPECIAL_TOKENS
-from trainwiz.core.data.rows import KeptRows, LetterCheck, SourceTally, has_target, open_columns, read_rows
+from trainwiz.core.data.rows import KeptRows, SourceTally, has_target, open_columns, read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
-from trainwiz.core.data.streamed import COPIES, INDEX_JSON, LENGTH, LENGTHS, PLACE, PLACES, StreamedRows, Windows
-from trainwiz.core.data.text_store import TextStore, TextWriter, file_lock
+from trainwiz.core.data.streamed import (
+    COPIES,
+    INDEX_JSON,
+    LENGTH,
+    LENGTHS,
+    PLACE,
+    PLACES,
+    StreamedRows,
+    StreamedTexts,
+    Windows,
+)
+from trainwiz.core.data.text_store import Collector, TextStore, TextWriter, file_lock
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, has_errors, os_reason, sort_findings
 from trainwiz.core.files import ROWS
 from trainwiz.core.language import tr
@@ -106,15 +116,15 @@ def load_text_rows(config: RunConfig, folder: Path) -> TextRows:
         raise UsageError(sort_findings(findings))
     if config.data.streaming:
         return _streamed(config, found, len(train), folder)
-    writers = [TextWriter() for _ in range(1 + _has_targets(config, found))]
+    sides = [Collector() for _ in range(1 + _has_targets(config, found))]
     letters = config.batch.sequence_length - SPECIAL_TOKENS
 
     def keep(files: SourceFiles, kept: KeptRows) -> None:
-        for writer, side in zip(writers, kept.sides, strict=False):
-            writer.add(pc.utf8_slice_codeunits(side, 0, letters) if config.row_kind == "proteins" else side)
+        for collected, side in zip(sides, kept.sides, strict=False):
+            collected.add(pc.utf8_slice_codeunits(side, 0, letters) if config.row_kind == "proteins" else side)
 
     training = _read(config, found, len(train), keep)
-    texts, *targets = (writer.finish() for writer in writers)
+    texts, *targets = (collected.finish() for collected in sides)
     numbers = _split(config, training, len(texts))
     return TextRows(texts, targets[0] if targets else None, *numbers, are_chats=trains_on_chats(config))
 
@@ -138,13 +148,11 @@ def _read(
     findings: list[Finding] = []
     rows = rows_that_train = 0
     for number, files in enumerate(found):
-        tally, letters = SourceTally(), LetterCheck()
+        tally = SourceTally()
         for kept in read_rows(files, tally, config.row_kind, placed=bool(config.data.streaming)):
-            if config.row_kind == "proteins":
-                letters.add(kept)
             keep(files, kept)
             rows += len(kept.texts)
-        findings.extend([*tally.findings, *letters.findings(files.key)])
+        findings.extend(tally.findings)
         rows_that_train = rows if number < training else rows_that_train
     if has_errors(findings):
         raise UsageError(sort_findings(findings))
@@ -221,7 +229,7 @@ class IndexWriter:
             return {**about, "kind": "placed", "first": self._places.tell()}
         reader, _ = open_columns(kept.path, files, self._task)
         if isinstance(reader, ParquetReader):
-            self._group_ends = reader.group_ends()
+            self._group_ends = reader.group_ends
             return {**about, "kind": "grouped"}
         return {**about, "kind": "copied", "first": self._copies[0].rows}
 
@@ -258,7 +266,8 @@ def _streamed(config: RunConfig, found: list[SourceFiles], training: int, folder
             if not config.data.validation_sources:
                 rows.set_aside(numbers[1])
             chats = trains_on_chats(config)
-            return TextRows(rows.texts(), rows.targets(), *numbers, rows.windows(), place, are_chats=chats)
+            texts, *targets = (StreamedTexts(rows, side) for side in range(rows.sides))
+            return TextRows(texts, targets[0] if targets else None, *numbers, rows.windows(), place, are_chats=chats)
     except OSError as error:
         message = tr(
             "The rows cannot be stored in {folder}: {reason}; free some space there, or load them into memory "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainwiz.core.catalog.hub import cached_model_folder, is_hub_id
-from trainwiz.core.catalog.model_config import from_architecture, has_safetensors
+from trainwiz.core.catalog.model_config import from_architecture, holds_weights
 from trainwiz.core.catalog.models import has_chat_template, has_tokenizer, resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError, usage_error
@@ -104,11 +104,7 @@ def find_model(text: str, base: str | None = None) -> FoundModel:
 
 
 def _holds_model(folder: Path) -> bool:
-    return (folder / ADAPTER_FILE).is_file() or ((folder / CONFIG).is_file() and has_weights(folder))
-
-
-def has_weights(folder: Path) -> bool:
-    return has_safetensors(folder) or any(folder.glob("pytorch_model*.bin"))
+    return (folder / ADAPTER_FILE).is_file() or ((folder / CONFIG).is_file() and holds_weights(folder))
 
 
 def _model_of_run(run: RunFolder) -> tuple[Path, str]:
@@ -204,7 +200,7 @@ def _whole_model(places: list[Path], hub_id: str | None) -> Path | None:
     """The first of `places` with a whole model, else that of the hub's cache."""
     cached = cached_model_folder(hub_id) if hub_id is not None and is_hub_id(hub_id) else None
     every = [*places, *([cached] if cached is not None else [])]
-    return next((place for place in every if (place / CONFIG).is_file() and has_weights(place)), None)
+    return next((place for place in every if (place / CONFIG).is_file() and holds_weights(place)), None)
 
 
 def next_commands(run: RunFolder) -> list[tuple[str, str]]:

@@ -64,7 +64,7 @@ class Profile:
 
     def to_json(self) -> dict[str, Any]:
         """The document of `trainwiz profiles show --json`."""
-        return {**asdict(self), "variants": list(self.variants)}
+        return asdict(self)
 
 
 # What the reasons in a profile speak of: the profile's own model, data, sizes and card.

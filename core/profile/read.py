@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from trainwiz.core.catalog.gpus import load_gpus, near_gpus
 from trainwiz.core.catalog.model_config import known_targets, unknown_targets
 from trainwiz.core.catalog.models import known_model, resolve_model
@@ -15,156 +16,144 @@ from trainwiz.core.config.build import build_config, check_values
 from trainwiz.core.config.keys import NOT_IN_PROFILES, NOT_SETTABLE, did_you_mean, flatten, is_settable
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.config.settings import SECTIONS
-from trainwiz.core.config.values import CLASSIFIES
-from trainwiz.core.config.yaml_text import YamlDocument, read_yaml, unknown_key_message
+from trainwiz.core.config.values import CLASSIFIES, Check
+from trainwiz.core.config.yaml_text import YamlDocument, expectation, read_yaml, unknown_key_message
 from trainwiz.core.errors import Finding, TrainwizError, UsageError
 from trainwiz.core.language import mark, tr
-from trainwiz.core.profile.profile import Profile, parse_size
+from trainwiz.core.profile.profile import parse_size
 from trainwiz.core.profile.store import builtin_folder, find_profile_file, load_as_written, profile_files, user_folder
 
-KEYS: tuple[str, ...] = ("name", "description", "extends", "hardware", "values", "reasons", "claims", "variants")
-HARDWARE_KEYS: tuple[str, ...] = ("gpu", "num_gpus", "ram", "cpu_cores")
 
-TEXT, MAPPING = mark("`{key}` must be text."), mark("`{key}` must be a mapping.")
+def _as_size(value: Any) -> int:
+    size = parse_size(value)
+    if size is None:
+        raise ValueError(tr("must be a size. Example: 64G"))
+    return size
 
 
-@dataclass(slots=True)
-class ProfileFile:
-    """Not yet merged with what it extends."""
+Count = Annotated[int, Field(ge=1, strict=True)]
 
-    path: Path
-    origin: Literal["builtin", "user"]
-    name: str
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+
+
+class HardwareKeys(_Part):
+    """What the file says of the machine; the rest is as in what it extends."""
+
+    gpu: str | None = None
+    num_gpus: Count | None = None
+    ram_bytes: Annotated[int, Check(_as_size, is_first=True)] | None = Field(None, alias="ram")
+    cpu_cores: Count | None = None
+
+
+class ProfileKeys(_Part):
+    """What a file says, not yet merged with what it extends. Settings are checked as those of a run are."""
+
+    model_config = ConfigDict(title="trainwiz profile")
+
+    name: str = ""
     description: str = ""
     extends: str | None = None
-    hardware: dict[str, Any] = field(default_factory=dict)
-    values: dict[str, Any] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
-    claims: dict[str, Any] = field(default_factory=dict)
+    hardware: HardwareKeys = Field(default_factory=HardwareKeys)
+    values: dict[str, Any] = Field(default_factory=dict)
+    reasons: dict[str, Any] = Field(default_factory=dict)
+    claims: dict[str, Any] = Field(default_factory=dict)
     variants: tuple[str, ...] = ()
-    lines: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileFile:
+    """One file, read and checked."""
+
+    document: YamlDocument
+    origin: Literal["builtin", "user"]
+    keys: ProfileKeys
+    """`values` and `reasons` by their key paths; `claims` of guides, which ship with trainwiz and are checked by its tests."""
+
+    @property
+    def path(self) -> Path:
+        return self.document.path
 
     def where(self, key: str) -> str:
         """FILE:LINE of the key, of the nearest one above it that the file has, or of what it extends."""
-        while key and key not in self.lines:
-            key = key.rpartition(".")[0]
-        line = self.lines.get(key or "extends")
-        return f"{self.path}:{line}" if line else str(self.path)
+        place = self.document.where(key)
+        return place if place != str(self.path) else self.document.where("extends")
 
 
 def profile_schema() -> dict[str, Any]:
     """The JSON schema of a profile file, for editors: its `values` are the settings that can stand in one."""
-    schema = RunConfig.model_json_schema()
+    schema, profile = RunConfig.model_json_schema(), ProfileKeys.model_json_schema()
     settings = {name: entry for name, entry in schema["properties"].items() if name not in ("origins", "forced")}
     for key in (*NOT_SETTABLE, *NOT_IN_PROFILES):
         section, _, name = key.rpartition(".")
         place = schema["$defs"][SECTIONS[section].__name__]["properties"] if section else settings
         del place[name]
-    text, number = {"type": "string"}, {"type": "integer", "minimum": 1}
-    hardware = {"gpu": text, "num_gpus": number, "ram": {"type": ["string", "integer"]}, "cpu_cores": number}
-    described: dict[str, Any] = {key: {"type": "object"} for key in KEYS}
-    described |= dict.fromkeys(("name", "description", "extends"), text)
-    described["variants"] = {"type": "array", "items": text}
-    described["hardware"] = {"type": "object", "properties": hardware, "additionalProperties": False}
-    described["values"] = {"type": "object", "properties": settings, "additionalProperties": False}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "trainwiz profile",
-        "type": "object",
-        "properties": described,
-        "additionalProperties": False,
-        "$defs": {name: part for name, part in schema["$defs"].items() if name != "Origin"},
-    }
+    profile["properties"]["values"] = {"type": "object", "properties": settings, "additionalProperties": False}
+    profile["$defs"] |= {name: part for name, part in schema["$defs"].items() if name != "Origin"}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **profile}
+
+
+def name_problem(name: str) -> str:
+    """Why no profile can be called so; empty where one can."""
+    try:
+        RunConfig(name=name)
+    except ValueError:
+        return tr("{name} is not a valid profile name: use letters, digits, '-', '_' and '.'.", name=repr(name))
+    return ""
 
 
 class _Reader:
     """Takes one document apart and collects what is wrong with it."""
 
-    def __init__(self, document: YamlDocument, origin: Literal["builtin", "user"]) -> None:
+    def __init__(self, document: YamlDocument) -> None:
         self.document = document
         self.findings: list[Finding] = []
-        self.file = ProfileFile(document.path, origin, document.path.stem, lines=document.lines)
 
-    def read(self) -> ProfileFile:
-        for key in self.document.values:
-            if key not in KEYS:
-                self.unknown(str(key), KEYS)
-        self.file.description = str(self.mapped("description", str, TEXT, ""))
-        self.file.extends = self.mapped("extends", str, mark("`{key}` must be the name of a profile."), None)
-        self.name()
-        self.hardware()
-        self.settings()
-        claims = self.mapped("claims", dict, MAPPING, {})
-        # Of guides, which ship with trainwiz and are checked by its tests.
-        self.file.claims = claims if self.file.origin == "builtin" else {}
-        variants = self.mapped("variants", list, mark("`{key}` must be a list of profile names."), [])
-        self.file.variants = tuple(str(name) for name in variants)
+    def read(self, origin: Literal["builtin", "user"]) -> ProfileFile:
+        given = self.keys()
+        self.name(given.name)
+        flat = {"values": self.values(given.values), "reasons": self.reasons(given.reasons)}
         if self.findings:
             raise UsageError(self.findings)
-        return self.file
+        claims = given.claims if origin == "builtin" else {}
+        return ProfileFile(self.document, origin, given.model_copy(update={**flat, "claims": claims}))
 
     def wrong(self, key: str, message: str, code: str = "bad_value") -> None:
         where = self.document.where(key)
         self.findings.append(Finding(code, "error", where, f"{where}: {message}"))
 
-    def unknown(self, key: str, known: tuple[str, ...]) -> None:
-        parent, _, last = key.rpartition(".")
-        near = difflib.get_close_matches(last, known, n=1, cutoff=0.5)
-        if parent:
-            message = tr("`{key}` is not a key of a profile in `{group}`.", key=last, group=parent)
-        else:
-            message = tr("`{key}` is not a key of a profile.", key=last)
-        self.wrong(key, message + did_you_mean(near), "unknown_key")
-
-    def mapped(self, key: str, kind: type, otherwise: str, default: Any) -> Any:
-        """The value at `key`; where it is no `kind`, the sentence `otherwise` is said and it is the default."""
-        value = self.document.values.get(key)
-        if value is None:
-            return default
-        if isinstance(value, int | float) and kind is str and not isinstance(value, bool):
-            value = str(value)
-        if not isinstance(value, kind):
-            self.wrong(key, tr(otherwise, key=key))
-            return default
-        return value
-
-    def name(self) -> None:
-        name = self.mapped("name", str, TEXT, self.file.name)
-        if name != self.file.name:
-            message = tr("`name: {name}` must match the file name {file}.", name=name, file=self.file.path.name)
-            self.wrong("name", message)
+    def keys(self) -> ProfileKeys:
+        """Those that are right, where some are wrong."""
+        given = {key: value for key, value in self.document.values.items() if value is not None}
         try:
-            RunConfig(name=self.file.name)
-        except ValueError:
-            message = tr(
-                "{name} is not a valid profile name: use letters, digits, '-', '_' and '.'.", name=repr(self.file.name)
-            )
+            return ProfileKeys.model_validate(given)
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+        for detail in details:
+            key = ".".join(map(str, detail["loc"]))
+            if detail["type"] == "extra_forbidden":
+                part = HardwareKeys if "." in key else ProfileKeys
+                known = part.model_json_schema()["properties"]
+                near = difflib.get_close_matches(key.rpartition(".")[2], known, n=1, cutoff=0.5)
+                self.wrong(key, tr("`{key}` is not a key of a profile.", key=key) + did_you_mean(near), "unknown_key")
+            else:
+                problem = expectation(key, detail["input"], detail)
+                self.wrong(key, tr("`{key}`: {problem}", key=key, problem=problem))
+        broken = {detail["loc"][0] for detail in details}
+        return ProfileKeys.model_validate({key: value for key, value in given.items() if key not in broken})
+
+    def name(self, given: str) -> None:
+        stem = self.document.path.stem
+        if given not in ("", stem):
+            message = tr("`name: {name}` must match the file name {file}.", name=given, file=self.document.path.name)
             self.wrong("name", message)
+        if problem := name_problem(stem):
+            self.wrong("name", problem)
 
-    def hardware(self) -> None:
-        given = self.mapped("hardware", dict, MAPPING, {})
-        for key, value in given.items():
-            place = f"hardware.{key}"
-            known = value
-            if key not in HARDWARE_KEYS:
-                self.unknown(place, HARDWARE_KEYS)
-                continue
-            if value is None:
-                pass
-            elif key == "gpu" and not isinstance(value, str):
-                self.wrong(place, tr("`gpu` must be a name from the GPU catalog."))
-            elif key == "ram":
-                known = parse_size(value)
-                if known is None:
-                    self.wrong(place, tr("`ram: {value}` is not a size. Example: 64G.", value=value))
-            elif key != "gpu" and (type(value) is not int or value < 1):
-                self.wrong(place, tr("`{key}` must be a whole number, 1 or more.", key=key))
-            self.file.hardware["ram_bytes" if key == "ram" else key] = known
-
-    def settings(self) -> None:
-        values = flatten(self.mapped("values", dict, mark("`{key}` must be a mapping of settings."), {}))
+    def values(self, given: dict[str, Any]) -> dict[str, Any]:
         known: dict[str, Any] = {}
-        for key, value in values.items():
+        for key, value in flatten(given).items():
             if key in NOT_IN_PROFILES:
                 self.wrong(
                     f"values.{key}",
@@ -175,22 +164,23 @@ class _Reader:
                 known[key] = value
             else:
                 self.wrong(f"values.{key}", unknown_key_message(key), "unknown_key")
-        typed, problems = check_values(RunConfig(), known, lambda key: self.document.where(f"values.{key}"), "profile")
+        typed, problems = check_values(RunConfig(), known, lambda key: self.document.where(f"values.{key}"))
         self.findings += problems
-        self.file.values = typed
-        sentences = self.mapped("reasons", dict, mark("`{key}` must be a mapping of settings to sentences."), {})
-        for key, reason in flatten(sentences).items():
+        return typed
+
+    def reasons(self, given: dict[str, Any]) -> dict[str, str]:
+        sentences = flatten(given)
+        for key, reason in sentences.items():
             if not is_settable(key):
                 self.wrong(f"reasons.{key}", unknown_key_message(key), "unknown_key")
             elif not isinstance(reason, str):
                 self.wrong(f"reasons.{key}", tr("the reason for `{key}` must be a sentence.", key=key))
-            else:
-                self.file.reasons[key] = reason
+        return sentences
 
 
 def read_profile_file(path: Path, origin: Literal["builtin", "user"]) -> ProfileFile:
     """Read one file. Raises UsageError with every unknown key and bad value, each with its line."""
-    return _Reader(read_yaml(path), origin).read()
+    return _Reader(read_yaml(path)).read(origin)
 
 
 # Everything that is wrong with profiles, at once.
@@ -211,26 +201,21 @@ def _validate(name: str) -> list[Finding]:
         profile = load_as_written(name)
     except TrainwizError as error:
         return list(error.findings)
-    findings = [*_hardware(file, profile)]
+    findings: list[Finding] = []
+    gpu = profile.hardware.gpu
+    if gpu is not None and gpu not in load_gpus():
+        message = tr("the GPU {gpu} is not in the catalog.", gpu=repr(gpu)) + did_you_mean(near_gpus(gpu))
+        findings.append(_error(file, "hardware.gpu", message, "unknown_gpu"))
     try:
-        config = build_config(profile, {})
+        return [*findings, *_model(file, build_config(profile, {}))]
     except TrainwizError as error:
         return findings + [_placed(file, finding) for finding in error.findings]
-    return [*findings, *_model(file, config)]
 
 
 def _placed(file: ProfileFile, finding: Finding) -> Finding:
     """A finding about a setting, with the line of that setting."""
     where = file.where(f"values.{finding.where}")
     return replace(finding, where=where, message=f"{where}: {finding.message}")
-
-
-def _hardware(file: ProfileFile, profile: Profile) -> Iterator[Finding]:
-    gpu = profile.hardware.gpu
-    if gpu is not None and gpu not in load_gpus():
-        near = did_you_mean(near_gpus(gpu))
-        message = tr("the GPU {gpu} is not in the catalog.", gpu=repr(gpu))
-        yield _error(file, "hardware.gpu", message + near, "unknown_gpu")
 
 
 def _model(file: ProfileFile, config: RunConfig) -> Iterator[Finding]:

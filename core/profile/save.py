@@ -17,12 +17,12 @@ from trainwiz.core.config.run import RunConfig
 from trainwiz.core.config.settings import SETTINGS, SOURCE_LISTS
 from trainwiz.core.data.formats import SAMPLES
 from trainwiz.core.defaults import NO_PROFILE
-from trainwiz.core.errors import Finding, UsageError, os_reason, usage_error
+from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.files import at_home
 from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.profile import Profile
-from trainwiz.core.profile.read import profile_schema
-from trainwiz.core.profile.store import load_profile, profile_files, user_folder
+from trainwiz.core.profile.read import name_problem, profile_schema
+from trainwiz.core.profile.store import cannot_write, load_profile, profile_files, user_folder
 from trainwiz.core.run.folder import write_atomic, write_json_atomic
 
 # Whether a name can be that of a profile of the user's own.
@@ -30,35 +30,25 @@ from trainwiz.core.run.folder import write_atomic, write_json_atomic
 
 def name_findings(name: str, replace: bool) -> list[Finding]:
     """Why `name` cannot be that of a new profile; with `replace` one of the user's own may be there."""
-    try:
-        RunConfig(name=name)
-    except ValueError:
-        message = tr("{name} is not a valid profile name: use letters, digits, '-', '_' and '.'.", name=repr(name))
-        return [bad_choice("name", message)]
-    if name.endswith((".yaml", ".yml")):
-        return [bad_choice("name", tr("Specify a name for the profile, not a file: {stem}.", stem=Path(name).stem))]
+    problem = name_problem(name)
+    if not problem and name.endswith((".yaml", ".yml")):
+        problem = tr("Specify a name for the profile, not a file: {stem}.", stem=Path(name).stem)
     if name.lower() == NO_PROFILE:
-        return [
-            bad_choice("name", tr("{name} means no profile (--profile none); choose another name.", name=repr(name)))
-        ]
+        problem = tr("{name} means no profile (--profile none); choose another name.", name=repr(name))
+    if problem:
+        return [bad_choice("name", problem)]
     taken = {known.lower(): place for known, place in profile_files().items()}.get(name.lower())
     if taken is None:
         return []
-    file, origin = taken
-    if replace and origin != "builtin" and file == user_folder() / f"{name}.yaml":
+    file, _ = taken
+    if replace and file == user_folder() / f"{name}.yaml":
         return []
-    if origin == "builtin":
-        message = tr(
-            "{name} is the name of a built-in profile; choose another, for example my-{base}.",
-            name=repr(name),
-            base=name,
-        )
-    else:
-        message = tr(
-            "You already have a profile {name} ({file}); choose another name, or delete that file.",
-            name=repr(name),
-            file=file,
-        )
+    message = tr(
+        "There already is a profile {name} ({file}); choose another name, for example my-{base}.",
+        name=repr(name),
+        file=file,
+        base=name,
+    )
     return [Finding("name_taken", "error", str(file), message)]
 
 
@@ -272,7 +262,5 @@ def _write(name: str, document: Mapping[str, Any], replace: bool) -> Path:
             "name_taken", str(path), tr("{path} already exists and is not overwritten.", path=path)
         ) from None
     except OSError as error:
-        raise usage_error(
-            "unwritable", str(path), tr("{path} cannot be written: {reason}.", path=path, reason=os_reason(error))
-        ) from None
+        raise cannot_write(path, error) from None
     return path

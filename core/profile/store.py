@@ -58,46 +58,46 @@ def load_profile(name: str, machine: Machine | None = None) -> Profile:
 def load_as_written(name: str, seen: tuple[str, ...] = ()) -> Profile:
     """Like `load_profile`, but a name that stands for variants stays itself. `seen`: those that extend it."""
     file = find_profile_file(name)
-    if file.name in seen:
-        chain = " -> ".join((*seen, file.name))
+    keys, own_name = file.keys, file.path.stem
+    if own_name in seen:
+        chain = " -> ".join((*seen, own_name))
         message = tr("{path}: profiles extend each other in a cycle ({chain}).", path=file.path, chain=chain)
         raise usage_error("bad_value", str(file.path), message)
-    parent = _parent(file, (*seen, file.name))
-    hardware = {**asdict(parent.hardware), **file.hardware}
+    parent = _parent(file, (*seen, own_name))
+    hardware = {**asdict(parent.hardware), **keys.hardware.model_dump(exclude_unset=True)}
     # A changed value does not inherit the reason of the old one.
-    inherited = {key: why for key, why in parent.reasons.items() if key not in file.values}
+    inherited = {key: why for key, why in parent.reasons.items() if key not in keys.values}
     if file.origin == "user":
         # Nobody looked at them again, as for the profiles that ship with trainwiz.
         other_card = hardware.get("gpu") != parent.hardware.gpu
-        inherited = fitting_reasons(inherited, parent.values, file.values, other_card=other_card)
+        inherited = fitting_reasons(inherited, parent.values, keys.values, other_card=other_card)
     return Profile(
-        name=file.name,
-        description=file.description or parent.description,
-        extends=file.extends,
+        name=own_name,
+        description=keys.description or parent.description,
+        extends=keys.extends,
         hardware=ProfileHardware(**hardware),
-        values={**parent.values, **file.values},
-        reasons={**inherited, **file.reasons},
-        set_by={**parent.set_by, **dict.fromkeys(file.values, file.name)},
-        claims=file.claims,
+        values={**parent.values, **keys.values},
+        reasons={**inherited, **keys.reasons},
+        set_by={**parent.set_by, **dict.fromkeys(keys.values, own_name)},
+        claims=keys.claims,
         file=str(file.path),
         origin=file.origin,
-        variants=file.variants,
+        variants=keys.variants,
     )
 
 
 def _parent(file: ProfileFile, seen: tuple[str, ...]) -> Profile:
     """What it extends; where that is nothing, an empty profile."""
-    if file.extends is None:
+    extends = file.keys.extends
+    if extends is None:
         return Profile("")
     try:
-        return load_as_written(file.extends, seen)
+        return load_as_written(extends, seen)
     except TrainwizError as error:
         place = file.where("extends")
 
         def words(found: Finding) -> str:
-            return tr(
-                "{place}: `extends: {extends}`: {message}", place=place, extends=file.extends, message=found.message
-            )
+            return tr("{place}: `extends: {extends}`: {message}", place=place, extends=extends, message=found.message)
 
         raise UsageError(Finding(found.code, found.severity, place, words(found)) for found in error.findings) from None
 
@@ -218,6 +218,12 @@ def current_profile(folder: Path) -> str | None:
     return value
 
 
+def cannot_write(path: Path, error: OSError) -> UsageError:
+    return usage_error(
+        "unwritable", str(path), tr("{path} cannot be written: {reason}.", path=path, reason=os_reason(error))
+    )
+
+
 def use_profile(name: str, folder: Path) -> Path:
     """Make `name` the default of later commands in `folder`; whatever else is in the file stays as it is.
 
@@ -230,9 +236,7 @@ def use_profile(name: str, folder: Path) -> Path:
     try:
         write_atomic(path, _with_profile(old, chosen, path))
     except OSError as error:
-        raise usage_error(
-            "unwritable", str(path), tr("{path} cannot be written: {reason}.", path=path, reason=os_reason(error))
-        ) from None
+        raise cannot_write(path, error) from None
     return path
 
 

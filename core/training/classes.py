@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.labels import Labels, classes_in, label_problems, labels_of, number_of_target
+from trainwiz.core.data.labels import Labels, classes_in, label_problems, labels_of
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.training.batches import IGNORED
@@ -63,7 +63,7 @@ class ClassEncoder(CutTexts):
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int, labels: Labels) -> None:
         super().__init__(tokenizer, length)
-        self._numbers = number_of_target(labels)
+        self._numbers = labels.numbers
 
     def row(self, text: str, target: str) -> TokenRow:
         """(n,) tokens and one label."""

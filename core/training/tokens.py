@@ -14,9 +14,10 @@ import numpy as np
 from tokenizers import Tokenizer
 from trainwiz.core.config.values import RowKind
 from trainwiz.core.data.text_file import BATCH_CHARACTERS
-from trainwiz.core.data.text_store import BATCH_TEXTS, file_lock, open_to_read
+from trainwiz.core.data.text_store import BATCH_TEXTS, file_lock
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
+from trainwiz.core.files import open_file
 from trainwiz.core.language import tr
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.process import phases
@@ -327,12 +328,8 @@ class TokenStore:
     def __init__(self, tokens: np.ndarray | Path) -> None:
         """(n,) int32 in memory, or a file of them. Raises OSError."""
         self._source = tokens
-        self._file: int | None = None
-        if isinstance(tokens, Path):
-            self._file = open_to_read(self, tokens)
-            self._count = os.fstat(self._file).st_size // KIND.itemsize
-        else:
-            self._count = len(tokens)
+        self._file = open_file(tokens) if isinstance(tokens, Path) else None
+        self._count = tokens.stat().st_size // KIND.itemsize if isinstance(tokens, Path) else len(tokens)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A spawned loader worker opens the file itself.
@@ -349,7 +346,7 @@ class TokenStore:
 
     def _stored(self, start: int, count: int) -> np.ndarray:
         if self._file is not None:
-            return np.frombuffer(os.pread(self._file, count * KIND.itemsize, start * KIND.itemsize), KIND)
+            return np.frombuffer(os.pread(self._file.fileno(), count * KIND.itemsize, start * KIND.itemsize), KIND)
         return self._source[start : start + count]  # type: ignore[index]
 
 

@@ -59,7 +59,7 @@ def test_the_profile_plans_and_nothing_is_overwritten_without_being_told(capsys:
     assert main(["import", "a.yaml", "--name", "a"]) == 2
     assert "choose another name" in capsys.readouterr().err
     assert main(["import", "a.yaml", "--name", "2080super", "--replace"]) == 2
-    assert "built-in" in capsys.readouterr().err
+    assert "choose another name, for example my-2080super" in capsys.readouterr().err
     Path("a.yaml").write_text(ACCELERATE.replace("num_processes: 2", "num_processes: 4"))
     assert imported(capsys, "a.yaml", "--name", "a", "--replace")["profile"]["name"] == "a"
     assert load_profile("a").values["engine.processes"] == 4

@@ -81,7 +81,7 @@ async def test_saving_asks_until_the_name_can_be_taken_and_what_is_half_made_is_
         await go(pilot, "enter")
         dialog = app.screen
         assert isinstance(dialog, EntryDialog)
-        for name, words in {"": "Type a name.", "taken": "You already have a profile"}.items():
+        for name, words in {"": "Type a name.", "taken": "There already is a profile"}.items():
             dialog.query_one(Input).value = name
             await pilot.press("enter")
             await pilot.pause()

@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import torch
 from trainwiz.core.catalog.models import load_models
-from trainwiz.core.data.text_store import TextWriter
+from trainwiz.core.data.text_store import MemoryTexts
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.tokenizer import trained_tokenizer
@@ -173,9 +173,8 @@ READERS: Mapping[Rows, Any] = {"proteins": _proteins, "pairs": _pairs, "answers"
 
 
 def _tokenizer(folder: Path, table: pa.Table) -> Any:
-    writer = TextWriter()
-    for column in table.column_names:
-        writer.add(table[column].combine_chunks().cast(pa.large_string()))
-    store = writer.finish()
+    store = MemoryTexts(
+        pa.concat_arrays([table[column].combine_chunks().cast(pa.large_string()) for column in table.column_names])
+    )
     rows = TextRows(store, None, np.arange(len(store)), np.arange(0))
     return trained_tokenizer(folder, rows, VOCABULARY, "seq2seq")

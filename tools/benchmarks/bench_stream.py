@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from trainwiz.core.data.text_store import TextWriter
+from trainwiz.core.data.text_store import MemoryTexts
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.training.tokenizer import trained_tokenizer
 
@@ -49,9 +49,7 @@ def run(rows: int = ROWS, repeats: int = REPEATS) -> list[Result]:
 
 def _tokenizer(place: Path, parquet: Path) -> None:
     texts = pq.ParquetFile(parquet).read_row_group(0, ["source"])["source"].combine_chunks().cast(pa.large_string())
-    writer = TextWriter()
-    writer.add(texts.slice(0, 20_000))
-    store = writer.finish()
+    store = MemoryTexts(texts.slice(0, 20_000))
     rows = TextRows(store, None, np.arange(len(store)), np.arange(0))
     trained_tokenizer(place, rows, VOCABULARY, "seq2seq")
 

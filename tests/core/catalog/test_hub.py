@@ -13,8 +13,8 @@ import pytest
 from trainwiz.core.catalog import hub as hub_api
 from trainwiz.core.catalog.hub import ask, hub_token, sizes_of
 from trainwiz.core.catalog.models import resolve_model
-from trainwiz.core.config.run import ModelSection
-from trainwiz.core.data.hub import HubSplit, hub_files
+from trainwiz.core.config.run import DataSource, ModelSection
+from trainwiz.core.data.hub import hub_files
 from trainwiz.core.errors import Finding, UsageError
 
 from tests.core.data.hub_stand_in import HubStandIn, hub_server
@@ -22,13 +22,15 @@ from tests.core.data.hub_stand_in import HubStandIn, hub_server
 DOCUMENT = {"gated": "auto", "siblings": [{"rfilename": "data/train.jsonl", "size": 2}, {"rfilename": "b"}, "c"]}
 
 
-def test_the_token_is_not_sent_along_to_where_the_hub_redirects(tmp_path: Path) -> None:
+def test_the_token_is_not_sent_to_where_the_hub_redirects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     with hub_server(HubStandIn()) as elsewhere, hub_server(HubStandIn()) as hub:
         hub.redirect = elsewhere.endpoint
         elsewhere.answers["/api/datasets/some/gated"] = DOCUMENT
-        environment = {"HF_ENDPOINT": hub.endpoint, "HF_TOKEN": "hf_mine", "HF_HUB_CACHE": str(tmp_path)}
+        for name, value in (("ENDPOINT", hub.endpoint), ("TOKEN", "hf_mine"), ("HUB_CACHE", str(tmp_path))):
+            monkeypatch.setenv(f"HF_{name}", value)
         with pytest.raises(UsageError, match="downloaded when the run starts"):
-            hub_files(HubSplit("some/gated"), environment)
+            hub_files(DataSource(name="some/gated"), "")
     assert hub.tokens + elsewhere.tokens == ["Bearer hf_mine", None]
     assert sizes_of(DOCUMENT) == {"data/train.jsonl": 2, "b": 0}
     assert sizes_of({"siblings": "?"}) == {} == sizes_of({})
@@ -53,16 +55,22 @@ def strange_server(*pieces: bytes) -> Iterator[str]:
 
 def test_an_answer_that_never_ends_or_is_none_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_api, "LONGEST_S", 0.5)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+
+    def answer(endpoint: str) -> tuple[int, object]:
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        return ask("/api/odd")
+
     with strange_server(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n") as hub:
         began = time.monotonic()
-        assert ask("/api/slow", {"HF_ENDPOINT": hub}) == (0, None)
+        assert answer(hub) == (0, None)
     assert time.monotonic() - began < 8
     with strange_server(b"\0\xff nonsense\r\n\r\n") as hub:
-        assert ask("/api/odd", {"HF_ENDPOINT": hub}) == (0, None)
+        assert answer(hub) == (0, None)
     with strange_server(b"HTTP/1.1 200 OK\r\n\r\n<html>Please log in</html>") as hub:
-        assert ask("/api/odd", {"HF_ENDPOINT": hub})[1] is None
+        assert answer(hub)[1] is None
     for endpoint in ("nonsense", "http://a b", "http://[::", "http://x:port"):
-        assert ask("/api/odd", {"HF_ENDPOINT": endpoint}) == (0, None)
+        assert answer(endpoint) == (0, None)
 
 
 WEIGHTS = {"config.json": 700, "model.safetensors": 1_246_000_000, "tokenizer.json": 17_000_000}
@@ -97,8 +105,8 @@ def test_weights_that_the_hub_has_are_a_warning_with_their_size(hub: HubStandIn)
     assert (finding.code, finding.severity) == ("model_to_download", "warning")
     assert "2 files (4.2 GB) will be downloaded when the run starts" in finding.message
     assert finding.remedies[0].command == "hf download Qwen/Qwen2.5-7B"
-    section = ModelSection(name="qwen2.5-7b", init="pretrained")
-    assert [finding.code for finding in resolve_model(section)[1]] == ["missing_model"], "not online"
+    (offline,) = resolve_model(ModelSection(name="qwen2.5-7b", init="pretrained"))[1]
+    assert offline.code == "missing_model"
     assert one("qwen2.5-7b", init="pretrained") == finding
     assert hub.asked == ["GET /api/models/Qwen/Qwen2.5-7B"] and hub.tokens == [None], "one question for many plans"
     # So are pickles alone.

@@ -21,7 +21,6 @@ class HubStandIn:
 
     files: dict[str, dict[str, bytes]] = field(default_factory=dict)
     """Data set id -> file -> content."""
-    cards: dict[str, dict[str, Any]] = field(default_factory=dict)
     gated: set[str] = field(default_factory=set)
     answers: dict[str, object] = field(default_factory=dict)
     """Path -> an object that is sent as JSON, or raw text."""
@@ -36,7 +35,7 @@ class HubStandIn:
         siblings = [{"rfilename": name, "size": len(data)} for name, data in self.files[hub_id].items()]
         gated = "auto" if hub_id in self.gated else False
         return {
-            "id": hub_id, "sha": SHA, "siblings": siblings, "cardData": self.cards.get(hub_id, {}), "gated": gated,
+            "id": hub_id, "sha": SHA, "siblings": siblings, "cardData": {}, "gated": gated,
             "private": False, "disabled": False, "downloads": 0, "likes": 0, "tags": [],
         }  # fmt: skip
 
@@ -45,12 +44,6 @@ class HubStandIn:
         self.answers[f"/api/models/{hub_id}"] = {"id": hub_id, "gated": gated, "siblings": siblings}
         if config is not None:
             self.answers[f"/{hub_id}/resolve/main/config.json"] = config
-
-    def tree(self, hub_id: str) -> list[dict[str, Any]]:
-        return [
-            {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
-            for name, data in self.files[hub_id].items()
-        ]
 
 
 @contextmanager
@@ -91,7 +84,10 @@ def hub_server(stand_in: HubStandIn) -> Iterator[HubStandIn]:
             for hub_id, files in stand_in.files.items():
                 api = f"/api/datasets/{hub_id}"
                 if path.startswith(f"{api}/tree/"):
-                    return json.dumps(stand_in.tree(hub_id)).encode(), {"Content-Type": "application/json"}
+                    tree = [
+                        {"type": "file", "path": name, "size": len(data), "oid": SHA} for name, data in files.items()
+                    ]
+                    return json.dumps(tree).encode(), {"Content-Type": "application/json"}
                 if path == api or path.startswith(f"{api}/revision/"):
                     return json.dumps(stand_in.document(hub_id)).encode(), {"Content-Type": "application/json"}
                 for name, data in files.items():

@@ -1,4 +1,4 @@
-"""Labels in every form that files hold them in, quotes, folders of parts, and parquet files in memory."""
+"""Labels in every form that files hold them in, folders of parts, and parquet files in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data import parquet as parquet_module
 from trainwiz.core.data.detect import detect_columns
-from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.parquet import ParquetReader
 from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.data.texts import load_text_rows
@@ -48,14 +47,11 @@ def test_words_and_tags_in_every_form(name: str, tmp_path: Path) -> None:
     assert labels is not None and dict(labels.train) == {"B-LOC": 4, "I-LOC": 4, "O": 4} and labels.exact
 
 
-@each(
-    ("name", "text", "said"),
-    [
-        ("a.csv", "tokens,tags\na b,O\n", "line 2: the row has 2 words and 1 tags"),
-        ("a.csv", 'tokens,tags\n"[1, {}]",O\n', "is not a list of words or tags"),
-        ("a.conll", "one O\n\nalone\n", "line 3: the line has one word and no tag"),
-    ],
-)
+@each(("name", "text", "said"), [
+    ("a.csv", "tokens,tags\na b,O\n", "line 2: the row has 2 words and 1 tags"),
+    ("a.csv", 'tokens,tags\n"[1, {}]",O\n', "is not a list of words or tags"),
+    ("a.conll", "one O\n\nalone\n", "line 3: the line has one word and no tag"),
+])  # fmt: skip
 def test_rows_whose_tags_do_not_fit(name: str, text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(UsageError, match=said):
@@ -65,14 +61,10 @@ def test_rows_whose_tags_do_not_fit(name: str, text: str, said: str, tmp_path: P
 def test_numbers_of_classes_have_the_names_that_datasets_keeps(tmp_path: Path) -> None:
     named = {"_type": "ClassLabel", "names": ["bad", "good"]}
     about = {"info": {"features": {"label": named, "tags": {"_type": "List", "feature": named}}}}
-    columns = {
-        "text": ["a", "b", "c"],
-        "label": [1, 0, -1],
-        "words": [["x"], ["y", "z"], ["w"]],
-        "tags": [[1], [0, 1], [0]],
-    }
-    table = pa.table(columns).replace_schema_metadata({b"huggingface": json.dumps(about).encode()})
-    pq.write_table(table, tmp_path / "rows.parquet")
+    columns = {"words": [["x"], ["y", "z"], ["w"]], "tags": [[1], [0, 1], [0]]}
+    table = pa.table({"text": ["a", "b", "c"], "label": [1, 0, -1], **columns})
+    named_table = table.replace_schema_metadata({b"huggingface": json.dumps(about).encode()})
+    pq.write_table(named_table, tmp_path / "rows.parquet")
     labels = summarize_data(config_of(tmp_path / "rows.parquet", "sequence-classification")).labels
     # A row of -1 has no class.
     assert labels is not None and dict(labels.train) == {"bad": 1, "good": 1}
@@ -97,15 +89,6 @@ def test_a_folder_of_parts_is_one_source_and_its_readme_is_left_aside(tmp_path: 
     parquet(folder / "sub" / "2.parquet", sequence=PROTEINS[1:])
     write(folder / "README.txt", "not a protein 123\n")
     assert summary_of(folder).lengths == LENGTHS
-
-
-def test_quotes_in_a_tsv_are_letters_and_in_a_csv_they_join_lines(tmp_path: Path) -> None:
-    tsv = open_reader(write(tmp_path / "q.tsv", 'text\n"Hello" she said\nplain\n'))
-    assert [row[0] for row in tsv.head(5)] == ['"Hello" she said', "plain"]
-    csv = open_reader(write(tmp_path / "q.csv", 'text,n\n"two\nlines",1\nplain,2\n'))
-    batch = next(csv.batches([0]))
-    assert batch.values[0].to_pylist() == ["two\nlines", "plain"]
-    assert batch.positions.tolist() == [3, 4]
 
 
 def test_content_decides_where_the_name_says_nothing(tmp_path: Path) -> None:

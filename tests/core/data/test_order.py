@@ -53,9 +53,7 @@ def test_every_row_comes_once_in_its_window_and_large_steps_keep_theirs(step_row
 @each(("micro_batch", "processes"), [(4, 1), (4, 2), (1, 3), (8, 3)])
 @each("units", [1, 7])
 @each("rows", [5, 96, 997])
-def test_a_step_that_is_arranged_has_the_rows_that_were_drawn_for_it(
-    micro_batch: int, processes: int, units: int, rows: int
-) -> None:
+def test_an_arranged_step_has_the_rows_drawn_for_it(micro_batch: int, processes: int, units: int, rows: int) -> None:
     step = StepShape(micro_batch * processes * 4, micro_batch, processes)
     lengths, windows = lengths_of(rows), windows_of(rows, min(units, rows))
     plain = np.concatenate(list(windows.orders(SEED, 1)))
@@ -71,25 +69,17 @@ def test_the_processes_get_neighbours_at_one_time_and_the_longer_one_in_turns() 
     lengths = np.arange(24, dtype=np.uint32)
     order = order_of(windows_of(24, 1), LengthOrder(lengths, StepShape(24, 2, 3)), 0)
     assert order.reshape(4, 3, 2).max(axis=2).tolist() == [[23, 21, 19], [13, 15, 17], [11, 9, 7], [1, 3, 5]]
-
-
-def test_what_can_be_arranged() -> None:
     shapes = [(8, 8, 1), (8, 4, 1), (8, 1, 1), (8, 1, 2), (8, 4, 2)]
     assert [StepShape(*shape).can_be_arranged for shape in shapes] == [False, True, False, True, True]
 
 
-def _windows(budget: int, units: int = 40, rows: int = 25, run: int = 1) -> Windows:
-    edges = np.arange(units + 1) * rows
-    return Windows(edges, np.full(units, 10), np.arange(units) // run, budget)
-
-
-def _orders(windows: Windows, epoch: int = 0, seed: int = 7) -> list[list[int]]:
-    return [order.tolist() for order in windows.orders(seed, epoch)]
+def _windows(budget: int, rows: int = 25, run: int = 1) -> Windows:
+    return Windows(np.arange(41) * rows, np.full(40, 10), np.arange(40) // run, budget)
 
 
 def test_a_window_of_the_same_rows_has_another_order_in_each_epoch_and_under_each_seed() -> None:
     one_run = _windows(50, run=40)
-    orders = [_orders(one_run, epoch, seed)[1] for epoch, seed in ((0, 1), (1, 1), (0, 2))]
+    orders = [list(one_run.orders(seed, epoch))[1].tolist() for epoch, seed in ((0, 1), (1, 1), (0, 2))]
     assert len({frozenset(order) for order in orders}) == 1
     assert len({tuple(order) for order in orders}) == 3
 

@@ -50,13 +50,10 @@ def _tokenizer(folder: Path, *, ends: bool) -> Path:
 
 
 def of_task(task: str, name: object, tokenizer: object = None, **values: object) -> RunConfig:
-    model = {"masked-lm": "esm2-tiny", "causal-lm": "gpt2-tiny", "seq2seq": "t5-chat-tiny"}[task]
-    document = {
-        "task": task,
-        "model": {"name": model, "tokenizer": None if tokenizer is None else str(tokenizer)},
-        "data": {"sources": [{"name": str(name)}], "validation_rows": 0, **values},
-    }
-    return RunConfig.model_validate(document)
+    config = config_of(task, {"name": str(name)}, **{"validation_rows": 0, **values})
+    config.model.name = {"causal-lm": "gpt2-tiny", "seq2seq": "t5-chat-tiny"}[task]
+    config.model.tokenizer = None if tokenizer is None else str(tokenizer)
+    return config
 
 
 def test_tokens_are_counted_uncut_where_the_tokenizer_is_here(tmp_path: Path) -> None:
@@ -70,15 +67,11 @@ def test_tokens_are_counted_uncut_where_the_tokenizer_is_here(tmp_path: Path) ->
     assert (summary.length_unit, summary.lengths, summary.target_lengths) == ("tokens", (7, 3), ())
 
 
-def test_a_broken_or_missing_tokenizer_leaves_an_estimate(tmp_path: Path) -> None:
+def test_without_a_tokenizer_in_the_cache_tokens_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.tsv", "source\ttarget\none two\tthree\n")
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "tokenizer.json").write_text("{")
-    for tokenizer in (tmp_path / "broken", "train", None, "no/where", tmp_path):
+    write(tmp_path / "tokenizer.json", "{")
+    for tokenizer in (tmp_path, "train", None, "no/where"):
         assert summarize_data(of_task("seq2seq", path, tokenizer)).length_unit == "tokens (estimated)"
-
-
-def test_a_tokenizer_in_the_local_cache_is_that_of_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     place = tmp_path / "models--openai-community--gpt2-medium" / "snapshots" / "abc"
     place.parent.mkdir(parents=True)
@@ -87,9 +80,7 @@ def test_a_tokenizer_in_the_local_cache_is_that_of_its_model(tmp_path: Path, mon
     assert token_counts.tokenizer_folder(config, tmp_path) == place
 
 
-def test_beyond_a_few_million_characters_the_ratio_of_the_counted_ones_holds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beyond_a_few_million_characters_a_ratio_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counts, "MOST_CHARACTERS", 40)
     config = of_task("seq2seq", "x", _tokenizer(tmp_path / "t5", ends=True))
     counter = TokenCounter(config, tmp_path)
@@ -145,11 +136,8 @@ TEXTS: dict[str, Callable[[str], str]] = {
 @each("kind", TEXTS)
 def test_a_sorted_text_file(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"rows.{kind}"
-    path.write_text(
-        ("id,sequence\n" if kind == "csv" else "") + "".join(map(TEXTS[kind], sequences())),
-        encoding="utf-8",
-        newline="",
-    )
+    header = "id,sequence\n" if kind == "csv" else ""
+    path.write_text(header + "".join(map(TEXTS[kind], sequences())), encoding="utf-8", newline="")
     found = summary_of(path)
     assert not found.rows_exact
     assert found.rows == pytest.approx(ROWS, rel=0.03)
@@ -181,18 +169,21 @@ def test_quoted_cells_with_line_ends_are_read_in_order(tmp_path: Path) -> None:
     assert len(set(found.lengths)) == 1 and found.texts == pytest.approx(40_000, rel=0.05)
 
 
-def test_a_record_longer_than_a_block(tmp_path: Path) -> None:
+def test_rows_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three lines of 12 MB were 2,000,000,000 rows: a file that was closed again had been read to 0 %."""
     path = tmp_path / "rows.fasta"
     path.write_text("".join(f">p{n}\n{as_fasta(LETTERS * 100)}" for n in range(20)), encoding="utf-8")
     found = summary_of(path)
     assert set(found.lengths) == {320_000 + SPECIAL_TOKENS}
     assert found.rows == pytest.approx(20, rel=0.5)
+    # Where no row begins in a block, they are read one after another.
+    for place, most in (("rows.SMALL_BYTES", 1000), ("text_file.BATCH_CHARACTERS", 1000), ("blocks.BLOCKS", 1)):
+        monkeypatch.setattr(f"trainwiz.core.data.{place}", most)
+    assert summary_of(write(tmp_path / "a.txt", (LETTERS * 125 + "\n") * 7)).rows == 7
 
 
 @each("kind", ["parquet", "txt"])
-def test_of_many_files_some_are_read_and_all_are_opened_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_many_files_are_opened_and_some_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(rows_module, "SHARDS_BYTES", 0)
     for number in range(40):
         part = [LETTERS[: 50 + number]] * 300
@@ -232,12 +223,3 @@ def test_broken_lines_far_into_a_file_are_named_by_their_byte(tmp_path: Path) ->
     message = caught.value.findings[0].message
     byte = int(message.split("byte ")[1].split(" ")[0])
     assert byte > len(good) and path.read_bytes()[byte - 1 :].startswith(b'{"sequence": "MKT\n')
-
-
-def test_rows_longer_than_any_block_are_counted_by_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three lines of 12 MB were 2,000,000,000 rows: a file that was closed again had been read to 0 %."""
-    for place, most in (("rows.SMALL_BYTES", 1000), ("text_file.BATCH_CHARACTERS", 1000), ("blocks.BLOCKS", 1)):
-        monkeypatch.setattr(f"trainwiz.core.data.{place}", most)
-    path = write(tmp_path / "a.txt", ("x" * 400_000 + "\n") * 7)
-    summary = summarize_data(of_task("causal-lm", path, concatenate=False))
-    assert (summary.rows, summary.rows_exact) == (7, False)

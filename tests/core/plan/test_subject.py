@@ -206,7 +206,6 @@ def test_a_classifier_and_its_classes(tmp_path: Path) -> None:
     assert [labels["counts"][name] + labels["held_out"][name] for name in "01"] == [380, 20]
     assert "0 376, 1 20" in finding(made, "classes_found").message
     assert finding(made, "unbalanced_classes").remedies[0].changes == {"training.class_weights": "balanced"}
-    assert finding(made, "class_not_held_out").remedies[0].changes == {"data.validation_rows": 40}
     # Any body can be made a classifier, and the head of adapters is kept by merging.
     lora = {"task": "sequence-classification", "peft.method": "lora"}
     other = of_config(tmp_path, "bert", "BertForMaskedLM", **named, **lora)

@@ -1,6 +1,6 @@
 """The profiles that scripts/solve_profiles.py makes: as it makes them, and each one keeps what it promises."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
@@ -29,10 +29,7 @@ OFTEN = ["esm2-8xa100", "full-t4", "full-2x3090", "lora-r64-l4", "lora-r64-h200"
 
 
 def plan_of(profile: Profile, **changes: Any) -> Plan:
-    hardware = profile.hardware
-    own = catalogue_machine(
-        gpu=hardware.gpu, num_gpus=hardware.num_gpus, ram_bytes=hardware.ram_bytes, cpu_cores=hardware.cpu_cores
-    )
+    own = catalogue_machine(**asdict(profile.hardware))
     config = build_config(profile, {key.replace("__", "."): value for key, value in changes.items()})
     return make_plan(own, config, model=load_models()[config.model.name], data=None, profile=profile)
 

@@ -44,16 +44,19 @@ def test_own_profile_extends_a_built_in_one() -> None:
     own("guide", "extends: 2080super-guide\n")
     assert load_profile("2080super-guide").claims and load_profile("guide").claims == {}
     own(
-        "mine", "extends: 2080super\nvalues:\n  training:\n    max_steps: 10\n  data.workers: 2\nhardware: {ram: 32G}\n"
+        "mine",
+        "extends: 2080super\nvalues:\n  training:\n    max_steps: 10\n  engine:\n    environment: {NCCL_P2P_DISABLE: 1}\n"
+        "hardware: {ram: 32G}\nreasons: {engine: {environment: {NCCL_P2P_DISABLE: no NVLink}}}\n",
     )
-    profile = load_profile("mine")
+    profile, variable = load_profile("mine"), "engine.environment.NCCL_P2P_DISABLE"
+    assert (profile.values[variable], profile.reasons[variable]) == ("1", "no NVLink")
     assert profile.origin == "user" and profile.extends == "2080super"
     assert profile.values["training.max_steps"] == 10 and profile.values["engine.checkpointing"] is True
     assert profile.hardware.gpu == "RTX 2080 Super" and profile.hardware.ram_bytes == 32 * 2**30
     assert "engine.checkpointing" in profile.reasons and "training.max_steps" not in profile.reasons
     assert "mine" in {each.name for each in list_profiles()}
     changes = [change.key for change in diff_profiles(load_profile("2080super"), profile)]
-    assert changes == ["hardware.ram_bytes", "data.workers", "training.max_steps"]
+    assert sorted(changes) == [variable, "hardware.ram_bytes", "training.max_steps"]
 
 
 MISTAKES = """descripton: x
@@ -65,6 +68,7 @@ values:
   engine:
     precison: fp16
     strategy: zero22
+    environment: {NCCL_DEBUG: true}
   training:
     learning_rate: -1
   name: x
@@ -83,16 +87,17 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
     paths = "data.sources.0.split, data.sources.0.layout or data.sources.0.format"
     assert {message.removeprefix(f"{path}:") for message in found} == {
         "1: `descripton` is not a key of a profile. Did you mean description?",
-        "3: `gpus` is not a key of a profile in `hardware`. Did you mean gpu?",
-        "4: `ram: lots` is not a size. Example: 64G.",
-        "5: `num_gpus` must be a whole number, 1 or more.",
+        "3: `hardware.gpus` is not a key of a profile. Did you mean gpu?",
+        "4: `hardware.ram`: must be a size. Example: 64G.",
+        "5: `hardware.num_gpus`: must be at least 1.",
         "8: 'engine.precison' is not a setting. Did you mean engine.precision or engine.base_precision?",
         f"9: engine.strategy: invalid value 'zero22'; {strategies}",
-        "11: training.learning_rate: invalid value -1; must be greater than 0.0.",
-        "12: `name` belongs to one run; it is not allowed in a profile.",
-        "14: data.sources.0.name is missing.",
-        f"14: 'data.sources.0.path' is not a setting. Did you mean {paths}?",
-        "17: 'engine.nothing' is not a setting.",
+        "10: engine.environment.NCCL_DEBUG: invalid value True; must be text.",
+        "12: training.learning_rate: invalid value -1; must be greater than 0.0.",
+        "13: `name` belongs to one run; it is not allowed in a profile.",
+        "15: data.sources.0.name is missing.",
+        f"15: 'data.sources.0.path' is not a setting. Did you mean {paths}?",
+        "18: 'engine.nothing' is not a setting.",
     }
     assert [finding.message for finding in validate_profiles([path])] == found
 
@@ -105,7 +110,7 @@ def test_every_mistake_of_a_file_at_once_with_its_line() -> None:
     ("values: !!python/object/apply:os.system ['touch pwned']\n", "line 1, column 9: not valid YAML"),
     ("extends: nothing-like-it\n", "Unknown profile 'nothing-like-it'."),
     ("extends: odd\n", "profiles extend each other in a cycle (odd -> odd)"), ("name: other\n", "the file name"),
-    ("values: 3\n", "`values` must be a mapping of settings"),
+    ("values: 3\n", "`values`: must be a mapping."),
 ])  # fmt: skip
 def test_broken_yaml_names_line_and_column(text: str, words: str) -> None:
     own("odd", text)
@@ -113,21 +118,15 @@ def test_broken_yaml_names_line_and_column(text: str, words: str) -> None:
     assert len(found) == 1 and words in found[0]
 
 
-def test_a_broken_file_does_not_hide_the_others_and_a_built_in_name_cannot_be_taken() -> None:
-    own("odd", "").write_bytes(b"description: \xff\xfe\n")
-    own("2080super", "extends: cpu-demo\n")
-    assert "is not UTF-8 text" in messages("odd")[0]
-    assert "cpu-demo" in {profile.name for profile in list_profiles()}
-    assert load_profile("2080super").origin == "builtin"
-    broken, taken = validate_profiles()
-    assert "odd.yaml" in broken.message and taken.code == "name_taken" and taken.message.endswith("rename this file.")
-
-
 def test_all_profiles_are_validated_at_once_each_mistake_with_its_line() -> None:
     second = own("second", "hardware:\n  gpu: RTX 309\nvalues:\n  model:\n    name: not a model\n")
     third = own("third", "extends: cpu-demo\nvalues:\n  training.learning_rate: 1.0e-5\n")
     parent = own("parent", "values:\n  engine.precison: fp16\n")
     child = own("child", "extends: parent\n")
+    odd, taken = own("odd", ""), own("2080super", "extends: cpu-demo\n")
+    odd.write_bytes(b"description: \xff\xfe\n")
+    assert "cpu-demo" in {profile.name for profile in list_profiles()}, "a broken file does not hide the others"
+    assert load_profile("2080super").origin == "builtin"
     found = {finding.where: finding.message for finding in validate_profiles()}
     assert "Did you mean RTX 3090" in found[f"{second}:2"]
     assert "is not in the model catalog, not a Hub ID" in found[f"{second}:5"]
@@ -135,7 +134,8 @@ def test_all_profiles_are_validated_at_once_each_mistake_with_its_line() -> None
     ((place, message),) = [(where, text) for where, text in found.items() if "final_learning_rate" in text]
     assert place.startswith(f"{third}:") and message.startswith(place)
     assert f"{parent}:2" in found and f"`extends: parent`: {parent}:2:" in found[f"{child}:1"]
-    assert len(found) == 5 and all(where in message for where, message in found.items())
+    assert "is not UTF-8 text" in found[str(odd)] and found[str(taken)].endswith("rename this file.")
+    assert len(found) == 7 and all(where in message for where, message in found.items())
 
 
 @each(("text", "lines"), [
@@ -159,11 +159,13 @@ def test_a_name_for_variants_is_picked_by_memory_and_without_a_gpu_the_smallest(
     assert load_as_written("3080").variants == ("3080-10g", "3080-12g")
 
 
-def test_use_keeps_everything_else_in_the_file(tmp_path: Path) -> None:
-    assert current_profile(tmp_path) is None
+def test_use_keeps_the_rest_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / ".trainwiz.yaml"
+    with pytest.raises(UsageError, match="Unknown profile"):
+        use_profile("nothing", tmp_path)
+    assert current_profile(tmp_path) is None and not file.exists()
     use_profile("3080", tmp_path)
     assert current_profile(tmp_path) == "3080"
-    file = tmp_path / ".trainwiz.yaml"
     for before, after in (
         ("# notes\ntheme: dark\nprofile: 3080 # the demo\n", "# notes\ntheme: dark\nprofile: 2080super # the demo\n"),
         ("theme: dark\n", "theme: dark\nprofile: 2080super\n"),
@@ -171,19 +173,11 @@ def test_use_keeps_everything_else_in_the_file(tmp_path: Path) -> None:
         file.write_text(before)
         use_profile("2080super", tmp_path)
         assert file.read_text() == after
-
-
-def test_use_of_an_unknown_profile_or_a_broken_file_writes_nothing_and_a_file_keeps_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / ".trainwiz.yaml"
-    with pytest.raises(UsageError, match="Unknown profile"):
-        use_profile("nothing", tmp_path)
-    assert not file.exists()
     file.write_text("profile: [\n")
     with pytest.raises(UsageError, match="line 2, column 1"):
         use_profile("cpu-demo", tmp_path)
     assert file.read_text() == "profile: [\n"
+    # A file keeps its place.
     file.unlink()
     (tmp_path / "mine.yaml").write_text("extends: cpu-demo\n")
     monkeypatch.chdir(tmp_path)

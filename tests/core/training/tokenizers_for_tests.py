@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from trainwiz.core.data.text_store import TextStore, TextWriter
+from trainwiz.core.data.text_store import MemoryTexts, TextStore
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.training.tokenizer import trained_tokenizer
 from transformers import PreTrainedTokenizerFast
@@ -18,9 +18,7 @@ CHINESE = ["你好，世界。", "我喜欢学习机器翻译。", "今天天气
 
 
 def store(texts: list[str]) -> TextStore:
-    writer = TextWriter()
-    writer.add(pa.array(texts, pa.large_string()))
-    return writer.finish()
+    return MemoryTexts(pa.array(texts, pa.large_string()))
 
 
 def text_rows(texts: list[str], targets: list[str] | None = None, held_out: int = 0) -> TextRows:
