@@ -18,8 +18,7 @@ from typing import Any
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.diagnosis.cause import Evidence
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.log_file import kernel_oom_kills, killed_since, read_log
-from trainwiz.core.diagnosis.sources import read_failures
+from trainwiz.core.diagnosis.sources import kernel_oom_kills, killed_since, read_failures, read_log
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason
 from trainwiz.core.export.launch_script import TRAINING_MODULE, export_files, launch_command
 from trainwiz.core.hardware.install import need

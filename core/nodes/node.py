@@ -17,7 +17,7 @@ from types import FrameType
 from trainwiz.core.config import RunConfig
 from trainwiz.core.diagnosis.cause import Evidence
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.log_file import kernel_oom_kills, killed_since, read_log
+from trainwiz.core.diagnosis.sources import kernel_oom_kills, killed_since, read_log
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, EXIT_TRAINING_FAILED
 from trainwiz.core.export.accelerate import cpu_threads
 from trainwiz.core.export.launch_script import TRAINING_MODULE, joining_command

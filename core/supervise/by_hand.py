@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from trainwiz.core.diagnosis.log_file import kernel_oom_kills, killed_since
+from trainwiz.core.diagnosis.sources import kernel_oom_kills, killed_since
 from trainwiz.core.errors import EXIT_STOPPED, UsageError, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.run.attempts import not_usable, runs_already

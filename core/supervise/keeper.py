@@ -9,7 +9,7 @@ import time
 import traceback
 from pathlib import Path
 
-from trainwiz.core.diagnosis.log_file import kernel_oom_kills, killed_since
+from trainwiz.core.diagnosis.sources import kernel_oom_kills, killed_since
 from trainwiz.core.errors import EXIT_TRAINING_FAILED, os_reason
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.actions import StopWindowReader, renew_window

@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 from trainwiz.core.diagnosis.cause import Diagnosis, Evidence, Proof, Settings, of_cause
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.log_file import NotALogError, read_log, scan_stream
 from trainwiz.core.diagnosis.patterns import Place, remedies_for
+from trainwiz.core.diagnosis.sources import NotALogError, read_log, scan_stream
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.lines import Seldom, stamp_of
@@ -21,7 +21,6 @@ from trainwiz.core.run.attempts import Advice
 from trainwiz.core.telemetry.advice import worst_first
 from trainwiz.core.telemetry.metrics import loss_name
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
-from trainwiz.core.telemetry.tensorboard import folders_below
 from trainwiz.core.telemetry.trainer_files import (
     CHECKPOINT,
     LOG_ENDINGS,
@@ -30,6 +29,7 @@ from trainwiz.core.telemetry.trainer_files import (
     TrainerState,
     value_of,
 )
+from trainwiz.core.telemetry.trainer_folder import folders_below
 from trainwiz.core.telemetry.words import step_words
 from trainwiz.core.text import plain_text
 

@@ -30,7 +30,6 @@ from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops, 
 from trainwiz.core.telemetry.processes import ProcessTable, working_folder
 from trainwiz.core.telemetry.snapshot import SourceKind
 from trainwiz.core.telemetry.target import Target
-from trainwiz.core.telemetry.tensorboard import find_scalar_files
 from trainwiz.core.telemetry.trainer_files import (
     CHECKPOINT,
     LOG_ENDINGS,
@@ -40,6 +39,7 @@ from trainwiz.core.telemetry.trainer_files import (
     read_trainer_state,
     state_files,
 )
+from trainwiz.core.telemetry.trainer_folder import find_scalar_files
 from trainwiz.core.telemetry.words import first_of, short_command
 from trainwiz.core.text import plain_text
 

@@ -15,12 +15,12 @@ from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile, PhaseNow, attem
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.run.state import ENDED, Attempt, RunExit, RunState, read_state, result_sentences
 from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.answers import AnswersFile
 from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.machine import MachineHistory
 from trainwiz.core.telemetry.metrics import NO_SERIES, Metrics
 from trainwiz.core.telemetry.run_setup import CheckpointSize, saves_of, setup_of
 from trainwiz.core.telemetry.snapshot import (
+    AnswersFile,
     Ending,
     Planned,
     Snapshot,

@@ -208,6 +208,6 @@ def open_files_source(
         from trainwiz.core.telemetry.trainer_folder import TrainerReader
 
         return FilesSource(target, TrainerReader(target.path, log=log).read, clock=clock)
-    from trainwiz.core.telemetry.tensorboard import EventsReader, find_scalar_files
+    from trainwiz.core.telemetry.trainer_folder import EventsReader, find_scalar_files
 
     return FilesSource(target, EventsReader(find or partial(find_scalar_files, target.path)).read, clock=clock)

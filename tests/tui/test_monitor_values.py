@@ -15,8 +15,7 @@ from textual.content import Content
 from trainwiz.core.language import use_language
 from trainwiz.core.launch.actions import StopCost
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.telemetry.answers import Answer, PromptAnswers
-from trainwiz.core.telemetry.snapshot import GpuProcess, Planned, ProcessReading, Snapshot
+from trainwiz.core.telemetry.snapshot import Answer, GpuProcess, Planned, ProcessReading, PromptAnswers, Snapshot
 from trainwiz.core.telemetry.target import Target, open_source
 from trainwiz.tui.commands.monitor import host_parts
 from trainwiz.tui.keys import KEYS, keys_of

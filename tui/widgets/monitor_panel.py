@@ -15,8 +15,7 @@ from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import LinedWidget, level_sign
 
 if TYPE_CHECKING:
-    from trainwiz.core.telemetry.answers import Answer, PromptAnswers
-    from trainwiz.core.telemetry.snapshot import Snapshot
+    from trainwiz.core.telemetry.snapshot import Answer, PromptAnswers, Snapshot
 
 
 # What a panel says where nothing is known: the reason that the source gives, else what is to be expected.

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from trainwiz.core.diagnosis.cause import CAUSES, Diagnosis, Evidence, Failure
 from trainwiz.core.diagnosis.diagnose import diagnose
-from trainwiz.core.diagnosis.log_file import NotALogError, read_log, scan_stream
 from trainwiz.core.diagnosis.scan import SURVIVED_AFTER, LogScan, lines_in
+from trainwiz.core.diagnosis.sources import NotALogError, read_log, scan_stream
 
 from tests.core.diagnosis.sayings import HARMLESS, SAYINGS
 from tests.each import each

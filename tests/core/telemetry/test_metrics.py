@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from trainwiz.core.lines import JsonLinesTail
-from trainwiz.core.telemetry.answers import AnswersFile
 from trainwiz.core.telemetry.machine import TREND_S, Peaks, Trend
 from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.series import MOST_GROUPS, Series, fill_between, smooth
+from trainwiz.core.telemetry.snapshot import AnswersFile
 
 from tests.each import each
 
