@@ -26,7 +26,7 @@ from trainwiz.tui.headless.waiting import INTERRUPTED, improved, refining
 from trainwiz.tui.options import ENVIRONMENT, wanted_tier
 
 from tests.each import each
-from tests.tui.tracers import GIB, dead_worker, fixed_worker, hung_worker
+from tests.tui.tracers import GIB, Kept, dead_worker, fixed_worker, hung_worker
 from tests.tui.wizard_parts import MACHINE
 
 DEMO = PlanRequest(profile="cpu-demo")
@@ -58,17 +58,12 @@ def made() -> Iterator[Callable[[TraceWorker], Refiner]]:
 
 
 @pytest.fixture
-def tracer(monkeypatch) -> Callable[[Callable[[], TraceWorker]], list[TraceWorker]]:
-    """Commands get their tracer from here; the list is of those that were made."""
+def tracer(monkeypatch) -> Callable[[Callable[[], TraceWorker]], Kept]:
+    """Commands get their tracer from here."""
 
-    def use(make: Callable[[], TraceWorker]) -> list[TraceWorker]:
-        used: list[TraceWorker] = []
-
-        def one() -> TraceWorker:
-            used.append(make())
-            return used[-1]
-
-        monkeypatch.setattr(tracing, "TraceWorker", one)
+    def use(make: Callable[[], TraceWorker]) -> Kept:
+        used = Kept(make)
+        monkeypatch.setattr(tracing, "TraceWorker", used)
         return used
 
     return use

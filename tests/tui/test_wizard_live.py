@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
@@ -21,7 +20,6 @@ from trainwiz.core.history.rates import METHOD
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import plan_run, probe_here
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.tracing.worker import TraceWorker
 from trainwiz.tui.screens import plan_command as plan_starter
 from trainwiz.tui.screens import plan_maker
 from trainwiz.tui.screens.plan_command import Started
@@ -32,7 +30,7 @@ from trainwiz.tui.widgets.lists import TextLines
 from trainwiz.tui.widgets.plan_panel import effect_words, panel_lines, part_lines
 
 from tests.core.history.measurements import measurement
-from tests.tui.tracers import fixed_worker, hung_worker
+from tests.tui.tracers import Kept, fixed_worker, hung_worker
 from tests.tui.wizard_parts import (
     GIB,
     FrozenReader,
@@ -221,18 +219,6 @@ def asked_rates(tmp_path, monkeypatch):
     return asked
 
 
-class Kept:
-    """Makes tracers and remembers them."""
-
-    def __init__(self, make: Callable[[], TraceWorker]) -> None:
-        self._make = make
-        self.made: list[TraceWorker] = []
-
-    def __call__(self) -> TraceWorker:
-        self.made.append(self._make())
-        return self.made[-1]
-
-
 def wizard(machine: Machine, tracer: Kept) -> AbstractAsyncContextManager[Any]:
     return real(DEMO, (120, 50), at_review=True, reader=PlanReader(machine, "full", tracer))
 
@@ -266,7 +252,7 @@ async def test_better_figures_arrive_by_themselves_and_then_this_machine_is_meas
         await settled(pilot)
         assert screen.state.plan.evidence.rates == some
     assert begun == [("cpu", machine.cpu_cores, 19)] and rates_module.kept_rates(machine) == (some,)
-    assert [worker.state for worker in tracer.made] == ["dead"], "leaving ends the tracer"
+    assert [worker.state for worker in tracer] == ["dead"], "leaving ends the tracer"
 
 
 async def test_why_this_machine_is_not_measured_is_said_once(machine, asked_rates):
@@ -295,10 +281,10 @@ async def test_with_a_hung_tracer_values_are_planned_and_a_start_takes_the_plan_
         await pilot.press("f5")
         await until(pilot, lambda: screen.state.problem == "no")
         assert started == [shown]
-        assert tracer.made[0].state != "dead", "a start that failed leaves the screen as it was"
+        assert tracer[0].state != "dead", "a start that failed leaves the screen as it was"
         began = time.monotonic()
     assert time.monotonic() - began < 10
-    assert [worker.state for worker in tracer.made] == ["dead"]
+    assert [worker.state for worker in tracer] == ["dead"]
 
 
 def test_formulas_alone_start_nothing_and_what_is_closed_begins_anew(machine):
@@ -306,7 +292,7 @@ def test_formulas_alone_start_nothing_and_what_is_closed_begins_anew(machine):
     reader = PlanReader(machine, "analytic", tracer)
     (*_, last) = reader.read(DEMO, lambda: False)
     reader.improve(DEMO, lambda: False, lambda reading: pytest.fail("nothing is better"))
-    assert last.plan is not None and tracer.made == []
+    assert last.plan is not None and tracer == []
     tracer = Kept(lambda: fixed_worker(GIB))
     reader = PlanReader(machine, "layers", tracer)
     try:
@@ -317,7 +303,7 @@ def test_formulas_alone_start_nothing_and_what_is_closed_begins_anew(machine):
             assert readings[-1].plan.memory.allocated_bytes == GIB
             reader.improve(PlanRequest("cpu-demo"), lambda: False, lambda reading: pytest.fail("of another request"))
             reader.close()
-            assert [worker.state for worker in tracer.made] == ["dead"] * turn
+            assert [worker.state for worker in tracer] == ["dead"] * turn
     finally:
         reader.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from trainwiz.core.tracing.request import TraceCache
@@ -14,6 +15,18 @@ from tests.tui import fixed_tracer
 
 NO_CACHE = TraceCache(Path(), most=0)
 GIB = 1024**3
+
+
+class Kept(list[TraceWorker]):
+    """Makes tracers, and is the list of those that were made."""
+
+    def __init__(self, make: Callable[[], TraceWorker]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __call__(self) -> TraceWorker:
+        self.append(self._make())
+        return self[-1]
 
 
 def fixed_worker(peak_bytes: int) -> TraceWorker:

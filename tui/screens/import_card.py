@@ -38,9 +38,6 @@ LONGEST_WRAPPED = 20_000
 class PasteBox(TextArea):
     """Enter ends a line, and asks the window to go on where the text is done."""
 
-    class GoOn(Message):
-        """Enter, at the end of the text."""
-
     @dataclass
     class Refused(Message):
         """A paste that was not taken."""
@@ -75,7 +72,7 @@ class PasteBox(TextArea):
         if event.key == "enter" and self.is_done and self.cursor_location == self.document.end:
             event.prevent_default()
             event.stop()
-            self.post_message(self.GoOn())
+            await self.run_action("screen.press")
         else:
             await super()._on_key(event)
 
@@ -287,20 +284,11 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         event.stop()
         self._say(event.message)
 
-    @on(PasteBox.GoOn)
-    def _asked_on(self, event: PasteBox.GoOn) -> None:
-        event.stop()
-        self._go_on()
-
-    def _go_on(self) -> None:
-        if self._merged is not None:
-            self.query_one(ActionButton).focus()
-
     def action_press(self) -> None:
         if isinstance(self.focused, ActionButton):
             self._use()
-        else:
-            self._go_on()
+        elif self._merged is not None:
+            self.query_one(ActionButton).focus()
 
     @on(Input.Submitted)
     @on(Pressed)

@@ -121,6 +121,11 @@ class PlanState:
         return self.reading.plan
 
     @property
+    def is_old(self) -> bool:
+        """The plan on the screen is of an earlier request, and that can be seen."""
+        return self.plan is not None and (self.slow or bool(self.reading.findings))
+
+    @property
     def changed(self) -> int:
         """How many values the user chose."""
         own = (self.request.output_dir, self.request.name, names_another(self.request) or None)

@@ -302,9 +302,8 @@ class PlanPanel(VerticalScroll, can_focus=False):
         if state is None or width <= 0:
             return
         reading = state.reading
-        is_old = state.plan is not None and (state.slow or bool(reading.findings))
         upper = self.query_one("#panel-plan", TextLines)
-        upper.dim(is_old)
+        upper.dim(state.is_old)
         shown = (state.plan, reading.findings, reading.effects, reading.read_at, state.details, width)
         if state.plan is not None and self._drawn and all(map(is_, shown, self._drawn)):
             return

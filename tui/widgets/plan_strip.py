@@ -115,5 +115,4 @@ class PlanStrip(LinedWidget):
         if state is None or not size:
             return []
         lines = strip_lines(state, size.width, size.height)
-        is_old = state.plan is not None and (state.slow or bool(state.reading.findings))
-        return dimmed(lines) if is_old else lines
+        return dimmed(lines) if state.is_old else lines
