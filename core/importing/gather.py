@@ -5,33 +5,31 @@ from __future__ import annotations
 import itertools
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.config.build import build_config, check_values
+from trainwiz.core.config.build import build_config
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.config.run import RunConfig
+from trainwiz.core.config.yaml_text import YamlDocument, parse_yaml
 from trainwiz.core.errors import Finding, Severity, UsageError, os_reason, sort_findings
 from trainwiz.core.files import at_home, read_small
-from trainwiz.core.importing import command_line, engines, trainer
-from trainwiz.core.importing.engines import WEAK_STRATEGIES, settle
+from trainwiz.core.importing import command_line, engines, python_source, trainer
+from trainwiz.core.importing.engines import NODES, PROCESSES, STRATEGY
 from trainwiz.core.importing.names import TRAINERS_OWN
 from trainwiz.core.importing.report import (
+    NO_SETTINGS,
     ROLES,
-    Document,
-    Dropped,
     Imported,
     Kind,
+    Mapped,
     NotImportable,
-    Unknown,
     finding,
-    looks_like_json,
-    read_document,
+    left_out,
     refusal,
+    shown,
 )
-from trainwiz.core.importing.values import shown
 from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.save import SavedProfile, save_profile
 from trainwiz.core.profile.store import profile_files
@@ -59,52 +57,65 @@ FENCE = re.compile(r"^[ \t>]*(?:`{3}|~{3})|(?<![<$(])<<-?[ \t]*['\"\\]?[A-Za-z_]
 """What stands between two of them, or in a here-document, is of another kind."""
 
 
+COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|\#[^\n]*|/\*(?:.*?\*/|.*)|,(?=\s*[\]}])', re.DOTALL)
+"""DeepSpeed reads its JSON with json.load, but files of the wild carry `//`, `/* */`, `#` and idle commas."""
+MOST_YAML_CHARACTERS = 2**17
+"""Far above every file of settings, and parsed in seconds."""
+
+
 def read(text: str, file: str) -> Imported:
     """The import of a text, whatever kind it is. Raises NotImportable with one sentence."""
     text = text.removeprefix("\ufeff")
-    if not text.strip():
+    if not re.sub(r"(?m)^\s*#.*$", "", text).strip():
         raise refusal("not_importable.empty", file)
     if OF_TOOLS.fullmatch(file):
         raise refusal("not_importable.kinds", file)
-    if file.endswith(".py") and not looks_like_json(text):
-        return trainer.read_python(text, file)
+    # JSON, which YAML reads too: the first thing that is no comment is a brace.
+    is_json = COMMENT.sub(_blank, text).lstrip()[:1] in ("{", "[")
+    if file.endswith(".py") and not is_json:
+        return python_source.read_python(text, file)
+    if is_json:
+        text = COMMENT.sub(_blank, COMMENT.sub(_blank, text)).replace("\t", " ")
+    if len(text) > MOST_YAML_CHARACTERS:
+        raise refusal("not_importable.kinds", file)
     try:
-        document = read_document(text, file)
+        return _read_mapping(parse_yaml(text, Path(file)), file)
     except NotImportable:
-        if file.endswith((".yaml", ".yml", ".json", ".jsonc")) or looks_like_json(text):
-            raise
-    else:
-        imported = _reader(document, file)(document, file)
-        for line, first, last in document.twice:
-            imported.say(line, "contradiction.two_values", first=first, second=last, counts=last)
-        return imported
+        raise
+    except UsageError as error:
+        if is_json or file.endswith((".yaml", ".yml", ".json", ".jsonc")):
+            raise NotImportable(error.findings) from None
     if FENCE.search(text):
         raise refusal("not_importable.among_other_text", file)
     if MEANT_AS_PYTHON.search(text):
-        return trainer.read_python(text, file)
+        return python_source.read_python(text, file)
     if LAUNCHERS.search(text):
         return command_line.read(text, file)
     raise refusal("not_importable.kinds", file)
 
 
-def _reader(document: Document, file: str) -> Callable[[Document, str], Imported]:
-    names = set(document.values)
+def _blank(found: re.Match[str]) -> str:
+    return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
+
+
+def _read_mapping(document: YamlDocument, file: str) -> Imported:
+    names = {str(name) for name in document.values}
     # `fp16: {enabled: ...}` is DeepSpeed's; the Trainer's fp16 is yes or no.
     halves = any(isinstance(document.values.get(name), dict) for name in ("fp16", "bf16", "bfloat16"))
-    if "distributed_type" in names:
-        return engines.read_accelerate
-    if "zero_optimization" in names or halves:
-        return engines.read_deepspeed
     inner = (str(name) for section in document.values.values() if isinstance(section, dict) for name in section)
     names_inside = {*names, *inner}
     known = len([name for name in names_inside if trainer.is_known(name)]) if TELLING & names_inside else 0
     of_deepspeed, of_accelerate = len(engines.DEEPSPEED.keys() & names), len(engines.ACCELERATE.keys() & names)
     most = max(known, of_deepspeed, of_accelerate)
-    if any(names.issuperset(of_another) for of_another in OTHERS) or most < (1 if known else 2):
+    is_accelerate, is_deepspeed = "distributed_type" in names, "zero_optimization" in names or halves
+    of_another = any(names.issuperset(keys) for keys in OTHERS) or most < (1 if known else 2)
+    if of_another and not is_accelerate and not is_deepspeed:
         raise refusal("not_importable.kinds", file)
-    if most == known:
-        return trainer.read
-    return engines.read_deepspeed if most == of_deepspeed else engines.read_accelerate
+    if is_accelerate or (not is_deepspeed and of_accelerate > max(known, of_deepspeed)):
+        return engines.read_accelerate(document, file)
+    if is_deepspeed or of_deepspeed > known:
+        return engines.read_deepspeed(engines.settings_of(document.values, lines=document.lines), file)
+    return trainer.read(document, file)
 
 
 # What was given to an import, with the files that it names, as far as they are here.
@@ -146,7 +157,7 @@ def import_together(texts: Sequence[Text]) -> Imported:
 def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: set[Path]) -> None:
     imported = read(text.text, text.name)
     imports += [imported, *imported.inner]
-    for reference in imported.references:
+    for reference in [named for part in (imported, *imported.inner) for named in part.references]:
         path = next((path for path in (Path(reference.value), text.folder / reference.value) if _is_file(path)), None)
         if path in seen or len(seen) > MOST_FILES or (reference.name == "script" and path is None):
             continue
@@ -293,50 +304,57 @@ def import_json(imported: Imported, saved: SavedProfile | None) -> dict[str, Any
 
 ORDER: Sequence[Kind] = ("accelerate", "deepspeed", "training_arguments", "launch_command")
 """The later one wins, but for what DeepSpeed does from its own file: it wins over all."""
-OF_DEEPSPEED = ("engine.strategy", "engine.offload")
+OF_DEEPSPEED = (STRATEGY, "engine.offload")
 SAME_HALF = frozenset({"bf16", "bf16-true"})
 BATCH = ("batch.target_samples", "batch.micro_batch_size", "batch.gradient_accumulation_steps")
+NOT_A_MULTIPLE = mark("The processes of all machines are not a multiple of the number of machines.")
+
+
+def _strength(part: Imported) -> tuple[bool, int]:
+    """A launcher's options count after an accelerate file and before all that the script is given."""
+    return part.kind != "accelerate" and not part.is_launcher, ORDER.index(part.kind)
 
 
 def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Imported:
     """One import of all `parts`, which are in the order in which they were given; there must be one."""
-    merged = Imported(parts[0].kind, parts[0].file, parts=list(parts))
-    for part in parts:
+    named = {(part.file, part.kind): part for part in reversed(parts)}
+    merged = Imported(parts[0].kind, parts[0].file, parts=[*reversed(named.values())])
+    ordered = sorted(parts, key=_strength)
+    nodes = next((part.values[NODES] for part in reversed(ordered) if NODES in part.values), 1)
+    claims: dict[str, list[tuple[Imported, Mapped]]] = {}
+    for part in ordered:
         merged.values |= part.defaults
-        merged.renamed += part.renamed
+        for entry in part.mapped:
+            if part.counts_all_nodes and entry.key == PROCESSES:
+                if entry.set_to % nodes:
+                    merged.dropped.append(entry.overruled(NOT_A_MULTIPLE))
+                    continue
+                entry = replace(entry, set_to=entry.set_to // nodes)
+            claims.setdefault(entry.key, []).append((part, entry))
+    for part in parts:
         merged.unknown += part.unknown
         merged.dropped += part.dropped
         merged.findings += part.findings
     merged.findings += findings
-    winners: dict[str, Imported] = {}
-    for key, claims in _claims(parts).items():
-        winner, value = claims[-1]
-        winners[key], merged.values[key] = winner, value
+    for key, claimed in claims.items():
+        if key in OF_DEEPSPEED:
+            claimed.sort(key=lambda claim: claim[0].kind == "deepspeed")
+        winner, counts = claimed[-1]
+        merged.values[key] = counts.set_to
         # To override a file is what the options of a command are for.
         severity: Severity = "note" if winner.kind == "launch_command" else "warning"
-        place = winner.place_of(key)
-        for part, other in claims:
-            # torchrun and its like start processes; that the script then shards contradicts nothing.
-            weak = key == "engine.strategy" and part.kind == "launch_command" and other in WEAK_STRATEGIES
-            if not weak and not _same(other, value):
-                words = {"key": key, "value": shown(value), "other": shown(other), "other_place": part.place_of(key)}
-                merged.findings.append(finding("contradiction.two_places", place, severity, place=place, **words))
-    settle(merged.values)
-    _keep_what_counts(merged, winners)
+        for _, entry in claimed:
+            if _same(entry.set_to, counts.set_to):
+                merged.mapped.append(entry)
+                continue
+            place, value, other = counts.place(), shown(counts.set_to), shown(entry.set_to)
+            why = tr("{place} sets {value}, which takes precedence.", place=place, value=value)
+            merged.dropped.append(entry.overruled(why))
+            words = {"key": key, "value": value, "other": other, "other_place": entry.place()}
+            merged.findings.append(finding("contradiction.two_places", place, severity, place=place, **words))
+    merged.mapped.sort(key=lambda entry: (entry.file, entry.line or 0))
+    _strategy_of_processes(merged, parts)
     return merged
-
-
-def _claims(parts: Sequence[Imported]) -> dict[str, list[tuple[Imported, Any]]]:
-    """Key -> who says something of it, and what; the last counts."""
-    ordered = sorted(parts, key=lambda part: ORDER.index(part.kind))
-    launchers = [(part, part.values if part.kind == "accelerate" else part.setup) for part in ordered]
-    claims: dict[str, list[tuple[Imported, Any]]] = {}
-    for part, values in [*launchers, *((part, part.values) for part in ordered if part.kind != "accelerate")]:
-        for key, value in values.items():
-            claims.setdefault(key, []).append((part, value))
-    for key in OF_DEEPSPEED:
-        claims.get(key, []).sort(key=lambda claim: claim[0].kind == "deepspeed")
-    return claims
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -344,20 +362,13 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other) or (isinstance(one, str) and {one, other} <= SAME_HALF)
 
 
-def _keep_what_counts(merged: Imported, winners: Mapping[str, Imported]) -> None:
-    """The settings that gave a value that counts; those that another one overruled are dropped."""
-    for part in merged.parts:
-        for entry in part.mapped:
-            value, winner = merged.values.get(entry.key), winners.get(entry.key, part)
-            if _same(entry.set_to, value):
-                merged.mapped.append(entry)
-            elif winner is part and entry.set_to in (part.values.get(entry.key), part.setup.get(entry.key)):
-                # Processes of all nodes became those of one.
-                merged.mapped.append(replace(entry, set_to=value))
-            else:
-                place = winner.place_of(entry.key)
-                why = tr("{place} sets {value}, which takes precedence.", place=place, value=shown(value))
-                merged.dropped.append(Dropped(*entry.given(), why))
+def _strategy_of_processes(merged: Imported, parts: Sequence[Imported]) -> None:
+    """One process shards nothing; several have a whole model each (accelerate's _validate_launch_command), unless a
+    file says otherwise, whether it is here or not."""
+    values = merged.values
+    in_a_file = any(reference.name in ("accelerate", "deepspeed") for part in parts for reference in part.references)
+    if PROCESSES in values and values.get(STRATEGY, None if in_a_file else "ddp") in ("ddp", "single"):
+        values[STRATEGY] = "single" if values[PROCESSES] * values.get(NODES, 1) == 1 else "ddp"
 
 
 # All texts of one import, checked together.
@@ -370,7 +381,7 @@ def checked(merged: Imported) -> Imported:
     if not merged.values:
         merged.say(None, "nothing_mapped")
     if "model.name" not in merged.values:
-        merged.say(None, "missing_model", default=shown(RunConfig().value("model.name")))
+        merged.say(None, "missing_model", default=shown(NO_SETTINGS.value("model.name")))
     if not any(key.startswith("data.sources") for key in merged.values):
         merged.say(None, "missing_data")
     merged.findings = list(sort_findings(merged.findings))
@@ -378,22 +389,15 @@ def checked(merged: Imported) -> Imported:
 
 
 def _leave_out_refused(merged: Imported) -> None:
-    """Values that no run can have are kept in the report as unknown."""
-    good, findings = check_values(RunConfig(), merged.values, merged.place_of)
-    good = good if findings else dict(merged.values)
+    """Values that no run can have together are kept in the report as unknown."""
     try:
-        build_config(None, good)
+        build_config(None, merged.values)
     except UsageError as error:
-        for one in error.findings:
-            findings.append(replace(one, where=merged.place_of(one.where)))
-            good.pop(one.where, None)
-    for entry in [entry for entry in merged.mapped if entry.key in merged.values and entry.key not in good]:
-        merged.mapped.remove(entry)
-        merged.unknown.append(Unknown(*entry.given()))
-    for one in findings:
-        message = finding("bad_value.is_left_out", one.where, message=one.message).message
-        merged.findings.append(replace(one, severity="warning", message=message))
-    merged.values = good
+        for refused in error.findings:
+            merged.findings.append(left_out(refused, merged.place_of(refused.where)))
+            merged.values.pop(refused.where, None)
+            merged.unknown += [entry.without_place() for entry in merged.mapped if entry.key == refused.where]
+            merged.mapped = [entry for entry in merged.mapped if entry.key != refused.where]
 
 
 def _whole_batch(merged: Imported) -> None:
@@ -401,27 +405,28 @@ def _whole_batch(merged: Imported) -> None:
     for other GPUs keeps what a step sees."""
     values = merged.values
     total, micro, accumulation = (values.get(key) for key in BATCH)
-    processes, place = values.get("engine.processes"), merged.place_of(BATCH[0])
-    if micro is None or {"batch.target_tokens", "batch.target_real_tokens"} & set(values):
+    processes = values.get(PROCESSES)
+    if micro is None or accumulation is None:
         return
-    window, what = micro * (accumulation or 1), ""
-    world = int(processes or 1) * int(values.get("engine.nodes") or 1)
-    product = window * world
-    if processes is None:
+    window, world = micro * accumulation, (processes or 1) * values.get(NODES, 1)
+    what = ""
+    if total is None:
+        what = "follows" if processes else "follows.any_number"
+    elif processes is None and total % window == 0:
         # The only number of processes with which the figures are true; DeepSpeed refuses every other one.
-        if total is not None and accumulation is not None and total % window == 0 and "engine.device" not in values:
-            what, values["engine.processes"] = "follows.so_many", total // window
-            world = total // window
-        elif total is None and accumulation is not None:
-            what, place = "follows.any_number", merged.place_of(BATCH[1])
-    elif total is None and accumulation is not None:
-        what, place, values[BATCH[0]] = "follows", merged.place_of(BATCH[1]), product
-    elif total is not None and (total % product if accumulation is None else total != product):
-        what, values[BATCH[0]] = "contradiction.contradicts", product
+        if "engine.device" not in values:
+            what, world = "follows.so_many", total // window
+            values[PROCESSES] = world
+    elif processes is None or total != window * world:
+        what = "contradiction.contradicts"
         why = mark("It contradicts micro-batch, gradient accumulation and the number of processes.")
-        merged.dropped += [Dropped(*entry.given(), why) for entry in merged.mapped if entry.key == BATCH[0]]
+        merged.dropped += [entry.overruled(why) for entry in merged.mapped if entry.key == BATCH[0]]
         merged.mapped = [entry for entry in merged.mapped if entry.key != BATCH[0]]
+        del values[BATCH[0]]
+    if processes is not None:
+        values[BATCH[0]] = window * world
     if what:
-        figures = {"micro": micro, "accumulation": accumulation or 1, "window": window, "world": world}
-        total = product if total is None else total
-        merged.findings.append(finding(what, place, place=place, product=product, total=total, **figures))
+        place = merged.place_of(BATCH[0] if total is not None else BATCH[2])
+        merged.findings.append(
+            finding(what, place, place=place, total=total or window * world, window=window, world=world)
+        )

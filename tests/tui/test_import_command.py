@@ -39,13 +39,12 @@ def imported(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
 def test_the_report_on_the_screen_and_the_stable_keys_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", "a.yaml"]) == 0
     out = capsys.readouterr().out
-    for piece in ("Mapped: 3", "→ engine.precision", "Renamed: 1", "Dropped: 2", "Unknown: 1", "surprise"):
+    for piece in ("Mapped: 3", "→ engine.precision", "Dropped: 2", "Unknown: 1", "surprise"):
         assert piece in out
     assert "trainwiz plan --profile a\n" in out
     document = imported(capsys, "a.yaml", "--dry-run")
-    assert {"kind", "mapped", "renamed", "dropped", "unknown", "findings"} <= set(document)
+    assert {"kind", "mapped", "dropped", "unknown", "findings"} <= set(document)
     assert document["kind"] == "accelerate" and document["profile"] is None
-    assert document["renamed"] == [{"old": "fp16", "new": "mixed_precision", "line": 3, "file": "a.yaml"}]
     assert document["unknown"] == [{"name": "surprise", "value": 1, "line": 6, "file": "a.yaml"}]
 
 

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 from trainwiz.core.importing import command_line
-from trainwiz.core.importing.command_line import Script
-from trainwiz.core.importing.names import FLAGS
+from trainwiz.core.importing.command_line import FLAGS, Script
 from trainwiz.core.importing.report import Imported, NotImportable
 
-from tests.core.importing.told import codes, unknown, whole
+from tests.core.importing.told import codes, names, unknown, whole
 from tests.each import each
 
 TRAIN = "train.py --learning_rate 1e-4"
@@ -65,21 +64,21 @@ def test_launchers(command: str, engine: dict[str, Any]) -> None:
 ], itertools.cycle(["", " > log.txt 2>&1 &", " 2>&1 | tee log", " && echo done", " # a remark", " < /dev/null"]))])  # fmt: skip
 def test_what_stands_around_a_command_does_not_change_it(command: str) -> None:
     imported = read(command)
-    assert imported.setup["engine.processes"] == 2
+    assert whole(imported)["engine.processes"] == 2
     assert imported.values["training.seed"] == 7
     assert unknown(imported) == {}
 
 
-def test_a_command_in_quotes_of_a_shell_or_in_a_variable_is_read_with_its_lines() -> None:
-    quoted = read(f"set -e\n\nsrun bash -c 'torchrun --nproc_per_node 2 {TRAIN}'")
-    assert quoted.setup["engine.processes"] == 2
-    assert quoted.place_of("training.learning_rate") == "command:3"
-    for start in ("eval $CMD", 'eval "$CMD"', "$CMD", 'bash -c "$CMD"'):
+def test_a_command_in_a_variable_is_read_with_its_line_and_one_in_quotes_of_a_shell_is_not() -> None:
+    for start in ("eval $CMD", "$CMD"):
         imported = read(
             f'N=2\nARGS="--learning_rate 1e-4 \\\n --seed 5"\nCMD="torchrun --nproc_per_node $N x.py $ARGS"\n{start}\n'
         )
-        assert imported.setup["engine.processes"] == 2, start
+        assert whole(imported)["engine.processes"] == 2, start
         assert imported.values["training.learning_rate"] == 1e-4, start
+    assert imported.place_of("training.learning_rate") == "command:5"
+    with pytest.raises(NotImportable, match="paste the one"):
+        read(f"srun bash -c 'torchrun --nproc_per_node 2 {TRAIN}'")
 
 
 def test_variables_of_the_environment() -> None:
@@ -90,7 +89,7 @@ def test_variables_of_the_environment() -> None:
     values = whole(imported)
     assert (values["engine.gpus"], values["engine.processes"], values["engine.cpu_threads"]) == (["0", "2"], 2, 4)
     assert values["engine.environment.NCCL_DEBUG"] == "INFO"
-    assert {"HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MASTER_PORT"} <= {one.name for one in imported.dropped}
+    assert {"HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MASTER_PORT"} <= names(imported.dropped)
     assert "hf_abc" not in json.dumps(imported.to_json())
     assert whole(read(f"CUDA_VISIBLE_DEVICES= python {TRAIN}"))["engine.device"] == "cpu"
 
@@ -98,7 +97,7 @@ def test_variables_of_the_environment() -> None:
 def test_what_only_a_shell_knows_is_unknown_and_has_no_value() -> None:
     imported = read("torchrun $DISTRIBUTED_ARGS train.py --learning_rate $LR --max_steps $((N*2)) --seed 3 $EXTRA_ARGS")
     words = {"learning_rate": "$LR", "max_steps": "$((N*2))", "$EXTRA_ARGS": "$EXTRA_ARGS"}
-    assert unknown(imported) == {"$DISTRIBUTED_ARGS": "$DISTRIBUTED_ARGS", **words}
+    assert unknown(imported) == words and unknown(imported.inner[0]) == {"$DISTRIBUTED_ARGS": "$DISTRIBUTED_ARGS"}
     assert whole(imported) == {"training.seed": 3}
 
 
@@ -106,11 +105,11 @@ def test_files_that_are_named_are_references() -> None:
     imported = read(
         "accelerate launch --config_file acc.yaml scripts/train.py --config recipe.yaml --deepspeed ds.json --x y.txt"
     )
-    assert {one.name: one.value for one in imported.references} == {
+    assert {one.name: one.value for one in [*imported.references, *imported.inner[0].references]} == {
         "accelerate": "acc.yaml", "script": "scripts/train.py", "arguments": "recipe.yaml", "deepspeed": "ds.json"
     }  # fmt: skip
     # The DeepSpeed file says how processes share the work, also where it is not here.
-    assert "engine.strategy" not in read("deepspeed --num_gpus 2 train.py --deepspeed ds.json --seed 1").setup
+    assert "engine.strategy" not in whole(read("deepspeed --num_gpus 2 train.py --deepspeed ds.json --seed 1"))
     bare = read("deepspeed train.py --deepspeed --deepspeed_config conf/ds.json --epochs 2")
     assert [one.value for one in bare.references if one.name == "deepspeed"] == ["conf/ds.json"]
     assert {one.name: one.why for one in bare.dropped}["deepspeed"].startswith("It only enables DeepSpeed")
@@ -124,7 +123,7 @@ def test_arguments_of_scripts() -> None:
     )
     assert imported.values["logging.report_to"] == ["wandb", "tensorboard"]
     assert imported.values["engine.precision"] == "bf16"
-    assert imported.values["training.max_grad_norm"] == -1
+    assert unknown(imported) == {"trainer.x": "3"} | {"max_grad_norm": "-1"}, "not the option -1"
     assert imported.values["task"] == "causal-lm"
     assert [one.value for one in imported.dropped if one.name == "no_remove_unused_columns"] == [False]
     # A token of the text is no password.
@@ -134,13 +133,13 @@ def test_arguments_of_scripts() -> None:
 
 def test_old_ways_wrong_options_and_other_commands_are_told() -> None:
     old = read(f"python -m torch.distributed.launch --nproc_per_node 2 {TRAIN} --per_gpu_train_batch_size 4")
-    assert [(one.old, one.new) for one in old.renamed] == [("per_gpu_train_batch_size", "per_device_train_batch_size")]
+    assert old.values["batch.micro_batch_size"] == 4
     several = read(f"pip install x\npython prepare.py --seed 1\ntorchrun {TRAIN} --seed 2\npython evaluate.py\n")
     assert several.values["training.seed"] == 2
     assert "several_trainings" in codes(several)
     wrong = read(f"accelerate launch --main_port=1 --num_processes 2 {TRAIN}")
-    assert "main_port" in unknown(wrong)
-    assert wrong.setup["engine.processes"] == 2
+    assert "main_port" in unknown(wrong.inner[0])
+    assert whole(wrong)["engine.processes"] == 2
     assert "cut_off" in codes(read(f"python {TRAIN} \\"))
     with pytest.raises(NotImportable, match="incomplete"):
         read(f"python {TRAIN} --run_name 'x")

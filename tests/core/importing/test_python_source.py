@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.importing import trainer
+from trainwiz.core.importing import python_source
 from trainwiz.core.importing.report import Imported
 
 from tests.core.importing.told import codes, unknown
@@ -12,7 +12,7 @@ from tests.each import each
 
 
 def read(source: str) -> Imported:
-    return trainer.read_python(source, "train.py")
+    return python_source.read_python(source, "train.py")
 
 
 def rate(expression: str, before: str = "") -> Any:
