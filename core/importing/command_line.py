@@ -37,7 +37,6 @@ VARIABLE = re.compile(
 UNKNOWN = re.compile(rf"[$\ue003][\w{{(@*#?!-]|`|{_OPEN}")
 ASSIGNED = re.compile(r"(?P<name>\+{0,2}[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 """Hydra's way too: learning_rate=1e-4."""
-CUT_OFF_LINE = re.compile(r"\\\s*\Z")
 ENDS = ";|&()\n"
 KEYWORDS = table.words("if then else elif fi while until do done { } ! $ % # export declare local readonly")
 """Words before a command or an assignment that are not part of it."""
@@ -248,8 +247,8 @@ FILE_OPTIONS = table.words("config config_file config_path cfg c args_file recip
 
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what starts no training, and for a command without a script."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    whole = CUT_OFF_LINE.sub("", text)
+    text = text.replace("\r\n", "\n").replace("\r", "\n").rstrip()
+    whole = text.removesuffix("\\")
     try:
         commands = Script(whole).commands
     except ValueError:
@@ -271,7 +270,7 @@ def read(text: str, file: str) -> Imported:
         imported.say(launch.line, "processes_unknown", program=launch.starter)
     _place_script(imported, launch, launch.script)
     if len(launches) > 1:
-        imported.say(launch.line, "several_trainings.several", count=len(launches))
+        imported.say(launch.line, "several_trainings", count=len(launches))
     if whole != text:
         imported.say(1 + whole.count("\n"), "cut_off")
     return imported

@@ -30,35 +30,30 @@ RENDEZVOUS = mark("How the nodes find each other is set in the command of each n
 TPU = mark("It is for TPUs, which trainwiz does not support.")
 ALL_GPUS = mark("A run uses all GPUs by default.")
 MEGATRON = mark("trainwiz has no Megatron-LM engine.")
-TUNING = mark("trainwiz sets its own value. To use this file unchanged: --deepspeed FILE.")
-NOT_OFFERED = mark("trainwiz has no equivalent. To use this file unchanged: --deepspeed FILE.")
-LEFT_TO_TRAINER = mark("auto leaves it to the Trainer arguments.")
-AUTO = mark('"auto" leaves it to the Trainer arguments.')
+NOT_OFFERED = mark("trainwiz sets its own value or has no equivalent. To use this file unchanged: --deepspeed FILE.")
 NO_EQUIVALENT = mark("trainwiz has no equivalent.")
 
 
 def settings_of(
-    values: Mapping[Any, Any],
-    is_section: Callable[[str], bool] | None = None,
-    lines: Mapping[str, int] | None = None,
-    above: str = "",
+    values: Mapping[Any, Any], lines: Mapping[str, int], is_section: Callable[[str], bool], above: str = ""
 ) -> Iterator[Setting]:
     """All settings, those of sections with the section's name in front: "zero_optimization.stage"."""
-    is_section = is_section or DEEPSPEED_SECTIONS.__contains__
     for key, value in values.items():
         name = f"{above}{key}"
         if isinstance(value, Mapping) and is_section(name):
-            yield from settings_of(value, is_section, lines, f"{name}.")
+            yield from settings_of(value, lines, is_section, f"{name}.")
         else:
-            yield Setting(name, value, (lines or {}).get(name))
+            yield Setting(name, value, lines.get(name))
 
 
-def take(imported: Imported, settings: Sequence[Setting], rules: Mapping[str, Rule], auto: str) -> None:
-    """Put every setting where its rule says, or for the reason of its section nowhere."""
+def take(
+    imported: Imported, settings: Sequence[Setting], rules: Mapping[str, Rule], otherwise: str | None = None
+) -> None:
+    """Put every setting where its rule says, or for the reason of its section, or `otherwise`, nowhere."""
     imported.settings.update((setting.name, setting) for setting in settings)
     for setting in settings:
         of_section = rules.get(setting.name.partition(".")[0])
-        imported.place(setting, rules.get(setting.name, of_section if isinstance(of_section, str) else None), auto)
+        imported.place(setting, rules.get(setting.name, of_section if isinstance(of_section, str) else otherwise))
 
 
 # The file of accelerate (ClusterConfig of 0.5 to 1.15), with the keys of its sections behind a dot.
@@ -77,14 +72,12 @@ def read_accelerate(document: YamlDocument, file: str) -> Imported:
     if kind not in TYPES and not kind.startswith("multi_"):
         raise refusal("not_importable.only_a_part", file)
     imported = Imported("accelerate", file, counts_all_nodes=True)
-    settings = list(settings_of(document.values, ACCELERATE_SECTIONS.__contains__, document.lines))
-    for setting in list(settings):
-        section = setting.name.partition(".")[0]
-        if "." in setting.name and SECTION_OF_TYPE.get(section, kind) != kind:
-            settings.remove(setting)
-            why = tr("distributed_type is {kind}, so accelerate does not read this section.", kind=kind.upper())
-            imported.drop(setting, why)
-    take(imported, settings, ACCELERATE, LEFT_TO_TRAINER)
+    settings = list(settings_of(document.values, document.lines, ACCELERATE_SECTIONS.__contains__))
+    ignored = [setting for setting in settings if SECTION_OF_TYPE.get(setting.name.partition(".")[0], kind) != kind]
+    for setting in ignored:
+        why = tr("distributed_type is {kind}, so accelerate does not read this section.", kind=kind.upper())
+        imported.drop(setting, why)
+    take(imported, [setting for setting in settings if setting not in ignored], ACCELERATE)
     return imported
 
 
@@ -123,8 +116,6 @@ def _gpus(_: Imported, setting: Setting) -> Became:
 
 
 def _named_file(imported: Imported, setting: Setting) -> Became:
-    if setting.name == "deepspeed_config" and imported.word("distributed_type") != "deepspeed":
-        return mark("distributed_type does not select DeepSpeed.")
     if not isinstance(setting.value, str):
         raise WrongValue
     role = "accelerate" if setting.name == "config_file" else "deepspeed"
@@ -132,21 +123,17 @@ def _named_file(imported: Imported, setting: Setting) -> Became:
     return NAMES_A_FILE if role == "accelerate" else IN_THAT_FILE
 
 
-def _offload(stage: str) -> Rule:
-    """Offload of the optimizer or of the parameters, of which that of the parameters stands for both."""
-
-    def rule(imported: Imported, setting: Setting) -> Became:
-        device = word(setting.value)
-        if device != "cpu":
-            return {OFFLOAD: device}
-        if imported.number(stage) == 3:
-            parameters = imported.word(setting.name.replace("offload_optimizer", "offload_param"))
-            return {OFFLOAD: "all" if parameters == "cpu" else "optimizer"}
-        if "offload_param" in setting.name:
-            return mark("Only ZeRO-3 can offload parameters to RAM.")
-        return {OFFLOAD: "optimizer"}
-
-    return rule
+def _offload(imported: Imported, setting: Setting) -> Became:
+    """Offload of the optimizer or of the parameters, of which that of the parameters stands for both, in either file."""
+    device = word(setting.value)
+    if device != "cpu":
+        return {OFFLOAD: device}
+    if imported.number(ZERO_STAGE) == 3 or imported.number("zero_optimization.stage") == 3:
+        parameters = imported.word(setting.name.replace("offload_optimizer", "offload_param"))
+        return {OFFLOAD: "all" if parameters == "cpu" else "optimizer"}
+    if "offload_param" in setting.name:
+        return mark("Only ZeRO-3 can offload parameters to RAM.")
+    return {OFFLOAD: "optimizer"}
 
 
 STAGE = to(STRATEGY, {"0": "ddp", "1": "zero1", "2": "zero2", "3": "zero3"})
@@ -160,12 +147,9 @@ REASONS: Mapping[str, str] = {
     "no_ssh_check deepspeed_config.deepspeed_hostfile deepspeed_config.deepspeed_multinode_launcher "
     "deepspeed_config.deepspeed_inclusion_filter deepspeed_config.deepspeed_exclusion_filter": RENDEZVOUS,
     "main_training_function": "It names a function of the script, but trainwiz does not run the script.",
-    "downcast_bf16 tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_cluster tpu_vm tpu_env command_file commands "
-    "tpu_config tpu no_tpu_cluster vm env": TPU,
-    "quiet debug log_dir logdir redirects tee local_ranks_filter logs_specs event_log_handler role "
-    "enable_each_rank_log log_level save_pid": "trainwiz writes its own log.",
-    "ipex_config use_xpu ipex fp8_config mpirun_config mpirun_hostfile mpirun_ccl parallelism_config "
-    "use_parallelism_config": NO_EQUIVALENT,
+    "downcast_bf16 tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_env command_file commands": TPU,
+    "quiet debug log_dir log_level redirects tee": "trainwiz writes its own log.",
+    "ipex_config fp8_config mpirun_config parallelism_config use_parallelism_config use_xpu ipex": NO_EQUIVALENT,
     "megatron_lm_config use_megatron_lm": MEGATRON,
     "deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model "
     "deepspeed_config.deepspeed_moe_layer_cls_names": "trainwiz sets it automatically for ZeRO-3.",
@@ -195,8 +179,8 @@ ACCELERATE: Mapping[str, Rule] = {
     ZERO_STAGE: STAGE,
     "deepspeed_config.gradient_accumulation_steps": to("batch.gradient_accumulation_steps"),
     "deepspeed_config.gradient_clipping": to("training.max_grad_norm"),
-    "deepspeed_config.offload_optimizer_device": _offload(ZERO_STAGE),
-    "deepspeed_config.offload_param_device": _offload(ZERO_STAGE),
+    "deepspeed_config.offload_optimizer_device": _offload,
+    "deepspeed_config.offload_param_device": _offload,
     **for_each({
         "fsdp_config.fsdp_sharding_strategy fsdp_config.fsdp_reshard_after_forward fsdp_config.sharding_strategy":
         to(STRATEGY, SHARDED),
@@ -226,7 +210,7 @@ def read_launcher(file: str, program: str, options: Sequence[Setting]) -> Import
     """What a launcher comes to, with its options and the variables in front of it."""
     imported = Imported("launch_command", file, is_launcher=True, counts_all_nodes=program == "accelerate")
     settings = [_as_in_file(option) for option in options]
-    take(imported, settings, ACCELERATE, LEFT_TO_TRAINER)
+    take(imported, settings, ACCELERATE)
     if program in ("deepspeed", "python", "framework") and GPUS in imported.values:
         # Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences.
         imported.defaults[PROCESSES] = len(imported.values[GPUS])
@@ -256,10 +240,11 @@ def _as_in_file(option: Setting) -> Setting:
 HALVES = ("fp16.enabled", "bf16.enabled", "bfloat16.enabled")
 
 
-def read_deepspeed(settings: Iterator[Setting], file: str) -> Imported:
+def read_deepspeed(values: Mapping[Any, Any], lines: Mapping[str, int], file: str) -> Imported:
     """Every key of the file with its place."""
     imported = Imported("deepspeed", file)
-    take(imported, list(settings), DEEPSPEED, AUTO)
+    settings = list(settings_of(values, lines, DEEPSPEED_SECTIONS.__contains__))
+    take(imported, settings, DEEPSPEED, NOT_OFFERED)
     return imported
 
 
@@ -284,35 +269,26 @@ def _rate(imported: Imported, setting: Setting) -> Became:
     return {"training.learning_rate": setting.value}
 
 
-DEEPSPEED_REASONS: Mapping[str, str] = {
-    "steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard wandb csv_monitor comet "
-    "monitor_config comms_logger flops_profiler timers": "trainwiz has its own measurements and logs.",
-    "activation_checkpointing": "DeepSpeed checkpoints activations only where the model calls it; for a run, use "
-    "engine.checkpointing.",
-    "checkpoint load_universal_checkpoint": "trainwiz decides how checkpoints are written.",
-    "zero_optimization optimizer zero_allow_untested_optimizer zero_force_ds_cpu_optimizer communication_data_type "
-    "fp32_allreduce prescale_gradients gradient_predivide_factor gradient_allreduce_op sparse_gradients "
-    "disable_allgather disable_python_gc graph_harvesting aio dataloader_drop_last": TUNING,
-    "autotuning compile amp seq_parallel_communication_data_type sequence_parallel_size tensor_parallel elasticity "
-    "data_efficiency curriculum_learning compression_training progressive_layer_drop pld eigenvalue quantize_training "
-    "weight_quantization sparse_attention hybrid_engine pipeline nebula datastates_ckpt torch_autocast "
-    "use_data_before_expert_parallelism keep_module_on_host train_dtype scheduler": NOT_OFFERED,
-    "fp16": "trainwiz scales the fp16 loss dynamically.",
-    "bf16 data_types": "trainwiz keeps fp32 copies of the weights and accumulates gradients in fp32.",
-    "optimizer.params.adam_w_mode": "A run uses AdamW.",
-    "scheduler.params.warmup_min_lr scheduler.params.warmup_min_ratio": "Warmup starts from 0.",
-    "scheduler.params.warmup_type": "Warmup is linear.",
-}  # fmt: skip
 DEEPSPEED: Mapping[str, Rule] = {
-    **for_each(DEEPSPEED_REASONS),
+    **for_each({
+        "steps_per_print wall_clock_breakdown memory_breakdown dump_state tensorboard wandb csv_monitor comet "
+        "comms_logger flops_profiler": mark("trainwiz has its own measurements and logs."),
+        "activation_checkpointing": mark(
+            "DeepSpeed checkpoints activations only where the model calls it; for a run, use engine.checkpointing."
+        ),
+        "fp16": mark("trainwiz scales the fp16 loss dynamically."),
+        "optimizer.params.adam_w_mode": mark("A run uses AdamW."),
+        "scheduler.params.warmup_min_lr scheduler.params.warmup_min_ratio": mark("Warmup starts from 0."),
+        "scheduler.params.warmup_type": mark("Warmup is linear."),
+    }),
     "train_batch_size": to("batch.target_samples"),
     "train_micro_batch_size_per_gpu": to("batch.micro_batch_size"),
     "gradient_accumulation_steps": to("batch.gradient_accumulation_steps"),
     "gradient_clipping": to("training.max_grad_norm"),
     **dict.fromkeys(HALVES, _half),
     "zero_optimization.stage": STAGE,
-    "zero_optimization.offload_optimizer.device": _offload("zero_optimization.stage"),
-    "zero_optimization.offload_param.device": _offload("zero_optimization.stage"),
+    "zero_optimization.offload_optimizer.device": _offload,
+    "zero_optimization.offload_param.device": _offload,
     # DeepSpeed's Adam is AdamW unless adam_w_mode is false.
     "optimizer.type": to("engine.optimizer", {
         **dict.fromkeys(("adam", "adamw", "cpuadam", "deepspeedcpuadam"), "adamw_torch"), "fusedadam": "adamw_torch_fused",
@@ -327,8 +303,8 @@ DEEPSPEED: Mapping[str, Rule] = {
     "scheduler.params.warmup_num_steps": to("training.warmup"),
     "scheduler.params.total_num_steps": to("training.max_steps"),
 }  # fmt: skip
-DEEPSPEED_SECTIONS = frozenset(
-    {name.rpartition(".")[0] for name in DEEPSPEED if "." in name}
-    | {"activation_checkpointing", "checkpoint", "data_types", "fp16", "bf16"}
-)
+DEEPSPEED_SECTIONS = frozenset(name.rpartition(".")[0] for name in DEEPSPEED if "." in name) | {
+    "optimizer",
+    "scheduler",
+}
 """Keys whose keys are settings."""

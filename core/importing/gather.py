@@ -20,11 +20,12 @@ from trainwiz.core.importing.engines import NODES, PROCESSES, STRATEGY
 from trainwiz.core.importing.names import TRAINERS_OWN
 from trainwiz.core.importing.report import (
     NO_SETTINGS,
-    ROLES,
     Imported,
     Kind,
     Mapped,
     NotImportable,
+    Unknown,
+    at,
     finding,
     left_out,
     refusal,
@@ -43,11 +44,8 @@ LAUNCHERS = re.compile(
 )
 """A line that starts a training, or a program that may."""
 OTHERS = (
-    ("log_history", "global_step"),
-    ("architectures", "model_type"),
-    ("schema_version", "origins"),
-    ("name", "values"),
-)
+    {"log_history", "global_step"}, {"architectures", "model_type"}, {"schema_version", "origins"}, {"name", "values"},
+)  # fmt: skip
 """Keys of a log, a model, the record of a run, a profile."""
 TELLING = TRAINERS_OWN | {"learning_rate", "output_dir", "max_steps", "weight_decay", "report_to", "model_name_or_path"}
 MEANT_AS_PYTHON = re.compile(r"^\s*(?:from\s+[\w.]+\s+import\s|import\s+\w)|\w(?:Arguments|Config)\s*\(", re.MULTILINE)
@@ -55,11 +53,9 @@ OF_TOOLS = re.compile(r".*(?:\.(?:toml|cfg|ini|csv|ipynb|html|md|rst)|makefile)"
 """Names of files that hold none of the kinds, though they name programs that train."""
 FENCE = re.compile(r"^[ \t>]*(?:`{3}|~{3})|(?<![<$(])<<-?[ \t]*['\"\\]?[A-Za-z_]", re.MULTILINE)
 """What stands between two of them, or in a here-document, is of another kind."""
-
-
 COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|\#[^\n]*|/\*(?:.*?\*/|.*)|,(?=\s*[\]}])', re.DOTALL)
 """DeepSpeed reads its JSON with json.load, but files of the wild carry `//`, `/* */`, `#` and idle commas."""
-MOST_YAML_CHARACTERS = 2**17
+MOST_CHARACTERS = 2**17
 """Far above every file of settings, and parsed in seconds."""
 
 
@@ -68,7 +64,7 @@ def read(text: str, file: str) -> Imported:
     text = text.removeprefix("\ufeff")
     if not re.sub(r"(?m)^\s*#.*$", "", text).strip():
         raise refusal("not_importable.empty", file)
-    if OF_TOOLS.fullmatch(file):
+    if OF_TOOLS.fullmatch(file) or len(text) > MOST_CHARACTERS:
         raise refusal("not_importable.kinds", file)
     # JSON, which YAML reads too: the first thing that is no comment is a brace.
     is_json = COMMENT.sub(_blank, text).lstrip()[:1] in ("{", "[")
@@ -76,15 +72,13 @@ def read(text: str, file: str) -> Imported:
         return python_source.read_python(text, file)
     if is_json:
         text = COMMENT.sub(_blank, COMMENT.sub(_blank, text)).replace("\t", " ")
-    if len(text) > MOST_YAML_CHARACTERS:
-        raise refusal("not_importable.kinds", file)
     try:
-        return _read_mapping(parse_yaml(text, Path(file)), file)
-    except NotImportable:
-        raise
+        document = parse_yaml(text, Path(file))
     except UsageError as error:
         if is_json or file.endswith((".yaml", ".yml", ".json", ".jsonc")):
             raise NotImportable(error.findings) from None
+    else:
+        return _read_mapping(document, file)
     if FENCE.search(text):
         raise refusal("not_importable.among_other_text", file)
     if MEANT_AS_PYTHON.search(text):
@@ -114,7 +108,7 @@ def _read_mapping(document: YamlDocument, file: str) -> Imported:
     if is_accelerate or (not is_deepspeed and of_accelerate > max(known, of_deepspeed)):
         return engines.read_accelerate(document, file)
     if is_deepspeed or of_deepspeed > known:
-        return engines.read_deepspeed(engines.settings_of(document.values, lines=document.lines), file)
+        return engines.read_deepspeed(document.values, document.lines, file)
     return trainer.read(document, file)
 
 
@@ -125,7 +119,6 @@ MOST_FILES = 20
 COMMAND, PASTED = "command", mark("pasted text")
 """What a text is called that comes from no file."""
 LONGEST_SHOWN = 120
-ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +154,10 @@ def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: se
         path = next((path for path in (Path(reference.value), text.folder / reference.value) if _is_file(path)), None)
         if path in seen or len(seen) > MOST_FILES or (reference.name == "script" and path is None):
             continue
-        where = f"{text.name}:{reference.line}" if reference.line else text.name
-        words = {"what": tr(ROLES[reference.name]), "path": plain_text(reference.value, LONGEST_SHOWN)}
+        where = at(text.name, reference.line)
         if path is None:
-            findings.append(finding("missing_file", where, file=text.name, **words))
+            path_words = plain_text(reference.value, LONGEST_SHOWN)
+            findings.append(finding("missing_file", where, file=text.name, path=path_words))
             continue
         seen.add(path)
         within = text.folder != Path() and path.is_relative_to(text.folder)
@@ -196,11 +189,11 @@ def decoded(data: bytes, label: str) -> str:
     """The text of some bytes. Raises NotImportable for what is none."""
     if len(data) > MOST_TEXT_BYTES:
         raise refusal("not_importable.too_large", label, size=MOST_TEXT_BYTES >> 20)
-    if b"\0" in data and data[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+    is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    if b"\0" in data and not is_utf16:
         raise refusal("not_importable.kinds", label)
-    encoding = next((name for start, name in ENCODINGS if data.startswith(start)), "utf-8")
     try:
-        return data.decode(encoding)
+        return data.decode("utf-16" if is_utf16 else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise refusal("not_importable.no_utf8", label, start=error.start) from None
 
@@ -352,7 +345,8 @@ def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Import
             merged.dropped.append(entry.overruled(why))
             words = {"key": key, "value": value, "other": other, "other_place": entry.place()}
             merged.findings.append(finding("contradiction.two_places", place, severity, place=place, **words))
-    merged.mapped.sort(key=lambda entry: (entry.file, entry.line or 0))
+    files = [part.file for part in merged.parts]
+    merged.mapped.sort(key=lambda entry: (files.index(entry.file), entry.line or 0))
     _strategy_of_processes(merged, parts)
     return merged
 
@@ -396,37 +390,33 @@ def _leave_out_refused(merged: Imported) -> None:
         for refused in error.findings:
             merged.findings.append(left_out(refused, merged.place_of(refused.where)))
             merged.values.pop(refused.where, None)
-            merged.unknown += [entry.without_place() for entry in merged.mapped if entry.key == refused.where]
-            merged.mapped = [entry for entry in merged.mapped if entry.key != refused.where]
+            for entry in [entry for entry in merged.mapped if entry.key == refused.where]:
+                merged.mapped.remove(entry)
+                merged.unknown.append(Unknown(entry.name, entry.value, entry.line, entry.file))
 
 
 def _whole_batch(merged: Imported) -> None:
     """Sequences of a step = micro-batch x accumulation x processes: what two of them say decides the third, and a plan
     for other GPUs keeps what a step sees."""
-    values = merged.values
+    values, nodes = merged.values, merged.values.get(NODES, 1)
     total, micro, accumulation = (values.get(key) for key in BATCH)
-    processes = values.get(PROCESSES)
     if micro is None or accumulation is None:
         return
-    window, world = micro * accumulation, (processes or 1) * values.get(NODES, 1)
-    what = ""
-    if total is None:
-        what = "follows" if processes else "follows.any_number"
-    elif processes is None and total % window == 0:
+    window, was_known = micro * accumulation, PROCESSES in values
+    if total is not None and not was_known and total % (window * nodes) == 0:
         # The only number of processes with which the figures are true; DeepSpeed refuses every other one.
-        if "engine.device" not in values:
-            what, world = "follows.so_many", total // window
-            values[PROCESSES] = world
-    elif processes is None or total != window * world:
-        what = "contradiction.contradicts"
+        values[PROCESSES] = total // (window * nodes)
+    world = values.get(PROCESSES, 1) * nodes
+    product = window * world
+    figures = {"place": merged.place_of(BATCH[0]), "total": total or product, "window": window, "world": world}
+    if total not in (None, product):
+        merged.findings.append(finding("contradiction.contradicts", merged.place_of(BATCH[0]), **figures))
         why = mark("It contradicts micro-batch, gradient accumulation and the number of processes.")
         merged.dropped += [entry.overruled(why) for entry in merged.mapped if entry.key == BATCH[0]]
         merged.mapped = [entry for entry in merged.mapped if entry.key != BATCH[0]]
         del values[BATCH[0]]
-    if processes is not None:
-        values[BATCH[0]] = window * world
-    if what:
-        place = merged.place_of(BATCH[0] if total is not None else BATCH[2])
-        merged.findings.append(
-            finding(what, place, place=place, total=total or window * world, window=window, world=world)
-        )
+    elif total is None or not was_known:
+        what = "follows" if PROCESSES in values else "follows.any_number"
+        merged.findings.append(finding(what, merged.place_of(BATCH[2]), **figures))
+    if PROCESSES in values:
+        values[BATCH[0]] = product

@@ -20,7 +20,7 @@ def words(text: str) -> frozenset[str]:
 OFF = mark("It is off, as in a trainwiz run.")
 NAMES_A_FILE = mark("It names another file, which is read if it exists.")
 IN_THAT_FILE = mark("The settings in that file are used.")
-LOADED = mark("The trainwiz data loader has its own order and its own way to start workers.")
+LOADED = mark("The trainwiz data loader decides how rows are prepared, and in which order they are read.")
 ONLY_ENABLES = mark("It only enables DeepSpeed; its section or file sets the stage (2 where none is set).")
 NOT_SUPPORTED = mark("trainwiz does not support this change to the training; the run does not use it.")
 BY_STEPS = mark("A run saves at a step interval (checkpoint.every_steps); the plan chooses the interval.")
@@ -54,8 +54,6 @@ REASONS: Mapping[str, str] = {
     "include_for_metrics include_inputs_for_metrics prediction_loss_only greater_is_better use_legacy_prediction_loop "
     "generation_config jit_mode_eval evals_per_epoch bf16_full_eval fp16_full_eval": "The trainwiz evaluation has its "
     "own metrics and schedule.",
-    "dataloader_drop_last dataloader_multiprocessing_context dataloader_in_order accelerator_config dispatch_batches "
-    "split_batches sortish_sampler": LOADED,
     "project trackio_space_id trackio_bucket_id trackio_static_space_id ray_scope wandb_project wandb_entity "
     "wandb_mode wandb_name wandb_run_name wandb_run_id wandb_watch wandb_log_model": "It belongs to the reporter's own "
     "setup; set it where the reporter reads it.",
@@ -80,8 +78,9 @@ REASONS: Mapping[str, str] = {
     "pad_to_max_length ignore_pad_token_for_loss validation_split_percentage dataset_num_proc dataset_batch_size "
     "dataset_kwargs keep_linebreaks eval_packing padding_free shuffle_dataset truncation_mode packing_strategy "
     "source_prefix eos_token pad_token max_prompt_length max_completion_length dataset_dir dataset_prepared_path "
-    "shuffle_merged_datasets eval_sample_packing pad_to_sequence_len skip_prepare_dataset": "The trainwiz data loader "
-    "decides how rows are prepared.",
+    "shuffle_merged_datasets eval_sample_packing pad_to_sequence_len skip_prepare_dataset dataloader_drop_last "
+    "dataloader_multiprocessing_context dataloader_in_order accelerator_config dispatch_batches split_batches "
+    "sortish_sampler": LOADED,
     "cache_dir model_revision use_fast_tokenizer use_auth_token low_cpu_mem_usage": "The settings of the Hub "
     "cache decide where models and tokenizers are stored.",
     "token hf_token hf_hub_token hub_token push_to_hub_token wandb_token api_key": NO_SECRETS,
@@ -143,6 +142,7 @@ TRAINER: Mapping[str, Rule] = for_each({
         {name: name for name in ("sdpa", "eager")} | dict.fromkeys(("yes", "fa2", "flash_attention_2"), "flash_attention_2"),
         mark("The plan chooses the attention kernel."),
     ),
+    "tokenizer_name": to("model.tokenizer"),
     "source_lang": to("model.source_language"),
     "target_lang": to("model.target_language"),
     "use_peft": to("peft.method", {"yes": "lora", "no": "none"}),
@@ -251,16 +251,12 @@ SFT_DEFAULTS: Defaults = {
 }
 """SFTConfig (TRL 0.20 to 1.16)."""
 TRL_LORA: Defaults = {
-    "lora_r": ("peft.rank", 16),
-    "lora_alpha": ("peft.alpha", 32.0),
-    "lora_dropout": ("peft.dropout", 0.05),
-}
+    "lora_r": ("peft.rank", 16), "lora_alpha": ("peft.alpha", 32.0), "lora_dropout": ("peft.dropout", 0.05),
+}  # fmt: skip
 """ModelConfig of TRL, which its scripts and its command take."""
 LORA_DEFAULTS: Defaults = {
-    "lora_r": ("peft.rank", 8),
-    "lora_alpha": ("peft.alpha", 8.0),
-    "lora_dropout": ("peft.dropout", 0.0),
-}
+    "lora_r": ("peft.rank", 8), "lora_alpha": ("peft.alpha", 8.0), "lora_dropout": ("peft.dropout", 0.0),
+}  # fmt: skip
 """LoraConfig of PEFT."""
 
 # Which task a training is for, from what its classes, scripts and arguments are called.
@@ -280,18 +276,14 @@ TASK_OF_ENDING: Mapping[str, Task] = {
 """Ends of the names of classes of transformers and TRL, task types of peft, and scripts of their examples without ".py"
 and _no_trainer."""
 TASK_OF_ARGUMENT: Mapping[str, Task] = {
-    "mlm": "masked-lm",
-    "mlm_probability": "masked-lm",
-    "max_source_length": "seq2seq",
-    "max_target_length": "seq2seq",
+    "mlm": "masked-lm", "mlm_probability": "masked-lm", "max_source_length": "seq2seq", "max_target_length": "seq2seq",
     "predict_with_generate": "seq2seq",
-}
+}  # fmt: skip
 OTHER_ENDINGS = (
     "ForQuestionAnswering", "RewardConfig", "RewardTrainer", "ForImageClassification", "ForVision2Seq",
     "ForImageTextToText", "ForSpeechSeq2Seq", "ForCTC", "ForAudioClassification", "instance_prompt", "image_column", "resolution",
     *(f"{method}{end}" for method in ("DPO", "PPO", "GRPO", "KTO", "ORPO") for end in ("Config", "Trainer")),
-    "dpo", "orpo", "grpo", "ppo",
+    "dpo", "orpo", "grpo", "ppo", "kto", "simpo",
 )  # fmt: skip
 """Ends of the names of classes and scripts, and of arguments of diffusers' examples, of trainings that are none of
 ours."""
-OTHER_STAGES = words("dpo kto orpo ppo rm simpo grpo ipo")

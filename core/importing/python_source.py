@@ -166,8 +166,7 @@ def read_python(text: str, file: str) -> Imported:
         take_defaults(imported, LORA_DEFAULTS)
     imported.say(None, "code_not_read")
     if len(programs) > 1:
-        name, line = programs[0].value, programs[0].line
-        imported.say(line, "several_trainings.several_calls", name=name, count=len(programs))
+        imported.say(programs[0].line, "several_trainings", count=len(programs))
     return imported
 
 
@@ -236,7 +235,6 @@ def parsed(text: str, file: str) -> ast.Module:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
             return ast.parse(text)
-    except SyntaxError as error:
-        raise refusal("broken_file.python_at", file, error.lineno or 1, reason=plain_text(error.msg, 120)) from None
-    except (ValueError, RecursionError, MemoryError):
-        raise refusal("broken_file.python", file) from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line, reason = (error.lineno or 1, error.msg) if isinstance(error, SyntaxError) else (1, error)
+        raise refusal("broken_file", file, line, reason=plain_text(reason, 120)) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -21,12 +21,6 @@ KIND_WORDS: Mapping[Kind, str] = {
     "deepspeed": mark("DeepSpeed JSON"),
     "launch_command": mark("launch command"),
 }
-ROLES: Mapping[str, str] = {
-    "accelerate": mark("the accelerate file"),
-    "deepspeed": mark("the DeepSpeed file"),
-    "script": mark("the script"),
-    "arguments": mark("the arguments file"),
-}
 HIDDEN = "***"
 """Stands in a report where a password or key stood."""
 OF_TOKENIZERS = frozenset(f"{kind}_TOKEN" for kind in ("EOS", "BOS", "PAD", "UNK", "SEP", "CLS", "MASK"))
@@ -34,6 +28,7 @@ NOTES = ("assumed_meaning", "code_not_read", "follows", "library_defaults", "mis
 """Codes of findings that are notes; all others are warnings."""
 LONGEST_SHOWN = 60
 UNSET = mark("It is not set.")
+AUTO = mark("auto leaves it to other settings or to the plan.")
 NO_SETTINGS = RunConfig()
 
 
@@ -53,8 +48,11 @@ def finding(what: str, where: str, severity: Severity | None = None, /, **values
 
 def refusal(what: str, file: str, line: int | None = None, /, **values: object) -> NotImportable:
     """One of SENTENCES, to be raised."""
-    where = f"{file}:{line}" if line else file
-    return NotImportable(finding(what, where, "error", file=file, line=line, **values))
+    return NotImportable(finding(what, at(file, line), "error", file=file, line=line, **values))
+
+
+def at(file: str, line: int | None) -> str:
+    return f"{file}:{line}" if line else file
 
 
 # Values as foreign files write them.
@@ -154,7 +152,7 @@ class Unknown:
     file: str
 
     def place(self) -> str:
-        return f"{self.file}:{self.line}" if self.line else self.file
+        return at(self.file, self.line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +161,6 @@ class Mapped(Unknown):
 
     key: str
     set_to: Any
-
-    def without_place(self) -> Unknown:
-        return Unknown(self.name, self.value, self.line, self.file)
 
     def overruled(self, why: str) -> Dropped:
         return Dropped(self.name, self.value, self.line, self.file, why)
@@ -203,7 +198,7 @@ class Imported:
     unknown: list[Unknown] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     references: list[Setting] = field(default_factory=list)
-    """Other files that the text names: one of ROLES with the path."""
+    """Other files that the text names: "accelerate", "deepspeed", "script" or "arguments" with the path."""
     inner: list[Imported] = field(default_factory=list)
     """What else stands in this text: its launcher, settings of another program as a value."""
     parts: list[Imported] = field(default_factory=list)
@@ -215,11 +210,12 @@ class Imported:
         return entry.place() if entry else self.file
 
     def to_json(self) -> dict[str, Any]:
-        lists: Mapping[str, Sequence[Unknown]] = {
-            "mapped": self.mapped, "dropped": self.dropped, "unknown": self.unknown,
-        }  # fmt: skip
-        report: dict[str, Any] = {name: [asdict(entry) for entry in entries] for name, entries in lists.items()}
-        return {**report, "findings": [finding.to_json() for finding in sort_findings(self.findings)]}
+        return {
+            "mapped": [asdict(entry) for entry in self.mapped],
+            "dropped": [asdict(entry) for entry in self.dropped],
+            "unknown": [asdict(entry) for entry in self.unknown],
+            "findings": [finding.to_json() for finding in sort_findings(self.findings)],
+        }
 
     def word(self, name: str) -> str:
         """What a setting says; "" where it is absent or unknown."""
@@ -229,13 +225,13 @@ class Imported:
         """Likewise; None where it is no number."""
         return number(self.settings[name].value) if name in self.settings else None
 
-    def place(self, setting: Setting, rule: Rule | None, auto: str) -> None:
-        """Put one setting where its rule says. `auto`: why that word sets nothing."""
+    def place(self, setting: Setting, rule: Rule | None) -> None:
+        """Put one setting where its rule says."""
         value = setting.value
         if not isinstance(rule, str) and isinstance(value, Unresolved):
             rule = None
         elif callable(rule) and not setting.name.endswith(TAKES_WORDS):
-            rule = UNSET if is_nothing(value) else auto if word(value) == "auto" else rule
+            rule = UNSET if is_nothing(value) else AUTO if word(value) == "auto" else rule
         try:
             self.become(setting, rule(self, setting) if callable(rule) else rule)
         except WrongValue:
@@ -259,7 +255,7 @@ class Imported:
             raise WrongValue
         if findings:
             self.leave_unknown(setting)
-            where, name = self._where(setting.line), setting.as_written()
+            where, name = at(self.file, setting.line), setting.as_written()
             self.findings += [left_out(replace(one, where=where), name) for one in findings]
             return
         self.values[key] = value if isinstance(value, list) else good[key]
@@ -275,15 +271,12 @@ class Imported:
     def _entry(self, setting: Setting) -> tuple[str, Any, int | None, str]:
         return setting.as_written(), setting.as_given(), setting.line, self.file
 
-    def _where(self, line: int | None) -> str:
-        return f"{self.file}:{line}" if line else self.file
-
-    def say(self, at: Setting | int | None, what: str, **values: object) -> None:
-        """A finding at a setting, or at a line; {file}, {line}, {name} and {value} are filled in from it."""
-        line = at.line if isinstance(at, Setting) else at
-        if isinstance(at, Setting):
-            values |= {"name": plain_text(at.as_written(), LONGEST_SHOWN), "value": shown(at.as_given())}
-        self.findings.append(finding(what, self._where(line), file=self.file, line=line, **values))
+    def say(self, about: Setting | int | None, what: str, **values: object) -> None:
+        """A finding about a setting, or a line; {file}, {line}, {name} and {value} are filled in from it."""
+        line = about.line if isinstance(about, Setting) else about
+        if isinstance(about, Setting):
+            values |= {"name": plain_text(about.as_written(), LONGEST_SHOWN), "value": shown(about.as_given())}
+        self.findings.append(finding(what, at(self.file, line), file=self.file, line=line, **values))
 
 
 Became = str | Mapping[str, Any] | None
@@ -340,8 +333,7 @@ SENTENCES: Mapping[str, str] = {
     "script means all processes together, set batch.micro_batch_size.",
     "bad_value": "{name} cannot be {value}; it is ignored.",
     "bad_value.is_left_out": "{name}: {message} It is ignored.",
-    "broken_file.python": "{file} cannot be parsed as Python.",
-    "broken_file.python_at": "{file}, line {line}: this is not valid Python ({reason}).",
+    "broken_file": "{file}, line {line}: this is not valid Python ({reason}).",
     "changed_later": "{name} is changed after it is set, and only running the script would show the result; it is "
     "ignored, so set the value you want.",
     "contradiction.contradicts": "{place} sets {total} sequences per step, but micro-batch x accumulation {window} x {world} "
@@ -354,13 +346,11 @@ SENTENCES: Mapping[str, str] = {
     "keeps this number on other GPUs (batch.target_samples).",
     "follows.any_number": "The number of GPUs is not specified; a plan keeps micro-batch x accumulation = {window} "
     "sequences per step on any number of GPUs, unless --target-samples sets another value.",
-    "follows.so_many": "{place}: {total} sequences per step are micro-batch x accumulation {window} x {world} "
-    "processes, so engine.processes is {world}.",
     "library_defaults": "Unset settings use the defaults of {program}: {said}.",
     "other_targets": "lora_target_modules is not set: PEFT then uses its own table, q_proj and v_proj for most models; "
     "a plan targets all linear layers (peft.targets).",
     "missing_data": "No data is specified; set it with --dataset FILE.",
-    "missing_file": "{file} refers to {what} {path}, which was not found; its settings are missing, so import it too.",
+    "missing_file": "{file} refers to {path}, which was not found; its settings are missing, so import it too.",
     "missing_model": "No model is specified; a plan uses {default} until --model sets one.",
     "no_such_path": "{file} is neither a file nor a launch command.",
     "not_importable.among_other_text": "{file} contains commands among other text: paste only the one command or the "
@@ -385,8 +375,7 @@ SENTENCES: Mapping[str, str] = {
     "counts rows in trainwiz, but packed sequences in the original program: check the effective batch.",
     "processes_unknown": "The number of processes that {program} starts is not read; set it with --num-gpus and "
     "--nodes.",
-    "several_trainings.several": "{count} commands in it could start a training; the one on line {line} was read.",
-    "several_trainings.several_calls": "{name} is called {count} times; the call on line {line} was read.",
+    "several_trainings": "{count} trainings are started or set up in it; the one on line {line} was read.",
     "trl_learns_more": "TRL trains on every token of `messages` unless assistant_only_loss is on; this run trains on "
     "the answers (training.train_on).",
     "unreadable_file": "{file} cannot be read: {reason}.",

@@ -12,7 +12,7 @@ from trainwiz.core.config.yaml_text import YamlDocument
 from trainwiz.core.estimate.architecture import ALL_LINEAR
 from trainwiz.core.importing import names as table
 from trainwiz.core.importing.engines import read_deepspeed, settings_of
-from trainwiz.core.importing.names import NO_LIMIT, OFF
+from trainwiz.core.importing.names import OFF
 from trainwiz.core.importing.report import (
     UNSET,
     Became,
@@ -29,7 +29,6 @@ from trainwiz.core.importing.report import (
 from trainwiz.core.language import mark
 from trainwiz.core.text import parse_json
 
-AUTO = mark("auto leaves it to the plan.")
 DEFAULT_LOGGING_STEPS = 500
 """TrainingArguments.logging_steps; eval_steps takes it where it is not set."""
 POLYNOMIAL_END = 1e-7
@@ -62,14 +61,10 @@ def _schedule_options(imported: Imported, setting: Setting) -> Became:
         options = parse_json(options) if isinstance(options, str) else options
     if not isinstance(options, Mapping):
         raise WrongValue
-    kind, end = imported.word("lr_scheduler_type"), None
-    if kind == "polynomial":
-        end = options.get("lr_end", POLYNOMIAL_END)
-    elif kind == "cosine_with_min_lr":
-        end, share = options.get("min_lr"), number(options.get("min_lr_rate"))
-        peak = imported.number("learning_rate")
-        if end is None and share is not None and peak is not None:
-            end = float(f"{peak * share:.6g}")
+    share, peak = number(options.get("min_lr_rate")), imported.number("learning_rate")
+    end = options.get("min_lr", options.get("lr_end"))
+    if end is None and share is not None and peak is not None:
+        end = float(f"{peak * share:.6g}")
     if end is not None:
         return {FINAL_RATE: end}
     return mark("trainwiz has no setting for these schedule options.") if options else UNSET
@@ -156,7 +151,7 @@ def _deepspeed(imported: Imported, setting: Setting) -> Became:
     """A file's name, or the settings themselves, which are read as the file would be."""
     given = setting.value
     if isinstance(given, Mapping):
-        imported.inner.append(read_deepspeed(settings_of(given), imported.file))
+        imported.inner.append(read_deepspeed(given, {}, imported.file))
         return table.IN_THAT_FILE
     if given is True:
         # deepspeed.add_config_arguments has a bare --deepspeed, beside which --deepspeed_config names the file.
@@ -192,13 +187,6 @@ def _config(imported: Imported, setting: Setting) -> Became:
     return {"model.name": setting.value, "model.init": "scratch"}
 
 
-def _tokenizer(imported: Imported, setting: Setting) -> Became:
-    model = imported.settings.get("model_name_or_path")
-    if model is not None and model.value == setting.value:
-        return mark("The model includes its own tokenizer.")
-    return {"model.tokenizer": setting.value}
-
-
 def _method(_: Imported, setting: Setting) -> Became:
     """finetuning_type: lora, full, freeze; peft_type: LORA, PeftType.LORA; adapter: qlora."""
     name = word(setting.value)
@@ -220,13 +208,6 @@ def wants_adapters(imported: Imported) -> bool:
     return any(name in imported.settings for name in LORA_SETTINGS)
 
 
-def _of_adapters(inner: Rule) -> Rule:
-    def rule(imported: Imported, setting: Setting) -> Became:
-        return inner(imported, setting) if wants_adapters(imported) and callable(inner) else NO_ADAPTERS
-
-    return rule
-
-
 def _targets(_: Imported, setting: Setting) -> Became:
     targets = setting.value
     if word(targets) in ("all-linear", "all", "all_linear", "all-layers"):
@@ -235,6 +216,13 @@ def _targets(_: Imported, setting: Setting) -> Became:
         # A regular expression, which peft takes and a list of names is not.
         raise WrongValue
     return {"peft.targets": re.findall(r"[\w.]+", targets) if isinstance(targets, str) else targets}
+
+
+QUANTIZED = ("load_in_4bit", "load_in_8bit", "use_4bit", "use_8bit", "quantization_bit", "q_lora")
+OF_ADAPTERS = table.words(
+    "lora_r lora_alpha lora_dropout use_rslora peft_use_rslora use_dora peft_use_dora adapter_name_or_path "
+    "modules_to_save lora_target_linear lora_target_modules"
+).union(QUANTIZED)
 
 
 def _quantized(_: Imported, setting: Setting) -> Became:
@@ -285,9 +273,6 @@ def _of_source(name: str) -> Rule:
         ]
         if not named or len(_names(named[0].value)) != 1:
             return mark("It describes one dataset, and none or several are specified.")
-        rows = number(setting.value)
-        if name == "max_rows" and rows is not None and rows < 1:
-            return NO_LIMIT
         return {f"data.sources.0.{name}": setting.value}
 
     return rule
@@ -306,7 +291,7 @@ def _evaluated_rows(imported: Imported, setting: Setting) -> Became:
         return mark("It is a share of the rows; a run holds out a fixed number of rows (data.validation_rows).")
     if setting.name == "max_eval_samples" and "validation_file" in imported.settings:
         return mark("It limits the rows of the validation file.")
-    return {"data.validation_rows": setting.value} if setting.name == "val_size" or rows != 0 else NO_LIMIT
+    return {"data.validation_rows": setting.value}
 
 
 def _packing(imported: Imported, setting: Setting) -> Became:
@@ -321,7 +306,7 @@ def _stage(imported: Imported, setting: Setting) -> Became:
     stage = word(setting.value)
     if stage in ("pt", "sft"):
         return {"task": "causal-lm"}
-    if stage in table.OTHER_STAGES:
+    if stage.endswith(table.OTHER_ENDINGS):
         imported.say(setting, "other_training", name=stage.upper())
     return None
 
@@ -365,19 +350,9 @@ RULES: Mapping[str, Rule] = {
     "fsdp": _fsdp,
     "model_name_or_path": _model,
     "config_name": _config,
-    "tokenizer_name": _tokenizer,
     "finetuning_type": _method,
-    "lora_target_modules": _of_adapters(_targets),
-    **{
-        name: _of_adapters(table.TRAINER[name])
-        for name in (
-            "lora_r", "lora_alpha", "lora_dropout", "use_rslora", "peft_use_rslora", "use_dora", "peft_use_dora",
-            "adapter_name_or_path", "modules_to_save", "lora_target_linear",
-        )
-    },
-    **dict.fromkeys(
-        ("load_in_4bit", "load_in_8bit", "use_4bit", "use_8bit", "quantization_bit", "q_lora"), _of_adapters(_quantized)
-    ),
+    "lora_target_modules": _targets,
+    **dict.fromkeys(QUANTIZED, _quantized),
     **dict.fromkeys(("dataset_name", "dataset_mixer", "datasets"), _data),
     "dataset_config_name": _of_source("subset"),
     "dataset_train_split": _of_source("split"),
@@ -419,7 +394,8 @@ def fill(imported: Imported, settings: Iterable[Setting], hints: Iterable[Settin
         if setting.name not in imported.settings or not is_nothing(setting.value):
             imported.settings[setting.name] = setting
     for setting in called:
-        imported.place(setting, RULES.get(setting.name), AUTO)
+        idle = setting.name in OF_ADAPTERS and not wants_adapters(imported)
+        imported.place(setting, NO_ADAPTERS if idle else RULES.get(setting.name))
     _place_task(imported, list(hints))
     if wants_adapters(imported) and "peft.method" not in imported.values:
         asked = next(imported.settings[name] for name in LORA_SETTINGS if name in imported.settings)
@@ -490,7 +466,7 @@ PLACEHOLDER = re.compile(r"<[A-Z_]+>|\$\{[^}]*\}|\$\w+|\{\{[^}]*\}\}")
 def read(document: YamlDocument, file: str) -> Imported:
     """The settings of a file, in sections or not; a mapping that is the value of a known setting stays whole."""
     imported = Imported("training_arguments", file)
-    flat = settings_of(document.values, lambda name: not is_known(name.rpartition(".")[2]), document.lines)
+    flat = settings_of(document.values, document.lines, lambda name: not is_known(name.rpartition(".")[2]))
     settings = [_as_spelt(setting) for setting in flat]
     axolotl = {"base_model", "datasets"} <= set(document.values)
     known = len(table.TRAINERS_OWN & {setting.name for setting in settings}) >= 2 and not axolotl

@@ -59,7 +59,7 @@ REFUSED = [
     ("ds.json", '{"a":' * 5_000, "nested too deeply"),
     ("x.py", "print('hello')", "cannot be imported"), ("x.py", "def f(:\n", "line 1: this is not valid"),
     ("x.py", "p = HfArgumentParser((A, B))\n", "from the command line (line 1)"),
-    ("x.py", "x = " + "(" * 5000, "too many nested"), ("x.py", "x = " + "-" * 100_000 + "1", "cannot be parsed"),
+    ("x.py", "x = " + "(" * 5000, "too many nested"), ("x.py", "x = " + "-" * 100_000 + "1", "not valid Python"),
     ("pasted", "args = TrainingArguments(learning_rate=1e-4, num_tr", "not valid Python"),
     *((COMMAND, command, "no command that starts a training") for command in (
         "python -c 'print(1)'", "python --version", "echo python", "torchrun",
