@@ -127,7 +127,7 @@ NOT_TRAINING = table.words(
     "pip venv pytest unittest tensorboard jupyter huggingface_hub spacy setup.py http.server json.tool"
 )
 """Scripts and modules that prepare things."""
-STARTS_NOTHING = table.words("pip pip3 install apt apt-get yum dnf brew npm git wget curl echo which")
+STARTS_NOTHING = table.words("pip pip3 install apt apt-get yum dnf brew npm git wget curl") | {"echo", "which"}
 """Words behind which a launcher's name is that of a package, or only a text."""
 FLAGS = table.words(
     "help quiet cpu multi_gpu tpu enable_cpu_affinity dynamo_use_fullgraph dynamo_use_dynamic "

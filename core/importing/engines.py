@@ -58,7 +58,7 @@ def take(
 
 # The file of accelerate (ClusterConfig of 0.5 to 1.15), with the keys of its sections behind a dot.
 
-TYPES = words("no none mps deepspeed fsdp megatron_lm xla tpu") | {""}
+TYPES = frozenset({"no", "none", "", "mps", "deepspeed", "fsdp", "megatron_lm", "xla", "tpu"})
 """distributed_type, besides MULTI_GPU, MULTI_CPU and the like: one whole model for each process."""
 SECTION_OF_TYPE: Mapping[str, str] = {"deepspeed_config": "deepspeed", "fsdp_config": "fsdp"}
 """Sections that are read with one distributed_type only."""
