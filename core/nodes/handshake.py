@@ -283,18 +283,13 @@ def refuse_unlike(mine: Handshake, other: Handshake, name: str) -> None:
 
 
 def _data_apart(mine: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    found_by_both = {key for key in mine if mine[key] is not None and other.get(key) is not None}
-    here, there = ({key: data[key] for key in data if key in found_by_both} for data in (mine, other))
+    both = [key for key in mine if key in other]
+    missing = [key for key in both if (mine[key] is None) != (other[key] is None)]
+    here, there = ({key: data[key] for key in both if key not in missing} for data in (mine, other))
     return [
-        *(tr("{source} is missing on that node", source=key) for key in _only(mine, other)),
-        *(tr("node 0 has no {source}", source=key) for key in _only(other, mine)),
+        *(tr("{source} is missing on one of them", source=key) for key in missing),
         *(difference.text for difference in compare({"data": here}, {"data": there})),
     ]
-
-
-def _only(here: dict[str, Any], there: dict[str, Any]) -> list[str]:
-    """Sources that one of two finds and the other knows that it does not."""
-    return [key for key in here if here[key] is not None and key in there and there[key] is None]
 
 
 def _version(name: str) -> str | None:

@@ -37,8 +37,6 @@ GREETING_S = 15.0
 """From the connection to the introduction; a network file system may show the new token seconds later."""
 MOST_GREETINGS = 64
 """At a time; one more takes the place of the oldest."""
-MOST_NAMED = 20
-"""Hosts that are named because they proved nothing."""
 LOOK_EVERY_S = 0.2
 TRY_EVERY_S = 1.0
 CONNECT_S = 5.0
@@ -72,7 +70,6 @@ class Meeting:
         refuse_taken(address.port)
         self._listeners = listen(address)
         self._greetings: list[_Greeting] = []
-        self._without_proof: dict[str, None] = {}
         self.members: dict[int, Member] = {}
 
     def gather(self, patience_s: float, goes_on: Callable[[], None]) -> list[Member]:
@@ -140,8 +137,6 @@ class Meeting:
     def _let_go(self, greeting: _Greeting) -> None:
         greeting.channel.close()
         self._greetings.remove(greeting)
-        if len(self._without_proof) < MOST_NAMED:
-            self._without_proof[greeting.channel.other_host] = None
 
     def _check(self, who: Handshake, channel: Channel) -> None:
         """Raises NodeProblem for a node with which no training can begin."""
@@ -180,26 +175,17 @@ class Meeting:
                 del self.members[node]
 
     def _not_come(self, patience_s: float) -> NodeProblem:
-        for greeting in list(self._greetings):
-            self._let_go(greeting)
         missing = [str(node) for node in range(1, self._me.nodes) if node not in self.members]
         message = tr(
             "Node {missing} of {nodes} did not connect within {seconds} s; node 0 waited on {host}, port {port}. "
-            "Start it there, or open the port to it.",
+            "Start it there, or open the port to it; all nodes need the run folder {path} on one shared file system.",
+            path=self._folder,
             missing=", ".join(missing),
             nodes=self._me.nodes,
             seconds=f"{patience_s:,.0f}",
             host=self._address.host,
             port=self._address.meeting_port,
         )
-        if self._without_proof:
-            without = tr(
-                "Connections from {hosts} did not prove that they belong to this run: another program, or a node "
-                "that does not see the run folder {path}, which all nodes need on one shared file system.",
-                hosts=", ".join(self._without_proof),
-                path=self._folder,
-            )
-            message = f"{message} {without}"
         return NodeProblem("node_missing", message)
 
 

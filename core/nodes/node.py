@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -59,23 +59,6 @@ OTHERS_MAY_LINGER_S = 30.0
 """After one node has ended with an error, torch at the others notices by itself, and says more than we could."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeOrder:
-    """What one node is to do."""
-
-    folder: Path
-    me: Handshake
-    address: Address
-    patience_s: float
-    """For the others to come."""
-    command: Callable[[Sequence[str]], list[str]]
-    """The launcher with the arguments of the training."""
-    environment: Mapping[str, str]
-    """All of it."""
-    log: Path | None = None
-    """Where the output goes; None: where that of this process goes."""
-
-
 def accelerate_command(node: int, address: Address, threads: int, arguments: Sequence[str]) -> list[str]:
     """`accelerate launch` of one node, to run in the run folder; static rendezvous, for the ranks must be known:
     rank 0, which writes the run's record, belongs to the node that has the keeper."""
@@ -100,15 +83,26 @@ class NodeAttempt:
 
     def __init__(
         self,
-        order: NodeOrder,
-        stop_requested: Callable[[], bool],
+        run: RunFolder,
+        config: RunConfig,
+        me: Handshake,
+        address: Address,
+        environment: Mapping[str, str],
         *,
+        log: Path | None = None,
+        stop_requested: Callable[[], bool] = lambda: False,
         waits: Callable[[], None] = lambda: None,
         last_words: Callable[[int], None] | None = None,
     ) -> None:
-        """`waits` is called while the nodes come together, and ends that by an exception. `last_words` gets the
-        exit code of a failed launcher before the others hear of it."""
-        self.order = order
+        """`environment`: all of it. `log`: where the output goes; None: where that of this process goes. `waits` is
+        called while the nodes come together, and ends that by an exception. `last_words` gets the exit code of a
+        failed launcher before the others hear of it."""
+        self._folder = run.path
+        self._config = config
+        self._me = me
+        self._address = address
+        self._environment = environment
+        self._log = log
         self._waits = waits
         self._last_words = last_words
         self._told_to_stop: set[int] = set()
@@ -121,9 +115,9 @@ class NodeAttempt:
 
         Raises NodeProblem, with nothing left running, and what `waits` raises.
         """
-        given = self._meet_as_host(arguments) if self.order.me.node == 0 else self._meet_as_worker()
+        given = self._meet_as_host(arguments) if self._me.node == 0 else self._meet_as_worker()
         over = interface_of(self._members[0].channel.own_host, interface_addresses())
-        self._start(given, network_variables(self.order.environment, over))
+        self._start(given, network_variables(self._environment, over))
         try:
             return self._watch()
         finally:
@@ -132,31 +126,31 @@ class NodeAttempt:
                 member.channel.close()
 
     def _meet_as_host(self, arguments: Sequence[str]) -> list[str]:
-        order = self.order
-        (order.folder / NODES / STOPPED_BY).unlink(missing_ok=True)
-        meeting = Meeting(order.folder, order.me, order.address)
+        me, patience_s = self._me, float(self._config.engine.nodes_timeout_s)
+        (self._folder / NODES / STOPPED_BY).unlink(missing_ok=True)
+        meeting = Meeting(self._folder, me, self._address)
         _say(
             tr(
                 "Node 0 of {nodes} waits for the other nodes on {host}, port {port}, for at most {seconds} s.",
-                nodes=order.me.nodes,
-                host=order.address.host,
-                port=order.address.meeting_port,
-                seconds=f"{order.patience_s:,.0f}",
+                nodes=me.nodes,
+                host=self._address.host,
+                port=self._address.meeting_port,
+                seconds=f"{patience_s:,.0f}",
             )
         )
         # Whoever started it from a screen has only this log to learn it from; Slurm starts the others itself.
-        if "SLURM_JOB_ID" not in order.environment:
-            for node in range(1, order.me.nodes):
-                command = joining_command(order.folder.resolve(), node, order.address)
+        if "SLURM_JOB_ID" not in self._environment:
+            for node in range(1, me.nodes):
+                command = joining_command(self._folder.resolve(), node, self._address)
                 _say(tr("On node {node}: {command}", node=node, command=command))
-        self._members = meeting.gather(order.patience_s, self._waits)
+        self._members = meeting.gather(patience_s, self._waits)
         start_together(self._members, list(arguments))
         return list(arguments)
 
     def _meet_as_worker(self) -> list[str]:
-        order = self.order
-        channel, arguments = attend(order.folder, order.me, order.address, order.patience_s, self._waits)
-        self._members = [Member(replace(order.me, node=0, host=order.address.host), channel)]
+        patience_s = self._config.engine.nodes_timeout_s
+        channel, arguments = attend(self._folder, self._me, self._address, patience_s, self._waits)
+        self._members = [Member(replace(self._me, node=0, host=self._address.host), channel)]
         return arguments
 
     def _start(self, arguments: Sequence[str], network: Mapping[str, str]) -> None:
@@ -169,11 +163,11 @@ class NodeAttempt:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
                 signal.signal(number, signal.SIG_DFL)
 
-        with nullcontext() if self.order.log is None else self.order.log.open("ab") as output:
+        with nullcontext() if self._log is None else self._log.open("ab") as output:
             self.process = subprocess.Popen(
-                self.order.command(arguments),
-                cwd=self.order.folder,
-                env={**self.order.environment, **network},
+                accelerate_command(self._me.node, self._address, cpu_threads(self._config), arguments),
+                cwd=self._folder,
+                env={**self._environment, **network},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=None if output is None else subprocess.STDOUT,
@@ -198,7 +192,7 @@ class NodeAttempt:
         if code != 0 and self._last_words is not None:
             self._last_words(code)
         self._tell({"kind": "ended", "code": code})
-        if code != 0 and self.order.me.node == 0:
+        if code != 0 and self._me.node == 0:
             self._hear_why()
         return code
 
@@ -239,10 +233,10 @@ class NodeAttempt:
             member.channel.beat()
             for message in member.channel.receive():
                 refuse_if_refused(message)
-                if message.get("kind") == "stop" and self.order.me.node == 0:
+                if message.get("kind") == "stop" and self._me.node == 0:
                     name = named(member.who.node, member.who.host, member.channel.other_host)
                     with suppress(OSError):
-                        write_atomic(self.order.folder / NODES / STOPPED_BY, name)
+                        write_atomic(self._folder / NODES / STOPPED_BY, name)
                 if message.get("kind") == "ended":
                     code = message.get("code")
                     return code if isinstance(code, int) else 1
@@ -321,15 +315,12 @@ class WorkerNode:
     def _attempt(self, log: Path) -> int:
         order = StartOrder(command=[], mark=self._mark, environment=training_variables(self.config, os.environ))
         attempt = NodeAttempt(
-            NodeOrder(
-                folder=self.run.path,
-                me=self.me,
-                address=self.address,
-                patience_s=self.config.engine.nodes_timeout_s,
-                command=lambda given: accelerate_command(self.me.node, self.address, cpu_threads(self.config), given),
-                environment=training_environment(order),
-                log=log,
-            ),
+            self.run,
+            self.config,
+            self.me,
+            self.address,
+            training_environment(order),
+            log=log,
             stop_requested=lambda: self._asked_at is not None,
             waits=self._waits,
             last_words=last_words_of(self.run, self.me, log),

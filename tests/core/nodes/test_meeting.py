@@ -115,7 +115,7 @@ Change = Callable[[Handshake], Handshake]
         (lambda who: replace(who, node=2), "node 2 of 2"),
         (lambda who: replace(who, processes=4), "starts 4 processes, but node 0 starts 1"),
         (lambda who: replace(who, versions={**who.versions, "torch": "1.0"}), "torch 1.0 ≠"),
-        (lambda who: replace(who, data={SOURCE: None}), f"{SOURCE} is missing on that node"),
+        (lambda who: replace(who, data={SOURCE: None}), f"{SOURCE} is missing on one of them"),
         (
             lambda who: replace(who, data={SOURCE: {**who.data[SOURCE], "sample": "0"}}),
             "the same size with different content",
@@ -156,9 +156,7 @@ def test_a_folder_that_is_not_shared(tmp_path: Path, address: Address, monkeypat
     mine.mkdir()
     other.mkdir()
     first, others = meet(mine, address, [introduce(1, 2, 1)], {0: other}, s=3.0)
-    with pytest.raises(
-        NodeProblem, match=f"Connections from 127.0.0.1 did not prove .* does not see the run folder {mine}"
-    ):
+    with pytest.raises(NodeProblem, match=f"all nodes need the run folder {mine}"):
         first.result()
     with pytest.raises(NodeProblem, match=f"did not prove that it is node 0 .* need the run folder {other}"):
         others[0].result()
@@ -291,9 +289,7 @@ def test_what_was_said_once_is_no_proof_again_and_who_proves_nothing_in_time_is_
         assert set(all_that_came(replay)) <= {"nonce"}
         assert all_that_came(silent) == []
         assert not again.done()
-        with pytest.raises(
-            NodeProblem, match=r"Node 1 of 2 did not connect .* Connections from 127\.0\.0\.1 did not prove"
-        ):
+        with pytest.raises(NodeProblem, match="Node 1 of 2 did not connect"):
             again.result()
 
 
