@@ -94,14 +94,9 @@ def test_refusals_are_sentences_and_write_nothing(given: list[str], capsys: pyte
     assert captured.out == "" and len(captured.err.strip().splitlines()) == 1 and not user_folder().exists()
 
 
-def test_several_files_python_that_is_never_run_and_hostile_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_files_and_hostile_names(capsys: pytest.CaptureFixture[str]) -> None:
     Path("ds.json").write_text('{"zero_optimization": {"stage": 2}}')
-    Path("x.py").write_text(
-        "open('ran', 'w')\nfrom transformers import TrainingArguments\nTrainingArguments('o', max_steps=3)\n"
-    )
-    files = imported(capsys, "ds.json", "a.yaml", "x.py")["files"]
-    assert [file["kind"] for file in files] == ["deepspeed", "accelerate", "training_arguments"]
-    assert not Path("ran").exists()
+    assert [file["kind"] for file in imported(capsys, "ds.json", "a.yaml")["files"]] == ["deepspeed", "accelerate"]
     Path("a.yaml").write_text('distributed_type: "NO"\n"\\e[31mred\\a": "\\e]0;title\\a"\n', encoding="utf-8")
     assert main(["import", "a.yaml"]) == 0
     assert "\x1b" not in capsys.readouterr().out

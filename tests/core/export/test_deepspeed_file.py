@@ -94,25 +94,17 @@ def test_a_file_of_autos_fits_every_run_and_sums_in_half_precision_are_named(tmp
     ({"optimizer": {"type": "PagedAdamW"}}, {}, "optimizer.type is 'PagedAdamW', but the run uses 'AdamW'"),
     ({}, {"engine__strategy": "zero1"}, "uses zero2 with offload optimizer, but the run uses zero1"),
     ({}, {"engine__offload": "none"}, "but the run uses zero2 with offload none"),
+    # What DeepSpeed refuses in every run.
+    ({"zero_optimization": {"stage": 0}}, {}, "has stage 0 in `zero_optimization`"),
+    ({"zero_optimization": {}}, {}, "has stage 0 in `zero_optimization`"),
+    ({"zero_optimization": {"stage": 2, "fp16": {"enabled": "auto"}}}, {}, "`fp16` inside `zero_optimization`"),
+    ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}, {}, "to NVMe"),
+    ({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}}}, {}, "the scheduler 'WarmupLR', which would"),
 ])  # fmt: skip
 def test_each_mismatch(tmp_path: Path, document: dict[str, Any], changes: dict[str, Any], words: str) -> None:
     merged = {key: value for key, value in changed(**document).items() if value is not None}
-    messages = said(tmp_path, merged, **changes)
-    assert any(words in message for message in messages), messages
-
-
-@each(("document", "words"), [
-    ({"zero_optimization": {"stage": 0}}, "has stage 0 in `zero_optimization`"),
-    ({"zero_optimization": {}}, "has stage 0 in `zero_optimization`"),
-    ({"zero_optimization": {"stage": 2, "fp16": {"enabled": "auto"}}}, "`fp16` inside `zero_optimization`"),
-    ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}, "to NVMe"),
-    ({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}}}, "the scheduler 'WarmupLR', which would"),
-])  # fmt: skip
-def test_what_deepspeed_refuses_in_every_run(tmp_path: Path, document: dict[str, Any], words: str) -> None:
-    merged = {key: value for key, value in changed(**document).items() if value is not None}
-    path = write(tmp_path, merged)
-    messages = [finding.message for finding in deepspeed_file_findings(config_for(path)) if finding.severity == "error"]
-    assert any(words in message for message in messages), messages
+    found = deepspeed_file_findings(config_for(write(tmp_path, merged), **changes))
+    assert any(words in one.message and (one.severity == "error" or "clipping" in words) for one in found), found
 
 
 @each(("zero", "meaning"), [
