@@ -25,7 +25,7 @@ import socket
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -218,19 +218,11 @@ class Handshake:
     @classmethod
     def from_message(cls, message: Message) -> Handshake:
         """Raises ChannelClosed for what is no introduction."""
-        node, nodes, processes = message.get("node"), message.get("nodes"), message.get("processes")
-        versions, data = message.get("versions"), message.get("data")
-        if not (isinstance(node, int) and isinstance(nodes, int) and isinstance(processes, int)):
-            raise ChannelClosed(tr("another program answered"))
-        known = versions if isinstance(versions, dict) else {}
-        return cls(
-            node,
-            nodes,
-            plain_text(message.get("host"), 100),
-            processes,
-            {name: known.get(name) for name in COMPARED},
-            data if isinstance(data, dict) else {},
-        )
+        try:
+            who = cls(**{name: message[name] for name in cls.__dataclass_fields__})
+        except KeyError:
+            raise ChannelClosed(tr("another program answered")) from None
+        return replace(who, host=plain_text(who.host, 100))
 
 
 def introduce(node: int, nodes: int, processes: int, data: dict[str, Any] | None = None) -> Handshake:

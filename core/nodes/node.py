@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -140,9 +140,8 @@ class NodeAttempt:
         )
         # Whoever started it from a screen has only this log to learn it from; Slurm starts the others itself.
         if "SLURM_JOB_ID" not in self._environment:
-            for node in range(1, me.nodes):
-                command = joining_command(self._folder.resolve(), node, self._address)
-                _say(tr("On node {node}: {command}", node=node, command=command))
+            for line in commands_of_others(self._config, self._folder, self._address):
+                _say(line)
         self._members = meeting.gather(patience_s, self._waits)
         start_together(self._members, list(arguments))
         return list(arguments)
@@ -400,16 +399,19 @@ def last_words_of(run: RunFolder, me: Handshake, log: Path) -> Callable[[int], N
     return write
 
 
-def asked_of_others(run: RunFolder) -> Iterator[str]:
-    """A sentence for each other machine of a run that starts here: what to type there. None for a run of one."""
-    config = changed_config(run)
-    if config.engine.nodes > 1:
-        main = main_address(run.path)
-        for node in range(1, config.engine.nodes):
-            command = joining_command(run.path.resolve(), node, main)
-            yield tr(
-                "On node {node}, within {seconds} s: {command}",
-                node=node,
-                seconds=config.engine.nodes_timeout_s,
-                command=command,
-            )
+def asked_of_others(run: RunFolder) -> list[str]:
+    """A sentence for each other machine of a run that starts here: what to type there."""
+    return commands_of_others(changed_config(run), run.path, main_address(run.path))
+
+
+def commands_of_others(config: RunConfig, folder: Path, address: Address) -> list[str]:
+    """Likewise, of node 0 at `address`; none for a run of one."""
+    return [
+        tr(
+            "On node {node}, within {seconds} s: {command}",
+            node=node,
+            seconds=config.engine.nodes_timeout_s,
+            command=joining_command(folder.resolve(), node, address),
+        )
+        for node in range(1, config.engine.nodes)
+    ]

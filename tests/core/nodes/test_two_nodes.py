@@ -35,7 +35,7 @@ def to_the_end(two: TwoNodes) -> Path:
     log = two.log()
     assert "the weights of all 2 processes are equal" in log
     assert "the nodes connected over this interface" in log
-    assert f"On node 1: {two.folder}/launch.sh --node 1 --main " in log
+    assert f": {two.folder}/launch.sh --node 1 --main " in log
     assert (two.folder / "nodes" / "1" / "train.log").exists()
     assert not list(two.folder.glob("failure-*"))
     return two.folder
