@@ -103,7 +103,8 @@ def strategy_of(document: Mapping[str, Any]) -> tuple[Strategy, Offload]:
     parameters in host RAM counts as "all", the nearest that a plan knows.
     """
     zero = document["zero_optimization"]
-    strategy = next((name for name, stage in ZERO_STAGES.items() if stage == zero.get("stage")), "zero2")
+    otherwise: Strategy = "zero2"
+    strategy = next((name for name, stage in ZERO_STAGES.items() if stage == zero.get("stage")), otherwise)
     if strategy == "zero3" and _offloads(zero, "offload_param"):
         return strategy, "all"
     offloads = _offloads(zero, "offload_optimizer") or zero.get("cpu_offload") is True

@@ -66,7 +66,7 @@ def read(text: str, file: str) -> Imported:
         raise refusal("not_importable.empty", file)
     if OF_TOOLS.fullmatch(file) or len(text) > MOST_CHARACTERS:
         raise refusal("not_importable.kinds", file)
-    # JSON, which YAML reads too: the first thing that is no comment is a brace.
+    # YAML reads JSON too.
     is_json = COMMENT.sub(_blank, text).lstrip()[:1] in ("{", "[")
     if file.endswith(".py") and not is_json:
         return python_source.read_python(text, file)
@@ -92,24 +92,27 @@ def _blank(found: re.Match[str]) -> str:
     return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
 
 
+SURE = 1000
+
+
 def _read_mapping(document: YamlDocument, file: str) -> Imported:
+    """By the reader that knows most of its names, or a key that only one kind of file has (SURE)."""
     names = {str(name) for name in document.values}
     # `fp16: {enabled: ...}` is DeepSpeed's; the Trainer's fp16 is yes or no.
     halves = any(isinstance(document.values.get(name), dict) for name in ("fp16", "bf16", "bfloat16"))
     inner = (str(name) for section in document.values.values() if isinstance(section, dict) for name in section)
     names_inside = {*names, *inner}
-    known = len([name for name in names_inside if trainer.is_known(name)]) if TELLING & names_inside else 0
-    of_deepspeed, of_accelerate = len(engines.DEEPSPEED.keys() & names), len(engines.ACCELERATE.keys() & names)
+    known = sum(map(trainer.is_known, names_inside)) if TELLING & names_inside else 0
+    of_deepspeed = len(engines.DEEPSPEED.keys() & names) + SURE * ("zero_optimization" in names or halves)
+    of_accelerate = len(engines.ACCELERATE.keys() & names) + 2 * SURE * ("distributed_type" in names)
     most = max(known, of_deepspeed, of_accelerate)
-    is_accelerate, is_deepspeed = "distributed_type" in names, "zero_optimization" in names or halves
-    of_another = any(names.issuperset(keys) for keys in OTHERS) or most < (1 if known else 2)
-    if of_another and not is_accelerate and not is_deepspeed:
+    if most < (1 if known else 2) or (most < SURE and any(names.issuperset(keys) for keys in OTHERS)):
         raise refusal("not_importable.kinds", file)
-    if is_accelerate or (not is_deepspeed and of_accelerate > max(known, of_deepspeed)):
-        return engines.read_accelerate(document, file)
-    if is_deepspeed or of_deepspeed > known:
+    if most == known:
+        return trainer.read(document, file)
+    if most == of_deepspeed:
         return engines.read_deepspeed(document.values, document.lines, file)
-    return trainer.read(document, file)
+    return engines.read_accelerate(document, file)
 
 
 # What was given to an import, with the files that it names, as far as they are here.
@@ -160,9 +163,8 @@ def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: se
             findings.append(finding("missing_file", where, file=text.name, path=path_words))
             continue
         seen.add(path)
-        within = text.folder != Path() and path.is_relative_to(text.folder)
         try:
-            _read(read_text(str(path), str(path.relative_to(text.folder) if within else path)), imports, findings, seen)
+            _read(read_text(str(path), reference.value), imports, findings, seen)
         except NotImportable as error:
             severity: Severity = "note" if reference.name == "script" else "warning"
             findings += (replace(one, severity=severity, where=where) for one in error.findings)

@@ -49,6 +49,10 @@ class Member:
     who: Handshake
     channel: Channel
 
+    @property
+    def name(self) -> str:
+        return named(self.who.node, self.who.host, self.channel.other_host)
+
 
 @dataclass(slots=True)
 class _Greeting:
@@ -125,26 +129,26 @@ class Meeting:
             self._let_go(greeting)
         except StopIteration as end:
             self._greetings.remove(greeting)
-            who = end.value
+            member = Member(end.value, channel)
             try:
-                self._check(who, channel)
+                self._check(member)
             except NodeProblem as problem:
                 refuse(channel, problem)
                 raise
-            self.members[who.node] = Member(who, channel)
-            print(tr("{node} has connected.", node=named(who.node, who.host, channel.other_host)), flush=True)
+            self.members[member.who.node] = member
+            print(tr("{node} has connected.", node=member.name), flush=True)
 
     def _let_go(self, greeting: _Greeting) -> None:
         greeting.channel.close()
         self._greetings.remove(greeting)
 
-    def _check(self, who: Handshake, channel: Channel) -> None:
+    def _check(self, member: Member) -> None:
         """Raises NodeProblem for a node with which no training can begin."""
-        name = named(who.node, who.host, channel.other_host)
+        who = member.who
         if who.nodes != self._me.nodes or not 1 <= who.node < self._me.nodes:
             message = tr(
                 "{name} claims to be node {node} of {nodes}; this run has {n} nodes, numbered 0 to {last}.",
-                name=name,
+                name=member.name,
                 node=who.node,
                 nodes=who.nodes,
                 n=self._me.nodes,
@@ -154,15 +158,14 @@ class Meeting:
         # One that was killed and started again comes before its old connection is missed.
         self._keep_warm()
         if who.node in self.members:
-            other = self.members[who.node]
             message = tr(
                 "Two machines claim to be node {node}: {first} and {second}; give each its own number.",
                 node=who.node,
-                first=f"{other.who.host} ({other.channel.other_host})",
-                second=f"{who.host} ({channel.other_host})",
+                first=self.members[who.node].name,
+                second=member.name,
             )
             raise NodeProblem("config_mismatch", message)
-        refuse_unlike(self._me, who, name)
+        refuse_unlike(self._me, who, member.name)
 
     def _keep_warm(self) -> None:
         """Nodes that wait hear that node 0 is there; one that has left may come again."""
@@ -206,8 +209,7 @@ def start_together(members: list[Member], arguments: list[str]) -> None:
 
 
 def lost(member: Member, how: str) -> NodeProblem:
-    name = named(member.who.node, member.who.host, member.channel.other_host)
-    return NodeProblem("node_lost", tr("{name} was lost ({how}).", name=name, how=how))
+    return NodeProblem("node_lost", tr("{name} was lost ({how}).", name=member.name, how=how))
 
 
 def attend(

@@ -29,7 +29,6 @@ from trainwiz.core.nodes.address import (
     interface_addresses,
     interface_of,
     main_address,
-    named,
     network_variables,
 )
 from trainwiz.core.nodes.handshake import BEAT_EVERY_S, ChannelClosed, Handshake, Message, data_of, introduce
@@ -233,9 +232,8 @@ class NodeAttempt:
             for message in member.channel.receive():
                 refuse_if_refused(message)
                 if message.get("kind") == "stop" and self._me.node == 0:
-                    name = named(member.who.node, member.who.host, member.channel.other_host)
                     with suppress(OSError):
-                        write_atomic(self._folder / NODES / STOPPED_BY, name)
+                        write_atomic(self._folder / NODES / STOPPED_BY, member.name)
                 if message.get("kind") == "ended":
                     code = message.get("code")
                     return code if isinstance(code, int) else 1
