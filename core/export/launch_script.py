@@ -59,20 +59,13 @@ def launch_script(config: RunConfig, needs: Iterable[tuple[str, str]] = ()) -> s
     says which one is missing before anything starts. A CUDA_VISIBLE_DEVICES of the caller wins, because GPU names
     of one machine mean nothing on another.
     """
-    header = tr("trainwiz run {name}: starts it manually, without supervisor or monitor.", name=config.name)
+    header, example = tr("starts it manually, without supervisor or monitor"), EXAMPLE
     if config.engine.nodes > 1:
-        header = tr(
-            "trainwiz run {name}: this machine is one of {n} that train it.", name=config.name, n=config.engine.nodes
-        )
+        header, example = tr("this machine is one of {n} that train it", n=config.engine.nodes), NODE_EXAMPLE
     lines = [
         "#!/bin/sh",
-        comment(header),
-        comment(
-            tr(
-                "Arguments are passed on, for example: {command}",
-                command=NODE_EXAMPLE if config.engine.nodes > 1 else EXAMPLE,
-            )
-        ),
+        comment(tr("trainwiz run {name}: {what}.", name=config.name, what=header)),
+        comment(tr("Arguments are passed on, for example: {command}", command=example)),
         "set -eu",
         comment(tr("An exported CDPATH would resolve a relative path elsewhere.")),
         'CDPATH=\'\' cd -- "$(dirname -- "$0")"',

@@ -31,9 +31,6 @@ from trainwiz.core.text import parse_json
 
 DEFAULT_LOGGING_STEPS = 500
 """TrainingArguments.logging_steps; eval_steps takes it where it is not set."""
-POLYNOMIAL_END = 1e-7
-"""get_polynomial_decay_schedule_with_warmup(lr_end=1e-7) in transformers/optimization.py."""
-FINAL_RATE = "training.final_learning_rate"
 NO_ADAPTERS = mark("LoRA is not enabled.")
 WEIGHTS_ARE_BF16 = mark("The weights are loaded in bf16, which decides the precision.")
 
@@ -46,11 +43,9 @@ def _micro_batch(imported: Imported, setting: Setting) -> Became:
     return {"batch.micro_batch_size": setting.value}
 
 
-def _schedule(imported: Imported, setting: Setting) -> Became:
+def _schedule(_: Imported, setting: Setting) -> Became:
     kind = word(setting.value)
-    today = {"cosine_with_min_lr": "cosine", "constant_with_warmup": "constant"}.get(kind, kind)
-    ends = kind == "polynomial" and "lr_scheduler_kwargs" not in imported.settings
-    return {"training.schedule": today} | ({FINAL_RATE: POLYNOMIAL_END} if ends else {})
+    return {"training.schedule": {"cosine_with_min_lr": "cosine", "constant_with_warmup": "constant"}.get(kind, kind)}
 
 
 def _schedule_options(imported: Imported, setting: Setting) -> Became:
@@ -66,7 +61,7 @@ def _schedule_options(imported: Imported, setting: Setting) -> Became:
     if end is None and share is not None and peak is not None:
         end = float(f"{peak * share:.6g}")
     if end is not None:
-        return {FINAL_RATE: end}
+        return {"training.final_learning_rate": end}
     return mark("trainwiz has no setting for these schedule options.") if options else UNSET
 
 

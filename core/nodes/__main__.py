@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
@@ -19,11 +18,9 @@ from trainwiz.core.run.folder import RunFolder
 
 def main() -> int:
     use_language(chosen_language(None, os.environ))
-    parser = argparse.ArgumentParser(prog="trainwiz.core.nodes")
-    parser.add_argument("folder", type=Path)
-    # What is left is the training's: --resume, --accept.
-    choices, arguments = parser.parse_known_args()
-    run = RunFolder(choices.folder.resolve())
+    # The arguments are the training's: --resume, --accept.
+    folder, *arguments = sys.argv[1:]
+    run = RunFolder(Path(folder).resolve())
     try:
         address = main_address(run.path)
         keep_address(run.path, address)

@@ -47,11 +47,6 @@ class NodeProblem(TrainwizError):
         return self.findings[0].message
 
 
-def named(node: int, host: str, address: str) -> str:
-    where = host if host in ("", address) else f"{host}, {address}"
-    return tr("Node {node} ({where})", node=node, where=where or address)
-
-
 @dataclass(frozen=True, slots=True)
 class Address:
     """Node 0 as the other nodes reach it."""

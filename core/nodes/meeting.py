@@ -21,7 +21,7 @@ from pathlib import Path
 
 from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
-from trainwiz.core.nodes.address import Address, NodeProblem, listen, named, refuse_taken
+from trainwiz.core.nodes.address import Address, NodeProblem, listen, refuse_taken
 from trainwiz.core.nodes.handshake import (
     Channel,
     ChannelClosed,
@@ -51,7 +51,9 @@ class Member:
 
     @property
     def name(self) -> str:
-        return named(self.who.node, self.who.host, self.channel.other_host)
+        host, address = self.who.host, self.channel.other_host
+        where = address if host in ("", address) else f"{host}, {address}"
+        return tr("Node {node} ({where})", node=self.who.node, where=where)
 
 
 @dataclass(slots=True)

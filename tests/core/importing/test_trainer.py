@@ -64,7 +64,7 @@ def test_every_argument_of_the_installed_transformers_has_a_place_or_a_reason() 
     ({"lr_scheduler_type": "constant_with_warmup"}, "training.schedule", "constant"),
     ({"lr_scheduler_type": "cosine_with_min_lr", "learning_rate": 1e-3, "lr_scheduler_kwargs": {"min_lr_rate": 0.1}},
      "training.final_learning_rate", 1e-4),
-    ({"lr_scheduler_type": "polynomial"}, "training.final_learning_rate", 1e-7),
+    ({"lr_scheduler_type": "polynomial", "lr_scheduler_kwargs": {"lr_end": 1e-6}}, "training.final_learning_rate", 1e-6),
     ({"bf16": True}, "engine.precision", "bf16"),
     ({"bf16": True, "torch_dtype": "bfloat16"}, "engine.precision", "bf16-true"),
     ({"bf16": True, "torch_dtype": "bfloat16", "use_peft": True}, "engine.precision", "bf16"),
