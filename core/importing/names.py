@@ -265,20 +265,17 @@ TASK_OF_ENDING: Mapping[str, Task] = {
     "ForSeq2SeqLM": "seq2seq", "ForConditionalGeneration": "seq2seq", "Seq2SeqTrainingArguments": "seq2seq",
     "Seq2SeqTrainer": "seq2seq", "DataCollatorForSeq2Seq": "seq2seq", "MarianMTModel": "seq2seq",
     "run_summarization": "seq2seq", "run_translation": "seq2seq", "SEQ_2_SEQ_LM": "seq2seq",
+    "max_source_length": "seq2seq", "max_target_length": "seq2seq", "predict_with_generate": "seq2seq",
     "ForCausalLM": "causal-lm", "LMHeadModel": "causal-lm", "SFTConfig": "causal-lm", "SFTTrainer": "causal-lm",
     "run_clm": "causal-lm", "sft": "causal-lm", "CAUSAL_LM": "causal-lm",
-    "ForMaskedLM": "masked-lm", "run_mlm": "masked-lm",
+    "ForMaskedLM": "masked-lm", "mlm": "masked-lm", "mlm_probability": "masked-lm",
     "ForSequenceClassification": "sequence-classification", "run_glue": "sequence-classification",
     "run_classification": "sequence-classification", "SEQ_CLS": "sequence-classification",
     "ForTokenClassification": "token-classification", "run_ner": "token-classification",
     "TOKEN_CLS": "token-classification",
 }  # fmt: skip
-"""Ends of the names of classes of transformers and TRL, task types of peft, and scripts of their examples without ".py"
-and _no_trainer."""
-TASK_OF_ARGUMENT: Mapping[str, Task] = {
-    "mlm": "masked-lm", "mlm_probability": "masked-lm", "max_source_length": "seq2seq", "max_target_length": "seq2seq",
-    "predict_with_generate": "seq2seq",
-}  # fmt: skip
+"""Ends of the names of classes of transformers and TRL, task types of peft, arguments and scripts of their examples
+without ".py" and _no_trainer."""
 OTHER_ENDINGS = (
     "ForQuestionAnswering", "RewardConfig", "RewardTrainer", "ForImageClassification", "ForVision2Seq",
     "ForImageTextToText", "ForSpeechSeq2Seq", "ForCTC", "ForAudioClassification", "instance_prompt", "image_column", "resolution",

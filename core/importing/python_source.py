@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from trainwiz.core.importing.names import LORA_DEFAULTS, OTHER_ENDINGS, words
+from trainwiz.core.importing.names import LORA_DEFAULTS, words
 from trainwiz.core.importing.report import Imported, Setting, Unresolved, refusal
-from trainwiz.core.importing.trainer import fill, is_known, take_defaults, task_of
+from trainwiz.core.importing.trainer import fill, is_known, take_defaults
 from trainwiz.core.text import plain_text, within_bounds
 
 # What names and expressions stand for.
@@ -150,8 +150,7 @@ def read_python(text: str, file: str) -> Imported:
         for setting in _settings(script, call, imported):
             settings.setdefault(setting.name, setting)
         hint = dotted(call.func).split(".")[-2:][0] if name in ("from_pretrained", "from_config") else name
-        if task_of(hint) or hint.endswith(OTHER_ENDINGS):
-            hints.append(Setting("class", hint, call.lineno))
+        hints.append(Setting("class", hint, call.lineno))
     for key, value in script.changed.items():
         # What a script changes of its arguments one by one, only a run could follow.
         if key in settings or (programs and is_known(key)):

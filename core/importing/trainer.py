@@ -273,19 +273,17 @@ def _of_source(name: str) -> Rule:
     return rule
 
 
-def _validation(imported: Imported, setting: Setting) -> Became:
-    rows = imported.number("max_eval_samples")
-    limit = {} if rows is None or rows < 1 else {"max_rows": int(rows)}
-    return {"data.validation_sources": [{"name": name, **limit} for name in _names(setting.value)]}
+def _validation(_: Imported, setting: Setting) -> Became:
+    return {"data.validation_sources": [{"name": name} for name in _names(setting.value)]}
 
 
 def _evaluated_rows(imported: Imported, setting: Setting) -> Became:
-    """At most so many rows: of the validation file, or held out."""
+    """At most so many rows, held out where no validation file is named."""
     rows = number(setting.value)
     if rows is not None and 0 < rows < 1:
         return mark("It is a share of the rows; a run holds out a fixed number of rows (data.validation_rows).")
-    if setting.name == "max_eval_samples" and "validation_file" in imported.settings:
-        return mark("It limits the rows of the validation file.")
+    if "validation_file" in imported.settings:
+        return mark("A run evaluates all rows of the validation file, unless data.validation_sources limits them.")
     return {"data.validation_rows": setting.value}
 
 
@@ -408,13 +406,12 @@ def task_of(name: str) -> Task | None:
 def _place_task(imported: Imported, hints: list[Setting]) -> None:
     """Set the task where something names it, and say where the training is none that trainwiz does."""
     settings = list(imported.settings.values())
-    named = [(hint, task_of(hint.value)) for hint in sorted(hints, key=lambda hint: hint.name == "script")]
-    named += [(one, task_of(word(one.value).upper())) for one in settings if one.name.endswith("task_type")]
-    named += [(one, table.TASK_OF_ARGUMENT.get(one.as_written())) for one in settings if word(one.value) != "no"]
-    if "task" not in imported.values and (first := next((pair for pair in named if pair[1]), None)):
-        imported.map(first[0], "task", first[1])
-    others = [(hint, hint.value) for hint in hints] + [(setting, setting.name) for setting in settings]
-    if other := next((pair for pair in others if pair[1].endswith(table.OTHER_ENDINGS)), None):
+    named = [(hint, str(hint.value)) for hint in sorted(hints, key=lambda hint: hint.name == "script")]
+    named += [(one, word(one.value).upper()) for one in settings if one.name.endswith("task_type")]
+    named += [(one, one.as_written()) for one in settings if word(one.value) != "no"]
+    if "task" not in imported.values and (first := next((pair for pair in named if task_of(pair[1])), None)):
+        imported.map(first[0], "task", task_of(first[1]))
+    if other := next((pair for pair in named if pair[1].endswith(table.OTHER_ENDINGS)), None):
         imported.say(other[0].line, "other_training", name=other[1])
 
 
