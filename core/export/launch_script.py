@@ -11,7 +11,6 @@ from trainwiz.core.config.run import RunConfig
 from trainwiz.core.export.accelerate import (
     accelerate_yaml,
     cpu_threads,
-    found_at_meeting,
     launch_environment,
     run_variables,
 )
@@ -127,8 +126,6 @@ def _exports(config: RunConfig) -> list[str]:
             lines.append(f': "${{CUDA_VISIBLE_DEVICES:={gpus}}}"; export CUDA_VISIBLE_DEVICES')
         else:
             lines.append(f"export {variable.name}={shlex.quote(variable.value)}")
-    left = found_at_meeting(config)
-    lines += [comment(tr("{name} is not set here: {reason}.", name=one.name, reason=one.reason)) for one in left]
     return [*lines, ""]
 
 

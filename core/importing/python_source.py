@@ -111,9 +111,9 @@ def source(node: ast.expr) -> str:
 
 # The calls that say how a script trains.
 
-ARGUMENTS = ("TrainingArguments", "TrainingArgs", "SFTConfig", "DPOConfig", "KTOConfig", "GRPOConfig", "RewardConfig")
-"""Ends of the names of classes of arguments; TRL's are children of TrainingArguments."""
-LORA = ("LoraConfig", "get_peft_model")
+ARGUMENTS = ("TrainingArguments", "TrainingArgs", "SFTConfig", "POConfig", "KTOConfig", "RLOOConfig", "RewardConfig")
+"""Ends of the names of classes of arguments; TRL's (DPOConfig, GRPOConfig, ...) are children of TrainingArguments."""
+LORA = ("LoraConfig", "AdaLoraConfig", "get_peft_model")
 LORA_NAMES = {"r": "lora_r", "target_modules": "lora_target_modules"}
 NOT_OF_LORA = words("model peft_type use_gradient_checkpointing random_state max_seq_length")
 """Arguments of Unsloth's get_peft_model that are of the model."""
@@ -190,7 +190,7 @@ def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Se
     """What one call says."""
     name, given = _name(call), _given(call)
     kind, written = name, ""
-    if name in LORA and ("r" in given or name == "LoraConfig"):
+    if name in LORA and ("r" in given or name != "get_peft_model"):
         yield Setting("use_peft", True, call.lineno, name)
         for setting in _all_keywords(script, call, imported):
             if setting.name not in NOT_OF_LORA:

@@ -72,8 +72,8 @@ def _warmup(imported: Imported, setting: Setting) -> Became:
         raise WrongValue
     if warmup and imported.word("lr_scheduler_type") == "constant":
         return mark("The `constant` schedule has no warmup.")
-    if warmup == 0 and "training.warmup" in imported.values:
-        # A dump of transformers 4 has 0 steps of warmup beside a ratio.
+    if warmup == 0 and ("training.warmup" in imported.values or imported.settings["warmup_steps"] is not setting):
+        # A dump of transformers 4 has 0 steps of warmup beside a ratio, or a ratio of 0 beside steps.
         return UNSET
     return {"training.warmup": setting.value}
 
@@ -225,7 +225,7 @@ def _quantized(_: Imported, setting: Setting) -> Became:
     bits = str(setting.value).strip()
     if bits in ("16", "32") or word(bits) == "no":
         return OFF
-    return {"engine.base_precision": "int8" if "8" in (bits, *setting.name) else "nf4"}
+    return {"engine.base_precision": "int8" if bits == "8" or "8" in setting.name else "nf4"}
 
 
 # The data.
@@ -263,10 +263,9 @@ def _of_source(name: str) -> Rule:
     """A detail of the one data set; without its name, or with several, there is nothing that it belongs to."""
 
     def rule(imported: Imported, setting: Setting) -> Became:
-        named = [
-            imported.settings[key] for key in ("dataset_name", "dataset_mixer", "datasets") if key in imported.settings
-        ]
-        if not named or len(_names(named[0].value)) != 1:
+        given = [imported.settings.get(key) for key in ("dataset_name", "dataset_mixer", "datasets")]
+        named = next((one.value for one in given if one is not None), None)
+        if named is None or isinstance(named, Unresolved) or len(_names(named)) != 1:
             return mark("It describes one dataset, and none or several are specified.")
         return {f"data.sources.0.{name}": setting.value}
 

@@ -78,7 +78,6 @@ def test_an_interface_that_was_chosen_by_looking_at_one_machine_is_left_to_each(
     solved = several.with_values(values, "solved", reason)
     assert "SOCKET_IFNAME" not in "".join(launch_environment(solved))
     lines = launch_script(solved).splitlines()
-    assert "# NCCL_SOCKET_IFNAME is not set here: chosen by trainwiz: each takes its own." in lines
     assert not [line for line in lines if line.startswith("export") and "IFNAME" in line]
     # What somebody said holds for all of them, and so does what was solved for the only one.
     assert launch_environment(several.with_values(values, "you")).items() >= {"NCCL_SOCKET_IFNAME": "eno1"}.items()

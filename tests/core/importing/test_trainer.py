@@ -129,6 +129,8 @@ def test_contradictions_are_found() -> None:
     # 0 steps is the default of transformers 4, which a dump writes beside the ratio.
     dump = read({**BASE, "warmup_ratio": 0.1, "warmup_steps": 0})
     assert dump.values["training.warmup"] == 0.1 and "contradiction" not in codes(merge([dump]))
+    dump = read({**BASE, "warmup_ratio": 0.0, "warmup_steps": 20})
+    assert dump.values["training.warmup"] == 20 and "contradiction" not in codes(merge([dump]))
 
 
 def test_what_cannot_be_is_said_and_not_replaced_by_a_guess() -> None:
