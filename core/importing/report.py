@@ -283,10 +283,7 @@ Became = str | Mapping[str, Any] | None
 """Why a setting is left out, or the values of a run that it gives, or None where nobody knows."""
 Rule = str | Callable[[Imported, Setting], Became]
 """Why a setting is always left out, or what becomes of it; raises WrongValue."""
-TAKES_WORDS = (
-    "report_to", "mixed_precision", "use_flash_attn", "attn_implementation", "zero_optimization.stage", "zero_stage",
-    "distributed_type", "num_processes",
-)  # fmt: skip
+TAKES_WORDS = ("report_to", "mixed_precision", "use_flash_attn", "attn_implementation", "distributed_type")
 """Ends of settings for which "none" and "auto" are values like others."""
 
 

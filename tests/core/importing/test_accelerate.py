@@ -73,6 +73,7 @@ def test_what_a_file_comes_to(settings: dict[str, Any], values: dict[str, Any]) 
     (fsdp(fsdp_sharding_strategy="SHARD_GRAD_OP"), "must be one of", "engine.strategy", "fsdp"),
     (fsdp(fsdp_reshard_after_forward=False), "must be one of", "engine.strategy", "fsdp"),
     ({"num_processes": "$WORLD_SIZE"}, "must be a whole number", "engine.processes", None),
+    ({"num_processes": None}, "It is not set", "engine.processes", None),
 ])  # fmt: skip
 def test_what_is_said_and_not_guessed(settings: dict[str, Any], said: str, key: str, value: Any) -> None:
     imported = merge([read(**settings)])
