@@ -15,13 +15,10 @@ from trainwiz.tui.cli import main
 
 from tests.each import each
 
-ACCELERATE = """compute_environment: LOCAL_MACHINE
-distributed_type: MULTI_GPU
-fp16: true
-machine_rank: 0
-num_processes: 2
-surprise: 1
-"""
+ACCELERATE = (
+    "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nfp16: true\nmachine_rank: 0\nnum_processes: 2\n"
+    "surprise: 1\n"
+)
 
 
 @pytest.fixture(autouse=True)

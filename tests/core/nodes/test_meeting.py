@@ -141,17 +141,22 @@ def test_a_folder_that_is_not_shared(tmp_path: Path, address: Address, monkeypat
         others[0].result()
 
 
+def leave_after(looks: int) -> Callable[[], None]:
+    """Somebody who waits, and gives up after so many looks."""
+    left = iter(range(looks))
+
+    def look() -> None:
+        if next(left, None) is None:
+            raise InterruptedError
+
+    return look
+
+
 def test_a_stop_ends_the_waiting(tmp_path: Path, address: Address) -> None:
-    class Stop(Exception):
-        pass
-
-    def stop() -> None:
-        raise Stop
-
-    with pytest.raises(Stop):
-        Meeting(tmp_path, introduce(0, 2, 1), address).gather(20.0, stop)
-    with pytest.raises(Stop):
-        attend(tmp_path, introduce(1, 2, 1), address, 20.0, stop)
+    with pytest.raises(InterruptedError):
+        Meeting(tmp_path, introduce(0, 2, 1), address).gather(20.0, leave_after(0))
+    with pytest.raises(InterruptedError):
+        attend(tmp_path, introduce(1, 2, 1), address, 20.0, leave_after(0))
     # The port is free again.
     Meeting(tmp_path, introduce(0, 2, 1), address)
 
@@ -159,15 +164,7 @@ def test_a_stop_ends_the_waiting(tmp_path: Path, address: Address) -> None:
 def test_a_node_that_leaves_before_the_start_may_come_again(tmp_path: Path, address: Address) -> None:
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(host, tmp_path, address, 3)
-        waits = 0
-
-        def leave() -> None:
-            nonlocal waits
-            waits += 1
-            if waits > 5:
-                raise InterruptedError
-
-        early = pool.submit(attend, tmp_path, introduce(1, 3, 1), address, 20.0, leave)
+        early = pool.submit(attend, tmp_path, introduce(1, 3, 1), address, 20.0, leave_after(5))
         with pytest.raises(InterruptedError):
             early.result()
         again = [pool.submit(attend, tmp_path, introduce(node, 3, 1), address, 100.0, nothing) for node in (1, 2)]
