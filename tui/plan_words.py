@@ -10,7 +10,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.text import amount_range, count, duration, duration_range, epochs, gib, percent, short_count, size
 
 if TYPE_CHECKING:
-    from trainwiz.core.importing.report import Imported, Unknown
+    from trainwiz.core.importing.report import Imported, Renamed, Unknown
     from trainwiz.core.plan.fit import Fit
     from trainwiz.core.plan.result import Plan, PlannedModel, TimePlan
 
@@ -39,9 +39,11 @@ def report_sections(merged: Imported) -> list[tuple[str, int, list[list[str]]]]:
         [_name(one.name), _value(one.value), f"→ {one.key}", value_words(one.set_to), _place(merged, one)]
         for one in merged.mapped
     ]
+    renamed = [[_name(one.old), f"→ {_name(one.new)}", _place(merged, one)] for one in merged.renamed]
     unknown = [[_name(one.name), _value(one.value), _place(merged, one)] for one in merged.unknown]
     sections = [
         (trn("Mapped: {n} setting", "Mapped: {n} settings", len(mapped)), 2, mapped),
+        (trn("Renamed: {n} old name", "Renamed: {n} old names", len(renamed)), 1, renamed),
         (
             trn("Dropped: {n} setting", "Dropped: {n} settings", len(merged.dropped)),
             0,
@@ -52,7 +54,7 @@ def report_sections(merged: Imported) -> list[tuple[str, int, list[list[str]]]]:
     return [section for section in sections if section[2]]
 
 
-def _place(merged: Imported, one: Unknown) -> str:
+def _place(merged: Imported, one: Renamed | Unknown) -> str:
     several, line = len(merged.parts) > 1, one.line
     return plain_text(f"{one.file}:{line}" if several and line else one.file if several else f":{line}" if line else "")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainwiz.core.config.values import OWN, PREFIXES
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.engines import MACHINES, PER_NODE, RENDEZVOUS, read_launcher
+from trainwiz.core.importing.engines import GPUS, MACHINES, PER_NODE, RENDEZVOUS, read_launcher
 from trainwiz.core.importing.report import Imported, Setting, Unresolved, is_secret, refusal
 from trainwiz.core.importing.trainer import fill, is_known
 from trainwiz.core.language import mark
@@ -124,11 +124,10 @@ LLAMA_FACTORY = frozenset({"llamafactory-cli", "lmf"})
 """They read NNODES and NPROC_PER_NODE, and give them to torchrun (cli.py)."""
 STARTS_SEVERAL = frozenset({"mpirun", "mpiexec", "horovodrun", "srun"})
 NOT_TRAINING = table.words(
-    "pip venv pytest unittest tensorboard jupyter huggingface_hub spacy setup.py http.server json.tool"
-)
-"""Scripts and modules that prepare things."""
-STARTS_NOTHING = table.words("pip pip3 install apt apt-get yum dnf brew npm git wget curl") | {"echo", "which"}
-"""Words behind which a launcher's name is that of a package, or only a text."""
+    "pip pip3 install apt apt-get yum dnf brew npm git wget curl venv pytest unittest tensorboard jupyter huggingface_hub "
+    "spacy setup.py http.server json.tool"
+) | {"echo", "which"}
+"""Scripts and modules that prepare things; a launcher's name behind them is that of a package, or only a text."""
 FLAGS = table.words(
     "help quiet cpu multi_gpu tpu enable_cpu_affinity dynamo_use_fullgraph dynamo_use_dynamic "
     "dynamo_use_regional_compilation use_deepspeed use_fsdp use_parallelism_config use_megatron_lm same_network module "
@@ -170,7 +169,7 @@ def launch_of(command: Sequence[Word]) -> Launch | None:
         is_option = at > 0 and command[at - 1].text.startswith("-")
         if not is_option and (assigned := ASSIGNED.fullmatch(one.text)) is not None:
             environment[assigned["name"]] = Word(assigned["value"], one.line, one.known)
-        elif name in STARTS_NOTHING:
+        elif name in NOT_TRAINING:
             return None
         elif launch := _launch(name, one.line, list(command[at + 1 :])):
             launch.environment, launch.starter = environment, starter
@@ -269,6 +268,9 @@ def read(text: str, file: str) -> Imported:
         launcher.defaults.clear()
         imported.say(launch.line, "processes_unknown", program=launch.starter)
     _place_script(imported, launch, launch.script)
+    is_on_cpu = imported.word("use_cpu") == "yes" or "engine.device" in launcher.values
+    if launch.program == "python" and not (launch.starter or is_on_cpu or len(launcher.values.get(GPUS, ())) == 1):
+        imported.say(launch.line, "data_parallel", program="python")
     if len(launches) > 1:
         imported.say(launch.line, "several_trainings", count=len(launches))
     if whole != text:

@@ -29,7 +29,6 @@ PROCESSES, NODES = "engine.processes", "engine.nodes"
 RENDEZVOUS = mark("How the nodes find each other is set in the command of each node, not in the settings.")
 TPU = mark("It is for TPUs, which trainwiz does not support.")
 ALL_GPUS = mark("A run uses all GPUs by default.")
-MEGATRON = mark("trainwiz has no Megatron-LM engine.")
 NOT_OFFERED = mark("trainwiz sets its own value or has no equivalent. To use this file unchanged: --deepspeed FILE.")
 NO_EQUIVALENT = mark("trainwiz has no equivalent.")
 
@@ -94,23 +93,34 @@ def _type(imported: Imported, setting: Setting) -> Became:
         return {STRATEGY: "fsdp"}
     if kind.startswith("multi_"):
         return {STRATEGY: "ddp"} | ({"engine.device": "cpu"} if kind == "multi_cpu" else {})
-    return {"megatron_lm": MEGATRON, "xla": TPU, "tpu": TPU}.get(kind, {STRATEGY: "single"})
+    if kind == "no" and len(gpus := _gpu_list(imported)) > 1 and imported.word("use_cpu") != "yes":
+        imported.say(setting, "data_parallel", program="distributed_type NO")
+        return {STRATEGY: "ddp", PROCESSES: len(gpus)}
+    return {"megatron_lm": NO_EQUIVALENT, "xla": TPU, "tpu": TPU}.get(kind, {STRATEGY: "single"})
 
 
 def _processes(imported: Imported, setting: Setting) -> Became:
     """Of all nodes together, or of each (torchrun, deepspeed)."""
     if setting.value in ("gpu", "auto", "-1"):
         return ALL_GPUS
-    if imported.word("distributed_type") == "no" and number(setting.value) != 1:
+    if imported.word("distributed_type") == "no":
         # It takes the simple launcher.
-        return mark("distributed_type NO starts one process, whatever num_processes says.")
+        if (number(setting.value) or 0) > 1:
+            imported.say(setting, "contradiction.one_process")
+        if len(_gpu_list(imported)) > 1:
+            return mark("distributed_type NO starts one process, whatever num_processes says.")
+        return {PROCESSES: 1}
     return {PROCESSES: setting.value}
 
 
-def _gpus(_: Imported, setting: Setting) -> Became:
-    """The GPUs of `gpu_ids` or CUDA_VISIBLE_DEVICES ("0,2")."""
-    gpus = [part.strip() for part in str(setting.value).split(",") if part.strip() not in ("", "-1", "None")]
-    if gpus and gpus != ["all"]:
+def _gpu_list(imported: Imported) -> list[str]:
+    """The GPUs of `gpu_ids` or CUDA_VISIBLE_DEVICES ("0,2"); none where all are meant."""
+    named = str(imported.settings["gpu_ids"].value).split(",") if "gpu_ids" in imported.settings else []
+    return [part.strip() for part in named if part.strip() not in ("", "-1", "None", "all")]
+
+
+def _gpus(imported: Imported, setting: Setting) -> Became:
+    if gpus := _gpu_list(imported):
         return {GPUS: gpus}
     return {"engine.device": "cpu"} if setting.as_written() == "CUDA_VISIBLE_DEVICES" else ALL_GPUS
 
@@ -149,12 +159,10 @@ REASONS: Mapping[str, str] = {
     "main_training_function": "It names a function of the script, but trainwiz does not run the script.",
     "downcast_bf16 tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_env command_file commands": TPU,
     "quiet debug log_dir log_level redirects tee": "trainwiz writes its own log.",
-    "ipex_config fp8_config mpirun_config parallelism_config use_parallelism_config use_xpu ipex": NO_EQUIVALENT,
-    "megatron_lm_config use_megatron_lm": MEGATRON,
+    "ipex_config fp8_config mpirun_config parallelism_config use_parallelism_config use_xpu ipex megatron_lm_config "
+    "use_megatron_lm deepspeed_config.offload_optimizer_nvme_path deepspeed_config.offload_param_nvme_path": NO_EQUIVALENT,
     "deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model "
     "deepspeed_config.deepspeed_moe_layer_cls_names": "trainwiz sets it automatically for ZeRO-3.",
-    "deepspeed_config.offload_optimizer_nvme_path deepspeed_config.offload_param_nvme_path": "trainwiz does not offload to "
-    "NVMe.",
     "fsdp_config": "trainwiz decides how FSDP wraps and loads the model.",
     "dynamo_config": "trainwiz compiles with the defaults of torch.compile.",
     "max_restarts": "trainwiz restarts a failed run automatically (recovery.max_restarts).",
@@ -193,9 +201,7 @@ ACCELERATE: Mapping[str, Rule] = {
     }),
     "fsdp_config.fsdp_activation_checkpointing": to("engine.checkpointing"),
 }  # fmt: skip
-ACCELERATE_SECTIONS = frozenset(
-    name.partition(".")[0] for name in ACCELERATE if "." in name or name.endswith("_config")
-)
+ACCELERATE_SECTIONS = {name.partition(".")[0] for name in ACCELERATE if "." in name or name.endswith("_config")}
 
 # The options of the launchers, as keys of an accelerate file.
 
@@ -212,7 +218,6 @@ def read_launcher(file: str, program: str, options: Sequence[Setting]) -> Import
     settings = [_as_in_file(option) for option in options]
     take(imported, settings, ACCELERATE)
     if program in ("deepspeed", "python", "framework") and GPUS in imported.values:
-        # Plain python feeds every GPU that it sees with DataParallel; as many processes of DDP see the same sequences.
         imported.defaults[PROCESSES] = len(imported.values[GPUS])
     if program == "torchrun" and not {"num_processes", ""} & set(imported.settings):
         # torch.distributed.run: --nproc-per-node is 1 by default.
@@ -278,8 +283,9 @@ DEEPSPEED: Mapping[str, Rule] = {
         ),
         "fp16": mark("trainwiz scales the fp16 loss dynamically."),
         "optimizer.params.adam_w_mode": mark("A run uses AdamW."),
-        "scheduler.params.warmup_min_lr scheduler.params.warmup_min_ratio": mark("Warmup starts from 0."),
-        "scheduler.params.warmup_type": mark("Warmup is linear."),
+        "scheduler.params.warmup_min_lr scheduler.params.warmup_min_ratio scheduler.params.warmup_type": mark(
+            "Warmup is linear, from 0."
+        ),
     }),
     "train_batch_size": to("batch.target_samples"),
     "train_micro_batch_size_per_gpu": to("batch.micro_batch_size"),
@@ -303,8 +309,5 @@ DEEPSPEED: Mapping[str, Rule] = {
     "scheduler.params.warmup_num_steps": to("training.warmup"),
     "scheduler.params.total_num_steps": to("training.max_steps"),
 }  # fmt: skip
-DEEPSPEED_SECTIONS = frozenset(name.rpartition(".")[0] for name in DEEPSPEED if "." in name) | {
-    "optimizer",
-    "scheduler",
-}
+DEEPSPEED_SECTIONS = {"optimizer", "scheduler", *(name.rpartition(".")[0] for name in DEEPSPEED if "." in name)}
 """Keys whose keys are settings."""

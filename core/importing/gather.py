@@ -20,6 +20,7 @@ from trainwiz.core.importing.engines import NODES, PROCESSES, STRATEGY
 from trainwiz.core.importing.names import TRAINERS_OWN
 from trainwiz.core.importing.report import (
     NO_SETTINGS,
+    PRECEDENCE,
     Imported,
     Kind,
     Mapped,
@@ -227,10 +228,8 @@ def pasted_text(pasted: str) -> str:
 
 
 def texts_of_pasted(text: str) -> list[Text]:
-    """The files named by the first lines, then the rest as a text with its line numbers; [] for nothing.
-
-    Raises NotImportable for a file that cannot be read, and for a single line that is neither a file nor settings.
-    """
+    """The files named by the first lines, then the rest as a text with its line numbers; [] for nothing. Raises
+    NotImportable for a file that cannot be read, and for a single line that is neither a file nor settings."""
     lines = text.splitlines()
     texts: list[Text] = []
     for number, line in enumerate(lines):
@@ -252,10 +251,8 @@ LONGEST_NAME = 60
 
 
 def save_import(imported: Imported, name: str | None = None, replace: bool = False) -> SavedProfile:
-    """Write the values of an import as profile `name`, else under a free name after the first file.
-
-    Raises UsageError: the name is taken (unless `replace`) or cannot be one.
-    """
+    """Write the values as profile `name`, else under a free name. Raises UsageError for a name that is taken (unless
+    `replace`) or cannot be one."""
     return save_profile(
         name if name is not None else free_name(imported),
         PlanRequest(overrides=dict(imported.values)),
@@ -329,6 +326,7 @@ def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Import
     for part in parts:
         merged.unknown += part.unknown
         merged.dropped += part.dropped
+        merged.renamed += part.renamed
         merged.findings += part.findings
     merged.findings += findings
     for key, claimed in claims.items():
@@ -336,15 +334,15 @@ def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Import
             claimed.sort(key=lambda claim: claim[0].kind == "deepspeed")
         winner, counts = claimed[-1]
         merged.values[key] = counts.set_to
-        # To override a file is what the options of a command are for.
-        severity: Severity = "note" if winner.kind == "launch_command" else "warning"
-        for _, entry in claimed:
+        for part, entry in claimed:
             if _same(entry.set_to, counts.set_to):
                 merged.mapped.append(entry)
                 continue
             place, value, other = counts.place(), shown(counts.set_to), shown(entry.set_to)
-            why = tr("{place} sets {value}, which takes precedence.", place=place, value=value)
-            merged.dropped.append(entry.overruled(why))
+            merged.dropped.append(entry.overruled(tr(PRECEDENCE, place=place, value=value)))
+            # To override a file is what the options of a command are for.
+            overrides = winner.kind == "launch_command" and part.file != winner.file
+            severity: Severity = "note" if overrides else "warning"
             words = {"key": key, "value": value, "other": other, "other_place": entry.place()}
             merged.findings.append(finding("contradiction.two_places", place, severity, place=place, **words))
     files = [part.file for part in merged.parts]

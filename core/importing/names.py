@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.config.values import Task
-from trainwiz.core.importing.report import Rule, for_each, positive, to
+from trainwiz.core.importing.report import RENAMED, Rule, for_each, positive, to
 from trainwiz.core.language import mark
 
 
@@ -162,7 +162,6 @@ _SAME: Mapping[str, str] = {
     "model_name_or_path": "model_name model_id model_path base_model base_model_name base_model_name_or_path "
     "pretrained_model_name_or_path model",
     "tokenizer_name": "tokenizer_name_or_path tokenizer_path tokenizer tokenizer_config",
-    "dtype": "torch_dtype",
     "attn_implementation": "attention_implementation _attn_implementation",
     "dataset_name": "dataset_path dataset_id dataset dataset_name_or_path data_path train_file train_data_file "
     "train_data train_data_path train_dataset data_files",
@@ -174,10 +173,6 @@ _SAME: Mapping[str, str] = {
     "target_column": "summary_column response_column label_column label_column_name",
     "max_seq_length": "max_length max_source_length block_size model_max_length cutoff_len seq_len seq_length "
     "max_seq_len sequence_length context_length sequence_len",
-    "generation_max_length": "val_max_target_length",
-    "generation_num_beams": "num_beams",
-    "source_lang": "src_lang source_language",
-    "target_lang": "tgt_lang target_language",
     "use_peft": "use_lora lora_enable enable_lora",
     "lora_r": "lora_rank lora_dim",
     "adapter_name_or_path": "lora_model_dir adapter_path lora_path",
@@ -186,39 +181,27 @@ _SAME: Mapping[str, str] = {
     "finetuning_type": "peft_type adapter peft_method train_type sft_type tuner_type",
     "use_flash_attn": "use_flash_attention use_flash_attention_2 flash_attn flash_attention",
     "packing": "group_by_packing sample_packing neat_packing",
-    "val_size": "val_set_size",
-    "streaming": "dataset_streaming",
     "deepspeed": "deepspeed_config ds_config deepspeed_config_file",
-    "learning_rate": "lr",
-    "optim": "optimizer",
     "num_train_epochs": "epochs num_epochs train_epochs n_epochs max_epochs",
     "max_steps": "max_train_steps train_steps",
-    "warmup_steps": "num_warmup_steps lr_warmup_steps warmup_ratio",
+    "warmup_steps": "num_warmup_steps lr_warmup_steps",
     "lr_scheduler_type": "lr_scheduler scheduler_type",
     "per_device_train_batch_size": "train_batch_size batch_size micro_batch_size device_batch_size "
-    "train_micro_batch_size_per_gpu per_gpu_train_batch_size",
-    "per_device_eval_batch_size": "eval_batch_size val_batch_size per_gpu_eval_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "per_device_eval_batch_size": "eval_batch_size val_batch_size",
     "gradient_accumulation_steps": "grad_accum grad_accumulation_steps accumulation_steps gradient_accumulation",
-    "weight_decay": "adam_weight_decay",
     "max_grad_norm": "grad_clip clip_grad gradient_clip gradient_clipping",
-    "activation_checkpointing": "gradient_checkpoint use_gradient_checkpointing grad_checkpointing "
-    "gradient_checkpointing",
-    "dataloader_num_workers": "num_workers",
-    "adam_beta1": "beta1",
-    "adam_beta2": "beta2",
-    "adam_epsilon": "adam_eps",
-    "eval_strategy": "evaluation_strategy",
-    "save_steps": "checkpointing_steps save_per_step",
-    "save_total_limit": "checkpoints_total_limit",
-    "logging_steps": "log_interval",
-    "label_smoothing_factor": "label_smoothing",
-    "neftune_noise_alpha": "neftune_alpha noisy_embedding_alpha",
-    "use_liger_kernel": "enable_liger_kernel",
-    "use_cpu": "no_cuda",
-    "torch_compile_backend": "torchdynamo",
-    "output_dir": "save_dir",
-}
-CANONICAL: Mapping[str, str] = {alias: name for name, aliases in _SAME.items() for alias in aliases.split()}
+    "activation_checkpointing": "gradient_checkpoint use_gradient_checkpointing grad_checkpointing",
+    "generation_max_length": "val_max_target_length", "generation_num_beams": "num_beams",
+    "streaming": "dataset_streaming", "val_size": "val_set_size", "learning_rate": "lr", "optim": "optimizer",
+    "weight_decay": "adam_weight_decay", "dataloader_num_workers": "num_workers", "adam_beta1": "beta1",
+    "adam_beta2": "beta2", "adam_epsilon": "adam_eps", "output_dir": "save_dir",
+    "save_total_limit": "checkpoints_total_limit", "logging_steps": "log_interval",
+    "label_smoothing_factor": "label_smoothing", "use_liger_kernel": "enable_liger_kernel",
+    "neftune_noise_alpha": "neftune_alpha noisy_embedding_alpha", "save_steps": "checkpointing_steps save_per_step",
+    "source_lang": "src_lang source_language", "target_lang": "tgt_lang target_language",
+}  # fmt: skip
+CANONICAL = {**RENAMED, **{alias: name for name, aliases in _SAME.items() for alias in aliases.split()}}
 """What older versions, scripts and programs around the Trainer call the same thing -> the name that has a place."""
 
 LOOSE = words("train_batch_size batch_size device_batch_size train_batchsize")

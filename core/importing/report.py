@@ -24,10 +24,13 @@ KIND_WORDS: Mapping[Kind, str] = {
 HIDDEN = "***"
 """Stands in a report where a password or key stood."""
 OF_TOKENIZERS = frozenset(f"{kind}_TOKEN" for kind in ("EOS", "BOS", "PAD", "UNK", "SEP", "CLS", "MASK"))
-NOTES = ("assumed_meaning", "code_not_read", "follows", "library_defaults", "missing_data", "missing_model")
+NOTES = (
+    "assumed_meaning", "code_not_read", "data_parallel", "follows", "library_defaults", "missing_data", "missing_model",
+)  # fmt: skip
 """Codes of findings that are notes; all others are warnings."""
 LONGEST_SHOWN = 60
 UNSET = mark("It is not set.")
+PRECEDENCE = mark("{place} sets {value}, which takes precedence.")
 AUTO = mark("auto leaves it to other settings or to the plan.")
 NO_SETTINGS = RunConfig()
 
@@ -173,13 +176,20 @@ class Dropped(Unknown):
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A setting that its program calls otherwise today; what became of it is in the report besides."""
+
+    old: str
+    new: str
+    line: int | None
+    file: str
+
+
 @dataclass(slots=True)
 class Imported:
-    """What one text, or all of them together, come to.
-
-    `values` maps key paths of a RunConfig to values. `defaults` holds what the program takes for settings that the
-    text leaves out: any value of any text wins.
-    """
+    """What one text, or all of them together, come to: `values` by key paths of a RunConfig; `defaults` is what the
+    program takes for settings that the text leaves out, and any value of any text wins over it."""
 
     kind: Kind
     file: str
@@ -194,6 +204,7 @@ class Imported:
     counts_all_nodes: bool = False
     """Its engine.processes are those of all nodes together."""
     mapped: list[Mapped] = field(default_factory=list)
+    renamed: list[Renamed] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     unknown: list[Unknown] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -210,12 +221,9 @@ class Imported:
         return entry.place() if entry else self.file
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "mapped": [asdict(entry) for entry in self.mapped],
-            "dropped": [asdict(entry) for entry in self.dropped],
-            "unknown": [asdict(entry) for entry in self.unknown],
-            "findings": [finding.to_json() for finding in sort_findings(self.findings)],
-        }
+        lists = {"mapped": self.mapped, "renamed": self.renamed, "dropped": self.dropped, "unknown": self.unknown}
+        report: dict[str, Any] = {name: [asdict(entry) for entry in entries] for name, entries in lists.items()}
+        return {**report, "findings": [finding.to_json() for finding in sort_findings(self.findings)]}
 
     def word(self, name: str) -> str:
         """What a setting says; "" where it is absent or unknown."""
@@ -227,11 +235,19 @@ class Imported:
 
     def place(self, setting: Setting, rule: Rule | None) -> None:
         """Put one setting where its rule says."""
-        value = setting.value
+        value, written = setting.value, setting.as_written()
+        if new := RENAMED.get(written.replace("-", "_")):
+            self.renamed.append(Renamed(written, new, setting.line, self.file))
         if not isinstance(rule, str) and isinstance(value, Unresolved):
             rule = None
         elif callable(rule) and not setting.name.endswith(TAKES_WORDS):
             rule = UNSET if is_nothing(value) else AUTO if word(value) == "auto" else rule
+        if setting.name in CHOOSES_ONE and word(value) != self.word(setting.name):
+            counts = self.settings[setting.name]
+            place, beside = at(self.file, counts.line), at(self.file, setting.line)
+            words = {"key": setting.name, "other": shown(value), "other_place": beside}
+            self.say(counts, "contradiction.two_places", place=place, **words)
+            rule = tr(PRECEDENCE, place=place, value=shown(counts.value))
         try:
             self.become(setting, rule(self, setting) if callable(rule) else rule)
         except WrongValue:
@@ -283,6 +299,14 @@ Became = str | Mapping[str, Any] | None
 """Why a setting is left out, or the values of a run that it gives, or None where nobody knows."""
 Rule = str | Callable[[Imported, Setting], Became]
 """Why a setting is always left out, or what becomes of it; raises WrongValue."""
+RENAMED: Mapping[str, str] = {
+    "evaluation_strategy": "eval_strategy", "per_gpu_train_batch_size": "per_device_train_batch_size",
+    "per_gpu_eval_batch_size": "per_device_eval_batch_size", "no_cuda": "use_cpu", "warmup_ratio": "warmup_steps",
+    "torchdynamo": "torch_compile_backend", "gradient_checkpointing": "activation_checkpointing", "torch_dtype": "dtype",
+}  # fmt: skip
+"""What transformers 4.30 to 5.23 called a setting -> what it calls it today."""
+CHOOSES_ONE = ("eval_strategy", "distributed_type")
+"""Settings of which another value has another place: two of them do not meet there."""
 TAKES_WORDS = ("report_to", "mixed_precision", "use_flash_attn", "attn_implementation", "distributed_type")
 """Ends of settings for which "none" and "auto" are values like others."""
 
@@ -333,12 +357,18 @@ SENTENCES: Mapping[str, str] = {
     "broken_file": "{file}, line {line}: this is not valid Python ({reason}).",
     "changed_later": "{name} is changed after it is set, and only running the script would show the result; it is "
     "ignored, so set the value you want.",
+    "contradiction.both_halves": "fp16 and bf16 are both on, which transformers refuses; neither is used, so set "
+    "engine.precision.",
     "contradiction.contradicts": "{place} sets {total} sequences per step, but micro-batch x accumulation {window} x {world} "
     "processes is another number; micro-batch and accumulation are used.",
+    "contradiction.one_process": "distributed_type NO starts one process, so {name} {value} has no effect; for several "
+    "processes, set MULTI_GPU.",
     "contradiction.two_places": "{place} sets {key} to {value}, but {other_place} sets it to {other}; {value} is used.",
     "code_not_read": "Only settings are read: what the script does to its rows or its loss with its own code is not. "
     "`trainwiz data show` shows what is trained on.",
     "cut_off": "The command on line {line} is incomplete; use the whole command.",
+    "data_parallel": "{program} starts one process, from which the Trainer would feed all GPUs that it sees "
+    "(DataParallel); a run starts one process per GPU, and a step uses as many sequences.",
     "follows": "A step uses micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan "
     "keeps this number on other GPUs (batch.target_samples).",
     "follows.any_number": "The number of GPUs is not specified; a plan keeps micro-batch x accumulation = {window} "

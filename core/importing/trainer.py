@@ -124,6 +124,8 @@ def _half(imported: Imported, setting: Setting) -> Became:
     if word(setting.value) == "no":
         return OFF
     if imported.word("fp16") == imported.word("bf16") == "yes":
+        if setting.name == "fp16":
+            imported.say(setting, "contradiction.both_halves")
         return mark("Only one of fp16 and bf16 can be enabled.")
     return {"engine.precision": {"yes": setting.name}.get(word(setting.value), setting.value)}
 
@@ -373,11 +375,8 @@ def is_known(name: str) -> bool:
 
 
 def fill(imported: Imported, settings: Iterable[Setting], hints: Iterable[Setting] = (), program: str = "") -> None:
-    """Put every setting into the report.
-
-    `hints` are the classes and scripts that the text names. `program` is the class whose defaults hold for what is
-    left out ("TrainingArguments", "SFTConfig", ...); empty where that is not known.
-    """
+    """Put every setting into the report. `hints` are the classes and scripts that the text names; of the class
+    `program` ("SFTConfig") the defaults hold for what is left out, of none where it is empty."""
     imported.program = program
     called = [setting.called(table.CANONICAL.get(setting.name, setting.name)) for setting in settings]
     # Of several spellings of one setting today's counts: steps of a warmup win over its ratio (get_warmup_steps of 4.x).

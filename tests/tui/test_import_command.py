@@ -40,7 +40,7 @@ def test_the_report_on_the_screen_and_the_stable_keys_of_json(capsys: pytest.Cap
         assert piece in out
     assert "trainwiz plan --profile a\n" in out
     document = imported(capsys, "a.yaml", "--dry-run")
-    assert {"kind", "mapped", "dropped", "unknown", "findings"} <= set(document)
+    assert {"kind", "mapped", "renamed", "dropped", "unknown", "findings"} <= set(document)
     assert document["kind"] == "accelerate" and document["profile"] is None
     assert document["unknown"] == [{"name": "surprise", "value": 1, "line": 6, "file": "a.yaml"}]
 
@@ -91,7 +91,12 @@ def test_refusals_are_sentences_and_write_nothing(given: list[str], capsys: pyte
     assert captured.out == "" and len(captured.err.strip().splitlines()) == 1 and not user_folder().exists()
 
 
-def test_several_files_and_hostile_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_old_names_several_files_and_hostile_names(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("args.json").write_text('{"evaluation_strategy": "epoch", "save_steps": 5}')
+    assert imported(capsys, "args.json")["renamed"] == [
+        {"old": "evaluation_strategy", "new": "eval_strategy", "line": 1, "file": "args.json"}
+    ]
+    assert main(["import", "args.json"]) == 0 and "Renamed: 1 old name" in capsys.readouterr().out
     Path("ds.json").write_text('{"zero_optimization": {"stage": 2}}')
     assert [file["kind"] for file in imported(capsys, "ds.json", "a.yaml")["files"]] == ["deepspeed", "accelerate"]
     Path("a.yaml").write_text('distributed_type: "NO"\n"\\e[31mred\\a": "\\e]0;title\\a"\n', encoding="utf-8")

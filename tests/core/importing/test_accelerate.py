@@ -68,7 +68,8 @@ def test_what_a_file_comes_to(settings: dict[str, Any], values: dict[str, Any]) 
 @each(("settings", "said", "key", "value"), [
     ({"mixed_precision": "fp8", "fp8_config": {"backend": "TE"}}, "no such precision", "engine.precision", None),
     ({"num_processes": 5, "num_machines": 2}, "not a multiple", "engine.processes", None),
-    ({"distributed_type": "NO", "num_processes": 4}, "starts one process", "engine.processes", None),
+    ({"distributed_type": "NO", "num_processes": 4}, "starts one process, so", "engine.processes", 1),
+    ({"distributed_type": "NO", "num_processes": 1, "gpu_ids": "0,2"}, "DataParallel", "engine.processes", 2),
     (deepspeed(zero_stage=4), "must be one of", "engine.strategy", "zero2"),
     (fsdp(fsdp_sharding_strategy="SHARD_GRAD_OP"), "must be one of", "engine.strategy", "fsdp"),
     (fsdp(fsdp_reshard_after_forward=False), "must be one of", "engine.strategy", "fsdp"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.importing import command_line
+from trainwiz.core.importing import command_line, gather
 from trainwiz.core.importing.command_line import FLAGS, Script
 from trainwiz.core.importing.report import Imported, NotImportable
 
@@ -101,6 +101,10 @@ def test_variables_of_the_environment() -> None:
     assert {"HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MASTER_PORT"} <= names(imported.dropped)
     assert "hf_abc" not in json.dumps(imported.to_json())
     assert whole(read(f"CUDA_VISIBLE_DEVICES= python {TRAIN}"))["engine.device"] == "cpu"
+    # One process that sees several GPUs feeds them all.
+    starts = ("CUDA_VISIBLE_DEVICES=0,2 python", "python", "CUDA_VISIBLE_DEVICES=1 python", "torchrun")
+    told = ["data_parallel" in codes(read(f"{start} {TRAIN}")) for start in starts]
+    assert told == [True, True, False, False]
 
 
 def test_what_only_a_shell_knows_is_unknown_and_has_no_value() -> None:
@@ -148,6 +152,14 @@ def test_wrong_options_and_other_commands_are_told() -> None:
     assert "main_port" in unknown(wrong.inner[0])
     assert whole(wrong)["engine.processes"] == 2
     assert "cut_off" in codes(read(f"python {TRAIN} \\"))
+    for options in (
+        "--fp16 --mixed_precision bf16",
+        "--use_fsdp --use_deepspeed",
+        "--num_processes 2 --num_processes 4",
+    ):
+        assert codes(gather.import_together([gather.text_of(f"accelerate launch {options} train.py")]), "warning") == [
+            "contradiction"
+        ]
     with pytest.raises(NotImportable, match="incomplete"):
         read(f"python {TRAIN} --run_name 'x")
 

@@ -100,9 +100,12 @@ def test_settings_keep_their_meaning(given: dict[str, Any], expected: dict[str, 
     assert {key: imported.values.get(key) for key in expected} == expected and not unknown(imported)
 
 
-def test_old_names_stay_as_they_are_written_and_secrets_are_not_repeated() -> None:
+def test_old_names_are_told_with_the_new_ones_and_secrets_are_not_repeated() -> None:
     secrets = {"hub_token": "hf_secret", "push_to_hub_token": None, "my_api_key": "k123"}
     imported = read({**BASE, "evaluation_strategy": "epoch", "no_cuda": False, "optim": "adamw_hf", **secrets})
+    old = [(one.old, one.new, one.line) for one in imported.renamed]
+    assert old == [("evaluation_strategy", "eval_strategy", 1), ("no_cuda", "use_cpu", 4)]
+    # A renamed setting is under mapped too, as it stands in the file.
     mapped = {one.name: (one.value, one.line) for one in imported.mapped}
     assert mapped["evaluation_strategy"] == ("epoch", 1)
     assert mapped["optim"][0] == "adamw_hf"
@@ -123,6 +126,9 @@ def test_what_is_left_out_has_the_librarys_defaults_but_for_what_nobody_can_know
 def test_contradictions_are_found() -> None:
     both = read({**BASE, "fp16": True, "bf16": True})
     assert "engine.precision" not in both.values and {"fp16", "bf16"} <= names(both.dropped)
+    assert codes(both, "warning") == ["contradiction"]
+    twice = read({**BASE, "evaluation_strategy": "epoch", "eval_strategy": "steps"})
+    assert "evaluation.every_epoch" not in twice.values and codes(twice, "warning") == ["contradiction"]
     warmups = read({**BASE, "warmup_ratio": 0.1, "warmup_steps": 20})
     assert warmups.values["training.warmup"] == 20 and "contradiction" in codes(merge([warmups]))
     assert gather.read("save_steps: 1\nwarmup_steps: 20\nwarmup_ratio: 0.1\n", "a").values["training.warmup"] == 20
