@@ -93,7 +93,21 @@ def _optimizer(config: RunConfig) -> dict[str, Any]:
 
 def read_deepspeed_file(path: Path) -> dict[str, Any]:
     """The document. Raises UsageError with one sentence when it cannot be read or has no ZeRO section."""
-    return _parsed(_text(path), path)
+    try:
+        document = parse_json(_text(path))
+    except ValueError as error:
+        message = tr(
+            "The DeepSpeed file {path} is not valid JSON ({reason}). DeepSpeed does not accept comments.",
+            path=path,
+            reason=error,
+        )
+        raise usage_error("broken_file", KEY, message) from None
+    if not isinstance(document, dict) or not isinstance(document.get("zero_optimization"), dict):
+        message = tr(
+            "The DeepSpeed file {path} has no `zero_optimization` section, which accelerate requires.", path=path
+        )
+        raise usage_error("broken_file", KEY, message)
+    return document
 
 
 def strategy_of(document: Mapping[str, Any]) -> tuple[Strategy, Offload]:
@@ -176,24 +190,6 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError:
         message = tr("The DeepSpeed file {path} is not UTF-8 text.", path=path)
         raise usage_error("broken_file", KEY, message) from None
-
-
-def _parsed(text: str, path: Path) -> dict[str, Any]:
-    try:
-        document = parse_json(text)
-    except ValueError as error:
-        message = tr(
-            "The DeepSpeed file {path} is not valid JSON ({reason}). DeepSpeed does not accept comments.",
-            path=path,
-            reason=error,
-        )
-        raise usage_error("broken_file", KEY, message) from None
-    if not isinstance(document, dict) or not isinstance(document.get("zero_optimization"), dict):
-        message = tr(
-            "The DeepSpeed file {path} has no `zero_optimization` section, which accelerate requires.", path=path
-        )
-        raise usage_error("broken_file", KEY, message)
-    return document
 
 
 def _offloads(zero: Mapping[str, Any], section: str) -> bool:

@@ -341,8 +341,7 @@ def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Import
             place, value, other = counts.place(), shown(counts.set_to), shown(entry.set_to)
             merged.dropped.append(entry.overruled(tr(PRECEDENCE, place=place, value=value)))
             # To override a file is what the options of a command are for.
-            overrides = winner.kind == "launch_command" and part.file != winner.file
-            severity: Severity = "note" if overrides else "warning"
+            severity: Severity = "note" if winner.kind == "launch_command" and part.file != winner.file else "warning"
             words = {"key": key, "value": value, "other": other, "other_place": entry.place()}
             merged.findings.append(finding("contradiction.two_places", place, severity, place=place, **words))
     files = [part.file for part in merged.parts]

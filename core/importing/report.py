@@ -221,9 +221,13 @@ class Imported:
         return entry.place() if entry else self.file
 
     def to_json(self) -> dict[str, Any]:
-        lists = {"mapped": self.mapped, "renamed": self.renamed, "dropped": self.dropped, "unknown": self.unknown}
-        report: dict[str, Any] = {name: [asdict(entry) for entry in entries] for name, entries in lists.items()}
-        return {**report, "findings": [finding.to_json() for finding in sort_findings(self.findings)]}
+        return {
+            "mapped": [asdict(entry) for entry in self.mapped],
+            "renamed": [asdict(entry) for entry in self.renamed],
+            "dropped": [asdict(entry) for entry in self.dropped],
+            "unknown": [asdict(entry) for entry in self.unknown],
+            "findings": [finding.to_json() for finding in sort_findings(self.findings)],
+        }
 
     def word(self, name: str) -> str:
         """What a setting says; "" where it is absent or unknown."""

@@ -29,8 +29,6 @@ from trainwiz.core.importing.report import (
 from trainwiz.core.language import mark
 from trainwiz.core.text import parse_json
 
-DEFAULT_LOGGING_STEPS = 500
-"""TrainingArguments.logging_steps; eval_steps takes it where it is not set."""
 NO_ADAPTERS = mark("LoRA is not enabled.")
 WEIGHTS_ARE_BF16 = mark("The weights are loaded in bf16, which decides the precision.")
 
@@ -109,7 +107,7 @@ def _eval_strategy(imported: Imported, setting: Setting) -> Became:
         return {"evaluation.every_epoch": True}
     if strategy == "steps":
         steps = imported.number("eval_steps") or imported.number("logging_steps")
-        return _steps("evaluation.every_steps", steps or DEFAULT_LOGGING_STEPS)
+        return _steps("evaluation.every_steps", steps or 500)  # TrainingArguments.logging_steps
     if strategy != "no":
         raise WrongValue
     if imported.word("do_eval") == "yes":

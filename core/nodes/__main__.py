@@ -27,7 +27,7 @@ def main() -> int:
         config = changed_config(run)
         engine = config.engine
         me = introduce(0, engine.nodes, engine.processes or 1, data_of(config, run.path))
-        return lead(run, NodeAttempt(run, config, me, address, os.environ), arguments)
+        return lead(run, NodeAttempt(run.path, config, me, address, os.environ), arguments)
     except UsageError as error:
         print(error, flush=True)
         return EXIT_TRAINING_FAILED

@@ -111,11 +111,6 @@ def keep_address(folder: Path, address: Address) -> None:
     write_atomic(folder / NODES / MAIN_FILE, f"{address}\n")
 
 
-def refuse_taken(port: int) -> None:
-    """Raises NodeProblem where torch, which listens on all addresses, could not listen on the port now."""
-    _everywhere(port).close()
-
-
 def listen(address: Address) -> list[socket.socket]:
     """Where the nodes meet: on the addresses that were named, and no other. Raises NodeProblem.
 
@@ -129,7 +124,7 @@ def listen(address: Address) -> list[socket.socket]:
     hosts = {str(place[0]): (family, place) for family, _, _, _, place in found}
     is_name = address.host not in ("localhost", *hosts)
     if is_name and any(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts):
-        return [_everywhere(address.meeting_port)]
+        return [everywhere(address.meeting_port)]
     opened: list[socket.socket] = []
     reason = ""
     for family, place in hosts.values():
@@ -144,7 +139,7 @@ def listen(address: Address) -> list[socket.socket]:
     return opened
 
 
-def _everywhere(port: int) -> socket.socket:
+def everywhere(port: int) -> socket.socket:
     """On all addresses of this machine, of either kind. Raises NodeProblem where the port is taken."""
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     try:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
-from trainwiz.core.nodes.address import Address, NodeProblem, listen, refuse_taken
+from trainwiz.core.nodes.address import Address, NodeProblem, everywhere, listen
 from trainwiz.core.nodes.handshake import (
     Channel,
     ChannelClosed,
@@ -73,7 +73,8 @@ class Meeting:
         self._me = me
         self._address = address
         self._token = secrets.token_hex(32).encode()
-        refuse_taken(address.port)
+        # Torch, which will listen on all addresses, must be able to.
+        everywhere(address.port).close()
         self._listeners = listen(address)
         self._greetings: list[_Greeting] = []
         self.members: dict[int, Member] = {}

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
@@ -77,46 +77,35 @@ def write_problem(run: RunFolder, rank: int, problem: NodeProblem, phase: str = 
     write_json_atomic(run.path / f"failure-rank{rank}-node.json", document)
 
 
+@dataclass(slots=True)
 class NodeAttempt:
     """`run` it once; a stop that is requested of this node is passed on to the training."""
 
-    def __init__(
-        self,
-        run: RunFolder,
-        config: RunConfig,
-        me: Handshake,
-        address: Address,
-        environment: Mapping[str, str],
-        *,
-        log: Path | None = None,
-        stop_requested: Callable[[], bool] = lambda: False,
-        waits: Callable[[], None] = lambda: None,
-        last_words: Callable[[int], None] | None = None,
-    ) -> None:
-        """`environment`: all of it. `log`: where the output goes; None: where that of this process goes. `waits` is
-        called while the nodes come together, and ends that by an exception. `last_words` gets the exit code of a
-        failed launcher before the others hear of it."""
-        self._folder = run.path
-        self._config = config
-        self._me = me
-        self._address = address
-        self._environment = environment
-        self._log = log
-        self._waits = waits
-        self._last_words = last_words
-        self._told_to_stop: set[int] = set()
-        self.process: subprocess.Popen[bytes] | None = None
-        self._stop_requested = stop_requested
-        self._members: list[Member] = []
+    folder: Path
+    config: RunConfig
+    me: Handshake
+    address: Address
+    environment: Mapping[str, str]
+    """All of it."""
+    log: Path | None = None
+    """Where the output goes; None: where that of this process goes."""
+    stop_requested: Callable[[], bool] = lambda: False
+    waits: Callable[[], None] = lambda: None
+    """Called while the nodes come together; ends that by an exception."""
+    last_words: Callable[[int], None] | None = None
+    """Gets the exit code of a failed launcher before the others hear of it."""
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _told_to_stop: set[int] = field(default_factory=set, init=False)
+    _members: list[Member] = field(default_factory=list, init=False)
 
     def run(self, arguments: Sequence[str]) -> int:
         """The launcher's exit code. `arguments` are node 0's; the others get them from it.
 
         Raises NodeProblem, with nothing left running, and what `waits` raises.
         """
-        given = self._meet_as_host(arguments) if self._me.node == 0 else self._meet_as_worker()
+        given = self._meet_as_host(arguments) if self.me.node == 0 else self._meet_as_worker()
         over = interface_of(self._members[0].channel.own_host, interface_addresses())
-        self._start(given, network_variables(self._environment, over))
+        self._start(given, network_variables(self.environment, over))
         try:
             return self._watch()
         finally:
@@ -125,30 +114,30 @@ class NodeAttempt:
                 member.channel.close()
 
     def _meet_as_host(self, arguments: Sequence[str]) -> list[str]:
-        me, patience_s = self._me, float(self._config.engine.nodes_timeout_s)
-        (self._folder / NODES / STOPPED_BY).unlink(missing_ok=True)
-        meeting = Meeting(self._folder, me, self._address)
+        me, patience_s = self.me, float(self.config.engine.nodes_timeout_s)
+        (self.folder / NODES / STOPPED_BY).unlink(missing_ok=True)
+        meeting = Meeting(self.folder, me, self.address)
         _say(
             tr(
                 "Node 0 of {nodes} waits for the other nodes on {host}, port {port}, for at most {seconds} s.",
                 nodes=me.nodes,
-                host=self._address.host,
-                port=self._address.meeting_port,
+                host=self.address.host,
+                port=self.address.meeting_port,
                 seconds=f"{patience_s:,.0f}",
             )
         )
         # Whoever started it from a screen has only this log to learn it from; Slurm starts the others itself.
-        if "SLURM_JOB_ID" not in self._environment:
-            for line in commands_of_others(self._config, self._folder, self._address):
+        if "SLURM_JOB_ID" not in self.environment:
+            for line in commands_of_others(self.config, self.folder, self.address):
                 _say(line)
-        self._members = meeting.gather(patience_s, self._waits)
+        self._members = meeting.gather(patience_s, self.waits)
         start_together(self._members, list(arguments))
         return list(arguments)
 
     def _meet_as_worker(self) -> list[str]:
-        patience_s = self._config.engine.nodes_timeout_s
-        channel, arguments = attend(self._folder, self._me, self._address, patience_s, self._waits)
-        self._members = [Member(replace(self._me, node=0, host=self._address.host), channel)]
+        patience_s = self.config.engine.nodes_timeout_s
+        channel, arguments = attend(self.folder, self.me, self.address, patience_s, self.waits)
+        self._members = [Member(replace(self.me, node=0, host=self.address.host), channel)]
         return arguments
 
     def _start(self, arguments: Sequence[str], network: Mapping[str, str]) -> None:
@@ -161,11 +150,11 @@ class NodeAttempt:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
                 signal.signal(number, signal.SIG_DFL)
 
-        with nullcontext() if self._log is None else self._log.open("ab") as output:
+        with nullcontext() if self.log is None else self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                accelerate_command(self._me.node, self._address, cpu_threads(self._config), arguments),
-                cwd=self._folder,
-                env={**self._environment, **network},
+                accelerate_command(self.me.node, self.address, cpu_threads(self.config), arguments),
+                cwd=self.folder,
+                env={**self.environment, **network},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=None if output is None else subprocess.STDOUT,
@@ -187,10 +176,10 @@ class NodeAttempt:
             if failed_at is not None and time.monotonic() - failed_at > OTHERS_MAY_LINGER_S:
                 self._kill()
         code = self.process.returncode
-        if code != 0 and self._last_words is not None:
-            self._last_words(code)
+        if code != 0 and self.last_words is not None:
+            self.last_words(code)
         self._tell({"kind": "ended", "code": code})
-        if code != 0 and self._me.node == 0:
+        if code != 0 and self.me.node == 0:
             self._hear_why()
         return code
 
@@ -211,7 +200,7 @@ class NodeAttempt:
 
     def _pass_stop_on(self) -> None:
         """To the training processes here; they tell those of the other nodes (StopCallback), and all save and end."""
-        if self._stop_requested() and self.process is not None:
+        if self.stop_requested() and self.process is not None:
             for process in trainers_below(self.process.pid):
                 if process.pid not in self._told_to_stop:
                     if not self._told_to_stop:
@@ -231,9 +220,9 @@ class NodeAttempt:
             member.channel.beat()
             for message in member.channel.receive():
                 refuse_if_refused(message)
-                if message.get("kind") == "stop" and self._me.node == 0:
+                if message.get("kind") == "stop" and self.me.node == 0:
                     with suppress(OSError):
-                        write_atomic(self._folder / NODES / STOPPED_BY, member.name)
+                        write_atomic(self.folder / NODES / STOPPED_BY, member.name)
                 if message.get("kind") == "ended":
                     code = message.get("code")
                     return code if isinstance(code, int) else 1
@@ -312,7 +301,7 @@ class WorkerNode:
     def _attempt(self, log: Path) -> int:
         order = StartOrder(command=[], mark=self._mark, environment=training_variables(self.config, os.environ))
         attempt = NodeAttempt(
-            self.run,
+            self.run.path,
             self.config,
             self.me,
             self.address,
