@@ -161,10 +161,7 @@ def export_files(config: RunConfig, needs: Iterable[tuple[str, str]] = ()) -> di
     Raises UsageError for a DeepSpeed file of the user's that contradicts the run.
     """
     files = {ACCELERATE_YAML: accelerate_yaml(config), LAUNCH_SH: launch_script(config, needs)}
-    own = checked_deepspeed_text(config)
-    document = deepspeed_config(config) if own is None else None
-    if own is not None:
-        files[DEEPSPEED_JSON] = own
-    elif document is not None:
-        files[DEEPSPEED_JSON] = json.dumps(document, indent=2) + "\n"
-    return files
+    text = checked_deepspeed_text(config)
+    if text is None and (document := deepspeed_config(config)) is not None:
+        text = json.dumps(document, indent=2) + "\n"
+    return files if text is None else {**files, DEEPSPEED_JSON: text}

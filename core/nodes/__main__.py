@@ -17,6 +17,7 @@ from trainwiz.core.run.folder import RunFolder
 
 
 def main() -> int:
+    """The exit code for the keeper."""
     use_language(chosen_language(None, os.environ))
     # The arguments are the training's: --resume, --accept.
     folder, *arguments = sys.argv[1:]
@@ -27,20 +28,17 @@ def main() -> int:
         config = changed_config(run)
         engine = config.engine
         me = introduce(0, engine.nodes, engine.processes or 1, data_of(config, run.path))
-        return lead(run, NodeAttempt(run.path, config, me, address, os.environ), arguments)
     except UsageError as error:
         print(error, flush=True)
         return EXIT_TRAINING_FAILED
-
-
-def lead(run: RunFolder, attempt: NodeAttempt, arguments: list[str]) -> int:
-    """The exit code for the keeper; a problem between the nodes is written beside what the training says."""
+    attempt = NodeAttempt(run.path, config, me, address, os.environ)
     # The keeper asks the training processes here to stop; this process it ends. A batch system asks all at once.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:
         code = attempt.run(arguments)
     except NodeProblem as problem:
+        # Beside what the training says.
         print(problem.message, flush=True)
         write_problem(run, 0, problem, TRAINING if attempt.process is not None else LOADING)
         return EXIT_TRAINING_FAILED

@@ -226,9 +226,8 @@ class Handshake:
 
 
 def introduce(node: int, nodes: int, processes: int, data: dict[str, Any] | None = None) -> Handshake:
-    return Handshake(
-        node, nodes, platform.node(), processes, {name: _version(name) for name in COMPARED}, data if data else {}
-    )
+    versions = {name: _version(name) for name in COMPARED}
+    return Handshake(node, nodes, platform.node(), processes, versions, data or {})
 
 
 def data_of(config: RunConfig, folder: Path) -> dict[str, Any]:

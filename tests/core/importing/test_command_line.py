@@ -152,14 +152,9 @@ def test_wrong_options_and_other_commands_are_told() -> None:
     assert "main_port" in unknown(wrong.inner[0])
     assert whole(wrong)["engine.processes"] == 2
     assert "cut_off" in codes(read(f"python {TRAIN} \\"))
-    for options in (
-        "--fp16 --mixed_precision bf16",
-        "--use_fsdp --use_deepspeed",
-        "--num_processes 2 --num_processes 4",
-    ):
-        assert codes(gather.import_together([gather.text_of(f"accelerate launch {options} train.py")]), "warning") == [
-            "contradiction"
-        ]
+    for options in ("fp16 --mixed_precision bf16", "use_fsdp --use_deepspeed", "num_processes 2 --num_processes 4"):
+        texts = [gather.text_of(f"accelerate launch --{options} train.py")]
+        assert codes(gather.import_together(texts), "warning") == ["contradiction"]
     with pytest.raises(NotImportable, match="incomplete"):
         read(f"python {TRAIN} --run_name 'x")
 

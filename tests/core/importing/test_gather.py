@@ -6,14 +6,11 @@ import pytest
 from trainwiz.core.importing import gather
 from trainwiz.core.importing.gather import (
     COMMAND,
-    FALLBACK,
-    PASTED,
     Text,
     decoded,
     import_together,
     name_after,
     pasted_text,
-    text_of,
     texts_of_pasted,
 )
 from trainwiz.core.importing.report import Imported, NotImportable
@@ -22,7 +19,6 @@ from trainwiz.core.language import use_language
 from tests.each import each
 
 ACCELERATE = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 2\n"
-
 
 ALIASES = "\n".join(
     ["a: &a [x, x]", *(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in ("ab", "bc", "cd", "de", "ef", "fg"))]
@@ -80,17 +76,14 @@ def test_files_as_windows_writes_them_and_what_is_no_text() -> None:
 @each("argument", ["", " ", "no-such-file.yaml", "/dev/zero", "a\0b", "x" * 5000, "~nobody-of-that-name/a.yaml"])
 def test_arguments_that_are_neither_file_nor_command(argument: str) -> None:
     with pytest.raises(NotImportable) as caught:
-        text_of(argument)
+        gather.text_of(argument)
     assert len(caught.value.findings) == 1
-
-
-YAML = "distributed_type: MULTI_GPU\nnum_processes: 2\n"
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("a.yaml").write_text(YAML)
+    Path("a.yaml").write_text(ACCELERATE)
     Path("two words.json").write_text('{"zero_optimization": {"stage": 2}}')
 
 
@@ -111,18 +104,18 @@ def test_lines_of_a_terminal_end_in_carriage_returns_and_what_hides_goes() -> No
 def test_a_command_gives_its_script_as_a_name_and_a_pasted_file_has_none() -> None:
     for line in ("torchrun --nproc_per_node 2 fine_tune.py", "accelerate launch \\\n  fine_tune.py"):
         texts = texts_of_pasted(line)
-        assert texts[-1].name in (COMMAND, PASTED) and name_after(import_together(texts)) == "fine_tune"
+        assert texts[-1].name in (COMMAND, gather.PASTED) and name_after(import_together(texts)) == "fine_tune"
     use_language("zh")
     try:
-        merged = import_together(texts_of_pasted(YAML))
-        assert merged.place_of("engine.processes") == "粘贴的文本:2"
-        assert name_after(merged) == FALLBACK
+        merged = import_together(texts_of_pasted(ACCELERATE))
+        assert merged.place_of("engine.processes") == "粘贴的文本:3"
+        assert name_after(merged) == gather.FALLBACK
     finally:
         use_language("en")
 
 
 @each(("text", "said"), [
-    ("no.yaml", "no.yaml is neither a file nor"), (".", "Is a directory"), (YAML[:20], "no valid `distributed_type`"),
+    ("no.yaml", "no.yaml is neither a file nor"), (".", "Is a directory"), ("distributed_type: MU", "no valid `distributed_type`"),
     ("from transformers import TrainingArguments\nTrainingArguments(\n  learning_rate=1e-4,", "line 2"),
     ("a\0b: 1", "cannot be imported"), ("a" * (2**20 + 1), "larger than 1 MiB"),
 ])  # fmt: skip
