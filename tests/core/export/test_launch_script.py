@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from trainwiz.core.config import RunConfig
 from trainwiz.core.export.accelerate import cpu_threads
 from trainwiz.core.export.launch_script import launch_command, launch_environment, launch_script
 
@@ -128,22 +127,15 @@ def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cpu_threads(solved_config(engine__processes=2, engine__cpu_threads=7)) == 7
 
 
-NCCL = {"engine.environment.NCCL_P2P_DISABLE": "1", "engine.environment.NCCL_SOCKET_IFNAME": "^lo,$(id)'`\"x"}
-
-
-def with_nccl() -> RunConfig:
-    reason = {"engine.environment.NCCL_P2P_DISABLE": "GeForce cards\nwithout NVLink \x1b[31mred"}
-    return solved_config("cpu-demo").with_values(NCCL, "solved", reason)
-
-
 def test_variables_of_the_run_are_exported_with_their_reasons(tmp_path: Path) -> None:
-    text = launch_script(with_nccl())
+    p2p, interface = "engine.environment.NCCL_P2P_DISABLE", "^lo,$(id)'`\"x"
+    values = {p2p: "1", "engine.environment.NCCL_SOCKET_IFNAME": interface}
+    reason = {p2p: "GeForce cards\nwithout NVLink \x1b[31mred"}
+    text = launch_script(solved_config("cpu-demo").with_values(values, "solved", reason))
     assert "# Chosen by trainwiz: GeForce cards without NVLink red.\nexport NCCL_P2P_DISABLE=1\n" in text
     said = run_script(tmp_path, text.replace("exec accelerate", "env; exec accelerate")).stdout
-    assert f"NCCL_SOCKET_IFNAME={NCCL['engine.environment.NCCL_SOCKET_IFNAME']}\n" in said
-
-
-def test_a_variable_of_the_user_wins_over_what_every_run_has() -> None:
+    assert f"NCCL_SOCKET_IFNAME={interface}\n" in said
+    # One of the user's wins over what every run has.
     config = solved_config("cpu-demo").with_values({"engine.environment.OMP_WAIT_POLICY": "ACTIVE"}, "you")
     assert launch_environment(config)["OMP_WAIT_POLICY"] == "ACTIVE"
     assert "GOMP_SPINCOUNT" not in launch_environment(config), "it would win over the policy"

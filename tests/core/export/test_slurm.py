@@ -46,16 +46,13 @@ def test_what_is_asked_for(tmp_path: Path) -> None:
         assert directives(script(tmp_path, replace(PLANNED, host_ram_high_bytes=high)))["mem"] == asked
 
 
-def test_the_signal_leaves_time_for_a_long_step(tmp_path: Path) -> None:
+def test_times_and_a_signal_that_leaves_time_for_a_long_step(tmp_path: Path) -> None:
     assert notice_s(Planned(None, None, stop_s=0.0)) == 120
     assert notice_s(Planned(None, None, stop_s=2400.0)) == 3660
     long = Planned(total_high_s=None, host_ram_bytes=None, stop_s=2400.0)
     assert time_limit(long, SlurmOrder(), notice_s(long)) == "1-00:00:00"
     with pytest.raises(UsageError, match="240 s before the end"):
         script(tmp_path, order=SlurmOrder(time="0-00:05:00"))
-
-
-def test_times() -> None:
     assert (seconds_of("01:30:00"), seconds_of("1-02:03:04")) == (5400, 93784)
     for text in ("", "abc", "90", "1:2:3:4", "-5", "1-", "infinite"):
         with pytest.raises(UsageError, match="--time"):

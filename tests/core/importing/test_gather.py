@@ -93,9 +93,7 @@ def test_lines_that_name_files() -> None:
         assert [text.text for text in texts_of_pasted(line)] == [Path(name).read_text()]
     for nothing in ("", " \n\t\n", "\x07\x1b[31m"):
         assert texts_of_pasted(pasted_text(nothing)) == []
-
-
-def test_lines_of_a_terminal_end_in_carriage_returns_and_what_hides_goes() -> None:
+    # Those of a terminal end in carriage returns, and what hides goes.
     assert pasted_text("a: 1\rb: 2\r\nc: 3\n\td") == "a: 1\nb: 2\nc: 3\n\td"
     assert pasted_text("\ufeffa\u202eb\x9b31mc\x07") == "abc"
 
