@@ -61,7 +61,7 @@ def _front(model: FoundModel, license_name: str | None) -> list[str]:
         "license": license_name,
         "base_model": base if on_hub else None,
         "base_model_relation": ("adapter" if adapter else "finetune") if on_hub else None,
-        "datasets": [one.name for one in sources if _of_the_hub(one.name)] or None,
+        "datasets": [one.name for one in sources if is_of_the_hub(one.name)] or None,
         "library_name": "peft" if adapter else "transformers",
         "pipeline_tag": PIPELINES.get(model.task),
         "tags": ["trainwiz", *(["lora"] if adapter else [])],
@@ -70,7 +70,7 @@ def _front(model: FoundModel, license_name: str | None) -> list[str]:
     return ["---", *lines, "---", ""]
 
 
-def _of_the_hub(name: str) -> bool:
+def is_of_the_hub(name: str) -> bool:
     return is_hub_id(name) and "/" in name and not Path(name).exists()
 
 
@@ -117,7 +117,7 @@ def _data(config: RunConfig, data: Any) -> Rows:
 def _source(source: dict[str, Any]) -> str:
     name = str(source["name"])
     more = ", ".join(str(source[key]) for key in ("subset", "split", "layout") if source.get(key))
-    return f"{name if _of_the_hub(name) else Path(name).name} ({more})"
+    return f"{name if is_of_the_hub(name) else Path(name).name} ({more})"
 
 
 def _training(config: RunConfig, plan: dict[str, Any]) -> Rows:

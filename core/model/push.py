@@ -12,7 +12,7 @@ from trainwiz.core.errors import CannotRunError, Finding, usage_error
 from trainwiz.core.files import read_small
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import mark, tr
-from trainwiz.core.model.card import is_generated, model_card
+from trainwiz.core.model.card import is_generated, is_of_the_hub, model_card
 from trainwiz.core.model.found import FoundModel
 from trainwiz.core.plan.adapter_file import FILE as ADAPTER_FILE
 from trainwiz.core.run.folder import read_json
@@ -82,7 +82,7 @@ def _adapter_for_others(model: FoundModel, base: str | None) -> str:
     """adapter_config.json with a base that others can find. Raises UsageError."""
     values = read_json(model.path / ADAPTER_FILE) or {}
     name = base or str(values.get("base_model_name_or_path") or "")
-    if not is_hub_id(name) or "/" not in name or Path(name).exists():
+    if not is_of_the_hub(name):
         message = tr(
             "The adapter names its base model by a folder on this machine, {name}, which others do not have. Specify "
             "the Hub ID of the base model (--base OWNER/NAME), or merge the adapter first: trainwiz model merge.",

@@ -27,7 +27,11 @@ MAIN_VARIABLE = "TRAINWIZ_MAIN_NODE"
 """Environment variable with HOST:PORT of node 0; the launcher of node 0 reads it."""
 MAIN_FILE = "main"
 """HOST:PORT of node 0 as the run had it last, in the folder of the nodes."""
-_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
+_IPV6 = r"[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?"
+_ADDRESS = re.compile(
+    rf"(?:(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*)|\[(?P<bracketed>{_IPV6})\])(?::(?P<port>[0-9]{{1,5}}))?"
+    rf"|(?P<bare>(?=.*:.*:){_IPV6})"
+)
 _NOWHERE = "192.0.2.1"
 """Of a block that is kept for documentation (RFC 5737): asking for the way to it sends nothing."""
 
@@ -66,25 +70,16 @@ class Address:
 
 def parse_address(text: str) -> Address:
     """HOST, HOST:PORT or [IPv6]:PORT. Raises UsageError for anything else."""
-    host, port = _split(text.strip())
-    if not host or _HOST.fullmatch(host) is None or not port.isdigit() or not 1 <= int(port) <= HIGHEST_PORT:
+    found = _ADDRESS.fullmatch(text.strip())
+    port = int(found["port"] or DEFAULT_PORT) if found is not None else 0
+    if found is None or not 1 <= port <= HIGHEST_PORT:
         message = tr(
             "{text} is not an address of node 0; use HOST or HOST:PORT (port 1 to {most}). Example: 10.0.0.1:29500.",
             text=repr(text),
             most=HIGHEST_PORT,
         )
         raise usage_error("bad_address", "--main", message)
-    return Address(host, int(port))
-
-
-def _split(text: str) -> tuple[str, str]:
-    if text.startswith("["):
-        host, _, rest = text[1:].partition("]")
-        return host, rest.removeprefix(":") or str(DEFAULT_PORT)
-    if text.count(":") > 1:
-        return text, str(DEFAULT_PORT)
-    host, colon, port = text.partition(":")
-    return host, port if colon else str(DEFAULT_PORT)
+    return Address(found["host"] or found["bracketed"] or found["bare"], port)
 
 
 def own_address() -> Address:
