@@ -14,15 +14,6 @@ from trainwiz.core.run.folder import RunFolder
 
 from tests.each import each
 
-KILLED = """\
-trainwiz.core.training FAILED
-Root Cause (first observed failure):
-[0]:
-  rank      : 1 (local_rank: 0)
-  exitcode  : -9 (pid: 4711)
-  traceback : Signal 9 (SIGKILL) received by PID 4711
-"""
-
 
 @each("counted", [None, 0])
 def test_a_kill_is_a_lost_node_until_the_kernel_says_more(
@@ -32,7 +23,8 @@ def test_a_kill_is_a_lost_node_until_the_kernel_says_more(
     monkeypatch.setattr("trainwiz.core.nodes.node.killed_since", lambda before: counted)
     log = tmp_path / "train.log"
     write = last_words_of(RunFolder(tmp_path), introduce(1, 2, 1), log)
-    log.write_text(KILLED)
+    cause = "  exitcode  : -9 (pid: 4711)\n  traceback : Signal 9 (SIGKILL) received by PID 4711\n"
+    log.write_text(f"FAILED\nRoot Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 0)\n{cause}")
     write(1)
     said = json.loads((tmp_path / "failure-rank1-node.json").read_text())
     assert [finding["code"] for finding in said["findings"]] == ["node_lost"]
