@@ -22,7 +22,7 @@ from trainwiz.tui.text import (
 )
 
 if TYPE_CHECKING:
-    from trainwiz.core.importing.report import Imported, Mapped, Renamed, Unknown
+    from trainwiz.core.importing.report import Imported, Renamed, Unknown
     from trainwiz.core.plan.fit import Fit
     from trainwiz.core.plan.result import BatchPlan, MemoryPlan, Plan, PlannedModel, TimePlan
 
@@ -66,7 +66,7 @@ def report_sections(merged: Imported) -> list[tuple[str, int, list[list[str]]]]:
     return [section for section in sections if section[2]]
 
 
-def _place(merged: Imported, one: Mapped | Renamed | Unknown) -> str:
+def _place(merged: Imported, one: Renamed | Unknown) -> str:
     several, line = len(merged.parts) > 1, one.line
     return plain_text(f"{one.file}:{line}" if several and line else one.file if several else f":{line}" if line else "")
 
@@ -76,7 +76,7 @@ def _name(name: str) -> str:
 
 
 def _value(value: object) -> str:
-    from trainwiz.core.importing.values import shown
+    from trainwiz.core.importing.report import shown
 
     return plain_text(shown(value), LONGEST_VALUE)
 

@@ -63,16 +63,8 @@ def run_variables(config: RunConfig) -> list[Variable]:
     return [found[name] for name in sorted(found)]
 
 
-def found_at_meeting(config: RunConfig) -> list[Variable]:
-    """What the plan chose by looking at one machine and each of several finds for itself: set where the training starts."""
-    return [
-        Variable(name, value, _chosen(config, name))
-        for name, value in sorted(config.engine.environment.items())
-        if _is_found_at_meeting(config, name)
-    ]
-
-
 def _is_found_at_meeting(config: RunConfig, name: str) -> bool:
+    """What the plan chose by looking at one machine, each of several finds for itself when the training starts."""
     origin = config.origins.get(f"{ENVIRONMENT}.{name}")
     return config.engine.nodes > 1 and name in INTERFACES and origin is not None and origin.origin == "solved"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from trainwiz.core.export.training_arguments import (
     zero_stage,
 )
 from trainwiz.core.files import at_home, read_small
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 from trainwiz.core.text import parse_json
 
 # RunConfig -> the JSON of DeepSpeed.
@@ -94,7 +93,21 @@ def _optimizer(config: RunConfig) -> dict[str, Any]:
 
 def read_deepspeed_file(path: Path) -> dict[str, Any]:
     """The document. Raises UsageError with one sentence when it cannot be read or has no ZeRO section."""
-    return _parsed(_text(path), path)
+    try:
+        document = parse_json(_text(path))
+    except ValueError as error:
+        message = tr(
+            "The DeepSpeed file {path} is not valid JSON ({reason}). DeepSpeed does not accept comments.",
+            path=path,
+            reason=error,
+        )
+        raise usage_error("broken_file", KEY, message) from None
+    if not isinstance(document, dict) or not isinstance(document.get("zero_optimization"), dict):
+        message = tr(
+            "The DeepSpeed file {path} has no `zero_optimization` section, which accelerate requires.", path=path
+        )
+        raise usage_error("broken_file", KEY, message)
+    return document
 
 
 def strategy_of(document: Mapping[str, Any]) -> tuple[Strategy, Offload]:
@@ -104,13 +117,12 @@ def strategy_of(document: Mapping[str, Any]) -> tuple[Strategy, Offload]:
     parameters in host RAM counts as "all", the nearest that a plan knows.
     """
     zero = document["zero_optimization"]
-    strategy: Strategy = "zero2"
-    for name, stage in ZERO_STAGES.items():
-        strategy = name if stage == zero.get("stage") else strategy
-    optimizer = _device(zero, "offload_optimizer") != "none" or zero.get("cpu_offload") is True
-    if strategy == "zero3" and _device(zero, "offload_param") != "none":
+    otherwise: Strategy = "zero2"
+    strategy = next((name for name, stage in ZERO_STAGES.items() if stage == zero.get("stage")), otherwise)
+    if strategy == "zero3" and _offloads(zero, "offload_param"):
         return strategy, "all"
-    return strategy, "optimizer" if optimizer else "none"
+    offloads = _offloads(zero, "offload_optimizer") or zero.get("cpu_offload") is True
+    return strategy, "optimizer" if offloads else "none"
 
 
 def settled_by_file(config: RunConfig) -> RunConfig:
@@ -128,9 +140,8 @@ def settled_by_file(config: RunConfig) -> RunConfig:
     strategy, offload = strategy_of(document)
     values: dict[str, Any] = {"engine.strategy": strategy, "engine.offload": offload}
     if config.engine.precision is None:
-        halves = [name for name in ("fp16", "bf16") if isinstance(document.get(name), Mapping)]
-        for name in halves:
-            if document[name].get("enabled") is True:
+        for name in ("fp16", "bf16"):
+            if _at(document, f"{name}.enabled") is True:
                 values["engine.precision"] = name
     values = {key: value for key, value in values.items() if config.origin(key).origin != "you"}
     return config.with_values(values, "solved", dict.fromkeys(values, tr("from your DeepSpeed file")))
@@ -181,33 +192,8 @@ def _text(path: Path) -> str:
         raise usage_error("broken_file", KEY, message) from None
 
 
-def _parsed(text: str, path: Path) -> dict[str, Any]:
-    try:
-        document = parse_json(text)
-    except json.JSONDecodeError as error:
-        message = tr(
-            "{path}, line {line}, column {column}: not valid JSON ({reason}).",
-            path=path,
-            line=error.lineno,
-            column=error.colno,
-            reason=error.msg,
-        )
-        if {"/", "#"}.intersection(text[max(0, error.pos - 1) : error.pos + 1]):
-            message = tr("{message} DeepSpeed does not accept comments: remove them.", message=message)
-        raise usage_error("broken_file", KEY, message) from None
-    except ValueError as error:
-        message = tr("The DeepSpeed file {path} cannot be read: {reason}.", path=path, reason=error)
-        raise usage_error("broken_file", KEY, message) from None
-    if not isinstance(document, dict) or not isinstance(document.get("zero_optimization"), dict):
-        message = tr(
-            "The DeepSpeed file {path} has no `zero_optimization` section, which accelerate requires.", path=path
-        )
-        raise usage_error("broken_file", KEY, message)
-    return document
-
-
-def _device(zero: Mapping[str, Any], section: str) -> str:
-    return str(_at(zero, f"{section}.device") or "none")
+def _offloads(zero: Mapping[str, Any], section: str) -> bool:
+    return _at(zero, f"{section}.device") not in (None, "none")
 
 
 def _other_strategy(document: Mapping[str, Any], config: RunConfig) -> list[Finding]:
@@ -217,16 +203,10 @@ def _other_strategy(document: Mapping[str, Any], config: RunConfig) -> list[Find
     message = tr(
         "The DeepSpeed file uses {wanted}, but the run uses {planned} (engine.strategy and engine.offload). Remove "
         "these settings, or change the file.",
-        wanted=_engine_words(*wanted),
-        planned=_engine_words(*planned),
+        wanted=tr("{strategy} with offload {offload}", strategy=wanted[0], offload=wanted[1]),
+        planned=tr("{strategy} with offload {offload}", strategy=planned[0], offload=planned[1]),
     )
     return [Finding("deepspeed_mismatch", "error", KEY, message)]
-
-
-def _engine_words(strategy: str | None, offload: str) -> str:
-    if offload == "none":
-        return tr("{strategy} without offload", strategy=strategy)
-    return tr("{strategy} with offload {offload}", strategy=strategy, offload=offload)
 
 
 # What a document says against itself, and against a run.
@@ -236,24 +216,6 @@ MISPLACED = {"fp16", "bf16", "optimizer", "scheduler", "gradient_clipping", "act
 
 IN_FP32 = ("fp32", "float32", "float", "torch.float32")
 """Names of fp32 in `data_types` (DtypeEnum of DeepSpeed's runtime/config.py)."""
-NEVER_AUTO = ("optimizer.type", "optimizer.params.adam_w_mode")
-MISMATCH = {
-    "auto": mark(
-        'The DeepSpeed file sets {place} to {value}, but the run uses {wanted} ({key}). Write "auto" there, or '
-        "change the run."
-    ),
-    "value": mark(
-        "The DeepSpeed file sets {place} to {value}, but the run uses {wanted} ({key}). Write the run's value "
-        "there, or change the run."
-    ),
-    "absent": mark(
-        "The DeepSpeed file does not set {place}, which then defaults to {value}, but the run uses {wanted} "
-        '({key}). Set it to "auto", or change the run.'
-    ),
-}
-"""What is to be done -> the sentence: a key may be absent, and in some places transformers fills in no "auto"."""
-
-
 Expected = tuple[str, Any, str, Any]
 """Place in the document, what the run wants there, the setting that says so, and what counts where the file leaves it
 out; None where something else then fills it in."""
@@ -264,19 +226,15 @@ def _refused(document: Mapping[str, Any], path: Path) -> Iterator[str]:
     stage = zero.get("stage", 0)
     if type(stage) is not int or stage not in (1, 2, 3):
         yield tr(
-            "The DeepSpeed file {path} has {what} in `zero_optimization`, which shards nothing; set stage 1 or 2, "
+            "The DeepSpeed file {path} has stage {value} in `zero_optimization`, which shards nothing; set stage 1 or 2, "
             "or remove --deepspeed.",
             path=path,
-            what=tr("stage {value}", value=repr(stage)) if "stage" in zero else tr("no stage"),
+            value=repr(stage),
         )
-    for section in ("offload_optimizer", "offload_param"):
-        if _at(zero, f"{section}.device") == "nvme":
-            yield tr(
-                "The DeepSpeed file {path} offloads {section} to NVMe, which trainwiz cannot plan; set the device "
-                "to cpu.",
-                path=path,
-                section=section,
-            )
+    if "nvme" in (_at(zero, "offload_optimizer.device"), _at(zero, "offload_param.device")):
+        yield tr(
+            "The DeepSpeed file {path} offloads to NVMe, which trainwiz cannot plan; set the device to cpu.", path=path
+        )
     for name in sorted(MISPLACED & set(zero)):
         yield tr(
             "The DeepSpeed file {path} has `{name}` inside `zero_optimization`, which DeepSpeed rejects; move it up "
@@ -306,8 +264,15 @@ def _mismatches(document: Mapping[str, Any], config: RunConfig) -> Iterator[Find
         is_same = value == wanted and isinstance(value, bool) == isinstance(wanted, bool)
         if value is None or value == "auto" or is_same:
             continue
-        form = MISMATCH["absent" if stands is None else "value" if place in NEVER_AUTO else "auto"]
-        message = tr(form, place=place, value=repr(value), wanted=repr(wanted), key=key)
+        words = tr("unset, so {value}", value=repr(value)) if stands is None else repr(value)
+        message = tr(
+            "In the DeepSpeed file {place} is {words}, but the run uses {wanted} ({key}). Write the run's value there, "
+            "or change the run.",
+            place=place,
+            words=words,
+            wanted=repr(wanted),
+            key=key,
+        )
         # Leaving it out is a common way to switch clipping off.
         severity: Severity = "warning" if stands is None and place == "gradient_clipping" else "error"
         yield Finding("deepspeed_mismatch", severity, KEY, message)

@@ -11,7 +11,6 @@ from trainwiz.core.config.run import RunConfig
 from trainwiz.core.export.accelerate import (
     accelerate_yaml,
     cpu_threads,
-    found_at_meeting,
     launch_environment,
     run_variables,
 )
@@ -59,20 +58,13 @@ def launch_script(config: RunConfig, needs: Iterable[tuple[str, str]] = ()) -> s
     says which one is missing before anything starts. A CUDA_VISIBLE_DEVICES of the caller wins, because GPU names
     of one machine mean nothing on another.
     """
-    header = tr("trainwiz run {name}: starts it manually, without supervisor or monitor.", name=config.name)
+    header, example = tr("starts it manually, without supervisor or monitor"), EXAMPLE
     if config.engine.nodes > 1:
-        header = tr(
-            "trainwiz run {name}: this machine is one of {n} that train it.", name=config.name, n=config.engine.nodes
-        )
+        header, example = tr("this machine is one of {n} that train it", n=config.engine.nodes), NODE_EXAMPLE
     lines = [
         "#!/bin/sh",
-        comment(header),
-        comment(
-            tr(
-                "Arguments are passed on, for example: {command}",
-                command=NODE_EXAMPLE if config.engine.nodes > 1 else EXAMPLE,
-            )
-        ),
+        comment(tr("trainwiz run {name}: {what}.", name=config.name, what=header)),
+        comment(tr("Arguments are passed on, for example: {command}", command=example)),
         "set -eu",
         comment(tr("An exported CDPATH would resolve a relative path elsewhere.")),
         'CDPATH=\'\' cd -- "$(dirname -- "$0")"',
@@ -134,8 +126,6 @@ def _exports(config: RunConfig) -> list[str]:
             lines.append(f': "${{CUDA_VISIBLE_DEVICES:={gpus}}}"; export CUDA_VISIBLE_DEVICES')
         else:
             lines.append(f"export {variable.name}={shlex.quote(variable.value)}")
-    left = found_at_meeting(config)
-    lines += [comment(tr("{name} is not set here: {reason}.", name=one.name, reason=one.reason)) for one in left]
     return [*lines, ""]
 
 
@@ -171,10 +161,7 @@ def export_files(config: RunConfig, needs: Iterable[tuple[str, str]] = ()) -> di
     Raises UsageError for a DeepSpeed file of the user's that contradicts the run.
     """
     files = {ACCELERATE_YAML: accelerate_yaml(config), LAUNCH_SH: launch_script(config, needs)}
-    own = checked_deepspeed_text(config)
-    document = deepspeed_config(config) if own is None else None
-    if own is not None:
-        files[DEEPSPEED_JSON] = own
-    elif document is not None:
-        files[DEEPSPEED_JSON] = json.dumps(document, indent=2) + "\n"
-    return files
+    text = checked_deepspeed_text(config)
+    if text is None and (document := deepspeed_config(config)) is not None:
+        text = json.dumps(document, indent=2) + "\n"
+    return files if text is None else {**files, DEEPSPEED_JSON: text}

@@ -31,7 +31,7 @@ LOWEST_PORT, PORT_PAIRS = 20_000, 6000
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*")
 """Accounts, partitions and the like: nothing that ends the line or begins another option."""
-TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d\d))?(?::(\d\d))?")
+TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def slurm_script(config: RunConfig, folder: Path, planned: Planned, order: Slurm
         "#!/bin/bash",
         *_directives(config, folder, planned, order, limit, notice),
         "",
-        *(comment(text) for text in _assumptions(planned, order)),
+        *(comment(text) for text in _assumptions(order)),
         "set -u",
         f"run={shlex.quote(str(folder))}",
         *_meeting_point(config),
@@ -133,15 +133,13 @@ def time_limit(planned: Planned, order: SlurmOrder, notice: int) -> str:
 
 
 def seconds_of(time: str) -> int:
-    """Of minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]] (sbatch(1)). Raises UsageError."""
+    """Of hours:minutes:seconds, with days- in front. Raises UsageError for the shorter forms of sbatch(1) too."""
     found = TIME.fullmatch(time.strip())
     if found is None:
         message = tr("--time {time} is not a time; use HH:MM:SS or D-HH:MM:SS.", time=plain_text(time, 40))
         raise usage_error("bad_choice", "--time", message)
-    days, first, second, third = (int(part) if part else 0 for part in found.groups())
-    if found[1] is not None or found[4] is not None:
-        return days * 86400 + first * 3600 + second * 60 + third
-    return first * 60 + second
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return days * 86400 + hours * 3600 + minutes * 60 + seconds
 
 
 def notice_s(planned: Planned) -> int:
@@ -174,15 +172,14 @@ def _directives(
     yield f"#SBATCH --output={_in_directive(folder, 'slurm-%j.log')}"
 
 
-def _assumptions(planned: Planned, order: SlurmOrder) -> Iterator[str]:
+def _assumptions(order: SlurmOrder) -> Iterator[str]:
     yield tr("Assumes that all nodes see this run folder, its data and this environment at the same paths.")
     if order.account is None or order.partition is None:
         yield tr("No account or partition was set: the cluster's defaults are used (--account, --partition).")
-    if order.time is None and planned.total_high_s is None:
-        yield tr("The plan has no time estimate for the run: one day, requeued as often as needed.")
-    elif order.time is None:
+    if order.time is None:
         yield tr(
-            "The time limit is the upper end of the plan's estimate plus a quarter; a run that needs more is requeued."
+            "The time limit is the upper end of the plan's estimate plus a quarter, or one day where the plan has none; "
+            "a run that needs more is requeued."
         )
 
 

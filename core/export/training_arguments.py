@@ -198,13 +198,11 @@ to the peak (1)."""
 
 SHAPES: dict[str, Shape] = {
     "constant": lambda done: 1.0,
-    "constant_with_warmup": lambda done: 1.0,
     "linear": lambda done: 1.0 - done,
     "polynomial": lambda done: 1.0 - done,
     "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
-    "cosine_with_min_lr": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
 }
-"""transformers/optimization.py, with the options that `scheduler_arguments` gives: polynomials of power 1, half a wave."""
+"""By the first word of the scheduler: cosine_with_min_lr has the shape of cosine. transformers/optimization.py, with the options that `scheduler_arguments` gives: polynomials of power 1, half a wave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +222,7 @@ class RateSchedule:
         if step < self.warmup_steps and self.kind != "constant":
             return self.peak * step / max(1, self.warmup_steps)
         done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
-        share = SHAPES[self.kind](min(1.0, max(0.0, done)))
+        share = SHAPES[self.kind.partition("_")[0]](min(1.0, max(0.0, done)))
         return self.last + (self.peak - self.last) * share
 
     @property

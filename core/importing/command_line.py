@@ -9,13 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from trainwiz.core.config.values import OWN, PREFIXES, SECRET, check_variable_name, check_variable_value
+from trainwiz.core.config.values import OWN, PREFIXES
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.engines import place_launcher
-from trainwiz.core.importing.names import NAMES_A_FILE
-from trainwiz.core.importing.report import Became, Imported, Setting, refusal
-from trainwiz.core.importing.trainer import fill, is_known, looks_like_arguments
-from trainwiz.core.importing.values import Unresolved, count_of, gpu_list
+from trainwiz.core.importing.engines import GPUS, MACHINES, PER_NODE, RENDEZVOUS, read_launcher
+from trainwiz.core.importing.report import Imported, Setting, Unresolved, is_secret, refusal
+from trainwiz.core.importing.trainer import fill, is_known
 from trainwiz.core.language import mark
 from trainwiz.core.text import plain_text
 
@@ -39,7 +37,6 @@ VARIABLE = re.compile(
 UNKNOWN = re.compile(rf"[$\ue003][\w{{(@*#?!-]|`|{_OPEN}")
 ASSIGNED = re.compile(r"(?P<name>\+{0,2}[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 """Hydra's way too: learning_rate=1e-4."""
-CUT_OFF_LINE = re.compile(r"\\\s*\Z")
 ENDS = ";|&()\n"
 KEYWORDS = table.words("if then else elif fi while until do done { } ! $ % # export declare local readonly")
 """Words before a command or an assignment that are not part of it."""
@@ -59,7 +56,7 @@ class Word:
 class Script:
     """The commands of a text in their order. Raises ValueError for a quote that nothing closes."""
 
-    def __init__(self, text: str, line: int = 1) -> None:
+    def __init__(self, text: str) -> None:
         self.commands: list[list[Word]] = []
         self.values: dict[str, str] = {}
         self.exported: dict[str, Word] = {}
@@ -67,6 +64,7 @@ class Script:
         lexer = shlex.shlex(PIECE.sub(_flat, text), posix=True, punctuation_chars=ENDS)
         lexer.whitespace, lexer.commenters, lexer.whitespace_split = " \t", "", True
         words: list[Word] = []
+        line = 1
         for token in [*lexer, "\n"]:
             if token and not token.strip(ENDS):
                 self._end_command(words)
@@ -120,8 +118,26 @@ LAUNCHERS: Mapping[str, str] = {
     **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torchrun"),
     **dict.fromkeys(("deepspeed", "deepspeed.launcher.runner"), "deepspeed"),
 }
+FRAMEWORKS = table.words("llamafactory-cli lmf axolotl")
+"""Programs that start their processes by themselves, with the command `train`."""
+LLAMA_FACTORY = frozenset({"llamafactory-cli", "lmf"})
+"""They read NNODES and NPROC_PER_NODE, and give them to torchrun (cli.py)."""
 STARTS_SEVERAL = frozenset({"mpirun", "mpiexec", "horovodrun", "srun"})
-DEEPEST = 4
+NOT_TRAINING = table.words(
+    "pip pip3 install apt apt-get yum dnf brew npm git wget curl venv pytest unittest tensorboard jupyter huggingface_hub "
+    "spacy setup.py http.server json.tool"
+) | {"echo", "which"}
+"""Scripts and modules that prepare things; a launcher's name behind them is that of a package, or only a text."""
+FLAGS = table.words(
+    "help quiet cpu multi_gpu tpu enable_cpu_affinity dynamo_use_fullgraph dynamo_use_dynamic "
+    "dynamo_use_regional_compilation use_deepspeed use_fsdp use_parallelism_config use_megatron_lm same_network module "
+    "no_python tpu_cluster no_tpu_cluster tpu_use_sudo downcast_bf16 fp8_use_autocast_during_eval debug fp16 bf16 use_xpu "
+    "ipex use_mps_device standalone run_path virtual_local_rank use_env no_local_rank no_ssh no_ssh_check force_multi "
+    "save_pid bind_cores_to_rank elastic_training disable_python enable_elastic_training"
+)
+"""Options of the launchers without a value (accelerate 1.15, torch 2.13, DeepSpeed 0.19 and older releases; a test
+compares them with what is installed); all others have one."""
+SHORT: Mapping[str, str] = {"h": "help", "m": "module", "H": "hostfile", "i": "include", "e": "exclude"}
 
 
 @dataclass(slots=True)
@@ -144,38 +160,27 @@ class Launch:
         return self.script.text.rpartition(".")[2] if self.is_module else PurePosixPath(self.script.text).stem
 
 
-def launches_of(command: Sequence[Word], depth: int = 0) -> list[Launch]:
+def launch_of(command: Sequence[Word]) -> Launch | None:
     environment: dict[str, Word] = {}
     starter = ""
-    for at, word in enumerate(command):
-        name = _basename(word)
+    for at, one in enumerate(command):
+        # A notebook's "!", a recipe's "@".
+        name = PurePosixPath(one.text.lstrip("!@")).name
         is_option = at > 0 and command[at - 1].text.startswith("-")
-        if not is_option and (assigned := ASSIGNED.fullmatch(word.text)) is not None:
-            environment[assigned["name"]] = Word(assigned["value"], word.line, word.known)
-            continue
-        if name in table.STARTS_NOTHING:
-            return []
-        starter = starter or (name if name in STARTS_SEVERAL else "")
-        if " " in word.text and depth < DEEPEST:
-            # bash -c "...", eval "$COMMAND"
-            inner = [one for part in Script(word.text, word.line).commands for one in launches_of(part, depth + 1)]
-        else:
-            inner = [launch] if (launch := _launch(command[at:])) else []
-        for one in inner:
-            one.environment, one.starter = {**environment, **one.environment}, one.starter or starter
-        if inner:
-            return inner
-    return []
+        if not is_option and (assigned := ASSIGNED.fullmatch(one.text)) is not None:
+            environment[assigned["name"]] = Word(assigned["value"], one.line, one.known)
+        elif name in NOT_TRAINING:
+            return None
+        elif launch := _launch(name, one.line, list(command[at + 1 :])):
+            launch.environment, launch.starter = environment, starter
+            return launch
+        elif name in STARTS_SEVERAL:
+            starter = name
+    return None
 
 
-def _basename(word: Word) -> str:
-    # A notebook's "!", a recipe's "@".
-    return PurePosixPath(word.text.lstrip("!@")).name
-
-
-def _launch(words: Sequence[Word]) -> Launch | None:
-    """The launch that begins with the first of these words."""
-    name, line, rest = _basename(words[0]), words[0].line, list(words[1:])
+def _launch(name: str, line: int, rest: list[Word]) -> Launch | None:
+    """The launch that begins with the program `name`."""
     if PYTHON.fullmatch(name):
         is_module = False
         while rest and rest[0].text.startswith("-") and not is_module:
@@ -185,7 +190,7 @@ def _launch(words: Sequence[Word]) -> Launch | None:
             is_module = option == "-m"
         script = rest[0].text if rest else "-"
         named = {script, PurePosixPath(script).name, script.partition(".")[0]}
-        if script.startswith(("-", "=", "<", ">", "~", "!")) or named & table.NOT_TRAINING:
+        if script.startswith(("-", "=", "<", ">", "~", "!")) or named & NOT_TRAINING:
             return None
         if not is_module or script not in LAUNCHERS:
             return Launch("python", line, rest[0], rest[1:], is_module)
@@ -193,7 +198,7 @@ def _launch(words: Sequence[Word]) -> Launch | None:
     first = rest[0].text if rest else ""
     if name == "trl" and re.fullmatch(r"[a-z_]+", first):
         return Launch("trl", line, rest[0], rest[1:], is_module=True)
-    if name in table.FRAMEWORKS and first == "train":
+    if name in FRAMEWORKS and first == "train":
         return Launch("framework", line, Word(name, line), rest[1:], is_module=True)
     if name not in LAUNCHERS or not rest or (name == "accelerate" and first != "launch"):
         return None
@@ -204,58 +209,50 @@ def _cut(launch: Launch, words: list[Word]) -> Launch:
     """Split the words after a launcher's name: its options, the script (the first word that is neither an option nor
     its value), the rest."""
     while words:
-        word, words = words[0], words[1:]
-        if not word.text.startswith("-") or word.text == "-":
-            if _stands_for_options(word, words):
-                launch.options.append(Setting("", Unresolved(word.text), word.line, word.text))
+        one, words = words[0], words[1:]
+        if not one.text.startswith("-") or one.text == "-":
+            # A word that cannot be known is options ($DISTRIBUTED_ARGS) where a script follows.
+            if not one.known and any(other.text.endswith(".py") or other.text == "-m" for other in words):
+                launch.options.append(Setting("", Unresolved(one.text), one.line, one.text))
                 continue
-            launch.script, launch.arguments = word, words
+            launch.script, launch.arguments = one, words
             break
-        written, equals, inline = word.text.partition("=")
+        written, equals, inline = one.text.partition("=")
         name = written.lstrip("-").replace("-", "_")
         # Beginnings are completed as argparse does.
-        longer = [option for option in table.PER_NODE | table.NODES if option.startswith(name)]
-        name = longer[0] if len(longer) == 1 else table.SHORT.get(name, name)
-        value = Word(inline, word.line, word.known) if equals else None
-        if value is None and words and name not in table.FLAGS and not words[0].text.startswith("-"):
-            # The script is never the value of an option.
+        longer = [option for option in PER_NODE | MACHINES if option.startswith(name)]
+        name = longer[0] if len(longer) == 1 else SHORT.get(name, name)
+        value = Word(inline, one.line, one.known) if equals else None
+        # The script is never the value of an option.
+        if not equals and words and name not in FLAGS and not words[0].text.startswith("-"):
             value, words = (None, words) if words[0].text.endswith(".py") else (words[0], words[1:])
         launch.is_module |= name == "module"
-        launch.options.append(_setting(name, [] if value is None else [value], word.line))
+        launch.options.append(_setting(name, [] if value is None else [value], one.line))
     return launch
-
-
-def _stands_for_options(word: Word, behind: Sequence[Word]) -> bool:
-    """A word that cannot be known is options ($DISTRIBUTED_ARGS) where a script follows; else it is the script."""
-    scripts = (following for following in behind if following.text.endswith(".py") or following.text == "-m")
-    return not word.known and word.text.startswith(("$", "<")) and any(scripts)
 
 
 # The command as an import.
 
 SFT_SCRIPT = re.compile(r"(run_|train_)?sft(_(?!.*vlm)\w+)?")
 """TRL's scripts: sft, sft_gpt_oss. Those with vlm in their names train models of images."""
-LLAMA_FACTORY = frozenset({"llamafactory-cli", "lmf"})
-"""They read NNODES and NPROC_PER_NODE, and give them to torchrun (cli.py)."""
 SURELY_THE_TRAINERS = 4
 """Of its own arguments; other scripts took over a few of the names, with defaults of their own."""
-
+OF_ACCELERATE = mark("The accelerate launcher reads it; a trainwiz run has its own settings.")
+OF_RENDEZVOUS = table.words("MASTER_ADDR MASTER_PORT NODE_RANK RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NNODES")
 NUMBER = re.compile(r"-(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 SETTINGS_FILE = re.compile(r".*\.(?:ya?ml|json)", re.IGNORECASE)
 FILE_OPTIONS = table.words("config config_file config_path cfg c args_file recipe training_config")
-LOOSE = re.compile(r"\$[@*]|\$\{?\w*(?:ARGS|OPTS|OPTIONS)\w*(?:\[@\])?\}?")
-"""All further arguments in a variable: "$@", $EXTRA_ARGS."""
 
 
 def read(text: str, file: str) -> Imported:
     """Raises NotImportable for what starts no training, and for a command without a script."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    whole = CUT_OFF_LINE.sub("", text)
+    text = text.replace("\r\n", "\n").replace("\r", "\n").rstrip()
+    whole = text.removesuffix("\\")
     try:
         commands = Script(whole).commands
-        launches = [launch for command in commands for launch in launches_of(command)]
     except ValueError:
         raise refusal("cut_off", file, 1 + text.count("\n")) from None
+    launches = [launch for command in commands if (launch := launch_of(command))]
     if not launches:
         said = " ".join(word.text for command in commands[:1] for word in command[:3])
         raise refusal("not_importable.no_launch", file, said=plain_text(said, 60))
@@ -264,14 +261,18 @@ def read(text: str, file: str) -> Imported:
     if launch.script is None:
         raise refusal("not_importable.no_script", file, launch.line, program=launch.program)
     imported = Imported("launch_command", file)
-    _place_environment(imported, launch)
-    starter = launch.starter if launch.program == "python" else ""
-    place_launcher(imported, starter or launch.program, launch.options)
-    if starter:
-        imported.say(launch.line, "processes_unknown", program=starter)
-    _place_script(imported, launch)
+    environment = list(_environment(imported, launch))
+    launcher = read_launcher(file, launch.program, [*environment, *launch.options])
+    imported.inner.append(launcher)
+    if launch.starter and launch.program == "python":
+        launcher.defaults.clear()
+        imported.say(launch.line, "processes_unknown", program=launch.starter)
+    _place_script(imported, launch, launch.script)
+    is_on_cpu = imported.word("use_cpu") == "yes" or "engine.device" in launcher.values
+    if launch.program == "python" and not (launch.starter or is_on_cpu or len(launcher.values.get(GPUS, ())) == 1):
+        imported.say(launch.line, "data_parallel", program="python")
     if len(launches) > 1:
-        imported.say(launch.line, "several_trainings.several", count=len(launches))
+        imported.say(launch.line, "several_trainings", count=len(launches))
     if whole != text:
         imported.say(1 + whole.count("\n"), "cut_off")
     return imported
@@ -285,47 +286,33 @@ def _setting(name: str, words: Sequence[Word], line: int, written: str = "") -> 
     return Setting(name, value, line, written)
 
 
-# The variables in front of a command (CUDA_VISIBLE_DEVICES=0,1 NCCL_DEBUG=INFO ...).
-
-OF_ACCELERATE = mark("The accelerate launcher reads it; a trainwiz run has its own settings.")
-OF_RENDEZVOUS = table.words("MASTER_ADDR MASTER_PORT NODE_RANK RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE NNODES")
-
-
-def _place_environment(imported: Imported, launch: Launch) -> None:
-    """Place the variables that a training reads; constants that a script only uses in its own lines are left aside."""
-    for name, word in launch.environment.items():
-        setting = _setting(name, [word], word.line)
-        if launch.script_name() in LLAMA_FACTORY and name in ("NNODES", "NPROC_PER_NODE"):
-            launch.options.append(setting)
+def _environment(imported: Imported, launch: Launch) -> Iterator[Setting]:
+    """The variables in front of a command that its launcher reads; those that the training reads are placed, constants
+    that a script only uses in its own lines are left aside."""
+    for name, value in launch.environment.items():
+        setting = _setting(name, [value], value.line)
+        if name in PER_NODE | MACHINES and launch.script_name() in LLAMA_FACTORY:
+            yield setting
+        elif name == "CUDA_VISIBLE_DEVICES" and value.known:
+            yield setting.called("gpu_ids", value.text or "-1")
+        elif name == "OMP_NUM_THREADS" and value.known:
+            yield setting.called("num_cpu_threads_per_process")
         elif name in OF_RENDEZVOUS:
-            imported.drop(setting, table.RENDEZVOUS)
+            imported.drop(setting, RENDEZVOUS)
         elif name.startswith(("ACCELERATE_", "FSDP_")):
             imported.drop(setting, OF_ACCELERATE)
-        elif name in OWN or name.startswith(PREFIXES) or SECRET.search(name):
-            imported.become(setting, _place_variable(name, word.text) if word.known else None)
-
-
-def _place_variable(name: str, value: str) -> Became:
-    if name == "CUDA_VISIBLE_DEVICES":
-        gpus = [gpu for gpu in gpu_list(value) if gpu not in ("-1", "NoDevFiles")]
-        return {"engine.gpus": gpus} if gpus else {"engine.device": "cpu"}
-    if name == "OMP_NUM_THREADS" and count_of(value):
-        return {"engine.cpu_threads": count_of(value)}
-    try:
-        check_variable_name(name)
-        check_variable_value(value)
-    except ValueError as error:
-        return f"{error}."
-    return {f"engine.environment.{name}": value}
+        elif is_secret(name):
+            imported.drop(setting, table.NO_SECRETS)
+        elif name in OWN or name.startswith(PREFIXES):
+            imported.become(setting, {f"engine.environment.{name}": value.text} if value.known else None)
 
 
 # The script and its arguments.
 
 
-def _place_script(imported: Imported, launch: Launch) -> None:
+def _place_script(imported: Imported, launch: Launch, script: Word) -> None:
     """The script itself is read by the caller, where it is here."""
-    script, name = launch.script, launch.script_name()
-    assert script is not None
+    name = launch.script_name()
     if not script.known:
         imported.leave_unknown(Setting(script.text, script.text, script.line))
     elif not launch.is_module and script.text.endswith(".py"):
@@ -334,19 +321,16 @@ def _place_script(imported: Imported, launch: Launch) -> None:
     is_sft = SFT_SCRIPT.fullmatch(name) is not None
     hint = Setting("script", "sft" if is_sft else name, script.line)
     fill(imported, settings, [hint], _defaults_of(launch, is_sft, {setting.name for setting in settings}))
-    if any(reference.name == "deepspeed" for reference in imported.references):
-        # That file says how the processes share the work, not the launcher.
-        imported.setup.pop("engine.strategy", None)
 
 
-def _defaults_of(launch: Launch, is_sft: bool, names: set[str]) -> str | None:
+def _defaults_of(launch: Launch, is_sft: bool, names: set[str]) -> str:
     """Whose defaults hold for what is left out: the Trainer's where its arguments are used, TRL's for its script."""
     if launch.program == "trl" or is_sft:
-        return "SFTConfig" if is_sft and names else None
+        return "SFTConfig" if is_sft and names else ""
     if launch.program == "framework" and launch.script_name() not in LLAMA_FACTORY:
-        return None
-    surely = "per_device_train_batch_size" in names or looks_like_arguments(names, least=SURELY_THE_TRAINERS)
-    return "TrainingArguments" if surely else None
+        return ""
+    surely = "per_device_train_batch_size" in names or len(table.TRAINERS_OWN & names) >= SURELY_THE_TRAINERS
+    return "TrainingArguments" if surely else ""
 
 
 def _arguments(imported: Imported, words: Sequence[Word]) -> Iterator[Setting]:
@@ -357,40 +341,32 @@ def _arguments(imported: Imported, words: Sequence[Word]) -> Iterator[Setting]:
         name = written.lstrip("-+").replace("-", "_")
         if equals:
             values = [Word(inline, option.line, option.known)]
-        is_file = len(values) == 1 and name in FILE_OPTIONS and SETTINGS_FILE.fullmatch(values[0].text) is not None
-        if not option.text.startswith("-") and not ASSIGNED.fullmatch(option.text):
-            written, values, is_file = option.text, [option], SETTINGS_FILE.fullmatch(option.text) is not None
-            if not is_file:
-                imported.leave_unknown(Setting(written, None if option.known else written, option.line))
-                continue
-        if is_file and values[0].known:
-            imported.references.append(Setting("arguments", values[0].text, option.line))
-            imported.drop(_setting(written.lstrip("-+"), values, option.line), NAMES_A_FILE)
-        elif is_file:
-            imported.leave_unknown(_setting(written.lstrip("-+"), values, option.line))
+        if not option.text.startswith("-") and not equals:
+            written, name, values = option.text, "config", [option]
+        setting = _setting(name, values, option.line, written.lstrip("-+"))
+        if name in FILE_OPTIONS and len(values) == 1 and SETTINGS_FILE.fullmatch(values[0].text):
+            if values[0].known:
+                imported.references.append(Setting("arguments", values[0].text, option.line))
+            imported.become(setting, table.NAMES_A_FILE if values[0].known else None)
+        elif values == [option]:
+            imported.leave_unknown(Setting(written, None if option.known else written, option.line))
         elif not values and name.startswith("no_") and is_known(name[3:]) and not is_known(name):
             # HfArgumentParser has --no_NAME for what is on by default.
-            yield Setting(name[3:], False, option.line, written.lstrip("-+"))
+            yield setting.called(name[3:], False)
         else:
-            yield _setting(name, values, option.line, written.lstrip("-+"))
+            yield setting
 
 
 def _options(words: Sequence[Word]) -> list[tuple[Word, list[Word]]]:
-    """Options with their values, and for itself what stands before all options, follows one with "=", or is
-    NAME=VALUE behind a value."""
+    """Options with their values; for itself stands what comes before all options, NAME=VALUE, and further arguments
+    in a variable ("$@", $EXTRA_ARGS) behind a value."""
     found: list[tuple[Word, list[Word]]] = []
-    for word in words:
+    for one in words:
         option, values = found[-1] if found else (None, [])
-        is_option = len(word.text) > 1 and word.text.startswith("-") and not NUMBER.fullmatch(word.text)
-        alone = (
-            option is None
-            or "=" in option.text
-            or not option.text.startswith("-")
-            or (not word.known and LOOSE.fullmatch(word.text))
-            or (values and ASSIGNED.fullmatch(word.text))
-        )
-        if is_option or alone:
-            found += [(word, [])] if word.text != "--" else []
+        is_option = len(one.text) > 1 and one.text.startswith("-") and not NUMBER.fullmatch(one.text)
+        takes_none = option is None or "=" in option.text or not option.text.startswith("-")
+        if is_option or takes_none or (values and (not one.known or ASSIGNED.fullmatch(one.text))):
+            found += [(one, [])] if one.text != "--" else []
         else:
-            values.append(word)
+            values.append(one)
     return found

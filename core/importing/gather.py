@@ -5,33 +5,33 @@ from __future__ import annotations
 import itertools
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.config.build import build_config, check_values
+from trainwiz.core.config.build import build_config
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.config.run import RunConfig
+from trainwiz.core.config.yaml_text import YamlDocument, parse_yaml
 from trainwiz.core.errors import Finding, Severity, UsageError, os_reason, sort_findings
 from trainwiz.core.files import at_home, read_small
-from trainwiz.core.importing import command_line, engines, trainer
-from trainwiz.core.importing.engines import WEAK_STRATEGIES, settle
+from trainwiz.core.importing import command_line, engines, python_source, trainer
+from trainwiz.core.importing.engines import NODES, PROCESSES, STRATEGY
 from trainwiz.core.importing.names import TRAINERS_OWN
 from trainwiz.core.importing.report import (
-    ROLES,
-    Document,
-    Dropped,
+    NO_SETTINGS,
+    PRECEDENCE,
     Imported,
     Kind,
+    Mapped,
     NotImportable,
     Unknown,
+    at,
     finding,
-    looks_like_json,
-    read_document,
+    left_out,
     refusal,
+    shown,
 )
-from trainwiz.core.importing.values import shown
 from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.save import SavedProfile, save_profile
 from trainwiz.core.profile.store import profile_files
@@ -45,11 +45,8 @@ LAUNCHERS = re.compile(
 )
 """A line that starts a training, or a program that may."""
 OTHERS = (
-    ("log_history", "global_step"),
-    ("architectures", "model_type"),
-    ("schema_version", "origins"),
-    ("name", "values"),
-)
+    {"log_history", "global_step"}, {"architectures", "model_type"}, {"schema_version", "origins"}, {"name", "values"},
+)  # fmt: skip
 """Keys of a log, a model, the record of a run, a profile."""
 TELLING = TRAINERS_OWN | {"learning_rate", "output_dir", "max_steps", "weight_decay", "report_to", "model_name_or_path"}
 MEANT_AS_PYTHON = re.compile(r"^\s*(?:from\s+[\w.]+\s+import\s|import\s+\w)|\w(?:Arguments|Config)\s*\(", re.MULTILINE)
@@ -57,54 +54,66 @@ OF_TOOLS = re.compile(r".*(?:\.(?:toml|cfg|ini|csv|ipynb|html|md|rst)|makefile)"
 """Names of files that hold none of the kinds, though they name programs that train."""
 FENCE = re.compile(r"^[ \t>]*(?:`{3}|~{3})|(?<![<$(])<<-?[ \t]*['\"\\]?[A-Za-z_]", re.MULTILINE)
 """What stands between two of them, or in a here-document, is of another kind."""
+COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|\#[^\n]*|/\*(?:.*?\*/|.*)|,(?=\s*[\]}])', re.DOTALL)
+"""DeepSpeed reads its JSON with json.load, but files of the wild carry `//`, `/* */`, `#` and idle commas."""
+MOST_CHARACTERS = 2**17
+"""Far above every file of settings, and parsed in seconds."""
 
 
 def read(text: str, file: str) -> Imported:
     """The import of a text, whatever kind it is. Raises NotImportable with one sentence."""
     text = text.removeprefix("\ufeff")
-    if not text.strip():
+    if not re.sub(r"(?m)^\s*#.*$", "", text).strip():
         raise refusal("not_importable.empty", file)
-    if OF_TOOLS.fullmatch(file):
+    if OF_TOOLS.fullmatch(file) or len(text) > MOST_CHARACTERS:
         raise refusal("not_importable.kinds", file)
-    if file.endswith(".py") and not looks_like_json(text):
-        return trainer.read_python(text, file)
+    # YAML reads JSON too.
+    is_json = COMMENT.sub(_blank, text).lstrip()[:1] in ("{", "[")
+    if file.endswith(".py") and not is_json:
+        return python_source.read_python(text, file)
+    if is_json:
+        text = COMMENT.sub(_blank, COMMENT.sub(_blank, text)).replace("\t", " ")
     try:
-        document = read_document(text, file)
-    except NotImportable:
-        if file.endswith((".yaml", ".yml", ".json", ".jsonc")) or looks_like_json(text):
-            raise
+        document = parse_yaml(text, Path(file))
+    except UsageError as error:
+        if is_json or file.endswith((".yaml", ".yml", ".json", ".jsonc")):
+            raise NotImportable(error.findings) from None
     else:
-        imported = _reader(document, file)(document, file)
-        for line, first, last in document.twice:
-            imported.say(line, "contradiction.two_values", first=first, second=last, counts=last)
-        return imported
+        return _read_mapping(document, file)
     if FENCE.search(text):
         raise refusal("not_importable.among_other_text", file)
     if MEANT_AS_PYTHON.search(text):
-        return trainer.read_python(text, file)
+        return python_source.read_python(text, file)
     if LAUNCHERS.search(text):
         return command_line.read(text, file)
     raise refusal("not_importable.kinds", file)
 
 
-def _reader(document: Document, file: str) -> Callable[[Document, str], Imported]:
-    names = set(document.values)
+def _blank(found: re.Match[str]) -> str:
+    return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
+
+
+SURE = 1000
+
+
+def _read_mapping(document: YamlDocument, file: str) -> Imported:
+    """By the reader that knows most of its names, or a key that only one kind of file has (SURE)."""
+    names = {str(name) for name in document.values}
     # `fp16: {enabled: ...}` is DeepSpeed's; the Trainer's fp16 is yes or no.
     halves = any(isinstance(document.values.get(name), dict) for name in ("fp16", "bf16", "bfloat16"))
-    if "distributed_type" in names:
-        return engines.read_accelerate
-    if "zero_optimization" in names or halves:
-        return engines.read_deepspeed
     inner = (str(name) for section in document.values.values() if isinstance(section, dict) for name in section)
     names_inside = {*names, *inner}
-    known = len([name for name in names_inside if trainer.is_known(name)]) if TELLING & names_inside else 0
-    of_deepspeed, of_accelerate = len(engines.DEEPSPEED.keys() & names), len(engines.ACCELERATE.keys() & names)
+    known = sum(map(trainer.is_known, names_inside)) if TELLING & names_inside else 0
+    of_deepspeed = len(engines.DEEPSPEED.keys() & names) + SURE * ("zero_optimization" in names or halves)
+    of_accelerate = len(engines.ACCELERATE.keys() & names) + 2 * SURE * ("distributed_type" in names)
     most = max(known, of_deepspeed, of_accelerate)
-    if any(names.issuperset(of_another) for of_another in OTHERS) or most < (1 if known else 2):
+    if most < (1 if known else 2) or (most < SURE and any(names.issuperset(keys) for keys in OTHERS)):
         raise refusal("not_importable.kinds", file)
     if most == known:
-        return trainer.read
-    return engines.read_deepspeed if most == of_deepspeed else engines.read_accelerate
+        return trainer.read(document, file)
+    if most == of_deepspeed:
+        return engines.read_deepspeed(document.values, document.lines, file)
+    return engines.read_accelerate(document, file)
 
 
 # What was given to an import, with the files that it names, as far as they are here.
@@ -114,7 +123,6 @@ MOST_FILES = 20
 COMMAND, PASTED = "command", mark("pasted text")
 """What a text is called that comes from no file."""
 LONGEST_SHOWN = 120
-ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,19 +154,18 @@ def import_together(texts: Sequence[Text]) -> Imported:
 def _read(text: Text, imports: list[Imported], findings: list[Finding], seen: set[Path]) -> None:
     imported = read(text.text, text.name)
     imports += [imported, *imported.inner]
-    for reference in imported.references:
+    for reference in [named for part in (imported, *imported.inner) for named in part.references]:
         path = next((path for path in (Path(reference.value), text.folder / reference.value) if _is_file(path)), None)
         if path in seen or len(seen) > MOST_FILES or (reference.name == "script" and path is None):
             continue
-        where = f"{text.name}:{reference.line}" if reference.line else text.name
-        words = {"what": tr(ROLES[reference.name]), "path": plain_text(reference.value, LONGEST_SHOWN)}
+        where = at(text.name, reference.line)
         if path is None:
-            findings.append(finding("missing_file", where, file=text.name, **words))
+            path_words = plain_text(reference.value, LONGEST_SHOWN)
+            findings.append(finding("missing_file", where, file=text.name, path=path_words))
             continue
         seen.add(path)
-        within = text.folder != Path() and path.is_relative_to(text.folder)
         try:
-            _read(read_text(str(path), str(path.relative_to(text.folder) if within else path)), imports, findings, seen)
+            _read(read_text(str(path), reference.value), imports, findings, seen)
         except NotImportable as error:
             severity: Severity = "note" if reference.name == "script" else "warning"
             findings += (replace(one, severity=severity, where=where) for one in error.findings)
@@ -185,11 +192,11 @@ def decoded(data: bytes, label: str) -> str:
     """The text of some bytes. Raises NotImportable for what is none."""
     if len(data) > MOST_TEXT_BYTES:
         raise refusal("not_importable.too_large", label, size=MOST_TEXT_BYTES >> 20)
-    if b"\0" in data and data[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+    is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    if b"\0" in data and not is_utf16:
         raise refusal("not_importable.kinds", label)
-    encoding = next((name for start, name in ENCODINGS if data.startswith(start)), "utf-8")
     try:
-        return data.decode(encoding)
+        return data.decode("utf-16" if is_utf16 else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise refusal("not_importable.no_utf8", label, start=error.start) from None
 
@@ -221,10 +228,8 @@ def pasted_text(pasted: str) -> str:
 
 
 def texts_of_pasted(text: str) -> list[Text]:
-    """The files named by the first lines, then the rest as a text with its line numbers; [] for nothing.
-
-    Raises NotImportable for a file that cannot be read, and for a single line that is neither a file nor settings.
-    """
+    """The files named by the first lines, then the rest as a text with its line numbers; [] for nothing. Raises
+    NotImportable for a file that cannot be read, and for a single line that is neither a file nor settings."""
     lines = text.splitlines()
     texts: list[Text] = []
     for number, line in enumerate(lines):
@@ -246,10 +251,8 @@ LONGEST_NAME = 60
 
 
 def save_import(imported: Imported, name: str | None = None, replace: bool = False) -> SavedProfile:
-    """Write the values of an import as profile `name`, else under a free name after the first file.
-
-    Raises UsageError: the name is taken (unless `replace`) or cannot be one.
-    """
+    """Write the values as profile `name`, else under a free name. Raises UsageError for a name that is taken (unless
+    `replace`) or cannot be one."""
     return save_profile(
         name if name is not None else free_name(imported),
         PlanRequest(overrides=dict(imported.values)),
@@ -293,50 +296,58 @@ def import_json(imported: Imported, saved: SavedProfile | None) -> dict[str, Any
 
 ORDER: Sequence[Kind] = ("accelerate", "deepspeed", "training_arguments", "launch_command")
 """The later one wins, but for what DeepSpeed does from its own file: it wins over all."""
-OF_DEEPSPEED = ("engine.strategy", "engine.offload")
+OF_DEEPSPEED = (STRATEGY, "engine.offload")
 SAME_HALF = frozenset({"bf16", "bf16-true"})
 BATCH = ("batch.target_samples", "batch.micro_batch_size", "batch.gradient_accumulation_steps")
+NOT_A_MULTIPLE = mark("The processes of all machines are not a multiple of the number of machines.")
+
+
+def _strength(part: Imported) -> tuple[bool, int]:
+    """A launcher's options count after an accelerate file and before all that the script is given."""
+    return part.kind != "accelerate" and not part.is_launcher, ORDER.index(part.kind)
 
 
 def merge(parts: Sequence[Imported], findings: Iterable[Finding] = ()) -> Imported:
     """One import of all `parts`, which are in the order in which they were given; there must be one."""
-    merged = Imported(parts[0].kind, parts[0].file, parts=list(parts))
-    for part in parts:
+    named = {(part.file, part.kind): part for part in reversed(parts)}
+    merged = Imported(parts[0].kind, parts[0].file, parts=[*reversed(named.values())])
+    ordered = sorted(parts, key=_strength)
+    nodes = next((part.values[NODES] for part in reversed(ordered) if NODES in part.values), 1)
+    claims: dict[str, list[tuple[Imported, Mapped]]] = {}
+    for part in ordered:
         merged.values |= part.defaults
-        merged.renamed += part.renamed
+        for entry in part.mapped:
+            if part.counts_all_nodes and entry.key == PROCESSES:
+                if entry.set_to % nodes:
+                    merged.dropped.append(entry.overruled(NOT_A_MULTIPLE))
+                    continue
+                entry = replace(entry, set_to=entry.set_to // nodes)
+            claims.setdefault(entry.key, []).append((part, entry))
+    for part in parts:
         merged.unknown += part.unknown
         merged.dropped += part.dropped
+        merged.renamed += part.renamed
         merged.findings += part.findings
     merged.findings += findings
-    winners: dict[str, Imported] = {}
-    for key, claims in _claims(parts).items():
-        winner, value = claims[-1]
-        winners[key], merged.values[key] = winner, value
-        # To override a file is what the options of a command are for.
-        severity: Severity = "note" if winner.kind == "launch_command" else "warning"
-        place = winner.place_of(key)
-        for part, other in claims:
-            # torchrun and its like start processes; that the script then shards contradicts nothing.
-            weak = key == "engine.strategy" and part.kind == "launch_command" and other in WEAK_STRATEGIES
-            if not weak and not _same(other, value):
-                words = {"key": key, "value": shown(value), "other": shown(other), "other_place": part.place_of(key)}
-                merged.findings.append(finding("contradiction.two_places", place, severity, place=place, **words))
-    settle(merged.values)
-    _keep_what_counts(merged, winners)
+    for key, claimed in claims.items():
+        if key in OF_DEEPSPEED:
+            claimed.sort(key=lambda claim: claim[0].kind == "deepspeed")
+        winner, counts = claimed[-1]
+        merged.values[key] = counts.set_to
+        for part, entry in claimed:
+            if _same(entry.set_to, counts.set_to):
+                merged.mapped.append(entry)
+                continue
+            place, value, other = counts.place(), shown(counts.set_to), shown(entry.set_to)
+            merged.dropped.append(entry.overruled(tr(PRECEDENCE, place=place, value=value)))
+            # To override a file is what the options of a command are for.
+            severity: Severity = "note" if winner.kind == "launch_command" and part.file != winner.file else "warning"
+            words = {"key": key, "value": value, "other": other, "other_place": entry.place()}
+            merged.findings.append(finding("contradiction.two_places", place, severity, place=place, **words))
+    files = [part.file for part in merged.parts]
+    merged.mapped.sort(key=lambda entry: (files.index(entry.file), entry.line or 0))
+    _strategy_of_processes(merged, parts)
     return merged
-
-
-def _claims(parts: Sequence[Imported]) -> dict[str, list[tuple[Imported, Any]]]:
-    """Key -> who says something of it, and what; the last counts."""
-    ordered = sorted(parts, key=lambda part: ORDER.index(part.kind))
-    launchers = [(part, part.values if part.kind == "accelerate" else part.setup) for part in ordered]
-    claims: dict[str, list[tuple[Imported, Any]]] = {}
-    for part, values in [*launchers, *((part, part.values) for part in ordered if part.kind != "accelerate")]:
-        for key, value in values.items():
-            claims.setdefault(key, []).append((part, value))
-    for key in OF_DEEPSPEED:
-        claims.get(key, []).sort(key=lambda claim: claim[0].kind == "deepspeed")
-    return claims
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -344,20 +355,13 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other) or (isinstance(one, str) and {one, other} <= SAME_HALF)
 
 
-def _keep_what_counts(merged: Imported, winners: Mapping[str, Imported]) -> None:
-    """The settings that gave a value that counts; those that another one overruled are dropped."""
-    for part in merged.parts:
-        for entry in part.mapped:
-            value, winner = merged.values.get(entry.key), winners.get(entry.key, part)
-            if _same(entry.set_to, value):
-                merged.mapped.append(entry)
-            elif winner is part and entry.set_to in (part.values.get(entry.key), part.setup.get(entry.key)):
-                # Processes of all nodes became those of one.
-                merged.mapped.append(replace(entry, set_to=value))
-            else:
-                place = winner.place_of(entry.key)
-                why = tr("{place} sets {value}, which takes precedence.", place=place, value=shown(value))
-                merged.dropped.append(Dropped(*entry.given(), why))
+def _strategy_of_processes(merged: Imported, parts: Sequence[Imported]) -> None:
+    """One process shards nothing; several have a whole model each (accelerate's _validate_launch_command), unless a
+    file says otherwise, whether it is here or not."""
+    values = merged.values
+    in_a_file = any(reference.name in ("accelerate", "deepspeed") for part in parts for reference in part.references)
+    if PROCESSES in values and values.get(STRATEGY, None if in_a_file else "ddp") in ("ddp", "single"):
+        values[STRATEGY] = "single" if values[PROCESSES] * values.get(NODES, 1) == 1 else "ddp"
 
 
 # All texts of one import, checked together.
@@ -370,7 +374,7 @@ def checked(merged: Imported) -> Imported:
     if not merged.values:
         merged.say(None, "nothing_mapped")
     if "model.name" not in merged.values:
-        merged.say(None, "missing_model", default=shown(RunConfig().value("model.name")))
+        merged.say(None, "missing_model", default=shown(NO_SETTINGS.value("model.name")))
     if not any(key.startswith("data.sources") for key in merged.values):
         merged.say(None, "missing_data")
     merged.findings = list(sort_findings(merged.findings))
@@ -378,50 +382,40 @@ def checked(merged: Imported) -> Imported:
 
 
 def _leave_out_refused(merged: Imported) -> None:
-    """Values that no run can have are kept in the report as unknown."""
-    good, findings = check_values(RunConfig(), merged.values, merged.place_of)
-    good = good if findings else dict(merged.values)
+    """Values that no run can have together are kept in the report as unknown."""
     try:
-        build_config(None, good)
+        build_config(None, merged.values)
     except UsageError as error:
-        for one in error.findings:
-            findings.append(replace(one, where=merged.place_of(one.where)))
-            good.pop(one.where, None)
-    for entry in [entry for entry in merged.mapped if entry.key in merged.values and entry.key not in good]:
-        merged.mapped.remove(entry)
-        merged.unknown.append(Unknown(*entry.given()))
-    for one in findings:
-        message = finding("bad_value.is_left_out", one.where, message=one.message).message
-        merged.findings.append(replace(one, severity="warning", message=message))
-    merged.values = good
+        for refused in error.findings:
+            merged.findings.append(left_out(refused, merged.place_of(refused.where)))
+            merged.values.pop(refused.where, None)
+            for entry in [entry for entry in merged.mapped if entry.key == refused.where]:
+                merged.mapped.remove(entry)
+                merged.unknown.append(Unknown(entry.name, entry.value, entry.line, entry.file))
 
 
 def _whole_batch(merged: Imported) -> None:
     """Sequences of a step = micro-batch x accumulation x processes: what two of them say decides the third, and a plan
     for other GPUs keeps what a step sees."""
-    values = merged.values
+    values, nodes = merged.values, merged.values.get(NODES, 1)
     total, micro, accumulation = (values.get(key) for key in BATCH)
-    processes, place = values.get("engine.processes"), merged.place_of(BATCH[0])
-    if micro is None or {"batch.target_tokens", "batch.target_real_tokens"} & set(values):
+    if micro is None or accumulation is None:
         return
-    window, what = micro * (accumulation or 1), ""
-    world = int(processes or 1) * int(values.get("engine.nodes") or 1)
-    product = window * world
-    if processes is None:
+    window, was_known = micro * accumulation, PROCESSES in values
+    if total is not None and not was_known and total % (window * nodes) == 0:
         # The only number of processes with which the figures are true; DeepSpeed refuses every other one.
-        if total is not None and accumulation is not None and total % window == 0 and "engine.device" not in values:
-            what, values["engine.processes"] = "follows.so_many", total // window
-            world = total // window
-        elif total is None and accumulation is not None:
-            what, place = "follows.any_number", merged.place_of(BATCH[1])
-    elif total is None and accumulation is not None:
-        what, place, values[BATCH[0]] = "follows", merged.place_of(BATCH[1]), product
-    elif total is not None and (total % product if accumulation is None else total != product):
-        what, values[BATCH[0]] = "contradiction.contradicts", product
+        values[PROCESSES] = total // (window * nodes)
+    world = values.get(PROCESSES, 1) * nodes
+    product = window * world
+    figures = {"place": merged.place_of(BATCH[0]), "total": total or product, "window": window, "world": world}
+    if total not in (None, product):
+        merged.findings.append(finding("contradiction.contradicts", merged.place_of(BATCH[0]), **figures))
         why = mark("It contradicts micro-batch, gradient accumulation and the number of processes.")
-        merged.dropped += [Dropped(*entry.given(), why) for entry in merged.mapped if entry.key == BATCH[0]]
+        merged.dropped += [entry.overruled(why) for entry in merged.mapped if entry.key == BATCH[0]]
         merged.mapped = [entry for entry in merged.mapped if entry.key != BATCH[0]]
-    if what:
-        figures = {"micro": micro, "accumulation": accumulation or 1, "window": window, "world": world}
-        total = product if total is None else total
-        merged.findings.append(finding(what, place, place=place, product=product, total=total, **figures))
+        del values[BATCH[0]]
+    elif total is None or not was_known:
+        what = "follows" if PROCESSES in values else "follows.any_number"
+        merged.findings.append(finding(what, merged.place_of(BATCH[2]), **figures))
+    if PROCESSES in values:
+        values[BATCH[0]] = product

@@ -1,31 +1,18 @@
-"""The settings of one text, and what became of each: mapped, renamed, dropped or unknown, with findings."""
+"""The settings of one text, and what became of each: mapped, dropped or unknown, with findings."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-import yaml
+from trainwiz.core.config.build import check_values
+from trainwiz.core.config.run import RunConfig
 from trainwiz.core.config.values import NOT_SECRET_PREFIX, SECRET
-from trainwiz.core.config.yaml_text import load_yaml
 from trainwiz.core.errors import Finding, Severity, UsageError, sort_findings
-from trainwiz.core.importing.names import UNSET, Rule, words
-from trainwiz.core.importing.values import (
-    LONGEST_SHOWN,
-    LeftOut,
-    Unresolved,
-    Value,
-    WrongValue,
-    attempt,
-    is_auto,
-    is_nothing,
-    shown,
-)
 from trainwiz.core.language import mark, tr
-from trainwiz.core.text import parse_json, plain_text
+from trainwiz.core.text import plain_text
 
 Kind = Literal["training_arguments", "accelerate", "deepspeed", "launch_command"]
 KIND_WORDS: Mapping[Kind, str] = {
@@ -34,25 +21,26 @@ KIND_WORDS: Mapping[Kind, str] = {
     "deepspeed": mark("DeepSpeed JSON"),
     "launch_command": mark("launch command"),
 }
-ROLES: Mapping[str, str] = {
-    "accelerate": mark("the accelerate file"),
-    "deepspeed": mark("the DeepSpeed file"),
-    "script": mark("the script"),
-    "arguments": mark("the arguments file"),
-}
 HIDDEN = "***"
 """Stands in a report where a password or key stood."""
 OF_TOKENIZERS = frozenset(f"{kind}_TOKEN" for kind in ("EOS", "BOS", "PAD", "UNK", "SEP", "CLS", "MASK"))
-TAKES_WORDS = (
-    "report_to", "mixed_precision", "use_flash_attn", "attn_implementation", "device", "zero_optimization.stage",
-    "zero_stage", "distributed_type", "num_processes",
+NOTES = (
+    "assumed_meaning", "code_not_read", "data_parallel", "follows", "library_defaults", "missing_data", "missing_model",
 )  # fmt: skip
-"""Ends of settings for which "none" and "auto" are values like others."""
-NOTES = words("assumed_meaning follows library_defaults missing_data missing_model")
+"""Codes of findings that are notes; all others are warnings."""
+LONGEST_SHOWN = 60
+UNSET = mark("It is not set.")
+PRECEDENCE = mark("{place} sets {value}, which takes precedence.")
+AUTO = mark("auto leaves it to other settings or to the plan.")
+NO_SETTINGS = RunConfig()
 
 
 class NotImportable(UsageError):
     """The text is not one of the kinds, is half of one, or belongs to another program."""
+
+
+class WrongValue(ValueError):
+    """A value that its setting cannot have."""
 
 
 def finding(what: str, where: str, severity: Severity | None = None, /, **values: object) -> Finding:
@@ -63,197 +51,63 @@ def finding(what: str, where: str, severity: Severity | None = None, /, **values
 
 def refusal(what: str, file: str, line: int | None = None, /, **values: object) -> NotImportable:
     """One of SENTENCES, to be raised."""
-    where = f"{file}:{line}" if line else file
-    return NotImportable(finding(what, where, "error", file=file, line=line, **values))
+    return NotImportable(finding(what, at(file, line), "error", file=file, line=line, **values))
+
+
+def at(file: str, line: int | None) -> str:
+    return f"{file}:{line}" if line else file
+
+
+# Values as foreign files write them.
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """A name with its value and its line; `name` is today's, `written` what stands in the text."""
+class Unresolved:
+    """A value that cannot be known without running something: `text` is how it is written ("$LR", "args.lr")."""
 
-    name: str
-    value: Any
-    line: int | None = None
-    written: str = ""
-    given: Any = ...
-    """The value as it stands in the text, where the one of today's name differs."""
-
-    def as_written(self) -> str:
-        return self.written or self.name
-
-    def as_given(self) -> Any:
-        """As data for a report; passwords stay out of it."""
-        value = _plain(self.value if self.given is ... else self.given)
-        return HIDDEN if is_secret(self.as_written()) and not is_nothing(self.value) else value
-
-    def called(self, name: str, value: Any = ...) -> Setting:
-        """The same setting under another name, with another value where one is given."""
-        changed = replace(self, name=name, written=self.as_written())
-        given = self.value if self.given is ... else self.given
-        return changed if value is ... else replace(changed, value=value, given=given)
+    text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """A setting that its program does not have, or whose value cannot be known without running something."""
-
-    name: str
-    value: Any
-    line: int | None = None
-    file: str = ""
-
-    def given(self) -> tuple[str, Any, int | None, str]:
-        return self.name, self.value, self.line, self.file
+def is_nothing(value: Any) -> bool:
+    """None, or text that says none."""
+    return value is None or (isinstance(value, str) and value.strip().lower() in ("", "none", "null", "~"))
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped(Unknown):
-    """A setting that has a place: `key` of a RunConfig and what it was set to."""
-
-    key: str = ""
-    set_to: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped(Unknown):
-    """A setting that is known and was left out; `why` is one sentence, marked for translation."""
-
-    why: str = ""
+def word(value: Any) -> str:
+    """A text or number in small letters, "yes" and "no" for all spellings of them, a member of an enumeration as its
+    name (IntervalStrategy.EPOCH, torch.bfloat16); "" for all else."""
+    if not isinstance(value, str | int | float):
+        return ""
+    head, _, name = str(value).strip().rpartition(".")
+    text = name.lower() if head.isidentifier() else str(value).strip().lower()
+    # Of transformers.hf_argparser.string_to_bool, and YAML's own two.
+    if text in ("true", "yes", "y", "t", "1", "on"):
+        return "yes"
+    return "no" if text in ("false", "no", "n", "f", "0", "off") else text
 
 
-@dataclass(frozen=True, slots=True)
-class Renamed:
-    """An old spelling and the name that its program has for it today."""
-
-    old: str
-    new: str
-    line: int | None = None
-    file: str = ""
-
-
-@dataclass(slots=True)
-class Imported:
-    """What one text, or all of them together, come to.
-
-    `values` maps key paths of a RunConfig to values; `setup` holds those that only a command's launcher decides, which
-    are weaker than what files and scripts say; engine.processes counts all nodes until all texts are one. `defaults`
-    holds what the program takes for settings that the text leaves out: any value of any text wins.
-    """
-
-    kind: Kind
-    file: str
-    settings: dict[str, Setting] = field(default_factory=dict)
-    """By today's names: each can look at the others that decide with it."""
-    values: dict[str, Any] = field(default_factory=dict)
-    setup: dict[str, Any] = field(default_factory=dict)
-    defaults: dict[str, Any] = field(default_factory=dict)
-    program: str = ""
-    """The class whose defaults hold for what is left out; empty where that is not known."""
-    mapped: list[Mapped] = field(default_factory=list)
-    renamed: list[Renamed] = field(default_factory=list)
-    dropped: list[Dropped] = field(default_factory=list)
-    unknown: list[Unknown] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    references: list[Setting] = field(default_factory=list)
-    """Other files that the text names: one of ROLES with the path."""
-    inner: list[Imported] = field(default_factory=list)
-    """Settings of another program that stand in this text as a value."""
-    parts: list[Imported] = field(default_factory=list)
-    """The texts, where this is all of them together."""
-
-    def place_of(self, key: str) -> str:
-        """ "FILE:LINE" of the setting that gave the value at `key`, or the file."""
-        entry = next((entry for entry in reversed(self.mapped) if entry.key == key), None)
-        if entry is None:
-            return self.file
-        return f"{entry.file}:{entry.line}" if entry.line else entry.file
-
-    def to_json(self) -> dict[str, Any]:
-        names = ("mapped", "renamed", "dropped", "unknown")
-        report: dict[str, Any] = {name: [asdict(entry) for entry in getattr(self, name)] for name in names}
-        return {**report, "findings": [finding.to_json() for finding in sort_findings(self.findings)]}
-
-    def take(self, settings: Iterable[Setting]) -> None:
-        self.settings.update((setting.name, setting) for setting in settings)
-
-    def read(self, name: str, convert: Callable[[Any], Value]) -> Value | None:
-        """A setting's value; None where it is absent, not set, not known, or wrong (which its own place says)."""
-        return attempt(convert, self.settings[name].value) if name in self.settings else None
-
-    def map(self, setting: Setting, key: str, set_to: Any) -> None:
-        """The setting has a place: the value at `key` becomes `set_to`."""
-        self.values[key] = set_to
-        self.mapped.append(Mapped(*self._entry(setting), key, set_to))
-
-    def rename(self, old: str, new: str, line: int | None = None) -> None:
-        self.renamed.append(Renamed(old, new, line, self.file))
-
-    def of_today(self, setting: Setting, renamed: Mapping[str, str]) -> Setting:
-        """Under the name that its program has for it today."""
-        new = renamed.get(setting.name)
-        if new is None:
-            return setting
-        self.rename(setting.as_written(), new, setting.line)
-        return setting.called(new)
-
-    def drop(self, setting: Setting, why: str) -> None:
-        """`why` is a sentence from `mark`, or one that `tr` has translated."""
-        self.dropped.append(Dropped(*self._entry(setting), why))
-
-    def leave_unknown(self, setting: Setting) -> None:
-        self.unknown.append(Unknown(*self._entry(setting)))
-
-    def _entry(self, setting: Setting) -> tuple[str, Any, int | None, str]:
-        return setting.as_written(), setting.as_given(), setting.line, self.file
-
-    def wrong(self, setting: Setting) -> None:
-        """The value is none that the setting can have: kept in the report, and said."""
-        self.leave_unknown(setting)
-        self.say(setting, "bad_value", value=plain_text(repr(setting.as_given()), LONGEST_SHOWN))
-
-    def say(self, at: Setting | int | None, what: str, severity: Severity | None = None, /, **values: object) -> None:
-        """A finding at a setting, or at a line; {file}, {line}, {name} and {value} are filled in from it."""
-        line = at.line if isinstance(at, Setting) else at
-        if isinstance(at, Setting):
-            name = plain_text(at.as_written(), LONGEST_SHOWN)
-            values = {"name": name, "value": shown(at.as_given()), **values}
-        where = f"{self.file}:{line}" if line else self.file
-        self.findings.append(finding(what, where, severity, **{"file": self.file, "line": line, **values}))
-
-    def place(self, setting: Setting, rule: Rule | Place | None, auto: str) -> None:
-        """Put one setting where its rule says. `auto`: why that word sets nothing."""
-        value = setting.value
-        says_nothing = not setting.name.endswith(TAKES_WORDS) and (is_nothing(value) or is_auto(value))
-        try:
-            if rule is None or isinstance(rule, str):
-                became: Became = rule
-            elif isinstance(value, Unresolved):
-                became = None
-            elif says_nothing:
-                became = UNSET if is_nothing(value) else auto
-            else:
-                became = {rule[0]: rule[1](value)} if isinstance(rule, tuple) else rule(self, setting)
-        except LeftOut as reason:
-            self.drop(setting, str(reason))
-        except WrongValue:
-            self.wrong(setting)
-        else:
-            self.become(setting, became)
-
-    def become(self, setting: Setting, became: Became) -> None:
-        if isinstance(became, str):
-            self.drop(setting, became)
-        elif became is None:
-            self.leave_unknown(setting)
-        else:
-            for key, value in became.items():
-                self.map(setting, key, value)
+def number(value: Any) -> float | None:
+    """2e-5, "2e-5" (YAML reads 2e-5 as text), 3; None for all that is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if found - found == 0 else None
 
 
-Became = str | Mapping[str, Any] | None
-"""Why a setting is left out, or the values of a run that it gives, or None where nobody knows."""
-Place = Callable[[Imported, Setting], Became]
-"""What becomes of a setting where others decide with it; raises WrongValue or LeftOut."""
+def shown(value: Any) -> str:
+    """A foreign value inside a sentence: one line, as JSON writes it, not too long."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return plain_text(text, LONGEST_SHOWN)
+
+
+def is_secret(name: str) -> bool:
+    """A variable with such a word in its name, or a setting that ends in one: `max_new_tokens` is none."""
+    upper = name.upper()
+    ends = upper == name or (upper.endswith(("TOKEN", "API_KEY", "PASSWORD", "SECRET")) and upper not in OF_TOKENIZERS)
+    return ends and SECRET.search(upper) is not None and not upper.startswith(NOT_SECRET_PREFIX)
 
 
 def _plain(value: Any) -> Any:
@@ -267,135 +121,267 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def is_secret(name: str) -> bool:
-    """A variable with such a word in its name, or a setting that ends in one: `max_new_tokens` is none."""
-    upper = name.upper()
-    ends = upper == name or (upper.endswith(("TOKEN", "API_KEY", "PASSWORD", "SECRET")) and upper not in OF_TOKENIZERS)
-    return ends and SECRET.search(upper) is not None and not upper.startswith(NOT_SECRET_PREFIX)
-
-
-# JSON and YAML documents as settings with their lines.
-
-QUOTED = r'"(?:[^"\\\n]|\\.)*"?'
-COMMENT = re.compile(rf"{QUOTED}|//[^\n]*|\#[^\n]*|/\*(?:.*?\*/|.*)|,(?=\s*[\]}}])", re.DOTALL)
-"""DeepSpeed reads its JSON with json.load, but files of the wild carry `//`, `/* */`, `#` and idle commas."""
-LONGEST_REASON = 160
-MOST_YAML_CHARACTERS = 2**17
-"""Far above every file of settings, and parsed in seconds."""
+# Settings, and what becomes of them.
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
-    """A mapping. `lines` maps dotted key paths to lines; `twice` holds (line, its first and its last spelling) of keys
-    that stand twice."""
+class Setting:
+    """A name with its value and its line; `name` is the one that has a rule, `written` what stands in the text."""
 
-    values: Mapping[str, Any]
-    lines: dict[str, int] = field(default_factory=dict)
-    twice: list[tuple[int, str, str]] = field(default_factory=list)
+    name: str
+    value: Any
+    line: int | None = None
+    written: str = ""
 
-    def flat(
-        self, is_section: Callable[[str], bool], values: Mapping[Any, Any] | None = None, above: str = ""
-    ) -> Iterator[Setting]:
-        """All settings, those of sections with the section's name in front: "zero_optimization.stage"."""
-        for key, value in (self.values if values is None else values).items():
-            name = f"{above}{key}"
-            if isinstance(value, Mapping) and is_section(name):
-                yield from self.flat(is_section, value, f"{name}.")
-            else:
-                yield Setting(name, value, self.lines.get(name))
+    def as_written(self) -> str:
+        return self.written or self.name
 
-    def find_lines(self, node: yaml.Node | None, above: str = "") -> None:
-        said: dict[str, str] = {}
-        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            name, line = f"{above}{key.value}", key.start_mark.line + 1
-            is_shown = isinstance(value, yaml.ScalarNode) and not is_secret(name)
-            text = plain_text(f"{name}={value.value if is_shown else '...'}", LONGEST_SHOWN)
-            if name in said:
-                self.twice.append((line, said[name], text))
-            said[name], self.lines[name] = text, line
-            self.find_lines(value, f"{name}.")
+    def as_given(self) -> Any:
+        """As data for a report; passwords stay out of it."""
+        return HIDDEN if is_secret(self.as_written()) and not is_nothing(self.value) else _plain(self.value)
+
+    def called(self, name: str, value: Any = ...) -> Setting:
+        """The same setting under the name of its rule, with another value where one is given."""
+        return Setting(name, self.value if value is ... else value, self.line, self.as_written())
 
 
-def read_document(text: str, file: str) -> Document:
-    """The mapping in `text`. Raises NotImportable naming the line of what is broken, or that it is no mapping."""
-    values, node = _json(text, file) if looks_like_json(text) else _yaml(text, file)
-    if not isinstance(values, Mapping):
-        raise refusal("not_importable.kinds", file)
-    document = Document({str(key): value for key, value in values.items()})
-    document.find_lines(node)
-    return document
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A setting that trainwiz does not know, or whose value cannot be, or not be known without running something."""
+
+    name: str
+    value: Any
+    line: int | None
+    file: str
+
+    def place(self) -> str:
+        return at(self.file, self.line)
 
 
-def looks_like_json(text: str) -> bool:
-    """The first thing that is no comment is a brace."""
-    return COMMENT.sub(_blank, text).lstrip()[:1] in ("{", "[")
+@dataclass(frozen=True, slots=True)
+class Mapped(Unknown):
+    """A setting that has a place: `key` of a RunConfig and what it was set to."""
+
+    key: str
+    set_to: Any
+
+    def overruled(self, why: str) -> Dropped:
+        return Dropped(self.name, self.value, self.line, self.file, why)
 
 
-def _json(text: str, file: str) -> tuple[Any, yaml.Node | None]:
-    """Values, and the same as a node of YAML, of which JSON is a part, for the lines."""
-    plain = COMMENT.sub(_blank, COMMENT.sub(_blank, text))
-    try:
-        values = parse_json(plain)
-    except json.JSONDecodeError as error:
-        raise refusal("broken_file.json_at", file, error.lineno, column=error.colno, reason=error.msg) from None
-    except (ValueError, RecursionError) as error:
-        reason = plain_text(error, LONGEST_REASON) if isinstance(error, ValueError) else tr("it is nested too deeply")
-        raise refusal("broken_file.json", file, reason=reason) from None
-    try:
-        short = len(plain) <= MOST_YAML_CHARACTERS
-        return values, yaml.compose(plain.replace("\t", " "), Loader=yaml.SafeLoader) if short else None
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return values, None
+@dataclass(frozen=True, slots=True)
+class Dropped(Unknown):
+    """A setting that is known and was left out; `why` is one sentence, marked for translation."""
+
+    why: str
 
 
-def _blank(found: re.Match[str]) -> str:
-    return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A setting that its program calls otherwise today; what became of it is in the report besides."""
+
+    old: str
+    new: str
+    line: int | None
+    file: str
 
 
-def _yaml(text: str, file: str) -> tuple[Any, yaml.Node | None]:
-    if len(text) > MOST_YAML_CHARACTERS:
-        raise refusal("not_importable.kinds", file)
-    try:
-        return load_yaml(text), yaml.compose(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, ValueError) as error:
-        place = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        reason = plain_text(getattr(error, "problem", None) or error, LONGEST_REASON)
-        raise refusal("broken_file.yaml_at", file, place.line + 1 if place else 1, reason=reason) from None
+@dataclass(slots=True)
+class Imported:
+    """What one text, or all of them together, come to: `values` by key paths of a RunConfig; `defaults` is what the
+    program takes for settings that the text leaves out, and any value of any text wins over it."""
+
+    kind: Kind
+    file: str
+    settings: dict[str, Setting] = field(default_factory=dict)
+    """By the names of their rules: each can look at the others that decide with it."""
+    values: dict[str, Any] = field(default_factory=dict)
+    defaults: dict[str, Any] = field(default_factory=dict)
+    program: str = ""
+    """The class whose defaults hold for what is left out; empty where that is not known."""
+    is_launcher: bool = False
+    """The options and variables of a command's launcher, which are weaker than what files and scripts say."""
+    counts_all_nodes: bool = False
+    """Its engine.processes are those of all nodes together."""
+    mapped: list[Mapped] = field(default_factory=list)
+    renamed: list[Renamed] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+    unknown: list[Unknown] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    references: list[Setting] = field(default_factory=list)
+    """Other files that the text names: "accelerate", "deepspeed", "script" or "arguments" with the path."""
+    inner: list[Imported] = field(default_factory=list)
+    """What else stands in this text: its launcher, settings of another program as a value."""
+    parts: list[Imported] = field(default_factory=list)
+    """The texts, where this is all of them together."""
+
+    def place_of(self, key: str) -> str:
+        """ "FILE:LINE" of the setting that gave the value at `key`, or the file."""
+        entry = next((entry for entry in reversed(self.mapped) if entry.key == key), None)
+        return entry.place() if entry else self.file
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "mapped": [asdict(entry) for entry in self.mapped],
+            "renamed": [asdict(entry) for entry in self.renamed],
+            "dropped": [asdict(entry) for entry in self.dropped],
+            "unknown": [asdict(entry) for entry in self.unknown],
+            "findings": [finding.to_json() for finding in sort_findings(self.findings)],
+        }
+
+    def word(self, name: str) -> str:
+        """What a setting says; "" where it is absent or unknown."""
+        return word(self.settings[name].value) if name in self.settings else ""
+
+    def number(self, name: str) -> float | None:
+        """Likewise; None where it is no number."""
+        return number(self.settings[name].value) if name in self.settings else None
+
+    def place(self, setting: Setting, rule: Rule | None) -> None:
+        """Put one setting where its rule says."""
+        value, written = setting.value, setting.as_written()
+        if new := RENAMED.get(written.replace("-", "_")):
+            self.renamed.append(Renamed(written, new, setting.line, self.file))
+        if not isinstance(rule, str) and isinstance(value, Unresolved):
+            rule = None
+        elif callable(rule) and not setting.name.endswith(TAKES_WORDS):
+            rule = UNSET if is_nothing(value) else AUTO if word(value) == "auto" else rule
+        if setting.name in CHOOSES_ONE and word(value) != self.word(setting.name):
+            counts = self.settings[setting.name]
+            place, beside = at(self.file, counts.line), at(self.file, setting.line)
+            words = {"key": setting.name, "other": shown(value), "other_place": beside}
+            self.say(counts, "contradiction.two_places", place=place, **words)
+            rule = tr(PRECEDENCE, place=place, value=shown(counts.value))
+        try:
+            self.become(setting, rule(self, setting) if callable(rule) else rule)
+        except WrongValue:
+            self.leave_unknown(setting)
+            self.say(setting, "bad_value")
+
+    def become(self, setting: Setting, became: Became) -> None:
+        if isinstance(became, str):
+            self.drop(setting, became)
+        elif became is None:
+            self.leave_unknown(setting)
+        else:
+            for key, value in became.items():
+                self.map(setting, key, value)
+
+    def map(self, setting: Setting, key: str, value: Any) -> None:
+        """The setting gives the value at `key`. What no run can have there is kept as unknown, and said."""
+        good, findings = check_values(NO_SETTINGS, {key: value}, lambda key: key)
+        if isinstance(value, bool) and not findings and not isinstance(good[key], bool):
+            # An option without its value.
+            raise WrongValue
+        if findings:
+            self.leave_unknown(setting)
+            where, name = at(self.file, setting.line), setting.as_written()
+            self.findings += [left_out(replace(one, where=where), name) for one in findings]
+            return
+        self.values[key] = value if isinstance(value, list) else good[key]
+        self.mapped.append(Mapped(*self._entry(setting), key, self.values[key]))
+
+    def drop(self, setting: Setting, why: str) -> None:
+        """`why` is a sentence from `mark`, or one that `tr` has translated."""
+        self.dropped.append(Dropped(*self._entry(setting), why))
+
+    def leave_unknown(self, setting: Setting) -> None:
+        self.unknown.append(Unknown(*self._entry(setting)))
+
+    def _entry(self, setting: Setting) -> tuple[str, Any, int | None, str]:
+        return setting.as_written(), setting.as_given(), setting.line, self.file
+
+    def say(self, about: Setting | int | None, what: str, **values: object) -> None:
+        """A finding about a setting, or a line; {file}, {line}, {name} and {value} are filled in from it."""
+        line = about.line if isinstance(about, Setting) else about
+        if isinstance(about, Setting):
+            values |= {"name": plain_text(about.as_written(), LONGEST_SHOWN), "value": shown(about.as_given())}
+        self.findings.append(finding(what, at(self.file, line), file=self.file, line=line, **values))
+
+
+Became = str | Mapping[str, Any] | None
+"""Why a setting is left out, or the values of a run that it gives, or None where nobody knows."""
+Rule = str | Callable[[Imported, Setting], Became]
+"""Why a setting is always left out, or what becomes of it; raises WrongValue."""
+RENAMED: Mapping[str, str] = {
+    "evaluation_strategy": "eval_strategy", "per_gpu_train_batch_size": "per_device_train_batch_size",
+    "per_gpu_eval_batch_size": "per_device_eval_batch_size", "no_cuda": "use_cpu", "warmup_ratio": "warmup_steps",
+    "torchdynamo": "torch_compile_backend", "gradient_checkpointing": "activation_checkpointing", "torch_dtype": "dtype",
+}  # fmt: skip
+"""What transformers 4.30 to 5.23 called a setting -> what it calls it today."""
+CHOOSES_ONE = ("eval_strategy", "distributed_type")
+"""Settings of which another value has another place: two of them do not meet there."""
+TAKES_WORDS = ("report_to", "mixed_precision", "use_flash_attn", "attn_implementation", "distributed_type")
+"""Ends of settings for which "none" and "auto" are values like others."""
+
+
+def left_out(refused: Finding, name: str) -> Finding:
+    """What no run can have, as a warning that the import goes on without it; `name` is what its text calls it."""
+    message = tr(SENTENCES["bad_value.is_left_out"], name=plain_text(name, LONGEST_SHOWN), message=refused.message)
+    return replace(refused, severity="warning", message=message)
+
+
+# Rules that are data.
+
+
+def to(key: str, means: Mapping[str, Any] | None = None, otherwise: str = "") -> Rule:
+    """The value itself, or what one of some words means. `otherwise`: why all other values are left out; without it
+    they are taken as they are, so that what the run says of them is told."""
+
+    def rule(_: Imported, setting: Setting) -> Became:
+        if not means:
+            return {key: setting.value}
+        exact = str(setting.value).strip().lower()
+        said = exact if exact in means else word(setting.value)
+        return {key: means.get(said, setting.value)} if said in means or not otherwise else otherwise
+
+    return rule
+
+
+def positive(key: str, why: str) -> Rule:
+    """The value, where it is no number below 1; else `why` it is left out."""
+
+    def rule(_: Imported, setting: Setting) -> Became:
+        value = number(setting.value)
+        return why if value is not None and value < 1 else {key: setting.value}
+
+    return rule
+
+
+def for_each(rules: Mapping[str, Rule]) -> dict[str, Rule]:
+    """Names -> rule, as name -> rule."""
+    return {name: rule for names, rule in rules.items() for name in names.split()}
 
 
 SENTENCES: Mapping[str, str] = {
     "assumed_meaning": "{name} is read as the micro-batch (the sequences that one process computes at once); if the "
     "script means all processes together, set batch.micro_batch_size.",
     "bad_value": "{name} cannot be {value}; it is ignored.",
-    "bad_value.is_left_out": "{message} It is ignored.",
-    "broken_file.json": "{file} is not valid JSON ({reason}).",
-    "broken_file.json_at": "{file}, line {line}, column {column}: this is not valid JSON ({reason}).",
-    "broken_file.python": "{file} cannot be parsed as Python.",
-    "broken_file.python_at": "{file}, line {line}: this is not valid Python ({reason}).",
-    "broken_file.yaml_at": "{file}, line {line}: this is not valid YAML ({reason}).",
+    "bad_value.is_left_out": "{name}: {message} It is ignored.",
+    "broken_file": "{file}, line {line}: this is not valid Python ({reason}).",
     "changed_later": "{name} is changed after it is set, and only running the script would show the result; it is "
     "ignored, so set the value you want.",
-    "contradiction.contradicts": "{place} sets {total} sequences per step, but micro-batch {micro} x accumulation "
-    "{accumulation} x {world} processes is {product}; {product} is used.",
-    "contradiction.one_process": "{file}: distributed_type NO starts one process, so num_processes {count} has no "
-    "effect; {count} processes need MULTI_GPU. One process is used.",
+    "contradiction.both_halves": "fp16 and bf16 are both on, which transformers refuses; neither is used, so set "
+    "engine.precision.",
+    "contradiction.contradicts": "{place} sets {total} sequences per step, but micro-batch x accumulation {window} x {world} "
+    "processes is another number; micro-batch and accumulation are used.",
+    "contradiction.one_process": "distributed_type NO starts one process, so {name} {value} has no effect; for several "
+    "processes, set MULTI_GPU.",
     "contradiction.two_places": "{place} sets {key} to {value}, but {other_place} sets it to {other}; {value} is used.",
-    "contradiction.two_values": "{first} and {second} are the same setting with two values; {counts} takes effect. "
-    "Keep one.",
+    "code_not_read": "Only settings are read: what the script does to its rows or its loss with its own code is not. "
+    "`trainwiz data show` shows what is trained on.",
     "cut_off": "The command on line {line} is incomplete; use the whole command.",
-    "cuts_nothing": "{name}: no row is truncated there; this run truncates at batch.sequence_length, so set the max "
-    "length.",
+    "data_parallel": "{program} starts one process, from which the Trainer would feed all GPUs that it sees "
+    "(DataParallel); a run starts one process per GPU, and a step uses as many sequences.",
     "follows": "A step uses micro-batch x accumulation {window} x {world} processes = {total} sequences; a plan "
     "keeps this number on other GPUs (batch.target_samples).",
     "follows.any_number": "The number of GPUs is not specified; a plan keeps micro-batch x accumulation = {window} "
     "sequences per step on any number of GPUs, unless --target-samples sets another value.",
-    "follows.so_many": "{place}: {total} sequences per step are micro-batch x accumulation {window} x {world} "
-    "processes, so engine.processes is {world}.",
     "library_defaults": "Unset settings use the defaults of {program}: {said}.",
     "other_targets": "lora_target_modules is not set: PEFT then uses its own table, q_proj and v_proj for most models; "
     "a plan targets all linear layers (peft.targets).",
     "missing_data": "No data is specified; set it with --dataset FILE.",
-    "missing_file": "{file} refers to {what} {path}, which was not found; its settings are missing, so import it too.",
+    "missing_file": "{file} refers to {path}, which was not found; its settings are missing, so import it too.",
     "missing_model": "No model is specified; a plan uses {default} until --model sets one.",
     "no_such_path": "{file} is neither a file nor a launch command.",
     "not_importable.among_other_text": "{file} contains commands among other text: paste only the one command or the "
@@ -405,38 +391,25 @@ SENTENCES: Mapping[str, str] = {
     "that starts it.",
     "not_importable.kinds": "{file} cannot be imported. Supported kinds are Trainer arguments (Python, YAML, JSON), an "
     "accelerate file, a DeepSpeed JSON and a launch command.",
-    "not_importable.no_launch": "{file} does not start a training ({said}); expected a command with accelerate launch, "
-    "torchrun, deepspeed or python.",
+    "not_importable.no_launch": "{file} contains no command that starts a training ({said}); paste the one that begins with "
+    "accelerate launch, torchrun, deepspeed or python.",
     "not_importable.no_script": "{file}: the {program} command on line {line} contains no script; use the whole "
     "command.",
     "not_importable.no_utf8": "{file} is not text (byte {start} is not UTF-8).",
-    "not_importable.only_a_part": "{file} has no `distributed_type`, which accelerate requires: the file is "
+    "not_importable.only_a_part": "{file} has no valid `distributed_type`, which accelerate requires: the file is "
     "incomplete. Use the whole file, or create one with: accelerate config",
     "not_importable.too_large": "{file} is larger than {size} MiB; settings and scripts are smaller.",
-    "not_offered.no_fp8": "{file}: trainwiz does not support FP8; it uses bf16, in which accelerate computes "
-    "everything that is not FP8.",
-    "not_offered.shards_less": "{file}: {name} {value} keeps more on each GPU than trainwiz, which shards everything "
-    "across all GPUs; the closest match is: --strategy zero2",
     "nothing_mapped": "Nothing in {file} applies to a run; the profile contains the defaults of a plan.",
-    "other_training": "This trains {what}, which trainwiz does not support; the settings are kept to plan its size and "
+    "other_training": "{name} is of a training that trainwiz does not support; the settings are kept to plan its size and "
     "speed.",
     "packing_counts_rows": "{name}: rows are packed end to end, and each attends only to itself (data.packing); a step "
     "counts rows in trainwiz, but packed sequences in the original program: check the effective batch.",
     "processes_unknown": "The number of processes that {program} starts is not read; set it with --num-gpus and "
     "--nodes.",
-    "rows_changed": "The script changes its rows or its loss with its own code (line {line}), and only running it "
-    "would show the result: the data is used unchanged. `trainwiz data show` shows what is trained on.",
-    "several_trainings.several": "{count} commands in it could start a training; the one on line {line} was read.",
-    "several_trainings.several_calls": "{name} is called {count} times; the call on line {line} was read.",
+    "several_trainings": "{count} trainings are started or set up in it; the one on line {line} was read.",
     "trl_learns_more": "TRL trains on every token of `messages` unless assistant_only_loss is on; this run trains on "
     "the answers (training.train_on).",
-    "unknown_data": "{data}: no file or folder with this name was found, and it is not a Hub ID of a dataset "
-    "(OWNER/NAME). Specify the file: --dataset FILE.",
     "unreadable_file": "{file} cannot be read: {reason}.",
-    "unsupported_optimizer": "{name}: trainwiz has no optimizer {optimizer}, so the plan chooses one; engine.optimizer "
-    "can be {known}.",
-    "unsupported_schedule": "{name}: trainwiz has no schedule {kind}, so the learning rate decreases "
-    "linearly; training.schedule can be {known}.",
 }  # fmt: skip
 """Findings and refusals by their codes, with a word behind a dot where a code has several. scripts/catalogue.py reads
 them here."""

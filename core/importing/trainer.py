@@ -1,198 +1,448 @@
-"""The arguments of the Trainer and of programs around it: from a file, a script or a command into a report."""
+"""The arguments of the Trainer and of programs around it: what becomes of each, and of what is left out."""
 
 from __future__ import annotations
 
-import ast
-import os
 import re
-import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
 
 from trainwiz.core.config.values import Task
-from trainwiz.core.data.formats import SAMPLES
+from trainwiz.core.config.yaml_text import YamlDocument
+from trainwiz.core.estimate.architecture import ALL_LINEAR
 from trainwiz.core.importing import names as table
-from trainwiz.core.importing.names import words
-from trainwiz.core.importing.places import DEFAULT_LEARNING_RATE, SPECIAL
-from trainwiz.core.importing.report import Document, Imported, Setting, refusal
-from trainwiz.core.importing.values import (
-    Script,
+from trainwiz.core.importing.engines import read_deepspeed, settings_of
+from trainwiz.core.importing.names import OFF
+from trainwiz.core.importing.report import (
+    UNSET,
+    Became,
+    Imported,
+    Rule,
+    Setting,
     Unresolved,
-    attempt,
-    decimal_number,
-    dotted,
+    WrongValue,
     is_nothing,
-    source,
-    source_names,
-    text_value,
-    yes_or_no,
+    number,
+    shown,
+    word,
 )
-from trainwiz.core.language import mark, tr
-from trainwiz.core.text import plain_text, within_bounds
+from trainwiz.core.language import mark
+from trainwiz.core.text import parse_json
 
-AUTO = mark("auto leaves it to the plan.")
+NO_ADAPTERS = mark("LoRA is not enabled.")
+WEIGHTS_ARE_BF16 = mark("The weights are loaded in bf16, which decides the precision.")
 
-
-def fill(
-    imported: Imported, settings: Iterable[Setting], hints: Iterable[Setting] = (), program: str | None = None
-) -> None:
-    """Put every setting into the report.
-
-    `hints` are the classes and scripts that the text names. `program` is the class whose defaults hold for what is
-    left out ("TrainingArguments", "SFTConfig", ...); None where that is not known.
-    """
-    imported.program = program or ""
-    for setting in settings:
-        _take(imported, _todays(imported, setting))
-    for setting in imported.settings.values():
-        imported.place(setting, SPECIAL.get(setting.name, table.TRAINER.get(setting.name)), AUTO)
-    _place_task(imported, list(hints))
-    for setting in imported.settings.values():
-        loose = setting.written.replace("-", "_") in table.LOOSE and not isinstance(setting.value, Unresolved)
-        if loose and setting.name == "per_device_train_batch_size":
-            imported.say(setting, "assumed_meaning")
-    _say_unknown_data(imported)
-    if program == "SFTConfig" and "training.train_on" not in imported.values:
-        imported.say(None, "trl_learns_more")
-    if program is not None:
-        _set_defaults(imported, program)
+# Settings with which others decide.
 
 
-# Names: those of today, and of two spellings of one setting the one that counts.
+def _micro_batch(imported: Imported, setting: Setting) -> Became:
+    if setting.as_written().replace("-", "_") in table.LOOSE:
+        imported.say(setting, "assumed_meaning")
+    return {"batch.micro_batch_size": setting.value}
 
 
-def _todays(imported: Imported, setting: Setting) -> Setting:
-    if setting.name == "deepspeed" and setting.value is True:
+def _schedule(_: Imported, setting: Setting) -> Became:
+    kind = word(setting.value)
+    return {"training.schedule": {"cosine_with_min_lr": "cosine", "constant_with_warmup": "constant"}.get(kind, kind)}
+
+
+def _schedule_options(imported: Imported, setting: Setting) -> Became:
+    """The learning rate of the last step, where the options say it."""
+    options = setting.value
+    with suppress(ValueError):
+        # A command has it as JSON.
+        options = parse_json(options) if isinstance(options, str) else options
+    if not isinstance(options, Mapping):
+        raise WrongValue
+    share, peak = number(options.get("min_lr_rate")), imported.number("learning_rate")
+    end = options.get("min_lr", options.get("lr_end"))
+    if end is None and share is not None and peak is not None:
+        end = float(f"{peak * share:.6g}")
+    if end is not None:
+        return {"training.final_learning_rate": end}
+    return mark("trainwiz has no setting for these schedule options.") if options else UNSET
+
+
+def _warmup(imported: Imported, setting: Setting) -> Became:
+    warmup = number(setting.value)
+    if setting.as_written() == "warmup_ratio" and warmup is not None and warmup >= 1:
+        # A ratio of 1 would be read as one step.
+        raise WrongValue
+    if warmup and imported.word("lr_scheduler_type") == "constant":
+        return mark("The `constant` schedule has no warmup.")
+    if warmup == 0 and ("training.warmup" in imported.values or imported.settings["warmup_steps"] is not setting):
+        # A dump of transformers 4 has 0 steps of warmup beside a ratio, or a ratio of 0 beside steps.
+        return UNSET
+    return {"training.warmup": setting.value}
+
+
+def _epochs(imported: Imported, setting: Setting) -> Became:
+    if (imported.number("max_steps") or 0) > 0:
+        return mark("max_steps sets the length of the training.")
+    return {"training.epochs": setting.value}
+
+
+def _steps(key: str, value: Any) -> Became:
+    """A number of steps; a value below 1 is a share of all of them."""
+    steps = number(value)
+    if steps is not None and 0 < steps < 1:
+        return mark("It is a share of all steps, and the number of steps is not specified.")
+    return {key: value}
+
+
+def _every(key: str, beside: str) -> Rule:
+    """Every so many steps, unless the strategy beside it counts something else."""
+
+    def rule(imported: Imported, setting: Setting) -> Became:
+        if imported.word(beside) not in ("", "steps"):
+            return mark("The corresponding strategy does not count steps.")
+        return _steps(key, setting.value)
+
+    return rule
+
+
+def _eval_strategy(imported: Imported, setting: Setting) -> Became:
+    strategy = word(setting.value)
+    if strategy == "epoch":
+        return {"evaluation.every_epoch": True}
+    if strategy == "steps":
+        steps = imported.number("eval_steps") or imported.number("logging_steps")
+        return _steps("evaluation.every_steps", steps or 500)  # TrainingArguments.logging_steps
+    if strategy != "no":
+        raise WrongValue
+    if imported.word("do_eval") == "yes":
+        return mark("With do_eval, the model is evaluated at the end, as in every run.")
+    return {"data.validation_rows": 0}
+
+
+def _half(imported: Imported, setting: Setting) -> Became:
+    """fp16 or bf16. Off says nothing: a Trainer then takes the launcher's precision, and fp32 where that has none."""
+    if _weights_are_bf16(imported) and setting.name == "bf16":
+        return WEIGHTS_ARE_BF16
+    if word(setting.value) == "no":
+        return OFF
+    if imported.word("fp16") == imported.word("bf16") == "yes":
+        if setting.name == "fp16":
+            imported.say(setting, "contradiction.both_halves")
+        return mark("Only one of fp16 and bf16 can be enabled.")
+    return {"engine.precision": {"yes": setting.name}.get(word(setting.value), setting.value)}
+
+
+def _weights_are_bf16(imported: Imported) -> bool:
+    """Weights that are loaded in bf16 and all trained stay in bf16."""
+    is_bf16 = imported.word("dtype") in ("bfloat16", "bf16")
+    return is_bf16 and not wants_adapters(imported) and imported.word("fp16") != "yes"
+
+
+def _dtype(imported: Imported, setting: Setting) -> Became:
+    if _weights_are_bf16(imported):
+        return {"engine.precision": "bf16-true"}
+    if word(setting.value) in ("float32", "fp32") and "yes" not in (imported.word("fp16"), imported.word("bf16")):
+        return {"engine.precision": "fp32"}
+    return mark("Weights are loaded in the format that the precision needs.")
+
+
+def _deepspeed(imported: Imported, setting: Setting) -> Became:
+    """A file's name, or the settings themselves, which are read as the file would be."""
+    given = setting.value
+    if isinstance(given, Mapping):
+        imported.inner.append(read_deepspeed(given, {}, imported.file))
+        return table.IN_THAT_FILE
+    if given is True:
         # deepspeed.add_config_arguments has a bare --deepspeed, beside which --deepspeed_config names the file.
-        return setting.called("use_deepspeed")
-    return imported.of_today(setting, table.RENAMED)
+        return table.ONLY_ENABLES
+    if not isinstance(given, str):
+        raise WrongValue
+    imported.references.append(Setting("deepspeed", given, setting.line))
+    return table.NAMES_A_FILE
 
 
-def _take(imported: Imported, setting: Setting) -> None:
-    proper = table.CANONICAL.get(setting.name, setting.name)
-    first = imported.settings.get(proper)
-    if first is None:
-        setting = setting if proper == setting.name else setting.called(proper)
-    elif proper == setting.name and first.as_written() in table.CANONICAL:
-        # An alias beside its proper name stays what it is called.
-        imported.settings[first.as_written()] = Setting(first.as_written(), first.value, first.line)
-    elif proper == setting.name:
-        # The later one that says something; steps of a warmup win over its ratio (get_warmup_steps of 4.x).
-        ordered = sorted((first, setting), key=lambda one: one.as_written() == "warmup_steps")
-        counts = next((one for one in reversed(ordered) if not _says_nothing(one)), setting)
-        if first.value != setting.value and not any(map(_says_nothing, ordered)):
-            told = [plain_text(f"{one.as_written()}={one.as_given()}", 60) for one in (first, setting)]
-            words = {"first": told[0], "second": told[1], "counts": counts.as_written()}
-            imported.say(setting, "contradiction.two_values", **words)
-        setting = counts
-    imported.settings[setting.name] = setting
+def _fsdp(_: Imported, setting: Setting) -> Became:
+    """The options of old ("full_shard auto_wrap offload"), or only on and off."""
+    value = setting.value
+    options = {word(option) for option in (value if isinstance(value, list) else str(value).split())}
+    if options <= {"", "no"}:
+        return OFF
+    less = next((option for option in sorted(options) if option.startswith(("shard", "hybrid"))), "")
+    strategy = {"engine.strategy": "ddp" if "no_shard" in options else less or "fsdp"}
+    return strategy | ({"engine.offload": "all"} if "offload" in options else {})
 
 
-def _says_nothing(setting: Setting) -> bool:
-    # A dump of transformers 4 has 0 steps of warmup beside a ratio.
-    is_warmup = setting.name == "warmup_steps" and attempt(decimal_number, setting.value) == 0
-    return is_nothing(setting.value) or is_warmup
+# The model and its adapters.
+
+
+def _model(_: Imported, setting: Setting) -> Became:
+    return {"model.name": setting.value, "model.init": "pretrained"}
+
+
+def _config(imported: Imported, setting: Setting) -> Became:
+    """run_clm.py: `config_name` alone makes a model from scratch, beside a model it changes its config."""
+    if "model_name_or_path" in imported.settings:
+        return mark("The model includes its own config.")
+    return {"model.name": setting.value, "model.init": "scratch"}
+
+
+def _method(_: Imported, setting: Setting) -> Became:
+    """finetuning_type: lora, full, freeze; peft_type: LORA, PeftType.LORA; adapter: qlora."""
+    name = word(setting.value)
+    if name not in ("lora", "qlora", "full", "none"):
+        return mark("trainwiz trains all weights, or uses LoRA.")
+    quantized = {"engine.base_precision": "nf4"} if name == "qlora" else {}
+    return {"peft.method": "lora" if "lora" in name else "none"} | quantized
+
+
+LORA_SETTINGS = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "q_lora")
+
+
+def wants_adapters(imported: Imported) -> bool:
+    """Something asks for LoRA: a switch that is on, or its settings where no switch is there."""
+    if "use_peft" in imported.settings:
+        return imported.word("use_peft") == "yes"
+    if "finetuning_type" in imported.settings:
+        return "lora" in imported.word("finetuning_type")
+    return any(name in imported.settings for name in LORA_SETTINGS)
+
+
+def _targets(_: Imported, setting: Setting) -> Became:
+    targets = setting.value
+    if word(targets) in ("all-linear", "all", "all_linear", "all-layers"):
+        return {"peft.targets": list(ALL_LINEAR)}
+    if isinstance(targets, str) and not re.fullmatch(r"[\w., ]+", targets):
+        # A regular expression, which peft takes and a list of names is not.
+        raise WrongValue
+    return {"peft.targets": re.findall(r"[\w.]+", targets) if isinstance(targets, str) else targets}
+
+
+QUANTIZED = ("load_in_4bit", "load_in_8bit", "use_4bit", "use_8bit", "quantization_bit", "q_lora")
+OF_ADAPTERS = table.words(
+    "lora_r lora_alpha lora_dropout use_rslora peft_use_rslora use_dora peft_use_dora adapter_name_or_path "
+    "modules_to_save lora_target_linear lora_target_modules"
+).union(QUANTIZED)
+
+
+def _quantized(_: Imported, setting: Setting) -> Became:
+    """load_in_4bit, use_8bit, quantization_bit: 4, q_lora."""
+    bits = str(setting.value).strip()
+    if bits in ("16", "32") or word(bits) == "no":
+        return OFF
+    return {"engine.base_precision": "int8" if bits == "8" or "8" in setting.name else "nf4"}
+
+
+# The data.
+
+
+def _names(value: Any) -> list[Any]:
+    """The data sets of one setting: a name, a list, "a,b", or a mapping of names to shares (dataset_mixer)."""
+    if isinstance(value, str):
+        return [name for name in re.split(r"\s*,\s*", value.strip()) if name]
+    if isinstance(value, Mapping) and not all(number(share) for share in value.values()):
+        raise WrongValue
+    items = list(value) if isinstance(value, list | Mapping) else [value]
+    return [item.get("path", item.get("id")) if isinstance(item, Mapping) else item for item in items]
+
+
+def _data(imported: Imported, setting: Setting) -> Became:
+    """A name or several; an entry of axolotl's `datasets` may name its split and subset, the rest is left unknown."""
+    if setting.name != "dataset_name" and "dataset_name" in imported.settings:
+        return mark("trainwiz mixes datasets by their number of rows; it has no mixing weights.")
+    sources: list[dict[str, Any]] = [{"name": name} for name in _names(setting.value)]
+    for source, item in zip(sources, setting.value if isinstance(setting.value, list) else (), strict=False):
+        for name, value in item.items() if isinstance(item, Mapping) else ():
+            if name in ("split", "name") and value:
+                source["split" if name == "split" else "subset"] = value
+            elif name not in ("path", "id", "split", "name"):
+                imported.leave_unknown(Setting(f"{setting.as_written()}.{name}", value, setting.line))
+    if not sources:
+        raise WrongValue
+    if len(sources) == 1:
+        return {f"data.sources.0.{key}": value for key, value in sources[0].items()}
+    return {"data.sources": sources}
+
+
+def _of_source(name: str) -> Rule:
+    """A detail of the one data set; without its name, or with several, there is nothing that it belongs to."""
+
+    def rule(imported: Imported, setting: Setting) -> Became:
+        given = [imported.settings.get(key) for key in ("dataset_name", "dataset_mixer", "datasets")]
+        named = next((one.value for one in given if one is not None), None)
+        if named is None or isinstance(named, Unresolved) or len(_names(named)) != 1:
+            return mark("It describes one dataset, and none or several are specified.")
+        return {f"data.sources.0.{name}": setting.value}
+
+    return rule
+
+
+def _validation(_: Imported, setting: Setting) -> Became:
+    return {"data.validation_sources": [{"name": name} for name in _names(setting.value)]}
+
+
+def _evaluated_rows(imported: Imported, setting: Setting) -> Became:
+    """At most so many rows, held out where no validation file is named."""
+    rows = number(setting.value)
+    if rows is not None and 0 < rows < 1:
+        return mark("It is a share of the rows; a run holds out a fixed number of rows (data.validation_rows).")
+    if "validation_file" in imported.settings:
+        return mark("A run evaluates all rows of the validation file, unless data.validation_sources limits them.")
+    return {"data.validation_rows": setting.value}
+
+
+def _packing(imported: Imported, setting: Setting) -> Became:
+    """TRL, LLaMA-Factory, axolotl: several whole rows in one sequence. Texts joined and cut are something else."""
+    if word(setting.value) == "yes":
+        imported.say(setting, "packing_counts_rows")
+    return {"data.packing": setting.value}
+
+
+def _stage(imported: Imported, setting: Setting) -> Became:
+    """LLaMA-Factory's `stage`, axolotl's `rl`: pt and sft are language modelling, the others are not."""
+    stage = word(setting.value)
+    if stage in ("pt", "sft"):
+        return {"task": "causal-lm"}
+    if stage.endswith(table.OTHER_ENDINGS):
+        imported.say(setting, "other_training", name=stage.upper())
+    return None
+
+
+def _chat_template(_: Imported, setting: Setting) -> Became:
+    """A file, or one of two names; the model whose template is meant is none."""
+    template = str(setting.value)
+    known = template.endswith(".jinja") or template == "chatml"
+    if known or template == "tokenizer_default":
+        return {"model.chat_template": template if known else "own"}
+    return mark("trainwiz has no chat template of this name; give its file with model.chat_template.")
+
+
+def _metric(_: Imported, setting: Setting) -> Became:
+    return {"evaluation.metric": f"eval_{str(setting.value).removeprefix('eval_')}"}
+
+
+def _reporters(_: Imported, setting: Setting) -> Became:
+    value = setting.value
+    if value in (None, "all", ["all"]):
+        return mark("`all` means everything that is installed; list the reporters with --report-to.")
+    return {"logging.report_to": re.split(r"[,\s]+", value) if isinstance(value, str) else value or ["none"]}
+
+
+RULES: Mapping[str, Rule] = {
+    **table.TRAINER,
+    "per_device_train_batch_size": _micro_batch,
+    "lr_scheduler_type": _schedule,
+    "lr_scheduler_kwargs": _schedule_options,
+    "warmup_steps": _warmup,
+    "num_train_epochs": _epochs,
+    "logging_steps": _every("logging.every_steps", "logging_strategy"),
+    "save_steps": _every("checkpoint.every_steps", "save_strategy"),
+    "eval_strategy": _eval_strategy,
+    # Without a strategy the Trainer would not evaluate; scripts that take eval_steps alone mean steps.
+    "eval_steps": _every("evaluation.every_steps", "eval_strategy"),
+    "fp16": _half,
+    "bf16": _half,
+    "dtype": _dtype,
+    "deepspeed": _deepspeed,
+    "fsdp": _fsdp,
+    "model_name_or_path": _model,
+    "config_name": _config,
+    "finetuning_type": _method,
+    "lora_target_modules": _targets,
+    **dict.fromkeys(QUANTIZED, _quantized),
+    **dict.fromkeys(("dataset_name", "dataset_mixer", "datasets"), _data),
+    "dataset_config_name": _of_source("subset"),
+    "dataset_train_split": _of_source("split"),
+    "text_column": _of_source("text_column"),
+    "target_column": _of_source("target_column"),
+    "max_train_samples": _of_source("max_rows"),
+    "validation_file": _validation,
+    "max_eval_samples": _evaluated_rows,
+    "val_size": _evaluated_rows,
+    "packing": _packing,
+    "stage": _stage,
+    "rl": _stage,
+    "metric_for_best_model": _metric,
+    "report_to": _reporters,
+    "chat_template": _chat_template,
+    "chat_template_path": _chat_template,
+}  # fmt: skip
 
 
 def is_known(name: str) -> bool:
     """Some version of the Trainer, or a script around it, has an argument of this name."""
-    return name in table.TRAINER or name in SPECIAL or name in table.RENAMED or name in table.CANONICAL
+    return name in RULES or name in table.CANONICAL
 
 
-def looks_like_arguments(names: Iterable[str], least: int = 2) -> bool:
-    """At least `least` of the names are the Trainer's own."""
-    return len(table.TRAINERS_OWN & set(names)) >= least
+# All settings of one text.
 
 
-def _say_unknown_data(imported: Imported) -> None:
-    """Names of data that only another program's own list explains (LLaMA-Factory's dataset_info.json)."""
-    for name in ("dataset_name", "validation_file", "dataset_mixer"):
-        for data in imported.read(name, source_names) or ():
-            if "/" not in data and data not in SAMPLES and not os.path.lexists(data) and not Path(data).suffix:
-                imported.say(imported.settings[name], "unknown_data", data=data)
-
-
-# The task, from what classes, scripts and arguments are called.
+def fill(imported: Imported, settings: Iterable[Setting], hints: Iterable[Setting] = (), program: str = "") -> None:
+    """Put every setting into the report. `hints` are the classes and scripts that the text names; of the class
+    `program` ("SFTConfig") the defaults hold for what is left out, of none where it is empty."""
+    imported.program = program
+    called = [setting.called(table.CANONICAL.get(setting.name, setting.name)) for setting in settings]
+    # Of several spellings of one setting today's counts: steps of a warmup win over its ratio (get_warmup_steps of 4.x).
+    called.sort(key=lambda setting: setting.name == setting.as_written().replace("-", "_"))
+    for setting in called:
+        if setting.name not in imported.settings or not is_nothing(setting.value):
+            imported.settings[setting.name] = setting
+    for setting in called:
+        idle = setting.name in OF_ADAPTERS and not wants_adapters(imported)
+        imported.place(setting, NO_ADAPTERS if idle else RULES.get(setting.name))
+    _place_task(imported, list(hints))
+    if wants_adapters(imported) and "peft.method" not in imported.values:
+        asked = next(imported.settings[name] for name in LORA_SETTINGS if name in imported.settings)
+        imported.map(asked, "peft.method", "lora")
+    if program:
+        _set_defaults(imported)
 
 
 def task_of(name: str) -> Task | None:
     """The task that a class or a script is made for."""
-    ending = next((task for end, task in table.TASK_OF_ENDING.items() if name.endswith(end)), None)
-    return table.TASKS.get(name.removesuffix("_no_trainer"), ending)
-
-
-def other_training(name: str) -> str:
-    """What a class or script trains that trainwiz does not, marked for translation; "" for all others."""
-    ending = next((what for end, what in table.OTHER_TRAININGS.items() if end[0] == "F" and name.endswith(end)), "")
-    return table.OTHER_TRAININGS.get(name, ending)
+    name = name.removesuffix("_no_trainer").removesuffix("_wwm")
+    return next((task for end, task in table.TASK_OF_ENDING.items() if name.endswith(end)), None)
 
 
 def _place_task(imported: Imported, hints: list[Setting]) -> None:
     """Set the task where something names it, and say where the training is none that trainwiz does."""
-    named = [(hint, task_of(hint.value)) for hint in sorted(hints, key=lambda hint: hint.name == "script")]
-    named += [(setting, _task_of_argument(imported, setting)) for setting in imported.settings.values()]
-    if "task" not in imported.values and (first := next((pair for pair in named if pair[1]), None)):
-        imported.map(first[0], "task", first[1])
-    others = [(hint, other_training(hint.value)) for hint in hints]
-    others += [(setting, other_training(setting.name)) for setting in imported.settings.values()]
-    if other := next((pair for pair in others if pair[1]), None):
-        imported.say(other[0], "other_training", what=tr(other[1]))
+    settings = list(imported.settings.values())
+    named = [(hint, str(hint.value)) for hint in sorted(hints, key=lambda hint: hint.name == "script")]
+    named += [(one, word(one.value).upper()) for one in settings if one.name.endswith("task_type")]
+    named += [(one, one.as_written()) for one in settings if word(one.value) != "no"]
+    if "task" not in imported.values and (first := next((pair for pair in named if task_of(pair[1])), None)):
+        imported.map(first[0], "task", task_of(first[1]))
+    if other := next((pair for pair in named if pair[1].endswith(table.OTHER_ENDINGS)), None):
+        imported.say(other[0].line, "other_training", name=other[1])
 
 
-def _task_of_argument(imported: Imported, setting: Setting) -> Task | None:
-    name = setting.as_written()
-    if name in ("task_type", "lora_task_type"):
-        return table.TASKS.get((attempt(text_value, setting.value) or "").rpartition(".")[2].upper())
-    is_switch = name in ("mlm", "predict_with_generate")
-    return table.TASK_OF_ARGUMENT.get(name) if not is_switch or imported.read(name, yes_or_no) else None
-
-
-# What is left out.
-
-
-def set_defaults(imported: Imported, defaults: Mapping[str, tuple[str, int | float]]) -> dict[str, int | float]:
+def take_defaults(imported: Imported, defaults: table.Defaults) -> None:
     """Those that hold for what the text says nothing of; what it says and nobody can know has none."""
-    open_ = {
+    taken = {
         name: (key, value)
         for name, (key, value) in defaults.items()
-        if table.CANONICAL.get(name, name) not in imported.settings and key not in imported.values
+        if name not in imported.settings and key not in imported.values
     }
-    imported.defaults.update(open_.values())
-    return {name: value for name, (_, value) in open_.items()}
+    imported.defaults.update(taken.values())
+    if taken:
+        said = ", ".join(f"{name} {shown(value)}" for name, (_, value) in taken.items())
+        imported.say(None, "library_defaults", program=imported.program, said=said)
 
 
-def _set_defaults(imported: Imported, program: str) -> None:
-    defaults = {**(table.SFT_DEFAULTS if program == "SFTConfig" else table.DEFAULTS)}
-    defaults["learning_rate"] = ("training.learning_rate", table.RATES.get(program, DEFAULT_LEARNING_RATE))
-    if "training.max_steps" in imported.values:
+def _set_defaults(imported: Imported) -> None:
+    values, is_sft = imported.values, imported.program == "SFTConfig"
+    defaults = dict(table.SFT_DEFAULTS if is_sft else table.TRAINER_DEFAULTS)
+    if "training.max_steps" in values:
         del defaults["num_train_epochs"]
-    said = {name: f"{value:g}" for name, value in set_defaults(imported, defaults).items()}
-    if not _half_is_open(imported, program) and "engine.precision" not in imported.values:
-        imported.defaults["engine.precision"] = "fp32"
-        said["fp16"] = "off"
+    halves = [imported.settings[name].value for name in ("fp16", "bf16") if name in imported.settings]
+    is_open = any(isinstance(value, Unresolved) or word(value) == "yes" for value in halves)
+    # SFTConfig chooses bf16 by itself where neither is set (from 0.20 on).
+    if not is_open and (halves or not is_sft):
+        defaults["precision"] = ("engine.precision", "fp32")
     # An adapter that is gone on from has its own.
-    if (
-        program == "SFTConfig"
-        and imported.values.get("peft.method") == "lora"
-        and "peft.adapter" not in imported.values
-    ):
-        set_defaults(imported, table.TRL_LORA)
-        if "peft.targets" not in imported.values:
-            imported.say(None, "other_targets")
-    length = imported.settings.get("max_seq_length")
-    if program == "SFTConfig" and length is not None and is_nothing(length.value):
-        imported.say(length, "cuts_nothing")
-    if said:
-        words = ", ".join(f"{name} {value}" for name, value in said.items())
-        imported.say(None, "library_defaults", program=program, said=words)
-
-
-def _half_is_open(imported: Imported, program: str) -> bool:
-    """fp16 or bf16 is on, nobody can know, or the class chooses by itself (TRL: bf16 from 0.20 on)."""
-    named = [imported.settings[name] for name in ("fp16", "bf16") if name in imported.settings]
-    if any(isinstance(setting.value, Unresolved) or imported.read(setting.name, yes_or_no) for setting in named):
-        return True
-    return not named and program in table.RATES
+    has_adapters = values.get("peft.method") == "lora" and "peft.adapter" not in values
+    if is_sft:
+        defaults |= table.TRL_LORA if has_adapters else {}
+        if "training.train_on" not in values:
+            imported.say(None, "trl_learns_more")
+    if has_adapters and "peft.targets" not in values:
+        imported.say(None, "other_targets")
+    take_defaults(imported, defaults)
 
 
 # Arguments in a file: YAML or JSON, flat or in sections.
@@ -201,13 +451,14 @@ PLACEHOLDER = re.compile(r"<[A-Z_]+>|\$\{[^}]*\}|\$\w+|\{\{[^}]*\}\}")
 """A value that is filled in later: <HUB_TOKEN>, ${oc.env:LR}, $LR, {{ lr }}."""
 
 
-def read(document: Document, file: str) -> Imported:
+def read(document: YamlDocument, file: str) -> Imported:
     """The settings of a file, in sections or not; a mapping that is the value of a known setting stays whole."""
     imported = Imported("training_arguments", file)
-    settings = [_as_spelt(one) for one in document.flat(lambda name: not is_known(name.rpartition(".")[2]))]
+    flat = settings_of(document.values, document.lines, lambda name: not is_known(name.rpartition(".")[2]))
+    settings = [_as_spelt(setting) for setting in flat]
     axolotl = {"base_model", "datasets"} <= set(document.values)
-    known = looks_like_arguments(setting.name for setting in settings) and not axolotl
-    fill(imported, settings, program="TrainingArguments" if known else None)
+    known = len(table.TRAINERS_OWN & {setting.name for setting in settings}) >= 2 and not axolotl
+    fill(imported, settings, program="TrainingArguments" if known else "")
     return imported
 
 
@@ -217,145 +468,3 @@ def _as_spelt(setting: Setting) -> Setting:
     if isinstance(value, str) and PLACEHOLDER.fullmatch(value.strip()):
         value = Unresolved(value.strip())
     return Setting(key.replace("-", "_").lstrip("_"), value, setting.line, key)
-
-
-# Arguments as calls in Python source. The source is parsed, never imported or run.
-
-ARGUMENT_ENDS = ("TrainingArguments", "TrainingArgs")
-CONFIG_CLASSES = words(
-    "SFTConfig DPOConfig KTOConfig ORPOConfig CPOConfig GRPOConfig RLOOConfig PPOConfig RewardConfig GKDConfig BCOConfig "
-    "OnlineDPOConfig XPOConfig NashMDConfig PRMConfig"
-)
-"""TRL's children of TrainingArguments."""
-FILE_READERS = words("json csv parquet text arrow")
-"""First argument of load_dataset for data_files."""
-DATA_FILES: Mapping[str, str] = {"train": "dataset_name", "validation": "validation_file", "test": "test_file"}
-LORA = ("LoraConfig", "AdaLoraConfig", "get_peft_model")
-LORA_NAMES = {"r": "lora_r", "target_modules": "lora_target_modules"}
-NOT_OF_LORA = words("model peft_type use_gradient_checkpointing random_state max_seq_length")
-FIRST: Mapping[str, tuple[str, ...]] = {
-    "load_dataset": ("dataset_name", "dataset_config_name"), "SFTTrainer": ("model_name_or_path",),
-    "Model": ("model_name_or_path",),
-}  # fmt: skip
-"""What is called -> the settings that its first arguments are; keywords are called as settings of a file."""
-TAKES_KEYWORDS = ("Trainer", "BitsAndBytesConfig", "load_dataset", "Model")
-CALLED = {"path": "dataset_name", "name": "dataset_config_name"}
-CHANGES_ROWS = words("map filter train_test_split rename_column rename_columns remove_columns")
-OWN_CODE = frozenset({"formatting_func", "compute_loss_func"})
-
-
-# The calls that say how a script trains.
-
-
-def read_python(text: str, file: str) -> Imported:
-    """Raises NotImportable for what is no Python, and for a script that says nothing of a training."""
-    imported = Imported("training_arguments", file)
-    script = Script(parsed(text, file))
-    settings: dict[str, Setting] = {}
-    hints: list[Setting] = []
-    programs: list[Setting] = []
-    firsts: dict[str, ast.Call] = {}
-    for call in script.calls:
-        name, given = _name(call), _given(call)
-        if name.endswith(ARGUMENT_ENDS) or name in CONFIG_CLASSES:
-            programs.append(Setting("class", name, call.lineno))
-            if len(programs) > 1:
-                continue
-            # What the Trainer is given counts before what other calls say.
-            settings |= {setting.name: setting for setting in _all_keywords(script, call, imported)}
-            if call.args:
-                settings["output_dir"] = Setting("output_dir", script.value(call.args[0]), call.lineno)
-        for setting in _settings(script, call, imported):
-            settings.setdefault(setting.name, setting)
-        hint = dotted(call.func).split(".")[-2:][0] if name in ("from_pretrained", "from_config") else name
-        if task_of(hint) or other_training(hint):
-            hints.append(Setting("class", hint, call.lineno))
-        firsts.setdefault("parser" if name.endswith(("ArgumentParser", "TrlParser")) else name, call)
-        if name in CHANGES_ROWS or OWN_CODE & set(given):
-            firsts.setdefault("changes", call)
-    for key, value in script.changed.items():
-        # What a script changes of its arguments one by one, only a run could follow.
-        if key in settings or (programs and is_known(key)):
-            settings[key] = Setting(key, Unresolved(source(value)), value.lineno)
-            imported.say(settings[key], "changed_later")
-    parser, trl, changes = (firsts.get(name) for name in ("parser", "SFTTrainer", "changes"))
-    if not programs and not settings:
-        what = "not_importable.from_command" if parser else "not_importable.kinds"
-        raise refusal(what, file, parser.lineno if parser else None)
-    # SFTTrainer without arguments makes an SFTConfig of its own.
-    alone = trl is not None and len(trl.args) < 2 and "args" not in _given(trl)
-    fill(imported, settings.values(), hints, programs[0].value if programs else "SFTConfig" if alone else None)
-    if "use_peft" in settings and settings["use_peft"].written in LORA:
-        set_defaults(imported, table.LORA_DEFAULTS)
-    if changes and (trl or imported.program == "SFTConfig"):
-        imported.say(changes.lineno, "rows_changed")
-    if len(programs) > 1:
-        imported.say(programs[0].line, "several_trainings.several_calls", name=programs[0].value, count=len(programs))
-    return imported
-
-
-def _name(call: ast.Call) -> str:
-    return dotted(call.func).rpartition(".")[2] or getattr(call.func, "attr", "")
-
-
-def _given(call: ast.Call) -> dict[str, ast.expr]:
-    return {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-
-
-def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
-    """What one call says. Of a setting that several calls have, the first counts: a second model is a teacher."""
-    name, given, line = _name(call), _given(call), call.lineno
-    kind, written = name, ""
-    if name in LORA and ("r" in given or name != "get_peft_model"):
-        yield Setting("use_peft", True, line, name)
-        for setting in _all_keywords(script, call, imported):
-            if setting.name not in NOT_OF_LORA:
-                yield setting.called(LORA_NAMES.get(setting.name, setting.name))
-    elif name == "from_pretrained":
-        owner = dotted(call.func).split(".")[-2:][0]
-        written = f"{owner}.{name}"
-        if not owner.endswith(("Tokenizer", "TokenizerFast", "Processor", "Config")) and "AutoPeft" not in owner:
-            kind = "Model"
-    elif name == "load_dataset" and call.args and script.value(call.args[0]) in FILE_READERS:
-        files = script.value(given["data_files"]) if "data_files" in given else {}
-        for split, value in (files if isinstance(files, dict) else {"train": files}).items():
-            if split in DATA_FILES:
-                yield Setting(DATA_FILES[split], value, given["data_files"].lineno, f"data_files.{split}")
-        return
-    for role, node in zip(FIRST.get(kind, ()), call.args, strict=False):
-        value = script.value(node)
-        if kind != "SFTTrainer" or isinstance(value, str):
-            yield Setting(role, value, node.lineno, written)
-    # Of such a call only constants are taken: `model=model` names nothing.
-    for keyword, node in given.items() if kind.endswith(TAKES_KEYWORDS) else ():
-        role, value = CALLED.get(keyword, keyword) if kind == "load_dataset" else keyword, script.value(node)
-        if is_known(role) and isinstance(value, str | int | float):
-            yield Setting(role, value, node.lineno, keyword)
-
-
-def _all_keywords(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
-    for keyword in call.keywords:
-        value, line = script.value(keyword.value), keyword.value.lineno
-        if keyword.arg is not None:
-            yield Setting(keyword.arg, value, line)
-        elif isinstance(value, dict):
-            yield from (Setting(name, item, line) for name, item in value.items())
-        else:
-            imported.leave_unknown(Setting(f"**{source(keyword.value)}", source(keyword.value), line))
-
-
-def parsed(text: str, file: str) -> ast.Module:
-    """Raises NotImportable for what is no Python."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)
-            tree = ast.parse(text)
-    except SyntaxError as error:
-        raise refusal("broken_file.python_at", file, error.lineno or 1, reason=plain_text(error.msg, 120)) from None
-    except (ValueError, RecursionError, MemoryError):
-        raise refusal("broken_file.python", file) from None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and type(node.value) is int:
-            # Hexadecimal digits of any number are read, and then neither shown nor computed with.
-            node.value = within_bounds(node.value)
-    return tree

@@ -16,7 +16,7 @@ from trainwiz.core.model.found import FoundModel
 from trainwiz.core.run.folder import read_json
 from trainwiz.core.run.listing import last_metrics
 from trainwiz.core.run.state import RunState, read_state
-from trainwiz.core.text import moment_words, number, object_in, plain_text
+from trainwiz.core.text import object_in, plain_text
 
 PIPELINES = {"causal-lm": "text-generation", "masked-lm": "fill-mask", "seq2seq": "text2text-generation",
              "sequence-classification": "text-classification", "token-classification": "token-classification"}  # fmt: skip
@@ -26,6 +26,7 @@ SETTINGS = (
     "batch.sequence_length", "engine.precision", "engine.optimizer", "engine.strategy", "training.seed",
 )  # fmt: skip
 """By the names that a run is started with again."""
+LIBRARIES = ("torch", "transformers", "peft", "bitsandbytes")
 UNKNOWN = mark("unknown")
 Rows = list[tuple[str, Any]]
 
@@ -60,7 +61,7 @@ def _front(model: FoundModel, license_name: str | None) -> list[str]:
         "license": license_name,
         "base_model": base if on_hub else None,
         "base_model_relation": ("adapter" if adapter else "finetune") if on_hub else None,
-        "datasets": [one.name for one in sources if _of_the_hub(one.name)] or None,
+        "datasets": [one.name for one in sources if is_of_the_hub(one.name)] or None,
         "library_name": "peft" if adapter else "transformers",
         "pipeline_tag": PIPELINES.get(model.task),
         "tags": ["trainwiz", *(["lora"] if adapter else [])],
@@ -69,7 +70,7 @@ def _front(model: FoundModel, license_name: str | None) -> list[str]:
     return ["---", *lines, "---", ""]
 
 
-def _of_the_hub(name: str) -> bool:
+def is_of_the_hub(name: str) -> bool:
     return is_hub_id(name) and "/" in name and not Path(name).exists()
 
 
@@ -110,38 +111,36 @@ def _about(model: FoundModel, license_name: str | None) -> list[str]:
 def _data(config: RunConfig, data: Any) -> Rows:
     rows: Rows = [(tr("source"), _source(one.model_dump())) for one in config.data.sources]
     rows += [(tr("evaluated on"), _source(one.model_dump())) for one in config.data.validation_sources]
-    rows += [(tr("rows that train"), data.get("rows")), (tr("rows held out"), data.get("validation_rows"))]
-    mean = number(data.get("mean_length"))
-    return [*rows, (tr("mean length"), None if mean is None else f"{mean:,.0f} {data.get('length_unit') or ''}")]
+    return [*rows, (tr("rows that train"), data.get("rows")), (tr("rows held out"), data.get("validation_rows"))]
 
 
 def _source(source: dict[str, Any]) -> str:
     name = str(source["name"])
     more = ", ".join(str(source[key]) for key in ("subset", "split", "layout") if source.get(key))
-    return f"{name if _of_the_hub(name) else Path(name).name} ({more})"
+    return f"{name if is_of_the_hub(name) else Path(name).name} ({more})"
 
 
 def _training(config: RunConfig, plan: dict[str, Any]) -> Rows:
     keys = (*(ADAPTERS if config.peft.method != "none" else ()), *SETTINGS)
     batch, time = object_in(plan.get("batch")), object_in(plan.get("time"))
-    rows: Rows = [(key, config.value(key)) for key in keys]
-    rows += [(tr("sequences of a step"), batch.get("effective_samples")), (tr("planned steps"), time.get("steps"))]
-    return [*rows, (tr("planned epochs"), time.get("epochs"))]
+    return [
+        *((key, config.value(key)) for key in keys),
+        (tr("sequences of a step"), batch.get("effective_samples")),
+        (tr("planned steps"), time.get("steps")),
+    ]
 
 
 def _hardware(state: RunState, machine: Any) -> Rows:
     engine = state.engine
     device = engine.get("device_name") or machine.get("cpu_model") or engine.get("device") or tr(UNKNOWN)
-    rows: Rows = [(tr("device"), f"{engine.get('world_size') or 1} × {device}")]
-    if state.started_s is not None and state.ended_s is not None:
-        lasted = sum((one.ended_s or one.started_s) - one.started_s for one in state.attempts)
-        rows += [(tr("training time"), f"{lasted / 3600:.1f} h" if lasted >= 3600 else f"{lasted / 60:.1f} min")]
-        rows += [(tr("ended on"), moment_words(state.ended_s, "%Y-%m-%d"))]
+    lasted_s = sum((one.ended_s or one.started_s) - one.started_s for one in state.attempts)
     versions = object_in(object_in(machine.get("libraries")).get("versions"))
-    known = (
-        f"{name} {versions[name]}" for name in ("torch", "transformers", "peft", "bitsandbytes") if versions.get(name)
-    )
-    return [*rows, (tr("libraries"), ", ".join(known) or tr(UNKNOWN))]
+    known = [f"{name} {versions[name]}" for name in LIBRARIES if versions.get(name)]
+    return [
+        (tr("device"), f"{engine.get('world_size') or 1} × {device}"),
+        (tr("training time"), f"{lasted_s / 60:,.0f} min" if lasted_s > 0 else None),
+        (tr("libraries"), ", ".join(known) or tr(UNKNOWN)),
+    ]
 
 
 def _value(value: Any) -> str:

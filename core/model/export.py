@@ -180,14 +180,12 @@ def _vllm(model: FoundModel, source: Path, merged: Path | None, known: dict[str,
         )
     if model.kind == "whole" or model.base is None:
         return Exported((needs, ends), f"vllm serve {_quoted(source)}\n")
-    whole = bool(adapter.get("use_dora")) or bool(adapter.get("modules_to_save"))
-    rank = adapter.get("r")
-    fits = [size for size in LORA_RANKS if isinstance(rank, int) and size >= rank]
-    if whole or not fits:
+    rank = number(adapter.get("r"))
+    fits = [size for size in LORA_RANKS if rank is not None and size >= rank]
+    if adapter.get("use_dora") or adapter.get("modules_to_save") or not fits:
         why = tr("vLLM only loads plain LoRA adapters up to rank {n}; this one must be merged.", n=LORA_RANKS[-1])
         return Exported((why, *_merge_first(model, merged)), f"vllm serve {_quoted(source)}\n")
-    on_hub = "snapshots" in model.base.parts and "/" in (model.base_name or "")
-    words: list[object] = ["vllm", "serve", model.base_name if on_hub else model.base.resolve(), "--enable-lora"]
+    words: list[object] = ["vllm", "serve", model.base.resolve(), "--enable-lora"]
     words += ["--max-lora-rank", fits[0], "--lora-modules", f"{_slug(model)}={model.path.resolve()}"]
     template = model.tokenizer / "chat_template.jinja"
     if template.is_file() and model.tokenizer != model.base:

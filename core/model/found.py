@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -120,30 +120,24 @@ def _model_of_run(run: RunFolder) -> tuple[Path, str]:
     step = (read_json(found[-1].path / PROGRESS_JSON) or {}).get("best_step")
     best = [one.path for one in found if one.step == step]
     path = best[0] if best else found[-1].path
-    words = (
-        tr("The run has no final model; its best checkpoint is used: {name}.", name=path.name)
-        if best
-        else tr("The run has no final model; its newest checkpoint is used: {name}.", name=path.name)
-    )
-    return path, words
+    which = tr("best") if best else tr("newest")
+    return path, tr("The run has no final model; its {which} checkpoint is used: {name}.", which=which, name=path.name)
 
 
 def _read(folder: Path, run: RunFolder | None, config: RunConfig | None, taken: str, base: str | None) -> FoundModel:
     adapter = read_json(folder / ADAPTER_FILE)
-    if adapter is None and (folder / ADAPTER_FILE).is_file():
-        message = tr("{path} is not valid JSON; it may be truncated.", path=folder / ADAPTER_FILE)
-        raise usage_error("broken_adapter", str(folder), message)
-    if adapter is None:
+    kind: Literal["whole", "adapter"] = "adapter" if (folder / ADAPTER_FILE).is_file() else "whole"
+    if kind == "whole":
         if base is not None:
             message = tr("{path} is a full model; --base only works with an adapter.", path=folder)
             raise usage_error("bad_choice", "--base", message)
-        found = _trained_from(config, run)
-        known = FoundModel(folder, "whole", "", {}, folder, found, config.model.name if config else None, run, config)
-        described = folder
+        name, found, described = config.model.name if config else None, _trained_from(config, run), folder
+    elif adapter is None:
+        message = tr("{path} is not valid JSON; it may be truncated.", path=folder / ADAPTER_FILE)
+        raise usage_error("broken_adapter", str(folder), message)
     else:
         name = base or str(adapter.get("base_model_name_or_path") or "")
-        described = _base_of(name, folder, run, asked=base is not None)
-        known = FoundModel(folder, "adapter", "", {}, folder, described, name, run, config)
+        found = described = _base_of(name, folder, run, asked=base is not None)
     document = read_json(described / CONFIG)
     if document is None:
         message = tr("{path} is missing or not valid JSON.", path=described / CONFIG)
@@ -157,7 +151,7 @@ def _read(folder: Path, run: RunFolder | None, config: RunConfig | None, taken: 
         message = tr("{path} contains no tokenizer, and neither does its base model.", path=folder)
         raise usage_error("missing_tokenizer", str(folder), message)
     task = config.task if config is not None else spec.task
-    return replace(known, task=task, architecture=spec.architecture, tokenizer=tokenizer, taken=taken)
+    return FoundModel(folder, kind, task, spec.architecture, tokenizer, found, name, run, config, taken)
 
 
 def _base_of(name: str, adapter: Path, run: RunFolder | None, *, asked: bool) -> Path:
@@ -171,17 +165,11 @@ def _base_of(name: str, adapter: Path, run: RunFolder | None, *, asked: bool) ->
     found = _whole_model([*own, *(root / at_home(Path(name)) for root in roots)], name)
     if found is not None:
         return found
-    if asked:
-        message = tr("{name} is not a folder that contains a model.", name=name)
-    elif is_hub_id(name) and not at_home(Path(name)).is_absolute():
+    message = tr("{name} is not a folder that contains a model.", name=name)
+    if not asked:
         message = tr(
-            "The adapter's base model, {name}, is not on this machine. Download it with `hf download {name}`, or "
-            "specify its folder: --base FOLDER.",
-            name=name,
-        )
-    else:
-        message = tr(
-            "The adapter's base model is missing: {name} contains no model. Specify its folder: --base FOLDER.",
+            "The adapter's base model is missing: {name} contains no model. Specify its folder (--base FOLDER), or for a "
+            "model of the Hub download it: hf download {name}",
             name=name,
         )
     raise usage_error("missing_base_model", "--base", message)

@@ -11,8 +11,8 @@ from trainwiz.core.catalog.hub import TOKENIZER_FILES, hub_endpoint, hub_token, 
 from trainwiz.core.errors import CannotRunError, Finding, usage_error
 from trainwiz.core.files import read_small
 from trainwiz.core.hardware.install import need
-from trainwiz.core.language import tr
-from trainwiz.core.model.card import is_generated, model_card
+from trainwiz.core.language import mark, tr
+from trainwiz.core.model.card import is_generated, is_of_the_hub, model_card
 from trainwiz.core.model.found import FoundModel
 from trainwiz.core.plan.adapter_file import FILE as ADAPTER_FILE
 from trainwiz.core.run.folder import read_json
@@ -25,6 +25,13 @@ TOKENIZERS = TOKENIZER_FILES | {
 NAMES = frozenset({"config.json", "generation_config.json", ADAPTER_FILE, "LICENSE", "NOTICE"})
 """What a model is made of. All else in the folder stays here: states of optimizers, arguments of trainers, checkpoints."""
 CARD = "README.md"
+REFUSALS = {
+    401: mark("The Hub rejected your token. Log in again with: hf auth login"),
+    403: mark(
+        "Your account or token has no write access there (403). Use a token with write access, or another OWNER."
+    ),
+}
+"""Status of an answer of the hub -> the sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ def _adapter_for_others(model: FoundModel, base: str | None) -> str:
     """adapter_config.json with a base that others can find. Raises UsageError."""
     values = read_json(model.path / ADAPTER_FILE) or {}
     name = base or str(values.get("base_model_name_or_path") or "")
-    if not is_hub_id(name) or "/" not in name or Path(name).exists():
+    if not is_of_the_hub(name):
         message = tr(
             "The adapter names its base model by a folder on this machine, {name}, which others do not have. Specify "
             "the Hub ID of the base model (--base OWNER/NAME), or merge the adapter first: trainwiz model merge.",
@@ -137,16 +144,9 @@ def _asked(call: Any) -> Any:
     except HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else 0
         reason = str(getattr(error, "server_message", None) or error).splitlines()[0].rstrip(".")
-        sentences = {
-            401: tr("The Hub rejected your token. Log in again with: hf auth login"),
-            403: tr(
-                "Your account or token has no write access there (403). Use a token with write access, or "
-                "another OWNER."
-            ),
-        }
-        message = sentences.get(
-            status, tr("The Hub refused the request ({status}): {reason}.", status=status, reason=reason)
-        )
+        message = tr("The Hub refused the request ({status}): {reason}.", status=status, reason=reason)
+        if status in REFUSALS:
+            message = tr(REFUSALS[status])
         raise _cannot("hub_refused", message) from None
     except (HFValidationError, ValueError) as error:
         raise usage_error("bad_repo", "REPO", str(error).splitlines()[0]) from None

@@ -2,57 +2,43 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
 from pathlib import Path
 
 from trainwiz.core.errors import EXIT_TRAINING_FAILED, UsageError
-from trainwiz.core.export.accelerate import cpu_threads
 from trainwiz.core.language import chosen_language, use_language
 from trainwiz.core.launch.start import changed_config
 from trainwiz.core.nodes.address import NodeProblem, keep_address, main_address
 from trainwiz.core.nodes.handshake import data_of, introduce
-from trainwiz.core.nodes.node import LOADING, TRAINING, NodeAttempt, NodeOrder, accelerate_command, write_problem
+from trainwiz.core.nodes.node import LOADING, TRAINING, NodeAttempt, write_problem
 from trainwiz.core.run.folder import RunFolder
 
 
 def main() -> int:
+    """The exit code for the keeper."""
     use_language(chosen_language(None, os.environ))
-    parser = argparse.ArgumentParser(prog="trainwiz.core.nodes")
-    parser.add_argument("folder", type=Path)
-    # What is left is the training's: --resume, --accept.
-    choices, arguments = parser.parse_known_args()
-    run = RunFolder(choices.folder.resolve())
+    # The arguments are the training's: --resume, --accept.
+    folder, *arguments = sys.argv[1:]
+    run = RunFolder(Path(folder).resolve())
     try:
         address = main_address(run.path)
         keep_address(run.path, address)
         config = changed_config(run)
         engine = config.engine
-        order = NodeOrder(
-            folder=run.path,
-            me=introduce(0, engine.nodes, engine.processes or 1, data_of(config, run.path)),
-            address=address,
-            patience_s=engine.nodes_timeout_s,
-            command=lambda given: accelerate_command(0, address, cpu_threads(config), given),
-            environment=os.environ,
-        )
-        return lead(run, order, arguments)
+        me = introduce(0, engine.nodes, engine.processes or 1, data_of(config, run.path))
     except UsageError as error:
         print(error, flush=True)
         return EXIT_TRAINING_FAILED
-
-
-def lead(run: RunFolder, order: NodeOrder, arguments: list[str]) -> int:
-    """The exit code for the keeper; a problem between the nodes is written beside what the training says."""
+    attempt = NodeAttempt(run.path, config, me, address, os.environ)
     # The keeper asks the training processes here to stop; this process it ends. A batch system asks all at once.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    attempt = NodeAttempt(order, stop_requested=lambda: False)
     try:
         code = attempt.run(arguments)
     except NodeProblem as problem:
+        # Beside what the training says.
         print(problem.message, flush=True)
         write_problem(run, 0, problem, TRAINING if attempt.process is not None else LOADING)
         return EXIT_TRAINING_FAILED

@@ -27,7 +27,11 @@ MAIN_VARIABLE = "TRAINWIZ_MAIN_NODE"
 """Environment variable with HOST:PORT of node 0; the launcher of node 0 reads it."""
 MAIN_FILE = "main"
 """HOST:PORT of node 0 as the run had it last, in the folder of the nodes."""
-_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
+_IPV6 = r"[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?"
+_ADDRESS = re.compile(
+    rf"(?:(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*)|\[(?P<bracketed>{_IPV6})\])(?::(?P<port>[0-9]{{1,5}}))?"
+    rf"|(?P<bare>(?=.*:.*:){_IPV6})"
+)
 _NOWHERE = "192.0.2.1"
 """Of a block that is kept for documentation (RFC 5737): asking for the way to it sends nothing."""
 
@@ -45,11 +49,6 @@ class NodeProblem(TrainwizError):
     @property
     def message(self) -> str:
         return self.findings[0].message
-
-
-def named(node: int, host: str, address: str) -> str:
-    where = host if host in ("", address) else f"{host}, {address}"
-    return tr("Node {node} ({where})", node=node, where=where or address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +70,16 @@ class Address:
 
 def parse_address(text: str) -> Address:
     """HOST, HOST:PORT or [IPv6]:PORT. Raises UsageError for anything else."""
-    host, port = _split(text.strip())
-    if not host or _HOST.fullmatch(host) is None or not port.isdigit() or not 1 <= int(port) <= HIGHEST_PORT:
+    found = _ADDRESS.fullmatch(text.strip())
+    port = int(found["port"] or DEFAULT_PORT) if found is not None else 0
+    if found is None or not 1 <= port <= HIGHEST_PORT:
         message = tr(
             "{text} is not an address of node 0; use HOST or HOST:PORT (port 1 to {most}). Example: 10.0.0.1:29500.",
             text=repr(text),
             most=HIGHEST_PORT,
         )
         raise usage_error("bad_address", "--main", message)
-    return Address(host, int(port))
-
-
-def _split(text: str) -> tuple[str, str]:
-    if text.startswith("["):
-        host, _, rest = text[1:].partition("]")
-        return host, rest.removeprefix(":") or str(DEFAULT_PORT)
-    if text.count(":") > 1:
-        return text, str(DEFAULT_PORT)
-    host, colon, port = text.partition(":")
-    return host, port if colon else str(DEFAULT_PORT)
+    return Address(found["host"] or found["bracketed"] or found["bare"], port)
 
 
 def own_address() -> Address:
@@ -116,11 +106,6 @@ def keep_address(folder: Path, address: Address) -> None:
     write_atomic(folder / NODES / MAIN_FILE, f"{address}\n")
 
 
-def refuse_taken(port: int) -> None:
-    """Raises NodeProblem where torch, which listens on all addresses, could not listen on the port now."""
-    _everywhere(port).close()
-
-
 def listen(address: Address) -> list[socket.socket]:
     """Where the nodes meet: on the addresses that were named, and no other. Raises NodeProblem.
 
@@ -134,7 +119,7 @@ def listen(address: Address) -> list[socket.socket]:
     hosts = {str(place[0]): (family, place) for family, _, _, _, place in found}
     is_name = address.host not in ("localhost", *hosts)
     if is_name and any(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts):
-        return [_everywhere(address.meeting_port)]
+        return [everywhere(address.meeting_port)]
     opened: list[socket.socket] = []
     reason = ""
     for family, place in hosts.values():
@@ -149,7 +134,7 @@ def listen(address: Address) -> list[socket.socket]:
     return opened
 
 
-def _everywhere(port: int) -> socket.socket:
+def everywhere(port: int) -> socket.socket:
     """On all addresses of this machine, of either kind. Raises NodeProblem where the port is taken."""
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     try:

@@ -25,7 +25,7 @@ import socket
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -218,25 +218,16 @@ class Handshake:
     @classmethod
     def from_message(cls, message: Message) -> Handshake:
         """Raises ChannelClosed for what is no introduction."""
-        node, nodes, processes = message.get("node"), message.get("nodes"), message.get("processes")
-        versions, data = message.get("versions"), message.get("data")
-        if not (isinstance(node, int) and isinstance(nodes, int) and isinstance(processes, int)):
-            raise ChannelClosed(tr("another program answered"))
-        known = versions if isinstance(versions, dict) else {}
-        return cls(
-            node,
-            nodes,
-            plain_text(message.get("host"), 100),
-            processes,
-            {name: known.get(name) for name in COMPARED},
-            data if isinstance(data, dict) else {},
-        )
+        try:
+            who = cls(**{name: message[name] for name in cls.__dataclass_fields__})
+        except KeyError:
+            raise ChannelClosed(tr("another program answered")) from None
+        return replace(who, host=plain_text(who.host, 100))
 
 
 def introduce(node: int, nodes: int, processes: int, data: dict[str, Any] | None = None) -> Handshake:
-    return Handshake(
-        node, nodes, platform.node(), processes, {name: _version(name) for name in COMPARED}, data if data else {}
-    )
+    versions = {name: _version(name) for name in COMPARED}
+    return Handshake(node, nodes, platform.node(), processes, versions, data or {})
 
 
 def data_of(config: RunConfig, folder: Path) -> dict[str, Any]:
@@ -283,18 +274,13 @@ def refuse_unlike(mine: Handshake, other: Handshake, name: str) -> None:
 
 
 def _data_apart(mine: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    found_by_both = {key for key in mine if mine[key] is not None and other.get(key) is not None}
-    here, there = ({key: data[key] for key in data if key in found_by_both} for data in (mine, other))
+    both = [key for key in mine if key in other]
+    missing = [key for key in both if (mine[key] is None) != (other[key] is None)]
+    here, there = ({key: data[key] for key in both if key not in missing} for data in (mine, other))
     return [
-        *(tr("{source} is missing on that node", source=key) for key in _only(mine, other)),
-        *(tr("node 0 has no {source}", source=key) for key in _only(other, mine)),
+        *(tr("{source} is missing on one of them", source=key) for key in missing),
         *(difference.text for difference in compare({"data": here}, {"data": there})),
     ]
-
-
-def _only(here: dict[str, Any], there: dict[str, Any]) -> list[str]:
-    """Sources that one of two finds and the other knows that it does not."""
-    return [key for key in here if here[key] is not None and key in there and there[key] is None]
 
 
 def _version(name: str) -> str | None:

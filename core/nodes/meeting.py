@@ -21,7 +21,7 @@ from pathlib import Path
 
 from trainwiz.core.errors import os_reason
 from trainwiz.core.language import tr
-from trainwiz.core.nodes.address import Address, NodeProblem, listen, named, refuse_taken
+from trainwiz.core.nodes.address import Address, NodeProblem, everywhere, listen
 from trainwiz.core.nodes.handshake import (
     Channel,
     ChannelClosed,
@@ -37,8 +37,6 @@ GREETING_S = 15.0
 """From the connection to the introduction; a network file system may show the new token seconds later."""
 MOST_GREETINGS = 64
 """At a time; one more takes the place of the oldest."""
-MOST_NAMED = 20
-"""Hosts that are named because they proved nothing."""
 LOOK_EVERY_S = 0.2
 TRY_EVERY_S = 1.0
 CONNECT_S = 5.0
@@ -50,6 +48,12 @@ class Member:
 
     who: Handshake
     channel: Channel
+
+    @property
+    def name(self) -> str:
+        host, address = self.who.host, self.channel.other_host
+        where = address if host in ("", address) else f"{host}, {address}"
+        return tr("Node {node} ({where})", node=self.who.node, where=where)
 
 
 @dataclass(slots=True)
@@ -69,10 +73,10 @@ class Meeting:
         self._me = me
         self._address = address
         self._token = secrets.token_hex(32).encode()
-        refuse_taken(address.port)
+        # Torch, which will listen on all addresses, must be able to.
+        everywhere(address.port).close()
         self._listeners = listen(address)
         self._greetings: list[_Greeting] = []
-        self._without_proof: dict[str, None] = {}
         self.members: dict[int, Member] = {}
 
     def gather(self, patience_s: float, goes_on: Callable[[], None]) -> list[Member]:
@@ -128,28 +132,26 @@ class Meeting:
             self._let_go(greeting)
         except StopIteration as end:
             self._greetings.remove(greeting)
-            who = end.value
+            member = Member(end.value, channel)
             try:
-                self._check(who, channel)
+                self._check(member)
             except NodeProblem as problem:
                 refuse(channel, problem)
                 raise
-            self.members[who.node] = Member(who, channel)
-            print(tr("{node} has connected.", node=named(who.node, who.host, channel.other_host)), flush=True)
+            self.members[member.who.node] = member
+            print(tr("{node} has connected.", node=member.name), flush=True)
 
     def _let_go(self, greeting: _Greeting) -> None:
         greeting.channel.close()
         self._greetings.remove(greeting)
-        if len(self._without_proof) < MOST_NAMED:
-            self._without_proof[greeting.channel.other_host] = None
 
-    def _check(self, who: Handshake, channel: Channel) -> None:
+    def _check(self, member: Member) -> None:
         """Raises NodeProblem for a node with which no training can begin."""
-        name = named(who.node, who.host, channel.other_host)
+        who = member.who
         if who.nodes != self._me.nodes or not 1 <= who.node < self._me.nodes:
             message = tr(
                 "{name} claims to be node {node} of {nodes}; this run has {n} nodes, numbered 0 to {last}.",
-                name=name,
+                name=member.name,
                 node=who.node,
                 nodes=who.nodes,
                 n=self._me.nodes,
@@ -159,15 +161,14 @@ class Meeting:
         # One that was killed and started again comes before its old connection is missed.
         self._keep_warm()
         if who.node in self.members:
-            other = self.members[who.node]
             message = tr(
                 "Two machines claim to be node {node}: {first} and {second}; give each its own number.",
                 node=who.node,
-                first=f"{other.who.host} ({other.channel.other_host})",
-                second=f"{who.host} ({channel.other_host})",
+                first=self.members[who.node].name,
+                second=member.name,
             )
             raise NodeProblem("config_mismatch", message)
-        refuse_unlike(self._me, who, name)
+        refuse_unlike(self._me, who, member.name)
 
     def _keep_warm(self) -> None:
         """Nodes that wait hear that node 0 is there; one that has left may come again."""
@@ -180,26 +181,17 @@ class Meeting:
                 del self.members[node]
 
     def _not_come(self, patience_s: float) -> NodeProblem:
-        for greeting in list(self._greetings):
-            self._let_go(greeting)
         missing = [str(node) for node in range(1, self._me.nodes) if node not in self.members]
         message = tr(
             "Node {missing} of {nodes} did not connect within {seconds} s; node 0 waited on {host}, port {port}. "
-            "Start it there, or open the port to it.",
+            "Start it there, or open the port to it; all nodes need the run folder {path} on one shared file system.",
+            path=self._folder,
             missing=", ".join(missing),
             nodes=self._me.nodes,
             seconds=f"{patience_s:,.0f}",
             host=self._address.host,
             port=self._address.meeting_port,
         )
-        if self._without_proof:
-            without = tr(
-                "Connections from {hosts} did not prove that they belong to this run: another program, or a node "
-                "that does not see the run folder {path}, which all nodes need on one shared file system.",
-                hosts=", ".join(self._without_proof),
-                path=self._folder,
-            )
-            message = f"{message} {without}"
         return NodeProblem("node_missing", message)
 
 
@@ -220,8 +212,7 @@ def start_together(members: list[Member], arguments: list[str]) -> None:
 
 
 def lost(member: Member, how: str) -> NodeProblem:
-    name = named(member.who.node, member.who.host, member.channel.other_host)
-    return NodeProblem("node_lost", tr("{name} was lost ({how}).", name=name, how=how))
+    return NodeProblem("node_lost", tr("{name} was lost ({how}).", name=member.name, how=how))
 
 
 def attend(

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
@@ -29,7 +29,6 @@ from trainwiz.core.nodes.address import (
     interface_addresses,
     interface_of,
     main_address,
-    named,
     network_variables,
 )
 from trainwiz.core.nodes.handshake import BEAT_EVERY_S, ChannelClosed, Handshake, Message, data_of, introduce
@@ -59,23 +58,6 @@ OTHERS_MAY_LINGER_S = 30.0
 """After one node has ended with an error, torch at the others notices by itself, and says more than we could."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeOrder:
-    """What one node is to do."""
-
-    folder: Path
-    me: Handshake
-    address: Address
-    patience_s: float
-    """For the others to come."""
-    command: Callable[[Sequence[str]], list[str]]
-    """The launcher with the arguments of the training."""
-    environment: Mapping[str, str]
-    """All of it."""
-    log: Path | None = None
-    """Where the output goes; None: where that of this process goes."""
-
-
 def accelerate_command(node: int, address: Address, threads: int, arguments: Sequence[str]) -> list[str]:
     """`accelerate launch` of one node, to run in the run folder; static rendezvous, for the ranks must be known:
     rank 0, which writes the run's record, belongs to the node that has the keeper."""
@@ -95,35 +77,35 @@ def write_problem(run: RunFolder, rank: int, problem: NodeProblem, phase: str = 
     write_json_atomic(run.path / f"failure-rank{rank}-node.json", document)
 
 
+@dataclass(slots=True)
 class NodeAttempt:
     """`run` it once; a stop that is requested of this node is passed on to the training."""
 
-    def __init__(
-        self,
-        order: NodeOrder,
-        stop_requested: Callable[[], bool],
-        *,
-        waits: Callable[[], None] = lambda: None,
-        last_words: Callable[[int], None] | None = None,
-    ) -> None:
-        """`waits` is called while the nodes come together, and ends that by an exception. `last_words` gets the
-        exit code of a failed launcher before the others hear of it."""
-        self.order = order
-        self._waits = waits
-        self._last_words = last_words
-        self._told_to_stop: set[int] = set()
-        self.process: subprocess.Popen[bytes] | None = None
-        self._stop_requested = stop_requested
-        self._members: list[Member] = []
+    folder: Path
+    config: RunConfig
+    me: Handshake
+    address: Address
+    environment: Mapping[str, str]
+    """All of it."""
+    log: Path | None = None
+    """Where the output goes; None: where that of this process goes."""
+    stop_requested: Callable[[], bool] = lambda: False
+    waits: Callable[[], None] = lambda: None
+    """Called while the nodes come together; ends that by an exception."""
+    last_words: Callable[[int], None] | None = None
+    """Gets the exit code of a failed launcher before the others hear of it."""
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _told_to_stop: set[int] = field(default_factory=set, init=False)
+    _members: list[Member] = field(default_factory=list, init=False)
 
     def run(self, arguments: Sequence[str]) -> int:
         """The launcher's exit code. `arguments` are node 0's; the others get them from it.
 
         Raises NodeProblem, with nothing left running, and what `waits` raises.
         """
-        given = self._meet_as_host(arguments) if self.order.me.node == 0 else self._meet_as_worker()
+        given = self._meet_as_host(arguments) if self.me.node == 0 else self._meet_as_worker()
         over = interface_of(self._members[0].channel.own_host, interface_addresses())
-        self._start(given, network_variables(self.order.environment, over))
+        self._start(given, network_variables(self.environment, over))
         try:
             return self._watch()
         finally:
@@ -132,31 +114,30 @@ class NodeAttempt:
                 member.channel.close()
 
     def _meet_as_host(self, arguments: Sequence[str]) -> list[str]:
-        order = self.order
-        (order.folder / NODES / STOPPED_BY).unlink(missing_ok=True)
-        meeting = Meeting(order.folder, order.me, order.address)
+        me, patience_s = self.me, float(self.config.engine.nodes_timeout_s)
+        (self.folder / NODES / STOPPED_BY).unlink(missing_ok=True)
+        meeting = Meeting(self.folder, me, self.address)
         _say(
             tr(
                 "Node 0 of {nodes} waits for the other nodes on {host}, port {port}, for at most {seconds} s.",
-                nodes=order.me.nodes,
-                host=order.address.host,
-                port=order.address.meeting_port,
-                seconds=f"{order.patience_s:,.0f}",
+                nodes=me.nodes,
+                host=self.address.host,
+                port=self.address.meeting_port,
+                seconds=f"{patience_s:,.0f}",
             )
         )
         # Whoever started it from a screen has only this log to learn it from; Slurm starts the others itself.
-        if "SLURM_JOB_ID" not in order.environment:
-            for node in range(1, order.me.nodes):
-                command = joining_command(order.folder.resolve(), node, order.address)
-                _say(tr("On node {node}: {command}", node=node, command=command))
-        self._members = meeting.gather(order.patience_s, self._waits)
+        if "SLURM_JOB_ID" not in self.environment:
+            for line in commands_of_others(self.config, self.folder, self.address):
+                _say(line)
+        self._members = meeting.gather(patience_s, self.waits)
         start_together(self._members, list(arguments))
         return list(arguments)
 
     def _meet_as_worker(self) -> list[str]:
-        order = self.order
-        channel, arguments = attend(order.folder, order.me, order.address, order.patience_s, self._waits)
-        self._members = [Member(replace(order.me, node=0, host=order.address.host), channel)]
+        patience_s = self.config.engine.nodes_timeout_s
+        channel, arguments = attend(self.folder, self.me, self.address, patience_s, self.waits)
+        self._members = [Member(replace(self.me, node=0, host=self.address.host), channel)]
         return arguments
 
     def _start(self, arguments: Sequence[str], network: Mapping[str, str]) -> None:
@@ -169,11 +150,11 @@ class NodeAttempt:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
                 signal.signal(number, signal.SIG_DFL)
 
-        with nullcontext() if self.order.log is None else self.order.log.open("ab") as output:
+        with nullcontext() if self.log is None else self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                self.order.command(arguments),
-                cwd=self.order.folder,
-                env={**self.order.environment, **network},
+                accelerate_command(self.me.node, self.address, cpu_threads(self.config), arguments),
+                cwd=self.folder,
+                env={**self.environment, **network},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=None if output is None else subprocess.STDOUT,
@@ -195,10 +176,10 @@ class NodeAttempt:
             if failed_at is not None and time.monotonic() - failed_at > OTHERS_MAY_LINGER_S:
                 self._kill()
         code = self.process.returncode
-        if code != 0 and self._last_words is not None:
-            self._last_words(code)
+        if code != 0 and self.last_words is not None:
+            self.last_words(code)
         self._tell({"kind": "ended", "code": code})
-        if code != 0 and self.order.me.node == 0:
+        if code != 0 and self.me.node == 0:
             self._hear_why()
         return code
 
@@ -219,7 +200,7 @@ class NodeAttempt:
 
     def _pass_stop_on(self) -> None:
         """To the training processes here; they tell those of the other nodes (StopCallback), and all save and end."""
-        if self._stop_requested() and self.process is not None:
+        if self.stop_requested() and self.process is not None:
             for process in trainers_below(self.process.pid):
                 if process.pid not in self._told_to_stop:
                     if not self._told_to_stop:
@@ -239,10 +220,9 @@ class NodeAttempt:
             member.channel.beat()
             for message in member.channel.receive():
                 refuse_if_refused(message)
-                if message.get("kind") == "stop" and self.order.me.node == 0:
-                    name = named(member.who.node, member.who.host, member.channel.other_host)
+                if message.get("kind") == "stop" and self.me.node == 0:
                     with suppress(OSError):
-                        write_atomic(self.order.folder / NODES / STOPPED_BY, name)
+                        write_atomic(self.folder / NODES / STOPPED_BY, member.name)
                 if message.get("kind") == "ended":
                     code = message.get("code")
                     return code if isinstance(code, int) else 1
@@ -321,15 +301,12 @@ class WorkerNode:
     def _attempt(self, log: Path) -> int:
         order = StartOrder(command=[], mark=self._mark, environment=training_variables(self.config, os.environ))
         attempt = NodeAttempt(
-            NodeOrder(
-                folder=self.run.path,
-                me=self.me,
-                address=self.address,
-                patience_s=self.config.engine.nodes_timeout_s,
-                command=lambda given: accelerate_command(self.me.node, self.address, cpu_threads(self.config), given),
-                environment=training_environment(order),
-                log=log,
-            ),
+            self.run.path,
+            self.config,
+            self.me,
+            self.address,
+            training_environment(order),
+            log=log,
             stop_requested=lambda: self._asked_at is not None,
             waits=self._waits,
             last_words=last_words_of(self.run, self.me, log),
@@ -409,16 +386,19 @@ def last_words_of(run: RunFolder, me: Handshake, log: Path) -> Callable[[int], N
     return write
 
 
-def asked_of_others(run: RunFolder) -> Iterator[str]:
-    """A sentence for each other machine of a run that starts here: what to type there. None for a run of one."""
-    config = changed_config(run)
-    if config.engine.nodes > 1:
-        main = main_address(run.path)
-        for node in range(1, config.engine.nodes):
-            command = joining_command(run.path.resolve(), node, main)
-            yield tr(
-                "On node {node}, within {seconds} s: {command}",
-                node=node,
-                seconds=config.engine.nodes_timeout_s,
-                command=command,
-            )
+def asked_of_others(run: RunFolder) -> list[str]:
+    """A sentence for each other machine of a run that starts here: what to type there."""
+    return commands_of_others(changed_config(run), run.path, main_address(run.path))
+
+
+def commands_of_others(config: RunConfig, folder: Path, address: Address) -> list[str]:
+    """Likewise, of node 0 at `address`; none for a run of one."""
+    return [
+        tr(
+            "On node {node}, within {seconds} s: {command}",
+            node=node,
+            seconds=config.engine.nodes_timeout_s,
+            command=joining_command(folder.resolve(), node, address),
+        )
+        for node in range(1, config.engine.nodes)
+    ]

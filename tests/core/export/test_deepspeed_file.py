@@ -66,12 +66,12 @@ def test_every_mismatch_is_listed_at_once(tmp_path: Path) -> None:
         export_files(config_for(path, engine__device="cuda"))
     found = refusal.value.findings
     assert {finding.code for finding in found} == {"deepspeed_mismatch"}
-    assert [finding.message.split(" sets ")[1].split(" ")[0] for finding in found] == [
+    assert [finding.message.split(" file ")[1].split(" ")[0] for finding in found] == [
         "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size", "gradient_clipping",
         "fp16.enabled", "bf16.enabled", "optimizer.params.lr", "optimizer.params.betas", "optimizer.params.eps",
         "optimizer.params.weight_decay",
     ]  # fmt: skip
-    assert "to 8, but the run uses 3 (batch.gradient_accumulation_steps)" in found[1].message
+    assert "is 8, but the run uses 3 (batch.gradient_accumulation_steps)" in found[1].message
 
 
 def test_a_file_of_autos_fits_every_run_and_sums_in_half_precision_are_named(tmp_path: Path) -> None:
@@ -88,31 +88,23 @@ def test_a_file_of_autos_fits_every_run_and_sums_in_half_precision_are_named(tmp
 
 @each(("document", "changes", "words"), [
     # accelerate writes 1 where the key is missing, and the effective batch shrinks without a word.
-    ({"gradient_accumulation_steps": None}, {}, "does not set gradient_accumulation_steps, which then defaults to 1,"),
-    ({"gradient_clipping": None}, {}, "does not set gradient_clipping, which then defaults to 0.0,"),
-    ({"optimizer": {"type": "AdamW", "params": {}}}, {}, "does not set optimizer.params.lr, which then defaults to 0.001,"),
-    ({"optimizer": {"type": "PagedAdamW"}}, {}, "optimizer.type to 'PagedAdamW', but the run uses 'AdamW'"),
+    ({"gradient_accumulation_steps": None}, {}, "gradient_accumulation_steps is unset, so 1,"),
+    ({"gradient_clipping": None}, {}, "gradient_clipping is unset, so 0.0,"),
+    ({"optimizer": {"type": "AdamW", "params": {}}}, {}, "optimizer.params.lr is unset, so 0.001,"),
+    ({"optimizer": {"type": "PagedAdamW"}}, {}, "optimizer.type is 'PagedAdamW', but the run uses 'AdamW'"),
     ({}, {"engine__strategy": "zero1"}, "uses zero2 with offload optimizer, but the run uses zero1"),
-    ({}, {"engine__offload": "none"}, "but the run uses zero2 without offload"),
+    ({}, {"engine__offload": "none"}, "but the run uses zero2 with offload none"),
+    # What DeepSpeed refuses in every run.
+    ({"zero_optimization": {"stage": 0}}, {}, "has stage 0 in `zero_optimization`"),
+    ({"zero_optimization": {}}, {}, "has stage 0 in `zero_optimization`"),
+    ({"zero_optimization": {"stage": 2, "fp16": {"enabled": "auto"}}}, {}, "`fp16` inside `zero_optimization`"),
+    ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}, {}, "to NVMe"),
+    ({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}}}, {}, "the scheduler 'WarmupLR', which would"),
 ])  # fmt: skip
 def test_each_mismatch(tmp_path: Path, document: dict[str, Any], changes: dict[str, Any], words: str) -> None:
     merged = {key: value for key, value in changed(**document).items() if value is not None}
-    messages = said(tmp_path, merged, **changes)
-    assert any(words in message for message in messages), messages
-
-
-@each(("document", "words"), [
-    ({"zero_optimization": {"stage": 0}}, "has stage 0 in `zero_optimization`"),
-    ({"zero_optimization": {}}, "has no stage in `zero_optimization`"),
-    ({"zero_optimization": {"stage": 2, "fp16": {"enabled": "auto"}}}, "`fp16` inside `zero_optimization`"),
-    ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}, "to NVMe"),
-    ({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}}}, "the scheduler 'WarmupLR', which would"),
-])  # fmt: skip
-def test_what_deepspeed_refuses_in_every_run(tmp_path: Path, document: dict[str, Any], words: str) -> None:
-    merged = {key: value for key, value in changed(**document).items() if value is not None}
-    path = write(tmp_path, merged)
-    messages = [finding.message for finding in deepspeed_file_findings(config_for(path)) if finding.severity == "error"]
-    assert any(words in message for message in messages), messages
+    found = deepspeed_file_findings(config_for(write(tmp_path, merged), **changes))
+    assert any(words in one.message and (one.severity == "error" or "clipping" in words) for one in found), found
 
 
 @each(("zero", "meaning"), [
@@ -128,7 +120,7 @@ def test_strategy_and_offload_come_from_the_file(zero: dict[str, Any], meaning: 
 
 
 @each(("content", "words"), [
-    ("{", "line 1, column 2"), ("[]", "no `zero_optimization` section"),
+    ("{", "line 1 column 2"), ("[]", "no `zero_optimization` section"),
     ('{"zero_optimization": 2}', "no `zero_optimization` section"), (None, "cannot be read"),
     (b"\xff\xfe", "not UTF-8"),
     ('{"zero_optimization": { // two\n"stage": 2}}', "DeepSpeed does not accept comments"),
@@ -147,7 +139,7 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, content: str | bytes | No
 WILD_VERDICTS = {
     "evalconfig.json": "stage 0", "HaibaraAiChan": "no `zero_optimization` section", "comments_": "does not accept comments",
     "deepspeed_diffusion": "scheduler 'CosineWarmup'", "templates_zero": "scheduler 'WarmupDecayLR'",
-    "PasoDoble": "train_micro_batch_size_per_gpu to 1, but the run uses 2",
+    "PasoDoble": "train_micro_batch_size_per_gpu is 1, but the run uses 2",
 }  # fmt: skip
 
 

@@ -8,12 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from trainwiz.core.config import RunConfig
 from trainwiz.core.export.accelerate import cpu_threads
 from trainwiz.core.export.launch_script import launch_command, launch_environment, launch_script
 
 from tests.core.export.solved_config import solved_config
-from tests.each import each
 
 ECHO = """#!/bin/sh
 for word in "$@"; do echo "word:$word"; done
@@ -79,7 +77,6 @@ def test_an_interface_that_was_chosen_by_looking_at_one_machine_is_left_to_each(
     solved = several.with_values(values, "solved", reason)
     assert "SOCKET_IFNAME" not in "".join(launch_environment(solved))
     lines = launch_script(solved).splitlines()
-    assert "# NCCL_SOCKET_IFNAME is not set here: chosen by trainwiz: each takes its own." in lines
     assert not [line for line in lines if line.startswith("export") and "IFNAME" in line]
     # What somebody said holds for all of them, and so does what was solved for the only one.
     assert launch_environment(several.with_values(values, "you")).items() >= {"NCCL_SOCKET_IFNAME": "eno1"}.items()
@@ -123,33 +120,22 @@ def test_environment() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in launch_environment(several)
 
 
-@each(("cores", "processes", "threads"), [(12, 1, 12), (12, 3, 4), (2, 4, 1), (64, 2, 16)])
-def test_processes_share_the_cores(cores: int, processes: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
-    open_threads = solved_config(engine__processes=processes, engine__cpu_threads=None)
-    assert cpu_threads(open_threads) == threads
-    assert cpu_threads(solved_config(engine__processes=processes, engine__cpu_threads=7)) == 7
-
-
-NCCL = {"engine.environment.NCCL_P2P_DISABLE": "1", "engine.environment.NCCL_SOCKET_IFNAME": "^lo,$(id)'`\"x"}
-
-
-def with_nccl() -> RunConfig:
-    reason = {"engine.environment.NCCL_P2P_DISABLE": "GeForce cards\nwithout NVLink \x1b[31mred"}
-    return solved_config("cpu-demo").with_values(NCCL, "solved", reason)
+def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, processes, threads in ((12, 1, 12), (12, 3, 4), (2, 4, 1), (64, 2, 16)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)), raising=False)
+        assert cpu_threads(solved_config(engine__processes=processes, engine__cpu_threads=None)) == threads
+    assert cpu_threads(solved_config(engine__processes=2, engine__cpu_threads=7)) == 7
 
 
 def test_variables_of_the_run_are_exported_with_their_reasons(tmp_path: Path) -> None:
-    lines = launch_script(with_nccl()).splitlines()
-    place = lines.index("export NCCL_P2P_DISABLE=1")
-    assert lines[place - 1] == "# Chosen by trainwiz: GeForce cards without NVLink red."
-    result = run_script(tmp_path, launch_script(with_nccl()).replace("exec accelerate", "env; exec accelerate"))
-    assert "NCCL_P2P_DISABLE=1" in result.stdout
-    assert f"NCCL_SOCKET_IFNAME={NCCL['engine.environment.NCCL_SOCKET_IFNAME']}\n" in result.stdout
-    assert launch_environment(with_nccl())["NCCL_P2P_DISABLE"] == "1"
-
-
-def test_a_variable_of_the_user_wins_over_what_every_run_has() -> None:
+    p2p, interface = "engine.environment.NCCL_P2P_DISABLE", "^lo,$(id)'`\"x"
+    values = {p2p: "1", "engine.environment.NCCL_SOCKET_IFNAME": interface}
+    reason = {p2p: "GeForce cards\nwithout NVLink \x1b[31mred"}
+    text = launch_script(solved_config("cpu-demo").with_values(values, "solved", reason))
+    assert "# Chosen by trainwiz: GeForce cards without NVLink red.\nexport NCCL_P2P_DISABLE=1\n" in text
+    said = run_script(tmp_path, text.replace("exec accelerate", "env; exec accelerate")).stdout
+    assert f"NCCL_SOCKET_IFNAME={interface}\n" in said
+    # One of the user's wins over what every run has.
     config = solved_config("cpu-demo").with_values({"engine.environment.OMP_WAIT_POLICY": "ACTIVE"}, "you")
     assert launch_environment(config)["OMP_WAIT_POLICY"] == "ACTIVE"
     assert "GOMP_SPINCOUNT" not in launch_environment(config), "it would win over the policy"

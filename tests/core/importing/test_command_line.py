@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainwiz.core.importing import command_line
-from trainwiz.core.importing.command_line import Script
-from trainwiz.core.importing.names import FLAGS
+from trainwiz.core.importing import command_line, gather
+from trainwiz.core.importing.command_line import FLAGS, Script
 from trainwiz.core.importing.report import Imported, NotImportable
 
-from tests.core.importing.told import codes, unknown, whole
+from tests.core.importing.told import codes, names, unknown, whole
 from tests.each import each
 
 TRAIN = "train.py --learning_rate 1e-4"
@@ -49,13 +48,22 @@ def read(command: str) -> Imported:
     ("accelerate launch --use_fsdp --fsdp_sharding_strategy FULL_SHARD --fsdp_activation_checkpointing true TRAIN",
      {"engine.strategy": "fsdp", "engine.checkpointing": True}),
     ("accelerate-launch -m pkg.train --learning_rate 1e-4", {}),
+    # Programs that start processes by themselves, and those of which nobody knows how many.
+    ("FORCE_TORCHRUN=1 NNODES=2 NPROC_PER_NODE=4 llamafactory-cli train a.yaml",
+     {"engine.nodes": 2, "engine.processes": 4, "engine.strategy": "ddp"}),
+    ("CUDA_VISIBLE_DEVICES=0,1 axolotl train a.yaml", {"engine.processes": 2, "engine.strategy": "ddp"}),
+    ("NNODES=$N llamafactory-cli train a.yaml", {"engine.nodes": None}),
+    ("NNODES=2 axolotl train a.yaml", {"engine.nodes": None}),
+    ("srun python TRAIN", {"engine.processes": None}),
+    ("CUDA_VISIBLE_DEVICES=0,1 mpirun -np 8 -H a:4,b:4 python TRAIN", {"engine.processes": None}),
 ])  # fmt: skip
 def test_launchers(command: str, engine: dict[str, Any]) -> None:
     imported = read(command.replace("TRAIN", TRAIN))
     values = whole(imported)
-    assert values["training.learning_rate"] == 1e-4
+    assert values.get("training.learning_rate") == (1e-4 if "1e-4" in command.replace("TRAIN", TRAIN) else None)
     assert {key: values.get(key) for key in engine} == engine
     assert unknown(imported) == {}
+    assert ("processes_unknown" in codes(imported)) is ("run python" in command or "mpirun" in command)
 
 
 @each("command", [f"{prefix}torchrun --nproc_per_node 2 {TRAIN} --seed 7{suffix}" for prefix, suffix in zip([
@@ -65,21 +73,21 @@ def test_launchers(command: str, engine: dict[str, Any]) -> None:
 ], itertools.cycle(["", " > log.txt 2>&1 &", " 2>&1 | tee log", " && echo done", " # a remark", " < /dev/null"]))])  # fmt: skip
 def test_what_stands_around_a_command_does_not_change_it(command: str) -> None:
     imported = read(command)
-    assert imported.setup["engine.processes"] == 2
+    assert whole(imported)["engine.processes"] == 2
     assert imported.values["training.seed"] == 7
     assert unknown(imported) == {}
 
 
-def test_a_command_in_quotes_of_a_shell_or_in_a_variable_is_read_with_its_lines() -> None:
-    quoted = read(f"set -e\n\nsrun bash -c 'torchrun --nproc_per_node 2 {TRAIN}'")
-    assert quoted.setup["engine.processes"] == 2
-    assert quoted.place_of("training.learning_rate") == "command:3"
-    for start in ("eval $CMD", 'eval "$CMD"', "$CMD", 'bash -c "$CMD"'):
+def test_a_command_in_a_variable_is_read_with_its_line_and_one_in_quotes_of_a_shell_is_not() -> None:
+    for start in ("eval $CMD", "$CMD"):
         imported = read(
             f'N=2\nARGS="--learning_rate 1e-4 \\\n --seed 5"\nCMD="torchrun --nproc_per_node $N x.py $ARGS"\n{start}\n'
         )
-        assert imported.setup["engine.processes"] == 2, start
+        assert whole(imported)["engine.processes"] == 2, start
         assert imported.values["training.learning_rate"] == 1e-4, start
+    assert imported.place_of("training.learning_rate") == "command:5"
+    with pytest.raises(NotImportable, match="paste the one"):
+        read(f"srun bash -c 'torchrun --nproc_per_node 2 {TRAIN}'")
 
 
 def test_variables_of_the_environment() -> None:
@@ -90,15 +98,19 @@ def test_variables_of_the_environment() -> None:
     values = whole(imported)
     assert (values["engine.gpus"], values["engine.processes"], values["engine.cpu_threads"]) == (["0", "2"], 2, 4)
     assert values["engine.environment.NCCL_DEBUG"] == "INFO"
-    assert {"HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MASTER_PORT"} <= {one.name for one in imported.dropped}
+    assert {"HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "MASTER_PORT"} <= names(imported.dropped)
     assert "hf_abc" not in json.dumps(imported.to_json())
     assert whole(read(f"CUDA_VISIBLE_DEVICES= python {TRAIN}"))["engine.device"] == "cpu"
+    # One process that sees several GPUs feeds them all.
+    starts = ("CUDA_VISIBLE_DEVICES=0,2 python", "python", "CUDA_VISIBLE_DEVICES=1 python", "torchrun")
+    told = ["data_parallel" in codes(read(f"{start} {TRAIN}")) for start in starts]
+    assert told == [True, True, False, False]
 
 
 def test_what_only_a_shell_knows_is_unknown_and_has_no_value() -> None:
     imported = read("torchrun $DISTRIBUTED_ARGS train.py --learning_rate $LR --max_steps $((N*2)) --seed 3 $EXTRA_ARGS")
     words = {"learning_rate": "$LR", "max_steps": "$((N*2))", "$EXTRA_ARGS": "$EXTRA_ARGS"}
-    assert unknown(imported) == {"$DISTRIBUTED_ARGS": "$DISTRIBUTED_ARGS", **words}
+    assert unknown(imported) == words and unknown(imported.inner[0]) == {"$DISTRIBUTED_ARGS": "$DISTRIBUTED_ARGS"}
     assert whole(imported) == {"training.seed": 3}
 
 
@@ -106,11 +118,11 @@ def test_files_that_are_named_are_references() -> None:
     imported = read(
         "accelerate launch --config_file acc.yaml scripts/train.py --config recipe.yaml --deepspeed ds.json --x y.txt"
     )
-    assert {one.name: one.value for one in imported.references} == {
+    assert {one.name: one.value for one in [*imported.references, *imported.inner[0].references]} == {
         "accelerate": "acc.yaml", "script": "scripts/train.py", "arguments": "recipe.yaml", "deepspeed": "ds.json"
     }  # fmt: skip
     # The DeepSpeed file says how processes share the work, also where it is not here.
-    assert "engine.strategy" not in read("deepspeed --num_gpus 2 train.py --deepspeed ds.json --seed 1").setup
+    assert "engine.strategy" not in whole(read("deepspeed --num_gpus 2 train.py --deepspeed ds.json --seed 1"))
     bare = read("deepspeed train.py --deepspeed --deepspeed_config conf/ds.json --epochs 2")
     assert [one.value for one in bare.references if one.name == "deepspeed"] == ["conf/ds.json"]
     assert {one.name: one.why for one in bare.dropped}["deepspeed"].startswith("It only enables DeepSpeed")
@@ -124,7 +136,7 @@ def test_arguments_of_scripts() -> None:
     )
     assert imported.values["logging.report_to"] == ["wandb", "tensorboard"]
     assert imported.values["engine.precision"] == "bf16"
-    assert imported.values["training.max_grad_norm"] == -1
+    assert unknown(imported) == {"trainer.x": "3"} | {"max_grad_norm": "-1"}, "not the option -1"
     assert imported.values["task"] == "causal-lm"
     assert [one.value for one in imported.dropped if one.name == "no_remove_unused_columns"] == [False]
     # A token of the text is no password.
@@ -132,16 +144,17 @@ def test_arguments_of_scripts() -> None:
     assert {one.name: one.value for one in dropped} == {"eos_token": "<|im_end|>", "hub_token": "***"}
 
 
-def test_old_ways_wrong_options_and_other_commands_are_told() -> None:
-    old = read(f"python -m torch.distributed.launch --nproc_per_node 2 {TRAIN} --per_gpu_train_batch_size 4")
-    assert [(one.old, one.new) for one in old.renamed] == [("per_gpu_train_batch_size", "per_device_train_batch_size")]
+def test_wrong_options_and_other_commands_are_told() -> None:
     several = read(f"pip install x\npython prepare.py --seed 1\ntorchrun {TRAIN} --seed 2\npython evaluate.py\n")
     assert several.values["training.seed"] == 2
     assert "several_trainings" in codes(several)
     wrong = read(f"accelerate launch --main_port=1 --num_processes 2 {TRAIN}")
-    assert "main_port" in unknown(wrong)
-    assert wrong.setup["engine.processes"] == 2
+    assert "main_port" in unknown(wrong.inner[0])
+    assert whole(wrong)["engine.processes"] == 2
     assert "cut_off" in codes(read(f"python {TRAIN} \\"))
+    for options in ("fp16 --mixed_precision bf16", "use_fsdp --use_deepspeed", "num_processes 2 --num_processes 4"):
+        texts = [gather.text_of(f"accelerate launch --{options} train.py")]
+        assert codes(gather.import_together(texts), "warning") == ["contradiction"]
     with pytest.raises(NotImportable, match="incomplete"):
         read(f"python {TRAIN} --run_name 'x")
 
@@ -173,17 +186,6 @@ def test_flags_are_those_of_the_installed_launchers(package: str, file: str) -> 
     assert {name for name, is_flag in options_of(package, file) if is_flag != (name in FLAGS)} == set()
 
 
-@each(("command", "expected"), [
-    ("FORCE_TORCHRUN=1 NNODES=2 NPROC_PER_NODE=4 llamafactory-cli train a.yaml",
-     {"engine.nodes": 2, "engine.processes": 4, "engine.strategy": "ddp"}),
-    ("CUDA_VISIBLE_DEVICES=0,1 axolotl train a.yaml",
-     {"engine.processes": 2, "engine.strategy": "ddp", "engine.gpus": ["0", "1"]}),
-    ("NNODES=$N llamafactory-cli train a.yaml", {}), ("NNODES=2 axolotl train a.yaml", {}),
-])  # fmt: skip
-def test_processes_of_programs_that_start_them_by_themselves(command: str, expected: dict[str, Any]) -> None:
-    assert whole(read(command)) == expected
-
-
 @each("command", ["trl sft", "accelerate launch trl/scripts/sft.py"])
 def test_supervised_tuning_by_trl(command: str) -> None:
     imported = read(
@@ -198,15 +200,6 @@ def test_supervised_tuning_by_trl(command: str) -> None:
     assert expected.items() <= imported.values.items()
     assert imported.defaults["training.learning_rate"] == 2e-5
     assert unknown(imported) == {}
-
-
-@each("command", [
-    "srun python train.py", "mpirun -np 8 -H a:4,b:4 python train.py",
-])  # fmt: skip
-def test_what_nobody_can_know_is_said_and_not_guessed(command: str) -> None:
-    imported = read(command)
-    assert whole(imported) == {}
-    assert "processes_unknown" in codes(imported)
 
 
 # Words of shell scripts: the same as bash makes of them, where a shell could know them.
@@ -225,9 +218,7 @@ SCRIPTS = [
 
 @each("script", SCRIPTS)
 def test_words_are_those_of_bash(script: str) -> None:
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("no bash here to compare with")
+    bash = shutil.which("bash") or pytest.skip("no bash here to compare with")
     define = "exec 3>&1; show() { printf '%s\\0' \"$@\" >&3; printf '\\n\\0' >&3; }\n"
     run = subprocess.run([bash, "-c", define + script], capture_output=True, timeout=600, check=False)
     expected = [line.split("\0")[:-1] for line in run.stdout.decode().split("\n\0") if line]
@@ -241,11 +232,10 @@ def test_words_are_those_of_bash(script: str) -> None:
     assert all(word.known for command in Script(script).commands for word in command)
 
 
-def words(script: str) -> list[tuple[str, bool]]:
-    return [(word.text, word.known) for word in Script(script).commands[-1]]
-
-
 def test_what_only_a_shell_could_know_stays_as_it_is_written() -> None:
+    def words(script: str) -> list[tuple[str, bool]]:
+        return [(word.text, word.known) for word in Script(script).commands[-1]]
+
     unknown = ["$RANK", "$(nproc)", "`date`", "<MODEL>", "c_{a,b}.yaml", "$@", "x$Y"]
     assert words('run $RANK $(nproc) `date` <MODEL> c_{a,b}.yaml "$@" x$Y') == [
         ("run", True), *((word, False) for word in unknown)

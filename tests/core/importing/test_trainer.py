@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
-from trainwiz.core.config.run import EngineSection, RunConfig
+from trainwiz.core.config.run import RunConfig
 from trainwiz.core.export.training_arguments import training_arguments as exported
 from trainwiz.core.importing import gather
-from trainwiz.core.importing.names import CANONICAL, RENAMED, TRAINER
-from trainwiz.core.importing.places import SPECIAL
+from trainwiz.core.importing.gather import merge
+from trainwiz.core.importing.names import CANONICAL
 from trainwiz.core.importing.report import Imported, Setting
-from trainwiz.core.importing.trainer import fill
-from trainwiz.core.importing.values import LONGEST_TIMEOUT_S
+from trainwiz.core.importing.trainer import RULES, fill
 
 from tests.core.importing.told import codes, names, unknown
 from tests.each import each
@@ -45,52 +44,67 @@ def test_every_argument_of_the_installed_transformers_has_a_place_or_a_reason() 
     """Old names and aliases lead to places."""
     installed = fields_of("training_args.py", "TrainingArguments")
     installed |= fields_of("training_args_seq2seq.py", "Seq2SeqTrainingArguments")
-    assert {name for name in installed if RENAMED.get(name, name) not in {*TRAINER, *SPECIAL}} == set()
-    assert {*RENAMED.values(), *CANONICAL.values()} <= {*TRAINER, *SPECIAL} and not set(TRAINER) & set(SPECIAL)
+    assert {name for name in installed if CANONICAL.get(name, name) not in RULES} == set()
+    assert set(CANONICAL.values()) <= set(RULES)
 
 
-@each(("setting", "key", "value"), [
-    ({"learning_rate": "2e-5"}, "training.learning_rate", 2e-5), ({"warmup_ratio": 0.06}, "training.warmup", 0.06),
-    ({"warmup_steps": 500}, "training.warmup", 500), ({"evaluation_strategy": "epoch"}, "evaluation.every_epoch", True),
-    ({"eval_strategy": "steps", "logging_steps": 25}, "evaluation.every_steps", 25),
-    ({"per_gpu_train_batch_size": 3}, "batch.micro_batch_size", 3),
-    ({"gradient_checkpointing": True}, "engine.checkpointing", True),
-    ({"activation_checkpointing": "false"}, "engine.checkpointing", False), ({"no_cuda": True}, "engine.device", "cpu"),
-    ({"adafactor": True}, "engine.optimizer", "adafactor"), ({"optim": "adamw_hf"}, "engine.optimizer", "adamw_torch"),
-    ({"optim": "OptimizerNames.ADAMW_BNB"}, "engine.optimizer", "adamw_bnb_8bit"),
-    ({"pure_bf16": True}, "engine.precision", "bf16-true"), ({"neat_packing": True}, "data.packing", True),
-    ({"torchdynamo": "inductor"}, "engine.compile", True), ({"group_by_length": True}, "data.group_by_length", True),
-    ({"train_sampling_strategy": "SamplingStrategy.GROUP_BY_LENGTH"}, "data.group_by_length", True),
-    ({"train_sampling_strategy": "random"}, "data.group_by_length", False),
-    ({"lr_scheduler_type": "constant_with_warmup"}, "training.schedule", "constant"),
+@each(("given", "expected"), [
+    ({"learning_rate": "2e-5"}, {"training.learning_rate": 2e-5}), ({"warmup_ratio": 0.06}, {"training.warmup": 0.06}),
+    ({"warmup_steps": 500}, {"training.warmup": 500}), ({"evaluation_strategy": "epoch"}, {"evaluation.every_epoch": True}),
+    ({"eval_strategy": "steps", "logging_steps": 25}, {"evaluation.every_steps": 25}),
+    ({"per_gpu_eval_batch_size": 3}, {"batch.eval_micro_batch_size": 3}),
+    ({"gradient_checkpointing": True}, {"engine.checkpointing": True}),
+    ({"activation_checkpointing": "false"}, {"engine.checkpointing": False}), ({"no_cuda": True}, {"engine.device": "cpu"}),
+    ({"adafactor": True}, {"engine.optimizer": "adafactor"}), ({"optim": "adamw_hf"}, {"engine.optimizer": "adamw_torch"}),
+    ({"optim": "OptimizerNames.ADAMW_BNB"}, {"engine.optimizer": "adamw_bnb_8bit"}),
+    ({"pure_bf16": True}, {"engine.precision": "bf16-true"}), ({"neat_packing": True}, {"data.packing": True}),
+    ({"torchdynamo": "inductor"}, {"engine.compile": True}), ({"group_by_length": True}, {"data.group_by_length": True}),
+    ({"train_sampling_strategy": "SamplingStrategy.GROUP_BY_LENGTH"}, {"data.group_by_length": True}),
+    ({"train_sampling_strategy": "random"}, {"data.group_by_length": False}),
+    ({"lr_scheduler_type": "constant_with_warmup"}, {"training.schedule": "constant"}),
     ({"lr_scheduler_type": "cosine_with_min_lr", "learning_rate": 1e-3, "lr_scheduler_kwargs": {"min_lr_rate": 0.1}},
-     "training.final_learning_rate", 1e-4),
-    ({"lr_scheduler_type": "polynomial"}, "training.final_learning_rate", 1e-7),
-    ({"bf16": True}, "engine.precision", "bf16"),
-    ({"bf16": True, "torch_dtype": "bfloat16"}, "engine.precision", "bf16-true"),
-    ({"bf16": True, "torch_dtype": "bfloat16", "use_peft": True}, "engine.precision", "bf16"),
-    ({"metric_for_best_model": "bleu"}, "evaluation.metric", "eval_bleu"),
-    ({"report_to": "none"}, "logging.report_to", ["none"]),
-    ({"report_to": ["wandb", "tensorboard"]}, "logging.report_to", ["wandb", "tensorboard"]),
-    ({"fsdp": "full_shard auto_wrap"}, "engine.strategy", "fsdp"), ({"fsdp": True}, "engine.strategy", "fsdp"),
-    ({"model_name_or_path": "gpt2"}, "model.init", "pretrained"), ({"config_name": "gpt2"}, "model.init", "scratch"),
-    ({"dataset_name": "a/b", "dataset_config": "de"}, "data.sources.0.subset", "de"),
-    ({"dataset_mixer": {"a/b": 1.0, "c/d": 0.5}}, "data.sources", [{"name": "a/b"}, {"name": "c/d"}]),
-    ({"lora_r": 16}, "peft.method", "lora"), ({"predict_with_generate": True}, "task", "seq2seq"),
-    ({"stage": "sft"}, "task", "causal-lm"),
+     {"training.final_learning_rate": 1e-4}),
+    ({"lr_scheduler_type": "polynomial", "lr_scheduler_kwargs": {"lr_end": 1e-6}}, {"training.final_learning_rate": 1e-6}),
+    ({"bf16": True}, {"engine.precision": "bf16"}),
+    ({"bf16": True, "torch_dtype": "bfloat16"}, {"engine.precision": "bf16-true"}),
+    ({"bf16": True, "torch_dtype": "bfloat16", "use_peft": True}, {"engine.precision": "bf16"}),
+    ({"metric_for_best_model": "bleu"}, {"evaluation.metric": "eval_bleu"}),
+    ({"report_to": "none"}, {"logging.report_to": ["none"]}),
+    ({"report_to": ["wandb", "tensorboard"]}, {"logging.report_to": ["wandb", "tensorboard"]}),
+    ({"fsdp": "full_shard auto_wrap"}, {"engine.strategy": "fsdp"}), ({"fsdp": True}, {"engine.strategy": "fsdp"}),
+    ({"model_name_or_path": "gpt2"}, {"model.init": "pretrained"}), ({"config_name": "gpt2"}, {"model.init": "scratch"}),
+    ({"dataset_name": "a/b", "dataset_config": "de"}, {"data.sources.0.subset": "de"}),
+    ({"dataset_mixer": {"a/b": 1.0, "c/d": 0.5}}, {"data.sources": [{"name": "a/b"}, {"name": "c/d"}]}),
+    ({"lora_r": 16}, {"peft.method": "lora"}), ({"predict_with_generate": True}, {"task": "seq2seq"}),
+    ({"stage": "sft"}, {"task": "causal-lm"}),
+    # What is learnt of chats.
+    ({"assistant_only_loss": True}, {"training.train_on": "answers"}),
+    ({"completion_only_loss": False}, {"training.train_on": "everything"}),
+    ({"train_on_inputs": True}, {"training.train_on": "everything"}), ({"mask_history": True}, {"training.train_on": "last_answer"}),
+    ({"chat_template": "chatml"}, {"model.chat_template": "chatml"}), ({"chat_template": "llama3"}, {"model.chat_template": None}),
+    ({"chat_template_path": "b.jinja"}, {"model.chat_template": "b.jinja"}), ({"chat_template_path": "o/m"}, {"model.chat_template": None}),
+    ({"datasets": [{"path": "o/a", "split": "train[:9]"}, {"path": "o/b", "name": "en"}]},
+     {"data.sources": [{"name": "o/a", "split": "train[:9]"}, {"name": "o/b", "subset": "en"}]}),
+    # Fewer bits, and what trains beside adapters.
+    ({"use_peft": True, "load_in_4bit": True, "use_rslora": True}, {"engine.base_precision": "nf4", "peft.rslora": True}),
+    ({"finetuning_type": "lora", "quantization_bit": 8, "use_dora": True}, {"engine.base_precision": "int8", "peft.dora": True}),
+    ({"adapter": "lora", "lora_model_dir": "./out"}, {"peft.method": "lora", "peft.adapter": "./out"}),
+    ({"q_lora": True}, {"engine.base_precision": "nf4", "peft.method": "lora"}),
+    ({"lora_r": 8, "load_in_8bit": True, "lora_modules_to_save": ["embed_tokens", "lm_head"], "bnb_4bit_quant_type": "nf4"},
+     {"engine.base_precision": "int8", "peft.modules_to_save": ["embed_tokens", "lm_head"]}),
+    ({"load_in_4bit": True}, {"engine.base_precision": None}),  # Nothing could train.
+    ({"use_peft": True, "load_in_4bit": False, "modules_to_save": None}, {"engine.base_precision": None, "peft.modules_to_save": None}),
 ])  # fmt: skip
-def test_a_setting_keeps_its_meaning(setting: dict[str, Any], key: str, value: Any) -> None:
-    imported = read({**BASE, **setting})
-    assert imported.values[key] == value
-    assert not unknown(imported)
+def test_settings_keep_their_meaning(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    imported = read({**BASE, **given})
+    assert {key: imported.values.get(key) for key in expected} == expected and not unknown(imported)
 
 
 def test_old_names_are_told_with_the_new_ones_and_secrets_are_not_repeated() -> None:
     secrets = {"hub_token": "hf_secret", "push_to_hub_token": None, "my_api_key": "k123"}
     imported = read({**BASE, "evaluation_strategy": "epoch", "no_cuda": False, "optim": "adamw_hf", **secrets})
-    assert {(one.old, one.new) for one in imported.renamed} >= {
-        ("evaluation_strategy", "eval_strategy"), ("no_cuda", "use_cpu"), ("optim=adamw_hf", "optim=adamw_torch")
-    }  # fmt: skip
+    old = [(one.old, one.new, one.line) for one in imported.renamed]
+    assert old == [("evaluation_strategy", "eval_strategy", 1), ("no_cuda", "use_cpu", 4)]
     # A renamed setting is under mapped too, as it stands in the file.
     mapped = {one.name: (one.value, one.line) for one in imported.mapped}
     assert mapped["evaluation_strategy"] == ("epoch", 1)
@@ -112,19 +126,22 @@ def test_what_is_left_out_has_the_librarys_defaults_but_for_what_nobody_can_know
 def test_contradictions_are_found() -> None:
     both = read({**BASE, "fp16": True, "bf16": True})
     assert "engine.precision" not in both.values and {"fp16", "bf16"} <= names(both.dropped)
+    assert codes(both, "warning") == ["contradiction"]
+    twice = read({**BASE, "evaluation_strategy": "epoch", "eval_strategy": "steps"})
+    assert "evaluation.every_epoch" not in twice.values and codes(twice, "warning") == ["contradiction"]
     warmups = read({**BASE, "warmup_ratio": 0.1, "warmup_steps": 20})
-    assert warmups.values["training.warmup"] == 20 and "contradiction" in codes(warmups)
+    assert warmups.values["training.warmup"] == 20 and "contradiction" in codes(merge([warmups]))
     assert gather.read("save_steps: 1\nwarmup_steps: 20\nwarmup_ratio: 0.1\n", "a").values["training.warmup"] == 20
     # 0 steps is the default of transformers 4, which a dump writes beside the ratio.
     dump = read({**BASE, "warmup_ratio": 0.1, "warmup_steps": 0})
-    assert dump.values["training.warmup"] == 0.1 and "contradiction" not in codes(dump)
+    assert dump.values["training.warmup"] == 0.1 and "contradiction" not in codes(merge([dump]))
+    dump = read({**BASE, "warmup_ratio": 0.0, "warmup_steps": 20})
+    assert dump.values["training.warmup"] == 20 and "contradiction" not in codes(merge([dump]))
 
 
 def test_what_cannot_be_is_said_and_not_replaced_by_a_guess() -> None:
-    imported = read({**BASE, "optim": "lion_8bit", "lr_scheduler_type": "inverse_sqrt"})
-    assert not {"engine.optimizer", "training.schedule"} & set(imported.values)
-    assert {"unsupported_optimizer", "unsupported_schedule"} <= set(codes(imported))
-    wrong = {"learning_rate": "fast", "max_steps": 1.5, "bf16": "perhaps", "lr_scheduler_kwargs": "x", "seed": [1]}
+    wrong = {"optim": "lion_8bit", "lr_scheduler_type": "inverse_sqrt"}
+    wrong |= {"learning_rate": "fast", "max_steps": 1.5, "bf16": "perhaps", "lr_scheduler_kwargs": "x", "seed": [1]}
     wrong |= {"warmup_ratio": 5}
     imported = read({**BASE, **wrong})
     assert set(unknown(imported)) == set(wrong) and codes(imported).count("bad_value") == len(wrong)
@@ -155,7 +172,7 @@ STRANGE: list[Any] = [
 ]  # fmt: skip
 
 
-@each("name", sorted({*TRAINER, *SPECIAL, *CANONICAL, *RENAMED}))
+@each("name", sorted({*RULES, *CANONICAL}))
 def test_no_value_breaks_a_place(name: str) -> None:
     for value in STRANGE:
         imported = Imported("training_arguments", "a.yaml")
@@ -166,48 +183,28 @@ def test_no_value_breaks_a_place(name: str) -> None:
 
 
 def test_what_a_llama_factory_file_means_elsewhere_is_said() -> None:
-    """Names of its own list, its templates and its packing; its rate is the Trainer's where it names none."""
-    imported = read(
-        yaml.safe_load(
-            "model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: sft\ndo_train: true\nfinetuning_type: lora\nlora_target: all\n"
-            "dataset: identity,alpaca_en_demo\ntemplate: qwen\ncutoff_len: 512\npacking: true\n"
-            "per_device_train_batch_size: 1\ngradient_accumulation_steps: 8\nnum_train_epochs: 3.0\nbf16: true\n"
-        )
-    )
-    assert codes(imported).count("unknown_data") == 2
+    """Its templates and its packing; its rate is the Trainer's where it names none."""
+    imported = gather.read(
+        "model_name_or_path: o/Qwen\nstage: sft\nfinetuning_type: lora\nlora_target: all\ntemplate: qwen\npacking: true\n"
+        "per_device_train_batch_size: 1\ngradient_accumulation_steps: 8\n", "a.yaml",
+    )  # fmt: skip
     assert "packing_counts_rows" in codes(imported) and "template" in unknown(imported)
     assert (imported.values["peft.targets"], imported.values["data.packing"]) == (["all-linear"], True)
-    assert "data.concatenate" not in imported.values
     assert imported.defaults["training.learning_rate"] == 5e-5
 
 
-AXOLOTL = """base_model: NousResearch/Llama-3.2-1B
-datasets:
-  - path: teknium/GPT4-LLM-Cleaned
-    type: alpaca
-val_set_size: 0.1
-adapter: qlora
-load_in_4bit: true
-sequence_len: 2048
-sample_packing: true
-lora_target_linear: true
-wandb_project:
-micro_batch_size: 4
-num_epochs: 1
-optimizer: adamw_8bit
-learning_rate: 0.0002
-bf16: auto
-loss_watchdog_threshold: 5.0
-evals_per_epoch: 4
-"""
+AXOLOTL = (
+    "base_model: o/Llama-3.2-1B\ndatasets: [{path: o/alpaca, type: alpaca}]\nval_set_size: 0.1\nadapter: qlora\n"
+    "load_in_4bit: true\nsequence_len: 2048\nsample_packing: true\nlora_target_linear: true\nwandb_project:\n"
+    "micro_batch_size: 4\nnum_epochs: 1\noptimizer: adamw_8bit\nlearning_rate: 0.0002\nbf16: auto\n"
+    "loss_watchdog_threshold: 5.0\nevals_per_epoch: 4\n"
+)
 
 
 def test_a_file_of_axolotl() -> None:
     imported = gather.read(AXOLOTL, "lora.yml")
-    assert imported.kind == "training_arguments"
     assert imported.values == {
-        "model.name": "NousResearch/Llama-3.2-1B", "model.init": "pretrained", "data.sources.0.name":
-        "teknium/GPT4-LLM-Cleaned", "data.packing": True, "peft.method": "lora", "peft.targets": ["all-linear"], "batch.sequence_length": 2048,
+        "model.name": "o/Llama-3.2-1B", "model.init": "pretrained", "data.sources.0.name": "o/alpaca", "data.packing": True, "peft.method": "lora", "peft.targets": ["all-linear"], "batch.sequence_length": 2048,
         "batch.micro_batch_size": 4, "training.epochs": 1.0, "training.learning_rate": 2e-4,
         "engine.optimizer": "adamw_bnb_8bit", "engine.base_precision": "nf4",
     }  # fmt: skip
@@ -217,24 +214,6 @@ def test_a_file_of_axolotl() -> None:
     assert imported.defaults == {}
     preference = gather.read(AXOLOTL + "rl: dpo\n", "dpo.yml")
     assert "other_training" in codes(preference) and "rl" in unknown(preference)
-
-
-@each(("text", "expected", "said"), [
-    ("assistant_only_loss: true", {"training.train_on": "answers"}, ""),
-    ("completion_only_loss: false", {"training.train_on": "everything"}, ""),
-    ("train_on_inputs: true", {"training.train_on": "everything"}, ""),
-    ("mask_history: true", {"training.train_on": "last_answer"}, ""),
-    ("chat_template: chatml", {"model.chat_template": "chatml"}, ""), ("chat_template: llama3", {}, "bad_value"),
-    ("chat_template_path: a/b.jinja", {"model.chat_template": "a/b.jinja"}, ""), ("chat_template_path: o/m", {}, "bad_value"),
-    ("datasets: [{path: o/a, split: 'train[:9]'}, {path: o/b, name: en}]",
-     {"data.sources": [{"name": "o/a", "split": "train[:9]"}, {"name": "o/b", "subset": "en"}]}, ""),
-])  # fmt: skip
-def test_what_is_learnt_of_chats_elsewhere(text: str, expected: dict[str, Any], said: str) -> None:
-    imported = gather.read(f"base_model: o/m\nlearning_rate: 1e-4\nmicro_batch_size: 1\n{text}\n", "a.yml")
-    keys = ("training.train_on", "model.chat_template", "data.sources")
-    got = {key: value for key, value in imported.values.items() if key.startswith(keys)}
-    assert expected.items() <= got.items() and not any(key.startswith("data.sources.2") for key in got)
-    assert not said or said in codes(imported)
 
 
 DOCUMENTED = """
@@ -248,32 +227,15 @@ rows = load_dataset("o/d", split="train")
 @each(("call", "expected", "said"), [
     ("SFTTrainer(model='o/m', train_dataset=rows)", {"model.name": "o/m", "batch.sequence_length": 1024}, {"trl_learns_more"}),
     ("SFTTrainer('o/m', train_dataset=rows, peft_config=LoraConfig())", {"model.name": "o/m", "peft.rank": 8, "peft.alpha": 8}, {"other_targets"}),
-    ("SFTTrainer(model='o/m', train_dataset=rows.map(make))", {}, {"rows_changed"}),
-    ("SFTTrainer(model='o/m', formatting_func=make)", {}, {"rows_changed"}),
-    ("SFTTrainer('o/m', SFTConfig(max_length=None), compute_loss_func=loss)", {}, {"rows_changed", "cuts_nothing"}),
+    ("SFTTrainer('o/m', SFTConfig(max_length=None))", {"model.name": "o/m"}, {"code_not_read"}),
     ("SFTTrainer('o/m', SFTConfig(assistant_only_loss=True))", {"training.train_on": "answers"}, set()),
 ])  # fmt: skip
 def test_the_examples_of_trls_pages(call: str, expected: dict[str, Any], said: set[str]) -> None:
     imported = gather.read(f"{DOCUMENTED}\ntrainer = {call}\n", "a.py")
     assert expected.items() <= {**imported.defaults, **imported.values}.items()
     found = set(codes(imported))
-    absent = {"other_targets", "rows_changed"} | ({"trl_learns_more"} if "assistant_only_loss" in call else set())
+    absent = {"other_targets"} | ({"trl_learns_more"} if "assistant_only_loss" in call else set())
     assert said <= found and not (absent - said) & found
-
-
-@each(("given", "expected"), [
-    ({"use_peft": True, "load_in_4bit": True, "use_rslora": True}, {"engine.base_precision": "nf4", "peft.rslora": True}),
-    ({"finetuning_type": "lora", "quantization_bit": 8, "use_dora": True}, {"engine.base_precision": "int8", "peft.dora": True}),
-    ({"adapter": "lora", "lora_model_dir": "./out"}, {"peft.method": "lora", "peft.adapter": "./out"}),
-    ({"q_lora": True}, {"engine.base_precision": "nf4", "peft.method": "lora"}),
-    ({"lora_r": 8, "load_in_8bit": True, "lora_modules_to_save": ["embed_tokens", "lm_head"], "bnb_4bit_quant_type": "nf4"},
-     {"engine.base_precision": "int8", "peft.modules_to_save": ["embed_tokens", "lm_head"]}),
-    ({"load_in_4bit": True}, {"engine.base_precision": None}),  # Nothing could train.
-    ({"use_peft": True, "load_in_4bit": False, "modules_to_save": None}, {"engine.base_precision": None, "peft.modules_to_save": None}),
-])  # fmt: skip
-def test_fewer_bits_and_what_trains_beside_adapters(given: dict[str, Any], expected: dict[str, Any]) -> None:
-    imported = read({**BASE, **given})
-    assert {key: imported.values.get(key) for key in expected} == expected and not unknown(imported)
 
 
 def test_sections_of_a_file_and_a_timeout_of_years() -> None:
@@ -282,6 +244,5 @@ def test_sections_of_a_file_and_a_timeout_of_years() -> None:
     assert imported.place_of("training.learning_rate") == "conf.yaml:2"
     # The keys of another section are no data sets.
     assert set(unknown(imported)) == {"dataset"} and "training.warmup" in imported.values
-    with pytest.raises(ValueError, match="process_timeout_s"):
-        EngineSection(process_timeout_s=LONGEST_TIMEOUT_S + 1)
-    assert "ddp_timeout" in names(gather.read("ddp_timeout: 180000000\nsave_steps: 1\n", "a.yaml").dropped)
+    # LLaMA-Factory's examples have 5.7 years.
+    assert "ddp_timeout" in unknown(gather.read("ddp_timeout: 180000000\nsave_steps: 1\n", "a.yaml"))

@@ -7,7 +7,7 @@ from trainwiz.core.importing.report import Imported
 
 
 def names(entries: Any) -> set[str]:
-    return {getattr(entry, "name", None) or entry.old for entry in entries}
+    return {entry.name for entry in entries}
 
 
 def codes(imported: Imported, *severities: str) -> list[str]:
@@ -20,4 +20,4 @@ def unknown(imported: Imported) -> dict[str, Any]:
 
 def whole(imported: Imported) -> dict[str, Any]:
     """The values of one text, its launcher's too, as a profile of it has them."""
-    return merge([imported]).values
+    return merge([imported, *imported.inner]).values

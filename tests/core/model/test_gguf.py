@@ -66,21 +66,11 @@ def values_of(tensor: Any) -> np.ndarray[Any, Any]:
     return gguf.quants.dequantize(tensor.data, tensor.tensor_type)
 
 
-@each(
-    ("config", "numbers", "dtype", "cut"),
-    [
-        (
-            LlamaConfig(**SIZES, rope_parameters=LONG, tie_word_embeddings=True),
-            r"\p{N}{1,3}",
-            torch.bfloat16,
-            "llama-bpe",
-        ),
-        (Qwen3Config(**SIZES, head_dim=32), r"\p{N}", torch.float32, "qwen2"),
-    ],
-)
-def test_a_written_file_holds_the_model(
-    config: Any, numbers: str, dtype: torch.dtype, cut: str, tmp_path: Path
-) -> None:
+@each(("config", "numbers", "dtype", "cut"), [
+    (LlamaConfig(**SIZES, rope_parameters=LONG, tie_word_embeddings=True), r"\p{N}{1,3}", torch.bfloat16, "llama-bpe"),
+    (Qwen3Config(**SIZES, head_dim=32), r"\p{N}", torch.float32, "qwen2"),
+])  # fmt: skip
+def test_a_written_file_holds_the_model(config: Any, numbers: str, dtype: Any, cut: str, tmp_path: Path) -> None:
     folder = saved(tmp_path / cut, config, numbers, dtype)
     found = written(folder, tmp_path / f"{cut}.gguf")
     assert found["stops"] == ["<|im_end|>", "<|end|>"] and found["bytes"] == (tmp_path / f"{cut}.gguf").stat().st_size
@@ -113,11 +103,8 @@ def test_a_written_file_holds_the_model(
     assert told["tokenizer.ggml.eos_token_id"] == 1 and told["tokenizer.ggml.eot_token_id"] == 3
     assert told["tokenizer.ggml.tokens"][: len(tokenizer)] == tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     kinds = told["tokenizer.ggml.token_type"]
-    assert (
-        kinds[0] == gguf.TokenType.CONTROL
-        and kinds[10] == gguf.TokenType.NORMAL
-        and kinds[405] == gguf.TokenType.UNUSED
-    )
+    wanted = [gguf.TokenType.CONTROL, gguf.TokenType.NORMAL, gguf.TokenType.UNUSED]
+    assert [kinds[place] for place in (0, 10, 405)] == wanted
     assert told[f"{told['general.architecture']}.attention.key_length"] == model.model.layers[0].self_attn.head_dim
     with pytest.raises(UsageError, match="Nothing is overwritten"):
         written(folder, tmp_path / f"{cut}.gguf")
@@ -125,9 +112,8 @@ def test_a_written_file_holds_the_model(
 
 def test_what_is_not_known_is_not_written(tmp_path: Path) -> None:
     rope = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0, "original_max_position_embeddings": 128}
-    folder = saved(
-        tmp_path / "model", Qwen3Config(**SIZES, head_dim=32, rope_parameters=rope), r"\p{N}{2}", torch.float32
-    )
+    config = Qwen3Config(**SIZES, head_dim=32, rope_parameters=rope)
+    folder = saved(tmp_path / "model", config, r"\p{N}{2}", torch.float32)
     with pytest.raises(UsageError, match="this model has the RoPE type yarn, a tokenizer of another kind"):
         written(folder, tmp_path / "model.gguf")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -52,16 +52,11 @@ def test_after_4_bits_the_16_bit_base_is_taken_and_the_difference_told(tmp_path:
     run = adapter_run(tmp_path, base, engine__base_precision="nf4", engine__precision="bf16")
     found = merged_of(run, tmp_path / "merged", "bf16")
     assert found["merged_difference"] <= 1e-5 * found["largest_logit"] and found["rounding_difference"] > 0
-    assert (
-        found["trained"]["bits"] == 4
-        and found["trained"]["difference"] > 0
-        and 0 < found["trained"]["same_next_token"] <= 1
-    )
+    trained = found["trained"]
+    assert trained["bits"] == 4 and trained["difference"] > 0 and 0 < trained["same_next_token"] <= 1
     name = "model.layers.0.self_attn.q_proj"
-    a, b = (
-        load_file(run / "final_model" / "adapter_model.safetensors")[f"base_model.model.{name}.lora_{part}.weight"]
-        for part in "AB"
-    )
+    adapter = load_file(run / "final_model" / "adapter_model.safetensors")
+    a, b = (adapter[f"base_model.model.{name}.lora_{part}.weight"] for part in "AB")
     weight = load_file(base / "model.safetensors")[f"{name}.weight"]
     result = load_file(tmp_path / "merged" / "model.safetensors")[f"{name}.weight"]
     # Of the weights as they were before they were packed, rounded once.

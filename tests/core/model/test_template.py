@@ -75,17 +75,12 @@ def test_go_gives_what_the_tokenizer_renders_for_every_template(tmp_path: Path) 
     assert json.loads(done.stdout) == wanted and all(len(texts) == 50 for texts in wanted)
 
 
-@pytest.mark.parametrize(
-    ("template", "problem"),
-    [
-        (None, "none"),
-        ("{{ raise_exception('no') }}", "refuses"),
-        # Earlier turns otherwise than the last one, and a text that depends on how many there are.
-        ("{% for m in messages %}{{ loop.index if m.role == 'user' }}{{ m.content }}{% endfor %}", "differs"),
-        ("{% for m in messages %}{{ m.content | upper }}{% endfor %}", "differs"),
-        ("{% for m in messages %}[{{ m.content | replace('fox', 'cat') }}]{% endfor %}", "differs"),
-    ],
-)
+@pytest.mark.parametrize(("template", "problem"), [
+    (None, "none"), ("{{ raise_exception('no') }}", "refuses"),
+    # A text that depends on how many turns there are, and one that is changed.
+    ("{% for m in messages %}{{ loop.index if m.role == 'user' }}{{ m.content }}{% endfor %}", "differs"),
+    ("{% for m in messages %}[{{ m.content | replace('fox', 'cat') }}]{% endfor %}", "differs"),
+])  # fmt: skip
 def test_a_template_that_does_more_is_not_written(template: str | None, problem: str, tmp_path: Path) -> None:
     tokenizer = tokenizer_with(template or "", tmp_path)
     tokenizer.chat_template = template

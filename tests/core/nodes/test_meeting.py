@@ -43,30 +43,20 @@ def nothing() -> None:
     """Nobody asks for a stop."""
 
 
-def host(
-    folder: Path, address: Address, nodes: int, patience_s: float = 100.0, data: dict[str, Any] | None = None
-) -> list[Member]:
+def host(folder: Path, address: Address, nodes: int, patience_s: float = 100.0, data: Any = None) -> list[Member]:
     members = Meeting(folder, introduce(0, nodes, 1, data), address).gather(patience_s, nothing)
     start_together(members, ARGUMENTS)
     return members
 
 
 def meet(
-    folder: Path,
-    address: Address,
-    guests: list[Handshake],
-    folders: dict[int, Path] | None = None,
-    s: float = 100.0,
-    data: dict[str, Any] | None = None,
-    nodes: int | None = None,
-) -> tuple[Future[list[Member]], list[Future[tuple[Channel, list[str]]]]]:
-    """Futures of node 0 and of the guests, all of them done."""
+    folder: Path, address: Address, guests: list[Handshake], *, theirs: Path | None = None, s: float = 100.0,
+    data: Any = None, nodes: int | None = None,
+) -> tuple[Future[list[Member]], list[Future[tuple[Channel, list[str]]]]]:  # fmt: skip
+    """Futures of node 0 and of the guests, all of them done; `theirs`: the folder that the guests see."""
     with ThreadPoolExecutor(len(guests) + 1) as pool:
         first = pool.submit(host, folder, address, nodes or guests[0].nodes, s, data)
-        others = [
-            pool.submit(attend, (folders or {}).get(number, folder), guest, address, s, nothing)
-            for number, guest in enumerate(guests)
-        ]
+        others = [pool.submit(attend, theirs or folder, guest, address, s, nothing) for guest in guests]
     return first, others
 
 
@@ -105,27 +95,19 @@ def test_a_port_in_use_is_named(tmp_path: Path, address: Address, taken: str) ->
     assert caught.value.code == "port_in_use"
 
 
-Change = Callable[[Handshake], Handshake]
-
-
-@each(
-    ("change", "said"),
-    [
-        (lambda who: replace(who, nodes=3), "node 1 of 3; this run has 2"),
-        (lambda who: replace(who, node=2), "node 2 of 2"),
-        (lambda who: replace(who, processes=4), "starts 4 processes, but node 0 starts 1"),
-        (lambda who: replace(who, versions={**who.versions, "torch": "1.0"}), "torch 1.0 ≠"),
-        (lambda who: replace(who, data={SOURCE: None}), f"{SOURCE} is missing on that node"),
-        (
-            lambda who: replace(who, data={SOURCE: {**who.data[SOURCE], "sample": "0"}}),
-            "the same size with different content",
-        ),
-        (lambda who: replace(who, data={SOURCE: {**who.data[SOURCE], "files": 2}}), "1 file(s), 9 bytes → 2 file(s)"),
-    ],
-)
-def test_a_node_that_does_not_fit_ends_it_for_both(tmp_path: Path, change: Change, said: str) -> None:
+@each(("changes", "said"), [
+    ({}, "Two machines claim to be node 1"), ({"nodes": 3}, "node 1 of 3; this run has 2"), ({"node": 2}, "node 2 of 2"),
+    ({"processes": 4}, "starts 4 processes, but node 0 starts 1"), ({"versions": {"torch": "1.0"}}, "torch 1.0 ≠"),
+    ({"data": {SOURCE: None}}, f"{SOURCE} is missing on one of them"),
+    ({"data": {SOURCE: {**DATA[SOURCE], "sample": "0"}}}, "the same size with different content"),
+    ({"data": {SOURCE: {**DATA[SOURCE], "files": 2}}}, "1 file(s), 9 bytes → 2 file(s)"),
+])  # fmt: skip
+def test_a_node_that_does_not_fit_ends_it_for_both(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     address = Address("127.0.0.1", free_port_pair())
-    first, others = meet(tmp_path, address, [change(introduce(1, 2, 1, DATA))], data=DATA, nodes=2)
+    guests = [replace(introduce(1, 2, 1, DATA), **changes)]
+    if not changes:
+        guests = [introduce(1, 3, 1, DATA)] * 2
+    first, others = meet(tmp_path, address, guests, data=DATA, nodes=len(guests) + 1)
     for future in (first, *others):
         with pytest.raises(NodeProblem) as caught:
             future.result()
@@ -143,38 +125,34 @@ def test_the_data_as_a_machine_finds_it(tmp_path: Path) -> None:
     assert "data.sources.2" not in found
 
 
-def test_two_machines_with_one_number(tmp_path: Path, address: Address) -> None:
-    first, others = meet(tmp_path, address, [introduce(1, 3, 1), introduce(1, 3, 1)])
-    for future in (first, *others):
-        with pytest.raises(NodeProblem, match="Two machines claim to be node 1"):
-            future.result()
-
-
 def test_a_folder_that_is_not_shared(tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainwiz.core.nodes.meeting.GREETING_S", 2.0)
     mine, other = tmp_path / "a", tmp_path / "b"
     mine.mkdir()
     other.mkdir()
-    first, others = meet(mine, address, [introduce(1, 2, 1)], {0: other}, s=3.0)
-    with pytest.raises(
-        NodeProblem, match=f"Connections from 127.0.0.1 did not prove .* does not see the run folder {mine}"
-    ):
+    first, others = meet(mine, address, [introduce(1, 2, 1)], theirs=other, s=3.0)
+    with pytest.raises(NodeProblem, match=f"all nodes need the run folder {mine}"):
         first.result()
     with pytest.raises(NodeProblem, match=f"did not prove that it is node 0 .* need the run folder {other}"):
         others[0].result()
 
 
+def leave_after(looks: int) -> Callable[[], None]:
+    """Somebody who waits, and gives up after so many looks."""
+    left = iter(range(looks))
+
+    def look() -> None:
+        if next(left, None) is None:
+            raise InterruptedError
+
+    return look
+
+
 def test_a_stop_ends_the_waiting(tmp_path: Path, address: Address) -> None:
-    class Stop(Exception):
-        pass
-
-    def stop() -> None:
-        raise Stop
-
-    with pytest.raises(Stop):
-        Meeting(tmp_path, introduce(0, 2, 1), address).gather(20.0, stop)
-    with pytest.raises(Stop):
-        attend(tmp_path, introduce(1, 2, 1), address, 20.0, stop)
+    with pytest.raises(InterruptedError):
+        Meeting(tmp_path, introduce(0, 2, 1), address).gather(20.0, leave_after(0))
+    with pytest.raises(InterruptedError):
+        attend(tmp_path, introduce(1, 2, 1), address, 20.0, leave_after(0))
     # The port is free again.
     Meeting(tmp_path, introduce(0, 2, 1), address)
 
@@ -182,15 +160,7 @@ def test_a_stop_ends_the_waiting(tmp_path: Path, address: Address) -> None:
 def test_a_node_that_leaves_before_the_start_may_come_again(tmp_path: Path, address: Address) -> None:
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(host, tmp_path, address, 3)
-        waits = 0
-
-        def leave() -> None:
-            nonlocal waits
-            waits += 1
-            if waits > 5:
-                raise InterruptedError
-
-        early = pool.submit(attend, tmp_path, introduce(1, 3, 1), address, 20.0, leave)
+        early = pool.submit(attend, tmp_path, introduce(1, 3, 1), address, 20.0, leave_after(5))
         with pytest.raises(InterruptedError):
             early.result()
         again = [pool.submit(attend, tmp_path, introduce(node, 3, 1), address, 100.0, nothing) for node in (1, 2)]
@@ -243,7 +213,6 @@ STRANGERS: dict[str, Callable[[socket.socket], object]] = {
     "leaves": socket.socket.close,
     "garbage": lambda connection: connection.sendall(b"GET / HTTP/1.1\r\n\r\n"),
     "nested": lambda connection: connection.sendall(b"[" * 4000 + b"\n"),
-    "not text": lambda connection: connection.sendall(bytes(range(256)) + b"\n"),
     "a huge line": lambda connection: connection.sendall(b"x" * 100_000),
     "a greeting without proof": lambda connection: connection.sendall(GREETING),
     "a nonce that is none": lambda connection: connection.sendall(b'{"kind": "nonce", "nonce": [[]]}\n{}\n' + GREETING),
@@ -291,9 +260,7 @@ def test_what_was_said_once_is_no_proof_again_and_who_proves_nothing_in_time_is_
         assert set(all_that_came(replay)) <= {"nonce"}
         assert all_that_came(silent) == []
         assert not again.done()
-        with pytest.raises(
-            NodeProblem, match=r"Node 1 of 2 did not connect .* Connections from 127\.0\.0\.1 did not prove"
-        ):
+        with pytest.raises(NodeProblem, match="Node 1 of 2 did not connect"):
             again.result()
 
 

@@ -14,15 +14,6 @@ from trainwiz.core.run.folder import RunFolder
 
 from tests.each import each
 
-KILLED = """\
-trainwiz.core.training FAILED
-Root Cause (first observed failure):
-[0]:
-  rank      : 1 (local_rank: 0)
-  exitcode  : -9 (pid: 4711)
-  traceback : Signal 9 (SIGKILL) received by PID 4711
-"""
-
 
 @each("counted", [None, 0])
 def test_a_kill_is_a_lost_node_until_the_kernel_says_more(
@@ -32,47 +23,28 @@ def test_a_kill_is_a_lost_node_until_the_kernel_says_more(
     monkeypatch.setattr("trainwiz.core.nodes.node.killed_since", lambda before: counted)
     log = tmp_path / "train.log"
     write = last_words_of(RunFolder(tmp_path), introduce(1, 2, 1), log)
-    log.write_text(KILLED)
+    cause = "  exitcode  : -9 (pid: 4711)\n  traceback : Signal 9 (SIGKILL) received by PID 4711\n"
+    log.write_text(f"FAILED\nRoot Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 0)\n{cause}")
     write(1)
     said = json.loads((tmp_path / "failure-rank1-node.json").read_text())
     assert [finding["code"] for finding in said["findings"]] == ["node_lost"]
     assert said["message"].startswith("On node 1 (") and "SIGKILL" in said["message"]
 
 
-# Where node 0 is.
-
-
-HERE = {
-    "lo": ["127.0.0.1", "::1"],
-    "eth0": ["10.0.0.5"],
-    "eth1": ["10.1.0.5", "fe80::1%eth1"],
-    "docker0": ["172.17.0.1"],
-}
-
-
-@each(
-    ("text", "address"),
-    [
-        ("10.0.0.1", Address("10.0.0.1", 29500)),
-        (" node-a.cluster:4000 ", Address("node-a.cluster", 4000)),
-        ("[fe80::1]:4000", Address("fe80::1", 4000)),
-        ("fe80::1", Address("fe80::1", 29500)),
-    ],
-)
-def test_addresses(text: str, address: Address) -> None:
-    assert parse_address(text) == address
-    assert parse_address(str(address)) == address
-    assert address.meeting_port == address.port + 1
-
-
-@each("text", ["", ":29500", "a b", "host:", "host:abc", "host:0", "host:65535", "$(id)", "--main"])
-def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(UsageError, match="is not an address of node 0"):
-        parse_address(text)
+def test_addresses() -> None:
+    for text, address in (
+        ("10.0.0.1", Address("10.0.0.1", 29500)), (" node-a.cluster:4000 ", Address("node-a.cluster", 4000)),
+        ("[fe80::1]:4000", Address("fe80::1", 4000)), ("fe80::1", Address("fe80::1", 29500)),
+    ):  # fmt: skip
+        assert parse_address(text) == parse_address(str(address)) == address
+    for text in ("", ":29500", "a b", "host:", "host:abc", "host:0", "host:65535", "$(id)", "--main"):
+        with pytest.raises(UsageError, match="is not an address of node 0"):
+            parse_address(text)
 
 
 def test_the_interface_of_a_connection_is_used_where_the_user_has_set_none() -> None:
-    found = {place: interface_of(place, HERE) for place in ("::ffff:10.1.0.5", "fe80::1%eth1", "10.9.9.9")}
+    here = {"lo": ["127.0.0.1", "::1"], "eth0": ["10.0.0.5"], "eth1": ["10.1.0.5", "fe80::1%eth1"]}
+    found = {place: interface_of(place, here) for place in ("::ffff:10.1.0.5", "fe80::1%eth1", "10.9.9.9")}
     assert found == {"::ffff:10.1.0.5": "eth1", "fe80::1%eth1": "eth1", "10.9.9.9": None}
     assert network_variables({}, "eth0") == {"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0"}
     assert network_variables({"GLOO_SOCKET_IFNAME": "eth1"}, "eth0") == {"NCCL_SOCKET_IFNAME": "=eth0"}

@@ -14,12 +14,7 @@ from trainwiz.core.run.folder import RunFolder, read_json
 from tests.core.nodes.conftest import PORT, TwoNodes
 from tests.fakes.namespaces import TwoMachines
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.all,
-    pytest.mark.timeout(1800),
-    pytest.mark.xdist_group("two_nodes"),
-]
+pytestmark = [pytest.mark.real, pytest.mark.all, pytest.mark.timeout(1800), pytest.mark.xdist_group("two_nodes")]
 
 ACCUMULATION, FEW, MANY = 3, 3, 9
 # ZeRO-3 keeps what has fewer than 100,000 numbers in every process, and gathers the rest.
@@ -36,14 +31,10 @@ def test_a_step_sends_what_the_plan_says(machines: TwoMachines, tmp_path: Path, 
         two = TwoNodes(machines, tmp_path / f"run-{steps}", port=PORT + steps)
         before = machines.sent_bytes(0), machines.sent_bytes(1)
         two.prepare(
-            engine__strategy=strategy,
-            training__max_steps=steps,
-            checkpoint__every_steps=100,
-            evaluation__every_steps=100,
-            batch__micro_batch_size=1,
-            batch__gradient_accumulation_steps=ACCUMULATION,
-            model__architecture_overrides=LARGE,
-        )
+            engine__strategy=strategy, training__max_steps=steps, checkpoint__every_steps=100,
+            evaluation__every_steps=100, batch__micro_batch_size=1,
+            batch__gradient_accumulation_steps=ACCUMULATION, model__architecture_overrides=LARGE,
+        )  # fmt: skip
         try:
             two.join(0)
             two.join(1)
@@ -65,12 +56,5 @@ def workload(run: RunFolder, strategy: str) -> Workload:
     model = document["model"]
     architecture, _ = read_architecture({**model["architecture"], **model["architecture_overrides"]})
     assert architecture is not None
-    return Workload(
-        architecture,
-        micro_batch=1,
-        length=48,
-        target_length=48,
-        accumulation=ACCUMULATION,
-        world_size=2,
-        strategy=strategy,
-    )
+    sizes = {"micro_batch": 1, "length": 48, "target_length": 48, "accumulation": ACCUMULATION, "world_size": 2}
+    return Workload(architecture, **sizes, strategy=strategy)

@@ -1,0 +1,239 @@
+"""Arguments as calls in Python source. The source is parsed, never imported or run."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from trainwiz.core.importing.names import LORA_DEFAULTS, words
+from trainwiz.core.importing.report import Imported, Setting, Unresolved, refusal
+from trainwiz.core.importing.trainer import fill, is_known, take_defaults
+from trainwiz.core.text import plain_text, within_bounds
+
+# What names and expressions stand for.
+
+MOST_STEPS = 5_000
+"""Expressions read for one value: no script that people write has as many."""
+CONSTANTS = ("torch", "np", "numpy")
+"""Modules whose attributes (torch.bfloat16) are written for what they are; as are members of enumerations."""
+ENUMERATIONS = ("Strategy", "SchedulerType", "OptimizerNames", "DebugOption", "TaskType", "FSDPOption")
+
+
+class Unknowable(Exception):
+    """Running the source is the only way to know the value."""
+
+
+class Script:
+    """A parsed script: the constants that its names stand for, what is set one by one, its calls in their order."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        nodes = list(ast.walk(tree))
+        # A name that is bound twice, or by something else than a plain assignment, is none.
+        often = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+        often.update(node.arg for node in nodes if isinstance(node, ast.arg))
+        self.bound: dict[str, ast.expr] = {}
+        self.changed: dict[str, ast.expr] = {}
+        """What is put into something: args.key = value, SETTINGS["key"] = value."""
+        for node in nodes:
+            if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+                continue
+            match node.targets[0]:
+                case ast.Name(id=name) if often[name] == 1:
+                    self.bound[name] = node.value
+                case ast.Attribute(attr=key) | ast.Subscript(slice=ast.Constant(value=str(key))):
+                    self.changed[key] = node.value
+        calls = (node for node in nodes if isinstance(node, ast.Call))
+        self.calls = sorted(calls, key=lambda call: (call.lineno, call.col_offset))
+        self.steps = 0
+
+    def value(self, node: ast.expr) -> Any:
+        """The value, as far as it can be read without running anything, or Unresolved with the source text."""
+        self.steps = 0
+        return self._known(node)
+
+    def _known(self, node: ast.expr) -> Any:
+        try:
+            return self._value(node)
+        except (Unknowable, TypeError, RecursionError):
+            return Unresolved(source(node))
+
+    def _value(self, node: ast.expr) -> Any:
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise Unknowable
+        match node:
+            case ast.Constant(value=int(value)) if type(value) is int:
+                # Hexadecimal digits of any number are read.
+                return within_bounds(value)
+            case ast.Constant(value=str() | float() | bool() | None as value):
+                return value
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self._value(operand)
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                return [self._value(item) for item in items]
+            case ast.Dict(keys=keys, values=values):
+                return self._mapping(zip(keys, values, strict=True))
+            case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
+                return self._mapping((one.arg and ast.Constant(one.arg), one.value) for one in keywords)
+            case ast.Name(id=name) if name in self.bound:
+                return self._value(self.bound[name])
+            case ast.Attribute() if dotted(node).rpartition(".")[0].endswith(CONSTANTS + ENUMERATIONS):
+                return dotted(node)
+        raise Unknowable
+
+    def _mapping(self, items: Iterable[tuple[Any, ast.expr]]) -> dict[str, Any]:
+        """Values that cannot be known stay in their places: one of them does not hide the others."""
+        found: dict[str, Any] = {}
+        for key, value in items:
+            found |= self._value(value) if key is None else {str(self._value(key)): self._known(value)}
+        return found
+
+
+def dotted(node: ast.expr) -> str:
+    """ "a.b.c" for a chain of attributes on a name; "" for all else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+def source(node: ast.expr) -> str:
+    """The source of an expression on one line."""
+    try:
+        return plain_text(" ".join(ast.unparse(node).split()), 80)
+    except (ValueError, RecursionError):
+        return "..."
+
+
+# The calls that say how a script trains.
+
+ARGUMENTS = ("TrainingArguments", "TrainingArgs", "SFTConfig", "POConfig", "KTOConfig", "RLOOConfig", "RewardConfig")
+"""Ends of the names of classes of arguments; TRL's (DPOConfig, GRPOConfig, ...) are children of TrainingArguments."""
+LORA = ("LoraConfig", "AdaLoraConfig", "get_peft_model")
+LORA_NAMES = {"r": "lora_r", "target_modules": "lora_target_modules"}
+NOT_OF_LORA = words("model peft_type use_gradient_checkpointing random_state max_seq_length")
+"""Arguments of Unsloth's get_peft_model that are of the model."""
+FILE_READERS = words("json csv parquet text arrow")
+"""First argument of load_dataset for data_files."""
+DATA_FILES: Mapping[str, str] = {"train": "dataset_name", "validation": "validation_file", "test": "test_file"}
+FIRST: Mapping[str, tuple[str, ...]] = {
+    "load_dataset": ("dataset_name", "dataset_config_name"), "SFTTrainer": ("model_name_or_path",),
+    "Model": ("model_name_or_path",),
+}  # fmt: skip
+"""What is called -> the settings that its first arguments are; keywords are called as settings of a file."""
+TAKES_KEYWORDS = ("Trainer", "BitsAndBytesConfig", "load_dataset", "Model")
+CALLED = {"path": "dataset_name", "name": "dataset_config_name"}
+
+
+def read_python(text: str, file: str) -> Imported:
+    """Raises NotImportable for what is no Python, and for a script that says nothing of a training."""
+    imported = Imported("training_arguments", file)
+    script = Script(parsed(text, file))
+    settings: dict[str, Setting] = {}
+    hints: list[Setting] = []
+    programs: list[Setting] = []
+    for call in script.calls:
+        name = _name(call)
+        if name.endswith(ARGUMENTS):
+            programs.append(Setting("class", name, call.lineno))
+            if len(programs) > 1:
+                continue
+            # What the Trainer is given counts before what other calls say.
+            settings |= {setting.name: setting for setting in _all_keywords(script, call, imported)}
+            if call.args:
+                settings["output_dir"] = Setting("output_dir", script.value(call.args[0]), call.lineno)
+        # Of a setting that several calls have, the first counts: a second model is a teacher.
+        for setting in _settings(script, call, imported):
+            settings.setdefault(setting.name, setting)
+        hint = dotted(call.func).split(".")[-2:][0] if name in ("from_pretrained", "from_config") else name
+        hints.append(Setting("class", hint, call.lineno))
+    for key, value in script.changed.items():
+        # What a script changes of its arguments one by one, only a run could follow.
+        if key in settings or (programs and is_known(key)):
+            settings[key] = Setting(key, Unresolved(source(value)), value.lineno)
+            imported.say(settings[key], "changed_later")
+    if not programs and not settings:
+        parser = next((call for call in script.calls if _name(call).endswith(("ArgumentParser", "TrlParser"))), None)
+        what = "not_importable.from_command" if parser else "not_importable.kinds"
+        raise refusal(what, file, parser.lineno if parser else None)
+    fill(imported, settings.values(), hints, _program(script, programs))
+    if "use_peft" in settings and settings["use_peft"].written in LORA:
+        take_defaults(imported, LORA_DEFAULTS)
+    imported.say(None, "code_not_read")
+    if len(programs) > 1:
+        imported.say(programs[0].line, "several_trainings", count=len(programs))
+    return imported
+
+
+def _program(script: Script, programs: list[Setting]) -> str:
+    """The class whose defaults hold. SFTTrainer without arguments makes an SFTConfig of its own."""
+    trl = next((call for call in script.calls if _name(call) == "SFTTrainer"), None)
+    if not programs:
+        return "SFTConfig" if trl and len(trl.args) < 2 and "args" not in _given(trl) else ""
+    name = str(programs[0].value)
+    return name if name == "SFTConfig" or not name.endswith("Config") else ""
+
+
+def _name(call: ast.Call) -> str:
+    return dotted(call.func).rpartition(".")[2] or getattr(call.func, "attr", "")
+
+
+def _given(call: ast.Call) -> dict[str, ast.expr]:
+    return {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+
+
+def _settings(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
+    """What one call says."""
+    name, given = _name(call), _given(call)
+    kind, written = name, ""
+    if name in LORA and ("r" in given or name != "get_peft_model"):
+        yield Setting("use_peft", True, call.lineno, name)
+        for setting in _all_keywords(script, call, imported):
+            if setting.name not in NOT_OF_LORA:
+                yield setting.called(LORA_NAMES.get(setting.name, setting.name))
+    elif name == "from_pretrained":
+        owner = dotted(call.func).split(".")[-2:][0]
+        written = f"{owner}.{name}"
+        if not owner.endswith(("Tokenizer", "TokenizerFast", "Processor", "Config")) and "AutoPeft" not in owner:
+            kind = "Model"
+    elif name == "load_dataset" and call.args and script.value(call.args[0]) in FILE_READERS:
+        files = script.value(given["data_files"]) if "data_files" in given else {}
+        for split, value in (files if isinstance(files, dict) else {"train": files}).items():
+            if split in DATA_FILES:
+                yield Setting(DATA_FILES[split], value, call.lineno, f"data_files.{split}")
+        return
+    for role, node in zip(FIRST.get(kind, ()), call.args, strict=False):
+        value = script.value(node)
+        if kind != "SFTTrainer" or isinstance(value, str):
+            yield Setting(role, value, node.lineno, written)
+    # Of such a call only constants are taken: `model=model` names nothing.
+    for keyword, node in given.items() if kind.endswith(TAKES_KEYWORDS) else ():
+        role, value = CALLED.get(keyword, keyword) if kind == "load_dataset" else keyword, script.value(node)
+        if is_known(role) and isinstance(value, str | int | float):
+            yield Setting(role, value, node.lineno, keyword)
+
+
+def _all_keywords(script: Script, call: ast.Call, imported: Imported) -> Iterator[Setting]:
+    for keyword in call.keywords:
+        value, line = script.value(keyword.value), keyword.value.lineno
+        if keyword.arg is not None:
+            yield Setting(keyword.arg, value, line)
+        elif isinstance(value, dict):
+            yield from (Setting(name, item, line) for name, item in value.items())
+        else:
+            imported.leave_unknown(Setting(f"**{source(keyword.value)}", source(keyword.value), line))
+
+
+def parsed(text: str, file: str) -> ast.Module:
+    """Raises NotImportable for what is no Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line, reason = (error.lineno or 1, error.msg) if isinstance(error, SyntaxError) else (1, error)
+        raise refusal("broken_file", file, line, reason=plain_text(reason, 120)) from None
