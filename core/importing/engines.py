@@ -76,6 +76,10 @@ def read_accelerate(document: YamlDocument, file: str) -> Imported:
     for setting in ignored:
         why = tr("distributed_type is {kind}, so accelerate does not read this section.", kind=kind.upper())
         imported.drop(setting, why)
+    if kind == "deepspeed" and ZERO_FILE in {setting.name for setting in settings}:
+        beside = [one for one in settings if one.name.startswith("deepspeed_config.") and one.name != ZERO_FILE]
+        take(imported, beside, {}, IN_THAT_FILE)
+        ignored += beside
     take(imported, [setting for setting in settings if setting not in ignored], ACCELERATE)
     return imported
 

@@ -121,9 +121,6 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-# Settings, and what becomes of them.
-
-
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A name with its value and its line; `name` is the one that has a rule, `written` what stands in the text."""

@@ -87,7 +87,10 @@ def test_what_is_said_and_not_guessed(settings: dict[str, Any], said: str, key: 
 
 
 def test_references_words_and_lines() -> None:
-    section = read(**deepspeed(deepspeed_config_file="ds.json"))
+    # Beside a file accelerate reads nothing of the section.
+    section = read(**deepspeed(deepspeed_config_file="ds.json", zero_stage=3, gradient_clipping=1.0))
+    assert {"deepspeed_config.zero_stage", "deepspeed_config.gradient_clipping"} <= names(section.dropped)
+    assert not {"engine.strategy", "training.max_grad_norm"} & set(whole(section))
     named = read(distributed_type="DEEPSPEED", deepspeed_config="ds.json")
     assert [(one.name, one.value) for one in (*section.references, *named.references)] == [("deepspeed", "ds.json")] * 2
     imported = gather.read("distributed_type: NO\nmixed_precision: no\nuse_cpu: no\n", "a.yaml")
