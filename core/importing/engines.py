@@ -119,7 +119,7 @@ def _processes(imported: Imported, setting: Setting) -> Became:
 
 def _gpu_list(imported: Imported) -> list[str]:
     """The GPUs of `gpu_ids` or CUDA_VISIBLE_DEVICES ("0,2"); none where all are meant."""
-    named = str(imported.settings["gpu_ids"].value).split(",") if "gpu_ids" in imported.settings else []
+    named = str(imported.settings["gpu_ids"].value).strip("[]").split(",") if "gpu_ids" in imported.settings else []
     return [part.strip() for part in named if part.strip() not in ("", "-1", "None", "all")]
 
 

@@ -39,7 +39,7 @@ ZERO = {
     ({"distributed_type": "MULTI_XPU"}, {"engine.strategy": "ddp"}),
     ({"mixed_precision": "BF16"}, {"engine.strategy": "ddp", "engine.precision": "bf16"}),
     ({"fp16": True}, {"engine.strategy": "ddp", "engine.precision": "fp16"}),
-    ({"gpu_ids": "0,2"}, {"engine.strategy": "ddp", "engine.gpus": ["0", "2"]}),
+    *(({"gpu_ids": gpus}, {"engine.strategy": "ddp", "engine.gpus": ["0", "2"]}) for gpus in ("0,2", [0, 2])),
     ({"gpu_ids": "all", "use_cpu": False}, {"engine.strategy": "ddp"}),
     ({"use_cpu": True}, {"engine.strategy": "ddp", "engine.device": "cpu"}),
     ({"num_cpu_threads_per_process": 4}, {"engine.strategy": "ddp", "engine.cpu_threads": 4}),
