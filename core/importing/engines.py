@@ -76,6 +76,10 @@ def read_accelerate(document: YamlDocument, file: str) -> Imported:
     for setting in ignored:
         why = tr("distributed_type is {kind}, so accelerate does not read this section.", kind=kind.upper())
         imported.drop(setting, why)
+    if kind == "deepspeed" and ZERO_FILE in {setting.name for setting in settings}:
+        beside = [one for one in settings if one.name.startswith("deepspeed_config.") and one.name != ZERO_FILE]
+        take(imported, beside, {}, IN_THAT_FILE)
+        ignored += beside
     take(imported, [setting for setting in settings if setting not in ignored], ACCELERATE)
     return imported
 
@@ -115,7 +119,7 @@ def _processes(imported: Imported, setting: Setting) -> Became:
 
 def _gpu_list(imported: Imported) -> list[str]:
     """The GPUs of `gpu_ids` or CUDA_VISIBLE_DEVICES ("0,2"); none where all are meant."""
-    named = str(imported.settings["gpu_ids"].value).split(",") if "gpu_ids" in imported.settings else []
+    named = str(imported.settings["gpu_ids"].value).strip("[]").split(",") if "gpu_ids" in imported.settings else []
     return [part.strip() for part in named if part.strip() not in ("", "-1", "None", "all")]
 
 

@@ -364,9 +364,6 @@ def _strategy_of_processes(merged: Imported, parts: Sequence[Imported]) -> None:
         values[STRATEGY] = "single" if values[PROCESSES] * values.get(NODES, 1) == 1 else "ddp"
 
 
-# All texts of one import, checked together.
-
-
 def checked(merged: Imported) -> Imported:
     """The same without values that no run can have, and with a finding for each thing that is wrong or missing."""
     _leave_out_refused(merged)

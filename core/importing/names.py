@@ -263,7 +263,7 @@ OTHER_ENDINGS = (
     "ForQuestionAnswering", "RewardConfig", "RewardTrainer", "ForImageClassification", "ForVision2Seq",
     "ForImageTextToText", "ForSpeechSeq2Seq", "ForCTC", "ForAudioClassification", "instance_prompt", "image_column", "resolution",
     *(f"{method}{end}" for method in ("DPO", "PPO", "GRPO", "KTO", "ORPO") for end in ("Config", "Trainer")),
-    "dpo", "orpo", "grpo", "ppo", "kto", "simpo",
+    "dpo", "orpo", "grpo", "ppo", "kto", "simpo", "image_folder", "instance_data_dir",
 )  # fmt: skip
 """Ends of the names of classes and scripts, and of arguments of diffusers' examples, of trainings that are none of
 ours."""

@@ -121,9 +121,6 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-# Settings, and what becomes of them.
-
-
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A name with its value and its line; `name` is the one that has a rule, `written` what stands in the text."""
@@ -246,12 +243,12 @@ class Imported:
             rule = None
         elif callable(rule) and not setting.name.endswith(TAKES_WORDS):
             rule = UNSET if is_nothing(value) else AUTO if word(value) == "auto" else rule
-        if setting.name in CHOOSES_ONE and word(value) != self.word(setting.name):
+        if setting.name in CHOOSES_ONE and not is_nothing(value) and word(value) != self.word(setting.name):
             counts = self.settings[setting.name]
             place, beside = at(self.file, counts.line), at(self.file, setting.line)
-            words = {"key": setting.name, "other": shown(value), "other_place": beside}
+            words = {"key": setting.name, "other": shown(setting.as_given()), "other_place": beside}
             self.say(counts, "contradiction.two_places", place=place, **words)
-            rule = tr(PRECEDENCE, place=place, value=shown(counts.value))
+            rule = tr(PRECEDENCE, place=place, value=shown(counts.as_given()))
         try:
             self.become(setting, rule(self, setting) if callable(rule) else rule)
         except WrongValue:

@@ -39,7 +39,7 @@ ZERO = {
     ({"distributed_type": "MULTI_XPU"}, {"engine.strategy": "ddp"}),
     ({"mixed_precision": "BF16"}, {"engine.strategy": "ddp", "engine.precision": "bf16"}),
     ({"fp16": True}, {"engine.strategy": "ddp", "engine.precision": "fp16"}),
-    ({"gpu_ids": "0,2"}, {"engine.strategy": "ddp", "engine.gpus": ["0", "2"]}),
+    *(({"gpu_ids": gpus}, {"engine.strategy": "ddp", "engine.gpus": ["0", "2"]}) for gpus in ("0,2", [0, 2])),
     ({"gpu_ids": "all", "use_cpu": False}, {"engine.strategy": "ddp"}),
     ({"use_cpu": True}, {"engine.strategy": "ddp", "engine.device": "cpu"}),
     ({"num_cpu_threads_per_process": 4}, {"engine.strategy": "ddp", "engine.cpu_threads": 4}),
@@ -87,7 +87,10 @@ def test_what_is_said_and_not_guessed(settings: dict[str, Any], said: str, key: 
 
 
 def test_references_words_and_lines() -> None:
-    section = read(**deepspeed(deepspeed_config_file="ds.json"))
+    # Beside a file accelerate reads nothing of the section.
+    section = read(**deepspeed(deepspeed_config_file="ds.json", zero_stage=3, gradient_clipping=1.0))
+    assert {"deepspeed_config.zero_stage", "deepspeed_config.gradient_clipping"} <= names(section.dropped)
+    assert not {"engine.strategy", "training.max_grad_norm"} & set(whole(section))
     named = read(distributed_type="DEEPSPEED", deepspeed_config="ds.json")
     assert [(one.name, one.value) for one in (*section.references, *named.references)] == [("deepspeed", "ds.json")] * 2
     imported = gather.read("distributed_type: NO\nmixed_precision: no\nuse_cpu: no\n", "a.yaml")

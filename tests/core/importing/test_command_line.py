@@ -145,6 +145,7 @@ def test_arguments_of_scripts() -> None:
 
 
 def test_wrong_options_and_other_commands_are_told() -> None:
+    assert "other_training" in codes(read(f"python {TRAIN} --image_folder img"))
     several = read(f"pip install x\npython prepare.py --seed 1\ntorchrun {TRAIN} --seed 2\npython evaluate.py\n")
     assert several.values["training.seed"] == 2
     assert "several_trainings" in codes(several)

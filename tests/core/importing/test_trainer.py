@@ -129,6 +129,7 @@ def test_contradictions_are_found() -> None:
     assert codes(both, "warning") == ["contradiction"]
     twice = read({**BASE, "evaluation_strategy": "epoch", "eval_strategy": "steps"})
     assert "evaluation.every_epoch" not in twice.values and codes(twice, "warning") == ["contradiction"]
+    assert not codes(read({**BASE, "evaluation_strategy": None, "eval_strategy": "no"}), "warning")
     warmups = read({**BASE, "warmup_ratio": 0.1, "warmup_steps": 20})
     assert warmups.values["training.warmup"] == 20 and "contradiction" in codes(merge([warmups]))
     assert gather.read("save_steps: 1\nwarmup_steps: 20\nwarmup_ratio: 0.1\n", "a").values["training.warmup"] == 20
