@@ -197,7 +197,7 @@ COMMANDS: tuple[Subcommand, ...] = (
     ),
     Subcommand(
         "import",
-        "import_files:run_import",
+        "exchange:run_import",
         "Create a profile from existing settings and report what became of each.",
         (
             Own(
@@ -215,7 +215,7 @@ COMMANDS: tuple[Subcommand, ...] = (
     ),
     Subcommand(
         "export",
-        "export:run_export",
+        "exchange:run_export",
         "Print the launch commands for several nodes, or an sbatch file for a Slurm cluster.",
         (
             Own("RUN", "Run name, the start of it, or the run folder (--dry-run creates one)."),

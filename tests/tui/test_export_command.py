@@ -10,7 +10,7 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.launch.prepare import prepare_run
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.state import read_state, write_state
-from trainwiz.tui.commands.export import run_export
+from trainwiz.tui.commands.exchange import run_export
 from trainwiz.tui.commands.runs import run_join
 
 from tests.core.launch.plans import small_plan

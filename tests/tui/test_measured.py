@@ -17,7 +17,7 @@ from trainwiz.tui.commands.runs import run_show
 from trainwiz.tui.headless.ending import ending_of, ending_rows
 from trainwiz.tui.output import labelled
 from trainwiz.tui.run_words import engine_problems, evaluation_parts
-from trainwiz.tui.screens.plan_card import plan_content
+from trainwiz.tui.screens.monitor_cards import plan_content
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_lines, write_run
 from tests.tui.wizard_parts import make_frozen_plan

@@ -15,12 +15,11 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.target import Target
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.plan_card import PlanCard
+from trainwiz.tui.screens.monitor_cards import PlanCard
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.frame import KeyBar, fitting_keys
 from trainwiz.tui.widgets.log_view import LogView
-from trainwiz.tui.widgets.metric_panel import MetricPanel
-from trainwiz.tui.widgets.plot import Plot
+from trainwiz.tui.widgets.metric_panel import MetricPanel, Plot
 from trainwiz.tui.widgets.run_header import RunHeader
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_lines, write_run

@@ -13,7 +13,7 @@ from trainwiz.core.telemetry.metrics import NO_PACE
 from trainwiz.core.telemetry.snapshot import Planned, Snapshot
 from trainwiz.tui.screens.log_card import LogCard
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.plan_card import PlanCard
+from trainwiz.tui.screens.monitor_cards import PlanCard
 from trainwiz.tui.widgets.device_panel import DevicePanel
 from trainwiz.tui.widgets.frame import KeyBar
 from trainwiz.tui.widgets.host_panel import HostPanel, batch_parts, step_parts

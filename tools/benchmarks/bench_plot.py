@@ -13,7 +13,7 @@ from textual.screen import Screen
 from trainwiz.core.telemetry.series import Curve, Series
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.widgets.drawing import PlotData
-from trainwiz.tui.widgets.plot import Plot
+from trainwiz.tui.widgets.metric_panel import Plot
 
 from tools.benchmarks.measure import Result
 

@@ -25,7 +25,7 @@ from trainwiz.core.model.push import check_account, plan_upload, push
 from trainwiz.core.model.worker import ModelWorker, order_of
 from trainwiz.core.run.folder import PARTIAL
 from trainwiz.core.text import plain_text
-from trainwiz.tui.commands.export import check_free, write_new
+from trainwiz.tui.commands.exchange import check_free, write_new
 from trainwiz.tui.output import agreed, is_terminal, say, say_json, say_rows
 from trainwiz.tui.text import percent, size
 

@@ -411,7 +411,7 @@ class MonitorScreen(Screen[None]):
             self.app.push_screen(CommandCard(actions.commands_of(self.folder, self.snapshot.actions)))
 
     def action_show_plan(self) -> None:
-        from trainwiz.tui.screens.plan_card import PlanCard
+        from trainwiz.tui.screens.monitor_cards import PlanCard
 
         if self._may("plan"):
             self.app.push_screen(PlanCard(self.folder))
