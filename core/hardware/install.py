@@ -29,7 +29,9 @@ UV_TOOL, UVX = "uv tool install --force", "uvx --from"
 @cache
 def find_installer() -> str:
     """The command that stands before the packages: "pip install", "uv pip install", ..."""
-    return installer_of(Path(sys.prefix), has_pip=can_import("pip"))
+    # Not by find_spec: the import hook of setuptools takes that for pip itself at work, and setuptools cannot be
+    # imported in this process any more.
+    return installer_of(Path(sys.prefix), has_pip=any(Path(place, "pip").is_dir() for place in sys.path))
 
 
 def installer_of(prefix: Path, *, has_pip: bool) -> str:

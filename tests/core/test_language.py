@@ -82,7 +82,7 @@ def test_every_command_takes_a_language(line: str, capsys: pytest.CaptureFixture
 
 @each(("arguments", "words"), [
     (("--lang", "de"), "--lang: 'de' is not a valid choice; use en or zh."),
-    (("runs", "list", "--lang=klingon"), "'klingon' is not a valid choice"), (("--lang", "--yes"), "--lang: choose a language"),
+    (("runs", "list", "--lang=klingon"), "'klingon' is not a valid choice"), (("--lang", "--yes"), "'--yes' is not a valid choice"),
     (("--lang", "\x1b[31mzh"), "is not a valid choice; use en or zh."),
 ])  # fmt: skip
 def test_a_wrong_language_is_a_sentence(

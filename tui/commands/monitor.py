@@ -123,7 +123,10 @@ def host_parts(snapshot: Snapshot) -> list[str]:
         used, whole = gib(host.ram_used_bytes), gib(host.ram_total_bytes)
         parts.append(tr("RAM used {amount} of {whole} GiB", amount=used, whole=whole))
     if host.disk_free_bytes is not None:
-        parts.append(tr("disk {size} free", size=size(host.disk_free_bytes)))
+        words = tr("disk {size} free", size=size(host.disk_free_bytes))
+        if host.disk_lasts_s is not None:
+            words = tr("{disk}, full in {time} at this rate", disk=words, time=duration(host.disk_lasts_s))
+        parts.append(words)
     reason = snapshot.unavailable.get("host")
     return parts or ([plain_text(reason)] if reason else [])
 

@@ -52,13 +52,14 @@ def without_texts(plan: Any) -> dict[str, Any]:
 
 PROFILES = ("2080super-guide", "cpu-demo", "3x3080-20g-guide", "lora-r64-4xa100-guide")
 """Those of most findings, and one of no card."""
-ENGLISH = {name: plan_run(PlanRequest(profile=name), CPU) for name in PROFILES}
 
 
 @each("name", PROFILES)
-def test_a_profile_in_another_language_is_the_same_plan(name: str, foreign: None) -> None:
+def test_a_profile_in_another_language_is_the_same_plan(name: str, request: pytest.FixtureRequest) -> None:
+    english = plan_run(PlanRequest(profile=name), CPU)
+    request.getfixturevalue("foreign")
     translated = plan_run(PlanRequest(profile=name), CPU)
-    assert without_texts(translated) == without_texts(ENGLISH[name])
+    assert without_texts(translated) == without_texts(english)
     for finding in translated.findings:
         assert OPEN in finding.message and all(OPEN in remedy.text for remedy in finding.remedies), finding
     for choice in translated.choices:
