@@ -134,8 +134,9 @@ def test_other_measurements_that_disagree_widen_what_they_say(work: Workload) ->
     alone, both = carried_step(work, planned, [slow], RATE), carried_step(work, planned, [slow, quick], RATE)
     assert alone is not None and both is not None
     assert both.step.high / both.step.low > alone.step.high / alone.step.low
-    for others in ([replace(slow, precision="bf16")], [replace(slow, config="")], [replace(slow, lora_rank=8)], []):
-        assert carried_step(work, planned, others, RATE) is None
+    family = json.dumps({**json.loads(slow.config), "model_type": "bert", "max_position_embeddings": 512})
+    for change in ({"precision": "bf16"}, {"config": ""}, {"lora_rank": 8}, {"config": family}):
+        assert carried_step(work, planned, [replace(slow, **change)], RATE) is None
 
 
 def test_a_gpu_that_waited_for_launches_says_nothing_of_one_that_computes() -> None:
