@@ -121,11 +121,9 @@ def run_fit(values: Mapping[str, Any], **asked: Any) -> int:
     if choices.json:
         say_json(document(fits))
         return EXIT_FINISHED
-    say_rows(_head(fits))
-    say()
-    _say_table(fits)
     if waits:
         return _ask(fits)
+    _say_fits(fits)
     say()
     for number, fit in enumerate(fits.rows, start=1):
         say(f"{number:>2}  {plain_text(fit.command, 2000)}")
@@ -143,7 +141,7 @@ def answer(
     best: str = "largest",
     waits: bool = False,
 ) -> Fits:
-    """What fits. `waits`: somebody has the time for traces of the first rows."""
+    """What fits. `waits`: somebody reads, and sees the rows before and after the first ones are traced."""
     rule = cast("Rule", checked("--best", best, tuple(RULES)))
     tier = wanted_tier(choices.tier, "layers" if waits else "analytic")
     typed = {"--until": until, "--hours": hours, "--budget": budget, "--per-hour": per_hour}
@@ -152,7 +150,15 @@ def answer(
     with refining(tier) as refiner:
         with Waiting(tr("searching for models that fit")):
             fits = find_fits(question, probe_here(choices.request), refiner)
-        return fits if tier == "analytic" else traced(refiner, fits, tier)
+        if waits:
+            _say_fits(fits)
+        if tier != "analytic":
+            better = traced(refiner, fits, tier)
+            if waits and better is not fits:
+                say()
+                _say_table(better)
+            fits = better
+    return fits
 
 
 LIMIT_S = 120.0
@@ -222,6 +228,13 @@ def document(fits: Fits) -> dict[str, Any]:
 
 
 # What is printed.
+
+
+def _say_fits(fits: Fits) -> None:
+    say_rows(_head(fits))
+    say()
+    _say_table(fits)
+
 
 KINDS: dict[RowsKind, str] = {
     "chats": mark("chats, for instruct models"), "texts": mark("plain text, for language models"),
@@ -316,7 +329,7 @@ def _notes(fits: Fits) -> Iterator[str]:
         )
         if any(tiers)
         else tr(
-            "Memory and time are formula estimates; --tier layers traces the memory of the first {count} rows.",
+            "Memory and time are formula estimates; --tier full traces the memory of the first {count} rows.",
             count=TRACED,
         )
     )
