@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
 from rich.cells import cell_len
 from trainwiz.tui.theme import (
     ASCII_MARKS,
@@ -31,10 +30,6 @@ def _luminance(colour: str) -> float:
     channels = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def test_contrast_ratio_is_the_one_of_wcag():
-    assert contrast_ratio("#777777", "#ffffff") == pytest.approx(4.478, abs=1e-3)
 
 
 @each("palette", PALETTES)

@@ -13,7 +13,6 @@ from trainwiz.core.config.keys import NOT_SETTABLE, is_settable
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.errors import Finding, Remedy
-from trainwiz.core.language import use_language
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.store import load_profile
 from trainwiz.tui.options import OF_COMMANDS, named_by
@@ -325,15 +324,12 @@ def test_a_value_reads_back_as_it_is_shown(key, typed, value, text) -> None:
     assert config.with_values(read, "you").value(key) == value
 
 
+@pytest.mark.usefixtures("chinese")
 @each("typed", ["96 条序列", "96 序列", "96条序列", "96 sequences", "96"])
 def test_a_unit_may_be_typed_in_chinese_with_its_measure_word_or_without(typed) -> None:
-    try:
-        use_language("zh")
-        config = RunConfig().with_values({"batch.target_samples": 64}, "you")
-        assert shown_value(FIELD_BY_ID["target"], config) == "64 条序列"
-        assert parse_field(FIELD_BY_ID["target"], typed, config) == {"batch.target_samples": 96}
-    finally:
-        use_language("en")
+    config = RunConfig().with_values({"batch.target_samples": 64}, "you")
+    assert shown_value(FIELD_BY_ID["target"], config) == "64 条序列"
+    assert parse_field(FIELD_BY_ID["target"], typed, config) == {"batch.target_samples": 96}
 
 
 def test_a_row_says_who_chose_its_value_and_why() -> None:
