@@ -152,3 +152,4 @@ def test_no_text_goes_past_the_catalogue_and_no_exception_is_left_over() -> None
     assert not found, "put these into tr, trn or mark, or list them above with the reason:\n" + "\n".join(found)
     assert not [name for name in NOT_TRANSLATED if not texts_past_it(name)]
     assert not [one for one in ENGLISH_TEXTS if not any(one[1] in text for _, text in texts_past_it(one[0]))]
+    assert list(unmarked_texts('say(tr("{a}", a="the other one"))')), "what is put into a text is one too"

@@ -111,15 +111,8 @@ def test_a_page_names_only_what_is_there_and_its_links_lead_somewhere(page: Path
 
 
 def test_every_page_is_on_the_site_once() -> None:
-    def pages(node: Any) -> Iterator[str]:
-        for part in node if isinstance(node, list) else node.values():
-            if isinstance(part, str):
-                yield part
-            else:
-                yield from pages(part)
-
-    site = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text())
-    named = [name for name in pages(site["nav"]) if name != "tools/benchmarks/README.md"]
+    nav = str(yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text())["nav"])
+    named = [name for name in re.findall(r"'([^']+\.md)'", nav) if name != "tools/benchmarks/README.md"]
     assert sorted(named) == sorted(page.relative_to(REPOSITORY).as_posix() for page in PAGES)
 
 

@@ -77,16 +77,11 @@ def test_help_of_commands(command: tuple[str, ...], has: Any, has_not: Any, caps
         (("--micro-batch", "six", "--yes"), "--micro-batch: 'six' is not a whole number."),
         (("--micro-batch", "0", "--yes"), "--micro-batch: 0 must be greater than 0."),
         *((("--learning-rate", text, "--yes"), "--learning-rate") for text in ("nan", "1e400", "four")),
-        (("--precision", "fp8", "--yes"), "'fp8' is not a valid choice; use auto or fp32 or tf32 or fp16"),
         (("--precision", "bf_16", "--yes"), "Did you mean bf16?"),
         (("--ram", "lots", "--yes"), "--ram: 'lots' is not a size; examples: 64G, 512M."),
         (("--seed", "3"), "has no option --seed"),
         (("--model", "", "--yes"), "--model: a value is required"),
         (("--smoke", "--dev-run", "--yes"), "--smoke and --dev-run can't be combined"),
-        (
-            ("--target-tokens", "2M", "--target-samples", "64", "--yes"),
-            "--target-tokens and --target-samples can't be combined; use only one.",
-        ),
         (("--micro-batch", "4", "--set", "batch.micro_batch_size=8", "--yes"), "also set by its own option"),
         (("--gpu", "H100", "--gpus", "0", "--yes"), "use only one"),
         (("--resume", "--yes"), "specify the run folder"),
@@ -94,7 +89,7 @@ def test_help_of_commands(command: tuple[str, ...], has: Any, has_not: Any, caps
         (("--detach", "--dry-run"), "use only one"),
         (("--lang", "de", "--yes"), "'de' is not a valid choice"),
         (("\x1b[31mred",), "red"),
-        (("--precision", "\x1b[31mfp8", "--yes"), "'fp8' is not a valid choice"),
+        (("--precision", "\x1b[31mfp8", "--yes"), "'fp8' is not a valid choice; use auto or fp32 or tf32 or fp16"),
         (("--json",), "add --yes"),
         (("schema", "plans"), "'plans' is not a valid choice"),
         (("completion", "tcsh"), "SHELL: 'tcsh' is not a valid choice; use bash or zsh or fish."),
@@ -104,17 +99,13 @@ def test_help_of_commands(command: tuple[str, ...], has: Any, has_not: Any, caps
         (("--profile", "cpu-demo", "--yes", "--output-dir", LONG), "cannot be a folder: File name too long."),
         (("monitor", LONG), "There is no run, file or process"),
         (("runs", "show", LONG), "There is no run"),
-        (
-            ("--profile", "2080super"),
-            "The wizard needs a terminal. Without one, run: trainwiz --profile 2080super --yes",
-        ),
+        (("--profile", "2080super"), "needs a terminal. Without one, run: trainwiz --profile 2080super --yes"),
     ],
 )
 def test_wrong_command_lines(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str) -> None:
     code, out, err = run(capsys, *arguments)
     text = out + err
-    assert code == 2, text
-    assert words in text
+    assert code == 2 and words in text, text
     assert not [bad for bad in ("Traceback", "\x1b", "Errno", LONG[:300]) if bad in text]
     assert not list(Path.cwd().iterdir())
 
@@ -145,8 +136,7 @@ def test_unforeseen_failure_is_one_sentence(
         "✗ RuntimeError: the [bold]sky fell on us. Run the command again with --debug for the traceback."
     )
     code, _, err = run(capsys, "--yes", "--debug")
-    assert code == 1
-    assert "Traceback" in err
+    assert code == 1 and "Traceback" in err
 
 
 def test_a_closed_pipe_is_quiet() -> None:
@@ -190,14 +180,10 @@ def choices(**values: Any) -> Choices:
 
 def test_choices_set_keys() -> None:
     assert all(is_settable(option.key) for option in OPTIONS if option.key)
-    typed = {
-        "micro_batch": "6",
-        "target_tokens": "1.5k",
-        "learning_rate": "4e-4",
-        "gpus": "0, 1",
-        "dataset": "my.fasta",
-    }
-    asked = choices(**typed, attention="auto", checkpointing=False, set=["training.seed=7", "model.name=a=b"])
+    typed = {"micro_batch": "6", "target_tokens": "1.5k", "learning_rate": "4e-4", "gpus": "0, 1"}
+    asked = choices(
+        **typed, dataset="my.fasta", attention="auto", checkpointing=False, set=["training.seed=7", "model.name=a=b"]
+    )
     assert asked.request.overrides == {
         "batch.micro_batch_size": 6, "batch.target_tokens": 1_500, "training.learning_rate": 4e-4,
         "engine.attention": None, "engine.checkpointing": False, "engine.gpus": ["0", "1"],

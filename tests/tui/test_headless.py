@@ -35,9 +35,8 @@ BEGAN_S = time.time() - 100
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "runs" / "one"
+def folder(here: Path) -> RunFolder:
+    path = here / "runs" / "one"
     path.mkdir(parents=True)
     return RunFolder(path)
 

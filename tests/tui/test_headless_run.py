@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +26,11 @@ PATIENCE_S = 600.0
 
 
 @pytest.fixture(autouse=True)
-def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
+def _empty_folder(here: Path) -> Iterator[None]:
     yield
-    for state_json in tmp_path.rglob("state.json"):
+    for state_json in here.rglob("state.json"):
         for pid in marked_processes(read_state(RunFolder(state_json.parent)).mark or "none"):
             os.kill(pid, signal.SIGKILL)
-
-
-def wait_for(reached: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s for {what}"
-        time.sleep(0.1)
 
 
 @pytest.mark.real
@@ -56,7 +48,10 @@ def test_a_run_as_json_lines_does_not_outlive_its_foreground_command(tmp_path: P
     process.communicate(timeout=PATIENCE_S)
     mark = read_state(run).mark
     assert mark
-    wait_for(lambda: not list(marked_processes(mark)), "the end of all processes")
+    deadline = time.monotonic() + PATIENCE_S
+    while list(marked_processes(mark)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     assert read_state(run).status == "stopped"
     assert list(run.path.glob("checkpoint-*/trainer_state.json"))
 

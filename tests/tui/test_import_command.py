@@ -22,8 +22,7 @@ ACCELERATE = (
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def _here(here: Path) -> None:
     Path("a.yaml").write_text(ACCELERATE)
 
 
