@@ -26,7 +26,7 @@ from trainwiz.tui.headless.waiting import INTERRUPTED, improved, refining
 from trainwiz.tui.options import ENVIRONMENT, wanted_tier
 
 from tests.each import each
-from tests.tui.tracers import GIB, Kept, dead_worker, fixed_worker, hung_worker
+from tests.tui.tracers import GIB, Kept, fixed_worker, hung_worker
 from tests.tui.wizard_parts import MACHINE
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -91,11 +91,6 @@ def test_a_better_tier_replaces_the_formulas_and_its_tracer_ends(tracer, demo):
     assert "full" in plan.memory.basis and plan.memory.waiting == ""
     assert main(["plan", "--profile", "no-such-profile", "--tier", "full"]) == 2
     assert [worker.state for worker in used] == ["dead", "dead"]
-
-
-def test_a_dead_tracer_leaves_the_formulas_and_says_so(made, demo):
-    plan = improved(made(dead_worker()), demo, "full")
-    assert plan.memory.tier == "analytic" and plan.memory.verdict == "fits" and plan.memory.waiting
 
 
 @pytest.mark.parametrize("interruptible", [True, False])

@@ -91,9 +91,8 @@ async def test_twelve_fast_keys_are_a_few_plans_and_the_first_and_the_last_one_a
         assert reader.most_at_once == 1, "nothing piles up"
 
 
-def test_values_are_planned_while_the_data_is_still_being_read(tmp_path, monkeypatch):
+def test_values_are_planned_while_the_data_is_still_being_read(machine, monkeypatch):
     """A large file takes minutes; nobody waits for it to see what another micro-batch costs."""
-    monkeypatch.chdir(tmp_path)
     go_on, reads = threading.Event(), []
     real = gather.gather_data
 
@@ -103,7 +102,7 @@ def test_values_are_planned_while_the_data_is_still_being_read(tmp_path, monkeyp
         return real(config)
 
     monkeypatch.setattr(gather, "gather_data", slow)
-    reader = PlanReader(probe_here(PlanRequest()))
+    reader = PlanReader(machine)
     try:
         for micro in (8, 16):
             request = PlanRequest(profile="cpu-demo", overrides={"batch.micro_batch_size": micro})
@@ -122,19 +121,15 @@ def test_values_are_planned_while_the_data_is_still_being_read(tmp_path, monkeyp
         reader.close()
 
 
-def test_a_remedy_says_what_planning_it_gives(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    here = probe_here(PlanRequest())
-    reader, request, readings = PlanReader(here), PlanRequest(profile="2080super"), []
+def test_a_remedy_says_what_planning_it_gives(machine):
+    reader, request, readings = PlanReader(machine), PlanRequest(profile="2080super"), []
     (*_, last) = reader.read(request, lambda: False)
     reader.improve(request, lambda: False, readings.append)
     remedies = numbered_remedies(last.plan.findings)
     assert remedies
     for remedy in remedies:
-        found, expected = (
-            readings[-1].effects[effect_key(remedy.changes)],
-            plan_run(with_changes(request, remedy.changes), here),
-        )
+        found = readings[-1].effects[effect_key(remedy.changes)]
+        expected = plan_run(with_changes(request, remedy.changes), machine)
         assert (found.memory, found.time) == (expected.memory, expected.time)
 
 
