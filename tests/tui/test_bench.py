@@ -71,8 +71,6 @@ def test_what_was_measured_is_kept_or_it_is_said_why_not(tmp_path: Path, monkeyp
     ("arguments", "said"),
     [
         (["--gpu", "RTX 3090"], "has no option --gpu"),
-        (["--profile", "a100-opus"], "A probe measures this machine"),
-        (["--profile", "cpu-demo", "--nodes", "2"], "the plan has 2"),
         (["--model", "nowhere/nothing"], "The architecture of the model nowhere/nothing is unknown"),
         (["--model", "esm2-8m", "--seconds", "1"], "--seconds"),
         (["--model", "esm2-8m", "--micro-batch", "0"], "0 must be greater than 0"),
@@ -169,8 +167,6 @@ def test_a_real_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     (eager,) = json.loads(capsys.readouterr().out)["comparison"]["alternatives"]
     assert (eager["turns"], eager["verdict"]) == (2, "unclear") and eager["gain_low"] <= eager["gain_high"]
 
-
-# A run that was started as a benchmark (--benchmark N), in words.
 
 STEPS = {"steps": 8, "step_s": 0.4, "step_low_s": 0.37, "step_high_s": 0.42, "planned_step_s": 0.3}
 PACE = {"tokens_per_s": 10_261.0, "real_tokens_per_s": 8_130.0, "planned_tokens_per_s": 13_452.0}

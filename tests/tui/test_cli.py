@@ -175,9 +175,6 @@ def test_help_and_the_way_to_a_monitor_load_no_typer_and_say_the_same(capsys: py
     assert loads(["monitor", "."], "typer", "pydantic", "psutil", "yaml", "torch") == []
 
 
-# Choices -> PlanRequest.
-
-
 def choices(**values: Any) -> Choices:
     absent: dict[str, Any] = {
         option.name: False if option.kind == "flag" else [] if option.kind == "repeated" else None for option in OPTIONS

@@ -78,8 +78,6 @@ def test_the_bars_show_what_the_length_cuts(lengths, limit, line):
     assert not length_line(lengths, limit, 12)
 
 
-# The first rows.
-
 HOSTILE = "a\x1b[31mb\x1b]0;title\x07[bold]\u202e\nc"
 
 

@@ -198,9 +198,6 @@ def test_a_wide_letter_on_a_plot_takes_two_cells_and_half_of_one_is_none(glyphs:
     assert not canvas.is_free(6, 0, 1) and not canvas.is_free(7, 0, 1)
 
 
-# Which steps are shown, and what the cursor reads.
-
-
 def test_a_range_follows_the_run_where_its_end_is_open_and_never_vanishes() -> None:
     assert [shown.ends(0, 1000) for shown in (StepRange(share=0.2), StepRange(400))] == [(800, None), (400, None)]
     assert StepRange(100, 200).next_zoom().words() == "last 20%"

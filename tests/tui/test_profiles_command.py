@@ -169,9 +169,6 @@ def test_the_wizard_offers_profiles_of_this_card_before_others_and_guides_last()
     assert all(name.endswith("-guide") for name in names[first_guide:]) and len(names) > 60
 
 
-# `profiles save` through the command line.
-
-
 def test_choices_become_a_profile_that_every_command_knows(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--extends", "lora-r64-3090", "--lora-rank", "32", "--set", "training.label_smoothing=0.05"]
     assert main(["profiles", "save", "my-card", *asked]) == 0

@@ -16,7 +16,7 @@ from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.log_view import LogView
 
 from tests.core.run.checkpoint_files import write_checkpoint
-from tests.core.supervise.conftest import Starter, assert_gone, start  # noqa: F401 - a fixture
+from tests.core.supervise.conftest import Starter, assert_gone
 from tests.core.telemetry.written_run import source_of, write_run
 from tests.each import each
 from tests.tui.test_monitor import monitored, notices
@@ -115,7 +115,7 @@ def test_a_read_only_monitor_offers_nothing_that_changes_a_run(readonly: bool, t
     assert screen.offers("plan") and screen.offers("stop") is screen.offers("stop_now") is not readonly
 
 
-async def test_a_run_that_goes_on_is_stopped_from_the_monitor(start: Starter) -> None:  # noqa: F811
+async def test_a_run_that_goes_on_is_stopped_from_the_monitor(start: Starter) -> None:
     started = start(STEPS=100_000)
     started.wait_for_steps(3)
     async with monitored(started.run.path, interval_s=0.2) as (screen, pilot):

@@ -183,9 +183,6 @@ async def test_a_start_that_waits_for_its_plan_says_so_and_can_be_called_off(mon
         assert str(verdict.render()).startswith("Writes to runs/")
 
 
-# Values.
-
-
 async def test_a_number_is_typed_planned_taken_back_and_refused_at_every_size():
     async with frozen() as (app, pilot):
         row = await to_field(pilot, "micro_batch")

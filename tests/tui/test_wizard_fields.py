@@ -135,9 +135,8 @@ def test_fine_tuning_offers_models_with_weights_and_those_that_are_here_first(tm
     assert "esm2-tiny" in [offer.value for offer in scratch]
 
 
-async def test_a_model_and_data_of_ones_own_take_a_dozen_keys(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "tiny"
+async def test_a_model_and_data_of_ones_own_take_a_dozen_keys(here: Path) -> None:
+    folder = here / "tiny"
     folder.mkdir()
     shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     (folder / "config.json").write_text(json.dumps({"model_type": "qwen2", "vocab_size": 400, **shape}))
@@ -171,8 +170,8 @@ async def test_a_model_and_data_of_ones_own_take_a_dozen_keys(tmp_path: Path, mo
         assert config.batch.sequence_length != 64 and config.training.max_steps != 120
 
 
-async def test_what_fits_is_a_goal_and_a_remedy_whose_row_is_the_run(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("here")
+async def test_what_fits_is_a_goal_and_a_remedy_whose_row_is_the_run() -> None:
     Path("mine.csv").write_text("text,label\n" + "".join(f"the cat sees house {n},{n % 2}\n" for n in range(300)))
     async with real(DEMO) as (app, pilot):
         await pilot.press("down", "down", "down", "enter")
@@ -191,11 +190,10 @@ async def test_what_fits_is_a_goal_and_a_remedy_whose_row_is_the_run(tmp_path: P
             with_changes(state.request, {"batch.micro_batch_size": 50_000, "batch.sequence_length": 512})
         )
         await settled(pilot)
-        found = [finding for finding in app.screen.state.plan.findings if finding.code == "others_fit"]
-        assert (
-            found and found[0].remedies[0].command == "trainwiz fit --dataset mine.csv --task sequence-classification"
-        )
-        number = numbered_remedies(app.screen.state.plan.findings).index(found[0].remedies[0]) + 1
+        findings = app.screen.state.plan.findings
+        remedy = next(finding for finding in findings if finding.code == "others_fit").remedies[0]
+        assert remedy.command == "trainwiz fit --dataset mine.csv --task sequence-classification"
+        number = numbered_remedies(findings).index(remedy) + 1
         await pilot.press(str(number))
         await until(pilot, lambda: isinstance(app.screen, FitChooser) and app.screen._fits is not None)
 
@@ -375,9 +373,8 @@ def test_the_panel_says_the_plan_its_targets_and_what_several_machines_send() ->
         return " ".join(plain(panel_lines(plan, 44)).split())
 
     plan = plan_for(task="seq2seq", batch__target_length=64)
-    text = panel(
-        replace(plan, time=replace(plan.time, total_s=1e3, evaluation_s=120.0, generation_s=300.0, saving_s=1))
-    )
+    time = replace(plan.time, total_s=1e3, evaluation_s=120.0, generation_s=300.0, saving_s=1)
+    text = panel(replace(plan, time=time))
     assert "up to 512 source and 64 target tokens each" in text
     assert "including evaluation 2 min, generation 5 min" in text and "saving" not in text
     plan, text = plan_for(), panel(plan_for())

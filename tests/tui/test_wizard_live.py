@@ -62,13 +62,6 @@ class CountingReader(FrozenReader):
             self._at_once -= 1
 
 
-async def type_fast(pilot, text: str) -> None:
-    """Keys as a fast typist's, 30 ms apart."""
-    for letter in text:
-        pilot.app.screen.query_one(Input).insert_text_at_cursor(letter)
-        await asyncio.sleep(KEY_GAP_S)
-
-
 async def test_twelve_fast_keys_are_a_few_plans_and_the_first_and_the_last_one_always(monkeypatch):
     burst, pause = plan_maker.BURST_S, plan_maker.TYPING_PAUSE_S
     reader = CountingReader(findings=())
@@ -83,7 +76,9 @@ async def test_twelve_fast_keys_are_a_few_plans_and_the_first_and_the_last_one_a
         monkeypatch.setattr(plan_maker, "BURST_S", 10 * burst)
         monkeypatch.setattr(plan_maker, "TYPING_PAUSE_S", 10 * pause)
         before = len(reader.asked)
-        await type_fast(pilot, "123456789012")
+        for letter in "123456789012":
+            app.screen.query_one(Input).insert_text_at_cursor(letter)
+            await asyncio.sleep(KEY_GAP_S)
         await settled(pilot)
         assert reader.asked[-1].overrides == {"training.max_steps": 123456789012}
         assert app.screen.state.plan.config.training.max_steps == reader.asked[-1].overrides["training.max_steps"]
@@ -201,9 +196,8 @@ def machine() -> Machine:
 
 
 @pytest.fixture(autouse=True)
-def asked_rates(tmp_path, monkeypatch):
+def asked_rates(here, monkeypatch):
     """What is measured of this machine: nothing, and what was asked for is noted."""
-    monkeypatch.chdir(tmp_path)
     asked = []
 
     def measure(machine, device, gpus, threads, **how):
