@@ -67,24 +67,6 @@ def test_what_was_measured_is_kept_or_it_is_said_why_not(tmp_path: Path, monkeyp
     assert keep(PLAIN).startswith(f"Could not save the measurement to {history_path()}: ")
 
 
-@each(
-    ("arguments", "said"),
-    [
-        (["--gpu", "RTX 3090"], "has no option --gpu"),
-        (["--model", "nowhere/nothing"], "The architecture of the model nowhere/nothing is unknown"),
-        (["--model", "esm2-8m", "--seconds", "1"], "--seconds"),
-        (["--model", "esm2-8m", "--micro-batch", "0"], "0 must be greater than 0"),
-        (["--profile", "cpu-demo", "--dataset", "sample-proteins", "--task", "sequence-classification"], ""),
-    ],
-)
-def test_what_cannot_be_measured_is_refused_before_anything_starts(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
-) -> None:
-    assert main(["bench", *arguments]) in ((2,) if said else (2, 3))
-    text = capsys.readouterr().err
-    assert said in text and "Traceback" not in text and not history_path().exists()
-
-
 def test_signals_end_it_as_ctrl_c_does_and_nohup_is_respected() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN), signal.getsignal(signal.SIGTERM)
     try:

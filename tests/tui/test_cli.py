@@ -101,6 +101,12 @@ def test_help_of_commands(command: tuple[str, ...], has: Any, has_not: Any, caps
         (("schema", "plans"), "'plans' is not a valid choice"),
         (("completion", "tcsh"), "SHELL: 'tcsh' is not a valid choice; use bash or zsh or fish."),
         (("mcp", "nowhere"), "'nowhere' is not a folder."),
+        (("profiles", "save"), "NAME is missing"),
+        (("profiles", "save", "x", "--smoke"), "has no option --smoke"),
+        (("profiles", "save", "x", "--set", "model.nam=3"), "model.name"),
+        (("bench", "--gpu", "RTX 3090"), "has no option --gpu"),
+        (("bench", "--model", "nowhere/nothing"), "The architecture of the model nowhere/nothing is unknown"),
+        (("bench", "--model", "esm2-8m", "--seconds", "1"), "--seconds"),
         # Names too long for any file; the monitor also names what trains here, however long the paths of that are.
         *((("plan", option, LONG), "too long") for option in ("--model", "--dataset")),
         (("--profile", "cpu-demo", "--yes", "--output-dir", LONG), "cannot be a folder: File name too long."),

@@ -24,10 +24,8 @@ from tests.tui.wizard_parts import FROZEN_FILES, frozen, go, plain, shown
 
 
 def test_a_change_has_the_value_of_the_profile_beside_it():
-    overrides = {
-        "batch.micro_batch_size": 16, "training.max_steps": 120, "training.seed": 7, "data.sources.0.name": "mine.fasta",
-    }  # fmt: skip
-    request = PlanRequest(profile="cpu-demo", overrides=overrides)
+    overrides = {"batch.micro_batch_size": 16, "training.max_steps": 120, "data.sources.0.name": "mine.fasta"}
+    request = PlanRequest(profile="cpu-demo", overrides={**overrides, "training.seed": 7})
     *_, reading = PlanReader(probe_machine(Path.cwd())).read(request, lambda: False)
     lines = plain(changed_values(PlanState(request, reading=reading), 100, False))
     assert "max_steps" not in lines, "typed as the profile has it"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static
 from trainwiz.core.launch.actions import StopCost
@@ -108,7 +107,7 @@ async def test_a_replay_is_held_refuses_what_changes_the_run_and_shows_no_future
         assert all(line in log.splitlines()[:1] for line in shown if line.startswith("step"))
 
 
-@pytest.mark.parametrize("readonly", [False, True])
+@each("readonly", [False, True])
 def test_a_read_only_monitor_offers_nothing_that_changes_a_run(readonly: bool, tmp_path: Path) -> None:
     screen = MonitorScreen(Target("run", tmp_path, "run"), readonly)
     screen.snapshot = source_of(write_run(tmp_path / "run")).poll()
