@@ -148,18 +148,15 @@ def test_glyphs_follow_terminal_and_wish() -> None:
     assert choose_glyphs(True, {"TRAINWIZ_PLOT": "block"}) is BLOCK
 
 
-@each(
-    ("low", "high", "labels"),
-    [
-        (0, 1204, ["0", "500", "1000"]),
-        (2.61, 3.1, ["2.8", "3.0"]),
-        (0, 2.4e-4, ["0", "1e-4", "2e-4"]),
-        (0, 3.0e6, ["0", "1M", "2M", "3M"]),
-        (0, 30_000, ["0", "10k", "20k", "30k"]),
-    ],
-)
-def test_ticks_are_round(low: float, high: float, labels: list[str]) -> None:
-    assert tick_labels(linear_ticks(low, high, 3)) == labels
+def test_ticks_are_round() -> None:
+    for low, high, labels in (
+        (0, 1204, "0 500 1000"),
+        (2.61, 3.1, "2.8 3.0"),
+        (0, 2.4e-4, "0 1e-4 2e-4"),
+        (0, 3.0e6, "0 1M 2M 3M"),
+        (0, 30_000, "0 10k 20k 30k"),
+    ):
+        assert tick_labels(linear_ticks(low, high, 3)) == labels.split()
     assert log_ticks(0.5, 2000, 5) == [1, 10, 100, 1000]
     values = (2.612, 0.81, 2.4e-4, 1_999_872, 0.0, 512, 12_500, 4952.3, 999.97)
     said = ["2.612", "0.810", "2.4e-4", "2.00M", "0", "512", "12.50k", "4,952", "1,000"]

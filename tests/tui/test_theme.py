@@ -56,7 +56,6 @@ def test_inverted_and_selected_text_is_readable(palette):
         ({"TRAINWIZ_THEME": "High-Contrast"}, "high-contrast"),
         ({"TRAINWIZ_THEME": "nonsense"}, "dark"),
         ({"COLORFGBG": "0;15"}, "light"),
-        ({"TERM": "linux"}, "high-contrast"),
         ({"TERM": "xterm-16color"}, "high-contrast"),
         ({"TERM": "linux", "TRAINWIZ_THEME": "light"}, "light"),
     ],
