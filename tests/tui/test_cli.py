@@ -82,6 +82,10 @@ def test_help_of_commands(command: tuple[str, ...], has: Any, has_not: Any, caps
         (("--seed", "3"), "has no option --seed"),
         (("--model", "", "--yes"), "--model: a value is required"),
         (("--smoke", "--dev-run", "--yes"), "--smoke and --dev-run can't be combined"),
+        (
+            ("--target-tokens", "2M", "--target-samples", "64", "--yes"),
+            "--target-samples can't be combined; use only one.",
+        ),
         (("--micro-batch", "4", "--set", "batch.micro_batch_size=8", "--yes"), "also set by its own option"),
         (("--gpu", "H100", "--gpus", "0", "--yes"), "use only one"),
         (("--resume", "--yes"), "specify the run folder"),
