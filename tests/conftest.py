@@ -122,6 +122,15 @@ def _own_user_folders(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
+def chinese() -> Iterator[None]:
+    from trainwiz.core.language import use_language
+
+    use_language("zh")
+    yield
+    use_language("en")
+
+
+@pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, empty."""
     monkeypatch.chdir(tmp_path)

@@ -35,9 +35,8 @@ def loaded_after_importing(modules: Iterable[str]) -> set[str]:
 def test_core_and_the_command_line_import_nothing_heavy_and_screens_no_torch() -> None:
     modules = [name for name in CORE if not name.startswith(RUN_AS_CHILDREN)]
     assert len(modules) > 20 and loaded_after_importing([*modules, "trainwiz.tui.cli"]) == set()
-    assert loaded_after_importing(f"trainwiz.tui.{name}" for name in ("app", "screens.plan", "screens.monitor")) <= {
-        "textual"
-    }
+    screens = [f"trainwiz.tui.{name}" for name in ("app", "screens.plan", "screens.monitor")]
+    assert loaded_after_importing(screens) <= {"textual"}
 
 
 MAY_IMPORT = {"profiles": (), "core": ("core", "profiles"), "tui": ("core", "profiles", "tui")}
@@ -113,9 +112,7 @@ def test_no_function_of_core_imports_something_heavy_later() -> None:
 
 
 def test_the_python_interface_loads_nothing_until_it_is_used() -> None:
-    program = (
-        "import sys, trainwiz; trainwiz.plan; print(*(name for name in sys.modules if name.startswith('trainwiz.')))"
-    )
+    program = "import sys, trainwiz; trainwiz.plan; print(*(one for one in sys.modules if one.startswith('trainwiz.')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
@@ -154,9 +151,7 @@ def test_every_package_that_is_imported_is_declared_in_its_group() -> None:
         for group, lines in groups.items()
     }
     files = {file for top in MAY_IMPORT for file in (REPOSITORY / top).rglob("*.py")}
-    children = {
-        file for file in files if name_of(file).startswith(RUN_AS_CHILDREN)
-    }  # fmt: skip
+    children = {file for file in files if name_of(file).startswith(RUN_AS_CHILDREN)}
     assert third_party(files - children) - declared["core"] - declared["mcp"] == ON_DEMAND <= declared["train"]
     extras = declared["train"] | declared["qlora"] | declared["deepspeed"]
     assert third_party(children) - declared["core"] | NEVER_IMPORTED | ON_DEMAND == extras

@@ -18,6 +18,11 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+def files_of_git(*words: str) -> set[str]:
+    done = subprocess.run(["git", "ls-files", "-z", *words], cwd=REPOSITORY, capture_output=True, check=True)
+    return {name for name in done.stdout.decode().split("\0") if (REPOSITORY / name).is_file()}
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel's content alone; the other packages are this interpreter's."""
@@ -27,14 +32,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wheels = tmp_path_factory.mktemp("wheels")
     source = tmp_path_factory.mktemp("source") / "trainwiz"
     # A copy, so that build leftovers in the checkout can neither help nor hurt.
-    files = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=REPOSITORY, capture_output=True, check=True,
-    ).stdout.decode().split("\0")  # fmt: skip
-    for name in filter(None, files):
-        if (REPOSITORY / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((REPOSITORY / name).read_bytes())
+    for name in files_of_git("--cached", "--others", "--exclude-standard"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes((REPOSITORY / name).read_bytes())
     build = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
     subprocess.run([sys.executable, "-c", build, wheels], cwd=source, check=True, stdout=subprocess.DEVNULL)
     target = tmp_path_factory.mktemp("site")
@@ -50,17 +50,12 @@ def python(folder: Path, environment: Mapping[str, str], *words: str) -> subproc
 
 
 def test_all_data_of_the_checkout_are_in_the_wheel_and_nothing_beside_the_package(installed: Path) -> None:
-    ours = ("core", "tui", "profiles")
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", *ours], cwd=REPOSITORY, capture_output=True, check=True
-    ).stdout.decode().split("\0")  # fmt: skip
-    tracked = {name for name in filter(None, listed) if (REPOSITORY / name).is_file()}
     packed = {
         path.relative_to(installed / "trainwiz").as_posix()
         for path in (installed / "trainwiz").rglob("*")
         if path.is_file() and path.suffix != ".pyc"
     }
-    assert tracked - packed == set()
+    assert files_of_git("core", "tui", "profiles") - packed == set()
     assert {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")} <= {"trainwiz", "bin"}
 
 

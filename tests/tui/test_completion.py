@@ -33,10 +33,10 @@ from tests.each import each
         (["plan", "--dataset", "./da"], set()),
     ],
 )
-def test_what_is_offered(words: list[str], has: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "runs" / "2026-11-22_1946-cpu-demo").mkdir(parents=True)
-    (tmp_path / "runs" / "2026-11-22_1946-cpu-demo" / "run.yaml").touch()
-    monkeypatch.chdir(tmp_path)
+def test_what_is_offered(words: list[str], has: set[str], here: Path) -> None:
+    run = here / "runs" / "2026-11-22_1946-cpu-demo"
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "run.yaml").touch()
     assert {value for value, _ in candidates(words)} == has
 
 
@@ -65,9 +65,7 @@ def test_its_script_in_the_shell_itself(shell: str, tmp_path: Path) -> None:
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m trainwiz.tui "$@"\n')
     command.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    script = subprocess.run(
-        [command, "completion", shell], env=environment, capture_output=True, text=True, check=True
-    ).stdout
+    script = subprocess.check_output([command, "completion", shell], env=environment, text=True)
     before = "compdef() {}\n" if shell == "zsh" else ""
     flags = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
     done = subprocess.run(

@@ -18,11 +18,10 @@ from tests.each import each
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    monkeypatch.chdir(tmp_path)
+def folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     for name in ("SLURM_NODEID", "TRAINWIZ_MAIN_NODE"):
         monkeypatch.delenv(name, raising=False)
-    return prepare_run(small_plan(engine__nodes=2, engine__strategy="ddp"), tmp_path / "run")
+    return prepare_run(small_plan(engine__nodes=2, engine__strategy="ddp"), here / "run")
 
 
 def test_the_script_names_every_machine_or_says_what_to_put_in(

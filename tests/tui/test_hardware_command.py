@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 from trainwiz.tui.cli import main
 
-from tests.fakes.nvml import GIB, FakeGpu, FakeNvml, fixtures
-
-fake_nvml = fixtures.fake_nvml
-fake_nvml_library = fixtures.fake_nvml_library
+from tests.fakes.nvml import GIB, FakeGpu, FakeNvml
 
 
 def test_hardware_shows_each_card_and_what_it_means(fake_nvml: FakeNvml, tmp_path: Path) -> None:

@@ -28,16 +28,15 @@ from trainwiz.tui.headless.run import EXIT_HUNG_UP, StopSignals, follow
 from trainwiz.tui.text import GIB
 
 from tests.core.run.checkpoint_files import write_checkpoint
-from tests.core.supervise.conftest import Starter, assert_gone, start  # noqa: F401 - a fixture
+from tests.core.supervise.conftest import Starter, assert_gone
 from tests.each import each
 
 BEGAN_S = time.time() - 100
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "runs" / "one"
+def folder(here: Path) -> RunFolder:
+    path = here / "runs" / "one"
     path.mkdir(parents=True)
     return RunFolder(path)
 
@@ -216,7 +215,7 @@ def test_the_keeper_of_a_run_that_has_ended_has_left_too(folder: RunFolder) -> N
     ],
 )
 def test_a_signal_asks_for_a_stop_with_a_checkpoint_and_a_second_one_ends_at_once(
-    start: Starter,  # noqa: F811
+    start: Starter,
     sent: tuple[signal.Signals, ...],
     save_s: int,
     code: int,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from textual.events import Paste
 from textual.widgets import Input
 from trainwiz.core.profile.store import load_profile, user_folder
@@ -15,21 +14,8 @@ from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.file_picker import FilePicker, FileTree
 
+from tests.tui.test_import_command import ACCELERATE, _here  # noqa: F401 - the fixture holds for this file too
 from tests.tui.wizard_parts import frozen, go, shown, to_field, type_into, until
-
-ACCELERATE = """compute_environment: LOCAL_MACHINE
-distributed_type: MULTI_GPU
-fp16: true
-machine_rank: 0
-num_processes: 2
-surprise: 1
-"""
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("a.yaml").write_text(ACCELERATE)
 
 
 async def opened(pilot) -> ImportCard:

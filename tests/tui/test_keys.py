@@ -69,12 +69,6 @@ def test_one_key_does_one_thing_on_a_screen(screens):
     assert [key for key, times in used.items() if times > 1] == []
 
 
-@each("screen", sorted(OWNERS))
-def test_the_keys_of_a_screen_are_those_of_the_table(screen):
-    of_one = ({binding for one, binding in FOUND if one is owner} for owner in OWNERS[screen])
-    assert any(set(bindings(screen)) <= own for own in of_one)
-
-
 @each("width", [20, 40, 60, 80, 120])
 def test_key_bar_keeps_what_matters_most(width):
     rows = fitting_keys(keys_of("plan", "app"), width)

@@ -14,8 +14,7 @@ from trainwiz.tui.screens.plan_state import Offer
 from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.file_picker import FilePicker, FileTree, first_folder, path_text, unusable_name
 
-from tests.tui.wizard_parts import running, until
-from tests.tui.wizard_parts import shown as text_of
+from tests.tui.wizard_parts import running, shown, until
 
 NOTE = "a long note about what it is for and on which card " * 3
 OFFERS = [*(Offer(f"profile-{number}", note=NOTE) for number in range(30)), Offer("data.csv")]
@@ -26,10 +25,9 @@ def marked(chooser: Chooser) -> list[str]:
     return [str(option.prompt).split()[1] for option in options if str(option.prompt).startswith("▸")]
 
 
-async def test_a_list_of_offers(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data.csv").write_text("sequence\nMKT\n")
+async def test_a_list_of_offers(here: Path):
+    (here / "data").mkdir()
+    (here / "data.csv").write_text("sequence\nMKT\n")
     app = TrainwizApp(lambda: Chooser("Data", OFFERS, "profile-3", "type a path"), ascii_only=False)
     async with running(app, (120, 40)) as pilot:
         await pilot.pause()
@@ -54,21 +52,20 @@ async def test_a_list_of_offers(tmp_path, monkeypatch):
         # Where only the list counts, nothing is taken that is not in it.
         app.push_screen(Chooser("Profile", OFFERS, ""))
         await pilot.press(*"zz", "enter")
-        assert "No matches" in text_of(app) and app.screen is not chooser
+        assert "No matches" in shown(app) and app.screen is not chooser
 
 
 KINDS = file_endings()
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def world(here: Path) -> Path:
     """A working folder with data, other files, a hidden one and folders in it."""
-    monkeypatch.chdir(tmp_path)
     for name in ("b.jsonl", "A.PARQUET", "notes.md", ".hidden.csv", "c.csv.gz"):
-        (tmp_path / name).write_bytes(b"x" * 2048)
-    (tmp_path / "sub" / "deeper").mkdir(parents=True)
-    (tmp_path / "sub" / "rows.tsv").write_text("text\nx\n")
-    return tmp_path
+        (here / name).write_bytes(b"x" * 2048)
+    (here / "sub" / "deeper").mkdir(parents=True)
+    (here / "sub" / "rows.tsv").write_text("text\nx\n")
+    return here
 
 
 def test_names_that_no_config_could_hold_are_refused():
@@ -120,14 +117,14 @@ async def test_a_folder_is_walked_through_and_what_cannot_be_taken_is_a_sentence
         (world / "z\x1b[31m[bold].csv").write_text("x")
         (world / "sub").chmod(0)
         tree = await show()
-        assert names(tree)[-1] == "z[bold].csv" and "\x1b" not in text_of(pilot.app)
+        assert names(tree)[-1] == "z[bold].csv" and "\x1b" not in shown(pilot.app)
         await pilot.press("down", "enter")
         if os.getuid():
-            await until(pilot, lambda: "No permission to read" in text_of(pilot.app))
+            await until(pilot, lambda: "No permission to read" in shown(pilot.app))
         (world / "sub").chmod(0o755)
         for name, words in (("z", "Rename it first"), ("b", "b.jsonl does not exist.")):
             (world / "b.jsonl").unlink(missing_ok=True)
             tree.move_cursor(next(node for node in tree.root.children if str(node.label).startswith(name)))
             await pilot.press("enter")
-            await until(pilot, lambda words=words: words in text_of(pilot.app))
+            await until(pilot, lambda words=words: words in shown(pilot.app))
         assert len(answers) == 3

@@ -17,7 +17,7 @@ from trainwiz.tui.commands import mcp_server
 from trainwiz.tui.commands.mcp_server import Tools, server_of
 from trainwiz.tui.headless import run as headless
 
-from tests.core.supervise.conftest import Starter, start  # noqa: F401 - a fixture
+from tests.core.supervise.conftest import Starter
 
 mcp = pytest.importorskip("mcp", reason="the MCP SDK is the extra mcp")
 Client = pytest.importorskip("mcp.client.client", reason="the MCP SDK is older than version 2").Client
@@ -61,9 +61,7 @@ def test_tools_give_what_the_commands_print(tools: Tools, here: Path, capsys: py
     plan = tools.plan(profile="cpu-demo", settings={"training.seed": 7})
     assert main(["plan", "--profile", "cpu-demo", "--set", "training.seed=7", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert [plan[key] for key in ("batch", "choices", "model")] == [
-        printed[key] for key in ("batch", "choices", "model")
-    ]
+    assert all(plan[key] == printed[key] for key in ("batch", "choices", "model"))
     assert tools.fit(dataset="sample-chat", gpu="RTX 3060 12GB")["fits"]
     assert tools.runs() == {"runs": []}
     nested = {"data.sources": "[{name: /etc/passwd}]"}
@@ -73,25 +71,18 @@ def test_tools_give_what_the_commands_print(tools: Tools, here: Path, capsys: py
         (lambda: tools.plan(profile="./mine.yaml"), "by name"),
         (lambda: tools.plan(profile="cpu-demo", settings=nested), "outside the folder"),
         (lambda: tools.start(model="qwen3-8b", dataset="sample-chat"), "not on this machine"),
-        *(
-            (lambda place=place: tools.diagnose(what=place), "outside the folder")
-            for place in ("../x.log", "~/x", "out/passwd")
-        ),
-        *(
-            (lambda place=place: tools.plan(dataset=place), "outside the folder")
-            for place in ("/etc/passwd", "out/passwd")
-        ),
+        (lambda: tools.diagnose(what="../x.log"), "outside the folder"),
+        (lambda: tools.diagnose(what="~/x"), "outside the folder"),
+        (lambda: tools.diagnose(what="out/passwd"), "outside the folder"),
+        (lambda: tools.plan(dataset="/etc/passwd"), "outside the folder"),
+        (lambda: tools.plan(dataset="out/passwd"), "outside the folder"),
     ):
         with pytest.raises(ToolError, match=said):
             call()
     assert [path.name for path in here.iterdir()] == ["out"]
 
 
-def test_start_and_stop(
-    tools: Tools,
-    start: Starter,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_start_and_stop(tools: Tools, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headless, "start_run", lambda *_, **__: None)
     started = tools.start(profile="cpu-demo", name="by-agent", settings={"training.max_steps": 7})
     (run,) = (event["run"] for event in started["events"] if event["event"] == "prepared")

@@ -29,10 +29,9 @@ OTHER_ENGINE = {"planned": "ddp", "actual": "single", "findings": [SINGLE]}
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(here: Path) -> Path:
     """A finished translation that was measured twice."""
-    monkeypatch.chdir(tmp_path)
-    folder = write_run(tmp_path / "runs" / "translation", status="finished", steps=4, gpus=0, max_steps=16)
+    folder = write_run(here / "runs" / "translation", status="finished", steps=4, gpus=0, max_steps=16)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     training = [row for row in rows if "loss" in row]
     measured = [{"time_s": NOW_S, "step": step, **EVALUATION} for step in (8, 16)]

@@ -83,10 +83,7 @@ def test_what_is_refused(words: tuple[str, ...], said: str, folder: Path, capsys
 def test_a_base_that_is_gone_is_named(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
-    for name, said in (
-        ("/no/such/place", "/no/such/place contains no model"),
-        ("owner/name", "hf download owner/name"),
-    ):
+    for name, said in (("/no/such", "/no/such contains no model"), ("owner/name", "hf download owner/name")):
         (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": name}))
         assert said in failed(capsys, "chat", str(adapter))
     (adapter / "adapter_config.json").write_text("{")
@@ -152,10 +149,8 @@ def test_a_push_is_one_commit_of_what_a_model_is(hub: Any, folder: Path, capsys:
     assert (changes[0].kwargs["private"], changes[2].kwargs["private"]) == (True, False)
     repo, operations = changes[1].args
     files = {one.path_in_repo: one.path_or_fileobj for one in operations}
-    contents = {
-        name: file if isinstance(file, bytes) else Path(file).read_bytes()  # a path or what was written for the upload
-        for name, file in files.items()
-    }
+    # Each is a path or what was written for the upload.
+    contents = {name: one if isinstance(one, bytes) else Path(one).read_bytes() for name, one in files.items()}
     weights = {"adapter_config.json", "adapter_model.safetensors"}
     assert repo == "me/tuned" and {"README.md", "tokenizer.json", "chat_template.jinja", *weights} <= set(files)
     assert not {"training_args.bin", "optimizer.pt"} & set(files)

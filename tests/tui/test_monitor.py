@@ -23,24 +23,13 @@ from trainwiz.tui.widgets.metric_panel import MetricPanel, Plot
 from trainwiz.tui.widgets.run_header import RunHeader
 
 from tests.core.telemetry.written_run import NOW_S, write_json, write_lines, write_run
-from tests.tui.wizard_parts import running, until
-
-WIDE = (120, 40)
+from tests.tui.wizard_parts import WIDE, running, until
 
 
-def monitor_app(
-    what: Path | Target,
-    *,
-    interval_s: float = 3600.0,
-    ascii_only: bool = False,
-) -> TrainwizApp:
+def monitor_app(what: Path | Target, *, interval_s: float = 3600.0, ascii_only: bool = False) -> TrainwizApp:
     """With a frozen clock."""
     target = Target.of_run(RunFolder(what)) if isinstance(what, Path) else what
     return TrainwizApp(lambda: MonitorScreen(target, interval_s=interval_s, clock=lambda: NOW_S), ascii_only=ascii_only)
-
-
-def screen_of(pilot: Pilot) -> MonitorScreen:
-    return next(screen for screen in pilot.app.screen_stack if isinstance(screen, MonitorScreen))
 
 
 @asynccontextmanager
@@ -49,7 +38,8 @@ async def monitored(
 ) -> AsyncIterator[tuple[MonitorScreen, Pilot]]:
     """The monitor on the screen, after its first look."""
     async with running(monitor_app(what, **more), size) as pilot:
-        screen = screen_of(pilot)
+        screen = pilot.app.screen
+        assert isinstance(screen, MonitorScreen)
         await until(pilot, lambda: screen.snapshot is not None)
         yield screen, pilot
 
@@ -145,7 +135,8 @@ async def test_an_ended_run_has_no_stop_its_end_is_a_sentence_and_leaving_says_i
     app = monitor_app(write_run(tmp_path / "runs" / "one", status="failed", exit_=exit_))
     app.farewell = "Started  run"
     async with running(app, WIDE) as pilot:
-        screen = screen_of(pilot)
+        screen = pilot.app.screen
+        assert isinstance(screen, MonitorScreen)
         await until(pilot, lambda: screen.snapshot is not None)
         assert "✗ failed" in header_text(screen)
         assert "monitor.stop" not in {row.id for row in screen.key_rows()}

@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import get_args
 
@@ -103,11 +104,8 @@ def test_trainer_folders(shared_data: Path, capsys: pytest.CaptureFixture[str]) 
         code = main(["monitor", str(folder), "--once", "--json"])
         document = json.loads(capsys.readouterr().out)
         state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
-        counts: dict[str, int] = {}
-        for row in state["log_history"]:
-            for name, value in row.items():
-                if name not in ("step", "epoch") and isinstance(value, int | float):
-                    counts[name] = counts.get(name, 0) + 1
+        logged = [item for row in state["log_history"] for item in row.items() if item[0] not in ("step", "epoch")]
+        counts = dict(Counter(name for name, value in logged if isinstance(value, int | float)))
         for file in folder.rglob("*tfevents.*"):
             tags = {tag: len(points) for tag, points in accumulated(file).items() if tag != "train/epoch"}
             counts |= {trainer_name(tag): count for tag, count in tags.items()}

@@ -20,9 +20,9 @@ from trainwiz.tui.widgets.host_panel import HostPanel, batch_parts, step_parts
 
 from tests.core.telemetry.written_run import write_run
 from tests.each import each
-from tests.tui.test_monitor import WIDE, monitored
+from tests.tui.test_monitor import monitored
+from tests.tui.wizard_parts import WIDE, until
 from tests.tui.wizard_parts import shown as screen_text
-from tests.tui.wizard_parts import until
 
 
 def shown(screen: MonitorScreen) -> list[Widget]:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual import content as textual_content
 from textual.pilot import Pilot
-from trainwiz.core.language import tr, use_language
+from trainwiz.core.language import tr
 from trainwiz.core.telemetry import target as targets
 from trainwiz.core.telemetry.target import Source, Target
 from trainwiz.tui.app import TrainwizApp
@@ -22,8 +21,7 @@ from trainwiz.tui.widgets.log_view import LogView
 
 from tests.tui.monitor_states import RecordedProcess, target_of
 from tests.tui.test_monitor import monitor_app
-from tests.tui.wizard_parts import shown as screen_text
-from tests.tui.wizard_parts import until
+from tests.tui.wizard_parts import shown, until
 
 BASELINE_TEXTUAL = "8.2.8"
 needs_baseline = pytest.mark.skipif(
@@ -49,6 +47,7 @@ def _frozen_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setattr(targets, "open_source", open_source)
     time.tzset()
     yield
+    use_ascii(False)
     monkeypatch.undo()
     time.tzset()
 
@@ -98,17 +97,8 @@ def test_cards_and_keys(snap_compare: Any, keys: tuple[str, ...]) -> None:
     assert snap_compare(app_for("running", "dark"), terminal_size=SIZES["80x24"], run_before=press)
 
 
-@pytest.fixture
-def _chinese(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(textual_content, "divide_line", textual_content.divide_line)
-    use_language("zh")
-    yield
-    use_language("en")
-    use_ascii(False)
-
-
 @needs_baseline
-@pytest.mark.usefixtures("_chinese")
+@pytest.mark.usefixtures("chinese")
 @pytest.mark.parametrize(("state", "size"), [("running", "120x40"), ("failed", "60x20")])
 def test_in_chinese_whose_letters_take_two_cells(snap_compare: Any, state: str, size: str) -> None:
     async def checked(pilot: Pilot) -> None:
@@ -119,7 +109,7 @@ def test_in_chinese_whose_letters_take_two_cells(snap_compare: Any, state: str, 
     assert snap_compare(app_for(state, "dark"), terminal_size=SIZES[size], run_before=checked)
 
 
-@pytest.mark.usefixtures("_chinese")
+@pytest.mark.usefixtures("chinese")
 async def test_where_only_ascii_can_be_drawn_every_cell_is_and_the_texts_are_english() -> None:
     app = app_for("nan", "dark", ascii_only=True)
     async with app.run_test(size=SIZES["80x24"]) as pilot:
@@ -128,5 +118,5 @@ async def test_where_only_ascii_can_be_drawn_every_cell_is_and_the_texts_are_eng
             for line_filter in app.get_line_filters():
                 strip = strip.apply_filter(line_filter, app.screen.styles.background)
             assert strip.text.isascii(), strip.text
-        assert "* running" in screen_text(app).splitlines()[0] and "RAM and disk" in screen_text(app)
+        assert "* running" in shown(app).splitlines()[0] and "RAM and disk" in shown(app)
     assert tr("RAM and disk") == "RAM and disk"

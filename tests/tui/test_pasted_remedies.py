@@ -7,9 +7,10 @@ import pytest
 from trainwiz.core.errors import Remedy
 from trainwiz.core.plan.gather import plan_run
 from trainwiz.core.plan.result import Plan
-from trainwiz.tui.choices import Choices, parse_choices
-from trainwiz.tui.options import OPTIONS
+from trainwiz.tui.choices import parse_choices
+from trainwiz.tui.options import BY_NAME
 
+from tests.acceptance.test_docs import parsed
 from tests.each import each
 
 GIB = 2**30
@@ -27,23 +28,9 @@ CASES = [
 ]
 
 
-def parsed(line: str) -> Choices:
-    values: dict[str, object] = {option.name: [] if option.kind == "repeated" else None for option in OPTIONS}
-    by_flag = {option.flag: option for option in OPTIONS}
-    words = iter(shlex.split(line))
-    for word in words:
-        option = by_flag[word]
-        if option.kind in ("flag", "switch"):
-            values[option.name] = True
-        elif option.kind == "repeated":
-            values[option.name] = [*values[option.name], next(words)]  # type: ignore[misc]
-        else:
-            values[option.name] = next(words)
-    return parse_choices(values)
-
-
 def planned(line: str) -> Plan:
-    return plan_run(parsed(line).request)
+    values = parsed(["plan", *shlex.split(line)])
+    return plan_run(parse_choices({name: value for name, value in values.items() if name in BY_NAME}).request)
 
 
 @each("case", CASES)

@@ -23,8 +23,6 @@ from trainwiz.tui.commands import profiles
 from trainwiz.tui.screens.plan_command import command_line
 from trainwiz.tui.screens.plan_offers import profile_offers
 
-from tests.each import each
-
 pytestmark = pytest.mark.usefixtures("here")
 GIB = 2**30
 
@@ -169,9 +167,6 @@ def test_the_wizard_offers_profiles_of_this_card_before_others_and_guides_last()
     assert all(name.endswith("-guide") for name in names[first_guide:]) and len(names) > 60
 
 
-# `profiles save` through the command line.
-
-
 def test_choices_become_a_profile_that_every_command_knows(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--extends", "lora-r64-3090", "--lora-rank", "32", "--set", "training.label_smoothing=0.05"]
     assert main(["profiles", "save", "my-card", *asked]) == 0
@@ -188,19 +183,3 @@ def test_choices_become_a_profile_that_every_command_knows(capsys: pytest.Captur
     assert {change["key"] for change in changes} == {"peft.rank", "training.label_smoothing"}
     # The same to every command; core/profile/test_save.py tells what is refused.
     assert main(["profiles", "validate"]) == 0
-
-
-@each(
-    ("arguments", "words"),
-    [
-        ((), "NAME is missing"),
-        (("x", "--smoke"), "has no option --smoke"),
-        (("x", "--set", "model.nam=3"), "model.name"),
-    ],
-)
-def test_wrong_requests_write_nothing(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
-) -> None:
-    assert main(["profiles", "save", *arguments]) == 2
-    assert words in capsys.readouterr().err
-    assert not user_folder().exists() or not list(user_folder().iterdir())

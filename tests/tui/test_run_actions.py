@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static
 from trainwiz.core.launch.actions import StopCost
@@ -16,7 +15,7 @@ from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.log_view import LogView
 
 from tests.core.run.checkpoint_files import write_checkpoint
-from tests.core.supervise.conftest import Starter, assert_gone, start  # noqa: F401 - a fixture
+from tests.core.supervise.conftest import Starter, assert_gone
 from tests.core.telemetry.written_run import source_of, write_run
 from tests.each import each
 from tests.tui.test_monitor import monitored, notices
@@ -108,14 +107,14 @@ async def test_a_replay_is_held_refuses_what_changes_the_run_and_shows_no_future
         assert all(line in log.splitlines()[:1] for line in shown if line.startswith("step"))
 
 
-@pytest.mark.parametrize("readonly", [False, True])
+@each("readonly", [False, True])
 def test_a_read_only_monitor_offers_nothing_that_changes_a_run(readonly: bool, tmp_path: Path) -> None:
     screen = MonitorScreen(Target("run", tmp_path, "run"), readonly)
     screen.snapshot = source_of(write_run(tmp_path / "run")).poll()
     assert screen.offers("plan") and screen.offers("stop") is screen.offers("stop_now") is not readonly
 
 
-async def test_a_run_that_goes_on_is_stopped_from_the_monitor(start: Starter) -> None:  # noqa: F811
+async def test_a_run_that_goes_on_is_stopped_from_the_monitor(start: Starter) -> None:
     started = start(STEPS=100_000)
     started.wait_for_steps(3)
     async with monitored(started.run.path, interval_s=0.2) as (screen, pilot):

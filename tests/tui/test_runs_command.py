@@ -23,7 +23,7 @@ from trainwiz.tui.text import cells
 
 from tests.core.launch.plans import small_plan
 from tests.core.run.checkpoint_files import cut, write_checkpoint
-from tests.core.supervise.conftest import Started, Starter, assert_gone, start  # noqa: F401 - a fixture
+from tests.core.supervise.conftest import Started, Starter, assert_gone
 
 pytestmark = pytest.mark.usefixtures("here")
 LONG_STEP_S = 40 * 60
@@ -192,18 +192,14 @@ def test_remove_asks(folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys:
     assert "Removed" in capsys.readouterr().out
 
 
-# `runs stop` with real keepers.
-
-
-def started(start: Starter, name: str, **variables: object) -> Started:  # noqa: F811
+def started(start: Starter, name: str, **variables: object) -> Started:
     one = start(start.folder(name), **{"SAID_STEP_S": 0.1, "STEPS": 100_000, **variables})
     one.wait(lambda state: state.window is not None)
     return one
 
 
 def test_several_are_stopped_and_a_long_step_is_told_before_the_wait(
-    start: Starter,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
+    start: Starter, capsys: pytest.CaptureFixture[str]
 ) -> None:
     short, long = started(start, "short"), started(start, "long", SAID_STEP_S=LONG_STEP_S, WORLD_SIZE=2)
     with pytest.raises(UsageError, match="There is no run 'shorts'"):
@@ -220,8 +216,7 @@ def test_several_are_stopped_and_a_long_step_is_told_before_the_wait(
 
 
 def test_what_cannot_be_stopped_holds_up_no_other_and_a_second_stop_says_since_when(
-    start: Starter,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
+    start: Starter, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = started(start, "here", SAVE_S=3)
     away = RunFolder(start.root / "runs" / "away")

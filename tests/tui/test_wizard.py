@@ -15,7 +15,7 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.tui.screens import plan_command as plan_starter
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import Started
-from trainwiz.tui.screens.plan_fields import DATA, HARDWARE, MODEL, REVIEW, TRAINING
+from trainwiz.tui.screens.plan_fields import DATA, FIELDS, HARDWARE, MODEL, REVIEW, TRAINING, applies
 from trainwiz.tui.theme import PALETTES
 from trainwiz.tui.widgets.chooser import Chooser, matching
 from trainwiz.tui.widgets.field_row import ActionButton, FieldRow, RemedyButton
@@ -53,6 +53,9 @@ async def test_the_five_steps_forth_and_back_with_their_help():
         await go(pilot, "escape", "enter")
         assert app.screen.state.step == REVIEW
         assert isinstance(app.focused, ActionButton) and app.focused.action == "start"
+        # A heading goes with the last of its rows.
+        headings = {title.content for title in app.screen.query(".group") if title.display}
+        assert headings <= {spec.group for spec in FIELDS if applies(spec, app.screen.state.plan)}
         for step in (TRAINING, DATA, MODEL, HARDWARE, HARDWARE):
             await go(pilot, "escape")
             assert app.screen.state.step == step
@@ -178,9 +181,6 @@ async def test_a_start_that_waits_for_its_plan_says_so_and_can_be_called_off(mon
         reader.may_answer.set()
         await settled(pilot)
         assert str(verdict.render()).startswith("Writes to runs/")
-
-
-# Values.
 
 
 async def test_a_number_is_typed_planned_taken_back_and_refused_at_every_size():

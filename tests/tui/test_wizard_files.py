@@ -25,17 +25,10 @@ from trainwiz.tui.widgets.frame import rail_lines, wrong_steps
 from tests.each import each
 from tests.tui.wizard_parts import MACHINE, go, plain, real, settled, to_field, until
 
+pytestmark = pytest.mark.usefixtures("here")
 ARCHITECTURE = {**load_models()["gpt2-tiny"].architecture}
 DEMO = PlanRequest(profile="cpu-demo")
 MODEL = FIELD_BY_ID["model"]
-
-
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture(scope="module")
@@ -114,15 +107,13 @@ async def test_browsing_takes_the_folder_of_a_config_file_and_goes_on(tmp_path: 
         ("nobody/[red]nothing\x1b[31m", None, "Unknown model"),
     ],
 )
-def test_what_cannot_be_used_is_a_sentence(name, text, said, tmp_path, monkeypatch, reader) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_be_used_is_a_sentence(name, text, said, reader) -> None:
     if text is not None:
-        (tmp_path / name).write_text(text)
+        Path(name).write_text(text)
     state = chosen(reader, name)
     view = field_view(state, MODEL)
     assert said in view.invalid and start_obstacle(state)
-    lines = row_lines(view, 80, focused=True, roomy=True, editing=False)
-    assert "\x1b" not in plain(lines)
+    assert "\x1b" not in plain(row_lines(view, 80, focused=True, roomy=True, editing=False))
 
 
 def rows(path: Path, *values: object) -> str:

@@ -45,8 +45,6 @@ from tests.tui.wizard_parts import (
     until,
 )
 
-KEY_GAP_S = 0.03
-
 
 class CountingReader(FrozenReader):
     """Counts how many requests it works on at once."""
@@ -60,13 +58,6 @@ class CountingReader(FrozenReader):
             yield from super().read(request, is_cancelled)
         finally:
             self._at_once -= 1
-
-
-async def type_fast(pilot, text: str) -> None:
-    """Keys as a fast typist's, 30 ms apart."""
-    for letter in text:
-        pilot.app.screen.query_one(Input).insert_text_at_cursor(letter)
-        await asyncio.sleep(KEY_GAP_S)
 
 
 async def test_twelve_fast_keys_are_a_few_plans_and_the_first_and_the_last_one_always(monkeypatch):
@@ -83,7 +74,10 @@ async def test_twelve_fast_keys_are_a_few_plans_and_the_first_and_the_last_one_a
         monkeypatch.setattr(plan_maker, "BURST_S", 10 * burst)
         monkeypatch.setattr(plan_maker, "TYPING_PAUSE_S", 10 * pause)
         before = len(reader.asked)
-        await type_fast(pilot, "123456789012")
+        # As a fast typist's.
+        for letter in "123456789012":
+            app.screen.query_one(Input).insert_text_at_cursor(letter)
+            await asyncio.sleep(0.03)
         await settled(pilot)
         assert reader.asked[-1].overrides == {"training.max_steps": 123456789012}
         assert app.screen.state.plan.config.training.max_steps == reader.asked[-1].overrides["training.max_steps"]
@@ -91,9 +85,8 @@ async def test_twelve_fast_keys_are_a_few_plans_and_the_first_and_the_last_one_a
         assert reader.most_at_once == 1, "nothing piles up"
 
 
-def test_values_are_planned_while_the_data_is_still_being_read(tmp_path, monkeypatch):
+def test_values_are_planned_while_the_data_is_still_being_read(machine, monkeypatch):
     """A large file takes minutes; nobody waits for it to see what another micro-batch costs."""
-    monkeypatch.chdir(tmp_path)
     go_on, reads = threading.Event(), []
     real = gather.gather_data
 
@@ -103,7 +96,7 @@ def test_values_are_planned_while_the_data_is_still_being_read(tmp_path, monkeyp
         return real(config)
 
     monkeypatch.setattr(gather, "gather_data", slow)
-    reader = PlanReader(probe_here(PlanRequest()))
+    reader = PlanReader(machine)
     try:
         for micro in (8, 16):
             request = PlanRequest(profile="cpu-demo", overrides={"batch.micro_batch_size": micro})
@@ -122,19 +115,15 @@ def test_values_are_planned_while_the_data_is_still_being_read(tmp_path, monkeyp
         reader.close()
 
 
-def test_a_remedy_says_what_planning_it_gives(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    here = probe_here(PlanRequest())
-    reader, request, readings = PlanReader(here), PlanRequest(profile="2080super"), []
+def test_a_remedy_says_what_planning_it_gives(machine):
+    reader, request, readings = PlanReader(machine), PlanRequest(profile="2080super"), []
     (*_, last) = reader.read(request, lambda: False)
     reader.improve(request, lambda: False, readings.append)
     remedies = numbered_remedies(last.plan.findings)
     assert remedies
     for remedy in remedies:
-        found, expected = (
-            readings[-1].effects[effect_key(remedy.changes)],
-            plan_run(with_changes(request, remedy.changes), here),
-        )
+        found = readings[-1].effects[effect_key(remedy.changes)]
+        expected = plan_run(with_changes(request, remedy.changes), machine)
         assert (found.memory, found.time) == (expected.memory, expected.time)
 
 
@@ -206,9 +195,8 @@ def machine() -> Machine:
 
 
 @pytest.fixture(autouse=True)
-def asked_rates(tmp_path, monkeypatch):
+def asked_rates(here, monkeypatch):
     """What is measured of this machine: nothing, and what was asked for is noted."""
-    monkeypatch.chdir(tmp_path)
     asked = []
 
     def measure(machine, device, gpus, threads, **how):

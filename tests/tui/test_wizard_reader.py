@@ -26,18 +26,14 @@ from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.plan_panel import panel_lines
 from trainwiz.tui.widgets.plan_strip import strip_lines
 
-from tests.each import each
 from tests.tui.wizard_parts import QuickReader, change, go, plain, real, settled
+
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture(scope="module")
 def reader() -> PlanReader:
     return PlanReader(probe_here(PlanRequest()))
-
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def last(reader: PlanReader, request: PlanRequest):
@@ -85,19 +81,12 @@ def test_lengths_follow_what_cuts_and_joins_texts(reader, tmp_path):
     assert len(set(seen[:4])) == 4 and seen[0] == seen[-1]
 
 
-@each(
-    ("request_", "words"),
-    [
-        (PlanRequest(profile="cpu-dmo"), "cpu-demo"),
-        (PlanRequest(profile="cpu-demo", overrides={"training.learning_rate": 99}), "training.learning_rate"),
-        (PlanRequest(profile="cpu-demo", name="../x"), "name"),
-    ],
-)
-def test_what_is_asked_wrongly_is_findings_and_no_plan(reader, request_, words):
-    assert [*reader.read(request_, lambda: True)] == [], "what is cancelled reads nothing"
-    reading = last(reader, request_)
-    assert reading.plan is None and reading.waits_for == ""
-    assert any(words in finding.message for finding in reading.findings)
+def test_what_is_asked_wrongly_is_findings_and_no_plan(reader):
+    for request, words in ((PlanRequest("cpu-dmo"), "cpu-demo"), (PlanRequest("cpu-demo", name="../x"), "name")):
+        assert [*reader.read(request, lambda: True)] == [], "what is cancelled reads nothing"
+        reading = last(reader, request)
+        assert reading.plan is None and reading.waits_for == ""
+        assert any(words in finding.message for finding in reading.findings)
 
 
 def test_a_run_is_written_where_the_review_said_and_a_taken_folder_is_a_sentence(reader, tmp_path):

@@ -47,8 +47,7 @@ args = TrainingArguments(
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
+def _here(here: Path) -> Iterator[None]:
     yield
     use_language("en")
     use_ascii(False)

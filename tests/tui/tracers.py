@@ -1,4 +1,4 @@
-"""Tracers for tests of the front ends: one with a fixed answer, one that dies, one that never answers."""
+"""Tracers for tests of the front ends: one with a fixed answer, one that never answers."""
 
 from __future__ import annotations
 
@@ -34,10 +34,6 @@ def fixed_worker(peak_bytes: int) -> TraceWorker:
     variables = [f"FIXED_BYTES={peak_bytes}", f"PYTHONPATH={REPOSITORY}"]
     command = ["env", *variables, sys.executable, fixed_tracer.__file__, str(os.getpid())]
     return TraceWorker(NO_CACHE, command=command)
-
-
-def dead_worker() -> TraceWorker:
-    return TraceWorker(NO_CACHE, command=[sys.executable, "-c", "raise SystemExit(3)"])
 
 
 def hung_worker() -> TraceWorker:
