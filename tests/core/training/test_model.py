@@ -18,17 +18,11 @@ from trainwiz.core.training.weights import merged
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from tests.core.training.runs import different_tensors, losses, resumed, text_config, tiny_config, train, write_run
-from tests.core.training.tokenizers_for_tests import small_tokenizer
 from tests.each import each
 
 TINY_TEXT_MODELS = [
     name for name in load_models() if name.endswith("-tiny") and load_models()[name].task != "masked-lm"
 ]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
-    return small_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 def same_tensors(first: torch.nn.Module, second: torch.nn.Module) -> bool:
@@ -187,15 +181,14 @@ def test_code_that_comes_with_a_model_is_not_run_and_not_asked_about(
 
 
 def test_other_models_and_alphabets_are_refused(tmp_path: Path) -> None:
-    config = tiny_config()
-    config.model.architecture = {"model_type": "bert", "vocab_size": 33}
-    with pytest.raises(UsageError, match="'bert'"):
-        build_model(config, None, Path(), None)
-    config.model.architecture = {**tiny_config().model.architecture, "vocab_size": 40}  # type: ignore[dict-item]
-    with pytest.raises(UsageError, match="vocab_size is 40, not 33"):
-        build_model(config, None, Path(), None)
-    with pytest.raises(UsageError, match="ESM-2 training does not support LoRA"):
-        build_model(tiny_config(peft__method="lora"), None, tmp_path, None)
+    esm: Any = tiny_config().model.architecture
+    for changes, words in (
+        ({"model.architecture": {"model_type": "bert", "vocab_size": 33}}, "'bert'"),
+        ({"model.architecture": {**esm, "vocab_size": 40}}, "vocab_size is 40, not 33"),
+        ({"peft.method": "lora"}, "ESM-2 training does not support LoRA"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            build_model(tiny_config().with_values(changes, "you"), None, tmp_path, None)
 
 
 def lora(name: str, folder: Path, tokenizer: PreTrainedTokenizerBase, **changes: Any) -> Any:

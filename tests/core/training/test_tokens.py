@@ -32,11 +32,6 @@ ALL = np.arange(len(SENTENCES))
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFast:
-    return small_tokenizer(tmp_path_factory.mktemp("t"))
-
-
-@pytest.fixture(scope="module")
 def pair_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFast:
     return small_tokenizer(tmp_path_factory.mktemp("t"), ends_texts=True)
 
