@@ -119,13 +119,8 @@ def made(tokenizers: Tokenizers, config: RunConfig, folder: Path) -> tuple[Gener
 def test_texts_do_not_depend_on_their_batch_and_bleu_is_sacrebleus(
     name: str, beams: int, tokenizers: Tokenizers, tmp_path: Path
 ) -> None:
-    config = text_config(
-        name,
-        evaluation__beams=beams,
-        evaluation__generation_length=4,
-        evaluation__generation_rows=6,
-        batch__eval_micro_batch_size=4,
-    )
+    limits = {"evaluation__generation_length": 4, "evaluation__generation_rows": 6, "batch__eval_micro_batch_size": 4}
+    config = text_config(name, evaluation__beams=beams, **limits)
     generator, model, tokenizer = made(tokenizers, config, tmp_path)
     metrics = generator.metrics(trainer_of(model), "eval")
     shown = [json.loads(line) for line in (tmp_path / "generations.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -37,11 +37,9 @@ def probe(tmp_path: Path) -> Callable[..., ProbeTrainer]:
     def make(most_rows: int = 1 << 30, **changes: Any) -> ProbeTrainer:
         order = replace(ORDER, ends_s=time.monotonic() + 900.0, **changes)
         config = solved_config(
-            model__architecture=dict(load_models()["esm2-tiny"].architecture),
-            batch__sequence_length=32,
-            batch__micro_batch_size=8,
-            batch__gradient_accumulation_steps=2,
-        )
+            model__architecture=dict(load_models()["esm2-tiny"].architecture), batch__sequence_length=32,
+            batch__micro_batch_size=8, batch__gradient_accumulation_steps=2,
+        )  # fmt: skip
         args = TrainingArguments(
             output_dir=str(tmp_path), per_device_train_batch_size=8, gradient_accumulation_steps=2, max_steps=10_000,
             use_cpu=True, report_to=[], save_strategy="no", logging_steps=10_000, disable_tqdm=True,
@@ -130,14 +128,8 @@ def test_the_search_doubles_and_then_halves_the_gap(tmp_path: Path, probe: Calla
     trainer.train()
     MicroBatchSearch(trainer, trainer.order, trainer.answers, 0.1).run()  # type: ignore[attr-defined]
     said = lines(tmp_path)
-    assert [(line["micro_batch"], line["fits"]) for line in said["trial"]] == [
-        (16, True),
-        (32, True),
-        (64, False),
-        (48, False),
-        (40, True),
-        (44, True),
-    ]
+    tried = [(line["micro_batch"], line["fits"]) for line in said["trial"]]
+    assert tried == [(16, True), (32, True), (64, False), (48, False), (40, True), (44, True)]
     assert (said["largest"][0]["micro_batch"], said["largest"][0]["why"]) == (44, "48 does not fit")
 
 
