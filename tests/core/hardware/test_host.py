@@ -46,41 +46,38 @@ V1_MOUNTS = (
 )
 
 
-@each(
-    ("cgroup", "mounts", "files", "limits"),
-    [
-        (
-            "0::/user.slice/job\n", V2_MOUNT,
-            {f"{JOB}/memory.max": 8 * GIB, f"{JOB}/memory.current": 3 * GIB, f"{JOB}/cpu.max": "250000 100000",
-             f"{JOB}/memory.stat": f"anon 100\ninactive_file {1 * GIB}\nactive_file 5"},
-            (Limits(8 * GIB, 6 * GIB), 2),
-        ),
-        # The tightest level counts.
-        (
-            "0::/user.slice/job\n", V2_MOUNT,
-            {f"{JOB}/memory.max": "max", f"{JOB}/cpu.max": "max 100000", "sys/fs/cgroup/user.slice/memory.max": 4 * GIB,
-             "sys/fs/cgroup/user.slice/memory.current": 1 * GIB, "sys/fs/cgroup/user.slice/cpu.max": "100000 100000"},
-            (Limits(4 * GIB, 3 * GIB), 1),
-        ),
-        ("0::/user.slice/job\n", V2_MOUNT, {f"{JOB}/memory.max": "max", f"{JOB}/cpu.max": "max 100000"}, (Limits(), 64)),
-        # Docker without a cgroup namespace: the path is the host's, the mount shows the container's group as its root.
-        (
-            "0::/docker/abc\n", V2_MOUNT.replace(" / /sys", " /docker/abc /sys"),
-            {"sys/fs/cgroup/memory.max": 2 * GIB, "sys/fs/cgroup/memory.current": 1 * GIB},
-            (Limits(2 * GIB, 1 * GIB), 64),
-        ),
-        (
-            "4:memory:/job\n2:cpu,cpuacct:/job\n0::/\n", V1_MOUNTS,
-            {"sys/fs/cgroup/memory/job/memory.limit_in_bytes": 6 * GIB,
-             "sys/fs/cgroup/memory/job/memory.usage_in_bytes": 2 * GIB,
-             "sys/fs/cgroup/memory/job/memory.stat": f"inactive_file 1\ntotal_inactive_file {512 * MIB}",
-             "sys/fs/cgroup/memory/memory.limit_in_bytes": 9223372036854771712,
-             f"{CPU}/job/cpu.cfs_quota_us": 350000, f"{CPU}/job/cpu.cfs_period_us": 100000,
-             f"{CPU}/cpu.cfs_quota_us": -1, f"{CPU}/cpu.cfs_period_us": 100000},
-            (Limits(6 * GIB, 4 * GIB + 512 * MIB), 3),
-        ),
-    ],
-)  # fmt: skip
+@each(("cgroup", "mounts", "files", "limits"), [
+    (
+        "0::/user.slice/job\n", V2_MOUNT,
+        {f"{JOB}/memory.max": 8 * GIB, f"{JOB}/memory.current": 3 * GIB, f"{JOB}/cpu.max": "250000 100000",
+         f"{JOB}/memory.stat": f"anon 100\ninactive_file {1 * GIB}\nactive_file 5"},
+        (Limits(8 * GIB, 6 * GIB), 2),
+    ),
+    # The tightest level counts.
+    (
+        "0::/user.slice/job\n", V2_MOUNT,
+        {f"{JOB}/memory.max": "max", f"{JOB}/cpu.max": "max 100000", "sys/fs/cgroup/user.slice/memory.max": 4 * GIB,
+         "sys/fs/cgroup/user.slice/memory.current": 1 * GIB, "sys/fs/cgroup/user.slice/cpu.max": "100000 100000"},
+        (Limits(4 * GIB, 3 * GIB), 1),
+    ),
+    ("0::/user.slice/job\n", V2_MOUNT, {f"{JOB}/memory.max": "max", f"{JOB}/cpu.max": "max 100000"}, (Limits(), 64)),
+    # Docker without a cgroup namespace: the path is the host's, the mount shows the container's group as its root.
+    (
+        "0::/docker/abc\n", V2_MOUNT.replace(" / /sys", " /docker/abc /sys"),
+        {"sys/fs/cgroup/memory.max": 2 * GIB, "sys/fs/cgroup/memory.current": 1 * GIB},
+        (Limits(2 * GIB, 1 * GIB), 64),
+    ),
+    (
+        "4:memory:/job\n2:cpu,cpuacct:/job\n0::/\n", V1_MOUNTS,
+        {"sys/fs/cgroup/memory/job/memory.limit_in_bytes": 6 * GIB,
+         "sys/fs/cgroup/memory/job/memory.usage_in_bytes": 2 * GIB,
+         "sys/fs/cgroup/memory/job/memory.stat": f"inactive_file 1\ntotal_inactive_file {512 * MIB}",
+         "sys/fs/cgroup/memory/memory.limit_in_bytes": 9223372036854771712,
+         f"{CPU}/job/cpu.cfs_quota_us": 350000, f"{CPU}/job/cpu.cfs_period_us": 100000,
+         f"{CPU}/cpu.cfs_quota_us": -1, f"{CPU}/cpu.cfs_period_us": 100000},
+        (Limits(6 * GIB, 4 * GIB + 512 * MIB), 3),
+    ),
+])  # fmt: skip
 def test_limits_of_both_versions(
     tmp_path: Path, cgroup: str, mounts: str, files: dict[str, object], limits: tuple[Limits, int]
 ) -> None:

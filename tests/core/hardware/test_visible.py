@@ -66,20 +66,17 @@ MIG_CARDS = (
 )
 
 
-@each(
-    ("form", "visible"),
-    [
-        (None, ["MIG-one"]),
-        ("1", ["MIG-one"]),
-        ("0", ["GPU-plain"]),
-        ("0,1", ["MIG-one"]),
-        ("MIG-two,MIG-one", ["MIG-two"]),
-        ("MIG-tw", ["MIG-two"]),
-        ("MIG-", []),
-        ("MIG-nothere", []),
-        ("2", []),
-    ],
-)
+@each(("form", "visible"), [
+    (None, ["MIG-one"]),
+    ("1", ["MIG-one"]),
+    ("0", ["GPU-plain"]),
+    ("0,1", ["MIG-one"]),
+    ("MIG-two,MIG-one", ["MIG-two"]),
+    ("MIG-tw", ["MIG-two"]),
+    ("MIG-", []),
+    ("MIG-nothere", []),
+    ("2", []),
+])  # fmt: skip
 def test_one_slice_at_most(form: str | None, visible: list[str]) -> None:
     environment = {} if form is None else {"CUDA_VISIBLE_DEVICES": form}
     gpus, notes = mark_visible(MIG_CARDS, environment)
@@ -121,15 +118,12 @@ def test_precision_on_apple_follows_macos(version: str | None, precision: str) -
     assert choose_tf32(machine)[0] is False
 
 
-@each(
-    ("capability", "libraries", "attention"),
-    [
-        ("8.0", WITH_FLASH, "flash_attention_2"),
-        ("7.5", WITH_FLASH, "sdpa"),
-        (None, WITH_FLASH, "sdpa"),
-        ("8.6", Libraries({"flash_attn": None}), "sdpa"),
-    ],
-)
+@each(("capability", "libraries", "attention"), [
+    ("8.0", WITH_FLASH, "flash_attention_2"),
+    ("7.5", WITH_FLASH, "sdpa"),
+    (None, WITH_FLASH, "sdpa"),
+    ("8.6", Libraries({"flash_attn": None}), "sdpa"),
+])  # fmt: skip
 def test_attention_needs_capability_and_library(capability: str | None, libraries: Libraries, attention: str) -> None:
     value, reason = choose_attention(cuda(capability, libraries=libraries))
     assert value == attention and reason

@@ -91,18 +91,15 @@ def test_a_run_whose_beginning_is_not_read_has_a_pace_alone(tmp_path: Path, monk
     assert (tail.step_s, tail.start_s, tail.peak_allocated_bytes) == (1.0, None, None)
 
 
-@each(
-    "changes",
-    [
-        {"status": "failed"},
-        {"status": "running"},
-        {"engine": {}},
-        {"engine": {"device": "cuda:0", "world_size": 1, "device_name": "RTX 3090"}},
-        {"engine": {"device": "cpu", "world_size": 2}},
-        {"engine": {"device": "cpu", "world_size": 1, "micro_batch_size": 4}},
-        {"attempts": [Attempt(1, STARTED_S), Attempt(2, STARTED_S, because="cuda_oom", changes={"data.workers": 1})]},
-    ],
-)
+@each("changes", [
+    {"status": "failed"},
+    {"status": "running"},
+    {"engine": {}},
+    {"engine": {"device": "cuda:0", "world_size": 1, "device_name": "RTX 3090"}},
+    {"engine": {"device": "cpu", "world_size": 2}},
+    {"engine": {"device": "cpu", "world_size": 1, "micro_batch_size": 4}},
+    {"attempts": [Attempt(1, STARTED_S), Attempt(2, STARTED_S, because="cuda_oom", changes={"data.workers": 1})]},
+])  # fmt: skip
 def test_a_run_that_is_not_what_was_planned_here_says_nothing(tmp_path: Path, changes: dict[str, Any]) -> None:
     run, state = finished(tmp_path, steps(1, 19))
     assert run_measurement(run, state) is not None and run_measurement(run, replace(state, **changes)) is None

@@ -130,24 +130,21 @@ def work_here(**values: Any) -> Any:
 CPU_PLAN = {"batch__gradient_accumulation_steps": 4, "batch__micro_batch_size": 2}
 
 
-@each(
-    ("changes", "model", "step"),
-    [
-        ({"model": "ffff"}, False, False),
-        ({"precision": "bf16"}, False, False),
-        ({"world_size": 2}, False, False),
-        ({"lora_rank": 8, "lora_targets": ("q",)}, False, False),
-        ({"machine": "cuda:RTX 3090:24 GiB"}, False, False),
-        ({"micro_batch": 999}, True, False),
-        ({"target_length": 17}, True, False),
-        ({"loss_chunk": 512}, True, False),
-        ({"padded": False}, True, False),
-        ({"lora_dropout": True}, True, False),
-        ({"label_smoothing": True}, True, False),
-        ({"clipping": False}, True, False),
-        ({"padded": None, "clipping": None}, True, True),
-    ],
-)
+@each(("changes", "model", "step"), [
+    ({"model": "ffff"}, False, False),
+    ({"precision": "bf16"}, False, False),
+    ({"world_size": 2}, False, False),
+    ({"lora_rank": 8, "lora_targets": ("q",)}, False, False),
+    ({"machine": "cuda:RTX 3090:24 GiB"}, False, False),
+    ({"micro_batch": 999}, True, False),
+    ({"target_length": 17}, True, False),
+    ({"loss_chunk": 512}, True, False),
+    ({"padded": False}, True, False),
+    ({"lora_dropout": True}, True, False),
+    ({"label_smoothing": True}, True, False),
+    ({"clipping": False}, True, False),
+    ({"padded": None, "clipping": None}, True, True),
+])  # fmt: skip
 def test_what_differs_decides(changes: dict[str, Any], model: bool, step: bool) -> None:
     wanted = work_here(**CPU_PLAN)
     one = replace(measurement_of(wanted), **changes)

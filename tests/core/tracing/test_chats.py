@@ -65,21 +65,18 @@ def looked(folder: Path, template: str | None, *rows: list[dict[str, Any]], **ch
     return ChatLook.from_json(json.loads(json.dumps(answer(asked).to_json())))
 
 
-@each(
-    ("template", "rows", "codes"),
-    [
-        (PLAIN, [CHAT, [USER, {**ASSISTANT, "content": "no"}]], set()),
-        (PLAIN, [CHAT, CHAT], {"duplicates"}),
-        (PLAIN.replace(" + eos_token", " + '.'"), [CHAT], {"end_not_learnt"}),
-        ("{{ bos_token }}{{ bos_token }}" + PLAIN, [CHAT], {"bos_twice"}),
-        (PLAIN, [[USER, USER, ASSISTANT]], {"roles_repeat"}),
-        (PLAIN.replace(TURN, "{% if m.role != 'system' %}" + TURN + "{% endif %}"), [[{"role": "system", "content": "tall"}, *CHAT]], {"system_dropped"}),
-        (PLAIN.replace("m.content", "m.content.split('</think>')[-1]"), [[USER, THOUGHT]], {"thoughts_dropped"}),
-        (PLAIN, [[{**USER, "content": "the </s> fox"}, ASSISTANT]], {"marks_in_text"}),
-        ("{{ raise_exception('never') }}", [CHAT], {"template_refuses"}),
-        ("{% for m in messages %}{% if loop.last or m.role == 'user' %}" + TURN + "{% endif %}{% endfor %}", [[*CHAT, *CHAT]], {"template_changes"}),
-    ],
-)  # fmt: skip
+@each(("template", "rows", "codes"), [
+    (PLAIN, [CHAT, [USER, {**ASSISTANT, "content": "no"}]], set()),
+    (PLAIN, [CHAT, CHAT], {"duplicates"}),
+    (PLAIN.replace(" + eos_token", " + '.'"), [CHAT], {"end_not_learnt"}),
+    ("{{ bos_token }}{{ bos_token }}" + PLAIN, [CHAT], {"bos_twice"}),
+    (PLAIN, [[USER, USER, ASSISTANT]], {"roles_repeat"}),
+    (PLAIN.replace(TURN, "{% if m.role != 'system' %}" + TURN + "{% endif %}"), [[{"role": "system", "content": "tall"}, *CHAT]], {"system_dropped"}),
+    (PLAIN.replace("m.content", "m.content.split('</think>')[-1]"), [[USER, THOUGHT]], {"thoughts_dropped"}),
+    (PLAIN, [[{**USER, "content": "the </s> fox"}, ASSISTANT]], {"marks_in_text"}),
+    ("{{ raise_exception('never') }}", [CHAT], {"template_refuses"}),
+    ("{% for m in messages %}{% if loop.last or m.role == 'user' %}" + TURN + "{% endif %}{% endfor %}", [[*CHAT, *CHAT]], {"template_changes"}),
+])  # fmt: skip
 def test_what_is_doubtful(tmp_path: Path, template: str, rows: list[list[dict[str, Any]]], codes: set[str]) -> None:
     look = looked(tmp_path, template, *rows)
     assert {doubt.code for doubt in look.doubts} == codes and not look.problem

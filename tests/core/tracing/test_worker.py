@@ -141,15 +141,12 @@ def test_a_tracer_that_always_dies_is_started_three_more_times(made: Made, tmp_p
     assert worker.state == "dead"
 
 
-@each(
-    "command",
-    [
-        says("[" * 50_000),
-        says('{"ready": true}', '{"answer": 1, "result": {"training": []}}'),
-        says('{"ready": true}', '{"answer": 1, "problem": {"code": "odd", "message": "x"}}'),
-        [sys.executable, "-c", "print('{\"ready\": true}'); print('x' * 9_000_000); input()"],
-    ],
-)
+@each("command", [
+    says("[" * 50_000),
+    says('{"ready": true}', '{"answer": 1, "result": {"training": []}}'),
+    says('{"ready": true}', '{"answer": 1, "problem": {"code": "odd", "message": "x"}}'),
+    [sys.executable, "-c", "print('{\"ready\": true}'); print('x' * 9_000_000); input()"],
+])  # fmt: skip
 def test_rubbish_is_a_problem(made: Made, command: list[str]) -> None:
     worker = made(command)
     assert code(worker.ask(request(), WAIT_S)) == "worker_died"

@@ -78,15 +78,12 @@ def test_adapters_on_a_base_that_is_shared_out(strategy: str, tmp_path: Path, mo
     assert different_tensors(folder / "checkpoint-8", again / "checkpoint-8") == []
 
 
-@each(
-    ("strategy", "actual", "words"),
-    [
-        ("fsdp", "ddp", ("FSDP", "DistributedDataParallel", "--strategy ddp")),
-        ("zero2", "single", ("ZeRO-2", "one process", "--strategy single")),
-        # Another stage than planned (a DeepSpeed file of the user's) is a warning of the monitor.
-        *(("fsdp", "fsdp+offload", ()), ("ddp", "single", ()), ("zero2", "zero3", ()), (None, "ddp", ())),
-    ],
-)
+@each(("strategy", "actual", "words"), [
+    ("fsdp", "ddp", ("FSDP", "DistributedDataParallel", "--strategy ddp")),
+    ("zero2", "single", ("ZeRO-2", "one process", "--strategy single")),
+    # Another stage than planned (a DeepSpeed file of the user's) is a warning of the monitor.
+    *(("fsdp", "fsdp+offload", ()), ("ddp", "single", ()), ("zero2", "zero3", ()), (None, "ddp", ())),
+])  # fmt: skip
 def test_the_sentence_names_what_would_train_and_what_shares_out_goes_on(
     strategy: str | None, actual: str, words: tuple[str, ...]
 ) -> None:

@@ -46,16 +46,13 @@ def evaluated_steps(schedule: EvaluationSchedule | None) -> list[int]:
     return found
 
 
-@each(
-    ("changes", "with_saves", "steps"),
-    [
-        ({"evaluation__every_steps": 3}, False, [3, 6, 9, 10]),
-        ({"checkpoint__every_steps": 5}, False, [5, 10]),
-        ({"evaluation__every_epoch": True}, False, [4, 8, 10]),
-        ({"evaluation__every_epoch": True, "evaluation__every_steps": 3}, False, [3, 4, 6, 8, 9, 10]),
-        ({"evaluation__every_epoch": True}, True, [4, 5, 8, 10]),
-    ],
-)
+@each(("changes", "with_saves", "steps"), [
+    ({"evaluation__every_steps": 3}, False, [3, 6, 9, 10]),
+    ({"checkpoint__every_steps": 5}, False, [5, 10]),
+    ({"evaluation__every_epoch": True}, False, [4, 8, 10]),
+    ({"evaluation__every_epoch": True, "evaluation__every_steps": 3}, False, [3, 4, 6, 8, 9, 10]),
+    ({"evaluation__every_epoch": True}, True, [4, 5, 8, 10]),
+])  # fmt: skip
 def test_steps_epochs_saves_and_always_the_end(changes: dict[str, Any], with_saves: bool, steps: list[int]) -> None:
     assert evaluated_steps(EvaluationSchedule.of(tiny_config(**changes), with_saves=with_saves)) == steps
 

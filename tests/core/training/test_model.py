@@ -265,15 +265,12 @@ def test_a_cached_hub_model_is_named_by_its_hub_id(
     assert model.peft_config["default"].base_model_name_or_path == "some/model"
 
 
-@each(
-    ("precision", "trained", "held_in"),
-    [
-        ("fp32", torch.float32, torch.float32),
-        ("fp16", torch.float32, torch.float16),
-        ("bf16", torch.float32, torch.bfloat16),
-        ("bf16-true", torch.bfloat16, torch.bfloat16),
-    ],
-)
+@each(("precision", "trained", "held_in"), [
+    ("fp32", torch.float32, torch.float32),
+    ("fp16", torch.float32, torch.float16),
+    ("bf16", torch.float32, torch.bfloat16),
+    ("bf16-true", torch.bfloat16, torch.bfloat16),
+])  # fmt: skip
 def test_weights_that_train_are_float32_under_mixed_precision_and_a_frozen_base_is_held_as_it_computes(
     precision: str, trained: torch.dtype, held_in: torch.dtype, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:

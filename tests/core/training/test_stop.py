@@ -172,23 +172,20 @@ def test_a_signal_that_comes_twice_is_one_request_and_a_later_one_ends_at_once(m
     assert ended == [128 + signal.SIGTERM]
 
 
-@each(
-    ("event", "step", "more", "saved", "stops", "saves"),
-    [
-        *((event, 4, {}, saved, True, 4 not in saved)
-          for event in ("on_step_end", "on_substep_end") for saved in (set(), {4}, {2})),
-        ("on_step_end", 0, {}, set(), True, False),
-        ("on_substep_end", 0, {}, set(), True, False),
-        ("on_step_end", 10, {}, {10}, False, False),
-        ("on_evaluate", 4, {"metrics": {"eval_loss": 1.0}}, {4}, True, False),
-        ("on_evaluate", 10, {"metrics": {"eval_loss": 1.0}}, {10}, False, False),
-        # Left in the middle after the last step: the run is finished all the same.
-        ("on_evaluate", 10, {"metrics": {}}, {10}, False, False),
-        ("on_save", 4, {}, {4}, True, False),
-        ("on_save", 10, {}, {10}, False, False),
-        ("on_epoch_begin", 4, {}, {4}, True, False),
-    ],
-)  # fmt: skip
+@each(("event", "step", "more", "saved", "stops", "saves"), [
+    *((event, 4, {}, saved, True, 4 not in saved)
+      for event in ("on_step_end", "on_substep_end") for saved in (set(), {4}, {2})),
+    ("on_step_end", 0, {}, set(), True, False),
+    ("on_substep_end", 0, {}, set(), True, False),
+    ("on_step_end", 10, {}, {10}, False, False),
+    ("on_evaluate", 4, {"metrics": {"eval_loss": 1.0}}, {4}, True, False),
+    ("on_evaluate", 10, {"metrics": {"eval_loss": 1.0}}, {10}, False, False),
+    # Left in the middle after the last step: the run is finished all the same.
+    ("on_evaluate", 10, {"metrics": {}}, {10}, False, False),
+    ("on_save", 4, {}, {4}, True, False),
+    ("on_save", 10, {}, {10}, False, False),
+    ("on_epoch_begin", 4, {}, {4}, True, False),
+])  # fmt: skip
 def test_a_stop_saves_once_never_before_the_first_step_and_the_last_step_ends_the_run_by_itself(
     event: str, step: int, more: dict[str, Any], saved: set[int], stops: bool, saves: bool
 ) -> None:

@@ -26,28 +26,25 @@ def replayed(*sizes: float) -> int:
     return CachingAllocator().replay(events) // MIB
 
 
-@each(
-    ("events", "reserved"),
-    [
-        ([1], 2),
-        ([1 + 512 / MIB], 20),
-        ([10 - 512 / MIB], 20),
-        ([11], 12),
-        # Small ones share a segment.
-        ([0.5] * 5, 4),
-        # What is freed is used again; of a large block a rest is kept only above one MiB.
-        ([64, -1, 60, 4], 64),
-        ([64, -1, 63, 512 / MIB], 64 + 2),
-        ([64, -1, 63, 3], 84),
-        # The smallest free block that is large enough is taken.
-        ([64, 32, -1, -2, 30, 64], 96),
-        # Free neighbours are joined.
-        ([64, -1, 32, 32, -2, -3, 64], 64),
-        ([64, -1, 32, 32, -2, 64], 128),
-        # Fragments cost a segment.
-        ([60, -1, 20, 20, 20, -2, -4, 40], 100),
-    ],
-)
+@each(("events", "reserved"), [
+    ([1], 2),
+    ([1 + 512 / MIB], 20),
+    ([10 - 512 / MIB], 20),
+    ([11], 12),
+    # Small ones share a segment.
+    ([0.5] * 5, 4),
+    # What is freed is used again; of a large block a rest is kept only above one MiB.
+    ([64, -1, 60, 4], 64),
+    ([64, -1, 63, 512 / MIB], 64 + 2),
+    ([64, -1, 63, 3], 84),
+    # The smallest free block that is large enough is taken.
+    ([64, 32, -1, -2, 30, 64], 96),
+    # Free neighbours are joined.
+    ([64, -1, 32, 32, -2, -3, 64], 64),
+    ([64, -1, 32, 32, -2, 64], 128),
+    # Fragments cost a segment.
+    ([60, -1, 20, 20, 20, -2, -4, 40], 100),
+])  # fmt: skip
 def test_blocks_and_segments(events: list[float], reserved: int) -> None:
     assert replayed(*events) == reserved
 

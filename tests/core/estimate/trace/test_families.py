@@ -108,20 +108,17 @@ def problem(config: dict[str, Any], **settings: object) -> CannotTrace:
     return raised.value
 
 
-@each(
-    ("config", "settings", "code", "said"),
-    [
-        ({"model_type": "llamma", "hidden_size": 8}, {}, "unknown_model", "'llamma'"),
-        ({**LLAMA, "hidden_size": 250}, {}, "invalid_config", "not a multiple"),
-        ({"model_type": "qwen", "auto_map": {"AutoModel": "m.QWen"}}, {}, "remote_code", "include custom code"),
-        ({**GPT2, "n_head": 7}, {}, "invalid_config", "gpt2"),
-        (LLAMA, {"task": "masked-lm"}, "unsupported", "masked-lm"),
-        (LLAMA, {"lora_rank": 8, "lora_targets": ("nothing",)}, "unsupported", "'nothing'"),
-        (GPT2, {"length": 1024}, "unsupported", "shorter length"),
-        (GEMMA2, {}, "invalid_config", "does not support an attention implementation"),
-        *(({**LLAMA, **wrong}, {}, None, "") for wrong in WRONG),
-    ],
-)
+@each(("config", "settings", "code", "said"), [
+    ({"model_type": "llamma", "hidden_size": 8}, {}, "unknown_model", "'llamma'"),
+    ({**LLAMA, "hidden_size": 250}, {}, "invalid_config", "not a multiple"),
+    ({"model_type": "qwen", "auto_map": {"AutoModel": "m.QWen"}}, {}, "remote_code", "include custom code"),
+    ({**GPT2, "n_head": 7}, {}, "invalid_config", "gpt2"),
+    (LLAMA, {"task": "masked-lm"}, "unsupported", "masked-lm"),
+    (LLAMA, {"lora_rank": 8, "lora_targets": ("nothing",)}, "unsupported", "'nothing'"),
+    (GPT2, {"length": 1024}, "unsupported", "shorter length"),
+    (GEMMA2, {}, "invalid_config", "does not support an attention implementation"),
+    *(({**LLAMA, **wrong}, {}, None, "") for wrong in WRONG),
+])  # fmt: skip
 def test_each_problem(config: dict[str, Any], settings: dict[str, Any], code: str | None, said: str) -> None:
     error = problem(config, **settings)
     assert error.code == code or (code is None and error.code in ("invalid_config", "unsupported"))
