@@ -19,16 +19,10 @@ from tests.core.plan.machines import config, machine, plan, real
 
 WITH_TORCH = replace(HERE, libraries=Libraries({"torch": "2.13.0"}))
 SOME = Rates(
-    device=device_key(HERE, "cpu") or "",
-    threads=8,
-    products=(ProductRate("fp32", 256, 128, 1e11),),
-    attention=(),
-    bytes_per_s=2e10,
-    launch_s=4e-6,
-    adam_parameters_per_s=1e9,
-    day="2026-11-26",
+    device=device_key(HERE, "cpu") or "", threads=8, products=(ProductRate("fp32", 256, 128, 1e11),), attention=(),
+    bytes_per_s=2e10, launch_s=4e-6, adam_parameters_per_s=1e9, day="2026-11-26",
     versions={"torch": "2.13.0", "method": METHOD},
-)
+)  # fmt: skip
 
 
 def test_rates_are_loaded_for_their_device_threads_and_libraries_alone() -> None:
