@@ -72,11 +72,6 @@ def test_verdicts(share: float, word: str) -> None:
     assert verdict_of(share, on_cpu=True) == ("impossible" if share > 1 else "plausible")
 
 
-def test_a_claimed_pace_as_a_share_of_the_peak() -> None:
-    """900 tokens/s of a 651M model are about 3.8 TFLOP/s."""
-    assert share_of_peak(esm650(), rate(), 900) == pytest.approx(3.8 / 44.6, rel=0.05)
-
-
 def test_bytes_and_kernels_against_traces() -> None:
     """Recorded by the product's tracer for 47 families in full, half and adapted training: operations as counted there,
     bytes and kernels nearly so."""
@@ -213,21 +208,19 @@ def test_a_step_over_a_slow_network_takes_as_much_longer() -> None:
 
 
 def test_the_plan_of_several_machines() -> None:
-    two = plan(machine(), config(engine__strategy="ddp", engine__nodes=2))
-    assert (two.time.network_assumed, two.time.network_gbit_s) == (True, 10.0)
-    assert two.time.network_high_s is not None and two.time.step_high_s is not None
-    assert 0 < two.time.network_high_s < two.time.step_high_s
-    fast = plan(machine(), config(engine__strategy="ddp", engine__nodes=2, planning__network_gbit_s=100.0))
-    assert not fast.time.network_assumed
-    assert fast.time.network_high_s == pytest.approx(two.time.network_high_s / 10)
+    two, fast = (
+        plan(machine(), config(engine__strategy="ddp", engine__nodes=2, **said)).time
+        for said in ({}, {"planning__network_gbit_s": 100.0})
+    )
+    assert (two.network_assumed, two.network_gbit_s, fast.network_assumed) == (True, 10.0, False)
+    assert 0 < (two.network_high_s or 0) < (two.step_high_s or 0)
+    assert fast.network_high_s == pytest.approx((two.network_high_s or 0) / 10)
 
 
 def test_a_card_that_waits_for_the_network_is_told_so_and_no_larger_micro_batch() -> None:
     """Weights of 8 GB over 1 Gbit/s: the step is all network, which no micro-batch cures."""
-    cards = config(
-        "qwen2.5-1.5b", task="causal-lm", engine__nodes=2, engine__strategy="ddp", planning__network_gbit_s=1.0
-    )
-    found = finding(plan(machine("H100 SXM"), cards.with_values({"training.max_steps": 100}, "you")), "idle")
+    cards = {"engine__nodes": 2, "engine__strategy": "ddp", "planning__network_gbit_s": 1.0, "training__max_steps": 100}
+    found = finding(plan(machine("H100 SXM"), config("qwen2.5-1.5b", task="causal-lm", **cards)), "idle")
     assert "for the network" in found.message and "at 1 Gbit/s" in found.message and not found.remedies
     assert "assumed" not in found.message
 
