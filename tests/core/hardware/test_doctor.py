@@ -45,9 +45,8 @@ def test_a_good_machine_lacks_nothing() -> None:
             "shared_memory", "disk", "ram"} <= {one.feature for one in checks}  # fmt: skip
     assert can_train(checks)
     poor = replace(GOOD, libraries=Libraries({"torch": "2.13.0"}))
-    assert check(poor, "libraries").command == "pip install 'trainwiz[train]'" and not can_train(
-        check_machine(poor, TOOLS)
-    )
+    assert check(poor, "libraries").command == "pip install 'trainwiz[train]'"
+    assert not can_train(check_machine(poor, TOOLS))
 
 
 @each(("reason", "tools", "command"), [
@@ -116,12 +115,8 @@ def test_each_finding(machine: Machine, tools: Tools, feature: str, status: str,
 
 def test_tools_of_a_bare_computer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "ROOT", tmp_path)
-    for name, vendor, kind in (
-        ("00", "0x10de", "0x030000"),
-        ("01", "0x10de", "0x040300"),
-        ("02", "0x1002", "0x030000"),
-    ):
-        device = tmp_path / "sys/bus/pci/devices" / name
+    for vendor, kind in (("0x10de", "0x030000"), ("0x10de", "0x040300"), ("0x1002", "0x030000")):
+        device = tmp_path / "sys/bus/pci/devices" / f"{vendor}-{kind}"
         device.mkdir(parents=True)
         (device / "vendor").write_text(f"{vendor}\n")
         (device / "class").write_text(f"{kind}\n")

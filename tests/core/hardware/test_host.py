@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -98,25 +98,7 @@ def test_ram_and_cores_respect_the_limits(tmp_path: Path) -> None:
     assert host.read_memory() == host.Memory(64 * MIB, 40 * MIB, limited=True)
 
 
-Address = namedtuple("Address", "family address")
-State = namedtuple("State", "isup")
-
 HEADER = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"
-DOWN, NO_ADDRESS = "enp9s0", "enp8s0"
-
-
-@pytest.fixture
-def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    names = ["lo", "docker0", "veth12", "br-33", "wlan0", "eno1", DOWN, NO_ADDRESS]
-    addresses = {name: [Address(socket.AF_INET, "10.0.0.1")] for name in names}
-    addresses[NO_ADDRESS] = [Address(socket.AF_INET6, "fe80::1")]
-    monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
-    monkeypatch.setattr(psutil, "net_if_stats", lambda: {name: State(name != DOWN) for name in names})
-    (tmp_path / "proc/net").mkdir(parents=True)
-    host.ROOT = tmp_path
-    return tmp_path
-
-
 ROUTES = (
     "eno1\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF",
     "eno1\t00000000\t0100000A\t0003\t0\t0\t600\t00000000",
@@ -124,11 +106,21 @@ ROUTES = (
 )
 
 
-def test_the_interface_of_the_default_route_is_first_and_others_are_in_order(box: Path) -> None:
+def test_the_interface_of_the_default_route_is_first_and_others_are_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    down, no_address = "enp9s0", "enp8s0"
+    names = ["lo", "docker0", "veth12", "br-33", "wlan0", "eno1", down, no_address]
+    addresses = {name: [SimpleNamespace(family=socket.AF_INET, address="10.0.0.1")] for name in names}
+    addresses[no_address] = [SimpleNamespace(family=socket.AF_INET6, address="fe80::1")]
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
+    monkeypatch.setattr(psutil, "net_if_stats", lambda: {name: SimpleNamespace(isup=name != down) for name in names})
+    (tmp_path / "proc/net").mkdir(parents=True)
+    host.ROOT = tmp_path
     for lines, first in ((ROUTES, "wlan0"), ((), "eno1"), (("eno1",), "eno1"), (("\x00\xff",), "eno1")):
-        (box / "proc/net/route").write_text(HEADER + "".join(line + "\n" for line in lines))
+        (tmp_path / "proc/net/route").write_text(HEADER + "".join(line + "\n" for line in lines))
         assert host.interfaces()[0] == first and set(host.interfaces()) == {"eno1", "wlan0"}
-    host.ROOT = box / "nothing"
+    host.ROOT = tmp_path / "nothing"
     assert host.interfaces() == ("eno1", "wlan0")
 
 
