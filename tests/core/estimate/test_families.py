@@ -116,10 +116,8 @@ CONFIGS: tuple[dict[str, Any], ...] = (
 def test_parameters_of_unusual_configs_are_exact(config: dict[str, Any]) -> None:
     import transformers
 
-    architecture = read(config)
-    assert (architecture.parameters, architecture.frozen_parameters) == counted(
-        built(transformers.AutoConfig.for_model(**config))
-    )
+    architecture, model = read(config), built(transformers.AutoConfig.for_model(**config))
+    assert (architecture.parameters, architecture.frozen_parameters) == counted(model)
 
 
 @each("family", GUESSED)
@@ -178,10 +176,7 @@ NO_SIZES: tuple[Any, ...] = (float("inf"), 10**300, float("nan"), [3])
     ({"model_type": "bert", "hidden_size": "wide"}, "has inconsistent values"),
     ({"model_type": "bert", "num_attention_heads": 0}, "has inconsistent values"),
     ({"model_type": "bert", "num_hidden_layers": 0}, "below 1"),
-    *(
-        ({"model_type": "esm", "vocab_size": 33, "hidden_size": size}, "has inconsistent values")
-        for size in NO_SIZES
-    ),
+    *(({"model_type": "esm", "vocab_size": 33, "hidden_size": size}, "has inconsistent values") for size in NO_SIZES),
 ])  # fmt: skip
 def test_what_cannot_be_read_says_why(config: dict, words: str) -> None:
     architecture, reason = read_architecture(config)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from trainwiz.core.estimate.trace import replay as replays
-from trainwiz.core.estimate.trace.ledger import OPTIMIZER, Event, Ledger
+from trainwiz.core.estimate.trace.ledger import OPTIMIZER, Ledger
 from trainwiz.core.estimate.trace.replay import MIB, CachingAllocator, orders_of, replay_of
 from trainwiz.core.estimate.trace.step import trace_into
 from trainwiz.core.tracing.request import TraceRequest
@@ -136,10 +136,8 @@ def test_a_process_that_keeps_a_share_reserves_less_than_the_whole_and_more_than
         part = replay_of(recorded(asked=shared), shared, 0)
         kept = 2 * ASKED.micro_batch * ASKED.length * 4096
         assert standing + kept < part.allocated <= part.likely < whole.likely
-    gathered: list[Event] = recorded(asked=ASKED).events
-    assert sum(size for number, size in gathered if number == 0 and size > 0) == 2 * WEIGHTS, (
-        "each pass comes to each layer"
-    )
+    # Each pass comes to each layer.
+    assert sum(size for number, size in recorded(asked=ASKED).events if number == 0 and size > 0) == 2 * WEIGHTS
 
 
 def test_blocks_that_grow_with_the_rows_are_told_from_those_that_do_not() -> None:
@@ -151,11 +149,8 @@ def test_blocks_that_grow_with_the_rows_are_told_from_those_that_do_not() -> Non
     logits, scores = 4 * 200 * 2000 * 4, 4 * 8 * 200 * 200 * 4
     assert (powers[logits], powers[scores]) == (1, 2)
     assert not powers.keys() & {256 * 256 * 4, 256 * 2000 * 4, 256 * 2000 * 2}
-    changing = {
-        size
-        for number, size in ledger.events[ledger.stated : ledger.stepped]
-        if number > 0 and size >= 4 * 200 * 256 * 2
-    }
+    events = ledger.events[ledger.stated : ledger.stepped]
+    changing = {size for number, size in events if number > 0 and size >= 4 * 200 * 256 * 2}
     assert len(changing - powers.keys()) <= len(changing) / 2
     replay = replay_of(ledger, asked, 0)
     assert replay.low <= replay.likely <= replay.high and replay.held <= replay.high
