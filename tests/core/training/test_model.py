@@ -20,9 +20,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 from tests.core.training.runs import different_tensors, losses, resumed, text_config, tiny_config, train, write_run
 from tests.each import each
 
-TINY_TEXT_MODELS = [
-    name for name in load_models() if name.endswith("-tiny") and load_models()[name].task != "masked-lm"
-]
+TINY_TEXT_MODELS = [name for name, spec in load_models().items() if name.endswith("-tiny") and spec.task != "masked-lm"]
 
 
 def same_tensors(first: torch.nn.Module, second: torch.nn.Module) -> bool:
@@ -220,8 +218,9 @@ def test_a_run_continues_from_an_adapter(tokenizer: PreTrainedTokenizerBase, tmp
     train_a_little(first)
     first.save_pretrained(tmp_path / "adapter")
     second = lora("qwen2-tiny", tmp_path / "second", tokenizer, peft__adapter="../adapter")
-    adapters = [{name: value for name, value in one.state_dict().items() if "lora_" in name} for one in (first, second)]
-    assert adapters[0] and all(torch.equal(value, adapters[1][name]) for name, value in adapters[0].items())
+    kept, loaded = first.state_dict(), second.state_dict()
+    adapters = [name for name in kept if "lora_" in name]
+    assert adapters and all(torch.equal(kept[name], loaded[name]) for name in adapters)
     assert any(parameter.requires_grad for parameter in second.parameters())
 
 
@@ -292,9 +291,8 @@ PACKED: dict[str, Any] = {"peft__method": "lora", "engine__base_precision": "nf4
 def test_linear_layers_of_the_blocks_are_packed_and_norms_follow_the_precision(
     precision: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
-    model: Any = build_model(
-        text_config("qwen2-tiny", **PACKED, engine__precision=precision), None, tmp_path, tokenizer
-    )
+    config = text_config("qwen2-tiny", **PACKED, engine__precision=precision)
+    model: Any = build_model(config, None, tmp_path, tokenizer)
     half = torch.float32 if precision == "fp32" else torch.bfloat16
     kinds = {name.replace("base_layer.", "").rsplit(".", 2)[-2]: kind.dtype for name, kind in model.named_parameters()}
     packed = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
