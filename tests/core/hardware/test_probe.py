@@ -70,8 +70,7 @@ def test_a_lost_card_leaves_the_others_and_unsupported_fields_are_null(driver: F
     assert last["catalogue_name"] == "RTX 3080 20GB"
     assert first["links"][0] == "GPU2: one PCIe host bridge"
     for name in ("memory_total_bytes", "memory_free_bytes", "compute_capability", "uuid"):
-        assert poor["visible"] and poor[name] is None
-        assert poor["unavailable"][name] == "this GPU does not report it"
+        assert (poor["visible"], poor[name], poor["unavailable"][name]) == (True, None, "this GPU does not report it")
 
 
 def test_a_gpu_that_shares_the_ram_has_what_there_is_of_it(driver: FakeNvml) -> None:
@@ -103,16 +102,13 @@ def test_mig_slices_follow_their_card(driver: FakeNvml) -> None:
     ]  # fmt: skip
     whole = FakeGpu(name=A100, compute_capability="8.0", memory_total=40 * GIB, mig=False)
     driver.write([FakeGpu(name=A100, compute_capability="8.0", memory_total=40 * GIB, mig=True, slices=slices), whole])
-    machine = probe()
-    card, first, second, other = machine["gpus"]
-    assert (card["mig"], first["mig"], second["mig"], other["mig"]) == ("enabled", "1g.5gb", "2c.3g.20gb", "disabled")
-    assert first["parent_uuid"] == card["uuid"]
-    assert first["memory_total_bytes"] == 4864 * MIB
+    machine, by_name = probe(), probe(CUDA_VISIBLE_DEVICES="MIG-2222")
+    card, first, *_ = machine["gpus"]
+    assert [gpu["mig"] for gpu in machine["gpus"]] == ["enabled", "1g.5gb", "2c.3g.20gb", "disabled"]
+    assert (first["parent_uuid"], first["memory_total_bytes"]) == (card["uuid"], 4864 * MIB)
     assert [gpu["visible"] for gpu in machine["gpus"]] == [False, True, False, False]
-    assert "one MIG slice" in machine["notes"][0]
-
-    by_name = probe(CUDA_VISIBLE_DEVICES="MIG-2222")
     assert [gpu["visible"] for gpu in by_name["gpus"]] == [False, False, True, False]
+    assert "one MIG slice" in machine["notes"][0]
 
 
 def test_disk_is_that_of_the_nearest_existing_folder(tmp_path: Path) -> None:

@@ -131,11 +131,6 @@ def holder(lock: Path) -> multiprocessing.process.BaseProcess:
     return process
 
 
-def killed(process: multiprocessing.process.BaseProcess) -> None:
-    process.kill()
-    process.join()
-
-
 def test_the_lock_of_a_killed_process_is_free_and_waiting_ends_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,13 +139,14 @@ def test_the_lock_of_a_killed_process_is_free_and_waiting_ends_with_it(
     lock.touch()
     other, mine = holder(lock), KernelBaton(str(lock))
     assert not mine.try_acquire()
-    killed(other)
+    other.kill()
+    other.join()
     assert mine.try_acquire() and not KernelBaton(str(lock)).try_acquire()
     mine.release()
     other = holder(lock)
     threading.Timer(0.2, other.kill).start()
     KernelBaton(str(lock)).wait()
-    killed(other)
+    other.join()
     monkeypatch.setattr(cpp_extension, "FileBaton", FileBaton)
     use_kernel_locks()
     assert cpp_extension.FileBaton is KernelBaton  # type: ignore[attr-defined]
