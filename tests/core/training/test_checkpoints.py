@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -279,22 +280,15 @@ class Partner:
 
 def test_a_part_that_another_process_could_not_write_is_written_again_by_all(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 1)
-    times = []
+    write = Mock(side_effect=lambda: write_checkpoint(tmp_path, 2))
     both = Partner([0, 0], [1], [0, 0], [0])
-    assert guard(tmp_path, ENOUGH, accelerator=both).save(
-        2, NEEDED, lambda: times.append(write_checkpoint(tmp_path, 2))
-    )
-    assert len(times) == 2 and both.says == [] and steps(tmp_path) == [1, 2]
+    assert guard(tmp_path, ENOUGH, accelerator=both).save(2, NEEDED, write)
+    assert write.call_count == 2 and both.says == [] and steps(tmp_path) == [1, 2]
 
 
 def test_a_process_that_could_not_write_joins_the_others_and_deletes_nothing(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 1)
-    refusals = [OSError(errno.ENOSPC, "No space left on device")]
-
-    def write() -> None:
-        if refusals:
-            raise refusals.pop()
-
+    write = Mock(side_effect=[NO_ROOM_ERRORS[0], None])
     both = Partner([GO, 0], [0], [GO, 0], [0], main=False)
     assert guard(tmp_path, 0, accelerator=both, keep=1).save(2, NEEDED, write)
     assert both.says == [] and steps(tmp_path) == [1]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -85,8 +86,7 @@ def test_two_warm_steps_then_measured_ones(tmp_path: Path, probe: Callable[..., 
     trainer = probe(measured_s=1.5)
     trainer.train()
     said = lines(tmp_path)
-    assert [line["step"] for line in said["warm"]] == [1, 2]
-    assert len(said["memory"]) == 1
+    assert [line["step"] for line in said["warm"]] == [1, 2] and len(said["memory"]) == 1
     steps = said["step"]
     assert len(steps) == trainer.state.global_step - 2 >= 2
     # A step of the plan has 6 micro-batches, the measured ones 2: about three times as long.
@@ -113,12 +113,8 @@ def test_another_error_is_not_taken_for_memory_and_one_row_that_does_not_fit_is_
 ) -> None:
     with pytest.raises(torch.OutOfMemoryError):
         probe(most_rows=0).train()
-    trainer = probe()
-
-    def broken(**inputs: Any) -> Any:
-        raise RuntimeError("shapes do not match")
-
-    trainer.model.forward = broken  # type: ignore[union-attr]
+    trainer: Any = probe()
+    trainer.model.forward = Mock(side_effect=RuntimeError("shapes do not match"))
     with pytest.raises(RuntimeError, match="shapes do not match"):
         trainer.train()
 
@@ -169,9 +165,7 @@ def test_a_few_micro_batches_are_as_long_as_all_of_them(accumulation: int, round
     step = StepShape(8 * processes * accumulation, 8, processes)
     whole = EpochSampler(len(LENGTHS), 1, lengths=LengthOrder(LENGTHS, step))
     some = SpreadSampler(EpochSampler(len(LENGTHS), 1, lengths=LengthOrder(LENGTHS, step)), step, rounds)
-    found = [row for _, row in some]
-    assert len(found) == len(some)
-    assert set(found) <= set(range(len(LENGTHS))) and len(set(found)) == len(found)
+    found, all_rows = ([row for _, row in sampler] for sampler in (some, whole))
+    assert len(some) == len(found) == len({*found} & {*range(len(LENGTHS))})
     steps = len(LENGTHS) // step.rows
-    all_rows = [row for _, row in whole]
     assert padded(found[: steps * rounds * 8 * processes], 8) == pytest.approx(padded(all_rows, 8), rel=0.05)
