@@ -16,9 +16,13 @@ WRITES_TO = "TRAINWIZ_ENGINES_RECORD"
 """Environment variable: the file that a test writes its row to."""
 
 
-def row_of(case: Case, engine: dict[str, Any], checked: list[str], by_the_test: str) -> str:
+def row_of(case: Case, engine: dict[str, Any], checked: list[str]) -> str:
     """What `engine`, the engine.json of a run, says, with the class that wraps the model and the backend; what was checked,
     and what the test did in the place of a library."""
+    by_the_test = ""
+    if case.strategy == "fsdp" and case.device == "cpu":
+        by_the_test = ". accelerate's choice of DistributedDataParallel on a CPU is replaced by the test"
+        by_the_test += ", and host RAM is not page-locked, which needs a GPU" if case.offload == "all" else ""
     device = engine["device_name"] or ("CPU" if str(engine["device"]).startswith("cpu") else str(engine["device"]))
     wrapper = engine["wrapper"].removeprefix("FSDP") if engine["actual"].startswith("fsdp") else engine["wrapper"]
     ran = f"{engine['actual']}: {'fully_shard of ' if engine['actual'].startswith('fsdp') else ''}{wrapper}"
@@ -26,8 +30,7 @@ def row_of(case: Case, engine: dict[str, Any], checked: list[str], by_the_test: 
     count = "1 process" if engine["world_size"] == 1 else f"{engine['world_size']} processes"
     libraries = LIBRARIES if case.uses_deepspeed else LIBRARIES[:-1]
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in libraries)
-    said = "; ".join(checked) + (f". {by_the_test}" if by_the_test else "")
-    return f"| {case.name} | {ran}; {count} on {device}; {versions} | {said} |"
+    return f"| {case.name} | {ran}; {count} on {device}; {versions} | {'; '.join(checked)}{by_the_test} |"
 
 
 def rows_of(page: str) -> dict[str, str]:

@@ -22,12 +22,8 @@ HUGE = "x" * (LONGEST_LINE + 5)
 PACKED = gzip.compress(fasta_text(PROTEINS * 500).encode())
 
 
-def _messages(*paths: Path | str) -> list[str]:
-    return refused(config_for(*paths))
-
-
 def _message(path: Path | str) -> str:
-    (message,) = _messages(path)
+    (message,) = refused(config_for(path))
     return message
 
 
@@ -55,35 +51,33 @@ def _of_text(path: Path, task: str = "seq2seq", **source: object) -> str:
     ("a.jsonl", '{"sequence": "MKT"}\n\n{"sequence": "MK;T"}\n', "line 3: characters outside the protein alphabet"),
 ])  # fmt: skip
 def test_files_of_proteins(tmp_path: Path, name: str, content: str | bytes, words: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    assert words in _message(path)
+    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    assert words in _message(tmp_path / name)
 
 
 def test_parquet_of_proteins(tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet", sequence=PROTEINS * 100)
-    data = bytearray(path.read_bytes())
-    data[4:60] = b"\xff" * 56
-    path.write_bytes(data)
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + b"\xff" * 56 + data[60:])
     assert "not a complete parquet file" in _message(path)
     other = parquet(tmp_path / "b.parquet", sequence=PROTEINS).rename(tmp_path / "b.csv")
     assert "is a parquet file, not csv" in _message(other)
 
 
 def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("none", "two", "many"):
-        (tmp_path / name).mkdir()
-    write(tmp_path / "none" / "x.bin", "1")
-    assert "contains no data file (looked for .parquet" in _message(tmp_path / "none")
-    write(tmp_path / "two" / "a.csv", "sequence\nMKT\n")
-    write(tmp_path / "two" / "a.jsonl", '{"sequence": "MKT"}\n')
-    assert "several formats" in _message(tmp_path / "two")
-    assert summary_of(tmp_path / "two", format="csv").rows == 1
+    none, two, many = (tmp_path / name for name in ("none", "two", "many"))
+    for folder in (none, two, many):
+        folder.mkdir()
+    write(none / "x.bin", "1")
+    assert "contains no data file (looked for .parquet" in _message(none)
+    write(two / "a.csv", "sequence\nMKT\n")
+    write(two / "a.jsonl", '{"sequence": "MKT"}\n')
+    assert "several formats" in _message(two) and summary_of(two, format="csv").rows == 1
     for number in range(rows.NAMED_FILES + 7):
-        write(tmp_path / "many" / f"{number:03}.fasta", "")
-    assert ["is empty (0 bytes)" in message for message in _messages(tmp_path / "many")] == [True] * rows.NAMED_FILES
+        write(many / f"{number:03}.fasta", "")
+    assert ["is empty (0 bytes)" in said for said in refused(config_for(many))] == [True] * rows.NAMED_FILES
     monkeypatch.setattr(sources, "MOST_ENTRIES", 3)
-    assert "more than 3 files and folders" in _message(tmp_path / "many")
+    assert "more than 3 files and folders" in _message(many)
 
 
 def test_missing_files_name_the_nearest_and_all_broken_sources_are_named_at_once(tmp_path: Path) -> None:
@@ -91,7 +85,7 @@ def test_missing_files_name_the_nearest_and_all_broken_sources_are_named_at_once
     assert "'proteins.csv'" in _message(tmp_path / "protein.csv")
     assert "'sample-proteins'" in _message("sample-protein")
     broken = (write(tmp_path / "a.csv", ""), tmp_path / "gone.parquet", write(tmp_path / "b.txt", "MK1\n"))
-    assert all(path.name in message for path, message in zip(broken, _messages(*broken), strict=True))
+    assert all(path.name in message for path, message in zip(broken, refused(config_for(*broken)), strict=True))
 
 
 @each(("name", "content", "words"), [

@@ -124,9 +124,8 @@ ASKED, ANSWERED = json.dumps(MESSAGES[:2]), json.dumps(MESSAGES[2:])
 @each("form", ["csv", "parquet"])
 def test_a_prompt_and_its_answer_are_turns_where_all_rows_are(tmp_path: Path, form: str) -> None:
     rows = [(ASKED, ANSWERED)] * 3
-    path = csv_of(tmp_path / "a.csv", ("prompt", "completion"), *rows)
-    if form == "parquet":
-        path = rows_in(tmp_path / "a.parquet", [dict(zip(("prompt", "completion"), row, strict=True)) for row in rows])
+    parquet = rows_in(tmp_path / "a.parquet", [{"prompt": ASKED, "completion": ANSWERED}] * 3)
+    path = parquet if form == "parquet" else csv_of(tmp_path / "a.csv", ("prompt", "completion"), *rows)
     config = found(path)
     assert config.data.sources[0].json_turns and config.data.sources[0].layout == "chat"
     assert "'prompt' and 'completion' are lists of turns" in config.origin("data.sources.0.layout").reason

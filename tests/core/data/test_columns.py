@@ -72,8 +72,7 @@ def test_the_other_of_two_columns_is_the_target_and_positions_need_no_header(tmp
     named = write(tmp_path / "a.tsv", "zh\ten\n你好。\tHello.\n")
     bare = write(tmp_path / "b.tsv", "Hi.\t嗨。\tCC-BY 1\nHello.\t你好。\tCC-BY 2\n")
     assert _pairs(_rows(tmp_path, named, text_column="zh")) == (["你好。"], ["Hello."])
-    found = _pairs(_rows(tmp_path, bare, text_column=1, target_column="0"))
-    assert found == (["嗨。", "你好。"], ["Hi.", "Hello."])
+    assert _pairs(_rows(tmp_path, bare, text_column=1, target_column="0")) == (["嗨。", "你好。"], ["Hi.", "Hello."])
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
@@ -101,13 +100,11 @@ def test_a_causal_model_is_not_given_prompts_alone_by_accident(tmp_path: Path) -
 def test_columns_that_leave_no_doubt_are_detected_with_their_reason(tmp_path: Path) -> None:
     path = parquet(tmp_path / "alpaca.parquet", instruction=ZH, note=["", "x"], output=EN)
     config = detect_columns(_config(path, "causal-lm"))
-    source = config.data.sources[0]
-    assert (source.text_column, source.target_column) == ("instruction", "output")
+    plain = detect_columns(_config(parquet(tmp_path / "plain.parquet", id=["1", "2"], text=EN), "causal-lm"))
+    columns = [(one.data.sources[0].text_column, one.data.sources[0].target_column) for one in (config, plain)]
+    assert columns == [("instruction", "output"), ("text", None)]
     origin = config.origin("data.sources.0.target_column")
     assert (origin.origin, origin.reason) == ("detected", "detected in alpaca.parquet; not used: note")
-    plain = _config(parquet(tmp_path / "plain.parquet", id=["1", "2"], text=EN), "causal-lm")
-    source = detect_columns(plain).data.sources[0]
-    assert (source.text_column, source.target_column) == ("text", None)
 
 
 @pytest.mark.parametrize("task", ["causal-lm", "seq2seq"])
@@ -217,10 +214,9 @@ def test_what_a_file_is(tmp_path: Path, name: str, form: str, code: str | None, 
 
 def test_a_list_that_is_named_is_a_chat_or_leads_in_no_circle(tmp_path: Path) -> None:
     path = rows_in(tmp_path / "sharegpt.jsonl", [SETS["sharegpt"]])
-    named = planned(path, **{"data.sources.0.text_column": "conversations"})
-    assert named.config.data.sources[0].layout == "chat"
-    plain = {"data.sources.0.text_column": "conversations", "data.sources.0.layout": "plain"}
-    finding = by_code(planned(path, **plain))["not_text"]
+    named = {"data.sources.0.text_column": "conversations"}
+    assert planned(path, **named).config.data.sources[0].layout == "chat"
+    finding = by_code(planned(path, **named, **{"data.sources.0.layout": "plain"}))["not_text"]
     assert "contains a list, not text" in finding.message and not any(remedy.changes for remedy in finding.remedies)
 
 

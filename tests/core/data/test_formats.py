@@ -65,11 +65,10 @@ def test_numbers_of_classes_have_the_names_that_datasets_keeps(tmp_path: Path) -
     table = pa.table({"text": ["a", "b", "c"], "label": [1, 0, -1], **columns})
     named_table = table.replace_schema_metadata({b"huggingface": json.dumps(about).encode()})
     pq.write_table(named_table, tmp_path / "rows.parquet")
-    labels = summarize_data(config_of(tmp_path / "rows.parquet", "sequence-classification")).labels
     # A row of -1 has no class.
-    assert labels is not None and dict(labels.train) == {"bad": 1, "good": 1}
-    tags = summarize_data(config_of(tmp_path / "rows.parquet", "token-classification")).labels
-    assert tags is not None and dict(tags.train) == {"bad": 2, "good": 2}
+    for task, count in (("sequence-classification", 1), ("token-classification", 2)):
+        labels = summarize_data(config_of(tmp_path / "rows.parquet", task)).labels
+        assert labels is not None and dict(labels.train) == {"bad": count, "good": count}
 
 
 @each("label", [3, True, "three"])

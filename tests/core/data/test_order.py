@@ -19,10 +19,6 @@ def lengths_of(rows: int) -> np.ndarray:
     return np.maximum(1, drawn).astype(np.uint32)
 
 
-def grouped(lengths: np.ndarray, step_rows: int) -> LengthOrder:
-    return LengthOrder(lengths, StepShape(step_rows, 1, 1), pool=pool_steps(step_rows, len(lengths)))
-
-
 def order_of(windows: Windows, groups: LengthOrder, epoch: int) -> np.ndarray:
     return np.concatenate(list(groups.arranged(windows.orders(SEED, epoch), SEED, epoch)))
 
@@ -37,7 +33,7 @@ def windows_of(rows: int, units: int) -> Windows:
 @each("units", [1, 9])
 def test_every_row_comes_once_in_its_window_and_large_steps_keep_theirs(step_rows: int, rows: int, units: int) -> None:
     windows, lengths = windows_of(rows, min(units, rows)), lengths_of(rows)
-    groups = grouped(lengths, step_rows)
+    groups = LengthOrder(lengths, StepShape(step_rows, 1, 1), pool=pool_steps(step_rows, rows))
     orders = [order_of(windows, groups, epoch) for epoch in (0, 1, 0)]
     assert np.array_equal(orders[0], orders[2]) and (rows == 1 or not np.array_equal(orders[0], orders[1]))
     drawn = list(windows.orders(SEED, 0))

@@ -58,13 +58,13 @@ def of_task(task: str, name: object, tokenizer: object = None, **values: object)
 
 def test_tokens_are_counted_uncut_where_the_tokenizer_is_here(tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet", prompt=["one two three four", "one"], response=["one two", "four"])
-    summary = summarize_data(of_task("seq2seq", path, _tokenizer(tmp_path / "t5", ends=True)))
-    assert (summary.length_unit, summary.lengths, summary.target_lengths) == ("tokens", (5, 2), (3, 2))
+    pairs = of_task("seq2seq", path, _tokenizer(tmp_path / "t5", ends=True))
     # A causal row is prompt, response and end.
-    config = of_task("causal-lm", path, _tokenizer(tmp_path / "gpt", ends=False))
-    config.data.sources[0].text_column, config.data.sources[0].target_column = "prompt", "response"
-    summary = summarize_data(config)
-    assert (summary.length_unit, summary.lengths, summary.target_lengths) == ("tokens", (7, 3), ())
+    causal = of_task("causal-lm", path, _tokenizer(tmp_path / "gpt", ends=False))
+    causal.data.sources[0].text_column, causal.data.sources[0].target_column = "prompt", "response"
+    for config, lengths, target_lengths in ((pairs, (5, 2), (3, 2)), (causal, (7, 3), ())):
+        found = summarize_data(config)
+        assert (found.length_unit, found.lengths, found.target_lengths) == ("tokens", lengths, target_lengths)
 
 
 def test_without_a_tokenizer_in_the_cache_tokens_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,19 +107,9 @@ def test_joined_texts_count_as_full_sequences(tmp_path: Path) -> None:
 
 ROWS = 60_000
 LETTERS = "".join(random.Random(5).choices("LAGVSERTIDPKQNFYMHWC", k=3200))
-
-
-def lengths() -> list[int]:
-    generator = random.Random(4)
-    return sorted((int(min(3000, generator.lognormvariate(4.6, 0.8))) + 8 for _ in range(ROWS)), reverse=True)
-
-
-LENGTHS = lengths()
+DRAW = random.Random(4)
+LENGTHS = sorted((int(min(3000, DRAW.lognormvariate(4.6, 0.8))) + 8 for _ in range(ROWS)), reverse=True)
 MEAN = sum(LENGTHS) / ROWS + SPECIAL_TOKENS
-
-
-def sequences() -> list[str]:
-    return [LETTERS[:length] for length in LENGTHS]
 
 
 def as_fasta(sequence: str) -> str:
@@ -137,10 +127,10 @@ TEXTS: dict[str, Callable[[str], str]] = {
 def test_a_sorted_text_file(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"rows.{kind}"
     header = "id,sequence\n" if kind == "csv" else ""
-    path.write_text(header + "".join(map(TEXTS[kind], sequences())), encoding="utf-8", newline="")
+    rows = "".join(TEXTS[kind](LETTERS[:length]) for length in LENGTHS)
+    path.write_text(header + rows, encoding="utf-8", newline="")
     found = summary_of(path)
-    assert not found.rows_exact
-    assert found.rows == pytest.approx(ROWS, rel=0.03)
+    assert not found.rows_exact and found.rows == pytest.approx(ROWS, rel=0.03)
     assert sum(found.lengths) / len(found.lengths) == pytest.approx(MEAN, rel=0.03)
     assert max(found.lengths) > 1000 and min(found.lengths) < 40
     assert not found.findings
@@ -216,7 +206,7 @@ def test_tokenizing_a_sample_has_a_bound(tmp_path: Path) -> None:
 
 def test_broken_lines_far_into_a_file_are_named_by_their_byte(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    good = "".join(map(TEXTS["jsonl"], sequences()))
+    good = "".join(TEXTS["jsonl"](LETTERS[:length]) for length in LENGTHS)
     path.write_text(good + '{"sequence": "MKT\n' * 400_000, encoding="utf-8")
     with pytest.raises(UsageError) as caught:
         summary_of(path)

@@ -71,10 +71,10 @@ def test_streamed_rows_are_built_once_and_again_when_a_file_or_filter_changes(tm
     path = write(tmp_path / "a.txt", "one\ntwo\nthree\n")
     config = config_of("causal-lm", {"name": str(path)}, streaming=True)
     load_text_rows(config, tmp_path)
-    (built,) = [entry for entry in (tmp_path / ROWS).iterdir() if entry.is_dir()]
-    before = (built / "index.json").stat().st_mtime_ns
+    (index,) = (tmp_path / ROWS).glob("*/index.json")
+    before = index.stat().st_mtime_ns
     load_text_rows(config, tmp_path)
-    assert (built / "index.json").stat().st_mtime_ns == before
+    assert index.stat().st_mtime_ns == before
     write(path, "one\ntwo\nthree\nfour\n")
     assert len(load_text_rows(config, tmp_path).texts) == 4
     config.data.min_characters = 4
@@ -159,13 +159,16 @@ PAIRS = [
     (f"{number} " + "wörd 你好 " * (number * 7 % 23), f"\N{GRINNING FACE}{number} target " * (number % 5 + 1))
     for number in range(700)
 ]
+FASTA = "".join(f">p{n} a protein\n{'MKTAYIAK' * (n % 30 + 1)}\n{'GAV' * n}\n" for n in range(300))
 BOTH = {"text_column": "source", "target_column": "target"}
 
 
 def put(path: Path) -> None:
-    """PAIRS in the form that the name tells."""
+    """PAIRS in the form that the name tells, or FASTA."""
     rows = [{"source": a, "target": b} for a, b in PAIRS]
-    if path.suffix == ".parquet":
+    if path.suffix == ".fasta":
+        path.write_text(FASTA)
+    elif path.suffix == ".parquet":
         table = pa.Table.from_pylist([{"n": n, **row} for n, row in enumerate(rows)])
         pq.write_table(table, path, row_group_size=700 if path.stem == "one_group" else 37)
     elif path.suffix == ".csv":
@@ -229,8 +232,8 @@ def test_a_row_is_the_same_in_memory_and_from_its_file(tmp_path: Path, name: str
 def test_lines_of_text_and_records_of_fasta(tmp_path: Path, ending: str) -> None:
     texts = [f"  {a} " for a, _ in PAIRS]
     (tmp_path / "a.txt").write_bytes(ending.join(["\ufeff", *texts, ""]).encode())
-    records = [f">p{n} a protein\n;note\n{'MKTAYIAK' * (n % 30 + 1)}\n{'GAV' * n}\n" for n in range(300)]
-    (tmp_path / "b.fasta").write_bytes("".join(records).replace("\n", ending).encode())
+    records = FASTA.replace(" a protein\n", " a protein\n;note\n")
+    (tmp_path / "b.fasta").write_bytes(records.replace("\n", ending).encode())
     fasta = {"name": "b.fasta", "text_column": "sequence"}
     memory, streamed = _both(config_of("causal-lm", {"name": "a.txt"}, fasta), tmp_path)
     assert memory == streamed and len(memory[0]) == 1000
@@ -239,9 +242,9 @@ def test_lines_of_text_and_records_of_fasta(tmp_path: Path, ending: str) -> None
 
 def test_several_sources_keep_their_order_in_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainwiz.core.data.streamed.WINDOW_BYTES", 30_000)
-    for name in ("a.parquet", "one_group.parquet", "a.jsonl", "a.jsonl.gz"):
-        put(tmp_path / name)
     sources = [{"name": name, **BOTH} for name in ("a.parquet", "one_group.parquet", "a.jsonl", "a.jsonl.gz")]
+    for source in sources:
+        put(tmp_path / source["name"])
     memory = load_text_rows(config_of("seq2seq", *sources), tmp_path)
     streamed = load_text_rows(config_of("seq2seq", *sources, streaming=True), tmp_path)
     windows = streamed.windows_of_training()
@@ -256,8 +259,7 @@ def test_several_sources_keep_their_order_in_windows(tmp_path: Path, monkeypatch
     assert len(orders) > 8
     seen = np.concatenate(orders)
     assert sorted(seen.tolist()) == list(range(len(memory.train)))
-    for number in map(int, memory.train[seen]):
-        assert streamed.texts[number] == memory.texts[number]
+    assert all(streamed.texts[number] == memory.texts[number] for number in map(int, memory.train[seen]))
     groups = len({unit.group for part in streamed.texts.rows.parts[:1] for unit in part.units}) + 1
     assert len(decoded) == groups, "a row group is decoded once in an epoch"
     assert len(opened) == 2, "a footer of 700 row groups takes 10 ms to read"
@@ -286,11 +288,7 @@ def test_an_order_that_began_earlier_is_kept(tmp_path: Path, monkeypatch: pytest
     """The index as commit 9a57a9f2 wrote it: batches end where blocks do, and a unit ends with a batch."""
     monkeypatch.setattr("trainwiz.core.data.streamed.WINDOW_BYTES", 30_000)
     for name, described in ORDERS.items():
-        if name.endswith(".fasta"):
-            records = [f">p{n} a protein\n{'MKTAYIAK' * (n % 30 + 1)}\n{'GAV' * n}\n" for n in range(300)]
-            (tmp_path / name).write_text("".join(records))
-        else:
-            put(tmp_path / name)
+        put(tmp_path / name)
         columns = {"text_column": "sequence"} if name.endswith(".fasta") else BOTH
         config = config_of("causal-lm", {"name": name, **columns}, streaming=True, validation_rows=30)
         windows = load_text_rows(config, tmp_path).windows_of_training()

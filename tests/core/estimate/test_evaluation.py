@@ -37,8 +37,7 @@ def evaluating(model: str, rows: int, length: int, precision: str, **more: objec
 @each(("model", "rows", "length", "precision", "gib"), TRACES)
 def test_an_evaluation(model: str, rows: int, length: int, precision: str, gib: float) -> None:
     peak = evaluation_peak(evaluating(model, rows, length, precision))
-    assert peak is not None
-    assert peak.allocated_bytes / GIB == pytest.approx(gib, rel=0.02)
+    assert peak is not None and peak.allocated_bytes / GIB == pytest.approx(gib, rel=0.02)
 
 
 def test_eager_scores_can_be_the_fullest_of_an_evaluation() -> None:
@@ -57,9 +56,8 @@ def test_fsdp_evaluates_without_copies_of_autocast() -> None:
     shared = replace(alone, strategy="fsdp", world_size=4)
     copies = weight_copies(alone)
     assert evaluation_parts(alone)["temporary"] - evaluation_parts(shared)["temporary"] == copies > GIB
-    peaks = [evaluation_peak(replace(shared, world_size=count)) for count in (2, 8)]
-    assert all(peak is not None for peak in peaks)
-    assert peaks[0].allocated_bytes > peaks[1].allocated_bytes  # type: ignore[union-attr]
+    two, eight = (evaluation_peak(replace(shared, world_size=count)) for count in (2, 8))
+    assert two is not None and eight is not None and two.allocated_bytes > eight.allocated_bytes
 
 
 def test_copies_of_the_encoder_are_gone_when_text_is_generated() -> None:

@@ -116,10 +116,8 @@ CONFIGS: tuple[dict[str, Any], ...] = (
 def test_parameters_of_unusual_configs_are_exact(config: dict[str, Any]) -> None:
     import transformers
 
-    architecture = read(config)
-    assert (architecture.parameters, architecture.frozen_parameters) == counted(
-        built(transformers.AutoConfig.for_model(**config))
-    )
+    architecture, model = read(config), built(transformers.AutoConfig.for_model(**config))
+    assert (architecture.parameters, architecture.frozen_parameters) == counted(model)
 
 
 @each("family", GUESSED)
@@ -170,22 +168,16 @@ CHATGLM3: dict[str, Any] = {
 NO_SIZES: tuple[Any, ...] = (float("inf"), 10**300, float("nan"), [3])
 
 
-@each(
-    ("config", "words"),
-    [
-        ({}, "no model_type"),
-        ({"model_type": "mamba", "vocab_size": 1, "hidden_size": 64, "num_hidden_layers": 2}, "num_attention_heads"),
-        ({key: value for key, value in CHATGLM3.items() if key != "padded_vocab_size"}, "vocab_size"),
-        ({"model_type": "llama", "hidden_size": 64}, "num_attention_heads"),
-        ({"model_type": "bert", "hidden_size": "wide"}, "has inconsistent values"),
-        ({"model_type": "bert", "num_attention_heads": 0}, "has inconsistent values"),
-        ({"model_type": "bert", "num_hidden_layers": 0}, "below 1"),
-        *(
-            ({"model_type": "esm", "vocab_size": 33, "hidden_size": size}, "has inconsistent values")
-            for size in NO_SIZES
-        ),
-    ],
-)
+@each(("config", "words"), [
+    ({}, "no model_type"),
+    ({"model_type": "mamba", "vocab_size": 1, "hidden_size": 64, "num_hidden_layers": 2}, "num_attention_heads"),
+    ({key: value for key, value in CHATGLM3.items() if key != "padded_vocab_size"}, "vocab_size"),
+    ({"model_type": "llama", "hidden_size": 64}, "num_attention_heads"),
+    ({"model_type": "bert", "hidden_size": "wide"}, "has inconsistent values"),
+    ({"model_type": "bert", "num_attention_heads": 0}, "has inconsistent values"),
+    ({"model_type": "bert", "num_hidden_layers": 0}, "below 1"),
+    *(({"model_type": "esm", "vocab_size": 33, "hidden_size": size}, "has inconsistent values") for size in NO_SIZES),
+])  # fmt: skip
 def test_what_cannot_be_read_says_why(config: dict, words: str) -> None:
     architecture, reason = read_architecture(config)
     assert architecture is None

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 from trainwiz.core.catalog.gpus import find_gpu
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.measured import BETWEEN_RUNS, CARRIED, carried_step, measured_start, measured_step
-from trainwiz.core.estimate.time import cpu_rate, gpu_rate, spread_of, step_time
+from trainwiz.core.estimate.measured import (
+    BETWEEN_RUNS,
+    CARRIED,
+    MeasuredStep,
+    carried_step,
+    measured_start,
+    measured_step,
+)
+from trainwiz.core.estimate.time import Rate, cpu_rate, gpu_rate, spread_of, step_time
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.history.measurement import Measurement
 
@@ -17,14 +24,13 @@ from tests.core.plan.machines import config, machine, plan, real
 from tests.each import each
 
 RATE = cpu_rate(8)
+TWO_S = {"step_s": 2.0, "step_low_s": 1.9, "step_high_s": 2.1}
 
 
 @pytest.fixture(scope="module")
 def work() -> Workload:
-    made = plan(
-        real(machine(gpu=None)),
-        config("esm2-8m", training__max_steps=10, batch__micro_batch_size=4, batch__gradient_accumulation_steps=4),
-    )
+    sizes = {"batch__micro_batch_size": 4, "batch__gradient_accumulation_steps": 4}
+    made = plan(real(machine(gpu=None)), config("esm2-8m", training__max_steps=10, **sizes))
     assert made.work is not None
     return made.work
 
@@ -33,9 +39,15 @@ def steady(work: Workload, **changes: Any) -> Measurement:
     return replace(measurement_of(work), **changes)
 
 
+def measured(work: Workload, *known: Measurement, rate: Rate | None = RATE) -> MeasuredStep:
+    found = measured_step(work, work, known, rate)
+    assert found is not None
+    return found
+
+
 def test_the_same_work_gives_what_was_measured(work: Workload) -> None:
-    found = measured_step(work, work, (steady(work, step_s=2.0, step_low_s=1.9, step_high_s=2.1),), RATE)
-    assert found is not None and found.exact
+    found = measured(work, steady(work, **TWO_S))
+    assert found.exact
     assert found.step.likely == pytest.approx(2.0)
     assert found.step.high / 2.0 == pytest.approx(BETWEEN_RUNS["cpu"])
     assert (found.basis, found.text) == ("probe", "measured on this machine, 2026-11-21 (probe)")
@@ -52,49 +64,37 @@ def test_the_same_work_gives_what_was_measured(work: Workload) -> None:
 def test_uneven_steps_and_other_measurements_widen_the_range(
     work: Workload, newest: dict[str, float], others: list[dict[str, float]], low: float, high: float
 ) -> None:
-    measured = (steady(work, step_s=2.0, **newest), *(steady(work, **values) for values in others))
-    found = measured_step(work, work, measured, RATE)
-    assert found is not None
+    found = measured(work, steady(work, step_s=2.0, **newest), *(steady(work, **values) for values in others))
     assert (found.step.low, found.step.high) == pytest.approx((low, high))
     assert measured_step(work, work, (steady(work, model="other"),), RATE) is None
 
 
 def test_another_batch_is_scaled_by_the_formula_and_wider(work: Workload) -> None:
-    one = steady(work, step_s=2.0, step_low_s=1.9, step_high_s=2.1)
-    same = measured_step(work, work, (one,), RATE)
     larger = work.with_micro_batch(2 * work.micro_batch)
-    found = measured_step(larger, larger, (one,), RATE)
-    assert same is not None and found is not None and not found.exact
+    same, found, further = (measured(at, steady(work, **TWO_S)) for at in (work, larger, work.with_micro_batch(32)))
     ratio = step_time(larger, RATE).step.likely / step_time(work, RATE).step.likely
-    assert found.step.likely == pytest.approx(2.0 * ratio)
-    assert found.step.high / found.step.low > same.step.high / same.step.low
+    assert found.step.likely == pytest.approx(2.0 * ratio) and not found.exact
     assert found.text == f"scaled from 4 x {work.length}, measured on this machine, 2026-11-21 (probe)"
-    further = measured_step(work.with_micro_batch(32), work.with_micro_batch(32), (one,), RATE)
-    assert further is not None
-    assert further.step.high / further.step.low > found.step.high / found.step.low
+    widths = [one.step.high / one.step.low for one in (same, found, further)]
+    assert widths == sorted(set(widths))
 
 
 def test_other_lengths_of_the_same_settings_are_scaled(work: Workload) -> None:
     one = steady(work, usual_length=work.length // 2, step_s=2.0, step_high_s=2.1)
-    found = measured_step(work, work, (one,), RATE)
-    assert found is not None and not found.exact
+    found = measured(work, one)
     assert found.text == f"scaled from 4 x {work.length // 2}, measured on this machine, 2026-11-21 (probe)"
-    assert found.step.likely > 3.0
+    assert found.step.likely > 3.0 and not found.exact
     assert found.step.high / found.step.likely > BETWEEN_RUNS["cpu"]
-    unknown_card = measured_step(work, work, (steady(work, step_s=2.0, step_high_s=2.1),), None)
-    assert unknown_card is not None and unknown_card.calibration is None
-    assert unknown_card.step.likely == pytest.approx(2.0)
+    unknown_card = measured(work, steady(work, **TWO_S), rate=None)
+    assert (unknown_card.calibration, unknown_card.step.likely) == (None, pytest.approx(2.0))
     for other in (one, steady(work, micro_batch=9)):
         assert measured_step(work, work, (other,), None) is None
 
 
 def test_rows_of_like_length_speak_before_newer_ones_of_others(work: Workload) -> None:
     other = steady(work, usual_length=work.length // 4, step_s=0.5, step_low_s=0.5, step_high_s=0.5)
-    like = steady(work, step_s=2.0, step_low_s=1.9, step_high_s=2.1)
-    found = measured_step(work, work, (other, like), RATE)
-    assert found is not None and found.exact
-    assert found.step.likely == pytest.approx(2.0)
-    assert found.step.high / 2.0 == pytest.approx(BETWEEN_RUNS["cpu"])
+    found = measured(work, other, steady(work, **TWO_S))
+    assert found == measured(work, steady(work, **TWO_S)) and found.exact
 
 
 def test_the_start_is_that_of_whole_runs(work: Workload) -> None:
@@ -110,14 +110,14 @@ def test_the_start_is_that_of_whole_runs(work: Workload) -> None:
 def test_what_other_models_took_corrects_the_formula(work: Workload) -> None:
     """Two of them, each 1.5 times its own formula, in processor time: the clock's seconds beside other jobs say nothing."""
     planned = step_time(work, RATE)
-    wide, narrow = (other_model(work, layers) for layers in (12, 2))
-    measured = [
+    others = [other_model(work, layers) for layers in (12, 2)]
+    known = [
         steady(
             work, model="other", config=one.model_config, step_s=90.0, own_step_s=1.5 * step_time(one, RATE).step.likely
         )
-        for one in (wide, narrow)
+        for one in others
     ]
-    found = carried_step(work, planned, measured, RATE)
+    found = carried_step(work, planned, known, RATE)
     assert found is not None
     assert found.factor == pytest.approx(1.5, rel=1e-3)
     assert found.step.likely == pytest.approx(1.5 * planned.step.likely, rel=1e-3)
@@ -144,27 +144,18 @@ def test_a_gpu_that_waited_for_launches_says_nothing_of_one_that_computes() -> N
     spec = find_gpu("H100 SXM")
     assert spec is not None
     rate = gpu_rate(spec, "bf16", tf32=True)
-    tiny, large, wide = (
-        made.work
-        for made in (
-            plan(
-                real(machine(gpu="H100 SXM")),
-                config(name, batch__micro_batch_size=micro, batch__sequence_length=length),
-            )
-            for name, micro, length in (("esm2-tiny", 4, 64), ("esm2-650m", 42, 512), ("esm2-150m", 64, 512))
-        )
-    )
-    assert tiny is not None and large is not None and wide is not None
-    planned = step_time(large, rate)
-    for work, carried in ((tiny, False), (wide, True)):
-        slow = steady(
-            work,
-            machine="cuda:an H100",
-            model="other",
-            config=work.model_config,
-            step_s=3 * step_time(work, rate).step.likely,
-        )
-        assert (carried_step(large, planned, [slow], rate) is not None) == carried
+
+    def work_of(name: str, micro: int, length: int) -> Workload:
+        wanted = config(name, batch__micro_batch_size=micro, batch__sequence_length=length)
+        made = plan(real(machine(gpu="H100 SXM")), wanted).work
+        assert made is not None
+        return made
+
+    large = work_of("esm2-650m", 42, 512)
+    for work, carried in ((work_of("esm2-tiny", 4, 64), False), (work_of("esm2-150m", 64, 512), True)):
+        step_s = 3 * step_time(work, rate).step.likely
+        slow = steady(work, machine="cuda:an H100", model="other", config=work.model_config, step_s=step_s)
+        assert (carried_step(large, step_time(large, rate), [slow], rate) is not None) == carried
 
 
 def other_model(work: Workload, layers: int) -> Workload:

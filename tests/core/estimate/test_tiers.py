@@ -128,10 +128,8 @@ def test_what_was_measured_is_shown() -> None:
     assert (estimate.allocated_bytes, estimate.reserved_bytes) == (14 * GIB, 15 * GIB), "the fullest of several"
     assert estimate.device_used_bytes == int(15.4 * GIB)
     assert estimate.basis == "measured on this machine, 2026-11-21 (probe)"
-    assert sum(estimate.breakdown.values()) == estimate.needed_bytes
-    assert all(size >= 0 for size in estimate.breakdown.values())
-    assert estimate.verdict(int(16.5 * GIB)) == "fits"
-    assert estimate.verdict(int(14 * GIB)) == "does_not_fit"
+    assert sum(estimate.breakdown.values()) == estimate.needed_bytes and min(estimate.breakdown.values()) >= 0
+    assert [estimate.verdict(int(size * GIB)) for size in (16.5, 14)] == ["fits", "does_not_fit"]
 
 
 @each("changes", [{"micro_batch": 2}, {"precision": "fp16"}, {"peak_allocated_bytes": None}, {"length": 256}])
@@ -150,16 +148,13 @@ def test_a_run_that_may_not_have_met_its_longest_batch_only_raises_the_figure() 
             assert estimate_memory(WORK, Evidence(measurements=(whole,))).allocated_bytes == peak
 
 
-@each("strategy", ["ddp", "zero2", "zero3"])
-def test_a_trace_is_shared_out_like_the_formulas(strategy: str) -> None:
+@each(("strategy", "held_in"), [("ddp", "bf16"), ("zero2", "bf16-true"), ("zero3", "bf16-true")])
+def test_a_trace_is_shared_out_like_the_formulas(strategy: str, held_in: str) -> None:
     """A trace that says what the formulas say gives what they give, once its states are shared out."""
     work = replace(WORK, strategy=strategy, world_size=4, accumulation=2)
-    alone = replace(work, strategy="single", world_size=1)
-    held = replace(alone, precision="bf16-true") if strategy.startswith("zero") else alone
-    evidence = with_trace(work, trace(held))
-    assert estimate_memory(work, evidence).allocated_bytes == pytest.approx(
-        estimate_memory(work).allocated_bytes, rel=0.1
-    )
+    traced = trace(replace(work, strategy="single", world_size=1, precision=held_in))
+    formulas, shared = estimate_memory(work), estimate_memory(work, with_trace(work, traced))
+    assert shared.allocated_bytes == pytest.approx(formulas.allocated_bytes, rel=0.1)
 
 
 def test_fsdp_gathers_weights_in_the_format_that_autocast_would_cast_them_to() -> None:
@@ -167,9 +162,7 @@ def test_fsdp_gathers_weights_in_the_format_that_autocast_would_cast_them_to() -
     moment = Moment("the forward pass", {"weights": 4 * GIB, "activations": GIB, "temporary": 2 * GIB})
     full = replace(trace(replace(work, strategy="single", world_size=1)), training=(moment,))
     peak = estimate_memory(work, with_trace(work, full)).peak
-    assert peak is not None
-    assert peak.moment.parts["temporary"] < GIB
-    assert peak.moment.parts["activations"] == GIB
+    assert peak is not None and peak.moment.parts["temporary"] < GIB == peak.moment.parts["activations"]
 
 
 def test_a_card_never_shows_more_than_it_has() -> None:
@@ -183,8 +176,7 @@ def test_a_card_never_shows_more_than_it_has() -> None:
     narrow = estimate.needed_bytes - GIB
     beyond = estimate.on_card(narrow)
     assert beyond.verdict(narrow) == "does_not_fit"
-    assert beyond.device_used_bytes == estimate.needed_bytes
-    assert beyond.high_bytes == estimate.safe_bytes
+    assert (beyond.device_used_bytes, beyond.high_bytes) == (estimate.needed_bytes, estimate.safe_bytes)
     assert estimate.on_card(None) == estimate.on_card(estimate.high_bytes) == estimate
 
 
@@ -192,12 +184,9 @@ def test_what_a_cpu_process_holds_less_than_expected_are_not_its_tensors() -> No
     work = replace(WORK, device="cpu", precision="fp32")
     usual = estimate_memory(work)
     resident = usual.device_used_bytes - usual.breakdown["context"] // 4
-    one = measurement(
-        machine="cpu:8", precision="fp32", host_rss_bytes=resident, peak_allocated_bytes=None, device_used_bytes=None
-    )
-    measured = estimate_memory(work, Evidence(measurements=(one,)))
-    assert measured.tier == "measured"
-    assert measured.device_used_bytes == resident
+    sizes = {"host_rss_bytes": resident, "peak_allocated_bytes": None, "device_used_bytes": None}
+    measured = estimate_memory(work, Evidence(measurements=(measurement(machine="cpu:8", precision="fp32", **sizes),)))
+    assert (measured.tier, measured.device_used_bytes) == ("measured", resident)
     # What is less than usual is the process, within what that varies by, and not its tensors.
     assert measured.allocated_bytes == pytest.approx(usual.allocated_bytes, rel=1e-3)
     assert measured.breakdown["context"] < usual.breakdown["context"]
@@ -216,15 +205,11 @@ def on_card(used: int | None, reserved: int | None = 4 * GIB, **changes: Any) ->
 def test_a_stated_context_moves_what_nvidia_smi_shows_and_narrows_the_interval() -> None:
     usual, stated = estimate_memory(WORK), estimate_memory(STATED)
     more, surer = 1343 * MIB - CONTEXT_BYTES, CONTEXT_SPREAD_BYTES - KNOWN_CONTEXT_SPREAD_BYTES
-    assert surer > 0
-    assert stated.allocated_bytes == usual.allocated_bytes
+    assert surer > 0 and stated.allocated_bytes == usual.allocated_bytes
     assert estimate_memory(replace(STATED, device="cpu")) == estimate_memory(replace(WORK, device="cpu"))
-    assert stated.device_used_bytes == usual.device_used_bytes + more
-    assert stated.low_bytes == usual.low_bytes + more + surer
-    assert stated.high_bytes == usual.high_bytes + more - surer
-    assert stated.needed_bytes == usual.needed_bytes + more
-    assert stated.breakdown["context"] == 1343 * MIB
-    assert stated.basis == "formulas; CUDA context as stated"
+    moved = {"device_used_bytes": more, "low_bytes": more + surer, "high_bytes": more - surer, "needed_bytes": more}
+    assert {name: getattr(stated, name) - getattr(usual, name) for name in moved} == moved
+    assert (stated.breakdown["context"], stated.basis) == (1343 * MIB, "formulas; CUDA context as stated")
 
 
 def test_what_another_run_measured_on_the_card_is_taken() -> None:
@@ -234,14 +219,12 @@ def test_what_another_run_measured_on_the_card_is_taken() -> None:
     assert estimate.basis == "formulas; CUDA context measured on this machine, 2026-11-21"
 
 
-@each(
-    "useless",
-    [on_card(None), on_card(4 * GIB, None), on_card(3 * GIB), on_card(40 * GIB), on_card(5 * GIB, world_size=2)],
-)
-def test_figures_that_tell_no_context_are_passed_over(useless: Measurement) -> None:
-    assert with_measured_context(WORK, (useless,)) is WORK
+def test_figures_that_tell_no_context_are_passed_over() -> None:
     assert with_measured_context(STATED, (on_card(5 * GIB),)) is STATED, "what is stated goes before"
-    assert with_measured_context(WORK, (useless, on_card(4 * GIB + 600 * MIB))).context_bytes == 600 * MIB
+    useless = on_card(None), on_card(4 * GIB, None), on_card(3 * GIB), on_card(40 * GIB), on_card(5 * GIB, world_size=2)
+    for one in useless:
+        assert with_measured_context(WORK, (one,)) is WORK, one
+        assert with_measured_context(WORK, (one, on_card(4 * GIB + 600 * MIB))).context_bytes == 600 * MIB
 
 
 def test_a_plan_follows_the_setting() -> None:

@@ -72,11 +72,6 @@ def test_verdicts(share: float, word: str) -> None:
     assert verdict_of(share, on_cpu=True) == ("impossible" if share > 1 else "plausible")
 
 
-def test_a_claimed_pace_as_a_share_of_the_peak() -> None:
-    """900 tokens/s of a 651M model are about 3.8 TFLOP/s."""
-    assert share_of_peak(esm650(), rate(), 900) == pytest.approx(3.8 / 44.6, rel=0.05)
-
-
 def test_bytes_and_kernels_against_traces() -> None:
     """Recorded by the product's tracer for 47 families in full, half and adapted training: operations as counted there,
     bytes and kernels nearly so."""
@@ -117,12 +112,10 @@ def test_a_token_meets_only_its_own_experts() -> None:
         "model_type": "mixtral", "vocab_size": 32000, "hidden_size": 1024, "intermediate_size": 3584, "num_hidden_layers": 4,
         "num_attention_heads": 16, "num_key_value_heads": 4, "num_local_experts": 8, "num_experts_per_tok": 2,
     }  # fmt: skip
-    flops = [
-        forward_flops(Workload(architecture, 1, 512, 512))
-        for experts in (2, 8, 16)
-        if (architecture := read_architecture({**config, "num_local_experts": experts})[0]) is not None
-    ]
-    assert flops[2] == pytest.approx(flops[0], rel=0.02)
+    few, many = (read_architecture({**config, "num_local_experts": experts})[0] for experts in (2, 16))
+    assert few is not None and many is not None
+    flops = [forward_flops(Workload(architecture, 1, 512, 512)) for architecture in (few, many)]
+    assert flops[1] == pytest.approx(flops[0], rel=0.02)
 
 
 def test_nvlink_ends_at_the_board() -> None:
@@ -145,8 +138,7 @@ def test_published_paces_are_within_the_range() -> None:
         pytest.skip("the table of published paces is not here")
     ranges = [planned(row) for row in rows]
     held = sum(one.low <= row.step_s <= one.high for one, row in zip(ranges, rows, strict=True))
-    assert len(rows) > 40
-    assert held >= 0.9 * len(rows)
+    assert len(rows) > 40 and held >= 0.9 * len(rows)
     assert all(one.high / one.low <= WIDER**2 + 1e-9 for one in ranges)
 
 
@@ -213,21 +205,19 @@ def test_a_step_over_a_slow_network_takes_as_much_longer() -> None:
 
 
 def test_the_plan_of_several_machines() -> None:
-    two = plan(machine(), config(engine__strategy="ddp", engine__nodes=2))
-    assert (two.time.network_assumed, two.time.network_gbit_s) == (True, 10.0)
-    assert two.time.network_high_s is not None and two.time.step_high_s is not None
-    assert 0 < two.time.network_high_s < two.time.step_high_s
-    fast = plan(machine(), config(engine__strategy="ddp", engine__nodes=2, planning__network_gbit_s=100.0))
-    assert not fast.time.network_assumed
-    assert fast.time.network_high_s == pytest.approx(two.time.network_high_s / 10)
+    two, fast = (
+        plan(machine(), config(engine__strategy="ddp", engine__nodes=2, **said)).time
+        for said in ({}, {"planning__network_gbit_s": 100.0})
+    )
+    assert (two.network_assumed, two.network_gbit_s, fast.network_assumed) == (True, 10.0, False)
+    assert 0 < (two.network_high_s or 0) < (two.step_high_s or 0)
+    assert fast.network_high_s == pytest.approx((two.network_high_s or 0) / 10)
 
 
 def test_a_card_that_waits_for_the_network_is_told_so_and_no_larger_micro_batch() -> None:
     """Weights of 8 GB over 1 Gbit/s: the step is all network, which no micro-batch cures."""
-    cards = config(
-        "qwen2.5-1.5b", task="causal-lm", engine__nodes=2, engine__strategy="ddp", planning__network_gbit_s=1.0
-    )
-    found = finding(plan(machine("H100 SXM"), cards.with_values({"training.max_steps": 100}, "you")), "idle")
+    cards = {"engine__nodes": 2, "engine__strategy": "ddp", "planning__network_gbit_s": 1.0, "training__max_steps": 100}
+    found = finding(plan(machine("H100 SXM"), config("qwen2.5-1.5b", task="causal-lm", **cards)), "idle")
     assert "for the network" in found.message and "at 1 Gbit/s" in found.message and not found.remedies
     assert "assumed" not in found.message
 
@@ -273,5 +263,4 @@ def test_more_micro_batches_than_are_looked_at() -> None:
     """651 micro-batches of 6 in order of length: next to nothing is padding."""
     real, _, arranged = drawn(rows_of("skewed"), 6, 651)
     found = padding_of(LengthCounts.of(sorted(rows_of("skewed"))), LIMIT, 6, 651)
-    assert found.waste > 0.3
-    assert 0 < found.arranged_waste == pytest.approx(1 - real / arranged, abs=0.002)
+    assert found.waste > 0.3 and 0 < found.arranged_waste == pytest.approx(1 - real / arranged, abs=0.002)

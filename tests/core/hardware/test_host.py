@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -46,41 +46,38 @@ V1_MOUNTS = (
 )
 
 
-@each(
-    ("cgroup", "mounts", "files", "limits"),
-    [
-        (
-            "0::/user.slice/job\n", V2_MOUNT,
-            {f"{JOB}/memory.max": 8 * GIB, f"{JOB}/memory.current": 3 * GIB, f"{JOB}/cpu.max": "250000 100000",
-             f"{JOB}/memory.stat": f"anon 100\ninactive_file {1 * GIB}\nactive_file 5"},
-            (Limits(8 * GIB, 6 * GIB), 2),
-        ),
-        # The tightest level counts.
-        (
-            "0::/user.slice/job\n", V2_MOUNT,
-            {f"{JOB}/memory.max": "max", f"{JOB}/cpu.max": "max 100000", "sys/fs/cgroup/user.slice/memory.max": 4 * GIB,
-             "sys/fs/cgroup/user.slice/memory.current": 1 * GIB, "sys/fs/cgroup/user.slice/cpu.max": "100000 100000"},
-            (Limits(4 * GIB, 3 * GIB), 1),
-        ),
-        ("0::/user.slice/job\n", V2_MOUNT, {f"{JOB}/memory.max": "max", f"{JOB}/cpu.max": "max 100000"}, (Limits(), 64)),
-        # Docker without a cgroup namespace: the path is the host's, the mount shows the container's group as its root.
-        (
-            "0::/docker/abc\n", V2_MOUNT.replace(" / /sys", " /docker/abc /sys"),
-            {"sys/fs/cgroup/memory.max": 2 * GIB, "sys/fs/cgroup/memory.current": 1 * GIB},
-            (Limits(2 * GIB, 1 * GIB), 64),
-        ),
-        (
-            "4:memory:/job\n2:cpu,cpuacct:/job\n0::/\n", V1_MOUNTS,
-            {"sys/fs/cgroup/memory/job/memory.limit_in_bytes": 6 * GIB,
-             "sys/fs/cgroup/memory/job/memory.usage_in_bytes": 2 * GIB,
-             "sys/fs/cgroup/memory/job/memory.stat": f"inactive_file 1\ntotal_inactive_file {512 * MIB}",
-             "sys/fs/cgroup/memory/memory.limit_in_bytes": 9223372036854771712,
-             f"{CPU}/job/cpu.cfs_quota_us": 350000, f"{CPU}/job/cpu.cfs_period_us": 100000,
-             f"{CPU}/cpu.cfs_quota_us": -1, f"{CPU}/cpu.cfs_period_us": 100000},
-            (Limits(6 * GIB, 4 * GIB + 512 * MIB), 3),
-        ),
-    ],
-)  # fmt: skip
+@each(("cgroup", "mounts", "files", "limits"), [
+    (
+        "0::/user.slice/job\n", V2_MOUNT,
+        {f"{JOB}/memory.max": 8 * GIB, f"{JOB}/memory.current": 3 * GIB, f"{JOB}/cpu.max": "250000 100000",
+         f"{JOB}/memory.stat": f"anon 100\ninactive_file {1 * GIB}\nactive_file 5"},
+        (Limits(8 * GIB, 6 * GIB), 2),
+    ),
+    # The tightest level counts.
+    (
+        "0::/user.slice/job\n", V2_MOUNT,
+        {f"{JOB}/memory.max": "max", f"{JOB}/cpu.max": "max 100000", "sys/fs/cgroup/user.slice/memory.max": 4 * GIB,
+         "sys/fs/cgroup/user.slice/memory.current": 1 * GIB, "sys/fs/cgroup/user.slice/cpu.max": "100000 100000"},
+        (Limits(4 * GIB, 3 * GIB), 1),
+    ),
+    ("0::/user.slice/job\n", V2_MOUNT, {f"{JOB}/memory.max": "max", f"{JOB}/cpu.max": "max 100000"}, (Limits(), 64)),
+    # Docker without a cgroup namespace: the path is the host's, the mount shows the container's group as its root.
+    (
+        "0::/docker/abc\n", V2_MOUNT.replace(" / /sys", " /docker/abc /sys"),
+        {"sys/fs/cgroup/memory.max": 2 * GIB, "sys/fs/cgroup/memory.current": 1 * GIB},
+        (Limits(2 * GIB, 1 * GIB), 64),
+    ),
+    (
+        "4:memory:/job\n2:cpu,cpuacct:/job\n0::/\n", V1_MOUNTS,
+        {"sys/fs/cgroup/memory/job/memory.limit_in_bytes": 6 * GIB,
+         "sys/fs/cgroup/memory/job/memory.usage_in_bytes": 2 * GIB,
+         "sys/fs/cgroup/memory/job/memory.stat": f"inactive_file 1\ntotal_inactive_file {512 * MIB}",
+         "sys/fs/cgroup/memory/memory.limit_in_bytes": 9223372036854771712,
+         f"{CPU}/job/cpu.cfs_quota_us": 350000, f"{CPU}/job/cpu.cfs_period_us": 100000,
+         f"{CPU}/cpu.cfs_quota_us": -1, f"{CPU}/cpu.cfs_period_us": 100000},
+        (Limits(6 * GIB, 4 * GIB + 512 * MIB), 3),
+    ),
+])  # fmt: skip
 def test_limits_of_both_versions(
     tmp_path: Path, cgroup: str, mounts: str, files: dict[str, object], limits: tuple[Limits, int]
 ) -> None:
@@ -101,25 +98,7 @@ def test_ram_and_cores_respect_the_limits(tmp_path: Path) -> None:
     assert host.read_memory() == host.Memory(64 * MIB, 40 * MIB, limited=True)
 
 
-Address = namedtuple("Address", "family address")
-State = namedtuple("State", "isup")
-
 HEADER = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"
-DOWN, NO_ADDRESS = "enp9s0", "enp8s0"
-
-
-@pytest.fixture
-def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    names = ["lo", "docker0", "veth12", "br-33", "wlan0", "eno1", DOWN, NO_ADDRESS]
-    addresses = {name: [Address(socket.AF_INET, "10.0.0.1")] for name in names}
-    addresses[NO_ADDRESS] = [Address(socket.AF_INET6, "fe80::1")]
-    monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
-    monkeypatch.setattr(psutil, "net_if_stats", lambda: {name: State(name != DOWN) for name in names})
-    (tmp_path / "proc/net").mkdir(parents=True)
-    host.ROOT = tmp_path
-    return tmp_path
-
-
 ROUTES = (
     "eno1\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF",
     "eno1\t00000000\t0100000A\t0003\t0\t0\t600\t00000000",
@@ -127,11 +106,21 @@ ROUTES = (
 )
 
 
-def test_the_interface_of_the_default_route_is_first_and_others_are_in_order(box: Path) -> None:
+def test_the_interface_of_the_default_route_is_first_and_others_are_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    down, no_address = "enp9s0", "enp8s0"
+    names = ["lo", "docker0", "veth12", "br-33", "wlan0", "eno1", down, no_address]
+    addresses = {name: [SimpleNamespace(family=socket.AF_INET, address="10.0.0.1")] for name in names}
+    addresses[no_address] = [SimpleNamespace(family=socket.AF_INET6, address="fe80::1")]
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
+    monkeypatch.setattr(psutil, "net_if_stats", lambda: {name: SimpleNamespace(isup=name != down) for name in names})
+    (tmp_path / "proc/net").mkdir(parents=True)
+    host.ROOT = tmp_path
     for lines, first in ((ROUTES, "wlan0"), ((), "eno1"), (("eno1",), "eno1"), (("\x00\xff",), "eno1")):
-        (box / "proc/net/route").write_text(HEADER + "".join(line + "\n" for line in lines))
+        (tmp_path / "proc/net/route").write_text(HEADER + "".join(line + "\n" for line in lines))
         assert host.interfaces()[0] == first and set(host.interfaces()) == {"eno1", "wlan0"}
-    host.ROOT = box / "nothing"
+    host.ROOT = tmp_path / "nothing"
     assert host.interfaces() == ("eno1", "wlan0")
 
 

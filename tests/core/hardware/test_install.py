@@ -20,17 +20,14 @@ OLD = Machine(gpus=(Gpu(0, compute_capability="6.1"),), accelerator="cuda", cuda
 INDEX = "--index-url https://download.pytorch.org/whl"
 
 
-@each(
-    ("made", "has_pip", "active", "command"),
-    [
-        ({"uv-receipt.toml": ""}, False, False, UV_TOOL),
-        ({"pipx_metadata.json": "{}"}, True, False, "pipx runpip trainwiz install"),
-        ({"pyvenv.cfg": "home = /usr/bin\nuv = 0.9.1\n"}, False, True, "uv pip install"),
-        ({"pyvenv.cfg": "home = /usr/bin\nuv = 0.9.1\n"}, False, False, "uv pip install --python {prefix}"),
-        ({"pyvenv.cfg": "home = /usr/bin\n"}, True, False, f"{sys.executable} -m pip install"),
-        ({}, True, False, f"{sys.executable} -m pip install"),
-    ],
-)
+@each(("made", "has_pip", "active", "command"), [
+    ({"uv-receipt.toml": ""}, False, False, UV_TOOL),
+    ({"pipx_metadata.json": "{}"}, True, False, "pipx runpip trainwiz install"),
+    ({"pyvenv.cfg": "home = /usr/bin\nuv = 0.9.1\n"}, False, True, "uv pip install"),
+    ({"pyvenv.cfg": "home = /usr/bin\nuv = 0.9.1\n"}, False, False, "uv pip install --python {prefix}"),
+    ({"pyvenv.cfg": "home = /usr/bin\n"}, True, False, f"{sys.executable} -m pip install"),
+    ({}, True, False, f"{sys.executable} -m pip install"),
+])  # fmt: skip
 def test_what_made_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: dict[str, str], has_pip: bool, active: bool, command: str
 ) -> None:
@@ -49,19 +46,16 @@ def test_the_cache_of_uvx_and_pip_of_an_active_environment(tmp_path: Path, monke
     assert installer_of(tmp_path, has_pip=True) == "pip install"
 
 
-@each(
-    ("machine", "installer", "line"),
-    [
-        (CARD, "pip install", "pip install 'trainwiz[train]'"),
-        (MAC, "pip install", "pip install 'trainwiz[train]'"),
-        (CPU, "pip install", f"pip install torch {INDEX}/cpu && pip install 'trainwiz[train]'"),
-        (OLD, "pip install", f"pip install torch {INDEX}/cu126 && pip install 'trainwiz[train]'"),
-        (AMD, "pip install", f"pip install torch {INDEX}/rocm7.2 && pip install 'trainwiz[train]'"),
-        (CPU, "uv pip install", "uv pip install 'trainwiz[train]' --torch-backend cpu"),
-        (CPU, UV_TOOL, "uv tool install --force 'trainwiz[train]' --torch-backend cpu"),
-        (CARD, UVX, "uvx --from 'trainwiz[train]' trainwiz"),
-    ],
-)
+@each(("machine", "installer", "line"), [
+    (CARD, "pip install", "pip install 'trainwiz[train]'"),
+    (MAC, "pip install", "pip install 'trainwiz[train]'"),
+    (CPU, "pip install", f"pip install torch {INDEX}/cpu && pip install 'trainwiz[train]'"),
+    (OLD, "pip install", f"pip install torch {INDEX}/cu126 && pip install 'trainwiz[train]'"),
+    (AMD, "pip install", f"pip install torch {INDEX}/rocm7.2 && pip install 'trainwiz[train]'"),
+    (CPU, "uv pip install", "uv pip install 'trainwiz[train]' --torch-backend cpu"),
+    (CPU, UV_TOOL, "uv tool install --force 'trainwiz[train]' --torch-backend cpu"),
+    (CARD, UVX, "uvx --from 'trainwiz[train]' trainwiz"),
+])  # fmt: skip
 def test_the_line_that_makes_a_place_to_train_in(
     monkeypatch: pytest.MonkeyPatch, machine: Machine, installer: str, line: str
 ) -> None:

@@ -37,14 +37,12 @@ def test_one_card_is_read_whole(driver: FakeNvml) -> None:
     driver.write([FakeGpu(memory_used=1 * GIB, memory_reserved=220 * MIB)], driver="535.129.03", cuda=12020)
     machine = probe()
     (gpu,) = machine["gpus"]
+    sizes = {"total": 10 * GIB, "free": 9 * GIB - 220 * MIB, "other": 1 * GIB}
+    assert {name: gpu[f"memory_{name}_bytes"] for name in sizes} == sizes
     assert gpu["uuid"] == "GPU-00000000-0000-0000-0000-000000000000"
-    assert gpu["memory_total_bytes"] == 10 * GIB
-    assert gpu["memory_free_bytes"] == 9 * GIB - 220 * MIB
-    assert gpu["memory_other_bytes"] == 1 * GIB
     assert (gpu["compute_capability"], gpu["driver"], gpu["catalogue_name"]) == ("8.6", "535.129.03", "RTX 3080 10GB")
     assert (gpu["visible"], gpu["cuda_index"], gpu["mig"]) == (True, 0, None)
-    assert machine["accelerator"] == "cuda"
-    assert machine["cuda_driver_version"] == "12.2"
+    assert (machine["accelerator"], machine["cuda_driver_version"]) == ("cuda", "12.2")
 
 
 @each(
@@ -66,15 +64,13 @@ def test_a_lost_card_leaves_the_others_and_unsupported_fields_are_null(driver: F
     driver.write([FakeGpu(), FakeGpu(lost=True), other, FakeGpu(unsupported=["memory", "cc", "uuid"])])
     machine = probe()
     first, lost, last, poor = machine["gpus"]
-    assert "lost" in lost["unavailable"]["gpu"]
-    assert "lost" in machine["unavailable"]["gpus.1"]
+    assert "lost" in lost["unavailable"]["gpu"] and "lost" in machine["unavailable"]["gpus.1"]
     assert (lost["index"], lost["visible"], lost["memory_total_bytes"]) == (1, False, None)
     assert (first["memory_total_bytes"], last["memory_total_bytes"]) == (10 * GIB, 20 * GIB)
     assert last["catalogue_name"] == "RTX 3080 20GB"
     assert first["links"][0] == "GPU2: one PCIe host bridge"
     for name in ("memory_total_bytes", "memory_free_bytes", "compute_capability", "uuid"):
-        assert poor["visible"] and poor[name] is None
-        assert poor["unavailable"][name] == "this GPU does not report it"
+        assert (poor["visible"], poor[name], poor["unavailable"][name]) == (True, None, "this GPU does not report it")
 
 
 def test_a_gpu_that_shares_the_ram_has_what_there_is_of_it(driver: FakeNvml) -> None:
@@ -106,16 +102,13 @@ def test_mig_slices_follow_their_card(driver: FakeNvml) -> None:
     ]  # fmt: skip
     whole = FakeGpu(name=A100, compute_capability="8.0", memory_total=40 * GIB, mig=False)
     driver.write([FakeGpu(name=A100, compute_capability="8.0", memory_total=40 * GIB, mig=True, slices=slices), whole])
-    machine = probe()
-    card, first, second, other = machine["gpus"]
-    assert (card["mig"], first["mig"], second["mig"], other["mig"]) == ("enabled", "1g.5gb", "2c.3g.20gb", "disabled")
-    assert first["parent_uuid"] == card["uuid"]
-    assert first["memory_total_bytes"] == 4864 * MIB
+    machine, by_name = probe(), probe(CUDA_VISIBLE_DEVICES="MIG-2222")
+    card, first, *_ = machine["gpus"]
+    assert [gpu["mig"] for gpu in machine["gpus"]] == ["enabled", "1g.5gb", "2c.3g.20gb", "disabled"]
+    assert (first["parent_uuid"], first["memory_total_bytes"]) == (card["uuid"], 4864 * MIB)
     assert [gpu["visible"] for gpu in machine["gpus"]] == [False, True, False, False]
-    assert "one MIG slice" in machine["notes"][0]
-
-    by_name = probe(CUDA_VISIBLE_DEVICES="MIG-2222")
     assert [gpu["visible"] for gpu in by_name["gpus"]] == [False, False, True, False]
+    assert "one MIG slice" in machine["notes"][0]
 
 
 def test_disk_is_that_of_the_nearest_existing_folder(tmp_path: Path) -> None:
@@ -162,12 +155,10 @@ BUILDS = {
     "__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n": ["13.0", None],
     "__version__ = '2.1.0'\ncuda = '12.1'\nhip = None\n": ["12.1", None],
     "__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n": [None, "torch 2.13.0+cpu is a CPU-only build"],
-    "__version__ = '2.9.0+rocm6.4'\ncuda: Optional[str] = None\nhip: Optional[str] = '6.4'\n": [
-        None,
-        "torch 2.9.0+rocm6.4 is built for AMD GPUs (ROCm 6.4)",
-    ],
+    "__version__ = '2.9.0+rocm6.4'\ncuda: Optional[str] = None\nhip: Optional[str] = '6.4'\n":
+        [None, "torch 2.9.0+rocm6.4 is built for AMD GPUs (ROCm 6.4)"],
     "": [None, "torch unknown is a CPU-only build"],
-}
+}  # fmt: skip
 """Text of torch/version.py -> what is read from it."""
 
 

@@ -10,8 +10,7 @@ from trainwiz.core.hardware.visible import choose_attention, choose_precision, c
 
 from tests.each import each
 
-UUIDS = ("GPU-aaaa1111", "GPU-aabb2222", "GPU-cccc3333")
-CARDS = tuple(Gpu(index, uuid=uuid, name="NVIDIA GeForce RTX 3090") for index, uuid in enumerate(UUIDS))
+CARDS = tuple(Gpu(number, uuid=uuid) for number, uuid in enumerate(("GPU-aaaa1111", "GPU-aabb2222", "GPU-cccc3333")))
 READ_BY_TORCH = {
     "2,0": [2, 0], "": [], " ": [], "-1": [], "0,-1,1": [0], "0,5,1": [0], "1gpu2,2ampere": [1, 2], "NoDevFiles": [],
     "0,0": [], " 1 , 2 ": [1, 2], "+1": [1], "1,,2": [1], "1.5": [1], "0,x,1": [0], "2,1,0,": [2, 1, 0],
@@ -45,13 +44,11 @@ def test_a_lost_card_keeps_its_number_and_is_not_used() -> None:
 
 
 def test_unlike_cards_are_numbered_fastest_first_unless_by_bus() -> None:
-    cards = (
-        Gpu(0, uuid="GPU-a", name="Tesla T4", catalogue_name="T4"),
-        Gpu(1, uuid="GPU-b", name="NVIDIA GeForce RTX 3090", catalogue_name="RTX 3090"),
-    )
+    names = ("T4", "RTX 3090")
+    cards = tuple(Gpu(number, uuid=f"GPU-{name}", name=name, catalogue_name=name) for number, name in enumerate(names))
     fastest, notes = mark_visible(cards, {"CUDA_VISIBLE_DEVICES": "0"})
     by_bus, quiet = mark_visible(cards, {"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-    by_name, silent = mark_visible(cards, {"CUDA_VISIBLE_DEVICES": "GPU-a"})
+    by_name, silent = mark_visible(cards, {"CUDA_VISIBLE_DEVICES": "GPU-T4"})
     assert (seen(fastest), seen(by_bus), seen(by_name)) == ([1], [0], [0])
     assert "PCI_BUS_ID" in notes[0]
     assert quiet == silent == ()
@@ -66,26 +63,14 @@ MIG_CARDS = (
 )
 
 
-@each(
-    ("form", "visible"),
-    [
-        (None, ["MIG-one"]),
-        ("1", ["MIG-one"]),
-        ("0", ["GPU-plain"]),
-        ("0,1", ["MIG-one"]),
-        ("MIG-two,MIG-one", ["MIG-two"]),
-        ("MIG-tw", ["MIG-two"]),
-        ("MIG-", []),
-        ("MIG-nothere", []),
-        ("2", []),
-    ],
-)
+@each(("form", "visible"), [
+    (None, ["MIG-one"]), ("1", ["MIG-one"]), ("0", ["GPU-plain"]), ("0,1", ["MIG-one"]), ("MIG-tw", ["MIG-two"]),
+    ("MIG-two,MIG-one", ["MIG-two"]), ("MIG-", []), ("MIG-nothere", []), ("2", []),
+])  # fmt: skip
 def test_one_slice_at_most(form: str | None, visible: list[str]) -> None:
-    environment = {} if form is None else {"CUDA_VISIBLE_DEVICES": form}
-    gpus, notes = mark_visible(MIG_CARDS, environment)
+    gpus, notes = mark_visible(MIG_CARDS, {} if form is None else {"CUDA_VISIBLE_DEVICES": form})
     assert [gpu.uuid for gpu in gpus if gpu.visible] == visible
-    if not visible:
-        assert notes
+    assert visible or notes
 
 
 WITH_FLASH = Libraries({"flash_attn": "2.8.3"})
@@ -121,15 +106,12 @@ def test_precision_on_apple_follows_macos(version: str | None, precision: str) -
     assert choose_tf32(machine)[0] is False
 
 
-@each(
-    ("capability", "libraries", "attention"),
-    [
-        ("8.0", WITH_FLASH, "flash_attention_2"),
-        ("7.5", WITH_FLASH, "sdpa"),
-        (None, WITH_FLASH, "sdpa"),
-        ("8.6", Libraries({"flash_attn": None}), "sdpa"),
-    ],
-)
+@each(("capability", "libraries", "attention"), [
+    ("8.0", WITH_FLASH, "flash_attention_2"),
+    ("7.5", WITH_FLASH, "sdpa"),
+    (None, WITH_FLASH, "sdpa"),
+    ("8.6", Libraries({"flash_attn": None}), "sdpa"),
+])  # fmt: skip
 def test_attention_needs_capability_and_library(capability: str | None, libraries: Libraries, attention: str) -> None:
     value, reason = choose_attention(cuda(capability, libraries=libraries))
     assert value == attention and reason

@@ -27,8 +27,8 @@ def line(step: int, step_s: float, **more: Any) -> dict[str, Any]:
 
 def folder_of(place: Path, lines: list[dict[str, Any]], system: list[dict[str, Any]], plan: Any = PLAN) -> RunFolder:
     run = RunFolder(place)
-    run.metrics_jsonl.write_text("".join(json.dumps(one) + "\n" for one in lines))
-    run.system_jsonl.write_text("".join(json.dumps(one) + "\n" for one in system))
+    for path, rows in ((run.metrics_jsonl, lines), (run.system_jsonl, system)):
+        path.write_text("".join(json.dumps(one) + "\n" for one in rows))
     run.plan_json.write_text(json.dumps(plan))
     return run
 
@@ -58,9 +58,8 @@ def test_the_first_steps_are_not_measured(tmp_path: Path) -> None:
 def test_the_mode_changes_what_is_saved_and_measured_and_not_the_steps() -> None:
     before = build_config(load_profile("3080-10g"), {"training.max_steps": 900, "data.validation_rows": 50})
     config = apply_mode(before, PlanRequest(mode="benchmark", benchmark_steps=7), None)
-    assert config.training.max_steps == 7 + BENCHMARK_WARM_STEPS
-    assert config.mode.benchmark_steps == 7 and not config.mode.saves
-    assert config.data.validation_rows == 0 and not config.checkpoint.keep_best
+    assert (config.training.max_steps, config.mode.benchmark_steps) == (7 + BENCHMARK_WARM_STEPS, 7)
+    assert config.data.validation_rows == 0 and not config.checkpoint.keep_best and not config.mode.saves
     for section in ("batch", "engine", "peft", "model"):
         assert getattr(config, section) == getattr(before, section)
     assert config.data.sources == before.data.sources

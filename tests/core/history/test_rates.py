@@ -19,28 +19,20 @@ from tests.core.plan.machines import config, machine, plan, real
 
 WITH_TORCH = replace(HERE, libraries=Libraries({"torch": "2.13.0"}))
 SOME = Rates(
-    device=device_key(HERE, "cpu") or "",
-    threads=8,
-    products=(ProductRate("fp32", 256, 128, 1e11),),
-    attention=(),
-    bytes_per_s=2e10,
-    launch_s=4e-6,
-    adam_parameters_per_s=1e9,
-    day="2026-11-26",
+    device=device_key(HERE, "cpu") or "", threads=8, products=(ProductRate("fp32", 256, 128, 1e11),), attention=(),
+    bytes_per_s=2e10, launch_s=4e-6, adam_parameters_per_s=1e9, day="2026-11-26",
     versions={"torch": "2.13.0", "method": METHOD},
-)
+)  # fmt: skip
 
 
 def test_rates_are_loaded_for_their_device_threads_and_libraries_alone() -> None:
     keep_rates(replace(SOME, bytes_per_s=1e9))
     keep_rates(SOME)
     keep_rates(replace(SOME, threads=2))
-    assert kept(WITH_TORCH, 8) == SOME
-    assert kept(WITH_TORCH, 4) is None
-    assert kept(replace(WITH_TORCH, hypothetical=True), 8) is None
-    assert kept(replace(WITH_TORCH, cpu_cores=9), 8) is None
     newer = replace(WITH_TORCH, libraries=Libraries({"torch": "2.14.0"}))
-    assert kept(newer, 8) is None
+    others = (newer, replace(WITH_TORCH, hypothetical=True), replace(WITH_TORCH, cpu_cores=9))
+    assert kept(WITH_TORCH, 8) == SOME
+    assert [kept(WITH_TORCH, 4), *(kept(other, 8) for other in others)] == [None] * 4
     renewed = replace(SOME, day="2026-12-01", versions={"torch": "2.14.0", "method": METHOD})
     keep_rates(renewed)
     assert kept(newer, 8) == renewed and kept(WITH_TORCH, 8) is None
@@ -86,9 +78,8 @@ def test_a_cancelled_measuring_is_a_sentence_and_leaves_no_process(here: Machine
 
 
 def test_what_cannot_be_measured_is_one_sentence(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_torch = replace(here, libraries=Libraries({}), installer="pip install")
     with pytest.raises(CannotRunError, match=r"not installed \(torch\).* pip install 'trainwiz\[train\]'"):
-        measure_rates(without_torch, "cpu", (), 1)
+        measure_rates(replace(here, libraries=Libraries({}), installer="pip install"), "cpu", (), 1)
     monkeypatch.setattr(module.sys, "executable", "/bin/false")
     with pytest.raises(CannotRunError, match="the process ended without a result"):
         measure_rates(here, "cpu", (), 1)
@@ -97,7 +88,7 @@ def test_what_cannot_be_measured_is_one_sentence(here: Machine, monkeypatch: pyt
 def test_a_plan_takes_the_rates_of_its_threads() -> None:
     here = real(machine(gpu=None, cores=8), torch="2.13.0")
     of_here = replace(SOME, device=device_key(here, "cpu") or "")
-    known = Evidence(kept_rates=(replace(of_here, threads=2), of_here))
-    assert plan(here, config(), evidence=known).evidence.rates == of_here
-    assert plan(here, config(engine__cpu_threads=2), evidence=known).evidence.rates == known.kept_rates[0]
-    assert plan(here, config(engine__cpu_threads=3), evidence=known).evidence.rates is None
+    of_two = replace(of_here, threads=2)
+    known = Evidence(kept_rates=(of_two, of_here))
+    for threads, rates in ((None, of_here), (2, of_two), (3, None)):
+        assert plan(here, config(engine__cpu_threads=threads), evidence=known).evidence.rates == rates

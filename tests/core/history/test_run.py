@@ -34,13 +34,9 @@ def finished(tmp_path: Path, rows: list[dict[str, Any]], **template: Any) -> tup
     run = RunFolder(tmp_path)
     run.plan_json.write_text(json.dumps({"planned_measurement": planned(**template)}))
     run.metrics_jsonl.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    last = max((row["time_s"] for row in rows), default=STARTED_S)
-    return run, RunState(
-        status="finished",
-        ended_s=last + 2.0,
-        attempts=[Attempt(1, STARTED_S)],
-        engine={"device": "cpu", "world_size": 1, "micro_batch_size": 8, "gradient_accumulation_steps": 2},
-    )
+    ended_s = max(row["time_s"] for row in rows) + 2.0
+    engine = {"device": "cpu", "world_size": 1, "micro_batch_size": 8, "gradient_accumulation_steps": 2}
+    return run, RunState(status="finished", ended_s=ended_s, attempts=[Attempt(1, STARTED_S)], engine=engine)
 
 
 def measured(tmp_path: Path, rows: list[dict[str, Any]], **template: Any) -> Measurement:
@@ -70,12 +66,8 @@ def test_a_finished_run_is_a_measurement(tmp_path: Path) -> None:
 
 def test_the_wait_for_data_is_the_mean_of_the_counted_steps(tmp_path: Path) -> None:
     """A single stall is no wait, and bursts are."""
-    rows = [
-        line(1, 3.0, data_wait_s=2.5),
-        line(3, 1.0, data_wait_s=0.4, own_s=0.7),
-        line(4, 1.0, data_wait_s=0.1, own_s=0.6),
-    ]
-    found = measured(tmp_path, rows, data="0123", workers=2)
+    rows = [line(3, 1.0, data_wait_s=0.4, own_s=0.7), line(4, 1.0, data_wait_s=0.1, own_s=0.6)]
+    found = measured(tmp_path, [line(1, 3.0, data_wait_s=2.5), *rows], data="0123", workers=2)
     assert (found.data_wait_s, found.data, found.workers, found.own_step_s) == (pytest.approx(0.3), "0123", 2, 0.7)
     for waits, expected in (((0.01,) * 99 + (60.0,), 0.01), ((0.4, 0.0, 0.0, 0.0) * 25, 0.1)):
         rows = [line(step, 1.0, data_wait_s=wait) for step, wait in enumerate((0.0, *waits), start=1)]
@@ -91,18 +83,15 @@ def test_a_run_whose_beginning_is_not_read_has_a_pace_alone(tmp_path: Path, monk
     assert (tail.step_s, tail.start_s, tail.peak_allocated_bytes) == (1.0, None, None)
 
 
-@each(
-    "changes",
-    [
-        {"status": "failed"},
-        {"status": "running"},
-        {"engine": {}},
-        {"engine": {"device": "cuda:0", "world_size": 1, "device_name": "RTX 3090"}},
-        {"engine": {"device": "cpu", "world_size": 2}},
-        {"engine": {"device": "cpu", "world_size": 1, "micro_batch_size": 4}},
-        {"attempts": [Attempt(1, STARTED_S), Attempt(2, STARTED_S, because="cuda_oom", changes={"data.workers": 1})]},
-    ],
-)
+@each("changes", [
+    {"status": "failed"},
+    {"status": "running"},
+    {"engine": {}},
+    {"engine": {"device": "cuda:0", "world_size": 1, "device_name": "RTX 3090"}},
+    {"engine": {"device": "cpu", "world_size": 2}},
+    {"engine": {"device": "cpu", "world_size": 1, "micro_batch_size": 4}},
+    {"attempts": [Attempt(1, STARTED_S), Attempt(2, STARTED_S, because="cuda_oom", changes={"data.workers": 1})]},
+])  # fmt: skip
 def test_a_run_that_is_not_what_was_planned_here_says_nothing(tmp_path: Path, changes: dict[str, Any]) -> None:
     run, state = finished(tmp_path, steps(1, 19))
     assert run_measurement(run, state) is not None and run_measurement(run, replace(state, **changes)) is None
@@ -126,8 +115,7 @@ def test_rows_of_an_earlier_attempt_and_broken_lines_do_not_count(tmp_path: Path
     with run.metrics_jsonl.open("a") as lines:
         lines.write('{"step": 20, "los\n[]\n')
     found = run_measurement(run, state)
-    assert found is not None
-    assert (found.steps, found.step_s, found.start_s) == (13, 1.0, pytest.approx(17.0))
+    assert found and (found.steps, found.step_s, found.start_s) == (13, 1.0, pytest.approx(17.0))
     # An evaluation before the first line leaves the start open.
     early = {"time_s": STARTED_S + 13.0, "step": 2, "eval_loss": 1.0}
     assert measured(tmp_path, [early, *(line(step, 1.0) for step in range(5, 20, 5))]).start_s is None

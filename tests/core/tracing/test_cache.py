@@ -20,8 +20,7 @@ RESULT = TraceResult((Moment("forward", {"weights": 7, "activations": 3}),), (),
 def test_what_is_put_is_got_by_another_cache_for_the_same_request_and_versions(tmp_path: Path) -> None:
     TraceCache(tmp_path / "new").put(request(), RESULT)
     cache = TraceCache(tmp_path / "new")
-    assert cache.get(request()) == RESULT
-    assert cache.get(request(micro_batch=2)) is None
+    assert (cache.get(request()), cache.get(request(micro_batch=2))) == (RESULT, None)
     assert all(trace_versions()[name] for name in ("torch", "transformers", "accelerate", "peft", "code"))
     newer = {**trace_versions(), "torch": "99.0"}
     assert TraceCache(tmp_path / "new", versions=newer).get(request()) is None
@@ -35,12 +34,11 @@ def test_what_is_put_is_got_by_another_cache_for_the_same_request_and_versions(t
 
 
 def broken_files() -> list[bytes]:
-    result = RESULT.to_json()
-    whole = {"request": request().to_json(), "result": result}
+    result, own = RESULT.to_json(), request().to_json()
     wrong: list[Any] = [{"flops": -1.0}, {"training": []}, {"training": 3}, {"parameters": 10**400}]
-    documents = [{**whole, "result": None}, *({**whole, "result": {**result, **changes}} for changes in wrong)]
-    other = {**whole, "request": request(micro_batch=2).to_json()}
-    return [b"{", b"[" * 100_000, *(json.dumps(document).encode() for document in (other, *documents))]
+    pairs = [(own, None), (request(micro_batch=2).to_json(), result), *((own, {**result, **one}) for one in wrong)]
+    documents = [json.dumps({"request": asked, "result": found}).encode() for asked, found in pairs]
+    return [b"{", b"[" * 100_000, *documents]
 
 
 @each("content", broken_files())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -37,14 +38,11 @@ def model_folder(folder: Path, template: str | None) -> Path:
     tokenizer = small_tokenizer(folder)
     tokenizer.chat_template = template
     tokenizer.save_pretrained(place)
-    (place / "config.json").write_text(
-        json.dumps(
-            {
-                "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "vocab_size": 400, "hidden_size": 16,
-                "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
-            }
-        )
-    )  # fmt: skip
+    config = {
+        "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "vocab_size": 400, "hidden_size": 16,
+        "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+    }  # fmt: skip
+    (place / "config.json").write_text(json.dumps(config))
     return place
 
 
@@ -65,21 +63,18 @@ def looked(folder: Path, template: str | None, *rows: list[dict[str, Any]], **ch
     return ChatLook.from_json(json.loads(json.dumps(answer(asked).to_json())))
 
 
-@each(
-    ("template", "rows", "codes"),
-    [
-        (PLAIN, [CHAT, [USER, {**ASSISTANT, "content": "no"}]], set()),
-        (PLAIN, [CHAT, CHAT], {"duplicates"}),
-        (PLAIN.replace(" + eos_token", " + '.'"), [CHAT], {"end_not_learnt"}),
-        ("{{ bos_token }}{{ bos_token }}" + PLAIN, [CHAT], {"bos_twice"}),
-        (PLAIN, [[USER, USER, ASSISTANT]], {"roles_repeat"}),
-        (PLAIN.replace(TURN, "{% if m.role != 'system' %}" + TURN + "{% endif %}"), [[{"role": "system", "content": "tall"}, *CHAT]], {"system_dropped"}),
-        (PLAIN.replace("m.content", "m.content.split('</think>')[-1]"), [[USER, THOUGHT]], {"thoughts_dropped"}),
-        (PLAIN, [[{**USER, "content": "the </s> fox"}, ASSISTANT]], {"marks_in_text"}),
-        ("{{ raise_exception('never') }}", [CHAT], {"template_refuses"}),
-        ("{% for m in messages %}{% if loop.last or m.role == 'user' %}" + TURN + "{% endif %}{% endfor %}", [[*CHAT, *CHAT]], {"template_changes"}),
-    ],
-)  # fmt: skip
+@each(("template", "rows", "codes"), [
+    (PLAIN, [CHAT, [USER, {**ASSISTANT, "content": "no"}]], set()),
+    (PLAIN, [CHAT, CHAT], {"duplicates"}),
+    (PLAIN.replace(" + eos_token", " + '.'"), [CHAT], {"end_not_learnt"}),
+    ("{{ bos_token }}{{ bos_token }}" + PLAIN, [CHAT], {"bos_twice"}),
+    (PLAIN, [[USER, USER, ASSISTANT]], {"roles_repeat"}),
+    (PLAIN.replace(TURN, "{% if m.role != 'system' %}" + TURN + "{% endif %}"), [[{"role": "system", "content": "tall"}, *CHAT]], {"system_dropped"}),
+    (PLAIN.replace("m.content", "m.content.split('</think>')[-1]"), [[USER, THOUGHT]], {"thoughts_dropped"}),
+    (PLAIN, [[{**USER, "content": "the </s> fox"}, ASSISTANT]], {"marks_in_text"}),
+    ("{{ raise_exception('never') }}", [CHAT], {"template_refuses"}),
+    ("{% for m in messages %}{% if loop.last or m.role == 'user' %}" + TURN + "{% endif %}{% endfor %}", [[*CHAT, *CHAT]], {"template_changes"}),
+])  # fmt: skip
 def test_what_is_doubtful(tmp_path: Path, template: str, rows: list[list[dict[str, Any]]], codes: set[str]) -> None:
     look = looked(tmp_path, template, *rows)
     assert {doubt.code for doubt in look.doubts} == codes and not look.problem
@@ -99,10 +94,7 @@ def test_nothing_learnt_and_held_out_rows_that_are_trained_on(tmp_path: Path) ->
     assert lengths[0] == ends[0] > learnt[0] > learnt[1]
     (shown,) = look.shown
     assert "".join(shown.pieces) == "user: the old fox</s>assistant: sees stones</s>"
-    assert (
-        "".join(piece for piece, is_learnt in zip(shown.pieces, shown.learnt, strict=True) if is_learnt)
-        == "assistant: sees stones</s>"
-    )
+    assert "".join(itertools.compress(shown.pieces, shown.learnt)) == "assistant: sees stones</s>"
     assert [role for role, _ in shown.turns] == ["user", "assistant"] and shown.turns[-1][1] == len(shown.pieces)
 
 
@@ -121,28 +113,23 @@ def test_rows_are_looked_at_once_and_what_was_found_is_kept(tmp_path: Path, monk
     config = config_with(tmp_path, PLAIN, CHAT, CHAT)
     first = look_at_chats(config, tmp_path)
     assert first is not None and [doubt.code for doubt in first.doubts] == ["duplicates"] and not first.problem
-    monkeypatch.setattr(client, "_asked", lambda *asked: ChatLook.nothing("asked again"))
-    assert look_at_chats(config, tmp_path) == first
     mine = tmp_path / "mine.jinja"
     mine.write_text(PLAIN)
     named = config.with_values({"model.chat_template": str(mine)}, "you")
     monkeypatch.setattr(client, "_asked", lambda *asked: first)
     assert look_at_chats(named, tmp_path) == first
-    mine.write_text(PLAIN + "!")
     monkeypatch.setattr(client, "_asked", lambda *asked: ChatLook.nothing("asked again"))
+    assert look_at_chats(config, tmp_path) == first
+    mine.write_text(PLAIN + "!")
     assert look_at_rows(named, tmp_path, (0,)).problem == "asked again", "its template was changed"
     chats_in(tmp_path / "a.jsonl", CHAT, CHAT, CHAT)
     assert look_at_rows(config, tmp_path, (0,)).problem == "asked again"
 
 
 def planned(folder: Path, template: str | None, *rows: list[dict[str, Any]], **changes: Any) -> Plan:
-    path = chats_in(folder / "a.jsonl", *rows)
-    overrides = {
-        "model.name": str(model_folder(folder, template)),
-        "model.init": "scratch",
-        "data.sources.0.name": str(path),
-    }
-    return plan_run(PlanRequest(overrides={**overrides, **changes}), machine(None))
+    data = str(chats_in(folder / "a.jsonl", *rows))
+    named = {"model.name": str(model_folder(folder, template)), "model.init": "scratch", "data.sources.0.name": data}
+    return plan_run(PlanRequest(overrides={**named, **changes}), machine(None))
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -169,17 +156,13 @@ def test_what_a_plan_says(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("in_this_process")
 def test_a_row_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, data = (
-        str(model_folder(tmp_path, PLAIN)),
-        str(chats_in(tmp_path / "a.jsonl", CHAT, [USER, {**ASSISTANT, "content": "[bold]red\x1b[31m"}])),
-    )
-    assert main(["data", "show", data, "--model", model, "--row", "2"]) == 0
+    data = chats_in(tmp_path / "a.jsonl", CHAT, [USER, {**ASSISTANT, "content": "[bold]red\x1b[31m"}])
+    show = ["data", "show", str(data), "--model", str(model_folder(tmp_path, PLAIN))]
+    assert main([*show, "--row", "2"]) == 0
     out = capsys.readouterr().out
-    assert (
-        "⟦" in out and "⟧" in out and "assistant" in out and "\x1b[31m" not in out and "[bold]" in out.replace("│", "")
-    )
-    assert "a.jsonl, line 2" in out
-    assert main(["data", "show", data, "--model", model, "--row", "9"]) == 2
+    assert all(words in out.replace("│", "") for words in ("⟦", "⟧", "assistant", "[bold]", "a.jsonl, line 2"))
+    assert "\x1b[31m" not in out
+    assert main([*show, "--row", "9"]) == 2
     assert "Row 9 is not among the rows that were read" in capsys.readouterr().err
-    assert main(["data", "show", data, "--model", model, "--json"]) == 0
+    assert main([*show, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["look"]["shown"][0]["learnt"].count(True) > 0

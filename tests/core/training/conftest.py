@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,3 +16,10 @@ def _own_accelerator_state() -> Iterator[None]:
     if state is not None:
         state.AcceleratorState._reset_state(True)
         state.GradientState._reset_state()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from tests.core.training.tokenizers_for_tests import small_tokenizer
+
+    return small_tokenizer(tmp_path_factory.mktemp("tokenizer"))

@@ -70,9 +70,7 @@ def _proteins() -> Rows:
 
 def _texts() -> Rows:
     rows = TextRows(["a", "bbb", "cc", "dddd", "eeeee"], None, np.arange(5), np.arange(0))
-    return Rows(
-        np.arange(5), partial(text_row, rows, lambda text, _: (np.arange(len(text)) + 1, np.arange(len(text)) + 1))
-    )
+    return Rows(np.arange(5), partial(text_row, rows, lambda text, _: (np.arange(len(text)) + 1,) * 2))
 
 
 @each(("rows", "workers"), [(_proteins(), 1), (_texts(), 0), (Rows(np.arange(5), _texts().item), 1)])
@@ -84,9 +82,8 @@ def test_rows_that_fill_up_are_computed_and_are_no_real_tokens(rows: Rows, worke
     meter = StepMeter()
     made = list(meter.timed(iter(loader)))
     batches = [out_of_shared_memory(batch) for batch in made]
-    assert all(
-        made[0][name].is_shared() is bool(workers) and value.equal(made[0][name]) for name, value in batches[0].items()
-    )
+    for name, value in batches[0].items():
+        assert made[0][name].is_shared() is bool(workers) and value.equal(made[0][name])
     assert not any(value.is_shared() for batch in batches for value in batch.values())
     meter.step_done()
     assert [len(batch["input_ids"]) for batch in batches] == [4, 4]

@@ -45,9 +45,8 @@ def conversations(count: int) -> list[list[dict[str, Any]]]:
     for _ in range(count):
         turns = [{"role": "system", "content": draw.choice(words)}] if draw.random() < 0.3 else []
         for _ in range(draw.randint(1, 4)):
-            turns.append(
-                {"role": "user", "content": " ".join(draw.choices(words, k=draw.randint(1, 9))) + draw.choice("?\n ")}
-            )
+            asked = " ".join(draw.choices(words, k=draw.randint(1, 9))) + draw.choice("?\n ")
+            turns.append({"role": "user", "content": asked})
             turns.append({"role": "assistant", "content": " ".join(draw.choices(words, k=draw.randint(1, 15)))})
         chats.append(turns)
     return chats
@@ -130,11 +129,8 @@ def test_what_is_learnt_by_choice_and_by_turn(tmp_path: Path) -> None:
         everything = learnt_text(encoder_of(tokenizer, tmp_path, "everything", **choice), TALK)
         assert "fox" in everything and "cat" in everything and answers[1] in everything
         prompt = tokenizer.decode(encoder.prompt(kept(TALK), 1000))
-        assert (
-            "old" in prompt
-            and "red" not in prompt
-            and prompt.rstrip("\n").rstrip().endswith(("assistant", "<|end_header_id|>"))
-        )
+        assert "old" in prompt and "red" not in prompt
+        assert prompt.rstrip().endswith(("assistant", "<|end_header_id|>"))
         assert encoder.lengths([kept(TALK)], None) == [len(encoder.row(kept(TALK))[0])]
     short = ChatEncoder(tokenizer, encoder.template, 9, "answers")
     assert len(short.row(kept(TALK))[0]) == 9
@@ -174,36 +170,30 @@ def test_templates_that_refuse_change_or_are_not_there(tmp_path: Path, capsys: p
 # Real runs.
 
 
-def chats_file(folder: Path) -> Path:
+def chats_in(folder: Path) -> dict[str, str]:
     """A secret that is told in the second turn and never in a question."""
     draw, path = random.Random(3), folder / "chats.jsonl"
     rows = []
     for _ in range(160):
         colour = draw.choice(["red", "blue", "green"])
-        turns = [
-            ("user", f"I like {colour}."),
-            ("assistant", "Noted."),
-            ("user", "What is mine?"),
-            ("assistant", f"{colour}, tangerine"),
-        ]
-        rows.append({"messages": [{"role": role, "content": said} for role, said in turns]})
+        said = [f"I like {colour}.", "Noted.", "What is mine?", f"{colour}, tangerine"]
+        roles = ("user", "assistant") * 2
+        rows.append({"messages": [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]})
     path.write_text("\n".join(map(json.dumps, rows)))
-    return path
+    return {"name": str(path), "layout": "chat", "text_column": "messages"}
 
 
 def test_an_answer_that_is_written_ends_where_a_turn_ends(tmp_path: Path) -> None:
     tokenizer_with(FAMILIES["llama3"], tmp_path).save_pretrained(tmp_path / "own")
-    source = {"name": str(chats_file(tmp_path)), "layout": "chat", "text_column": "messages"}
-    config = text_config("qwen2-tiny", data__sources=[source], model__tokenizer=str(tmp_path / "own"))
+    config = text_config("qwen2-tiny", data__sources=[chats_in(tmp_path)], model__tokenizer=str(tmp_path / "own"))
     rows = load_task_rows(config, tmp_path / "run")
     assert rows.tokenizer.convert_ids_to_tokens(list(rows.ends)) == ["<|eot_id|>"]
 
 
 @pytest.mark.real
 def test_a_run_on_chats_learns_the_answers(tmp_path: Path) -> None:
-    source = {"name": str(chats_file(tmp_path)), "layout": "chat", "text_column": "messages"}
     config = text_config(
-        "qwen2-tiny", data__sources=[source], model__chat_template="chatml", training__max_steps=12,
+        "qwen2-tiny", data__sources=[chats_in(tmp_path)], model__chat_template="chatml", training__max_steps=12,
         training__learning_rate=5e-3, batch__sequence_length=96,
     )  # fmt: skip
     whole = write_run(tmp_path / "whole", config)

@@ -6,10 +6,11 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -38,9 +39,8 @@ def steps(folder: Path) -> list[int]:
 
 
 def checkpoint(folder: Path, step: int, evaluation: dict[str, object], evaluated_step: int | None = None) -> None:
-    path = write_checkpoint(folder, step)
-    progress = {"last_evaluation": evaluation, "evaluated_step": step if evaluated_step is None else evaluated_step}
-    (path / "progress.json").write_text(json.dumps(progress))
+    progress = {"last_evaluation": evaluation, "evaluated_step": evaluated_step or step}
+    (write_checkpoint(folder, step) / "progress.json").write_text(json.dumps(progress))
 
 
 # Which stay.
@@ -143,10 +143,6 @@ def guard(
     )  # fmt: skip
 
 
-def advice(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "advice.jsonl").read_text().splitlines()]
-
-
 def test_older_ones_make_room_but_never_the_last_good_one(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         write_checkpoint(tmp_path, step)
@@ -157,9 +153,9 @@ def test_older_ones_make_room_but_never_the_last_good_one(tmp_path: Path) -> Non
 
 
 def test_a_stop_ends_the_wait_and_a_write_that_failed_is_not_tried_at_once(tmp_path: Path) -> None:
-    asked: Iterator[bool] = iter([False, False, False, True])
+    asked = iter([False, False, False, True])
     assert not guard(tmp_path, 0, stop=lambda: next(asked)).make_room(NEEDED, 2)
-    assert advice(tmp_path)[-1]["severity"] == "cleared"
+    assert json.loads((tmp_path / "advice.jsonl").read_text().splitlines()[-1])["severity"] == "cleared"
     again = iter([False, True])
     waiting = guard(tmp_path, ENOUGH, retry_after_s=60.0, stop=lambda: next(again))
     save = Save(tmp_path, 2, failures=99, error=NO_ROOM_ERRORS[0])
@@ -284,22 +280,15 @@ class Partner:
 
 def test_a_part_that_another_process_could_not_write_is_written_again_by_all(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 1)
-    times = []
+    write = Mock(side_effect=lambda: write_checkpoint(tmp_path, 2))
     both = Partner([0, 0], [1], [0, 0], [0])
-    assert guard(tmp_path, ENOUGH, accelerator=both).save(
-        2, NEEDED, lambda: times.append(write_checkpoint(tmp_path, 2))
-    )
-    assert len(times) == 2 and both.says == [] and steps(tmp_path) == [1, 2]
+    assert guard(tmp_path, ENOUGH, accelerator=both).save(2, NEEDED, write)
+    assert write.call_count == 2 and both.says == [] and steps(tmp_path) == [1, 2]
 
 
 def test_a_process_that_could_not_write_joins_the_others_and_deletes_nothing(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 1)
-    refusals = [OSError(errno.ENOSPC, "No space left on device")]
-
-    def write() -> None:
-        if refusals:
-            raise refusals.pop()
-
+    write = Mock(side_effect=[NO_ROOM_ERRORS[0], None])
     both = Partner([GO, 0], [0], [GO, 0], [0], main=False)
     assert guard(tmp_path, 0, accelerator=both, keep=1).save(2, NEEDED, write)
     assert both.says == [] and steps(tmp_path) == [1]

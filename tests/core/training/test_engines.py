@@ -78,15 +78,12 @@ def test_adapters_on_a_base_that_is_shared_out(strategy: str, tmp_path: Path, mo
     assert different_tensors(folder / "checkpoint-8", again / "checkpoint-8") == []
 
 
-@each(
-    ("strategy", "actual", "words"),
-    [
-        ("fsdp", "ddp", ("FSDP", "DistributedDataParallel", "--strategy ddp")),
-        ("zero2", "single", ("ZeRO-2", "one process", "--strategy single")),
-        # Another stage than planned (a DeepSpeed file of the user's) is a warning of the monitor.
-        *(("fsdp", "fsdp+offload", ()), ("ddp", "single", ()), ("zero2", "zero3", ()), (None, "ddp", ())),
-    ],
-)
+@each(("strategy", "actual", "words"), [
+    ("fsdp", "ddp", ("FSDP", "DistributedDataParallel", "--strategy ddp")),
+    ("zero2", "single", ("ZeRO-2", "one process", "--strategy single")),
+    # Another stage than planned (a DeepSpeed file of the user's) is a warning of the monitor.
+    *(("fsdp", "fsdp+offload", ()), ("ddp", "single", ()), ("zero2", "zero3", ()), (None, "ddp", ())),
+])  # fmt: skip
 def test_the_sentence_names_what_would_train_and_what_shares_out_goes_on(
     strategy: str | None, actual: str, words: tuple[str, ...]
 ) -> None:
@@ -134,11 +131,6 @@ def holder(lock: Path) -> multiprocessing.process.BaseProcess:
     return process
 
 
-def killed(process: multiprocessing.process.BaseProcess) -> None:
-    process.kill()
-    process.join()
-
-
 def test_the_lock_of_a_killed_process_is_free_and_waiting_ends_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,13 +139,14 @@ def test_the_lock_of_a_killed_process_is_free_and_waiting_ends_with_it(
     lock.touch()
     other, mine = holder(lock), KernelBaton(str(lock))
     assert not mine.try_acquire()
-    killed(other)
+    other.kill()
+    other.join()
     assert mine.try_acquire() and not KernelBaton(str(lock)).try_acquire()
     mine.release()
     other = holder(lock)
     threading.Timer(0.2, other.kill).start()
     KernelBaton(str(lock)).wait()
-    killed(other)
+    other.join()
     monkeypatch.setattr(cpp_extension, "FileBaton", FileBaton)
     use_kernel_locks()
     assert cpp_extension.FileBaton is KernelBaton  # type: ignore[attr-defined]

@@ -46,16 +46,13 @@ def evaluated_steps(schedule: EvaluationSchedule | None) -> list[int]:
     return found
 
 
-@each(
-    ("changes", "with_saves", "steps"),
-    [
-        ({"evaluation__every_steps": 3}, False, [3, 6, 9, 10]),
-        ({"checkpoint__every_steps": 5}, False, [5, 10]),
-        ({"evaluation__every_epoch": True}, False, [4, 8, 10]),
-        ({"evaluation__every_epoch": True, "evaluation__every_steps": 3}, False, [3, 4, 6, 8, 9, 10]),
-        ({"evaluation__every_epoch": True}, True, [4, 5, 8, 10]),
-    ],
-)
+@each(("changes", "with_saves", "steps"), [
+    ({"evaluation__every_steps": 3}, False, [3, 6, 9, 10]),
+    ({"checkpoint__every_steps": 5}, False, [5, 10]),
+    ({"evaluation__every_epoch": True}, False, [4, 8, 10]),
+    ({"evaluation__every_epoch": True, "evaluation__every_steps": 3}, False, [3, 4, 6, 8, 9, 10]),
+    ({"evaluation__every_epoch": True}, True, [4, 5, 8, 10]),
+])  # fmt: skip
 def test_steps_epochs_saves_and_always_the_end(changes: dict[str, Any], with_saves: bool, steps: list[int]) -> None:
     assert evaluated_steps(EvaluationSchedule.of(tiny_config(**changes), with_saves=with_saves)) == steps
 
@@ -119,13 +116,8 @@ def made(tokenizers: Tokenizers, config: RunConfig, folder: Path) -> tuple[Gener
 def test_texts_do_not_depend_on_their_batch_and_bleu_is_sacrebleus(
     name: str, beams: int, tokenizers: Tokenizers, tmp_path: Path
 ) -> None:
-    config = text_config(
-        name,
-        evaluation__beams=beams,
-        evaluation__generation_length=4,
-        evaluation__generation_rows=6,
-        batch__eval_micro_batch_size=4,
-    )
+    limits = {"evaluation__generation_length": 4, "evaluation__generation_rows": 6, "batch__eval_micro_batch_size": 4}
+    config = text_config(name, evaluation__beams=beams, **limits)
     generator, model, tokenizer = made(tokenizers, config, tmp_path)
     metrics = generator.metrics(trainer_of(model), "eval")
     shown = [json.loads(line) for line in (tmp_path / "generations.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -88,14 +88,10 @@ def step(model: Any, chunk: int | None, smoothing: float = 0.0) -> tuple[float, 
 
 def difference(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
     """Norm of the difference as a share of the norm; the same weights must have a gradient."""
-    assert {name for name, grad in ours.items() if grad is not None} == {
-        name for name, grad in theirs.items() if grad is not None
-    }
-    pairs = [(grad.double(), theirs[name].double()) for name, grad in ours.items() if grad is not None]
-    assert pairs
-    apart, whole = (sum(float((tensor**2).sum()) for tensor in side) for side in
-                    ([one - two for one, two in pairs], [two for _, two in pairs]))  # fmt: skip
-    return float((apart / whole) ** 0.5)
+    learnt = [name for name, grad in theirs.items() if grad is not None]
+    assert learnt and learnt == [name for name, grad in ours.items() if grad is not None]
+    one, two = (torch.cat([side[name].double().flatten() for name in learnt]) for side in (ours, theirs))
+    return float((one - two).norm() / two.norm())
 
 
 @each("name", MODELS)

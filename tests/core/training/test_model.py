@@ -18,17 +18,9 @@ from trainwiz.core.training.weights import merged
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from tests.core.training.runs import different_tensors, losses, resumed, text_config, tiny_config, train, write_run
-from tests.core.training.tokenizers_for_tests import small_tokenizer
 from tests.each import each
 
-TINY_TEXT_MODELS = [
-    name for name in load_models() if name.endswith("-tiny") and load_models()[name].task != "masked-lm"
-]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
-    return small_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+TINY_TEXT_MODELS = [name for name, spec in load_models().items() if name.endswith("-tiny") and spec.task != "masked-lm"]
 
 
 def same_tensors(first: torch.nn.Module, second: torch.nn.Module) -> bool:
@@ -187,15 +179,14 @@ def test_code_that_comes_with_a_model_is_not_run_and_not_asked_about(
 
 
 def test_other_models_and_alphabets_are_refused(tmp_path: Path) -> None:
-    config = tiny_config()
-    config.model.architecture = {"model_type": "bert", "vocab_size": 33}
-    with pytest.raises(UsageError, match="'bert'"):
-        build_model(config, None, Path(), None)
-    config.model.architecture = {**tiny_config().model.architecture, "vocab_size": 40}  # type: ignore[dict-item]
-    with pytest.raises(UsageError, match="vocab_size is 40, not 33"):
-        build_model(config, None, Path(), None)
-    with pytest.raises(UsageError, match="ESM-2 training does not support LoRA"):
-        build_model(tiny_config(peft__method="lora"), None, tmp_path, None)
+    esm: Any = tiny_config().model.architecture
+    for changes, words in (
+        ({"model.architecture": {"model_type": "bert", "vocab_size": 33}}, "'bert'"),
+        ({"model.architecture": {**esm, "vocab_size": 40}}, "vocab_size is 40, not 33"),
+        ({"peft.method": "lora"}, "ESM-2 training does not support LoRA"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            build_model(tiny_config().with_values(changes, "you"), None, tmp_path, None)
 
 
 def lora(name: str, folder: Path, tokenizer: PreTrainedTokenizerBase, **changes: Any) -> Any:
@@ -227,8 +218,9 @@ def test_a_run_continues_from_an_adapter(tokenizer: PreTrainedTokenizerBase, tmp
     train_a_little(first)
     first.save_pretrained(tmp_path / "adapter")
     second = lora("qwen2-tiny", tmp_path / "second", tokenizer, peft__adapter="../adapter")
-    adapters = [{name: value for name, value in one.state_dict().items() if "lora_" in name} for one in (first, second)]
-    assert adapters[0] and all(torch.equal(value, adapters[1][name]) for name, value in adapters[0].items())
+    kept, loaded = first.state_dict(), second.state_dict()
+    adapters = [name for name in kept if "lora_" in name]
+    assert adapters and all(torch.equal(kept[name], loaded[name]) for name in adapters)
     assert any(parameter.requires_grad for parameter in second.parameters())
 
 
@@ -272,15 +264,12 @@ def test_a_cached_hub_model_is_named_by_its_hub_id(
     assert model.peft_config["default"].base_model_name_or_path == "some/model"
 
 
-@each(
-    ("precision", "trained", "held_in"),
-    [
-        ("fp32", torch.float32, torch.float32),
-        ("fp16", torch.float32, torch.float16),
-        ("bf16", torch.float32, torch.bfloat16),
-        ("bf16-true", torch.bfloat16, torch.bfloat16),
-    ],
-)
+@each(("precision", "trained", "held_in"), [
+    ("fp32", torch.float32, torch.float32),
+    ("fp16", torch.float32, torch.float16),
+    ("bf16", torch.float32, torch.bfloat16),
+    ("bf16-true", torch.bfloat16, torch.bfloat16),
+])  # fmt: skip
 def test_weights_that_train_are_float32_under_mixed_precision_and_a_frozen_base_is_held_as_it_computes(
     precision: str, trained: torch.dtype, held_in: torch.dtype, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
@@ -302,9 +291,8 @@ PACKED: dict[str, Any] = {"peft__method": "lora", "engine__base_precision": "nf4
 def test_linear_layers_of_the_blocks_are_packed_and_norms_follow_the_precision(
     precision: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
-    model: Any = build_model(
-        text_config("qwen2-tiny", **PACKED, engine__precision=precision), None, tmp_path, tokenizer
-    )
+    config = text_config("qwen2-tiny", **PACKED, engine__precision=precision)
+    model: Any = build_model(config, None, tmp_path, tokenizer)
     half = torch.float32 if precision == "fp32" else torch.bfloat16
     kinds = {name.replace("base_layer.", "").rsplit(".", 2)[-2]: kind.dtype for name, kind in model.named_parameters()}
     packed = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}

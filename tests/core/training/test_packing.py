@@ -105,10 +105,8 @@ def learnt(model: PreTrainedModel, batches: list[dict[str, Any]]) -> tuple[torch
 def apart(model: PreTrainedModel) -> tuple[float, float]:
     """Relative difference of losses and gradients, packed against the same rows each by itself."""
     rows = rows_of(40, 25, 3, 60)
-    alone = [
-        {"input_ids": torch.from_numpy(tokens)[None], "labels": torch.from_numpy(labels)[None]}
-        for tokens, labels in rows
-    ]
+    pairs = [(torch.from_numpy(tokens)[None], torch.from_numpy(labels)[None]) for tokens, labels in rows]
+    alone = [{"input_ids": tokens, "labels": labels} for tokens, labels in pairs]
     expected, packed = learnt(model, alone), learnt(model, [PackedBatch()(rows)])
     one, two = (float((a - b).norm() / b.norm()) for a, b in zip(packed, expected, strict=True))
     return one, two

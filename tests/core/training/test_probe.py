@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -37,11 +38,9 @@ def probe(tmp_path: Path) -> Callable[..., ProbeTrainer]:
     def make(most_rows: int = 1 << 30, **changes: Any) -> ProbeTrainer:
         order = replace(ORDER, ends_s=time.monotonic() + 900.0, **changes)
         config = solved_config(
-            model__architecture=dict(load_models()["esm2-tiny"].architecture),
-            batch__sequence_length=32,
-            batch__micro_batch_size=8,
-            batch__gradient_accumulation_steps=2,
-        )
+            model__architecture=dict(load_models()["esm2-tiny"].architecture), batch__sequence_length=32,
+            batch__micro_batch_size=8, batch__gradient_accumulation_steps=2,
+        )  # fmt: skip
         args = TrainingArguments(
             output_dir=str(tmp_path), per_device_train_batch_size=8, gradient_accumulation_steps=2, max_steps=10_000,
             use_cpu=True, report_to=[], save_strategy="no", logging_steps=10_000, disable_tqdm=True,
@@ -87,8 +86,7 @@ def test_two_warm_steps_then_measured_ones(tmp_path: Path, probe: Callable[..., 
     trainer = probe(measured_s=1.5)
     trainer.train()
     said = lines(tmp_path)
-    assert [line["step"] for line in said["warm"]] == [1, 2]
-    assert len(said["memory"]) == 1
+    assert [line["step"] for line in said["warm"]] == [1, 2] and len(said["memory"]) == 1
     steps = said["step"]
     assert len(steps) == trainer.state.global_step - 2 >= 2
     # A step of the plan has 6 micro-batches, the measured ones 2: about three times as long.
@@ -115,12 +113,8 @@ def test_another_error_is_not_taken_for_memory_and_one_row_that_does_not_fit_is_
 ) -> None:
     with pytest.raises(torch.OutOfMemoryError):
         probe(most_rows=0).train()
-    trainer = probe()
-
-    def broken(**inputs: Any) -> Any:
-        raise RuntimeError("shapes do not match")
-
-    trainer.model.forward = broken  # type: ignore[union-attr]
+    trainer: Any = probe()
+    trainer.model.forward = Mock(side_effect=RuntimeError("shapes do not match"))
     with pytest.raises(RuntimeError, match="shapes do not match"):
         trainer.train()
 
@@ -130,14 +124,8 @@ def test_the_search_doubles_and_then_halves_the_gap(tmp_path: Path, probe: Calla
     trainer.train()
     MicroBatchSearch(trainer, trainer.order, trainer.answers, 0.1).run()  # type: ignore[attr-defined]
     said = lines(tmp_path)
-    assert [(line["micro_batch"], line["fits"]) for line in said["trial"]] == [
-        (16, True),
-        (32, True),
-        (64, False),
-        (48, False),
-        (40, True),
-        (44, True),
-    ]
+    tried = [(line["micro_batch"], line["fits"]) for line in said["trial"]]
+    assert tried == [(16, True), (32, True), (64, False), (48, False), (40, True), (44, True)]
     assert (said["largest"][0]["micro_batch"], said["largest"][0]["why"]) == (44, "48 does not fit")
 
 
@@ -177,9 +165,7 @@ def test_a_few_micro_batches_are_as_long_as_all_of_them(accumulation: int, round
     step = StepShape(8 * processes * accumulation, 8, processes)
     whole = EpochSampler(len(LENGTHS), 1, lengths=LengthOrder(LENGTHS, step))
     some = SpreadSampler(EpochSampler(len(LENGTHS), 1, lengths=LengthOrder(LENGTHS, step)), step, rounds)
-    found = [row for _, row in some]
-    assert len(found) == len(some)
-    assert set(found) <= set(range(len(LENGTHS))) and len(set(found)) == len(found)
+    found, all_rows = ([row for _, row in sampler] for sampler in (some, whole))
+    assert len(some) == len(found) == len({*found} & {*range(len(LENGTHS))})
     steps = len(LENGTHS) // step.rows
-    all_rows = [row for _, row in whole]
     assert padded(found[: steps * rounds * 8 * processes], 8) == pytest.approx(padded(all_rows, 8), rel=0.05)

@@ -32,7 +32,6 @@ from trainwiz.core.training.__main__ import end_loaders
 from trainwiz.core.training.callbacks import (
     ASK_EVERY,
     MOST_SKIPPED,
-    GuardedReporter,
     LossGuard,
     NonFiniteLoss,
     StopCallback,
@@ -142,29 +141,15 @@ ONE_PROCESS: Any = SimpleNamespace(num_processes=1)
 ARGUMENTS: Any = None
 
 
-class Several:
-    """The accelerator of `processes` that all say the same."""
-
-    num_processes = 2
-    device = "cpu"
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def reduce(self, values: torch.Tensor, reduction: str) -> torch.Tensor:
-        assert reduction == "sum"
-        self.asked += 1
-        return values * self.num_processes
-
-
 def test_several_processes_ask_each_other_now_and_then_in_an_evaluation() -> None:
-    several: Any = Several()
+    asked: list[int] = []
+    batches = [*range(40), 0]
+    several: Any = SimpleNamespace(
+        num_processes=2, device="cpu", reduce=lambda values, reduction: (asked.append(batch), 2 * values)[1]
+    )
     callback = StopCallback(StopRequest(), several, set())
-    asked = []
-    for batch in [*range(40), 0]:
-        before = several.asked
+    for batch in batches:
         assert not callback.leaves_evaluation(batch)
-        asked += [batch] if several.asked > before else []
     assert asked == [0, ASK_EVERY, 2 * ASK_EVERY, 0]
     assert not StopCallback(StopRequest(asked_at=1.0), several, set()).drops_window(), "they finish it together"
 
@@ -187,23 +172,20 @@ def test_a_signal_that_comes_twice_is_one_request_and_a_later_one_ends_at_once(m
     assert ended == [128 + signal.SIGTERM]
 
 
-@each(
-    ("event", "step", "more", "saved", "stops", "saves"),
-    [
-        *((event, 4, {}, saved, True, 4 not in saved)
-          for event in ("on_step_end", "on_substep_end") for saved in (set(), {4}, {2})),
-        ("on_step_end", 0, {}, set(), True, False),
-        ("on_substep_end", 0, {}, set(), True, False),
-        ("on_step_end", 10, {}, {10}, False, False),
-        ("on_evaluate", 4, {"metrics": {"eval_loss": 1.0}}, {4}, True, False),
-        ("on_evaluate", 10, {"metrics": {"eval_loss": 1.0}}, {10}, False, False),
-        # Left in the middle after the last step: the run is finished all the same.
-        ("on_evaluate", 10, {"metrics": {}}, {10}, False, False),
-        ("on_save", 4, {}, {4}, True, False),
-        ("on_save", 10, {}, {10}, False, False),
-        ("on_epoch_begin", 4, {}, {4}, True, False),
-    ],
-)  # fmt: skip
+@each(("event", "step", "more", "saved", "stops", "saves"), [
+    *((event, 4, {}, saved, True, 4 not in saved)
+      for event in ("on_step_end", "on_substep_end") for saved in (set(), {4}, {2})),
+    ("on_step_end", 0, {}, set(), True, False),
+    ("on_substep_end", 0, {}, set(), True, False),
+    ("on_step_end", 10, {}, {10}, False, False),
+    ("on_evaluate", 4, {"metrics": {"eval_loss": 1.0}}, {4}, True, False),
+    ("on_evaluate", 10, {"metrics": {"eval_loss": 1.0}}, {10}, False, False),
+    # Left in the middle after the last step: the run is finished all the same.
+    ("on_evaluate", 10, {"metrics": {}}, {10}, False, False),
+    ("on_save", 4, {}, {4}, True, False),
+    ("on_save", 10, {}, {10}, False, False),
+    ("on_epoch_begin", 4, {}, {4}, True, False),
+])  # fmt: skip
 def test_a_stop_saves_once_never_before_the_first_step_and_the_last_step_ends_the_run_by_itself(
     event: str, step: int, more: dict[str, Any], saved: set[int], stops: bool, saves: bool
 ) -> None:
@@ -274,14 +256,11 @@ def test_weights_that_are_no_numbers_are_never_saved(tmp_path: Path) -> None:
         goes_on.guard.refuse_final(model, 9)
     model.bias.requires_grad_(False)
     assert goes_on.guard.may_save(model, 4), "frozen weights are not of this training"
-
-
-def test_weights_that_are_shared_out_are_looked_at_where_they_are(tmp_path: Path) -> None:
-    model = torch.nn.Linear(3, 3)
+    # Those that are shared out are looked at where they are.
     cast(Any, model.weight).ds_tensor = torch.tensor([1.0, float("nan")])
     model.weight.data = torch.empty(0)
     with pytest.raises(NonFiniteLoss, match="they are not saved"):
-        Guarded(tmp_path).guard.may_save(model, 4)
+        guarded.guard.may_save(model, 4)
 
 
 @pytest.mark.real
@@ -378,27 +357,18 @@ def test_tokens_a_second_are_those_of_all_steps_since_the_line_before(tmp_path: 
     assert line["tokens_per_s"] * line["step_s"] * 2 == pytest.approx(20) == line["tokens"]
 
 
-def arguments(folder: Path, *reporters: str) -> TrainingArguments:
-    return TrainingArguments(output_dir=str(folder), report_to=list(reporters) or "none", use_cpu=True)
-
-
-def tell(reporter: GuardedReporter, args: TrainingArguments, losses: list[float]) -> None:
-    state, control = TrainerState(max_steps=9, is_world_process_zero=True), TrainerControl()
-    calls: Any = reporter
-    calls.on_train_begin(args, state, control, model=None)
-    for step, loss in enumerate(losses):
-        state.global_step = step
-        calls.on_log(args, state, control, logs={"loss": loss})
-    calls.on_train_end(args, state, control)
-
-
 def test_a_reporter_that_fails_is_said_once_and_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "logs").write_text("a file where the folder should be")
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "logs"))
-    args = arguments(tmp_path, "tensorboard")
-    tell(take_reporters(args)[0], args, [3.0, 2.0])
+    args = TrainingArguments(output_dir=str(tmp_path), report_to=["tensorboard"], use_cpu=True)
+    reporter: Any = take_reporters(args)[0]
+    given = (args, TrainerState(max_steps=9, is_world_process_zero=True), TrainerControl())
+    reporter.on_train_begin(*given, model=None)
+    for loss in (3.0, 2.0):
+        reporter.on_log(*given, logs={"loss": loss})
+    reporter.on_train_end(*given)
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 1 and said[0].startswith("tensorboard failed and is disabled: ")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -127,19 +127,11 @@ def trained_peak(asked: TraceRequest, folder: Path) -> int:
     config: RunConfig = run_config(asked)
     steps, rows = 3, 3 * asked.micro_batch * asked.accumulation
     parts = TaskParts(
-        model=build_traced_model(asked),
-        rows=None,
-        tokenizer=None,
-        padding=0,
-        lengths=None,
-        train=FullRows(asked, rows),
-        evaluation=None,
-        collate=collated,
-        sampler=InOrder(rows, 0),
-        loss=StepLoss(0.1 if asked.label_smoothing else 0.0, asked.loss_chunk),
-        schedule=EvaluationSchedule.of(config),
+        model=build_traced_model(asked), rows=None, tokenizer=None, padding=0, lengths=None,
+        train=FullRows(asked, rows), evaluation=None, collate=collated, sampler=InOrder(rows, 0),
+        loss=StepLoss(0.1 if asked.label_smoothing else 0.0, asked.loss_chunk), schedule=EvaluationSchedule.of(config),
         inputs=INPUTS[asked.task],
-    )
+    )  # fmt: skip
     args = TrainingArguments(
         output_dir=str(folder), use_cpu=True, max_steps=steps, bf16=asked.precision == "bf16", optim=asked.optimizer,
         per_device_train_batch_size=asked.micro_batch, gradient_accumulation_steps=asked.accumulation,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from trainwiz.core.estimate.trace import replay as replays
-from trainwiz.core.estimate.trace.ledger import OPTIMIZER, Event, Ledger
+from trainwiz.core.estimate.trace.ledger import OPTIMIZER, Ledger
 from trainwiz.core.estimate.trace.replay import MIB, CachingAllocator, orders_of, replay_of
 from trainwiz.core.estimate.trace.step import trace_into
 from trainwiz.core.tracing.request import TraceRequest
@@ -26,28 +26,25 @@ def replayed(*sizes: float) -> int:
     return CachingAllocator().replay(events) // MIB
 
 
-@each(
-    ("events", "reserved"),
-    [
-        ([1], 2),
-        ([1 + 512 / MIB], 20),
-        ([10 - 512 / MIB], 20),
-        ([11], 12),
-        # Small ones share a segment.
-        ([0.5] * 5, 4),
-        # What is freed is used again; of a large block a rest is kept only above one MiB.
-        ([64, -1, 60, 4], 64),
-        ([64, -1, 63, 512 / MIB], 64 + 2),
-        ([64, -1, 63, 3], 84),
-        # The smallest free block that is large enough is taken.
-        ([64, 32, -1, -2, 30, 64], 96),
-        # Free neighbours are joined.
-        ([64, -1, 32, 32, -2, -3, 64], 64),
-        ([64, -1, 32, 32, -2, 64], 128),
-        # Fragments cost a segment.
-        ([60, -1, 20, 20, 20, -2, -4, 40], 100),
-    ],
-)
+@each(("events", "reserved"), [
+    ([1], 2),
+    ([1 + 512 / MIB], 20),
+    ([10 - 512 / MIB], 20),
+    ([11], 12),
+    # Small ones share a segment.
+    ([0.5] * 5, 4),
+    # What is freed is used again; of a large block a rest is kept only above one MiB.
+    ([64, -1, 60, 4], 64),
+    ([64, -1, 63, 512 / MIB], 64 + 2),
+    ([64, -1, 63, 3], 84),
+    # The smallest free block that is large enough is taken.
+    ([64, 32, -1, -2, 30, 64], 96),
+    # Free neighbours are joined.
+    ([64, -1, 32, 32, -2, -3, 64], 64),
+    ([64, -1, 32, 32, -2, 64], 128),
+    # Fragments cost a segment.
+    ([60, -1, 20, 20, 20, -2, -4, 40], 100),
+])  # fmt: skip
 def test_blocks_and_segments(events: list[float], reserved: int) -> None:
     assert replayed(*events) == reserved
 
@@ -139,10 +136,8 @@ def test_a_process_that_keeps_a_share_reserves_less_than_the_whole_and_more_than
         part = replay_of(recorded(asked=shared), shared, 0)
         kept = 2 * ASKED.micro_batch * ASKED.length * 4096
         assert standing + kept < part.allocated <= part.likely < whole.likely
-    gathered: list[Event] = recorded(asked=ASKED).events
-    assert sum(size for number, size in gathered if number == 0 and size > 0) == 2 * WEIGHTS, (
-        "each pass comes to each layer"
-    )
+    # Each pass comes to each layer.
+    assert sum(size for number, size in recorded(asked=ASKED).events if number == 0 and size > 0) == 2 * WEIGHTS
 
 
 def test_blocks_that_grow_with_the_rows_are_told_from_those_that_do_not() -> None:
@@ -154,11 +149,8 @@ def test_blocks_that_grow_with_the_rows_are_told_from_those_that_do_not() -> Non
     logits, scores = 4 * 200 * 2000 * 4, 4 * 8 * 200 * 200 * 4
     assert (powers[logits], powers[scores]) == (1, 2)
     assert not powers.keys() & {256 * 256 * 4, 256 * 2000 * 4, 256 * 2000 * 2}
-    changing = {
-        size
-        for number, size in ledger.events[ledger.stated : ledger.stepped]
-        if number > 0 and size >= 4 * 200 * 256 * 2
-    }
+    events = ledger.events[ledger.stated : ledger.stepped]
+    changing = {size for number, size in events if number > 0 and size >= 4 * 200 * 256 * 2}
     assert len(changing - powers.keys()) <= len(changing) / 2
     replay = replay_of(ledger, asked, 0)
     assert replay.low <= replay.likely <= replay.high and replay.held <= replay.high
