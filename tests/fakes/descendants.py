@@ -1,7 +1,5 @@
 """The processes below one, asked of the kernel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -3,8 +3,6 @@
 Nothing here uses the product's own lists of pids: it asks the kernel. Zombies have ended.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

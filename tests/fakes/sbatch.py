@@ -1,7 +1,5 @@
 """What Slurm's parser says about the options of an sbatch file, where Slurm is not installed: sbatch(1) of 22.05."""
 
-from __future__ import annotations
-
 import re
 
 _COUNT = r"[1-9]\d*"

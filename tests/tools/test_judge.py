@@ -1,7 +1,5 @@
 """The judge sees what it must see: each bad outcome fed to it is called by its name, and a good one is not."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

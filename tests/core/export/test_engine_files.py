@@ -1,7 +1,5 @@
 """accelerate.yaml, deepspeed.json and TrainingArguments as the libraries take them, and what they say of the run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

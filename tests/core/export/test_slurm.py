@@ -1,7 +1,5 @@
 """The sbatch file: complete, with options as Slurm takes them, and run under a stand-in srun."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Plans made by hand, for what comes after planning."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trainwiz.core.catalog.models import load_models

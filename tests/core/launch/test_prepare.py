@@ -1,7 +1,5 @@
 """What a run folder holds and needs from outside, and what is refused before it is written."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

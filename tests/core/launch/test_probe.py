@@ -1,7 +1,5 @@
 """Real probes: processes that train, and nothing that stays."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What a probe is told, what forbids it, and what its lines mean."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a start is given, and stop_run: whom the signal reaches, and whom not; the files and the command of the next attempt."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

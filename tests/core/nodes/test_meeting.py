@@ -1,7 +1,5 @@
 """Nodes that meet over real sockets on this machine, each a thread; strangers on the port change nothing meanwhile."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Where node 0 is, which interface leads to it, and what a node says of an end of which its processes said nothing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Two machines (network namespaces) train one run: to the same end, and through the loss of one of them."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

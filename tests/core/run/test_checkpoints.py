@@ -1,7 +1,5 @@
 """Whether a checkpoint is complete, and holds what was saved in it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

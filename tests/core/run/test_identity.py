@@ -1,7 +1,5 @@
 """A resume goes on with what the run began with, or says what has changed."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

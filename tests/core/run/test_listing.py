@@ -1,7 +1,5 @@
 """Names of runs, finding and listing them, and the list of runs wherever they lie."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One sentence for each state in which a run cannot be started, gone on with or removed; what is removed; comparing."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

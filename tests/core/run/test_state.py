@@ -1,7 +1,5 @@
 """state.json, the attempts and phases in it in words, and phase.json, also where the disk has no room for a new file."""
 
-from __future__ import annotations
-
 import errno
 import json
 import threading

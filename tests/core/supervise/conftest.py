@@ -3,8 +3,6 @@
 Waits are bounds against hanging alone: on a busy machine all of this takes many times as long.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

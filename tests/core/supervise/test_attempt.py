@@ -1,7 +1,5 @@
 """What a new start finds: the folder of a run that was killed, another process that keeps it, another engine than planned."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """How a run ends, saves that outlast a stop, and whether GPU memory was given back."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

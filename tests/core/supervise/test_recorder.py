@@ -1,7 +1,5 @@
 """The recorder over the fake driver, and its SampleFile: bounded for ever, whole where it is new, even where it is old."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import statistics

@@ -1,7 +1,5 @@
 """A run that goes on by itself, and one that is stopped, with a stand-in training below the real keeper."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

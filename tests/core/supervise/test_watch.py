@@ -1,7 +1,5 @@
 """What the watchers see in a run and not in a healthy one; the watch in its thread, over a real recorder and the fake driver."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable, Iterator
