@@ -61,16 +61,13 @@ def test_the_planned_window_is_one_micro_step_and_one_save() -> None:
     assert window.window_s == pytest.approx(60 + 2 * 0.5 / 3 + 2 * 0.05)
 
 
-@each(
-    ("text", "sentence"),
-    [
-        ("a: [1", "line 1, column"),
-        ("name: x\nbatch: {micro_batch_size: 0}\n", "batch.micro_batch_size"),
-        ("nmae: x\n", "nmae"),
-        ("- 1", "run.yaml"),
-        ("\x00", "run.yaml"),
-    ],
-)
+@each(("text", "sentence"), [
+    ("a: [1", "line 1, column"),
+    ("name: x\nbatch: {micro_batch_size: 0}\n", "batch.micro_batch_size"),
+    ("nmae: x\n", "nmae"),
+    ("- 1", "run.yaml"),
+    ("\x00", "run.yaml"),
+])  # fmt: skip
 def test_a_broken_run_yaml_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     run = prepare_run(small_plan(), tmp_path / "one")
     run.run_yaml.write_text(text)

@@ -100,17 +100,14 @@ ACTUAL = {
 }  # fmt: skip
 
 
-@each(
-    ("key", "value", "message"),
-    [
-        ("actual", "ddp", "The engine is ddp but was planned as zero2+offload."),
-        ("device", "cpu", "The device is cpu but was planned as cuda."),
-        ("precision", "fp32", "The precision is fp32 but was planned as bf16."),
-        ("attention", "eager", "The attention is eager but was planned as sdpa."),
-        ("world_size", 1, "The number of processes is 1 but was planned as 2."),
-        ("compile", True, "torch.compile is on but was planned as off."),
-    ],
-)
+@each(("key", "value", "message"), [
+    ("actual", "ddp", "The engine is ddp but was planned as zero2+offload."),
+    ("device", "cpu", "The device is cpu but was planned as cuda."),
+    ("precision", "fp32", "The precision is fp32 but was planned as bf16."),
+    ("attention", "eager", "The attention is eager but was planned as sdpa."),
+    ("world_size", 1, "The number of processes is 1 but was planned as 2."),
+    ("compile", True, "torch.compile is on but was planned as off."),
+])  # fmt: skip
 def test_each_difference_is_one_sentence(key: str, value: Any, message: str) -> None:
     (finding,) = engine_findings({**PLANNED, **ACTUAL, key: value})
     assert (finding.message, finding.severity, finding.code) == (message, "warning", "engine_not_as_planned")

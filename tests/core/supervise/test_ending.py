@@ -36,14 +36,11 @@ RANK_INTERRUPTED = "failed (exitcode: -2) local_rank: 1 (pid: 28593) of binary: 
 INTERRUPTED = "step 7/16  loss 3.1\nTraceback (most recent call last):\n  x\nKeyboardInterrupt\n"
 
 
-@each(
-    ("log", "exit_code", "begun", "ended", "said"),
-    [
-        # Before a process listened it is a stop; to the launcher it ends the training with it and may be tried again.
-        (RANK_INTERRUPTED, 1, False, ("stopped", "user_stop", None), "by a signal from outside trainwiz before the"),
-        (INTERRUPTED, -2, True, ("failed", "unknown", "SIGINT"), "The launcher was terminated by an external SIGINT"),
-    ],
-)
+@each(("log", "exit_code", "begun", "ended", "said"), [
+    # Before a process listened it is a stop; to the launcher it ends the training with it and may be tried again.
+    (RANK_INTERRUPTED, 1, False, ("stopped", "user_stop", None), "by a signal from outside trainwiz before the"),
+    (INTERRUPTED, -2, True, ("failed", "unknown", "SIGINT"), "The launcher was terminated by an external SIGINT"),
+])  # fmt: skip
 def test_an_interrupt_from_outside(
     tmp_path: Path, log: str, exit_code: int, begun: bool, ended: tuple[str, str, str | None], said: str
 ) -> None:
