@@ -10,7 +10,7 @@ from trainwiz.core.plan.result import BatchPlan, MemoryPlan, Plan, PlannedModel,
 from tests.core.export.solved_config import solved_config
 
 
-def plan_for(config: RunConfig, *, step_high_s: float | None = 0.5) -> Plan:
+def plan_for(config: RunConfig) -> Plan:
     """A plan around a complete config, with round numbers."""
     batch = BatchPlan(2, 3, 1, 64, 6, 384, None, None, None, None)
     memory = MemoryPlan(
@@ -19,7 +19,7 @@ def plan_for(config: RunConfig, *, step_high_s: float | None = 0.5) -> Plan:
         verdict="fits", host_ram_bytes=1 << 28, host_ram_capacity_bytes=1 << 33, host_ram_parts={},
         disk_bytes=1 << 20, disk_capacity_bytes=None, device="host RAM",
     )  # fmt: skip
-    pace = {"step_s": 0.2, "step_low_s": 0.1, "step_high_s": step_high_s, "steps": config.training.max_steps}
+    pace = {"step_s": 0.2, "step_low_s": 0.1, "step_high_s": 0.5, "steps": config.training.max_steps}
     time = TimePlan(**pace, total_s=float("inf"), evaluation_s=1.0, saving_s=0.5)
     model = PlannedModel(config.model.name, "EsmForMaskedLM", 1000, 1000)
     return Plan(Machine(), config, model, batch, memory, time)

@@ -2,14 +2,13 @@
 
 import errno
 import json
-import threading
 from pathlib import Path
 
 import pytest
 from trainwiz.core.run import attempts as phase
 from trainwiz.core.run.attempts import PhaseNow, attempt_words, cause_words, phase_words, read_phase, write_phase
 from trainwiz.core.run.folder import RunFolder, write_atomic
-from trainwiz.core.run.lost import ProcessId, RunLock, this_process
+from trainwiz.core.run.lost import ProcessId, this_process
 from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state, write_state
 
 from tests.each import each
@@ -58,14 +57,6 @@ def test_the_wall_clock_does_not_change_who_a_process_is() -> None:
     me = this_process()
     assert ProcessId(me.pid, me.create_time + 86_400, me.start_ticks).is_alive()
     assert not ProcessId(me.pid, me.create_time + 86_400, None).is_alive()
-
-
-def test_the_lock_is_for_one(tmp_path: Path) -> None:
-    first = RunLock.take(tmp_path)
-    assert RunLock.take(tmp_path) is None
-    threading.Timer(0.2, first.release).start()
-    second = RunLock.take(tmp_path, wait_s=20)
-    second.release()
 
 
 def test_a_reader_sees_the_old_file_or_the_new_one_never_half(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from trainwiz.core.supervise.recovery import Setup, StartOrder
 from tests.fakes.marked import describe, marked_pids, wait_until_gone
 from tests.fakes.nvml import build_library, fixtures
 
+driver = fixtures.driver
 fake_nvml = fixtures.fake_nvml
 WORKER = Path(__file__).parent / "worker.py"
 

@@ -16,15 +16,10 @@ from trainwiz.core.supervise import ties
 from trainwiz.core.supervise.recorder import Recorder, SampleFile
 
 from tests.core.supervise.conftest import system_lines as rows
+from tests.core.supervise.conftest import until as wait_for
 from tests.fakes.nvml import GIB, FakeGpu, FakeNvml
 
 KIB = 1024
-
-
-@pytest.fixture
-def driver(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    fake_nvml.load_here(monkeypatch)
-    return fake_nvml
 
 
 @pytest.fixture
@@ -45,10 +40,7 @@ def record(run: RunFolder, until: Callable[[], bool]) -> Recorder:
     """A recorder that ran until `until` held."""
     one = Recorder(run, 0.05)
     one.start()
-    deadline = time.monotonic() + 100
-    while not until():
-        assert time.monotonic() < deadline, one.problem
-        time.sleep(0.02)
+    wait_for(until)
     one.stop()
     return one
 

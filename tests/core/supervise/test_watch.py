@@ -41,11 +41,8 @@ def state(run: RunFolder) -> RunState:
 
 
 @pytest.fixture
-def watching(
-    run: RunFolder, state: RunState, fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[FakeNvml]:
-    fake_nvml.load_here(monkeypatch)
-    fake_nvml.write([FakeGpu(), FakeGpu()])
+def watching(run: RunFolder, state: RunState, driver: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
+    driver.write([FakeGpu(), FakeGpu()])
     monkeypatch.setattr(watch_module, "LOOK_EVERY_S", 0.1)
     monkeypatch.setitem(watch_module.WATCHED_AFTER_S, "heat", 0.3)  # type: ignore[arg-type]
     monkeypatch.setitem(watch_module.WATCHED_AFTER_S, "gpu_lost", 0.3)  # type: ignore[arg-type]
@@ -53,7 +50,7 @@ def watching(
     recorder = Recorder(run, 0.2, watch.take_sample)
     watch.start()
     recorder.start()
-    yield fake_nvml
+    yield driver
     watch.stop()
     recorder.stop()
     assert watch.problem is None
@@ -353,7 +350,7 @@ class Told:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
+        return rows(RunFolder(self.path.parent))
 
     @property
     def standing(self) -> list[Any]:
