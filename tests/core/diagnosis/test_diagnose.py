@@ -207,13 +207,10 @@ def parsed(command: str) -> tuple[str, dict[str, Any]]:
     words = shlex.split(command)
     assert words[0] == "trainwiz"
     found: Any = get_command(app)
-    name = ""
-    context = found.make_context("trainwiz", words[1:], resilient_parsing=False)
-    while hasattr(found, "get_command") and (rest := [*getattr(context, "_protected_args", []), *context.args]):
-        name = rest[0]
-        found = found.get_command(context, name)
-        assert found is not None, command
-        context = found.make_context(name, rest[1:], parent=context)
+    name, context = "", found.make_context("trainwiz", words[1:])
+    while hasattr(found, "commands") and (rest := [*context._protected_args, *context.args]):
+        name, found, rest = found.resolve_command(context, rest)
+        context = found.make_context(name, rest, parent=context)
     return name, dict(context.params)
 
 

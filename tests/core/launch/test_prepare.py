@@ -110,9 +110,7 @@ def test_a_folder_for_another_machine_needs_data_that_are_named(tmp_path: Path) 
     assert prepare_run(replace(elsewhere, config=named), tmp_path / "one").is_run()
 
 
-def test_a_disk_that_cannot_be_written_is_a_sentence_and_keeps_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_a_sentence_and_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, text: str) -> None:
         raise OSError(28, "No space left on device")
 

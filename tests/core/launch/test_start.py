@@ -158,9 +158,7 @@ def change(run: RunFolder, **changes: Any) -> None:
     write_recoveries(run, [Recovery(2, "cuda_oom", 5, 0.0, changes)])
 
 
-def test_files_that_leave_the_batch_to_the_trainer_stay_and_the_plan_keeps_its_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_without_the_batch_stay_and_so_does_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = prepared(tmp_path / "one", monkeypatch, engine__strategy="zero2", engine__processes=2)
     before = texts(run)
     answer = prepare_again(run)
@@ -178,9 +176,7 @@ def test_files_that_leave_the_batch_to_the_trainer_stay_and_the_plan_keeps_its_w
     assert changed_config(run).batch.micro_batch_size == 3
 
 
-def test_a_deepspeed_file_of_the_users_changes_in_its_numbers_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_users_deepspeed_file_changes_in_its_numbers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "mine.json"
     document = {
         "zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 6, "gradient_accumulation_steps": "auto",
@@ -204,9 +200,7 @@ def test_a_deepspeed_file_of_the_users_changes_in_its_numbers_alone(
 
 
 @each("changes", [{"batch.micro_batch_size": "many"}, {"no.such.section": 3}])
-def test_changes_that_are_nonsense_are_refused_in_a_sentence(
-    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nonsense_changes_are_refused(changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = prepared(tmp_path / "one", monkeypatch)
     change(run, **changes)
     with pytest.raises(UsageError) as caught:

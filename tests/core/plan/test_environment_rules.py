@@ -91,9 +91,7 @@ GEFORCE, SMALL = cards("RTX 4090", 2), machine(ram_gib=12)
     # A long value is cut.
     (GEFORCE, {"NCCL_P2P_DISABLE": "x" * 900}, "warning", "x…"),
 ])  # fmt: skip
-def test_what_somebody_set_is_judged_and_the_remedy_ends_it(
-    here: Machine, own: dict[str, str], severity: str, words: str
-) -> None:
+def test_what_somebody_set_is_judged_and_cured(here: Machine, own: dict[str, str], severity: str, words: str) -> None:
     request = config(engine__environment={**own, "NCCL_DEBUG": "WARN"}, data__workers=2)
     made = plan(here, request)
     code = "environment_contradicted"

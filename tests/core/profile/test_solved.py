@@ -8,16 +8,14 @@ import pytest
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config.build import build_config
 from trainwiz.core.hardware.read import catalogue_machine
+from trainwiz.core.plan.gather import NOT_ABOUT_FIT
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.profile import Profile
-from trainwiz.core.profile.store import load_as_written
+from trainwiz.core.profile.read import validate_profiles
+from trainwiz.core.profile.store import diff_profiles, list_profiles, load_as_written, load_profile
 
 pytest.importorskip("babel", reason="Babel is in the test extra; the command needs it for the catalogue of texts")
-
-from trainwiz.core.plan.gather import NOT_ABOUT_FIT
-from trainwiz.core.profile.read import validate_profiles
-from trainwiz.core.profile.store import diff_profiles, list_profiles, load_profile
 
 from scripts import solve_profiles
 from scripts.profile_solver import SOLVED_KEYS, Job, MachineRow, read_rows, solve

@@ -129,9 +129,7 @@ def test_the_place_in_the_data() -> None:
     assert found is not None and found.text == "position in the data: epoch 0.741 → epoch 1.449"
 
 
-def test_processes_differ_where_the_batch_does_not_and_the_launchers_own_number_counts(
-    data: Path, tmp_path: Path
-) -> None:
+def test_processes_differ_where_the_batch_does_not_and_the_launchers_number_counts(data: Path, tmp_path: Path) -> None:
     """The launcher goes by accelerate.yaml: half the processes are half the batch, whatever run.yaml says."""
     two = settings(data, tmp_path, engine__processes=2, batch__gradient_accumulation_steps=1, engine__strategy="ddp")
     assert {one.part for one in compare(settings(data, tmp_path), two)} == {"processes", "engine"}

@@ -135,6 +135,11 @@ class Starter:
         return [sys.executable, "-c", LIGHT_LAUNCHER, str(WORKER), "."]
 
 
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def fake_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a module's own: a driver that a test did not let be closed stays open in this process."""

@@ -168,9 +168,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("writes", ["writes", "never writes"])
-def test_rank_0_of_the_same_launcher_is_no_other_run_before_it_wrote_its_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str
-) -> None:
+def test_rank_0_of_this_launcher_is_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str) -> None:
     command = [sys.executable, "-c", RANK_0, str(tmp_path), writes]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "held\n"

@@ -23,9 +23,7 @@ from tests.fakes.nvml import GIB, MIB
 @each(
     ("exit_code", "asked_by", "status"), [(0, None, "finished"), (-15, "you", "finished"), (-15, None, "failed")]
 )  # fmt: skip
-def test_a_stop_after_the_last_word_of_the_training_takes_nothing_back(
-    tmp_path: Path, exit_code: int, asked_by: str | None, status: str
-) -> None:
+def test_a_late_stop_takes_nothing_back(tmp_path: Path, exit_code: int, asked_by: str | None, status: str) -> None:
     run = RunFolder(tmp_path)
     run.file("outcome.json").write_text(json.dumps({"outcome": "finished", "step": 9, "max_steps": 9}))
     facts = Facts(exit_code, asked_by, 1.0 if asked_by else None, False, False, True, 0, 0)

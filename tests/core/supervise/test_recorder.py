@@ -22,20 +22,6 @@ from tests.fakes.nvml import GIB, FakeGpu, FakeNvml
 KIB = 1024
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    return RunFolder(folder)
-
-
-@pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    lines: list[str] = []
-    monkeypatch.setattr(ties, "log", lines.append)
-    return lines
-
-
 def record(run: RunFolder, until: Callable[[], bool]) -> Recorder:
     """A recorder that ran until `until` held."""
     one = Recorder(run, 0.05)
@@ -45,9 +31,7 @@ def record(run: RunFolder, until: Callable[[], bool]) -> Recorder:
     return one
 
 
-def test_a_line_holds_the_whole_machine_and_the_next_attempt_remembers_the_peak(
-    driver: FakeNvml, run: RunFolder
-) -> None:
+def test_a_line_holds_the_machine_and_the_next_attempt_knows_the_peak(driver: FakeNvml, run: RunFolder) -> None:
     driver.write([FakeGpu(utilization=5, memory_used=9 * GIB), FakeGpu(lost=True)])
     record(run, lambda: len(rows(run)) >= 2)
     first, second = rows(run)[:2]
@@ -75,7 +59,11 @@ def test_a_driver_that_hangs_delays_no_stop(driver: FakeNvml, run: RunFolder) ->
             thread.join(timeout=600)
 
 
-def test_a_folder_that_is_gone_is_one_line_in_the_log(driver: FakeNvml, run: RunFolder, said: list[str]) -> None:
+def test_a_folder_that_is_gone_is_one_line_in_the_log(
+    driver: FakeNvml, run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = list[str]()
+    monkeypatch.setattr(ties, "log", said.append)
     gone = RunFolder(run.path / "gone")
     one = record(gone, lambda: bool(said))
     assert one.problem is not None and "FileNotFoundError" in one.problem
@@ -135,9 +123,7 @@ def fill(file: SampleFile, seconds: range) -> int:
     return thinned
 
 
-def test_it_stays_below_its_bound_the_newest_are_whole_and_what_is_old_is_evenly_spread(
-    path: Path, file: SampleFile
-) -> None:
+def test_it_stays_below_its_bound_the_newest_whole_and_the_old_evenly_spread(path: Path, file: SampleFile) -> None:
     path.touch()
     path.chmod(0o640)
     largest = thinned = 0
@@ -156,9 +142,7 @@ def test_it_stays_below_its_bound_the_newest_are_whole_and_what_is_old_is_evenly
     assert path.stat().st_mode & 0o777 == 0o640, "as readable as the one before"
 
 
-def test_where_it_cannot_be_thinned_it_goes_on_and_tries_again(
-    path: Path, file: SampleFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thinning_that_fails_is_tried_again(path: Path, file: SampleFile, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -78,9 +78,7 @@ def last(what: object) -> float | None:
     return next((summary.last for name, summary in look(what).metrics.items() if name.endswith("loss")), None)
 
 
-def test_a_launched_trainer_with_loaders_by_its_processes_and_by_its_folder(
-    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launched_trainer_and_its_folder(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """torchrun, one trainer, two loader workers, event files."""
     words = ["--output_dir", "out", "--max_steps", str(STEPS), "--hub_token", "hf_abcdefghijkl"]
     with started(python("torchrun", "train_fake.py", *words), work, work / "out.log", WORKERS="2") as launched:
