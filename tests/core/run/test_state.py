@@ -80,18 +80,12 @@ SMALLER = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}
     (Attempt(1, 0.0), ""),
     (Attempt(2, 0.0, resume="checkpoint-1200"), "attempt 2, from step 1,200"),
     (Attempt(2, 0.0, resume="kept"), "attempt 2, from kept"),
-    (
-        Attempt(2, 0.0, resume="checkpoint-5", because="cuda_oom", changes=SMALLER),
-        "attempt 2, because GPU memory ran out; from step 5: 3 × 16 instead of 6 × 8",
-    ),
-    (
-        Attempt(3, 0.0, resume="checkpoint-5", because="dataloader_worker_killed", changes={"data.workers": 2}),
-        "attempt 3, because a loader worker was killed; from step 5: data.workers = 2",
-    ),
-    (
-        Attempt(2, 0.0, because="cuda_oom", changes={"batch.eval_micro_batch_size": 4, "a.b": "\x1b[31mred"}),
-        "attempt 2, because GPU memory ran out; from the beginning: batch.eval_micro_batch_size = 4; a.b = red",
-    ),
+    (Attempt(2, 0.0, resume="checkpoint-5", because="cuda_oom", changes=SMALLER),
+     "attempt 2, because GPU memory ran out; from step 5: 3 × 16 instead of 6 × 8"),
+    (Attempt(3, 0.0, resume="checkpoint-5", because="dataloader_worker_killed", changes={"data.workers": 2}),
+     "attempt 3, because a loader worker was killed; from step 5: data.workers = 2"),
+    (Attempt(2, 0.0, because="cuda_oom", changes={"batch.eval_micro_batch_size": 4, "a.b": "\x1b[31mred"}),
+     "attempt 2, because GPU memory ran out; from the beginning: batch.eval_micro_batch_size = 4; a.b = red"),
 ])  # fmt: skip
 def test_an_attempt_says_why_it_is_and_how_it_differs(attempt: Attempt, words: str) -> None:
     assert attempt_words(attempt, BATCH) == words
