@@ -105,27 +105,22 @@ def _job(tmp_path: Path, text: str, **environment: str) -> tuple[subprocess.Pope
     return subprocess.Popen(["bash", str(tmp_path / "job")], env={**os.environ, **variables}), log
 
 
-def _after_the_signal(tmp_path: Path, **environment: str) -> str:
-    """What was called by a job on two machines that Slurm warns of its limit."""
+@each(("code", "requeued"), [("130", True), ("0", False)])
+def test_before_the_limit_a_run_of_two_machines_is_stopped_and_requeued_unless_it_ended(
+    tmp_path: Path, code: str, requeued: bool
+) -> None:
     text = script(tmp_path / "run", engine__nodes=2, engine__processes=2)
     assert "sleep 5; kill" in text
-    job, log = _job(tmp_path, text.replace("sleep 5; kill", "sleep 0.5; kill"), **environment)
+    job, log = _job(tmp_path, text.replace("sleep 5; kill", "sleep 0.5; kill"), CODE=code)
     deadline = time.monotonic() + 120
     while "srun " not in (log.read_text() if log.exists() else ""):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     job.send_signal(signal.SIGUSR1)
     assert job.wait(120) == 0
-    return log.read_text()
-
-
-def test_before_the_limit_the_run_is_stopped_and_the_job_requeued_unless_it_ended(tmp_path: Path) -> None:
-    for code, requeued in (("130", True), ("0", False)):
-        (folder := tmp_path / code).mkdir()
-        said = _after_the_signal(folder, CODE=code)
-        assert "--main node-a:28014" in said
-        assert f"trainwiz runs stop {folder / 'run'}" in said
-        assert ("scontrol requeue 10007" in said.partition("trainwiz runs stop")[2]) is requeued
+    said = log.read_text()
+    assert "--main node-a:28014" in said and f"trainwiz runs stop {tmp_path / 'run'}" in said
+    assert ("scontrol requeue 10007" in said.partition("trainwiz runs stop")[2]) is requeued
 
 
 @each("code", ["0", "1"])

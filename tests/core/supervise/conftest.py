@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from trainwiz.core.launch.start import start_keeper
 from trainwiz.core.run.folder import RunFolder
@@ -75,14 +76,10 @@ class Started:
         """The child of the keeper that leads a process group of its own."""
         keeper = self.supervisor()
         for pid in marked_pids(self.mark):
-            with contextlib.suppress(OSError):
-                if os.getpgid(pid) == pid and _parent_of(pid) == keeper:
+            with contextlib.suppress(OSError, psutil.NoSuchProcess):
+                if os.getpgid(pid) == pid and psutil.Process(pid).ppid() == keeper:
                     return pid
         return None
-
-
-def _parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _lines(path: Path) -> int:
