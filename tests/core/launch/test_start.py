@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -64,9 +65,7 @@ def test_the_planned_window_is_one_micro_step_and_one_save() -> None:
 @each(("text", "sentence"), [
     ("a: [1", "line 1, column"),
     ("name: x\nbatch: {micro_batch_size: 0}\n", "batch.micro_batch_size"),
-    ("nmae: x\n", "nmae"),
-    ("- 1", "run.yaml"),
-    ("\x00", "run.yaml"),
+    ("nmae: x\n", "nmae"), ("- 1", "run.yaml"), ("\x00", "run.yaml"),
 ])  # fmt: skip
 def test_a_broken_run_yaml_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     run = prepare_run(small_plan(), tmp_path / "one")
@@ -120,12 +119,9 @@ def test_a_process_that_only_has_the_number_is_not_hit(keeper: subprocess.Popen[
 def test_a_run_of_another_user_is_refused_in_a_sentence(
     keeper: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
     run = run_kept_by(identify(keeper.pid), tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "kill", refuse)
+        patch.setattr(os, "kill", Mock(side_effect=PermissionError(1, "Operation not permitted")))
         with pytest.raises(CannotRunError, match=r"belongs to another user; only that user can stop it\."):
             stop_run(run, wait_s=0.0)
 

@@ -96,10 +96,9 @@ def counted(work: Workload, data: DataSummary, arrangement: Arrangement) -> floa
 
 
 @each("arrangement", ["drawn", "arranged", "packed"])
-@each(
-    ("model", "data", "attention"),
-    [("esm2-8m", DATA, "sdpa"), ("esm2-650m", DATA, "eager"), ("t5-chat-tiny", PAIRS, "sdpa")],
-)
+@each(("model", "data", "attention"), [
+    ("esm2-8m", DATA, "sdpa"), ("esm2-650m", DATA, "eager"), ("t5-chat-tiny", PAIRS, "sdpa"),
+])  # fmt: skip
 def test_the_mean_cost_of_micro_batches(
     model: str, data: DataSummary, attention: str, arrangement: Arrangement
 ) -> None:

@@ -3,6 +3,7 @@
 import errno
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from trainwiz.core.run import attempts as phase
@@ -108,17 +109,12 @@ def test_a_full_disk_does_not_hide_that_a_run_waits_for_room(tmp_path: Path, mon
     run = RunFolder(tmp_path)
     write_phase(run, "saving", 6, "a sentence that is longer than the one that takes its place")
 
-    def full(path: Path, document: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr(phase, "write_json_atomic", full)
     write_phase(run, "paused", 6, "waiting for disk space")
     found = read_phase(run)
     assert (found.phase, found.step, found.detail) == ("paused", 6, "waiting for disk space")
-
-    def denied(path: Path, document: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
+    denied = Mock(side_effect=PermissionError(errno.EACCES, "Permission denied"))
     monkeypatch.setattr(phase, "write_json_atomic", denied)
     with pytest.raises(PermissionError):
         write_phase(run, "paused")

@@ -113,10 +113,9 @@ def test_each_difference_is_one_sentence(key: str, value: Any, message: str) -> 
     assert (finding.message, finding.severity, finding.code) == (message, "warning", "engine_not_as_planned")
 
 
-@each(
-    ("planned", "actual", "stage", "differs"),
-    [("bf16-true", "bf16", 2, False), ("bf16-true", "bf16", None, True), ("tf32", "fp32", None, True), ("fp16", "bf16", 2, True)],
-)  # fmt: skip
+@each(("planned", "actual", "stage", "differs"), [
+    ("bf16-true", "bf16", 2, False), ("bf16-true", "bf16", None, True), ("tf32", "fp32", None, True), ("fp16", "bf16", 2, True),
+])  # fmt: skip
 def test_deepspeed_calls_bf16_true_bf16(planned: str, actual: str, stage: int | None, differs: bool) -> None:
     engine = {"planned_values": {"precision": planned}, "precision": actual, "zero_stage": stage}
     assert bool(engine_findings(engine)) is differs

@@ -6,6 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from trainwiz.core.hardware import nvml as nvml_module
@@ -20,9 +21,7 @@ from tests.each import each
 from tests.fakes.nvml import GIB, MIB
 
 
-@each(
-    ("exit_code", "asked_by", "status"), [(0, None, "finished"), (-15, "you", "finished"), (-15, None, "failed")]
-)  # fmt: skip
+@each(("exit_code", "asked_by", "status"), [(0, None, "finished"), (-15, "you", "finished"), (-15, None, "failed")])
 def test_a_late_stop_takes_nothing_back(tmp_path: Path, exit_code: int, asked_by: str | None, status: str) -> None:
     run = RunFolder(tmp_path)
     run.file("outcome.json").write_text(json.dumps({"outcome": "finished", "step": 9, "max_steps": 9}))
@@ -71,9 +70,7 @@ def test_a_save_that_hangs_is_cut_after_a_while(tmp_path: Path) -> None:
 
 
 def test_a_history_that_cannot_be_written_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr("trainwiz.core.history.run.record_run", full)
     ending.write_last_state(RunFolder(tmp_path), RunState(status="finished"), lambda: True, lambda: True)
 

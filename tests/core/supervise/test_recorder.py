@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from trainwiz.core.run.folder import RunFolder
@@ -143,11 +144,8 @@ def test_it_stays_below_its_bound_the_newest_whole_and_the_old_evenly_spread(pat
 
 
 def test_a_thinning_that_fails_is_tried_again(path: Path, file: SampleFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(recorder_module.shutil, "copymode", full)
+        patch.setattr(recorder_module.shutil, "copymode", Mock(side_effect=OSError(28, "No space left on device")))
         with pytest.raises(OSError, match="No space"):
             fill(file, range(2_000))
         tries = len(times(path))

@@ -42,7 +42,6 @@ class FakeMig:
     memory_total: int = 4864 * MIB
     memory_used: int = 0
     gpu_instance: int = 1
-    compute_instance: int = 0
     graphics_slices: int = 1
     compute_slices: int = 1
 
@@ -52,7 +51,7 @@ KEYS = {
     "memory_reserved": "mem_reserved", "compute_capability": "cc", "utilization": "util", "temperature": "temp",
     "throttle": "throttle", "fan": "fan", "clock": "clock", "socket": "socket",
     "lost": "lost", "mig": "mig", "gpu_instance": "gi",
-    "compute_instance": "ci", "graphics_slices": "gslices", "compute_slices": "cslices",
+    "graphics_slices": "gslices", "compute_slices": "cslices",
 }  # fmt: skip
 """Field -> the key that fake_nvml.c reads."""
 
