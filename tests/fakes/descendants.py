@@ -1,22 +1,12 @@
 """The processes below one, asked of the kernel."""
 
-from __future__ import annotations
+from contextlib import suppress
 
-from pathlib import Path
+import psutil
 
 
 def descendants(root: int) -> list[int]:
-    """Pids of all living descendants of `root`, without it; zombies have ended."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            except OSError:
-                continue
-            if fields[0] not in "ZX":
-                children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found = list(children.get(root, ()))
-    for pid in found:
-        found.extend(children.get(pid, ()))
-    return found
+    """Pids of all descendants of `root`, without it; none where it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        return [below.pid for below in psutil.Process(root).children(recursive=True)]
+    return []

@@ -3,20 +3,19 @@
 Nothing here uses the product's own lists of pids: it asks the kernel. Zombies have ended.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
 
+import psutil
 from trainwiz.core.run.lost import identify
 
 MARK_VARIABLE = "TRAINWIZ_RUN_MARK"
 
 
-def marked_pids(mark: str | None = None) -> list[int]:
-    """Living processes with the mark in their environment; None counts every mark, of all runs."""
-    needle = f"{MARK_VARIABLE}={mark if mark is not None else ''}".encode()
+def marked_pids(mark: str, variable: str = MARK_VARIABLE) -> list[int]:
+    """Living processes with a variable in their environment whose value begins so."""
+    needle = f"{variable}={mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -26,9 +25,7 @@ def marked_pids(mark: str | None = None) -> list[int]:
             state = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
         except OSError:
             continue
-        if state in "ZX":
-            continue
-        if any(variable == needle if mark is not None else variable.startswith(needle) for variable in variables):
+        if state not in "ZX" and any(one.startswith(needle) for one in variables):
             found.append(int(entry.name))
     return sorted(found)
 
@@ -50,11 +47,5 @@ def wait_until_gone(mark: str, patience_s: float) -> list[int]:
 
 def describe(pids: list[int]) -> str:
     """Command lines, for the message of a failed test."""
-    lines = []
-    for pid in pids:
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-        except OSError:
-            command = "(gone)"
-        lines.append(f"{pid}: {command}")
-    return "\n".join(lines)
+    found = [one.info for one in psutil.process_iter(["pid", "cmdline"]) if one.pid in pids]
+    return "\n".join(f"{one['pid']}: {' '.join(one['cmdline'] or [])}" for one in found)

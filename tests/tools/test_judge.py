@@ -1,11 +1,5 @@
 """The judge sees what it must see: each bad outcome fed to it is called by its name, and a good one is not."""
 
-from __future__ import annotations
-
-import os
-import subprocess
-import sys
-import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +8,9 @@ import torch
 from safetensors.torch import save_file
 
 from tests.each import each
-from tools.faults.damage import damage
 from tools.faults.fault import Fault, Moment
 from tools.faults.judge import judge
-from tools.faults.observation import End, Observation, Start, starts_of, with_what_came_after
-from tools.faults.processes import TRIAL_VARIABLE, kill_all, wait_until_gone
+from tools.faults.observation import End, Observation, Start
 from tools.faults.scenario import STEPS
 from tools.faults.tensors import compare
 
@@ -79,20 +71,6 @@ def test_each_bad_outcome_is_called_by_its_name(changes: dict[str, Any], called:
     assert kinds(seen) == called
 
 
-def test_a_real_process_with_the_mark_is_found_and_cleared_up() -> None:
-    mark = uuid.uuid4().hex
-    sleeper = subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(60)"], env={**os.environ, TRIAL_VARIABLE: mark}
-    )
-    try:
-        assert [line.partition(":")[0] for line in wait_until_gone(mark, 0.3)] == [str(sleeper.pid)]
-        kill_all(mark)
-        assert sleeper.wait(5) == -9
-        assert wait_until_gone(mark, 0.3) == []
-    finally:
-        sleeper.kill()
-
-
 def _run(folder: Path, weight: float, loss: float) -> Path:
     for name in ("final_model", f"checkpoint-{STEPS}"):
         (folder / name).mkdir(parents=True)
@@ -113,18 +91,3 @@ def test_tensors_and_losses_are_really_compared(tmp_path: Path) -> None:
     assert other_loss == ["loss of step 1: 2.5 instead of 2.0"]
     missing, _ = compare(undisturbed, tmp_path / "nothing")
     assert len(missing) == 3
-
-
-@each("how", ["cut", "empty", "garbage", "line"])
-def test_attempts_and_saves_are_read_from_the_log_also_of_a_damaged_one(how: str, tmp_path: Path) -> None:
-    first = "=== trainwiz: attempt 1, now: starts from the beginning ===\ncheckpoint-3 saved in 0.1 s\nstep 4\nstep 5\n"
-    second = "=== trainwiz: attempt 2, later: resumes from checkpoint-3 ===\ncheckpoint-6 saved in 0.1 s\n"
-    both = [Start(1, 0, (3,)), Start(2, 3, (6,))]
-    assert starts_of(first + second) == both and starts_of("") == []
-    log = tmp_path / "train.log"
-    log.write_text(first)
-    damage(log, how, 1)
-    with log.open("a") as file:
-        file.write(second)
-    after = log.read_text(encoding="utf-8", errors="replace")
-    assert starts_of(with_what_came_after(first, after)) == both

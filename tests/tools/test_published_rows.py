@@ -1,7 +1,5 @@
 """The rows of the estimator's benchmark: each is a workload or has a reason, and each figure answers to what was measured."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The tools are run by hand, some of them on machines that this one is not: what the product renames must reach them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """The GPU catalogue: complete, marked where unsure, and never one card for another."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import replace
 from pathlib import Path

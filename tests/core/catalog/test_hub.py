@@ -1,7 +1,5 @@
 """One question to the hub, for models and data sets alike, and what a stand-in on this machine says of models."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

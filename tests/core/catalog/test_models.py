@@ -1,7 +1,5 @@
 """The model catalogue, what a model name stands for, its facts, its LoRA targets and its abilities."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

@@ -27,15 +27,6 @@ def mistakes(overrides: dict[str, Any], profile: str | None = None) -> list[str]
     return [finding.message for finding in caught.value.findings]
 
 
-def test_profile_then_user_each_with_its_origin() -> None:
-    config = build_config(load_profile("2080super"), {"training.max_steps": 100})
-    assert (config.name, config.profile) == ("2080super", "2080super")
-    assert config.training.max_steps == 100 and config.origin("training.max_steps").origin == "you"
-    assert config.engine.precision == "fp16" and config.origin("engine.precision").origin == "profile"
-    assert "bf16" in config.origin("engine.precision").reason
-    assert config.origin("engine.attention").origin == "solved"
-
-
 @each(("key", "text", "value"), [
     ("training.learning_rate", "4e-4", 4e-4), ("training.learning_rate", "1e-3", 1e-3),
     ("training.max_steps", "100", 100), ("engine.checkpointing", "true", True), ("engine.checkpointing", "no", False),

@@ -102,12 +102,9 @@ def test_a_killed_rank_is_the_cause_and_not_the_connection_that_the_others_lost(
 
 
 HUNG_UP = """\
-Traceback (most recent call last):
-RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:63616. This is typically caused by a remote worker crashing.
-W1122 11:21:14.881000 17057 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 17133 closing signal SIGTERM
-E1122 11:21:15.049000 17057 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -1) local_rank: 0 (pid: 17132) of binary: /usr/bin/python
-Root Cause (first observed failure):
-  rank      : 0 (local_rank: 0)
+RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:63616.
+W1122 17057 api.py:1028] Sending process 17133 closing signal SIGTERM
+E1122 17057 api.py:1002] failed (exitcode: -1) local_rank: 0 (pid: 17132) of binary: /usr/bin/python
   exitcode  : -1 (pid: 17132)  (SIGHUP)
 """
 
@@ -207,13 +204,10 @@ def parsed(command: str) -> tuple[str, dict[str, Any]]:
     words = shlex.split(command)
     assert words[0] == "trainwiz"
     found: Any = get_command(app)
-    name = ""
-    context = found.make_context("trainwiz", words[1:], resilient_parsing=False)
-    while hasattr(found, "get_command") and (rest := [*getattr(context, "_protected_args", []), *context.args]):
-        name = rest[0]
-        found = found.get_command(context, name)
-        assert found is not None, command
-        context = found.make_context(name, rest[1:], parent=context)
+    name, context = "", found.make_context("trainwiz", words[1:])
+    while hasattr(found, "commands") and (rest := [*context._protected_args, *context.args]):
+        name, found, rest = found.resolve_command(context, rest)
+        context = found.make_context(name, rest, parent=context)
     return name, dict(context.params)
 
 

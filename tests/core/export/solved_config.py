@@ -1,7 +1,5 @@
 """Configs as a plan completes them, for the exports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trainwiz.core.config import RunConfig

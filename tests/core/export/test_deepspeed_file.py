@@ -1,7 +1,5 @@
 """A DeepSpeed file of the user's: copied byte for byte, and compared with the run in every key that counts."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """accelerate.yaml, deepspeed.json and TrainingArguments as the libraries take them, and what they say of the run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +113,7 @@ def test_precision_flags_are_those_of_accelerate(precision: str, strategy: str, 
 
 
 @each("pinned", [False, True])
-def test_pinned_batches_are_copied_without_waiting(
-    pinned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pinned_batches_do_not_block(pinned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the loader that the real Trainer makes has it, on a GPU; there is no copy on a CPU."""
     import torch
     from transformers import Trainer

@@ -1,7 +1,5 @@
 """launch.sh: runs in its own folder with the exact command, and quotes what it did not write itself."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Every exported file of every profile: the real libraries read it back, and it says what the plan says."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,6 @@
 """The sbatch file: complete, with options as Slurm takes them, and run under a stand-in srun."""
 
-from __future__ import annotations
-
+import itertools
 import os
 import signal
 import subprocess
@@ -17,14 +16,15 @@ from trainwiz.core.nodes.address import Address
 
 from tests.core.export.solved_config import solved_config
 from tests.each import each
-from tests.fakes.sbatch import OPTIONS, complaints
 
 PLANNED = Planned(total_high_s=10 * 3600.0, host_ram_bytes=40 << 30, stop_s=100.0)
 ORDER = SlurmOrder(account="bio", partition="gpu,long")
 
 
 def directives(text: str) -> dict[str, str]:
-    lines = [line.removeprefix("#SBATCH --") for line in text.splitlines() if line.startswith("#SBATCH")]
+    head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    lines = [line.removeprefix("#SBATCH --") for line in head if line.startswith("#SBATCH --")]
+    assert text.startswith("#!") and len(lines) == text.count("#SBATCH"), "sbatch reads none after the first command"
     return dict(line.split("=", 1) if "=" in line else (line, "") for line in lines)
 
 
@@ -40,7 +40,8 @@ def test_what_is_asked_for(tmp_path: Path) -> None:
         "cpus-per-task": "36", "mem": "50G", "time": "0-12:34:00", "signal": "B:USR1@240",
     }  # fmt: skip
     assert {key: found.get(key) for key in expected} == expected
-    assert found.keys() >= {"requeue", "open-mode", "output", "job-name"}
+    assert (found["requeue"], found["open-mode"]) == ("", "append")
+    assert found.keys() - expected.keys() == {"requeue", "open-mode", "output", "job-name"}
     # Slurm kills a job that takes more memory than the upper end of the prediction.
     for high, asked in ((30 << 30, "50G"), (70 << 30, "70G"), (None, "50G")):
         assert directives(script(tmp_path, replace(PLANNED, host_ram_high_bytes=high)))["mem"] == asked
@@ -67,15 +68,6 @@ def test_words_that_would_be_something_else_are_refused(tmp_path: Path) -> None:
         script(tmp_path / "run\n#SBATCH --uid=0")
     text = script(tmp_path / "lr 50%j")
     assert f'#SBATCH --output="{tmp_path}/lr 50%%j/slurm-%j.log"' in text.splitlines()
-
-
-def test_slurm_takes_every_option(tmp_path: Path) -> None:
-    order = SlurmOrder(account="bio", partition="gpu,long", qos="high", time="1-02:03:04")
-    for nodes in (1, 2):
-        values = {"engine__nodes": nodes, "engine__processes": 2, "engine__device": "cuda"}
-        text = script(tmp_path / "a run; with 'quotes'", order=order, **values)
-        assert not complaints(text)
-        assert directives(text).keys() == OPTIONS.keys()
 
 
 TOOLS = {
@@ -113,27 +105,22 @@ def _job(tmp_path: Path, text: str, **environment: str) -> tuple[subprocess.Pope
     return subprocess.Popen(["bash", str(tmp_path / "job")], env={**os.environ, **variables}), log
 
 
-def _after_the_signal(tmp_path: Path, **environment: str) -> str:
-    """What was called by a job on two machines that Slurm warns of its limit."""
+@each(("code", "requeued"), [("130", True), ("0", False)])
+def test_before_the_limit_a_run_of_two_machines_is_stopped_and_requeued_unless_it_ended(
+    tmp_path: Path, code: str, requeued: bool
+) -> None:
     text = script(tmp_path / "run", engine__nodes=2, engine__processes=2)
     assert "sleep 5; kill" in text
-    job, log = _job(tmp_path, text.replace("sleep 5; kill", "sleep 0.5; kill"), **environment)
+    job, log = _job(tmp_path, text.replace("sleep 5; kill", "sleep 0.5; kill"), CODE=code)
     deadline = time.monotonic() + 120
     while "srun " not in (log.read_text() if log.exists() else ""):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     job.send_signal(signal.SIGUSR1)
     assert job.wait(120) == 0
-    return log.read_text()
-
-
-def test_before_the_limit_the_run_is_stopped_and_the_job_requeued_unless_it_ended(tmp_path: Path) -> None:
-    for code, requeued in (("130", True), ("0", False)):
-        (folder := tmp_path / code).mkdir()
-        said = _after_the_signal(folder, CODE=code)
-        assert "--main node-a:28014" in said
-        assert f"trainwiz runs stop {folder / 'run'}" in said
-        assert ("scontrol requeue 10007" in said.partition("trainwiz runs stop")[2]) is requeued
+    said = log.read_text()
+    assert "--main node-a:28014" in said and f"trainwiz runs stop {tmp_path / 'run'}" in said
+    assert ("scontrol requeue 10007" in said.partition("trainwiz runs stop")[2]) is requeued
 
 
 @each("code", ["0", "1"])

@@ -158,8 +158,6 @@ def test_the_batch_that_no_number_of_gpus_makes_true() -> None:
     imported = checked(merge([read_json(train_batch_size=104, **batch)]))
     assert imported.values["batch.micro_batch_size"] == 8
     assert "batch.target_samples" not in imported.values and "train_batch_size" in names(imported.dropped)
-    fine = checked(merge([read_json(train_batch_size=96, **batch)]))
-    assert (fine.values["batch.target_samples"], fine.values["engine.processes"]) == (96, 4)
 
 
 @each(("settings", "code"), [

@@ -199,7 +199,7 @@ def test_supervised_tuning_by_trl(command: str) -> None:
         "engine.checkpointing": True,
     }  # fmt: skip
     assert expected.items() <= imported.values.items()
-    assert imported.defaults["training.learning_rate"] == 2e-5
+    assert imported.defaults["training.learning_rate"] == 2e-5 and "engine.precision" not in imported.defaults
     assert unknown(imported) == {}
 
 

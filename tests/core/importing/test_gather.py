@@ -112,19 +112,6 @@ def test_a_command_gives_its_script_as_a_name_and_a_pasted_file_has_none() -> No
         use_language("en")
 
 
-@each(("text", "said"), [
-    ("no.yaml", "no.yaml is neither a file nor"), (".", "Is a directory"), ("distributed_type: MU", "no valid `distributed_type`"),
-    ("from transformers import TrainingArguments\nTrainingArguments(\n  learning_rate=1e-4,", "line 2"),
-    ("a\0b: 1", "cannot be imported"), ("a" * (2**20 + 1), "larger than 1 MiB"),
-])  # fmt: skip
-@pytest.mark.usefixtures("here")
-def test_refusals_are_one_sentence(text: str, said: str) -> None:
-    with pytest.raises(NotImportable) as error:
-        import_together(texts_of_pasted(pasted_text(text)))
-    (finding,) = error.value.findings
-    assert said in finding.message
-
-
 # Several files and commands together: who wins, and a finding for what they say differently.
 
 

@@ -64,15 +64,6 @@ args = TrainingArguments(
     assert imported.place_of("batch.micro_batch_size") == "train.py:13"
 
 
-def test_trl_has_its_own_defaults() -> None:
-    imported = read("SFTTrainer(args=SFTConfig(output_dir='x', max_length=2048, packing=True))")
-    assert imported.defaults["training.learning_rate"] == 2e-5
-    assert "engine.precision" not in imported.defaults
-    assert imported.values["task"] == "causal-lm" and imported.values["data.packing"] is True
-    other = read("DPOTrainer(args=DPOConfig('x'))")
-    assert "other_training" in codes(other)
-
-
 def test_the_class_of_the_model_names_the_task() -> None:
     for model, task in {
         "EsmForMaskedLM": "masked-lm", "GPT2LMHeadModel": "causal-lm", "AutoModel": None, "BertForTokenClassification":
@@ -80,6 +71,7 @@ def test_the_class_of_the_model_names_the_task() -> None:
     }.items():  # fmt: skip
         imported = read(f"m = {model}.from_pretrained('x/y')\na = TrainingArguments('a', seed=1)")
         assert imported.values.get("task") == task and "other_training" not in codes(imported)
+    assert "other_training" in codes(read("DPOTrainer(args=DPOConfig('x'))"))
 
 
 def test_what_is_said_twice_or_changed_one_by_one_is_told() -> None:

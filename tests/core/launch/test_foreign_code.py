@@ -1,7 +1,5 @@
 """A run folder may have been made by somebody else: what lies in it is data, never code."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shlex

@@ -1,13 +1,12 @@
 """What a run folder holds and needs from outside, and what is refused before it is written."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -112,13 +111,8 @@ def test_a_folder_for_another_machine_needs_data_that_are_named(tmp_path: Path) 
     assert prepare_run(replace(elsewhere, config=named), tmp_path / "one").is_run()
 
 
-def test_a_disk_that_cannot_be_written_is_a_sentence_and_keeps_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(path: Path, text: str) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(target, "write_atomic", refuse)
+def test_a_full_disk_is_a_sentence_and_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "write_atomic", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(CannotRunError, match="could not be written: No space left on device"):
         prepare_run(small_plan(), tmp_path / "runs" / "one")
     assert not (tmp_path / "runs").exists()

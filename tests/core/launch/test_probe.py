@@ -1,7 +1,5 @@
 """Real probes: processes that train, and nothing that stays."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -19,7 +17,8 @@ from trainwiz.core.launch.probe import Probe, clear_up
 from trainwiz.core.plan.gather import gather, plan_gathered
 from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE
-from trainwiz.core.run.lost import all_pids
+
+from tests.fakes.marked import marked_pids
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
@@ -54,16 +53,7 @@ def test_what_a_probe_started_has_a_moment_to_end_by_itself(scratch: Path) -> No
 
 def processes_below(folder: Path) -> list[int]:
     """Whose environment names the folder: the probe's own have their TMPDIR in it."""
-    needle = f"TMPDIR={folder}/trainwiz-bench".encode()
-    found = []
-    for pid in all_pids():
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            continue
-        if needle in environment:
-            found.append(pid)
-    return found
+    return marked_pids(f"{folder}/trainwiz-bench", "TMPDIR")
 
 
 def until_quiet(folder: Path) -> None:

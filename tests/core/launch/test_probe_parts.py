@@ -1,7 +1,5 @@
 """What a probe is told, what forbids it, and what its lines mean."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -61,18 +59,15 @@ def test_an_order_survives_its_file(tmp_path: Path) -> None:
     assert probe_order(on_gpu, None, ends_s=1.0, limit_s=60.0, search=True).search
 
 
-@each(
-    ("source", "data", "made_from"),
-    [
-        ("sample-proteins", rows(1000), "data"),
-        ("sample-proteins", rows(10_000_000), "lengths"),
-        ("sample-proteins", replace(rows(1000), bytes_on_disk=1 << 33), "lengths"),
-        ("owner/on-the-hub", rows(1000), "lengths"),
-        ("owner/on-the-hub", replace(rows(1000), lengths=()), "longest"),
-        ("sample-proteins", replace(rows(1000), rows=0), "longest"),
-        ("sample-proteins", None, "longest"),
-    ],
-)
+@each(("source", "data", "made_from"), [
+    ("sample-proteins", rows(1000), "data"),
+    ("sample-proteins", rows(10_000_000), "lengths"),
+    ("sample-proteins", replace(rows(1000), bytes_on_disk=1 << 33), "lengths"),
+    ("owner/on-the-hub", rows(1000), "lengths"),
+    ("owner/on-the-hub", replace(rows(1000), lengths=()), "longest"),
+    ("sample-proteins", replace(rows(1000), rows=0), "longest"),
+    ("sample-proteins", None, "longest"),
+])  # fmt: skip
 def test_only_small_data_that_are_here_are_read(source: str, data: DataSummary | None, made_from: str) -> None:
     request = config(data__sources=[{"name": source}])
     assert rows_of(request, data) == made_from

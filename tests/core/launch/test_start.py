@@ -1,7 +1,5 @@
 """What a start is given, and stop_run: whom the signal reaches, and whom not; the files and the command of the next attempt."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -11,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -63,16 +62,11 @@ def test_the_planned_window_is_one_micro_step_and_one_save() -> None:
     assert window.window_s == pytest.approx(60 + 2 * 0.5 / 3 + 2 * 0.05)
 
 
-@each(
-    ("text", "sentence"),
-    [
-        ("a: [1", "line 1, column"),
-        ("name: x\nbatch: {micro_batch_size: 0}\n", "batch.micro_batch_size"),
-        ("nmae: x\n", "nmae"),
-        ("- 1", "run.yaml"),
-        ("\x00", "run.yaml"),
-    ],
-)
+@each(("text", "sentence"), [
+    ("a: [1", "line 1, column"),
+    ("name: x\nbatch: {micro_batch_size: 0}\n", "batch.micro_batch_size"),
+    ("nmae: x\n", "nmae"), ("- 1", "run.yaml"), ("\x00", "run.yaml"),
+])  # fmt: skip
 def test_a_broken_run_yaml_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     run = prepare_run(small_plan(), tmp_path / "one")
     run.run_yaml.write_text(text)
@@ -125,12 +119,9 @@ def test_a_process_that_only_has_the_number_is_not_hit(keeper: subprocess.Popen[
 def test_a_run_of_another_user_is_refused_in_a_sentence(
     keeper: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
     run = run_kept_by(identify(keeper.pid), tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "kill", refuse)
+        patch.setattr(os, "kill", Mock(side_effect=PermissionError(1, "Operation not permitted")))
         with pytest.raises(CannotRunError, match=r"belongs to another user; only that user can stop it\."):
             stop_run(run, wait_s=0.0)
 
@@ -163,9 +154,7 @@ def change(run: RunFolder, **changes: Any) -> None:
     write_recoveries(run, [Recovery(2, "cuda_oom", 5, 0.0, changes)])
 
 
-def test_files_that_leave_the_batch_to_the_trainer_stay_and_the_plan_keeps_its_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_without_the_batch_stay_and_so_does_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = prepared(tmp_path / "one", monkeypatch, engine__strategy="zero2", engine__processes=2)
     before = texts(run)
     answer = prepare_again(run)
@@ -183,9 +172,7 @@ def test_files_that_leave_the_batch_to_the_trainer_stay_and_the_plan_keeps_its_w
     assert changed_config(run).batch.micro_batch_size == 3
 
 
-def test_a_deepspeed_file_of_the_users_changes_in_its_numbers_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_users_deepspeed_file_changes_in_its_numbers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "mine.json"
     document = {
         "zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 6, "gradient_accumulation_steps": "auto",
@@ -209,9 +196,7 @@ def test_a_deepspeed_file_of_the_users_changes_in_its_numbers_alone(
 
 
 @each("changes", [{"batch.micro_batch_size": "many"}, {"no.such.section": 3}])
-def test_changes_that_are_nonsense_are_refused_in_a_sentence(
-    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nonsense_changes_are_refused(changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = prepared(tmp_path / "one", monkeypatch)
     change(run, **changes)
     with pytest.raises(UsageError) as caught:

@@ -1,7 +1,5 @@
 """Tiny chat models and adapters with random weights, as folders and as runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

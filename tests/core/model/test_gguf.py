@@ -1,8 +1,6 @@
 """GGUF files, read back with the package of llama.cpp's project: tensors, tokens, template, what ends an answer; and
 what is refused because it is not known for certain."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

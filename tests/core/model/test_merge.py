@@ -1,7 +1,5 @@
 """Adapters merged: the same logits, also after 4 bits; refused where they do not fit; never over anything."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A chat template taken apart and written in Ollama's language: the same text as the tokenizer's, by Go's own engine."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A run of two machines, started by `trainwiz runs join` on each, as its users start it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

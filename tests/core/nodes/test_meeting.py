@@ -1,7 +1,5 @@
 """Nodes that meet over real sockets on this machine, each a thread; strangers on the port change nothing meanwhile."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading
@@ -242,9 +240,7 @@ def test_a_stranger_changes_nothing(tmp_path: Path, kind: str) -> None:
         assert set(heard) <= {"nonce"}, heard
 
 
-def test_what_was_said_once_is_no_proof_again_and_who_proves_nothing_in_time_is_let_go(
-    tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replay_and_silence_prove_nothing(tmp_path: Path, address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that a true worker sent is sent again to the next meeting."""
     with relayed(address) as (relay, sent), ThreadPoolExecutor(2) as pool:
         first = pool.submit(host, tmp_path, address, 2)

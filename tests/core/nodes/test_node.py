@@ -1,7 +1,5 @@
 """Where node 0 is, which interface leads to it, and what a node says of an end of which its processes said nothing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -16,9 +14,7 @@ from tests.each import each
 
 
 @each("counted", [None, 0])
-def test_a_kill_is_a_lost_node_until_the_kernel_says_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: int | None
-) -> None:
+def test_a_kill_is_at_first_a_lost_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: int | None) -> None:
     """In a container without the counter too: the run goes on by itself after a lost node, not after lack of RAM."""
     monkeypatch.setattr("trainwiz.core.nodes.node.killed_since", lambda before: counted)
     log = tmp_path / "train.log"

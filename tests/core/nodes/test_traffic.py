@@ -1,7 +1,5 @@
 """What a step sends from one machine to the other, counted on the cable, is what the plan says; ZeRO over two machines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Two machines (network namespaces) train one run: to the same end, and through the loss of one of them."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path
@@ -40,9 +38,7 @@ def to_the_end(two: TwoNodes) -> Path:
     return two.folder
 
 
-def test_a_machine_that_is_killed_is_missed_and_the_run_ends_as_one_process_ends_it(
-    two: TwoNodes, tmp_path: Path
-) -> None:
+def test_a_killed_machine_is_missed_and_the_run_ends_as_one_process_ends_it(two: TwoNodes, tmp_path: Path) -> None:
     both(two).until_step(4)
     two.kill(1)
     two.until(lambda: two.state().attempts[0].exit is not None, GONE_S)
@@ -57,9 +53,7 @@ def test_a_machine_that_is_killed_is_missed_and_the_run_ends_as_one_process_ends
 
 
 @pytest.mark.all
-def test_a_stop_on_the_other_machine_and_a_kill_of_the_first_change_nothing_of_the_end(
-    machines: TwoMachines, two: TwoNodes, tmp_path: Path
-) -> None:
+def test_a_stop_and_a_kill_change_nothing_of_the_end(machines: TwoMachines, two: TwoNodes, tmp_path: Path) -> None:
     both(two).until_step(4)
     os.kill(two.started[1].pid, signal.SIGTERM)
     assert (two.end_of(0), two.end_of(1)) == (130, 130), two.text(0) + two.text(1)

@@ -72,16 +72,10 @@ def traced(gib: float, evaluation_gib: float = 0.5) -> TraceResult:
     moment = Moment("the end of the backward pass", {kind: int(share * gib * GIB) for kind, share in parts.items()})
     held = int(1.05 * moment.bytes)
     fullest = max(moment.bytes, int(evaluation_gib * GIB))
-    return TraceResult(
-        training=(moment,),
-        evaluation=(Moment("an evaluation", {"activations": int(evaluation_gib * GIB)}),),
-        parameters=10**6,
-        trainable_parameters=10**6,
-        flops=1e12,
-        moved_bytes=1e9,
-        kernels=1000,
-        replay=Replay(fullest, held, held, held, fullest),
-    )
+    evaluation = Moment("an evaluation", {"activations": int(evaluation_gib * GIB)})
+    counts: dict[str, Any] = {"parameters": 10**6, "trainable_parameters": 10**6, "kernels": 1000}
+    replay = Replay(fullest, held, held, held, fullest)
+    return TraceResult((moment,), (evaluation,), flops=1e12, moved_bytes=1e9, replay=replay, **counts)
 
 
 class ScriptedTracer:

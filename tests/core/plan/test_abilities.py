@@ -47,9 +47,7 @@ def made(kind: str, request: RunConfig | None = None, gpu: str = "RTX 3090", fla
     ("llama", False, "sdpa", None), ("llama", True, "flash_attention_2", None), ("gemma2", False, "eager", "sdpa"),
     ("t5", True, "sdpa", "flash_attention_2"),
 ])  # fmt: skip
-def test_the_attention_that_is_chosen_is_one_that_the_model_has(
-    kind: str, flash: bool, expected: str, refused: str | None
-) -> None:
+def test_the_chosen_attention_is_one_of_the_model(kind: str, flash: bool, expected: str, refused: str | None) -> None:
     """And what it has not is an error with that way out."""
     plan = made(kind, flash=flash)
     assert plan.config.engine.attention == expected

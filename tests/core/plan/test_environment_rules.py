@@ -1,10 +1,12 @@
 """Environment variables: chosen by the rules of profiles/environment.yaml, and what somebody set against them."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from trainwiz.core.export.launch_script import launch_script
 from trainwiz.core.hardware.machine import Machine
+from trainwiz.core.plan.environment import load_variable_rules
 from trainwiz.core.plan.result import Plan
 
 from tests.core.plan.machines import codes, config, finding, machine, plan, real
@@ -89,9 +91,7 @@ GEFORCE, SMALL = cards("RTX 4090", 2), machine(ram_gib=12)
     # A long value is cut.
     (GEFORCE, {"NCCL_P2P_DISABLE": "x" * 900}, "warning", "x…"),
 ])  # fmt: skip
-def test_what_somebody_set_is_judged_and_the_remedy_ends_it(
-    here: Machine, own: dict[str, str], severity: str, words: str
-) -> None:
+def test_what_somebody_set_is_judged_and_cured(here: Machine, own: dict[str, str], severity: str, words: str) -> None:
     request = config(engine__environment={**own, "NCCL_DEBUG": "WARN"}, data__workers=2)
     made = plan(here, request)
     code = "environment_contradicted"
@@ -100,3 +100,17 @@ def test_what_somebody_set_is_judged_and_the_remedy_ends_it(
     for remedy in found.remedies:
         cured = plan(here, request.with_values(dict(remedy.changes), "you"))
         assert code not in codes(cured) and environment(cured)["NCCL_DEBUG"] == "WARN"
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "environment.md"
+
+
+def test_a_variable_has_one_rule_for_one_machine_at_most_twice_and_the_page_names_it() -> None:
+    rules = load_variable_rules()
+    keys = [(one.variable, tuple(sorted(one.when.items()))) for one in rules]
+    assert len(keys) == len(set(keys)) >= 6
+    assert all(one.severity in ("error", "warning", "note") for one in rules)
+    # The documentation is not beside the tests of an installed package.
+    page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else None
+    for variable in {one.variable for one in rules}:
+        assert page is None or f"`{variable}" in page, variable

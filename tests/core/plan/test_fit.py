@@ -151,19 +151,15 @@ def test_a_clock_is_the_next_one_over_midnight_too() -> None:
         assert parse_until(text, NOON) == datetime(2026, 11, *end)
 
 
-@each(
-    "bounds, sentence",
-    [
-        ({"--until": "2026-11-26 11:00"}, r"has passed \(it is 2026-11-26 12:00\); the next one is 2026-11-27 11:00"),
-        ({"--until": "24:30"}, "is not a time"),
-        ({"--until": "08:00", "--hours": "3"}, "keep one"),
-        ({"--hours": "-1"}, "not a number of hours"),
-        ({"--hours": "1e300"}, "not a number of hours"),
-        ({"--budget": "5EUR"}, "no price is set: .*--per-hour"),
-        ({"--budget": "5€$ 3", "--per-hour": "1"}, "not an amount"),
-        ({"--budget": "5EUR", "--per-hour": "1USD"}, "are different currencies"),
-    ],
-)
+@each("bounds, sentence", [
+    ({"--until": "2026-11-26 11:00"}, r"has passed \(it is 2026-11-26 12:00\); the next one is 2026-11-27 11:00"),
+    ({"--until": "24:30"}, "is not a time"),
+    ({"--until": "08:00", "--hours": "3"}, "keep one"),
+    ({"--hours": "-1"}, "not a number of hours"), ({"--hours": "1e300"}, "not a number of hours"),
+    ({"--budget": "5EUR"}, "no price is set: .*--per-hour"),
+    ({"--budget": "5€$ 3", "--per-hour": "1"}, "not an amount"),
+    ({"--budget": "5EUR", "--per-hour": "1USD"}, "are different currencies"),
+])  # fmt: skip
 def test_a_limit_that_cannot_be(bounds: dict[str, str | None], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         limit_of(bounds, NOON, {})
@@ -179,21 +175,8 @@ def test_a_budget_is_the_time_that_it_pays_for(chats: Fits) -> None:
 
 
 def test_json_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "fit",
-        "--dataset",
-        "sample-reviews",
-        "--gpu",
-        "3090",
-        "--num-gpus",
-        "2",
-        "--budget",
-        "1EUR",
-        "--per-hour",
-        "0.8",
-        "--json",
-    ]
-    assert main(words) == 0
+    words = "fit --dataset sample-reviews --gpu 3090 --num-gpus 2 --budget 1EUR --per-hour 0.8 --json"
+    assert main(words.split()) == 0
     document = json.loads(capsys.readouterr().out)
     assert [document[key] for key in ("rows_are", "task", "rule")] == ["classes", "sequence-classification", "largest"]
     assert document["limit"] == {"seconds": None, "cost": 1.0, "per_hour": 0.8, "currency": "EUR"}

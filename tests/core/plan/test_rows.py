@@ -49,9 +49,7 @@ def longest_of(data: DataSummary, micro: int, step_rows: int, arrangement: Arran
 @each(("micro", "accumulation", "grouped", "multiple"), [
     (16, 4, False, 1), (8, 40, False, 1), (16, 4, True, 1), (8, 40, True, 1), (16, 4, False, 64), (16, 4, True, 8),
 ])  # fmt: skip
-def test_the_padding_of_the_plan_is_that_of_the_order(
-    micro: int, accumulation: int, grouped: bool, multiple: int
-) -> None:
+def test_the_padding_is_that_of_the_order(micro: int, accumulation: int, grouped: bool, multiple: int) -> None:
     sizes = {"batch__micro_batch_size": micro, "batch__gradient_accumulation_steps": accumulation}
     batch = planned(**sizes, data__group_by_length=grouped, data__pad_to_multiple_of=multiple).batch
     (longest,) = longest_of(DATA, micro, micro * accumulation, "grouped" if grouped else "arranged")
@@ -98,11 +96,10 @@ def counted(work: Workload, data: DataSummary, arrangement: Arrangement) -> floa
 
 
 @each("arrangement", ["drawn", "arranged", "packed"])
-@each(
-    ("model", "data", "attention"),
-    [("esm2-8m", DATA, "sdpa"), ("esm2-650m", DATA, "eager"), ("t5-chat-tiny", PAIRS, "sdpa")],
-)
-def test_the_mean_cost_is_that_of_the_micro_batches(
+@each(("model", "data", "attention"), [
+    ("esm2-8m", DATA, "sdpa"), ("esm2-650m", DATA, "eager"), ("t5-chat-tiny", PAIRS, "sdpa"),
+])  # fmt: skip
+def test_the_mean_cost_of_micro_batches(
     model: str, data: DataSummary, attention: str, arrangement: Arrangement
 ) -> None:
     work = work_of(planned(model, None, engine__attention=attention, **SIZES), target_length=LIMIT)

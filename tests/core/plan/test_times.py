@@ -90,9 +90,6 @@ def test_counts() -> None:
     assert counts(**SAVED) == counts(**SAVED, **BLEU) == Counts(4, 4, 4)
     assert counts(**SAVED, evaluation__generate_at="end") == Counts(4, 4, 1)
     assert counts(**{**SAVED, "checkpoint__every_steps": 10}, evaluation__generate_at="epoch") == Counts(10, 10, 4)
-    # An epoch that the run does not finish ends with it.
-    each_epoch = {"checkpoint__every_steps": 100, "evaluation__every_epoch": True}
-    assert [counts(100, epochs, **each_epoch).evaluations for epochs in (2.5, 0.5, None)] == [3, 1, 1]
 
 
 @each(("every", "saves", "every_epoch", "keep_best"), [
@@ -106,7 +103,8 @@ def test_the_training_does_what_is_counted(every: int | None, saves: int, every_
     values = {"evaluation__every_steps": every, "evaluation__every_epoch": every_epoch,
               "checkpoint__every_steps": saves, "checkpoint__keep_best": keep_best}  # fmt: skip
     schedule = EvaluationSchedule.of(config(**values), with_saves=keep_best)
-    for epochs in (4.0, 10.0):
+    # An epoch that the run does not finish ends with it.
+    for epochs in (0.5, 2.5, 4.0, 10.0):
         states = [TrainerState(global_step=step, max_steps=100, epoch=step * epochs / 100) for step in range(1, 101)]
         done = sum(schedule.due(state, saves=state.global_step % saves == 0) for state in states)
         assert counts(100, epochs, **values).evaluations == done

@@ -35,11 +35,6 @@ def messages(name: str) -> list[str]:
     return [finding.message for finding in caught.value.findings]
 
 
-def test_unknown_name_suggests_the_nearest() -> None:
-    assert "Did you mean 2080super" in messages("2080supr")[0]
-    assert messages("qqqqqq")[0].endswith("trainwiz profiles list.")
-
-
 def test_own_profile_extends_a_built_in_one() -> None:
     own("guide", "extends: 2080super-guide\n")
     assert load_profile("2080super-guide").claims and load_profile("guide").claims == {}

@@ -1,7 +1,5 @@
 """Checkpoint folders as the Trainer and DeepSpeed lay them out, small."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Actions on a run: what is possible in each state, what a stop costs and how long it is waited for, and the commands."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

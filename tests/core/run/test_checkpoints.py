@@ -1,7 +1,5 @@
 """Whether a checkpoint is complete, and holds what was saved in it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -152,13 +150,8 @@ def test_the_newest_complete_one_goes_by_its_content(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-40").write_text("a file")
     (tmp_path / "broken-checkpoint-50").mkdir()
     assert newest_complete(run) == good
-    assert [(found.path.name, found.step) for found in list_checkpoints(run)] == [
-        ("checkpoint-99", 3),
-        ("checkpoint-10", 10),
-        ("checkpoint-20", 20),
-        ("checkpoint-30", 30),
-        ("checkpoint-40", 40),
-    ]
+    steps = {"checkpoint-99": 3, **{f"checkpoint-{step}": step for step in (10, 20, 30, 40)}}
+    assert [(found.path.name, found.step) for found in list_checkpoints(run)] == list(steps.items())
 
 
 def test_a_file_or_a_dead_link_in_the_place_of_a_checkpoint_is_set_aside(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """A resume goes on with what the run began with, or says what has changed."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any
@@ -63,18 +61,15 @@ def test_the_same_is_no_difference_and_a_touch_is_only_told(data: Path, tmp_path
     assert "data.sources.0" in before["data"] and "data.sources.0" not in settings(data, tmp_path)["data"]
 
 
-@each(
-    ("changes", "part", "text"),
-    [
-        ({"batch__micro_batch_size": 2}, "batch", "sequences of a step: 8 → 4"),
-        ({"training__seed": 7}, "training", "training.seed: 42 → 7"),
-        ({"data__validation_rows": 5}, "data", "data.validation_rows: 13 → 5"),
-        # The rows of an epoch would come twice or never.
-        ({"data__group_by_length": True}, "training", "data.group_by_length: False → True"),
-        ({"engine__optimizer": "sgd"}, "engine", "engine.optimizer: adamw_torch → sgd"),
-        ({"model__architecture_overrides": {"num_hidden_layers": 3}}, "model", "num_hidden_layers: 2 → 3"),
-    ],
-)
+@each(("changes", "part", "text"), [
+    ({"batch__micro_batch_size": 2}, "batch", "sequences of a step: 8 → 4"),
+    ({"training__seed": 7}, "training", "training.seed: 42 → 7"),
+    ({"data__validation_rows": 5}, "data", "data.validation_rows: 13 → 5"),
+    # The rows of an epoch would come twice or never.
+    ({"data__group_by_length": True}, "training", "data.group_by_length: False → True"),
+    ({"engine__optimizer": "sgd"}, "engine", "engine.optimizer: adamw_torch → sgd"),
+    ({"model__architecture_overrides": {"num_hidden_layers": 3}}, "model", "num_hidden_layers: 2 → 3"),
+])  # fmt: skip
 def test_each_setting_is_named(data: Path, tmp_path: Path, changes: dict[str, Any], part: str, text: str) -> None:
     found = compare(settings(data, tmp_path), settings(data, tmp_path, **changes))
     assert any(one.part == part and text in one.text for one in found), found
@@ -134,9 +129,7 @@ def test_the_place_in_the_data() -> None:
     assert found is not None and found.text == "position in the data: epoch 0.741 → epoch 1.449"
 
 
-def test_processes_differ_where_the_batch_does_not_and_the_launchers_own_number_counts(
-    data: Path, tmp_path: Path
-) -> None:
+def test_processes_differ_where_the_batch_does_not_and_the_launchers_number_counts(data: Path, tmp_path: Path) -> None:
     """The launcher goes by accelerate.yaml: half the processes are half the batch, whatever run.yaml says."""
     two = settings(data, tmp_path, engine__processes=2, batch__gradient_accumulation_steps=1, engine__strategy="ddp")
     assert {one.part for one in compare(settings(data, tmp_path), two)} == {"processes", "engine"}

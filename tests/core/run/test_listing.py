@@ -1,7 +1,5 @@
 """Names of runs, finding and listing them, and the list of runs wherever they lie."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path
@@ -162,9 +160,7 @@ def test_the_run_that_was_started_last_comes_first_and_once(tmp_path: Path, monk
     assert recorded_runs() == [RunFolder(tmp_path / "runs" / "x"), second]
 
 
-def test_a_folder_that_cannot_be_written_does_not_hinder_a_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_hinders_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
     record_run(make_run(tmp_path, "a"))

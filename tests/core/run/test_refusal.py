@@ -1,7 +1,5 @@
 """One sentence for each state in which a run cannot be started, gone on with or removed; what is removed; comparing."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil
@@ -57,9 +55,7 @@ WHY_NOT: list[tuple[RunStatus, str | None, bool, str | None]] = [
 
 
 @each(("status", "host", "resume", "said"), WHY_NOT)
-def test_each_state_has_its_sentence(
-    tmp_path: Path, status: RunStatus, host: str | None, resume: bool, said: str | None
-) -> None:
+def test_why_not_start(tmp_path: Path, status: RunStatus, host: str | None, resume: bool, said: str | None) -> None:
     run = prepare_run(small_plan(), tmp_path / "one")
     expected = None if said is None else said.format(path=run.path)
     assert why_not_start(run, stand(run, status, host), resume=resume) == expected
@@ -144,9 +140,7 @@ def test_an_active_run_or_the_place_of_work_is_not_removed(run: RunFolder, monke
     assert run.is_run()
 
 
-def test_a_run_that_cannot_go_whole_stays_whole_under_its_name(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_cannot_all_go_stays_whole(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
 
     def refuse(path: Path) -> None:

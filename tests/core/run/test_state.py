@@ -1,17 +1,15 @@
 """state.json, the attempts and phases in it in words, and phase.json, also where the disk has no room for a new file."""
 
-from __future__ import annotations
-
 import errno
 import json
-import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from trainwiz.core.run import attempts as phase
 from trainwiz.core.run.attempts import PhaseNow, attempt_words, cause_words, phase_words, read_phase, write_phase
 from trainwiz.core.run.folder import RunFolder, write_atomic
-from trainwiz.core.run.lost import ProcessId, RunLock, this_process
+from trainwiz.core.run.lost import ProcessId, this_process
 from trainwiz.core.run.state import Attempt, RunExit, RunState, read_state, write_state
 
 from tests.each import each
@@ -62,14 +60,6 @@ def test_the_wall_clock_does_not_change_who_a_process_is() -> None:
     assert not ProcessId(me.pid, me.create_time + 86_400, None).is_alive()
 
 
-def test_the_lock_is_for_one(tmp_path: Path) -> None:
-    first = RunLock.take(tmp_path)
-    assert RunLock.take(tmp_path) is None
-    threading.Timer(0.2, first.release).start()
-    second = RunLock.take(tmp_path, wait_s=20)
-    second.release()
-
-
 def test_a_reader_sees_the_old_file_or_the_new_one_never_half(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     write_atomic(path, "old")
@@ -87,26 +77,17 @@ BATCH = {"micro_batch": 6, "accumulation": 8, "world_size": 1}
 SMALLER = {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 16}
 
 
-@each(
-    ("attempt", "words"),
-    [
-        (Attempt(1, 0.0), ""),
-        (Attempt(2, 0.0, resume="checkpoint-1200"), "attempt 2, from step 1,200"),
-        (Attempt(2, 0.0, resume="kept"), "attempt 2, from kept"),
-        (
-            Attempt(2, 0.0, resume="checkpoint-5", because="cuda_oom", changes=SMALLER),
-            "attempt 2, because GPU memory ran out; from step 5: 3 × 16 instead of 6 × 8",
-        ),
-        (
-            Attempt(3, 0.0, resume="checkpoint-5", because="dataloader_worker_killed", changes={"data.workers": 2}),
-            "attempt 3, because a loader worker was killed; from step 5: data.workers = 2",
-        ),
-        (
-            Attempt(2, 0.0, because="cuda_oom", changes={"batch.eval_micro_batch_size": 4, "a.b": "\x1b[31mred"}),
-            "attempt 2, because GPU memory ran out; from the beginning: batch.eval_micro_batch_size = 4; a.b = red",
-        ),
-    ],
-)
+@each(("attempt", "words"), [
+    (Attempt(1, 0.0), ""),
+    (Attempt(2, 0.0, resume="checkpoint-1200"), "attempt 2, from step 1,200"),
+    (Attempt(2, 0.0, resume="kept"), "attempt 2, from kept"),
+    (Attempt(2, 0.0, resume="checkpoint-5", because="cuda_oom", changes=SMALLER),
+     "attempt 2, because GPU memory ran out; from step 5: 3 × 16 instead of 6 × 8"),
+    (Attempt(3, 0.0, resume="checkpoint-5", because="dataloader_worker_killed", changes={"data.workers": 2}),
+     "attempt 3, because a loader worker was killed; from step 5: data.workers = 2"),
+    (Attempt(2, 0.0, because="cuda_oom", changes={"batch.eval_micro_batch_size": 4, "a.b": "\x1b[31mred"}),
+     "attempt 2, because GPU memory ran out; from the beginning: batch.eval_micro_batch_size = 4; a.b = red"),
+])  # fmt: skip
 def test_an_attempt_says_why_it_is_and_how_it_differs(attempt: Attempt, words: str) -> None:
     assert attempt_words(attempt, BATCH) == words
 
@@ -128,17 +109,12 @@ def test_a_full_disk_does_not_hide_that_a_run_waits_for_room(tmp_path: Path, mon
     run = RunFolder(tmp_path)
     write_phase(run, "saving", 6, "a sentence that is longer than the one that takes its place")
 
-    def full(path: Path, document: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr(phase, "write_json_atomic", full)
     write_phase(run, "paused", 6, "waiting for disk space")
     found = read_phase(run)
     assert (found.phase, found.step, found.detail) == ("paused", 6, "waiting for disk space")
-
-    def denied(path: Path, document: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
+    denied = Mock(side_effect=PermissionError(errno.EACCES, "Permission denied"))
     monkeypatch.setattr(phase, "write_json_atomic", denied)
     with pytest.raises(PermissionError):
         write_phase(run, "paused")

@@ -3,8 +3,6 @@
 Waits are bounds against hanging alone: on a busy machine all of this takes many times as long.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -17,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from trainwiz.core.launch.start import start_keeper
 from trainwiz.core.run.folder import RunFolder
@@ -27,6 +26,7 @@ from trainwiz.core.supervise.recovery import Setup, StartOrder
 from tests.fakes.marked import describe, marked_pids, wait_until_gone
 from tests.fakes.nvml import build_library, fixtures
 
+driver = fixtures.driver
 fake_nvml = fixtures.fake_nvml
 WORKER = Path(__file__).parent / "worker.py"
 
@@ -76,14 +76,10 @@ class Started:
         """The child of the keeper that leads a process group of its own."""
         keeper = self.supervisor()
         for pid in marked_pids(self.mark):
-            with contextlib.suppress(OSError):
-                if os.getpgid(pid) == pid and _parent_of(pid) == keeper:
+            with contextlib.suppress(OSError, psutil.NoSuchProcess):
+                if os.getpgid(pid) == pid and psutil.Process(pid).ppid() == keeper:
                     return pid
         return None
-
-
-def _parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _lines(path: Path) -> int:
@@ -134,6 +130,11 @@ class Starter:
 
     def command(self) -> list[str]:
         return [sys.executable, "-c", LIGHT_LAUNCHER, str(WORKER), "."]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """What a new start finds: the folder of a run that was killed, another process that keeps it, another engine than planned."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -102,26 +100,22 @@ ACTUAL = {
 }  # fmt: skip
 
 
-@each(
-    ("key", "value", "message"),
-    [
-        ("actual", "ddp", "The engine is ddp but was planned as zero2+offload."),
-        ("device", "cpu", "The device is cpu but was planned as cuda."),
-        ("precision", "fp32", "The precision is fp32 but was planned as bf16."),
-        ("attention", "eager", "The attention is eager but was planned as sdpa."),
-        ("world_size", 1, "The number of processes is 1 but was planned as 2."),
-        ("compile", True, "torch.compile is on but was planned as off."),
-    ],
-)
+@each(("key", "value", "message"), [
+    ("actual", "ddp", "The engine is ddp but was planned as zero2+offload."),
+    ("device", "cpu", "The device is cpu but was planned as cuda."),
+    ("precision", "fp32", "The precision is fp32 but was planned as bf16."),
+    ("attention", "eager", "The attention is eager but was planned as sdpa."),
+    ("world_size", 1, "The number of processes is 1 but was planned as 2."),
+    ("compile", True, "torch.compile is on but was planned as off."),
+])  # fmt: skip
 def test_each_difference_is_one_sentence(key: str, value: Any, message: str) -> None:
     (finding,) = engine_findings({**PLANNED, **ACTUAL, key: value})
     assert (finding.message, finding.severity, finding.code) == (message, "warning", "engine_not_as_planned")
 
 
-@each(
-    ("planned", "actual", "stage", "differs"),
-    [("bf16-true", "bf16", 2, False), ("bf16-true", "bf16", None, True), ("tf32", "fp32", None, True), ("fp16", "bf16", 2, True)],
-)  # fmt: skip
+@each(("planned", "actual", "stage", "differs"), [
+    ("bf16-true", "bf16", 2, False), ("bf16-true", "bf16", None, True), ("tf32", "fp32", None, True), ("fp16", "bf16", 2, True),
+])  # fmt: skip
 def test_deepspeed_calls_bf16_true_bf16(planned: str, actual: str, stage: int | None, differs: bool) -> None:
     engine = {"planned_values": {"precision": planned}, "precision": actual, "zero_stage": stage}
     assert bool(engine_findings(engine)) is differs
@@ -173,9 +167,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("writes", ["writes", "never writes"])
-def test_rank_0_of_the_same_launcher_is_no_other_run_before_it_wrote_its_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str
-) -> None:
+def test_rank_0_of_this_launcher_is_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str) -> None:
     command = [sys.executable, "-c", RANK_0, str(tmp_path), writes]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "held\n"

@@ -1,13 +1,12 @@
 """How a run ends, saves that outlast a stop, and whether GPU memory was given back."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from trainwiz.core.hardware import nvml as nvml_module
@@ -22,12 +21,8 @@ from tests.each import each
 from tests.fakes.nvml import GIB, MIB
 
 
-@each(
-    ("exit_code", "asked_by", "status"), [(0, None, "finished"), (-15, "you", "finished"), (-15, None, "failed")]
-)  # fmt: skip
-def test_a_stop_after_the_last_word_of_the_training_takes_nothing_back(
-    tmp_path: Path, exit_code: int, asked_by: str | None, status: str
-) -> None:
+@each(("exit_code", "asked_by", "status"), [(0, None, "finished"), (-15, "you", "finished"), (-15, None, "failed")])
+def test_a_late_stop_takes_nothing_back(tmp_path: Path, exit_code: int, asked_by: str | None, status: str) -> None:
     run = RunFolder(tmp_path)
     run.file("outcome.json").write_text(json.dumps({"outcome": "finished", "step": 9, "max_steps": 9}))
     facts = Facts(exit_code, asked_by, 1.0 if asked_by else None, False, False, True, 0, 0)
@@ -38,14 +33,11 @@ RANK_INTERRUPTED = "failed (exitcode: -2) local_rank: 1 (pid: 28593) of binary: 
 INTERRUPTED = "step 7/16  loss 3.1\nTraceback (most recent call last):\n  x\nKeyboardInterrupt\n"
 
 
-@each(
-    ("log", "exit_code", "begun", "ended", "said"),
-    [
-        # Before a process listened it is a stop; to the launcher it ends the training with it and may be tried again.
-        (RANK_INTERRUPTED, 1, False, ("stopped", "user_stop", None), "by a signal from outside trainwiz before the"),
-        (INTERRUPTED, -2, True, ("failed", "unknown", "SIGINT"), "The launcher was terminated by an external SIGINT"),
-    ],
-)
+@each(("log", "exit_code", "begun", "ended", "said"), [
+    # Before a process listened it is a stop; to the launcher it ends the training with it and may be tried again.
+    (RANK_INTERRUPTED, 1, False, ("stopped", "user_stop", None), "by a signal from outside trainwiz before the"),
+    (INTERRUPTED, -2, True, ("failed", "unknown", "SIGINT"), "The launcher was terminated by an external SIGINT"),
+])  # fmt: skip
 def test_an_interrupt_from_outside(
     tmp_path: Path, log: str, exit_code: int, begun: bool, ended: tuple[str, str, str | None], said: str
 ) -> None:
@@ -78,9 +70,7 @@ def test_a_save_that_hangs_is_cut_after_a_while(tmp_path: Path) -> None:
 
 
 def test_a_history_that_cannot_be_written_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr("trainwiz.core.history.run.record_run", full)
     ending.write_last_state(RunFolder(tmp_path), RunState(status="finished"), lambda: True, lambda: True)
 

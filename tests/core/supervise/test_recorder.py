@@ -1,7 +1,5 @@
 """The recorder over the fake driver, and its SampleFile: bounded for ever, whole where it is new, even where it is old."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import statistics
@@ -10,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from trainwiz.core.run.folder import RunFolder
@@ -18,46 +17,22 @@ from trainwiz.core.supervise import ties
 from trainwiz.core.supervise.recorder import Recorder, SampleFile
 
 from tests.core.supervise.conftest import system_lines as rows
+from tests.core.supervise.conftest import until as wait_for
 from tests.fakes.nvml import GIB, FakeGpu, FakeNvml
 
 KIB = 1024
-
-
-@pytest.fixture
-def driver(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    fake_nvml.load_here(monkeypatch)
-    return fake_nvml
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    return RunFolder(folder)
-
-
-@pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    lines: list[str] = []
-    monkeypatch.setattr(ties, "log", lines.append)
-    return lines
 
 
 def record(run: RunFolder, until: Callable[[], bool]) -> Recorder:
     """A recorder that ran until `until` held."""
     one = Recorder(run, 0.05)
     one.start()
-    deadline = time.monotonic() + 100
-    while not until():
-        assert time.monotonic() < deadline, one.problem
-        time.sleep(0.02)
+    wait_for(until)
     one.stop()
     return one
 
 
-def test_a_line_holds_the_whole_machine_and_the_next_attempt_remembers_the_peak(
-    driver: FakeNvml, run: RunFolder
-) -> None:
+def test_a_line_holds_the_machine_and_the_next_attempt_knows_the_peak(driver: FakeNvml, run: RunFolder) -> None:
     driver.write([FakeGpu(utilization=5, memory_used=9 * GIB), FakeGpu(lost=True)])
     record(run, lambda: len(rows(run)) >= 2)
     first, second = rows(run)[:2]
@@ -85,7 +60,11 @@ def test_a_driver_that_hangs_delays_no_stop(driver: FakeNvml, run: RunFolder) ->
             thread.join(timeout=600)
 
 
-def test_a_folder_that_is_gone_is_one_line_in_the_log(driver: FakeNvml, run: RunFolder, said: list[str]) -> None:
+def test_a_folder_that_is_gone_is_one_line_in_the_log(
+    driver: FakeNvml, run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = list[str]()
+    monkeypatch.setattr(ties, "log", said.append)
     gone = RunFolder(run.path / "gone")
     one = record(gone, lambda: bool(said))
     assert one.problem is not None and "FileNotFoundError" in one.problem
@@ -145,9 +124,7 @@ def fill(file: SampleFile, seconds: range) -> int:
     return thinned
 
 
-def test_it_stays_below_its_bound_the_newest_are_whole_and_what_is_old_is_evenly_spread(
-    path: Path, file: SampleFile
-) -> None:
+def test_it_stays_below_its_bound_the_newest_whole_and_the_old_evenly_spread(path: Path, file: SampleFile) -> None:
     path.touch()
     path.chmod(0o640)
     largest = thinned = 0
@@ -166,14 +143,9 @@ def test_it_stays_below_its_bound_the_newest_are_whole_and_what_is_old_is_evenly
     assert path.stat().st_mode & 0o777 == 0o640, "as readable as the one before"
 
 
-def test_where_it_cannot_be_thinned_it_goes_on_and_tries_again(
-    path: Path, file: SampleFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
+def test_a_thinning_that_fails_is_tried_again(path: Path, file: SampleFile, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(recorder_module.shutil, "copymode", full)
+        patch.setattr(recorder_module.shutil, "copymode", Mock(side_effect=OSError(28, "No space left on device")))
         with pytest.raises(OSError, match="No space"):
             fill(file, range(2_000))
         tries = len(times(path))

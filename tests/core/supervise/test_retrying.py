@@ -1,7 +1,5 @@
 """A run that goes on by itself, and one that is stopped, with a stand-in training below the real keeper."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -152,9 +150,7 @@ def test_a_save_that_still_grows_is_not_cut(start: Starter) -> None:
 
 
 @pytest.mark.real
-def test_the_real_training_goes_on_as_3_by_4_and_its_killed_keeper_leaves_no_process(
-    start: Starter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_real_training_goes_on_as_3_by_4_and_is_killed_whole(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
     """Below the real accelerate."""
     changes = {"batch__micro_batch_size": 6, "batch__gradient_accumulation_steps": 2, "training__max_steps": 100_000}
     plan = small_plan(**changes, checkpoint__every_steps=5, evaluation__every_steps=100_000)

@@ -4,8 +4,6 @@ Environment: STEPS, STEP_S, FAIL_AT (step of an exception), FAIL_WITH (its text)
 PREPARE_S (seconds before the training begins), SAID_STEP_S (step_s of its lines), SAVE_S (seconds of the save of a stop).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing

@@ -217,13 +217,6 @@ def test_the_save_that_does_not_fit_is_named() -> None:
     assert not advice_on(host=fills, saves=SAVES) and said("disk_short", host=fills, saves=replace(SAVES, present=3))
 
 
-def test_a_clock_that_is_set_back_is_no_pause() -> None:
-    metrics = Metrics()
-    for at, pause_s in ((100.0, None), (110.0, None), (20.0, None), (30.0, None), (40.0, 10.0)):
-        metrics.add_rows([{"step": 1, "loss": 1.0, "time_s": NOW_S + at}])
-        assert metrics.trend().pause_s == pause_s, "two pauses are too few"
-
-
 @each(("setup", "remedy"), [
     # 2 workers take 10 s each for what is computed in 4: 20 s of loading in 4 s are 5 workers, and a tenth more.
     (RunSetup(workers=2, cpu_cores=32), "6 instead of 2 loader workers would help: --set data.workers=6"),

@@ -171,9 +171,7 @@ def test_a_sample_has_numbers_in_their_ranges_and_reasons(tmp_path: Path, monkey
 
 
 @on_linux
-def test_the_jobs_memory_of_a_card_is_apart_from_others_and_another_users_process_has_reasons(
-    tmp_path: Path, driver: FakeNvml
-) -> None:
+def test_the_jobs_memory_is_apart_from_others_and_a_hidden_job_has_reasons(tmp_path: Path, driver: FakeNvml) -> None:
     scripts = write_scripts(tmp_path)
     with started(python("train.py"), scripts, WORKERS="1") as job, started(["sleep", "600"], scripts) as other:
         ours = FakeGpu(memory_used=9 * GIB, processes={job.pid: 5 * GIB, other.pid: 3 * GIB}, utilization=97)

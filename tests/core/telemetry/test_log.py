@@ -26,18 +26,15 @@ def bar(at: int, total: int, name: str = "") -> str:
     return f"{name}{at * 100 // total:3d}%|{'#' * min(at, 9)}| {at}/{total} [00:0{at}<00:01,  1.20it/s]"
 
 
-@each(
-    ("raw", "text"),
-    [
-        ("\x1b[31mred\x1b[0m text", "red text"),
-        ("\x1b]0;title\x07after", "after"),
-        ("a\x00b\x07c\x9b31md", "abcd"),
-        ("[bold]not markup[/bold]", "[bold]not markup[/bold]"),
-        ("right \u202eto left", "right to left"),
-        ("tab\there", "tab here"),
-        ("x" * 300_000, "x" * (LONGEST_LINE - 1) + "…"),
-    ],
-)
+@each(("raw", "text"), [
+    ("\x1b[31mred\x1b[0m text", "red text"),
+    ("\x1b]0;title\x07after", "after"),
+    ("a\x00b\x07c\x9b31md", "abcd"),
+    ("[bold]not markup[/bold]", "[bold]not markup[/bold]"),
+    ("right \u202eto left", "right to left"),
+    ("tab\there", "tab here"),
+    ("x" * 300_000, "x" * (LONGEST_LINE - 1) + "…"),
+])  # fmt: skip
 def test_lines_are_harmless(raw: str, text: str) -> None:
     assert shown(raw + "\n") == [text]
 
@@ -60,20 +57,17 @@ def test_a_progress_bar_is_one_line_and_its_last_version() -> None:
     assert found == [(bar(3, 9).strip(), "progress"), ("RuntimeError: broken", "error")]
 
 
-@each(
-    ("line", "level"),
-    [
-        ("ValueError: no such column", "error"),
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "error"),
-        ("E1121 14:02:11.123 77 torch/distributed/elastic/api.py:870] failed", "error"),
-        ("  exitcode  : -9 (pid: 12)", "error"),
-        ("[W1121 14:02:11 socket.cpp:752] retrying", "warning"),
-        ("/x.py:3: FutureWarning: `a` is deprecated", "warning"),
-        ("INFO retried after ValueError: x", "info"),
-        ("error: 0.031", "info"),
-        ("{'eval_error': 0.3, 'loss': 2.1}", "info"),
-    ],
-)
+@each(("line", "level"), [
+    ("ValueError: no such column", "error"),
+    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "error"),
+    ("E1121 14:02:11.123 77 torch/distributed/elastic/api.py:870] failed", "error"),
+    ("  exitcode  : -9 (pid: 12)", "error"),
+    ("[W1121 14:02:11 socket.cpp:752] retrying", "warning"),
+    ("/x.py:3: FutureWarning: `a` is deprecated", "warning"),
+    ("INFO retried after ValueError: x", "info"),
+    ("error: 0.031", "info"),
+    ("{'eval_error': 0.3, 'loss': 2.1}", "info"),
+])  # fmt: skip
 def test_words_say_the_level(line: str, level: str) -> None:
     assert level_of(line) == level
 

@@ -25,16 +25,6 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 STEPS = 100_000
-WRITER = """
-import sys, time
-from fake import Events, load_framework
-load_framework()
-writers = [Events(name) for name in sys.argv[2:]]
-for step in range(10**5):
-    for events in writers:
-        events.scalar("loss", step, float(sys.argv[1]))
-    time.sleep(0.1)
-"""
 STATES = """
 import json, pathlib, time
 from fake import load_framework
@@ -46,9 +36,10 @@ folder.mkdir(parents=True, exist_ok=True)
 time.sleep(600)
 """
 QUEUE = """
-import subprocess, sys, fake
+import os, subprocess, sys, fake
 fake.load_framework()
-jobs = [subprocess.Popen([sys.executable, name, value, 'same']) for name, value in (('go.py', '1'), ('hf_plain.py', '2'))]
+command = [sys.executable, "train_fake.py", "--output_dir", "same", "--max_steps", "100000"]
+jobs = [subprocess.Popen(command, env=os.environ | {"LOSS": value}) for value in "12"]
 for job in jobs:
     job.wait()
 """
@@ -56,9 +47,9 @@ for job in jobs:
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    """Scripts that are called like trainings, and such that are not."""
+    """Scripts that are called like trainings, one that starts two, and one that is not called so."""
     folder = write_scripts(tmp_path / "work")
-    for name, text in {"go.py": WRITER, "hf_plain.py": WRITER, "states.py": STATES, "train_queue.py": QUEUE}.items():
+    for name, text in {"states.py": STATES, "train_queue.py": QUEUE}.items():
         (folder / name).write_text(text)
     return folder
 
@@ -78,9 +69,7 @@ def last(what: object) -> float | None:
     return next((summary.last for name, summary in look(what).metrics.items() if name.endswith("loss")), None)
 
 
-def test_a_launched_trainer_with_loaders_by_its_processes_and_by_its_folder(
-    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launched_trainer_and_its_folder(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """torchrun, one trainer, two loader workers, event files."""
     words = ["--output_dir", "out", "--max_steps", str(STEPS), "--hub_token", "hf_abcdefghijkl"]
     with started(python("torchrun", "train_fake.py", *words), work, work / "out.log", WORKERS="2") as launched:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.telemetry.replay import ReplayClock, ReplaySource, parse_speed
+from trainwiz.core.telemetry.replay import ReplaySource, parse_speed
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Target, open_source
 
@@ -109,12 +109,5 @@ def test_the_end_is_as_the_run_says(run: RunFolder) -> None:
     assert ended.actions == {"plan", "command"}
 
 
-def test_speeds_and_the_clock_that_stops_at_the_end() -> None:
+def test_speeds() -> None:
     assert [parse_speed(text) for text in ("60x", "0.5X", "1e3")] == [60.0, 0.5, 1000.0]
-    clock = [0.0]
-    played = ReplayClock([(10.0, 20.0), (100.0, 105.0)], 2.0, lambda: clock[0])
-    moments = []
-    for clock[0] in (0.0, 4.0, 5.0, 6.0, 7.5, 100.0):
-        moments.append(played.moment())
-    assert moments == [10.0, 18.0, 100.0, 102.0, 105.0, 105.0]
-    assert played.over

@@ -55,9 +55,7 @@ def test_empty_and_broken_files_are_sentences_and_never_exceptions(tmp_path: Pat
     assert snapshot.planned.memory_bytes is None
 
 
-def test_an_end_speaks_with_the_words_of_the_supervisor_and_of_what_is_silent_nothing_is_claimed(
-    tmp_path: Path,
-) -> None:
+def test_an_end_speaks_with_the_supervisors_words_and_of_silence_nothing_is_claimed(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", status="running")
     update(folder, heartbeat_s=NOW_S - 600)
     snapshot = source_of(folder).poll()
@@ -128,9 +126,7 @@ def test_a_keeper_that_does_not_write_is_told_and_a_run_that_stands_still_names_
     assert (snapshot.status, snapshot.eta_s, "stalled" in codes_of(snapshot)) == ("running", None, True)
 
 
-def test_a_long_file_is_read_in_parts_and_says_of_how_much_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_file_is_read_in_parts_and_tells_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainwiz.core.telemetry.run_source.POLL_S", 0.0)
     steps = 9_000
     source = source_of(write_run(tmp_path / "run", steps=steps, log_every=1))

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.errors import UsageError
-from trainwiz.core.run.folder import RunFolder, write_json_atomic
 from trainwiz.core.run.listing import record_run
 from trainwiz.core.telemetry.discovery import find_target, list_targets, recognise
 from trainwiz.core.telemetry.job import trainings_below
 from trainwiz.core.telemetry.processes import ProcessTable
 from trainwiz.core.telemetry.target import Target
 
+from tests.core.run.test_listing import make_run
 from tests.core.telemetry.event_writers import add_arguments, write_points
 from tests.core.telemetry.foreign_jobs import python, started, wait_for, write_scripts
 from tests.core.telemetry.test_trainer import checkpoint, state
@@ -34,14 +34,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def make_run(path: Path) -> RunFolder:
-    run = RunFolder(path)
-    path.mkdir(parents=True)
-    run.run_yaml.write_text("model: {}\n")
-    write_json_atomic(run.state_json, {"status": "finished", "name": path.name, "model": "esm2", "started_s": 1.8e9})
-    return run
-
-
 def refusal(text: str) -> str:
     with pytest.raises(UsageError) as caught:
         find_target(text)
@@ -51,23 +43,23 @@ def refusal(text: str) -> str:
 
 
 def test_a_run_by_name_by_part_of_it_by_path_and_by_a_file_of_it(here: Path, tmp_path: Path) -> None:
-    run = make_run(here / "runs" / "2026-11-22_0240-protein")
+    run = make_run(here / "runs", "2026-11-22_0240-protein")
     for text in ("2026-11-22_0240-protein", "2026-11-22", "protein", "runs/2026-11-22_0240-protein"):
         target = find_target(text)
         assert (target.kind, target.name) == ("run", "2026-11-22_0240-protein")
     # "2" begins the names of many runs; kthreadd, or nothing, has that number.
-    make_run(here / "runs" / "2026-11-23_0240-other")
+    make_run(here / "runs", "2026-11-23_0240-other")
     assert "rocess 2 " in refusal("2")
     run.train_log.write_text("x\n")
     assert find_target(f"runs/{run.path.name}/train.log").path == Path("runs", run.path.name)
-    record_run(make_run(tmp_path / "elsewhere" / "mine"))
+    record_run(make_run(tmp_path / "elsewhere", "mine"))
     assert find_target("mine").path == tmp_path / "elsewhere" / "mine"
     assert find_target(str(tmp_path / "elsewhere" / "mine")).kind == "run"
 
 
 def test_names_and_numbers_that_fit_nothing_or_several(here: Path) -> None:
-    make_run(here / "runs" / "protein-large")
-    make_run(here / "runs" / "protein-small")
+    make_run(here / "runs", "protein-large")
+    make_run(here / "runs", "protein-small")
     (here / "notes").mkdir()
     for text, words in {
         "protein": "matches 2 runs: protein-small, protein-large", "protien-large": "Did you mean protein-large",
@@ -100,7 +92,7 @@ def test_processes(here: Path) -> None:
 def test_a_process_of_a_run_means_the_run(tmp_path: Path, here: Path) -> None:
     """By the command line of its keeper."""
     run, below = (
-        make_run(tmp_path / "runs" / "mine"),
+        make_run(tmp_path / "runs", "mine"),
         "import subprocess, sys; subprocess.run([sys.executable, 'train.py'])",
     )
     with started(python("-c", below, "trainwiz.core.supervise", "../runs/mine"), write_scripts(here)) as process:
@@ -178,7 +170,7 @@ def test_logs_tables_and_a_folder_of_events_which_is_a_trainers_by_its_arguments
     ("notes.txt", b"hello", "cannot be monitored: it is not an event file"),
     ("picture.png", bytes(range(256)) * 9, "cannot be monitored: it is not an event file"),
 ])  # fmt: skip
-def test_files_that_are_nothing_and_folders_of_them_say_how(
+def test_files_that_are_nothing_and_their_folders_say_how(
     tmp_path: Path, name: str, content: bytes, words: str
 ) -> None:
     file = tmp_path / name

@@ -208,9 +208,7 @@ def said(*readings: Reading) -> FilesSource:
     ({"step": 99, "max_steps": 100}, None, 0.0, "running"), ({"step": 100, "max_steps": 100}, None, 0.0, "finished"),
     ({"step": 100, "max_steps": None}, None, 0.0, "running"),
 ])  # fmt: skip
-def test_the_status_of_a_job_that_says_none(
-    shown: dict[str, Any], pause_s: float | None, silent_s: float, status: str
-) -> None:
+def test_a_status_that_no_job_says(shown: dict[str, Any], pause_s: float | None, silent_s: float, status: str) -> None:
     loss = TagSeries()
     loss.recent.extend([] if pause_s is None else [(1.0, 0.0), (2.0, pause_s)])
     reading = Reading(replace(NOTHING, **shown), {"loss": loss}, "loss")

@@ -21,7 +21,6 @@ import pytest
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 LIBRARY = "libnvidia-ml.so.1"
-REPOSITORY = Path(__file__).resolve().parents[3]
 
 MIB = 1024**2
 GIB = 1024**3
@@ -30,7 +29,6 @@ NO_PERMISSION = 4
 DRIVER_NOT_LOADED = 9
 TIMEOUT = 10
 GPU_LOST = 15
-RESET_REQUIRED = 16
 VERSION_MISMATCH = 18
 UNKNOWN = 999
 
@@ -44,7 +42,6 @@ class FakeMig:
     memory_total: int = 4864 * MIB
     memory_used: int = 0
     gpu_instance: int = 1
-    compute_instance: int = 0
     graphics_slices: int = 1
     compute_slices: int = 1
 
@@ -52,9 +49,9 @@ class FakeMig:
 KEYS = {
     "name": "name", "uuid": "uuid", "memory_total": "mem_total", "memory_used": "mem_used",
     "memory_reserved": "mem_reserved", "compute_capability": "cc", "utilization": "util", "temperature": "temp",
-    "throttle": "throttle", "fan": "fan", "clock": "clock", "clock_limit": "clock_limit", "socket": "socket",
-    "process_memory_unknown": "memory_unknown", "lost": "lost", "mig": "mig", "gpu_instance": "gi",
-    "compute_instance": "ci", "graphics_slices": "gslices", "compute_slices": "cslices",
+    "throttle": "throttle", "fan": "fan", "clock": "clock", "socket": "socket",
+    "lost": "lost", "mig": "mig", "gpu_instance": "gi",
+    "graphics_slices": "gslices", "compute_slices": "cslices",
 }  # fmt: skip
 """Field -> the key that fake_nvml.c reads."""
 
@@ -81,7 +78,6 @@ class FakeGpu:
     throttle: int = 0
     fan: int = 30
     clock: int = 1_400
-    clock_limit: int = 1_980
     processes: Mapping[int, int] = field(default_factory=dict)
     """pid -> bytes."""
     graphics: Mapping[int, int] = field(default_factory=dict)
@@ -94,8 +90,6 @@ class FakeGpu:
     unsupported: Sequence[str] = ()
     failing: Mapping[str, int] = field(default_factory=dict)
     """Sensor as fake_nvml.c lists them -> NVML's error code."""
-    process_memory_unknown: bool = False
-    """The driver names the processes and not what they hold, as Windows' does."""
 
     def lines(self) -> list[str]:
         lines = ["[gpu]", *fields_of(self)]
@@ -141,14 +135,6 @@ class FakeNvml:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
         search = os.pathsep.join(filter(None, [str(self.library_folder), kept.get("LD_LIBRARY_PATH")]))
         return kept | {"LD_LIBRARY_PATH": search, "FAKE_NVML_FILE": str(self.state_file)} | extra
-
-    def run_python(self, code: str, **extra: str) -> subprocess.CompletedProcess[str]:
-        """Run `code` in a fresh interpreter that has this driver; fails the test when it fails."""
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=self.environment(**extra), cwd=REPOSITORY, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return done
 
     def load_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Make nvidia-ml-py in this process talk to the fake library until the test ends."""

@@ -25,7 +25,6 @@
  *                        those fail with 3
  *   fail=SENSOR:CODE     repeatable: that one fails with this code (procs:4 no permission, fan:999 unknown,
  *                        temp:15 the card is found to be lost when it is asked for its heat)
- *   memory_unknown=1     the driver does not say how much the processes hold
  * [mig]                  one section for each slice of the card above it
  *   name= uuid= mem_total= mem_used= gi= ci= gslices= cslices=
  *
@@ -54,7 +53,7 @@ typedef struct {
     char name[96], uuid[96], unsupported[192], failing[96];
     u64 total, used, reserved, throttle;
     u32 util, temp, power, limit, fan, clock, clock_limit, gi, ci, graphics_slices, compute_slices;
-    int major, minor, lost, mig, socket, processes, drawing, slices, memory_unknown;
+    int major, minor, lost, mig, socket, processes, drawing, slices;
     int link[MAX_LINKS];
     process running[MAX_PROCESSES], graphics[MAX_PROCESSES];
 } device;
@@ -118,7 +117,6 @@ static void set_field(device *d, const char *key, const char *value) {
     else if (!strcmp(key, "clock")) d->clock = (u32)number;
     else if (!strcmp(key, "clock_limit")) d->clock_limit = (u32)number;
     else if (!strcmp(key, "fail")) add_failure(d, value);
-    else if (!strcmp(key, "memory_unknown")) d->memory_unknown = (int)number;
     else if (!strcmp(key, "gi")) d->gi = (u32)number;
     else if (!strcmp(key, "ci")) d->ci = (u32)number;
     else if (!strcmp(key, "gslices")) d->graphics_slices = (u32)number;
@@ -297,7 +295,7 @@ static status list_processes(const device *d, const process *from, int count, u3
     *capacity = (u32)count;
     if ((int)room < count) return TOO_SMALL;
     for (int i = 0; i < count; i++) {
-        u64 bytes = d->memory_unknown ? ~0ull : from[i].bytes;
+        u64 bytes = from[i].bytes;
         to[i] = (process_info){from[i].pid, bytes, 0xFFFFFFFF, 0xFFFFFFFF};
     }
     return OK;

@@ -1,7 +1,5 @@
 """The fixtures of the fake driver; import both names into the conftest.py of the folder that uses them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
