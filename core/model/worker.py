@@ -96,6 +96,9 @@ class ModelWorker:
     def _line(self) -> Json:
         assert self._child.stdout is not None
         text = self._child.stdout.readline()
+        while text and not text.startswith(b"{"):
+            # What a library prints while it is imported, before the pipe is the answers' alone.
+            text = self._child.stdout.readline()
         if not text.endswith(b"\n"):
             code = self._child.wait()
             message = tr("The process that runs the model ended without an answer (exit code {code}).", code=code)

@@ -138,7 +138,8 @@ def _asked(config: RunConfig, folder: Path, show: tuple[int, ...]) -> ChatLook:
             start_new_session=True,
             check=False,
         )
-        return ChatLook.from_json(parse_json(done.stdout))
+        # What a library printed while it was imported stands before the answer, which is one line.
+        return ChatLook.from_json(parse_json(done.stdout.rstrip().rpartition(b"\n")[2]))
     except subprocess.TimeoutExpired:
         return ChatLook.nothing(tr("the chats were not read within {seconds} s", seconds=f"{LIMIT_S:.0f}"))
     except (OSError, ValueError):

@@ -21,7 +21,7 @@ from trainwiz.tui.cli import main
 from trainwiz.tui.commands.fit import limit_of, parse_until
 
 from tests.each import each
-from tests.tui.test_pasted_remedies import parsed
+from tests.tui.test_pasted_remedies import planned
 
 GIB = 2**30
 HERE = Machine(cpu_cores=4, ram_total_bytes=16 * GIB, ram_available_bytes=12 * GIB, disk_free_bytes=100 * GIB)
@@ -87,7 +87,7 @@ def test_a_row_is_the_plan_of_its_command(chats: Fits) -> None:
     for fit in (chats.rows[0], chats.rows[-1]):
         words = shlex.split(fit.command)
         assert words[:2] == ["trainwiz", "plan"]
-        plan = plan_run(parsed(shlex.join(words[2:])).request)
+        plan = planned(shlex.join(words[2:]))
         ours, theirs = (json.loads(json.dumps(document, default=str)) for document in (fit.to_json(), plan.to_json()))
         assert all(ours[part] == theirs[part] for part in ("model", "batch", "memory", "time"))
         wizard = plan_run(fit.request)
