@@ -240,7 +240,7 @@ def start(values: Mapping[str, Any]) -> int:
 
         return run_headless(choices)
     refuse_without_yes(choices)
-    from trainwiz.tui.commands.plan import run_wizard
+    from trainwiz.tui.commands.wizard import run_wizard
 
     return run_wizard(choices.request, at_review="--profile" in choices.given, tier=choices.tier)
 

@@ -116,7 +116,7 @@ def run_command(arguments: Sequence[str]) -> int:
         return 0
     if not arguments and sys.stdin.isatty() and sys.stdout.isatty():
         from trainwiz.core.config.request import PlanRequest
-        from trainwiz.tui.commands.plan import run_wizard
+        from trainwiz.tui.commands.wizard import run_wizard
 
         return run_wizard(PlanRequest())
     if is_plain_monitor(arguments):

@@ -313,6 +313,6 @@ def _kind_of(look: _Look, source: DataSource) -> tuple[RowsKind | None, list[str
 
 
 def _are_proteins(cells: Sequence[str]) -> bool:
-    from trainwiz.core.data.proteins import LETTERS
+    from trainwiz.core.data.text_store import LETTERS
 
     return bool(cells) and all(set(cell) <= {*LETTERS, "J"} for cell in cells)

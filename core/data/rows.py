@@ -16,9 +16,9 @@ from trainwiz.core.data.chats import BrokenRow, contents_of
 from trainwiz.core.data.columns import Layout, chooses_by_position, find_layout
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.labels import tagged_words
-from trainwiz.core.data.proteins import OUTSIDE, trim_proteins
 from trainwiz.core.data.reader import Reader, place_of, spread
 from trainwiz.core.data.sources import SourceFiles
+from trainwiz.core.data.text_store import OUTSIDE, trim_proteins
 from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.language import tr, trn
 

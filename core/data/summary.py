@@ -29,10 +29,10 @@ from trainwiz.core.data.lengths import (
     split_rows,
     trains_on_chats,
 )
-from trainwiz.core.data.proteins import SPECIAL_TOKENS
 from trainwiz.core.data.reader import Column, Reader
 from trainwiz.core.data.rows import KeptRows, SourceTally, has_target, read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
+from trainwiz.core.data.text_store import SPECIAL_TOKENS
 from trainwiz.core.data.texts import TOKEN_BYTES, index_bytes
 from trainwiz.core.errors import Finding, TrainwizError, UsageError, sort_findings
 from trainwiz.core.files import at_home

@@ -19,7 +19,6 @@ from trainwiz.core.data.chats import last_answer
 from trainwiz.core.data.formats import format_of
 from trainwiz.core.data.lengths import held_out_count, split_rows, trains_on_chats
 from trainwiz.core.data.parquet import ParquetReader
-from trainwiz.core.data.proteins import SPECIAL_TOKENS
 from trainwiz.core.data.rows import KeptRows, SourceTally, has_target, open_columns, read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
 from trainwiz.core.data.streamed import (
@@ -33,7 +32,7 @@ from trainwiz.core.data.streamed import (
     StreamedTexts,
     Windows,
 )
-from trainwiz.core.data.text_store import Collector, TextStore, TextWriter, file_lock
+from trainwiz.core.data.text_store import SPECIAL_TOKENS, Collector, TextStore, TextWriter, file_lock
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, has_errors, os_reason, sort_findings
 from trainwiz.core.files import ROWS
 from trainwiz.core.language import tr

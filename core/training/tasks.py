@@ -14,7 +14,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import CLASSIFIES, RowKind
 from trainwiz.core.data.labels import Labels
 from trainwiz.core.data.lengths import joins_texts, packs_rows, prompt_room
-from trainwiz.core.data.proteins import SPECIAL_TOKENS, ProteinStore
+from trainwiz.core.data.text_store import SPECIAL_TOKENS, ProteinStore
 from trainwiz.core.data.texts import LastAnswers, TextRows, load_text_rows
 from trainwiz.core.errors import usage_error
 from trainwiz.core.estimate.families import read_architecture

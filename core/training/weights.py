@@ -21,7 +21,7 @@ from trainwiz.core.catalog.model_config import TEXT_CLASSES, quantized_as
 from trainwiz.core.catalog.models import quantized_message, resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import CLASSIFIES
-from trainwiz.core.data.proteins import ESM_VOCABULARY, MASK, PAD
+from trainwiz.core.data.text_store import ESM_VOCABULARY, MASK, PAD
 from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.estimate.architecture import ALL_LINEAR, lora_targets
 from trainwiz.core.estimate.families import read_architecture

@@ -15,7 +15,7 @@ from trainwiz.core.plan.gather import plan_run, probe_here
 from trainwiz.core.profile.store import list_profiles, load_profile, use_profile
 from trainwiz.tui import choices, cli
 from trainwiz.tui.choices import parse_choices
-from trainwiz.tui.commands.plan import wizard_request
+from trainwiz.tui.commands.wizard import wizard_request
 from trainwiz.tui.screens import plan_command as plan_starter
 from trainwiz.tui.screens import plan_reader
 from trainwiz.tui.screens.plan_command import Started, command_line, start_plan

@@ -205,7 +205,7 @@ def _ask(fits: Fits) -> int:
                 most=len(fits.rows),
             )
         )
-    from trainwiz.tui.commands.plan import run_wizard
+    from trainwiz.tui.commands.wizard import run_wizard
 
     return run_wizard(fits.rows[int(answer or 1) - 1].request, at_review=True)
 

@@ -14,9 +14,9 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data import lengths as token_counts
 from trainwiz.core.data import rows as rows_module
 from trainwiz.core.data.lengths import TokenCounter
-from trainwiz.core.data.proteins import SPECIAL_TOKENS
 from trainwiz.core.data.reader import spread
 from trainwiz.core.data.summary import SAMPLE_ROWS, TOKENIZED_ROWS, summarize_data
+from trainwiz.core.data.text_store import SPECIAL_TOKENS
 from trainwiz.core.errors import UsageError
 
 from tests.core.data.builders import config_for, config_of, parquet, summary_of, write

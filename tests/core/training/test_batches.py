@@ -14,7 +14,7 @@ import torch
 from accelerate.data_loader import BatchSamplerShard, SkipBatchSampler
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.proteins import CLS, EOS, ESM_VOCABULARY, MASK, ProteinStore
+from trainwiz.core.data.text_store import CLS, EOS, ESM_VOCABULARY, MASK, ProteinStore
 from trainwiz.core.data.texts import TextRows, load_text_rows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.batches import (
