@@ -65,7 +65,7 @@ def burst_seconds(terminal: Terminal) -> float:
     for key in BURST[:-1]:
         terminal.type(key.encode())
         time.sleep(BURST_GAP_S)
-    return terminal.answer_seconds(BURST[-1].encode(), f" {int(BURST):,} steps".encode())
+    return terminal.answer_seconds(BURST[-1].encode(), f"{int(BURST):,}".encode())
 
 
 def run() -> list[Result]:
