@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Python's garbage collector leaves twelve thousand tests alone, which takes a third off those that start nothing."""
+    """Python's garbage collector leaves the tests alone, which takes a third off those that start nothing."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

@@ -257,7 +257,7 @@ def unused_prompt_columns(columns: Sequence[str], text: str | None, target: str 
 
 
 def _refuse_structured(columns: Sequence[Column], file: str, key: str, task: RowKind) -> None:
-    """Lists and trees are what such rows are about: no text that happens to stand beside them is taken by a guess."""
+    """Lists and trees are what such rows are about: a text column next to them is never guessed."""
     chats = (column for column in columns if column.is_list and column.name.lower().rpartition(".")[2] in CHAT_NAMES)
     chat = next(chats, None)
     remedy = Remedy(tr("convert it to a prompt column and a response column: {place}", place=CONVERT))

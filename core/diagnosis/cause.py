@@ -91,7 +91,7 @@ class LogFacts:
     finished: Line | None = None
     """The line that says that the training finished, where nothing was trained after it."""
     not_finite: Line | None = None
-    """The last line of metrics, where its loss is no number."""
+    """The last line of metrics, where its loss is NaN or infinite."""
     step: int | None = None
     """Last step that the log names."""
     tail: tuple[Line, ...] = ()

@@ -209,7 +209,7 @@ def _of_signal(killed: tuple[str, Line], evidence: Evidence) -> Diagnosis:
 
 
 def of_metrics(log: LogFacts) -> Diagnosis | None:
-    """The last loss is no number."""
+    """The last loss is NaN or infinite."""
     if log.not_finite is None:
         return None
     message, proof = of_cause("nan_loss", "", log.step), log.proof(log.not_finite)

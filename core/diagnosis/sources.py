@@ -95,17 +95,17 @@ END_BYTES = 1 << 21
 """Of the end, which has the last words: a failure before it was survived."""
 SAMPLE_BYTES = 1 << 16
 MOST_ODD = 0.05
-"""Share of control characters in the sample above which a file is no text."""
+"""Share of control characters in the sample above which a file is not text."""
 _ODD = bytes(code for code in range(32) if code not in b"\t\n\r\f\b\x1b") + b"\x7f"
 
 
 class NotALogError(OSError):
-    """The file is no text."""
+    """The file is not text."""
 
 
 def read_log(path: Path, offset: int = 0, last_bytes: int | None = None) -> LogFacts:
     """The facts of the log from byte `offset` on, or of its last bytes, whose lines are then not counted from its
-    beginning. Raises OSError with a reason, NotALogError for what is no text."""
+    beginning. Raises OSError with a reason, NotALogError for what is not text."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         first_line = 1

@@ -347,7 +347,7 @@ def load(machine: Machine) -> tuple[Measurement, ...]:
 
     The dates would not order them: clocks are set, and offsets change.
 
-    A history that cannot be read is no history: lines that are broken or of a newer kind are left out.
+    A history that cannot be read counts as empty: lines that are broken or of a newer kind are left out.
     """
     keys = keys_of(machine)
     if not keys:

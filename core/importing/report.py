@@ -87,7 +87,7 @@ def word(value: Any) -> str:
 
 
 def number(value: Any) -> float | None:
-    """2e-5, "2e-5" (YAML reads 2e-5 as text), 3; None for all that is no finite number."""
+    """2e-5, "2e-5" (YAML reads 2e-5 as text), 3; None for everything that is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -123,7 +123,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A name with its value and its line; `name` is the one that has a rule, `written` what stands in the text."""
+    """A name with its value and its line; `name` is the one with a rule, `written` the one in the text."""
 
     name: str
     value: Any

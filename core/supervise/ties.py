@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE
@@ -208,7 +209,7 @@ def log(text: str) -> None:
         sys.stderr.flush()
 
 
-class SideThread:
+class SideThread(ABC):
     """A thread beside a run that must never end it: what goes wrong in it is a line of the log, once."""
 
     def __init__(self, name: str, failing: str) -> None:
@@ -227,9 +228,9 @@ class SideThread:
         if self._thread.is_alive():
             self._thread.join(timeout=2.0)
 
+    @abstractmethod
     def _work(self) -> None:
         """What the thread does until `_stop` is set."""
-        raise NotImplementedError
 
     def _try(self, step: Callable[[], object]) -> None:
         problem = None

@@ -40,7 +40,7 @@ PARTNER_CAUSES = ("nccl_error", "nccl_timeout")
 
 
 def diagnose_stream(stream: BinaryIO, source: str) -> Diagnosis:
-    """The log that comes through a pipe. Raises UsageError for what is no text."""
+    """The log that comes through a pipe. Raises UsageError for what is not text."""
     try:
         return diagnose(Evidence(log=scan_stream(stream, source)))
     except NotALogError:
