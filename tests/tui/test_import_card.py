@@ -65,8 +65,8 @@ async def test_a_paste_shows_what_became_of_each_setting_and_fills_the_wizard():
         for name, said in (("2080super", "choose another"), (" ", "Type a name.")):
             entry.value = name
             await pilot.press("enter")
-            await pilot.pause()
-            assert app.screen is card and said in shown(app)
+            await until(pilot, lambda said=said: said in shown(app))
+            assert app.screen is card
             assert card.box.text == ACCELERATE, "nothing is lost"
         entry.value = "mine"
         card.box.text = f"{ACCELERATE}\n"

@@ -186,10 +186,26 @@ def frozen_app(
     return TrainwizApp(lambda: PlanScreen(request, reader=reader, **more), ascii_only=ascii_only)
 
 
+class PatientPilot(Pilot[int]):
+    """Textual's pause ends when the process used no processor for a moment: so does one that a busy machine lets wait."""
+
+    async def pause(self, delay: float | None = None) -> None:
+        await super().pause(delay)
+        quiet = 0
+        while quiet < 3:
+            await asyncio.sleep(0)
+            nodes = [
+                self.app,
+                *(node for screen in self.app.screen_stack for node in screen.walk_children(with_self=True)),
+            ]
+            quiet = quiet + 1 if all(node.message_queue_size == 0 for node in nodes) else 0
+        self.app.screen._on_timer_update()
+
+
 @asynccontextmanager
 async def running(app: TrainwizApp, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Pilot[int]]:
     """Nobody looks at this terminal, and painting it takes half of the time: `shown` draws what is asked for."""
-    with patch.object(Screen, "_compositor_refresh", lambda screen: None):
+    with patch.object(Screen, "_compositor_refresh", lambda screen: None), patch("textual.pilot.Pilot", PatientPilot):
         async with app.run_test(size=size) as pilot:
             yield pilot
 
