@@ -156,6 +156,8 @@ FARTHEST_STEP = 1e15
 
 def number(value: Any) -> float | None:
     """A JSON number as float (inf where it is too large for one); None for anything else, true and false included."""
+    if type(value) is float:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

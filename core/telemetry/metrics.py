@@ -147,19 +147,20 @@ class Metrics:
         self.step = step
         self.epoch = numbers_finite(row.get("epoch"), self.epoch)
         if "loss" in row:
-            self._recent.append({**row, "step": step})
+            self._recent.append(row if row.get("step") == step else {**row, "step": step})
             if len(self._first) < COMPARED_ROWS and (loss := numbers_finite(row["loss"])) is not None:
                 self._first.append((step, loss))
         for name, raw in row.items():
             if name in NOT_METRICS or (value := number(raw)) is None:
                 continue
-            if name not in self.series:
+            series = self.series.get(name)
+            if series is None:
                 if len(self.series) >= MOST_NAMES:
                     continue
-                self.series[name] = Series()
-            series = self.series[name]
+                series = self.series[name] = Series()
             series.add(step, value)
-            series.whole = series.whole and isinstance(raw, int)
+            if series.whole:
+                series.whole = isinstance(raw, int)
 
     def _rewind(self, step: float) -> None:
         for series in self.series.values():

@@ -153,18 +153,26 @@ class Series:
                 self._non_finite_steps.append(step)
             return
         self._last_finite_step = step
-        if self.first is None:
-            self.first = value
-        self.minimum = value if self.minimum is None else min(self.minimum, value)
-        self.maximum = value if self.maximum is None else max(self.maximum, value)
-        if self._counts and self._counts[-1] < self._group_points:
-            self._lows[-1] = min(self._lows[-1], value)
-            self._highs[-1] = max(self._highs[-1], value)
+        # No min() nor loops here: an attach adds a million values.
+        if self.minimum is None or self.maximum is None:
+            self.first = self.minimum = self.maximum = value
+        elif value < self.minimum:
+            self.minimum = value
+        elif value > self.maximum:
+            self.maximum = value
+        if self._group_points > 1 and self._counts and self._counts[-1] < self._group_points:
+            if value < self._lows[-1]:
+                self._lows[-1] = value
+            elif value > self._highs[-1]:
+                self._highs[-1] = value
             self._sums[-1] += value
             self._counts[-1] += 1
             return
-        for column, number in zip(self._all, (step, value, value, value, 1), strict=True):
-            column.append(number)
+        self._steps.append(step)
+        self._lows.append(value)
+        self._highs.append(value)
+        self._sums.append(value)
+        self._counts.append(1)
         if len(self._steps) >= MOST_GROUPS:
             self._merge()
 
