@@ -157,9 +157,12 @@ def _own_classes(config: RunConfig) -> tuple[str, ...]:
     if config.model.init != "pretrained" or config.model.new_head or not has_head or not isinstance(named, dict):
         return ()
     try:
-        return tuple(str(name) for _, name in sorted((int(number), name) for number, name in named.items()))
+        numbered = sorted((int(number), str(name)) for number, name in named.items())
     except (TypeError, ValueError):
         return ()
+    often = Counter(name for _, name in numbered)
+    # Which of two classes with one name is meant, only a number can say.
+    return tuple(name if often[name] == 1 else f"{name} ({number})" for number, name in numbered)
 
 
 # What is wrong with the classes of a run.

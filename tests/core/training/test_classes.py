@@ -160,7 +160,7 @@ def test_a_model_keeps_the_classes_that_it_has() -> None:
         "architectures": ["BertForSequenceClassification"],
     }
 
-    def labels(found: dict[str, int], **changes: Any) -> Any:
+    def labels(found: dict[str, int], own: dict[str, Any] = own, **changes: Any) -> Any:
         made = config_of("sequence-classification", model__init="pretrained", model__architecture=own, **changes)
         return labels_of(made, Counter(found), None)
 
@@ -171,6 +171,9 @@ def test_a_model_keeps_the_classes_that_it_has() -> None:
     assert by_number.numbers == {"0": 0, "1": 1, "2": 2}, "rows are encoded as the data writes them"
     for other in ({"angry": 2, "calm": 3}, {"0": 3, "3": 1}):
         assert "trained on different classes" in labels(other).problem
+    twice = own | {"id2label": {"0": "mood", "1": "mood", "2": "none"}}
+    assert labels({"0": 3, "2": 1}, twice).numbers == {"0": 0, "1": 1, "2": 2}
+    assert "trained on different classes" in labels({"mood": 3, "none": 1}, twice).problem, "a mood may be 0 or 1"
     fresh = labels({"angry": 2, "calm": 3}, model__new_head=True)
     assert fresh.names == ("angry", "calm") and not fresh.problem
     numbers = labels_of(config_of("sequence-classification"), Counter({"10": 1, "9": 1, "1": 2}), None)
