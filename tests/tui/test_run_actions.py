@@ -12,7 +12,7 @@ from trainwiz.tui.run_words import now_words, with_checkpoint_words
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.monitor_cards import AskDialog, CommandCard
 from trainwiz.tui.widgets.field_row import ActionButton
-from trainwiz.tui.widgets.log_view import LogView
+from trainwiz.tui.widgets.log_panel import LogPanel
 
 from tests.core.run.checkpoint_files import write_checkpoint
 from tests.core.supervise.conftest import Starter, assert_gone
@@ -101,8 +101,8 @@ async def test_a_replay_is_held_refuses_what_changes_the_run_and_shows_no_future
         await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.replay_speed == 0.0)
         await pilot.press("l")
         await pilot.pause(0.5)
-        assert screen.alone is screen.query_one(LogView)
-        shown = screen.query_one(LogView).shown_lines
+        assert screen.maximized is screen.query_one(LogPanel)
+        shown = screen.query_one(LogPanel).content().plain.splitlines()
         assert not [line for line in shown if line.startswith("step 80/80")]
         assert all(line in log.splitlines()[:1] for line in shown if line.startswith("step"))
 

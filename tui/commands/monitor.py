@@ -19,10 +19,9 @@ from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.output import Row, is_terminal, say, say_json, say_rows
 from trainwiz.tui.run_words import EVALUATION_WORDS, first_choice, measured, say_runs, steps_of
 from trainwiz.tui.text import duration, gib, size, value_label
-from trainwiz.tui.widgets.device_panel import mig_words, of_limit
-from trainwiz.tui.widgets.host_panel import step_parts, token_parts
+from trainwiz.tui.widgets.machine_panels import mig_words, of_limit
 from trainwiz.tui.widgets.monitor_panel import answer_label, answer_text
-from trainwiz.tui.widgets.run_header import phase_part, progress_words
+from trainwiz.tui.widgets.run_header import phase_part, progress_words, step_parts, token_parts
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.discovery import Found
