@@ -1,4 +1,4 @@
-"""What the command prints, and every failure as one sentence and an exit code."""
+"""What the command prints, what it says while one waits, and every failure as one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import errno
 import json
 import os
 import shutil
+import signal
 import sys
 import traceback
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from types import FrameType
 from typing import Any, TextIO
 
 from trainwiz.core.errors import EXIT_STOPPED, EXIT_USAGE, Finding, TrainwizError, os_reason, usage_error
@@ -141,6 +144,63 @@ def say_findings(findings: Iterable[Finding], stream: TextIO | None = None) -> N
     for finding in findings:
         for line in finding_lines(finding, target):
             say(line, target)
+
+
+# A wait above a second says on the terminal what it is and how long it lasts; what signals do meanwhile.
+
+
+class Waiting:
+    """Context manager; shows "what  0:00:03" on stderr while it is a terminal, and wipes it at the end."""
+
+    def __init__(self, what: str) -> None:
+        # Loaded here: most commands never wait.
+        from rich.console import Console
+        from rich.progress import Progress, TextColumn, TimeElapsedColumn
+        from rich.table import Column
+
+        self._line = Progress(
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            disable=not is_terminal(sys.stderr),
+        )
+        self._task = self._line.add_task(plain_text(what), total=None)
+
+    def __enter__(self) -> Waiting:
+        self._line.start()
+        return self
+
+    def say(self, what: str) -> None:
+        self._line.update(self._task, description=plain_text(what))
+
+    def __exit__(self, *error: object) -> None:
+        self._line.stop()
+
+
+@contextmanager
+def handling(hear: Callable[[int, FrameType | None], Any], *signals: int) -> Iterator[None]:
+    """Calls `hear` for these signals."""
+    # nohup sets SIGHUP to be ignored, and that is what the user wants then.
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    wanted = [number for number in signals if number != signal.SIGHUP or not nohup]
+    before = {number: signal.signal(number, hear) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def interrupted_by_signals() -> AbstractContextManager[None]:
+    """SIGTERM and SIGHUP end the command as Ctrl-C does, so that what it started is cleared up."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    return handling(interrupt, signal.SIGTERM, signal.SIGHUP)
 
 
 # Every failure of the command becomes one sentence and an exit code.

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, ProgressColumn, Task
+from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
@@ -154,14 +154,11 @@ def began_s(state: RunState) -> float:
 def memory_of(line: dict[str, Any]) -> int | None:
     """Bytes by a line of system.jsonl: what the run holds of its fullest GPU (all that is in use there where the driver does
     not tell processes apart), else its processes together."""
-    pids = pids_of(objects_in(line.get("processes")))
-    used = [
-        job_memory(gpu, pids) or numbers_finite(gpu.get("memory_used_bytes")) for gpu in objects_in(line.get("gpus"))
-    ]
-    if known := [int(size) for size in used if size is not None]:
-        return max(known)
-    resident = [process.get("rss_bytes") for process in line.get("processes") or () if isinstance(process, dict)]
-    return sum(int(value) for value in resident if isinstance(value, int | float)) or None
+    processes, gpus = objects_in(line.get("processes")), objects_in(line.get("gpus"))
+    pids = pids_of(processes)
+    held = [job_memory(gpu, pids) or numbers_finite(gpu.get("memory_used_bytes")) or 0 for gpu in gpus]
+    resident = sum(numbers_finite(process.get("rss_bytes")) or 0 for process in processes)
+    return int(max(held, default=0) or resident) or None
 
 
 # Reporters: how a followed run is shown.
@@ -347,19 +344,13 @@ def written_files(folder: RunFolder) -> list[str]:
 REFRESH_PER_SECOND = 5
 
 
-class Numbers(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(str(task.fields.get("text", "")), no_wrap=True, overflow="ellipsis")
-
-
 class BarReporter(PlainReporter):
     """For terminals. Lines that are not progress are printed above the bar."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._console = Console(markup=False, highlight=False, emoji=False)
         self._bar: RichProgress | None = None
-        self._task: int | None = None
+        self._task = TaskID(0)
 
     def progress(self, progress: Progress) -> None:
         for advice in progress.new_advice:
@@ -369,12 +360,14 @@ class BarReporter(PlainReporter):
         if not progress.state.is_active:
             return
         bar = self._started()
-        waiting = progress.step is None or progress.phase != "training"
+        training = "" if progress.step is None or progress.phase != "training" else numbers_text(progress)
+        is_quiet = not training or progress.phase_s >= QUIET_STEP_S
+        waits = f"{waiting_for(progress)} · {clock(progress.phase_s)}" if is_quiet else ""
         bar.update(
-            self._task,  # type: ignore[arg-type]
+            self._task,
             total=None if progress.step is None else progress.state.max_steps,
             completed=progress.step or 0,
-            text=f"{waiting_for(progress)} · {clock(progress.phase_s)}" if waiting else self._training_text(progress),
+            description="   ".join(filter(None, (training, waits))),
             refresh=True,
         )
 
@@ -393,21 +386,15 @@ class BarReporter(PlainReporter):
             self._bar.stop()
             self._bar = None
 
-    def _training_text(self, progress: Progress) -> str:
-        text = numbers_text(progress)
-        if progress.phase_s < QUIET_STEP_S:
-            return text
-        return f"{text}   {waiting_for(progress)} · {clock(progress.phase_s)}"
-
     def _started(self) -> RichProgress:
         if self._bar is None:
             self._bar = RichProgress(
                 BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),
-                Numbers(table_column=Column(no_wrap=True, overflow="ellipsis")),
-                console=self._console,
+                TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+                console=Console(markup=False, highlight=False, emoji=False),
                 expand=True,
                 refresh_per_second=REFRESH_PER_SECOND,
             )
-            self._task = self._bar.add_task("", total=None, text="")
+            self._task = self._bar.add_task("", total=None)
             self._bar.start()
         return self._bar

@@ -32,10 +32,11 @@ from trainwiz.core.run.folder import RunFolder, name_for_commands
 from trainwiz.core.run.state import Attempt, RunExit, RunState
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import Choices, wrong
+from trainwiz.tui.commands.plan import improved, refining
 from trainwiz.tui.headless.ending import ending_of, planned_batch
 from trainwiz.tui.headless.reporters import Progress, Reporter, new_reporter, written_files
-from trainwiz.tui.headless.waiting import Waiting, handling, improved, refining
 from trainwiz.tui.options import OTHER_MACHINE, wanted_tier
+from trainwiz.tui.output import Waiting, handling
 from trainwiz.tui.run_words import is_long, wait_words
 
 # What works here when a run cannot be started: whole commands, each with what it does.
@@ -70,7 +71,7 @@ class StopSignals:
         self.hung_up = False
 
     def heard(self) -> AbstractContextManager[None]:
-        return handling({signal.SIGINT: self._hear, signal.SIGTERM: self._hear, signal.SIGHUP: self._hear})
+        return handling(self._hear, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.stops += 1
