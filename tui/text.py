@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Collection, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Sequence
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from trainwiz.core.language import language, mark, tr
@@ -63,39 +62,6 @@ _PIECE = re.compile(
 """What is not parted: a run of narrow letters or one wide letter, with the punctuation that stays with it."""
 
 
-def pieces(text: str) -> Iterator[tuple[int, str]]:
-    """The parts of a text between which a line may end, each with its place; spaces stay with the part before."""
-    place = 0
-    while (found := _PIECE.match(text, place)) is not None:
-        yield found.start(), found.group()
-        place = found.end()
-
-
-def divide_line(text: str, width: int, fold: bool = True) -> list[int]:
-    """The places at which a text has to be broken; as Rich's, which knows spaces only.
-
-    A part that is longer than a line is cut (`fold`), or goes on beyond its end.
-    """
-    breaks: list[int] = []
-    used = 0
-    for start, piece in pieces(text):
-        length = cell_len(piece.rstrip())
-        if length <= width - used:
-            used += cell_len(piece)
-            continue
-        if start:
-            breaks.append(start)
-        if length <= width or not fold:
-            used = cell_len(piece)
-            continue
-        *whole, last = chop_cells(piece, max(2, width))
-        for part in whole:
-            start += len(part)
-            breaks.append(start)
-        used = cell_len(last)
-    return breaks
-
-
 def wrap(text: str, width: int, fold: bool = True) -> list[str]:
     """Lines of at most `width` cells, as textwrap.wrap makes lines of so many letters.
 
@@ -103,9 +69,15 @@ def wrap(text: str, width: int, fold: bool = True) -> list[str]:
     """
     if text.isascii() or cell_len(text := re.sub(r"\s", " ", text.strip())) == len(text):
         return textwrap.wrap(text, width, break_long_words=fold, break_on_hyphens=fold)
-    ends = [0, *divide_line(text, width, fold), len(text)]
-    lines = (text[start:end].strip() for start, end in pairwise(ends))
-    return [line for line in lines if line]
+    lines, line = list[str](), ""
+    for piece in _PIECE.findall(text):
+        if cell_len(line + piece.rstrip()) <= width:
+            line += piece
+            continue
+        parts = chop_cells(piece, max(2, width)) if fold else [piece]
+        lines += [line, *parts[:-1]]
+        line = parts[-1]
+    return [line.strip() for line in (*lines, line) if line.strip()]
 
 
 _COMMAND = re.compile(r"(?:(?P<sentence>.*[.:!?。：！？])\s*)?(?P<command>trainwiz\s.*[^\s.。!?！？])")
@@ -276,15 +248,6 @@ def step_seconds(seconds: float) -> str:
     if seconds >= 10:
         return f"{seconds:.1f}"
     return f"{seconds:.2f}" if seconds >= 0.1 else f"{seconds:.2g}"
-
-
-def clock(seconds: float) -> str:
-    """21 -> "0:21"; 4000 -> "1:06:40"; 200000 -> "2 days 7 h"."""
-    whole = int(seconds)
-    days, hours, minutes = whole // 86400, whole // 3600, whole // 60
-    if days >= 2:
-        return tr("{days} days {hours} h", days=f"{days:,}", hours=hours % 24)
-    return f"{hours}:{minutes % 60:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
 def parse_number(text: str) -> float:

@@ -268,5 +268,5 @@ def test_the_bar_is_one_live_line() -> None:
     os.close(terminal)
     drawn = text.decode()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, drawn
-    assert "step 71/120   loss 2.71" in drawn and "0:21 left" in drawn and "[bold]a note[/bold]" in drawn
+    assert "step 71/120   loss 2.71" in drawn and "21 s left" in drawn and "[bold]a note[/bold]" in drawn
     assert "18,900 tokens/s   1.0 GiB" in drawn

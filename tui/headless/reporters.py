@@ -29,7 +29,7 @@ from trainwiz.tui.commands.plan import plan_rows
 from trainwiz.tui.headless.ending import Ending, ending_rows, shown_path
 from trainwiz.tui.output import Colours, is_terminal, labelled, say, say_findings, say_json, say_rows
 from trainwiz.tui.run_words import evaluation_parts
-from trainwiz.tui.text import cells, clock, count, pad, size
+from trainwiz.tui.text import cells, count, duration, pad, size
 
 # Progress: what the folder of a run says.
 
@@ -286,7 +286,7 @@ def step_text(step: int | None, max_steps: int | None) -> str:
 
 
 def numbers_text(progress: Progress) -> str:
-    """ "step 71/120   loss 2.71   18,900 tokens/s   0.6 GiB   0:21 left"."""
+    """ "step 71/120   loss 2.71   18,900 tokens/s   0.6 GiB   21 s left"."""
     loss, tokens_per_s = (number(progress.row.get(name)) for name in ("loss", "real_tokens_per_s"))
     parts = [step_text(progress.step, progress.state.max_steps)]
     if loss is not None:
@@ -296,7 +296,7 @@ def numbers_text(progress: Progress) -> str:
     if progress.memory_bytes is not None:
         parts.append(size(progress.memory_bytes))
     if progress.left_s is not None:
-        parts.append(tr("{time} left", time=clock(progress.left_s)))
+        parts.append(tr("{time} left", time=duration(progress.left_s)))
     return "   ".join(parts)
 
 
@@ -362,7 +362,7 @@ class BarReporter(PlainReporter):
         bar = self._started()
         training = "" if progress.step is None or progress.phase != "training" else numbers_text(progress)
         is_quiet = not training or progress.phase_s >= QUIET_STEP_S
-        waits = f"{waiting_for(progress)} · {clock(progress.phase_s)}" if is_quiet else ""
+        waits = f"{waiting_for(progress)} · {duration(progress.phase_s)}" if is_quiet else ""
         bar.update(
             self._task,
             total=None if progress.step is None else progress.state.max_steps,

@@ -327,8 +327,8 @@ def _draw_gaps(canvas: DotCanvas, curve: Curve, heights: list[int | None], first
         canvas.clear_column(column)
         canvas.text(*places[-1], bad, "bad")
     if steps:
-        column, row = places[0]
         label = f"{bad} NaN {step_words(steps[0])}" + (f" +{len(steps) - 1:,}" if len(steps) > 1 else "")
         # At the edge that the line is further from.
+        column, row = places[0]
         start = max(0, min(column, canvas.columns - len(label)))
-        canvas.text(start, 0 if row > canvas.rows // 2 else canvas.rows - 1, label[: canvas.columns], "bad")
+        canvas.text(start, 0 if row > canvas.rows // 2 else canvas.rows - 1, label, "bad")
