@@ -14,18 +14,17 @@ from trainwiz.core.errors import usage_error
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import DEFAULT_ROOT
 from trainwiz.core.run.state import ENDED
-from trainwiz.core.telemetry.machine import real_throttling
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.output import Row, is_terminal, say, say_json, say_rows
 from trainwiz.tui.run_words import EVALUATION_WORDS, first_choice, measured, say_runs, steps_of
-from trainwiz.tui.text import duration, gib, size, value_label
-from trainwiz.tui.widgets.machine_panels import mig_words, of_limit
-from trainwiz.tui.widgets.monitor_panel import answer_label, answer_text
+from trainwiz.tui.text import duration, gib, value_label
+from trainwiz.tui.widgets.machine_panels import device_parts, host_parts
+from trainwiz.tui.widgets.monitor_panel import answer_label, answer_text, machine_reason
 from trainwiz.tui.widgets.run_header import phase_part, progress_words, step_parts, token_parts
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.discovery import Found
-    from trainwiz.core.telemetry.snapshot import GpuReading, Snapshot
+    from trainwiz.core.telemetry.snapshot import Snapshot
     from trainwiz.core.telemetry.target import Target
 
 
@@ -70,66 +69,6 @@ def name_to_give(found: Found) -> str:
     return str(target.path)
 
 
-# What a snapshot says of the machine, as phrases: GPUs, CPU, host and the processes of the job.
-
-
-def gpu_parts(gpu: GpuReading, snapshot: Snapshot) -> list[str]:
-    parts = [plain_text(gpu.name)]
-    if gpu.problem:
-        return [*parts, plain_text(gpu.problem)]
-    if mig_words(gpu):
-        parts.append(f"MIG {plain_text(mig_words(gpu))}")
-    if gpu.utilization_percent is not None:
-        parts.append(tr("util {share}%", share=f"{gpu.utilization_percent:.0f}"))
-    if gpu.memory_used_bytes is not None:
-        used = tr("{amount} of {whole} GiB", amount=gib(gpu.memory_used_bytes), whole=gib(gpu.memory_total_bytes))
-        parts.append(used + _memory_note(gpu, snapshot))
-    if gpu.temperature_c is not None:
-        parts.append(f"{gpu.temperature_c:.0f} °C")
-    if gpu.power_w is not None:
-        parts.append(f"{of_limit(gpu.power_w, gpu.power_limit_w)} W")
-    if slowing := real_throttling(gpu.throttle_reasons):
-        parts.append(tr("throttled: {reasons}", reasons=plain_text(tr(", ").join(map(tr, slowing)))))
-    return parts
-
-
-def _memory_note(gpu: GpuReading, snapshot: Snapshot) -> str:
-    known = (
-        (mark("this job {amount}"), gpu.job_memory_bytes),
-        (mark("planned {amount}"), snapshot.planned.memory_bytes),
-    )
-    notes = [tr(words, amount=gib(amount)) for words, amount in known if amount is not None]
-    return f" ({', '.join(notes)})" if notes else ""
-
-
-def cpu_parts(snapshot: Snapshot) -> list[str]:
-    """The load of the job, and why no GPU is shown."""
-    load = next((load for load in reversed(snapshot.job_cpu_history) if load is not None), None)
-    if load is None or snapshot.status in ENDED:
-        return []
-    why = tr("running on the CPU; the machine has a GPU") if snapshot.gpus else tr("no GPU")
-    return [
-        tr("{share}% by this run (100 is one core)", share=f"{load:.0f}"),
-        plain_text(snapshot.unavailable.get("gpus", why)),
-    ]
-
-
-def host_parts(snapshot: Snapshot) -> list[str]:
-    host, parts = snapshot.host, []
-    if snapshot.job_rss_bytes is not None:
-        parts.append(tr("RAM of this run {amount} GiB", amount=gib(snapshot.job_rss_bytes)))
-    if host.ram_used_bytes is not None:
-        used, whole = gib(host.ram_used_bytes), gib(host.ram_total_bytes)
-        parts.append(tr("RAM used {amount} of {whole} GiB", amount=used, whole=whole))
-    if host.disk_free_bytes is not None:
-        words = tr("disk {size} free", size=size(host.disk_free_bytes))
-        if host.disk_lasts_s is not None:
-            words = tr("{disk}, full in {time} at this rate", disk=words, time=duration(host.disk_lasts_s))
-        parts.append(words)
-    reason = snapshot.unavailable.get("host")
-    return parts or ([plain_text(reason)] if reason else [])
-
-
 # A snapshot as lines of text: for `monitor --once` and `--plain`, for pipes and screen readers.
 
 MEASURED = dict(EVALUATION_WORDS[1:])
@@ -168,11 +107,12 @@ def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
         yield "", [f"{answer_label(prompt.newest)}{GAP}{newest}"]
     yield tr("Speed"), pace_parts(snapshot)
     yield tr("Engine"), engine_parts(snapshot)
-    for gpu in snapshot.used_gpus:
-        yield f"GPU {gpu.index}", gpu_parts(gpu, snapshot)
-    if not snapshot.used_gpus:
-        yield "CPU", cpu_parts(snapshot)
-    yield tr("Host"), host_parts(snapshot)
+    if snapshot.host.sample or snapshot.used_gpus:
+        for label, parts in device_parts(snapshot):
+            yield label, [part.plain for part in parts]
+        yield tr("Host"), [part.plain for part in host_parts(snapshot)]
+    else:
+        yield tr("Host"), [machine_reason(snapshot)]
     for problem in snapshot.problems:
         yield tr("Problem"), [plain_text(problem)]
     for advice in snapshot.advice:

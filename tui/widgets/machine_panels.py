@@ -80,8 +80,7 @@ def short_name(name: str) -> str:
 def card_lines(gpu: GpuReading, planned: Planned, width: int) -> list[Content]:
     """One card, the most important lines first."""
     if gpu.problem:
-        words = tr("cannot be read: {reason}", reason=plain_text(gpu.problem))
-        return [Content.styled(f"{marks.tight} {words}", "$warning")]
+        return [Content.assemble((f"{marks.tight} ", "$warning"), *gpu_parts(gpu, planned))]
     total, room = gpu.memory_total_bytes, width - LABEL_WIDTH
     memory = Content(f"{part_of(gpu.memory_used_bytes, total)} GiB")
     watts = unit(None, "") if gpu.power_w is None else Content(f"{of_limit(gpu.power_w, gpu.power_limit_w)} W")
@@ -288,19 +287,33 @@ def _no_gpu_reason(snapshot: Snapshot) -> str:
 
 def device_line(snapshot: Snapshot) -> Content:
     """The device in one line, for where its panel has no room."""
-    gpus = snapshot.used_gpus
-    if len(gpus) > 1:
-        return cards_line(gpus)
-    if gpus:
-        gpu = gpus[0]
-        memory = Content(f"{part_of(gpu.memory_used_bytes, gpu.memory_total_bytes)} GiB")
-        parts = (unit(gpu.utilization_percent, "%"), memory, heat_words(gpu))
-        return Content("   ").join([Content.styled(f"GPU {gpu.index}", "$muted"), *parts])
-    if not snapshot.host.sample:
+    if len(snapshot.used_gpus) > 1:
+        return cards_line(snapshot.used_gpus)
+    if not snapshot.used_gpus and not snapshot.host.sample:
         return Content.styled(f"{tr('device')}  {machine_reason(snapshot)}", "$muted")
-    load = snapshot.job_cpu_history[-1] if snapshot.job_cpu_history else None
-    where = tr("GPU not used") if snapshot.gpus else tr("no GPU")
-    return Content.assemble(quiet(tr("CPU of the job"), unit(load, "%")), (f"  {where}", "$muted"))
+    label, parts = device_parts(snapshot)[0]
+    return Content("   ").join([Content.styled(label, "$muted"), *parts])
+
+
+def device_parts(snapshot: Snapshot) -> list[tuple[str, list[Content]]]:
+    """(subject, what is known of it) of each GPU, or of the CPU where none is used."""
+    if snapshot.used_gpus:
+        return [(f"GPU {gpu.index}", gpu_parts(gpu, snapshot.planned)) for gpu in snapshot.used_gpus]
+    load = next((load for load in reversed(snapshot.job_cpu_history) if load is not None), None)
+    return [("CPU", [quiet(tr("job"), unit(load, "%")), Content(_no_gpu_reason(snapshot))])]
+
+
+def gpu_parts(gpu: GpuReading, planned: Planned) -> list[Content]:
+    if gpu.problem:
+        return [Content.styled(tr("cannot be read: {reason}", reason=plain_text(gpu.problem)), "$warning")]
+    parts = [quiet(tr("util"), unit(gpu.utilization_percent, "%"))]
+    if gpu.memory_used_bytes is not None:
+        parts.append(Content(f"{part_of(gpu.memory_used_bytes, gpu.memory_total_bytes)} GiB"))
+    if gpu.temperature_c is not None:
+        parts.append(heat_words(gpu))
+    if gpu.power_w is not None:
+        parts.append(Content(f"{of_limit(gpu.power_w, gpu.power_limit_w)} W"))
+    return [*parts, *holder_parts(gpu, planned), *clock_parts(gpu)]
 
 
 # RAM and disk.
@@ -372,12 +385,12 @@ def disk_content(snapshot: Snapshot) -> Content:
     return quiet(tr("disk"), tr("{amount} GiB free", amount=f"{host.disk_free_bytes / GIB:,.1f}"))
 
 
-def host_line(snapshot: Snapshot) -> Content:
+def host_parts(snapshot: Snapshot) -> list[Content]:
     """RAM and disk in one line."""
     if not snapshot.host.sample:
-        return Content.styled(f"{tr('RAM and disk')}  {tr('unknown')}", "$muted")
+        return [quiet(tr("RAM and disk"), tr("unknown"))]
     job, used = snapshot.job_rss_bytes, part_of(snapshot.host.ram_used_bytes, snapshot.host.ram_total_bytes)
     words = tr("machine {used} GiB", used=used)
     if job is not None:
         words = tr("run {job}, machine {used} GiB", job=gib(job), used=used)
-    return Content.assemble(quiet(tr("RAM"), words), "   ", disk_content(snapshot))
+    return [quiet(tr("RAM"), words), disk_content(snapshot)]

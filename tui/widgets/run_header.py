@@ -18,7 +18,7 @@ from trainwiz.tui.run_words import look_of
 from trainwiz.tui.text import cells, command_apart, duration, epochs, span, step_seconds, wrap
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import level_sign
-from trainwiz.tui.widgets.machine_panels import device_line, host_line
+from trainwiz.tui.widgets.machine_panels import device_line, host_parts
 from trainwiz.tui.widgets.monitor_panel import (
     MonitorPanel,
     SnapshotView,
@@ -278,6 +278,7 @@ class MonitorSummary(SnapshotView):
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         when = "" if snapshot.ending is None else tr("at the end") + "  "
-        machine = [Content.assemble((when, "$muted"), line) for line in (device_line(snapshot), host_line(snapshot))]
+        shown = (device_line(snapshot), Content("   ").join(host_parts(snapshot)))
+        machine = [Content.assemble((when, "$muted"), line) for line in shown]
         worst = [Content.assemble(level_sign(one.level), " ", plain_text(one.text)) for one in snapshot.advice[:1]]
         return [*machine, join_fitting(token_parts(snapshot), width), *worst]
