@@ -26,7 +26,7 @@ from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.telemetry.machine import job_memory, pids_of
 from trainwiz.core.text import number, numbers_finite, objects_in, plain_text, step_of
 from trainwiz.tui.commands.plan import plan_rows
-from trainwiz.tui.headless.ending import Ending, ending_rows, shown_path
+from trainwiz.tui.headless.ending import Ending, shown_path
 from trainwiz.tui.output import Colours, is_terminal, labelled, say, say_findings, say_json, say_rows
 from trainwiz.tui.run_words import evaluation_parts
 from trainwiz.tui.text import cells, count, duration, pad, size
@@ -220,7 +220,7 @@ class PlainReporter:
         say_commands(commands)
 
     def end(self, ending: Ending) -> None:
-        say_rows(ending_rows(ending))
+        say_rows(ending.rows())
 
     def close(self) -> None:
         return
