@@ -29,10 +29,10 @@ from trainwiz.tui.commands.monitor import (
     SAY_AGAIN_S,
     choose,
     follow,
+    metric_text,
     plain_line,
     run_monitor,
     say_targets,
-    shown_value,
     summary_rows,
 )
 from trainwiz.tui.output import labelled
@@ -219,8 +219,8 @@ def test_the_line_names_one_metric_and_stays_short() -> None:
 
 
 def test_lines_name_what_is_infinite_and_cards_that_are_not_used() -> None:
-    shown = [shown_value("grad_norm", value) for value in (math.inf, -math.inf, math.nan)]
-    assert shown == ["infinite", "−infinite", "NaN"]
+    shown = [metric_text("grad_norm", value) for value in (math.inf, -math.inf, math.nan)]
+    assert shown == ["grad_norm infinite", "grad_norm −infinite", "grad_norm NaN"]
     card = GpuReading(0, "NVIDIA A100", "GPU-0", *[None] * 6, (), None, None, mig="disabled")
     host = HostReading(sample={"cpu": 1})
     known = {"gpus": (card,), "engine": {"device": "cpu"}, "job_cpu_history": (90.0,), "host": host}
