@@ -6,6 +6,7 @@ import difflib
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -265,22 +266,44 @@ def silence_stdout() -> None:
         return
 
 
+CLICK_WORDS = {
+    r"Option '(?P<name>[^']+)' requires an argument": mark("{name} needs a value"),
+    r"Missing (?:argument|option) '(?P<name>[^']+)'": mark("{name} is missing"),
+    r"Got unexpected extra argument(?:s|\(s\))? \((?P<arguments>.*)\)": mark("unexpected argument {arguments}"),
+    r"Invalid value for '?(?P<name>[^':]+)'?: Input should be a valid": mark("{name} must be a number"),
+    r"Invalid value for '?(?P<name>[^':]+)'?: .* greater than or equal to (?P<least>\S+)": mark(
+        "{name} must be at least {least}"
+    ),
+    r"Invalid value for '?(?P<name>[^':]+)'?: .* less than or equal to (?P<most>\S+)": mark(
+        "{name} must be at most {most}"
+    ),
+    r"Invalid value for '?(?P<name>[^':]+)'?: (?P<reason>.*)": mark("invalid value for {name}: {reason}"),
+}
+"""What click and pydantic, which reads typer's numbers, say -> the same in the reader's language."""
+
+
 def usage_sentence(error: Any) -> str:
+    """What is wrong with a command line, with the nearest that there is; click's own words where they are none of the
+    known."""
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "trainwiz"
     message = plain_text(error.format_message()).rstrip(".")
-    if type(error).__name__ == "NoSuchOption" and getattr(error, "option_name", None):
+    if found := re.match(r"No such option:? '?(?P<option>-[^\s']+)", message):
+        option = found["option"].rstrip(".")
         names = [name for parameter in context.command.params for name in parameter.opts] if context else []
-        option, close = plain_text(error.option_name), nearest(error.option_name, names)
-        if close:
+        if close := nearest(option, names):
             return tr("`{path}` has no option {option}; did you mean {near}?", option=option, path=path, near=close)
         return tr("`{path}` has no option {option}; see `{path} --help`.", option=option, path=path)
-    commands = getattr(context and context.command, "commands", {})
-    if message.startswith("No such command"):
-        return no_such_command(str(getattr(error, "command_name", None) or message.split("'")[1]), [*commands], path)
+    commands = [*getattr(context and context.command, "commands", {})]
+    if found := re.match(r"No such command '(?P<name>.*?)'", message):
+        return no_such_command(found["name"], commands, path)
     if message.startswith("Missing command"):
         return tr("`{path}` needs a command: {names}.", path=path, names=", ".join(commands))
-    return tr("{message}; see `{path} --help`.", message=click_sentence(error, message), path=path)
+    for pattern, words in CLICK_WORDS.items():
+        if found := re.match(pattern, message):
+            message = tr(words, **found.groupdict())
+            break
+    return tr("{message}; see `{path} --help`.", message=message, path=path)
 
 
 def no_such_command(wanted: str, names: Sequence[str], path: str) -> str:
@@ -288,37 +311,6 @@ def no_such_command(wanted: str, names: Sequence[str], path: str) -> str:
     if close:
         return tr("`{path}` has no command {text}; did you mean {near}?", text=shown, path=path, near=close)
     return tr("`{path}` has no command {text}. Available: {names}.", text=shown, path=path, names=", ".join(names))
-
-
-LIMITS = {
-    "Input should be a valid": mark("{name} must be a number"),
-    "Input should be greater than or equal to": mark("{name} must be at least {least}"),
-    "Input should be less than or equal to": mark("{name} must be at most {most}"),
-}
-"""What pydantic, which reads typer's numbers, says of a value -> the same in the reader's language."""
-
-
-def click_sentence(error: Any, message: str) -> str:
-    """What click found wrong, in the reader's language; its own words (`message`) where it is none of the known."""
-    kind, parameter = type(error).__name__, getattr(error, "param", None)
-    option = getattr(error, "option_name", None)
-    if kind == "BadOptionUsage" and option and message.endswith("requires an argument"):
-        return tr("{option} needs a value", option=plain_text(option))
-    if message.startswith("Got unexpected extra argument"):
-        extra = message[message.rindex("(") + 1 :].rstrip(")")
-        return tr("unexpected argument {arguments}", arguments=repr(plain_text(extra, 60)))
-    if kind not in ("MissingParameter", "BadParameter") or parameter is None:
-        return message
-    is_option = parameter.param_type_name == "option"
-    name = plain_text(parameter.opts[0] if is_option else parameter.metavar or parameter.name)
-    if kind == "MissingParameter":
-        return tr("{name} is missing", name=name)
-    reason = plain_text(error.message, 120)
-    for begins, said in LIMITS.items():
-        if reason.startswith(begins):
-            limit = reason.rpartition(" ")[2]
-            return tr(said, name=name, least=limit, most=limit)
-    return tr("invalid value for {name}: {reason}", name=name, reason=reason)
 
 
 def nearest(wanted: str, names: Sequence[str]) -> str:
