@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,7 +33,6 @@ from trainwiz.tui.text import cells, count, duration, pad, size
 # Progress: what the folder of a run says.
 
 TOLD = frozenset({"error", "warning"})
-PACE_ROWS = 20
 METRICS_WINDOW_BYTES = 4 * 1024 * 1024
 """Of a run that goes on this much is passed over row by row, and what is before it at once."""
 SYSTEM_WINDOW_BYTES = 64 * 1024
@@ -59,10 +57,10 @@ class Progress:
         self._advice = AdviceFile(JsonLinesTail(folder.file(ADVICE_JSONL)))
         self._answers = JsonLinesTail(folder.generations_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
         self._told: set[tuple[str, str, str]] = set()
-        self._pace: deque[tuple[float, int]] = deque(maxlen=PACE_ROWS)
+        self._first: tuple[float, int] | None = None
+        """Unix time and step of the first row of this attempt."""
         self.row: dict[str, Any] = {}
         """The newest value of each metric of this start."""
-        self._loading = False
         self._attempts = 0
         self._phase_began = time.monotonic()
         if resumed:
@@ -74,8 +72,7 @@ class Progress:
         self.state = read_state(self.folder)
         if len(self.state.attempts) != self._attempts:
             # The time between two attempts is no pace.
-            self._attempts, self._loading = len(self.state.attempts), False
-            self._pace.clear()
+            self._attempts, self._first = len(self.state.attempts), None
         self.new_rows = self._all_rows()
         for row in self.new_rows:
             self._take(row)
@@ -99,19 +96,20 @@ class Progress:
 
     @property
     def left_s(self) -> float | None:
-        if self.step is None or self.state.max_steps is None or len(self._pace) < 2:
+        """At the pace of this attempt so far."""
+        step, steps, last_s = self.step, self.state.max_steps, number(self.row.get("time_s"))
+        if self._first is None or step is None or steps is None or last_s is None or step <= self._first[1]:
             return None
-        (first_s, first_step), (last_s, last_step) = self._pace[0], self._pace[-1]
-        if last_step <= first_step or last_s <= first_s:
-            return None
-        return max(0.0, self.state.max_steps - self.step) * (last_s - first_s) / (last_step - first_step)
+        return max(0.0, steps - step) * max(0.0, last_s - self._first[0]) / (step - self._first[1])
 
     @property
     def doing(self) -> str:
-        """What the present attempt says that it does while it makes no steps: "tokenising 12,000 of 80,000 rows"."""
-        now, state = read_phase(self.folder), self.state
-        is_work = now is not None and now.phase != "training" and state.is_active and now.since_s >= began_s(state)
-        return phase_words(now) if now is not None and is_work else ""
+        """What is done while no steps are made, as the present attempt says it ("tokenising 12,000 of 80,000 rows")."""
+        now, state, said = read_phase(self.folder), self.state, tr(self.phase)
+        if now is None or now.phase == "training" or not state.is_active or now.since_s < began_s(state):
+            return said
+        words = phase_words(now)
+        return tr("{phase}: {detail}", phase=said, detail=words) if self.phase == "stopping" else words
 
     def _untold(self) -> Iterator[Advice]:
         """Warnings and errors of the present attempt that were not told yet; a figure that changes is not told again."""
@@ -130,20 +128,18 @@ class Progress:
     def _take(self, row: dict[str, Any]) -> None:
         self.row.update({key: value for key, value in row.items() if value is not None})
         time_s, step = number(row.get("time_s")), number(row.get("step"))
-        if time_s is not None and step is not None and number(row.get("loss")) is not None:
-            self._pace.append((time_s, int(step)))
+        if self._first is None and time_s is not None and step is not None and number(row.get("loss")) is not None:
+            self._first = time_s, int(step)
 
     def _phase_now(self) -> str:
         state = self.state
         if state.status == "starting":
-            # The trainers may end before the launcher does: the phase never goes back.
-            self._loading = self._loading or bool(state.workers)
-            if self._loading:
+            if state.workers:
                 return mark("loading libraries, model and data")
             waits = self.folder.file(MEETING_TOKEN).exists()
             return mark("waiting for the other nodes") if waits else mark("starting accelerate")
         if state.status == "running":
-            return mark("training") if self._pace else mark("first step")
+            return mark("training") if self._first else mark("first step")
         return state.status
 
 
@@ -209,7 +205,7 @@ class PlainReporter:
                 say(labelled("", tr(progress.phase)))
         elif progress.phase_s - self._waited_s >= WAIT_LINE_EVERY_S and progress.state.is_active:
             self._waited_s = progress.phase_s
-            say(labelled("", tr("{what} · {seconds} s", what=waiting_for(progress), seconds=f"{progress.phase_s:.0f}")))
+            say(labelled("", tr("{what} · {seconds} s", what=progress.doing, seconds=f"{progress.phase_s:.0f}")))
 
     def note(self, text: str) -> None:
         say(plain_text(text))
@@ -320,17 +316,6 @@ def answer_line(row: dict[str, Any]) -> str:
     return labelled("", f"{when}   {asked} → {said or tr('(empty)')}{'' if row.get('ended', True) else ' …'}")
 
 
-def waiting_for(progress: Progress) -> str:
-    if doing := progress.doing:
-        stopping = progress.phase == "stopping"
-        return tr("{phase}: {detail}", phase=tr(progress.phase), detail=doing) if stopping else doing
-    if progress.phase == "training" and progress.step is not None:
-        if progress.step == progress.state.max_steps:
-            return tr("evaluating and saving the model")
-        return tr("working on the steps after step {step}", step=count(progress.step))
-    return tr(progress.phase)
-
-
 def advice_text(advice: Advice) -> str:
     """ "! The run waits at step 40: ... Free space on the disk of ..."."""
     sign = "✗" if advice.level == "error" else "!"
@@ -362,7 +347,7 @@ class BarReporter(PlainReporter):
         bar = self._started()
         training = "" if progress.step is None or progress.phase != "training" else numbers_text(progress)
         is_quiet = not training or progress.phase_s >= QUIET_STEP_S
-        waits = f"{waiting_for(progress)} · {duration(progress.phase_s)}" if is_quiet else ""
+        waits = f"{progress.doing} · {duration(progress.phase_s)}" if is_quiet else ""
         bar.update(
             self._task,
             total=None if progress.step is None else progress.state.max_steps,
