@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.widget import Widget
 from textual.widgets import Input, OptionList
@@ -13,6 +12,7 @@ from trainwiz.core.telemetry.metrics import NO_PACE
 from trainwiz.core.telemetry.snapshot import Planned, Snapshot
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.screens.monitor_cards import PlanCard
+from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.frame import KeyBar
 from trainwiz.tui.widgets.log_panel import LogPanel
 from trainwiz.tui.widgets.machine_panels import DevicePanel, HostPanel
@@ -79,15 +79,15 @@ def test_only_what_is_inside_of_the_plan_is_ticked(step_s: float, sign: str) -> 
     assert batch_parts(look)[0].plain.removeprefix("per step ") == "1 sequence"
 
 
-async def opened(pilot: Pilot, key: str = "colon") -> CommandPalette:
+async def opened(pilot: Pilot, key: str = "colon") -> Chooser:
     await pilot.press(key)
-    await until(pilot, lambda: isinstance(pilot.app.screen, CommandPalette))
+    await until(pilot, lambda: isinstance(pilot.app.screen, Chooser))
     palette = pilot.app.screen
-    assert isinstance(palette, CommandPalette)
+    assert isinstance(palette, Chooser)
     return palette
 
 
-def listed(palette: CommandPalette) -> list[str]:
+def listed(palette: Chooser) -> list[str]:
     return [str(option.prompt) for option in palette.query_one(OptionList).options]
 
 
@@ -97,7 +97,7 @@ async def find(pilot: Pilot, words: str, first: str) -> None:
     palette.query_one(Input).value = words
     await until(pilot, lambda: any(first in line for line in listed(palette)[:1]))
     await pilot.press("enter")
-    await until(pilot, lambda: not isinstance(pilot.app.screen, CommandPalette))
+    await until(pilot, lambda: not isinstance(pilot.app.screen, Chooser))
 
 
 async def click(pilot: Pilot, words: str) -> None:
