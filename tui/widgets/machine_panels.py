@@ -308,14 +308,13 @@ def gpu_parts(gpu: GpuReading, planned: Planned) -> list[Content]:
         return [Content.styled(tr("cannot be read: {reason}", reason=plain_text(gpu.problem)), "$warning")]
     parts = [quiet(tr("util"), unit(gpu.utilization_percent, "%"))]
     if gpu.memory_used_bytes is not None:
-        held = tr(", ").join(part.plain for part in holder_parts(gpu, planned))
-        used = f"{part_of(gpu.memory_used_bytes, gpu.memory_total_bytes)} GiB"
-        parts.append(Content(f"{used} ({held})" if held else used))
+        parts.append(Content(f"{part_of(gpu.memory_used_bytes, gpu.memory_total_bytes)} GiB"))
     if gpu.temperature_c is not None:
         parts.append(heat_words(gpu))
     if gpu.power_w is not None:
         parts.append(Content(f"{of_limit(gpu.power_w, gpu.power_limit_w)} W"))
-    return [*parts, *clock_parts(gpu)]
+    held = tr(", ").join(part.plain for part in holder_parts(gpu, planned))
+    return [*parts, *([Content(f"{held} GiB")] if held else []), *clock_parts(gpu)]
 
 
 # RAM and disk.
