@@ -81,12 +81,12 @@ def test_numbers_while_training_of_this_start_alone(folder: RunFolder) -> None:
     assert (progress.phase, progress.step, progress.row["loss"]) == ("training", 10, 2.5)
     assert progress.left_s == pytest.approx(180.0)
     assert progress.memory_bytes == GIB * 3 // 2
-    assert len(progress.new_rows) == 3 and reader.read().new_rows == []
+    assert [kind for kind, _ in progress.news] == ["metrics"] * 3 and reader.read().news == []
 
     resumed = Progress(folder, resumed=True)
     assert resumed.read().step is None
     log(folder, row(11))
-    assert [new["step"] for new in resumed.read().new_rows] == [11]
+    assert [new["step"] for _, new in resumed.read().news] == [11]
     # The fullest GPU wins over processes.
     gpus = [{"memory_used_bytes": GIB}, {"memory_used_bytes": 3 * GIB}, {"memory_used_bytes": None}]
     folder.system_jsonl.write_text(json.dumps({"gpus": gpus, "processes": [{"rss_bytes": 9 * GIB}]}) + "\n")
@@ -128,9 +128,9 @@ def test_advice_is_told_once_and_again_when_it_is_worse(folder: RunFolder, capsy
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"event": "advice", "code": "data_wait", "severity": "warning"}.items() <= events[-1].items()
     advise(folder, text="The GPU waits 31 % of a step.")
-    assert reader.read().new_advice == []
+    assert reader.read().news == []
     advise(folder, severity="error", text="The GPU waits 90 % of a step.")
-    assert [advice.level for advice in reader.read().new_advice] == ["error"]
+    assert [advice["severity"] for _, advice in reader.read().news] == ["error"]
 
 
 def test_plain_lines_and_events(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +141,7 @@ def test_plain_lines_and_events(folder: RunFolder, capsys: pytest.CaptureFixture
     assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
         "first step",
         "step 1/100   loss 3.00",
-        "step 2/100   loss 2.90",
+        "step 2/100   loss 2.90   1,234 tokens/s   3.3 min left",
         "step 2/100   evaluation loss 2.75",
     ]
     # A loss that is no number is shown, and is null in JSON.
@@ -241,7 +241,7 @@ from trainwiz.tui.headless.reporters import BarReporter
 reporter = BarReporter()
 reporter.progress(SimpleNamespace(
     state=RunState(status="running", max_steps=120), phase="training", phase_s=0.1, step=71, left_s=21.0,
-    row={"loss": 2.71, "real_tokens_per_s": 18900.0}, memory_bytes=2**30, new_answers=[], new_advice=[], doing="",
+    row={"loss": 2.71, "real_tokens_per_s": 18900.0}, memory_bytes=2**30, news=[], doing="",
 ))
 reporter.note("[bold]a note[/bold]")
 reporter.close()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
@@ -33,6 +33,8 @@ from trainwiz.tui.text import cells, count, duration, pad, size
 # Progress: what the folder of a run says.
 
 TOLD = frozenset({"error", "warning"})
+News = Literal["advice", "metrics", "answer"]
+"""Advice, a line of metrics.jsonl, and a prompt that was answered."""
 METRICS_WINDOW_BYTES = 4 * 1024 * 1024
 """Of a run that goes on this much is passed over row by row, and what is before it at once."""
 SYSTEM_WINDOW_BYTES = 64 * 1024
@@ -48,10 +50,8 @@ class Progress:
         """What is being done now, translated where it is shown: "starting accelerate", "training", "stopping", ..."""
         self.memory_bytes: int | None = None
         """Of the fullest GPU, or of the run's processes where there is none."""
-        self.new_rows: list[dict[str, Any]] = []
-        """Lines of metrics.jsonl that came with the last reading; likewise prompts that were answered, and advice."""
-        self.new_answers: list[dict[str, Any]] = []
-        self.new_advice: list[Advice] = []
+        self.news: list[tuple[News, Mapping[str, Any]]] = []
+        """What came with the last reading."""
         self._metrics = JsonLinesTail(folder.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
         self._system = JsonLinesTail(folder.system_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
         self._advice = AdviceFile(JsonLinesTail(folder.file(ADVICE_JSONL)))
@@ -73,15 +73,16 @@ class Progress:
         if len(self.state.attempts) != self._attempts:
             # The time between two attempts is no pace.
             self._attempts, self._first = len(self.state.attempts), None
-        self.new_rows = self._all_rows()
-        for row in self.new_rows:
+        rows = self._all_rows()
+        for row in rows:
             self._take(row)
         for line in self._system.read_new():
             self.memory_bytes = memory_of(line) or self.memory_bytes
-        self.new_answers = [row for row in self._answers.read_new() if "prompt" in row]
-        self.new_advice = list(self._untold())
+        answers = [row for row in self._answers.read_new() if "prompt" in row]
+        self.news = [("advice", advice.to_json()) for advice in self._untold()]
+        self.news += [("metrics", row) for row in rows] + [("answer", row) for row in answers]
         phase = self._phase_now()
-        if phase != self.phase or self.new_rows:
+        if phase != self.phase or rows:
             self.phase, self._phase_began = phase, time.monotonic()
         return self
 
@@ -190,15 +191,11 @@ class PlainReporter:
             say(labelled(tr("Written"), ", ".join(files)))
 
     def progress(self, progress: Progress) -> None:
-        for advice in progress.new_advice:
-            self.note(advice_text(advice))
-        for row in progress.new_rows:
-            if text := row_text(row, progress):
+        for kind, values in progress.news:
+            if text := news_text(kind, values, progress):
                 say(text)
-        for row in progress.new_answers:
-            say(answer_line(row))
         is_new = progress.phase != self._phase
-        if is_new or progress.new_rows:
+        if is_new or progress.phase_s < self._waited_s:
             self._phase, self._waited_s = progress.phase, 0.0
         if is_new:
             if progress.phase not in ("training", "finished", "failed", "stopped", "lost"):
@@ -242,12 +239,8 @@ class JsonReporter:
         if now != self._said:
             self._said = now
             self._say("status", status=now[0], phase=now[1])
-        for advice in progress.new_advice:
-            self._say("advice", **advice.to_json())
-        for row in progress.new_rows:
-            say_json({"event": "metrics", **row}, compact=True)
-        for row in progress.new_answers:
-            say_json({"event": "answer", **row}, compact=True)
+        for kind, values in progress.news:
+            say_json({"event": kind, **values}, compact=True)
 
     def note(self, text: str) -> None:
         self._say("note", message=text)
@@ -281,12 +274,16 @@ def step_text(step: int | None, max_steps: int | None) -> str:
     return tr("step {step}", step=f"{count(step)}/{count(max_steps)}" if max_steps else count(step))
 
 
+def loss_text(loss: float) -> str:
+    return tr("loss {value}", value=f"{loss:.3g}" if loss < 0.1 else f"{loss:.2f}")
+
+
 def numbers_text(progress: Progress) -> str:
     """ "step 71/120   loss 2.71   18,900 tokens/s   0.6 GiB   21 s left"."""
     loss, tokens_per_s = (number(progress.row.get(name)) for name in ("loss", "real_tokens_per_s"))
     parts = [step_text(progress.step, progress.state.max_steps)]
     if loss is not None:
-        parts.append(tr("loss {value}", value=f"{loss:.3g}" if loss < 0.1 else f"{loss:.2f}"))
+        parts.append(loss_text(loss))
     if tokens_per_s is not None:
         parts.append(tr("{count} tokens/s", count=count(tokens_per_s)))
     if progress.memory_bytes is not None:
@@ -296,30 +293,22 @@ def numbers_text(progress: Progress) -> str:
     return "   ".join(parts)
 
 
-def row_text(row: dict[str, Any], progress: Progress) -> str:
-    step = row.get("step")
-    at = labelled("", step_text(step if isinstance(step, int) else None, progress.state.max_steps))
-    measured = evaluation_parts(row)
+def news_text(kind: News, values: Mapping[str, Any], progress: Progress) -> str:
+    """One line; empty for a line of metrics.jsonl that has neither a loss nor an evaluation."""
+    if kind == "advice":
+        sign = "✗" if values["severity"] == "error" else "!"
+        return " ".join(filter(None, (sign, values["text"], values["remedy"])))
+    step = step_of(values.get("step"))
+    if kind == "answer":
+        when = tr("at step {step}", step=count(step)) if step else tr("before step 1")
+        asked, said = (plain_text(str(values.get(key) or ""), LONGEST_ANSWER) for key in ("source", "generation"))
+        return labelled("", f"{when}   {asked} → {said or tr('(empty)')}{'' if values.get('ended', True) else ' …'}")
+    at, measured, loss = step_text(step, progress.state.max_steps), evaluation_parts(values), number(values.get("loss"))
     if measured:
-        return f"{at}   {tr('evaluation {values}', values=', '.join(measured))}"
-    if row.get("loss") is None:
+        return labelled("", f"{at}   {tr('evaluation {values}', values=', '.join(measured))}")
+    if loss is None:
         return ""
-    if row is progress.new_rows[-1]:
-        return labelled("", numbers_text(progress))
-    return f"{at}   {tr('loss {value}', value=format(row['loss'], '.2f'))}"
-
-
-def answer_line(row: dict[str, Any]) -> str:
-    step = int(number(row.get("step")) or 0)
-    when = tr("before step 1") if step == 0 else tr("at step {step}", step=f"{step:,}")
-    asked, said = (plain_text(str(row.get(key) or ""), LONGEST_ANSWER) for key in ("source", "generation"))
-    return labelled("", f"{when}   {asked} → {said or tr('(empty)')}{'' if row.get('ended', True) else ' …'}")
-
-
-def advice_text(advice: Advice) -> str:
-    """ "! The run waits at step 40: ... Free space on the disk of ..."."""
-    sign = "✗" if advice.level == "error" else "!"
-    return " ".join(filter(None, (sign, advice.text, advice.remedy)))
+    return labelled("", numbers_text(progress) if step == progress.step else f"{at}   {loss_text(loss)}")
 
 
 def written_files(folder: RunFolder) -> list[str]:
@@ -338,10 +327,9 @@ class BarReporter(PlainReporter):
         self._task = TaskID(0)
 
     def progress(self, progress: Progress) -> None:
-        for advice in progress.new_advice:
-            self.note(advice_text(advice))
-        for row in progress.new_answers:
-            self.note(answer_line(row))
+        for kind, values in progress.news:
+            if kind != "metrics":
+                self.note(news_text(kind, values, progress))
         if not progress.state.is_active:
             return
         bar = self._started()
