@@ -213,32 +213,21 @@ LARGE = 1e4
 """From here on a figure has a letter for its size."""
 
 
-def large_unit(size: float) -> tuple[float, str]:
-    """(1e6, "M") of 2,000,000."""
-    return next((unit, letter) for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")) if size >= unit)
-
-
-def short_exponent(text: str) -> str:
-    """ "2.4e-04" as "2.4e-4"."""
-    mantissa, _, exponent = text.partition("e")
-    return f"{mantissa}e{int(exponent)}" if exponent else text
-
-
-def value_label(value: float) -> str:
-    """A measured value, short: four significant digits, also where the last ones are 0, so that a column keeps its width."""
-    if value != value:
+def value_label(value: float, digits: int = 4) -> str:
+    """A measured value in so many significant digits, also where the last ones are 0, so that a column keeps its width; very
+    small ones as "2.40e-4", large ones with a letter for their size."""
+    if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return tr("infinite") if value > 0 else tr("−infinite")
     size = abs(value)
-    if size >= LARGE:
-        unit, letter = large_unit(size)
-        return f"{value / unit:.2f}{letter}" if size < 1e15 else short_exponent(f"{value:.2e}")
-    if 0 < size < 1e-2:
-        return short_exponent(f"{value:.1e}")
-    if size >= 999.95 or value == int(value):
-        return f"{value:,.0f}"
-    return f"{value:#.4g}" if size >= 1 else f"{value:.3f}"
+    if size < 1e-2 or size >= 1e15:
+        mantissa, _, exponent = f"{value:.{max(1, digits - 2)}e}".partition("e")
+        return f"{mantissa}e{int(exponent)}" if value else "0"
+    units = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (LARGE, 1e3, "k"))
+    unit, letter = next(((unit, letter) for least, unit, letter in units if size >= least), (1.0, ""))
+    decimals = max(0, digits - 1 - int(math.log10(size / unit)))
+    return f"{value / unit:,.{decimals}f}{letter}"
 
 
 def step_seconds(seconds: float) -> str:

@@ -141,9 +141,9 @@ def test_glyphs_follow_terminal_and_wish() -> None:
 def test_values_and_steps_beside_a_plot_are_evenly_apart_and_true() -> None:
     for low, high, logarithmic, labels in (
         (2.61, 3.1, False, "3.10 2.85 2.61"),
-        (0.0, 2.4e-4, False, "2.40e-4 1.20e-4 0"),
+        (0.0, 2.4e-4, False, "2.4e-4 1.2e-4 0"),
         (0, 30_000, False, "30.0k 15.0k 0"),
-        (1e-5, 0.1, True, "0.100 1.00e-3 1.00e-5"),
+        (1e-5, 0.1, True, "0.100 1.0e-3 1.0e-5"),
         (1.0, 1.0001, False, "1.00010 1.00005 1.00000"),
     ):
         assert " ".join(value_labels(Scale(low, high, logarithmic), 9).values()) == labels
@@ -155,7 +155,7 @@ def test_values_and_steps_beside_a_plot_are_evenly_apart_and_true() -> None:
     assert step_labels(0, 1204, 40).split() == ["0", "401", "803", "1,204"]
     assert len(step_labels(0, 1e300, 40)) == 40 and step_labels(0, 1204, 7) == "  1,204"
     values = (2.612, 0.81, 2.4e-4, 1_999_872, 0.0, 512, 12_500, 4952.3, 999.97)
-    said = ["2.612", "0.810", "2.4e-4", "2.00M", "0", "512", "12.50k", "4,952", "1,000"]
+    said = ["2.612", "0.810", "2.40e-4", "2.000M", "0", "512.0", "12.50k", "4,952", "1,000.0"]
     assert [value_label(value) for value in values] == said
 
 
@@ -247,6 +247,6 @@ def test_the_order_of_metrics() -> None:
     names = ["epoch_time", "eval_loss", "grad_norm", "loss", "val_acc"]
     assert ordered_names(names) == ["loss", "grad_norm", "epoch_time", "val_acc"]
     summary = MetricSummary(1.0, 4, 2, 0.5, 1.0, 3)
-    assert metric_words(summary).split() == ["1", "2", "values"]
+    assert metric_words(summary).split() == ["1.000", "2", "values"]
     firsts = [first_choice(names) for names in (["lr", "run/val_loss", "run/train_loss"], ["lr"], [])]
     assert firsts == ["run/train_loss", "lr", None]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from trainwiz.core.language import mark, tr
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, smooth
-from trainwiz.tui.text import LARGE, cells, large_unit, pad, short_exponent, wrap
+from trainwiz.tui.text import cells, pad, value_label, wrap
 from trainwiz.tui.theme import can_draw
 
 Row = list[tuple[str, str]]
@@ -138,20 +138,10 @@ def value_labels(scale: Scale, rows: int) -> dict[int, str]:
     places = [round(number * (rows - 1) / (count - 1)) for number in range(count)]
     values = [scale.value(1 - place / (rows - 1)) for place in places]
     for digits in range(3, 9):
-        labels = [axis_label(value, digits) for value in values]
+        labels = [value_label(value, digits) for value in values]
         if len(set(labels)) == count:
             break
     return dict(zip(places, labels, strict=True))
-
-
-def axis_label(value: float, digits: int) -> str:
-    """A value with so many digits, and a letter for its size from ten thousand on."""
-    size = abs(value)
-    if size < 1e-2 or size >= 1e15:
-        return short_exponent(f"{value:.{digits - 1}e}") if value else "0"
-    unit, letter = large_unit(size) if size >= LARGE else (1.0, "")
-    digits = max(digits, 4) if 1000 <= size < LARGE else digits
-    return f"{value / unit:#.{digits}g}".rstrip(".") + letter
 
 
 def step_words(step: float) -> str:
