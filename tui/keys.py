@@ -13,7 +13,7 @@ from textual.widget import Widget
 from trainwiz.core.language import mark, tr
 
 ScreenName = Literal[
-    "app", "plan", "edit", "monitor", "metric", "cards", "answers", "log", "command", "dialog", "document",
+    "app", "plan", "edit", "monitor", "metric", "cards", "answers", "log", "dialog", "document",
     "confirm", "list", "browse", "picker", "import",
 ]  # fmt: skip
 Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "replay"]
@@ -131,18 +131,6 @@ PANEL_KEYS: tuple[KeyBinding, ...] = (
     hidden("log.page_down", "pagedown", "move_pages(1)", "page down", "Scroll one page down."),
     hidden("log.page_up", "pageup", "move_pages(-1)", "page up", "Scroll one page up."),
     hidden("document.close", "p", "close", "close", "Close the plan."),
-    *(
-        key(
-            f"command.copy_{digit}",
-            digit,
-            f"copy({digit})",
-            "copy",
-            "Copy command {number}.",
-            rank=9,
-            fills=(("number", digit),),
-        )
-        for digit in "123456789"
-    ),
 )
 
 # Keys of the monitor.
@@ -204,7 +192,7 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         "c",
         "copy_command",
         "copy command",
-        "Copy the exact command that starts this run.",
+        "Copy a command: what starts this run, resumes, stops or monitors it, or uses its model.",
         rank=4,
         needs="command",
     ),

@@ -320,10 +320,15 @@ class MonitorScreen(Screen[None]):
             self.app.push_screen(resume_dialog(lambda: actions.resume_start(self.folder)), resume)
 
     def action_copy_command(self) -> None:
-        if self._may("command") and self.snapshot is not None:
-            from trainwiz.tui.screens.monitor_cards import CommandCard
+        def copy(command: str | None) -> None:
+            if command is not None:
+                self.app.copy_to_clipboard(command)
+                self.notify(tr("Copied: {command}", command=command), markup=False)
 
-            self.app.push_screen(CommandCard(actions.commands_of(self.folder, self.snapshot.actions)))
+        if self._may("command") and self.snapshot is not None:
+            from trainwiz.tui.screens.monitor_cards import command_chooser
+
+            self.app.push_screen(command_chooser(actions.commands_of(self.folder, self.snapshot.actions)), copy)
 
     def action_show_plan(self) -> None:
         if self._may("plan"):

@@ -1,4 +1,4 @@
-"""Windows over the monitor: commands, all metrics; and what asks before a run is stopped."""
+"""Windows over the monitor: commands, all metrics, the plan; and what asks before a run is stopped."""
 
 from __future__ import annotations
 
@@ -38,44 +38,9 @@ if TYPE_CHECKING:
     from trainwiz.core.launch.actions import StopCost
 
 
-HINT = mark("Press a digit to copy. If the terminal can't copy (OSC 52), select the line with shift and the mouse.")
-
-
-class CommandCard(Window[None]):
-    """The first command is copied when the card opens."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("dialog", "command")]
-    AUTO_FOCUS = "VerticalScroll"
-
-    DEFAULT_CSS = """
-    CommandCard > VerticalScroll { width: 104; max-height: 92%; border-title-color: $muted; padding: 1 2; }
-    CommandCard #copied { color: $accent; margin-top: 1; }
-    CommandCard .hint { color: $muted; }
-    """
-
-    def __init__(self, commands: Mapping[str, str]) -> None:
-        """`commands`: what it does -> the command."""
-        super().__init__()
-        self._commands = list(commands.items())
-
-    def compose(self) -> ComposeResult:
-        with VerticalScroll() as card:
-            card.border_title = frame_title(tr("command"))
-            for number, (what, command) in enumerate(self._commands, start=1):
-                yield Static(Content.styled(f"{number}  {plain_text(what)}", "$muted"), markup=False)
-                yield Static(Content(plain_text(command)), markup=False)
-            yield Static("", id="copied", markup=False)
-            yield Static(tr(HINT), classes="hint", markup=False)
-
-    def on_mount(self) -> None:
-        self.action_copy(1)
-
-    def action_copy(self, number: int) -> None:
-        if 1 <= number <= len(self._commands):
-            what, command = self._commands[number - 1]
-            self.app.copy_to_clipboard(command)
-            copied = tr("Copied {number}: {what}.", number=number, what=plain_text(what))
-            self.query_one("#copied", Static).update(copied)
+def command_chooser(commands: Mapping[str, str]) -> Chooser:
+    """Answers a command of the run. `commands`: what it does -> the command."""
+    return Chooser(tr("Copy a command"), [Offer(command, what, command) for what, command in commands.items()], "")
 
 
 def metric_chooser(metrics: Mapping[str, MetricSummary], current: str) -> Chooser:
