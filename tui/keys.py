@@ -192,7 +192,7 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         "c",
         "copy_command",
         "copy command",
-        "Copy a command: what starts this run, resumes, stops or monitors it, or uses its model.",
+        "Copy one of the commands of this run.",
         rank=4,
         needs="command",
     ),
