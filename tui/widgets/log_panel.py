@@ -71,7 +71,10 @@ class LogPanel(MonitorPanel):
             # What lies above the end need not be divided into rows.
             rows = _rows(self._of_level()[-height:], width)[-height:]
         else:
-            rows = self.rows_at(width)[self._first : self._first + height]
+            rows = self.rows_at(width)
+            # A wider panel has fewer rows.
+            first = max(0, min(self._first, len(rows) - height))
+            rows = rows[first : first + height]
         return [self._drawn_row(*row) for row in rows] or wrapped(self._empty_words(snapshot), width)
 
     def _of_level(self) -> list[LogLine]:

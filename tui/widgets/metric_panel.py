@@ -235,17 +235,20 @@ class MetricPanel(MonitorPanel):
                 self._empty_text(snapshot),
                 self.metric,
             )
-            self._whole, plot = data.whole_range, self.query_one(Plot)
-            plot.show(data)
-            legend = (
-                plot.glyphs.legend(held_out_word(pair) if pair and pair in snapshot.curves else "")
-                if plot.scale
-                else ""
-            )
+            self._whole = data.whole_range
+            self.query_one(Plot).show(data)
+            legend = self._legend(snapshot)
             if str(self.border_subtitle) != legend:
                 self.border_subtitle = frame_title(legend)
             self._show_values(snapshot)
         super().show(snapshot)
+
+    def _legend(self, snapshot: Snapshot) -> str:
+        """What dots, line and marks are; empty where nothing is drawn."""
+        plot, pair = self.query_one(Plot), self._pair
+        if plot.scale is None:
+            return ""
+        return plot.glyphs.legend(held_out_word(pair) if pair and pair in snapshot.curves else "")
 
     def _empty_text(self, snapshot: Snapshot) -> str:
         if snapshot.metrics:
