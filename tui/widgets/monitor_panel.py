@@ -96,11 +96,11 @@ def bar_meter(label: str, share: float | None, value: Content, width: int, plann
     return _meter(label, Content() if share is None else bar(share, room, planned), value, room)
 
 
-def join_fitting(parts: Sequence[Content], width: int) -> Content:
+def join_fitting(parts: Sequence[Content], width: int, gap: str = "   ") -> Content:
     """As many of `parts` as fit into `width`, in their order."""
     line = Content()
     for part in parts:
-        wanted = Content.assemble(line, "   ", part) if line else part
+        wanted = Content.assemble(line, gap, part) if line else part
         if wanted.cell_length > width:
             break
         line = wanted

@@ -85,11 +85,9 @@ class RunHeader(SnapshotView):
 
     def _first_line(self, snapshot: Snapshot, width: int) -> Content:
         """The name, and at the right end the status and as many facts as have room."""
-        facts = [status_content(snapshot.status), *map(Content, progress_words(snapshot))]
-        dot = Content(f" {marks.dot} ")
-        while len(facts) > 1 and cells(self._run_name) + 2 + dot.join(facts).cell_length > width:
-            facts.pop()
-        right = dot.join(facts)
+        status = status_content(snapshot.status)
+        room = max(status.cell_length, width - cells(self._run_name) - 2)
+        right = join_fitting([status, *map(Content, progress_words(snapshot))], room, f" {marks.dot} ")
         room = max(0, width - right.cell_length - 2)
         name = Content.styled(self._run_name, "bold").truncate(room, ellipsis=True, pad=True)
         return Content.assemble(name, "  ", right).truncate(width)
@@ -104,16 +102,13 @@ def _progress_line(snapshot: Snapshot, width: int) -> Content:
         words.append(f"{min(1.0, share) * 100:.{1 if share < 0.1 else 0}f}%")
     if snapshot.pace.step_s is not None:
         words.append(tr("{seconds} s/step", seconds=step_seconds(snapshot.pace.step_s)))
-    dot = f" {marks.dot} "
-    while words and cells(dot.join(words)) > width - SHORTEST_BAR - 2:
-        words.pop()
-    text = dot.join(words)
-    room = max(0, width - cells(text) - 2)
+    text = join_fitting([*map(Content, words)], width - SHORTEST_BAR - 2, f" {marks.dot} ").stylize("$muted")
+    room = max(0, width - text.cell_length - 2)
     filled = max(0, min(room, round(share * room)))
     style = look_of(snapshot.status).style
     # Told apart without colours too.
     line = Content.assemble((marks.heavy * filled, style), (marks.light * (room - filled), "$track"))
-    return Content.assemble(line, "  ", (text, "$muted"))
+    return Content.assemble(line, "  ", text)
 
 
 def _work_lines(snapshot: Snapshot, width: int) -> Iterator[Content]:
