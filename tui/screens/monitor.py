@@ -89,7 +89,7 @@ class MonitorScreen(Screen[None]):
         """In the order of their digits: the answers, which not every run has, come last."""
         self._interval_s, self._clock = interval_s, clock
         self._source: Source | None = None
-        self._looking = self._look_again = False
+        self._looking = False
         self._said = ""
 
     def compose(self) -> ComposeResult:
@@ -142,9 +142,8 @@ class MonitorScreen(Screen[None]):
         self.set_interval(self._interval_s, self.look)
 
     def look(self) -> None:
-        """Start a look unless one is under way; then another one follows it."""
+        """Start a look unless one is under way."""
         if self._looking:
-            self._look_again = True
             return
         self._looking = True
         curves = self.query_one(MetricPanel).wanted_curves()
@@ -186,8 +185,7 @@ class MonitorScreen(Screen[None]):
         self.snapshot = message.snapshot
         self._said = ""
         self._show(message.snapshot)
-        if self._look_again or message.snapshot.behind or self.query_one(MetricPanel).lacks_curves(message.snapshot):
-            self._look_again = False
+        if message.snapshot.behind or self.query_one(MetricPanel).lacks_curves(message.snapshot):
             self.look()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
