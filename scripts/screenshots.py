@@ -77,7 +77,7 @@ args = TrainingArguments(
 """
 
 CARDS = {
-    "range": ("tab", "plus", "less_than_sign", "home", "pagedown", "pagedown", "pagedown"),
+    "range": ("tab", "plus", "left"),
     "metrics": ("m",),
     "log": ("l",),
     "palette": ("colon",),

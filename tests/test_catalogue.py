@@ -64,7 +64,6 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/training/chats.py", "for message in messages"): "a template",
     ("core/training/probe_trainer.py", "out of memory"): "a pattern of torch's messages",
     ("tui/commands/completion.py", "schema WHAT"): "a command and its argument",
-    ("tui/output.py", "Input should be"): "patterns of pydantic's messages",
     ("tui/commands/mcp_server.py", "Plans, starts and watches"): "read by an agent, with the English keys of the JSON",
     ("core/training/session.py", "The Quick brown fox"): "a text that shows how a tokenizer cuts",
     **{(file, part): LOG for file, parts in LOG_LINES.items() for part in parts},

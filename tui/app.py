@@ -12,20 +12,17 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from textual.app import App
 from textual.binding import BindingType
-from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
-from textual.content import Content
 from textual.events import Event, Key
 from textual.filter import LineFilter
 from textual.message_pump import MessagePump
 from textual.screen import Screen
-from textual.widgets import Input
 from trainwiz.core.errors import EXIT_STOPPED
 from trainwiz.core.language import tr, use_language
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of, owner_of
@@ -129,44 +126,6 @@ def _wait_for_hangup(app: App[Any]) -> None:
         app.call_from_thread(app.exit, return_code=EXIT_STOPPED)
 
 
-# The command palette: the rows of the key table that work now, found by name.
-
-TOOLTIP_WEIGHT = 0.9
-"""A word of the explanation counts a little less than one of the name."""
-
-
-class KeyProvider(Provider):
-    """Every key of the screen as an action; a screen says in `key_rows` which ones work."""
-
-    async def discover(self) -> Hits:
-        for row, words, run in self._actions():
-            yield DiscoveryHit(Content(words), run, text=words, help=row.sentence)
-
-    async def search(self, query: str) -> Hits:
-        matcher = self.matcher(query)
-        found = False
-        for row, words, run in self._actions():
-            score = max(matcher.match(words), TOOLTIP_WEIGHT * matcher.match(row.sentence))
-            if score > 0:
-                found = True
-                yield Hit(score, matcher.highlight(words), run, text=words, help=row.sentence)
-
-        if not found:
-            # Textual's own words for it have no translation.
-            nothing = tr("No matching action.")
-            yield Hit(1.0, Content(nothing), lambda: None, text=nothing)
-
-    def _actions(self) -> Iterator[tuple[KeyBinding, str, Callable[[], object]]]:
-        for row in self._rows():
-            if row.id != "app.palette":
-                run = partial(self.app.run_action, row.action, owner_of(row, self.screen, self.focused))
-                yield row, f"{row.words} ({row.shown_key})", run
-
-    def _rows(self) -> list[KeyBinding]:
-        key_rows: Callable[[], list[KeyBinding]] | None = getattr(self.screen, "key_rows", None)
-        return [*keys_of("app")] if key_rows is None else key_rows()
-
-
 HERE = Path(__file__).parent
 
 
@@ -179,7 +138,7 @@ class TrainwizApp(App[int]):
 
     TITLE = "trainwiz"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("app")]
-    COMMANDS = {KeyProvider}
+    ENABLE_COMMAND_PALETTE = False
     CSS_PATH: ClassVar[list[str | PurePath]] = [
         HERE / "trainwiz.tcss",
         HERE / "screens" / "plan.tcss",
@@ -211,13 +170,25 @@ class TrainwizApp(App[int]):
         filters = [*super().get_line_filters()]
         return [*filters, AsciiFilter()] if self.ascii_only else filters
 
+    def _key_rows(self) -> list[KeyBinding]:
+        """A screen says in `key_rows` which keys work now."""
+        rows: Callable[[], list[KeyBinding]] = getattr(self.screen, "key_rows", lambda: [*keys_of("app")])
+        return rows()
+
     def action_command_palette(self) -> None:
-        """Textual's, with a placeholder that has a translation and a cursor that stands still."""
-        if not any(isinstance(screen, CommandPalette) for screen in self.screen_stack):
-            palette = CommandPalette(id="--command-palette", placeholder=tr("Search for commands…"))
-            self.push_screen(palette)
-            # As in all our fields: a cursor that blinks draws twice a second.
-            palette.call_after_refresh(lambda: setattr(palette.query_one(Input), "cursor_blink", False))
+        """The keys that work now as a list of actions that typing narrows."""
+        from trainwiz.tui.screens.plan_state import Offer
+        from trainwiz.tui.widgets.chooser import Chooser
+
+        screen, focused = self.screen, self.focused
+        rows = {row.id: row for row in self._key_rows() if row.id != "app.palette"}
+        offers = [Offer(row.id, f"{row.words} ({row.shown_key})", row.sentence) for row in rows.values()]
+
+        async def run(chosen: str | None) -> None:
+            if chosen is not None:
+                await self.run_action(rows[chosen].action, owner_of(rows[chosen], screen, focused))
+
+        self.push_screen(Chooser(tr("all actions"), offers, ""), run)
 
     def on_mount(self) -> None:
         if not self.is_headless and hasattr(select, "poll"):
@@ -258,5 +229,4 @@ class TrainwizApp(App[int]):
         else:
             from trainwiz.tui.widgets.frame import HelpCard
 
-            rows = getattr(self.screen, "key_rows", lambda: keys_of("app"))
-            self.push_screen(HelpCard("trainwiz", (), rows()))
+            self.push_screen(HelpCard("trainwiz", (), self._key_rows()))

@@ -13,7 +13,7 @@ from textual.widget import Widget
 from trainwiz.core.language import mark, tr
 
 ScreenName = Literal[
-    "app", "plan", "edit", "monitor", "metric", "cards", "answers", "log", "command", "dialog", "document",
+    "app", "plan", "edit", "monitor", "metric", "cards", "answers", "log", "dialog", "document",
     "confirm", "list", "browse", "picker", "import",
 ]  # fmt: skip
 Need = Literal["", "stop", "stop_now", "resume", "plan", "command", "replay"]
@@ -95,80 +95,42 @@ APP_KEYS: tuple[KeyBinding, ...] = (
 
 PANEL_KEYS: tuple[KeyBinding, ...] = (
     key(
-        "metric.left",
-        "left",
-        "move_cursor(-1)",
-        "read values",
-        "Show the value at the previous step.",
-        label=mark("arrows"),
-        rank=2,
-    ),
-    hidden("metric.right", "right", "move_cursor(1)", "next step", "Show the value at the next step."),
-    hidden(
-        "metric.far_left", "pageup", "move_cursor(-10)", "10 columns left", "Move the cursor ten columns to the left."
-    ),
-    hidden(
-        "metric.far_right",
-        "pagedown",
-        "move_cursor(10)",
-        "10 columns right",
-        "Move the cursor ten columns to the right.",
-    ),
-    hidden("metric.first", "home", "cursor_to_end(-1)", "first step", "Show the value at the first step."),
-    hidden("metric.last", "end", "cursor_to_end(1)", "last step", "Show the value at the last step."),
-    hidden(
-        "metric.narrow",
-        "plus,equals_sign",
-        "resize_range(0.5)",
-        "fewer steps",
-        "Show half as many steps, around the cursor.",
-        label="+",
-    ),
-    hidden("metric.widen", "minus", "resize_range(2)", "more steps", "Show twice as many steps.", label="-"),
-    hidden(
         "metric.earlier",
-        "less_than_sign,shift+left",
+        "left",
         "move_range(-1)",
         "earlier steps",
         "Move the range of steps to the left.",
-        label="<",
+        label="←→",
+        rank=4,
     ),
-    hidden(
-        "metric.later",
-        "greater_than_sign,shift+right",
-        "move_range(1)",
-        "later steps",
-        "Move the range of steps to the right.",
-        label=">",
+    hidden("metric.later", "right", "move_range(1)", "later steps", "Move the range of steps to the right."),
+    key(
+        "metric.narrow",
+        "plus,equals_sign",
+        "resize_range(0.5)",
+        "zoom",
+        "Show half as many steps.",
+        label="+ -",
+        rank=4,
     ),
-    key("metric.all", "0", "show_all", "all steps", "Show all steps and hide the cursor.", rank=4),
+    hidden("metric.widen", "minus", "resize_range(2)", "more steps", "Show twice as many steps.", label="-"),
     hidden("cards.down", "down", "move_card(1)", "next GPU", "Select the next GPU."),
     hidden("cards.up", "up", "move_card(-1)", "GPU above", "Select the GPU above."),
     key("answers.earlier", "left", "move_step(-1)", "earlier answer", "Show the previous answer.", label="←→"),
     hidden("answers.later", "right", "move_step(1)", "later answer", "Show the next answer."),
     key("answers.next", "down", "move_prompt(1)", "next prompt", "Show the next prompt.", label="↑↓"),
     hidden("answers.before", "up", "move_prompt(-1)", "previous prompt", "Show the previous prompt."),
-    key("log.close", "escape", "close", "close", "Close the search, or the log.", rank=0),
-    hidden("log.done", "l,q", "leave", "close", "Close the log."),
     key("log.search", "slash", "search", "search", "Search the log.", label="/"),
     key("log.next", "n", "next_match(1)", "next match", "Go to the next match.", label="n N", rank=2),
     hidden("log.previous", "N", "next_match(-1)", "previous match", "Go to the previous match."),
     key("log.level", "f", "next_level", "filter", "Show all lines, only warnings, or only errors."),
     key("log.follow", "end,G", "follow", "follow", "Go to the end and follow new lines.", label="end", rank=2),
     hidden("log.start", "home,g", "to_start", "first line", "Go to the first line."),
+    hidden("log.down", "down", "move_lines(1)", "line down", "Scroll one line down."),
+    hidden("log.up", "up", "move_lines(-1)", "line up", "Scroll one line up."),
+    hidden("log.page_down", "pagedown", "move_pages(1)", "page down", "Scroll one page down."),
+    hidden("log.page_up", "pageup", "move_pages(-1)", "page up", "Scroll one page up."),
     hidden("document.close", "p", "close", "close", "Close the plan."),
-    *(
-        key(
-            f"command.copy_{digit}",
-            digit,
-            f"copy({digit})",
-            "copy",
-            "Copy command {number}.",
-            rank=9,
-            fills=(("number", digit),),
-        )
-        for digit in "123456789"
-    ),
 )
 
 # Keys of the monitor.
@@ -230,7 +192,7 @@ MONITOR_KEYS: tuple[KeyBinding, ...] = (
         "c",
         "copy_command",
         "copy command",
-        "Copy the exact command that starts this run.",
+        "Copy one of the commands of this run.",
         rank=4,
         needs="command",
     ),

@@ -1,4 +1,4 @@
-"""What the command prints, and every failure as one sentence and an exit code."""
+"""What the command prints, what it says while one waits, and every failure as one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import difflib
 import errno
 import json
 import os
+import re
 import shutil
+import signal
 import sys
 import traceback
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from types import FrameType
 from typing import Any, TextIO
 
 from trainwiz.core.errors import EXIT_STOPPED, EXIT_USAGE, Finding, TrainwizError, os_reason, usage_error
@@ -143,6 +147,63 @@ def say_findings(findings: Iterable[Finding], stream: TextIO | None = None) -> N
             say(line, target)
 
 
+# A wait above a second says on the terminal what it is and how long it lasts; what signals do meanwhile.
+
+
+class Waiting:
+    """Context manager; shows "what  0:00:03" on stderr while it is a terminal, and wipes it at the end."""
+
+    def __init__(self, what: str) -> None:
+        # Loaded here: most commands never wait.
+        from rich.console import Console
+        from rich.progress import Progress, TextColumn, TimeElapsedColumn
+        from rich.table import Column
+
+        self._line = Progress(
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            disable=not is_terminal(sys.stderr),
+        )
+        self._task = self._line.add_task(plain_text(what), total=None)
+
+    def __enter__(self) -> Waiting:
+        self._line.start()
+        return self
+
+    def say(self, what: str) -> None:
+        self._line.update(self._task, description=plain_text(what))
+
+    def __exit__(self, *error: object) -> None:
+        self._line.stop()
+
+
+@contextmanager
+def handling(hear: Callable[[int, FrameType | None], Any], *signals: int) -> Iterator[None]:
+    """Calls `hear` for these signals."""
+    # nohup sets SIGHUP to be ignored, and that is what the user wants then.
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    wanted = [number for number in signals if number != signal.SIGHUP or not nohup]
+    before = {number: signal.signal(number, hear) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def interrupted_by_signals() -> AbstractContextManager[None]:
+    """SIGTERM and SIGHUP end the command as Ctrl-C does, so that what it started is cleared up."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    return handling(interrupt, signal.SIGTERM, signal.SIGHUP)
+
+
 # Every failure of the command becomes one sentence and an exit code.
 
 EXIT_DEFECT = 1
@@ -205,22 +266,44 @@ def silence_stdout() -> None:
         return
 
 
+CLICK_WORDS = {
+    r"Option '(?P<name>[^']+)' requires an argument": mark("{name} needs a value"),
+    r"Missing (?:argument|option) '(?P<name>[^']+)'": mark("{name} is missing"),
+    r"Got unexpected extra argument(?:s|\(s\))? \((?P<arguments>.*)\)": mark("unexpected argument {arguments}"),
+    r"Invalid value for '?(?P<name>[^':]+)'?: Input should be a valid": mark("{name} must be a number"),
+    r"Invalid value for '?(?P<name>[^':]+)'?: .* greater than or equal to (?P<least>\S+)": mark(
+        "{name} must be at least {least}"
+    ),
+    r"Invalid value for '?(?P<name>[^':]+)'?: .* less than or equal to (?P<most>\S+)": mark(
+        "{name} must be at most {most}"
+    ),
+    r"Invalid value for '?(?P<name>[^':]+)'?: (?P<reason>.*)": mark("invalid value for {name}: {reason}"),
+}
+"""What click and pydantic, which reads typer's numbers, say -> the same in the reader's language."""
+
+
 def usage_sentence(error: Any) -> str:
+    """What is wrong with a command line, with the nearest that there is; click's own words where they are none of the
+    known."""
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "trainwiz"
     message = plain_text(error.format_message()).rstrip(".")
-    if type(error).__name__ == "NoSuchOption" and getattr(error, "option_name", None):
+    if found := re.match(r"No such option:? '?(?P<option>-[^\s']+)", message):
+        option = found["option"].rstrip(".")
         names = [name for parameter in context.command.params for name in parameter.opts] if context else []
-        option, close = plain_text(error.option_name), nearest(error.option_name, names)
-        if close:
+        if close := nearest(option, names):
             return tr("`{path}` has no option {option}; did you mean {near}?", option=option, path=path, near=close)
         return tr("`{path}` has no option {option}; see `{path} --help`.", option=option, path=path)
-    commands = getattr(context and context.command, "commands", {})
-    if message.startswith("No such command"):
-        return no_such_command(str(getattr(error, "command_name", None) or message.split("'")[1]), [*commands], path)
+    commands = [*getattr(context and context.command, "commands", {})]
+    if found := re.match(r"No such command '(?P<name>.*?)'", message):
+        return no_such_command(found["name"], commands, path)
     if message.startswith("Missing command"):
         return tr("`{path}` needs a command: {names}.", path=path, names=", ".join(commands))
-    return tr("{message}; see `{path} --help`.", message=click_sentence(error, message), path=path)
+    for pattern, words in CLICK_WORDS.items():
+        if found := re.match(pattern, message):
+            message = tr(words, **found.groupdict())
+            break
+    return tr("{message}; see `{path} --help`.", message=message, path=path)
 
 
 def no_such_command(wanted: str, names: Sequence[str], path: str) -> str:
@@ -228,37 +311,6 @@ def no_such_command(wanted: str, names: Sequence[str], path: str) -> str:
     if close:
         return tr("`{path}` has no command {text}; did you mean {near}?", text=shown, path=path, near=close)
     return tr("`{path}` has no command {text}. Available: {names}.", text=shown, path=path, names=", ".join(names))
-
-
-LIMITS = {
-    "Input should be a valid": mark("{name} must be a number"),
-    "Input should be greater than or equal to": mark("{name} must be at least {least}"),
-    "Input should be less than or equal to": mark("{name} must be at most {most}"),
-}
-"""What pydantic, which reads typer's numbers, says of a value -> the same in the reader's language."""
-
-
-def click_sentence(error: Any, message: str) -> str:
-    """What click found wrong, in the reader's language; its own words (`message`) where it is none of the known."""
-    kind, parameter = type(error).__name__, getattr(error, "param", None)
-    option = getattr(error, "option_name", None)
-    if kind == "BadOptionUsage" and option and message.endswith("requires an argument"):
-        return tr("{option} needs a value", option=plain_text(option))
-    if message.startswith("Got unexpected extra argument"):
-        extra = message[message.rindex("(") + 1 :].rstrip(")")
-        return tr("unexpected argument {arguments}", arguments=repr(plain_text(extra, 60)))
-    if kind not in ("MissingParameter", "BadParameter") or parameter is None:
-        return message
-    is_option = parameter.param_type_name == "option"
-    name = plain_text(parameter.opts[0] if is_option else parameter.metavar or parameter.name)
-    if kind == "MissingParameter":
-        return tr("{name} is missing", name=name)
-    reason = plain_text(error.message, 120)
-    for begins, said in LIMITS.items():
-        if reason.startswith(begins):
-            limit = reason.rpartition(" ")[2]
-            return tr(said, name=name, least=limit, most=limit)
-    return tr("invalid value for {name}: {reason}", name=name, reason=reason)
 
 
 def nearest(wanted: str, names: Sequence[str]) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Collection, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Sequence
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from trainwiz.core.language import language, mark, tr
@@ -63,39 +62,6 @@ _PIECE = re.compile(
 """What is not parted: a run of narrow letters or one wide letter, with the punctuation that stays with it."""
 
 
-def pieces(text: str) -> Iterator[tuple[int, str]]:
-    """The parts of a text between which a line may end, each with its place; spaces stay with the part before."""
-    place = 0
-    while (found := _PIECE.match(text, place)) is not None:
-        yield found.start(), found.group()
-        place = found.end()
-
-
-def divide_line(text: str, width: int, fold: bool = True) -> list[int]:
-    """The places at which a text has to be broken; as Rich's, which knows spaces only.
-
-    A part that is longer than a line is cut (`fold`), or goes on beyond its end.
-    """
-    breaks: list[int] = []
-    used = 0
-    for start, piece in pieces(text):
-        length = cell_len(piece.rstrip())
-        if length <= width - used:
-            used += cell_len(piece)
-            continue
-        if start:
-            breaks.append(start)
-        if length <= width or not fold:
-            used = cell_len(piece)
-            continue
-        *whole, last = chop_cells(piece, max(2, width))
-        for part in whole:
-            start += len(part)
-            breaks.append(start)
-        used = cell_len(last)
-    return breaks
-
-
 def wrap(text: str, width: int, fold: bool = True) -> list[str]:
     """Lines of at most `width` cells, as textwrap.wrap makes lines of so many letters.
 
@@ -103,9 +69,15 @@ def wrap(text: str, width: int, fold: bool = True) -> list[str]:
     """
     if text.isascii() or cell_len(text := re.sub(r"\s", " ", text.strip())) == len(text):
         return textwrap.wrap(text, width, break_long_words=fold, break_on_hyphens=fold)
-    ends = [0, *divide_line(text, width, fold), len(text)]
-    lines = (text[start:end].strip() for start, end in pairwise(ends))
-    return [line for line in lines if line]
+    lines, line = list[str](), ""
+    for piece in _PIECE.findall(text):
+        if cell_len(line + piece.rstrip()) <= width:
+            line += piece
+            continue
+        parts = chop_cells(piece, max(2, width)) if fold else [piece]
+        lines += [line, *parts[:-1]]
+        line = parts[-1]
+    return [line.strip() for line in (*lines, line) if line.strip()]
 
 
 _COMMAND = re.compile(r"(?:(?P<sentence>.*[.:!?。：！？])\s*)?(?P<command>trainwiz\s.*[^\s.。!?！？])")
@@ -241,32 +213,21 @@ LARGE = 1e4
 """From here on a figure has a letter for its size."""
 
 
-def large_unit(size: float) -> tuple[float, str]:
-    """(1e6, "M") of 2,000,000."""
-    return next((unit, letter) for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")) if size >= unit)
-
-
-def short_exponent(text: str) -> str:
-    """ "2.4e-04" as "2.4e-4"."""
-    mantissa, _, exponent = text.partition("e")
-    return f"{mantissa}e{int(exponent)}" if exponent else text
-
-
-def value_label(value: float) -> str:
-    """A measured value, short: four significant digits, also where the last ones are 0, so that a column keeps its width."""
-    if value != value:
+def value_label(value: float, digits: int = 4) -> str:
+    """A measured value in so many significant digits, also where the last ones are 0, so that a column keeps its width; very
+    small ones as "2.40e-4", large ones with a letter for their size."""
+    if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return tr("infinite") if value > 0 else tr("−infinite")
     size = abs(value)
-    if size >= LARGE:
-        unit, letter = large_unit(size)
-        return f"{value / unit:.2f}{letter}" if size < 1e15 else short_exponent(f"{value:.2e}")
-    if 0 < size < 1e-2:
-        return short_exponent(f"{value:.1e}")
-    if size >= 999.95 or value == int(value):
-        return f"{value:,.0f}"
-    return f"{value:#.4g}" if size >= 1 else f"{value:.3f}"
+    if size < 1e-2 or size >= 1e15:
+        mantissa, _, exponent = f"{value:.{max(1, digits - 2)}e}".partition("e")
+        return f"{mantissa}e{int(exponent)}" if value else "0"
+    units = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (LARGE, 1e3, "k"))
+    unit, letter = next(((unit, letter) for least, unit, letter in units if size >= least), (1.0, ""))
+    decimals = max(0, digits - 1 - int(math.log10(size / unit)))
+    return f"{value / unit:,.{decimals}f}{letter}"
 
 
 def step_seconds(seconds: float) -> str:
@@ -276,15 +237,6 @@ def step_seconds(seconds: float) -> str:
     if seconds >= 10:
         return f"{seconds:.1f}"
     return f"{seconds:.2f}" if seconds >= 0.1 else f"{seconds:.2g}"
-
-
-def clock(seconds: float) -> str:
-    """21 -> "0:21"; 4000 -> "1:06:40"; 200000 -> "2 days 7 h"."""
-    whole = int(seconds)
-    days, hours, minutes = whole // 86400, whole // 3600, whole // 60
-    if days >= 2:
-        return tr("{days} days {hours} h", days=f"{days:,}", hours=hours % 24)
-    return f"{hours}:{minutes % 60:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
 def parse_number(text: str) -> float:

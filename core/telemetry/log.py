@@ -143,7 +143,7 @@ def _plain(text: str) -> str:
     return plain_text(text.expandtabs(4) if "\t" in text else text, LONGEST_LINE).rstrip()
 
 
-KEPT_LINES = 1_000
+KEPT_LINES = 5_000
 MOST_BARS = 64
 
 

@@ -19,8 +19,7 @@ from trainwiz.core.plan.result import Plan
 from trainwiz.tui.cli import main
 from trainwiz.tui.commands.bench import bench_rows, keep, turns_words
 from trainwiz.tui.headless.ending import benchmark_rows
-from trainwiz.tui.headless.waiting import interrupted_by_signals
-from trainwiz.tui.output import labelled
+from trainwiz.tui.output import interrupted_by_signals, labelled
 
 from tests.core.history.measurements import HERE, measurement
 from tests.core.plan.machines import config, machine, plan, real

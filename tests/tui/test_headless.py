@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,8 +21,8 @@ from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.run.folder import MEETING_TOKEN, RunFolder
 from trainwiz.core.run.lost import identify, machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunExit, RunState, RunStatus, write_state
-from trainwiz.tui.headless.ending import ending_of, ending_rows
-from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, Progress, waiting_for
+from trainwiz.tui.headless.ending import Ending
+from trainwiz.tui.headless.reporters import JsonReporter, PlainReporter, Progress
 from trainwiz.tui.headless.run import EXIT_HUNG_UP, StopSignals, follow
 from trainwiz.tui.text import GIB
 
@@ -82,12 +81,12 @@ def test_numbers_while_training_of_this_start_alone(folder: RunFolder) -> None:
     assert (progress.phase, progress.step, progress.row["loss"]) == ("training", 10, 2.5)
     assert progress.left_s == pytest.approx(180.0)
     assert progress.memory_bytes == GIB * 3 // 2
-    assert len(progress.new_rows) == 3 and reader.read().new_rows == []
+    assert [kind for kind, _ in progress.news] == ["metrics"] * 3 and reader.read().news == []
 
     resumed = Progress(folder, resumed=True)
     assert resumed.read().step is None
     log(folder, row(11))
-    assert [new["step"] for new in resumed.read().new_rows] == [11]
+    assert [new["step"] for _, new in resumed.read().news] == [11]
     # The fullest GPU wins over processes.
     gpus = [{"memory_used_bytes": GIB}, {"memory_used_bytes": 3 * GIB}, {"memory_used_bytes": None}]
     folder.system_jsonl.write_text(json.dumps({"gpus": gpus, "processes": [{"rss_bytes": 9 * GIB}]}) + "\n")
@@ -114,13 +113,7 @@ def test_a_silent_moment_is_told_in_the_words_of_the_training(
     folder = RunFolder(tmp_path)
     reader = alive(folder, status)
     write_phase(folder, phase, 3, detail, since_s=since_s)
-    assert waiting_for(reader.read()) == said
-
-
-def test_after_the_last_step_there_is_no_next_one() -> None:
-    for step, words in ((119, "working on the steps after step 119"), (120, "evaluating and saving the model")):
-        progress: Any = SimpleNamespace(phase="training", step=step, state=RunState(max_steps=120), doing="")
-        assert waiting_for(progress) == words
+    assert reader.read().doing == said
 
 
 def test_advice_is_told_once_and_again_when_it_is_worse(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,9 +128,9 @@ def test_advice_is_told_once_and_again_when_it_is_worse(folder: RunFolder, capsy
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"event": "advice", "code": "data_wait", "severity": "warning"}.items() <= events[-1].items()
     advise(folder, text="The GPU waits 31 % of a step.")
-    assert reader.read().new_advice == []
+    assert reader.read().news == []
     advise(folder, severity="error", text="The GPU waits 90 % of a step.")
-    assert [advice.level for advice in reader.read().new_advice] == ["error"]
+    assert [advice["severity"] for _, advice in reader.read().news] == ["error"]
 
 
 def test_plain_lines_and_events(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +141,7 @@ def test_plain_lines_and_events(folder: RunFolder, capsys: pytest.CaptureFixture
     assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
         "first step",
         "step 1/100   loss 3.00",
-        "step 2/100   loss 2.90",
+        "step 2/100   loss 2.90   1,234 tokens/s   3.3 min left",
         "step 2/100   evaluation loss 2.75",
     ]
     # A loss that is no number is shown, and is null in JSON.
@@ -165,15 +158,15 @@ def test_the_last_lines_say_how_it_ended_and_how_to_go_on(folder: RunFolder) -> 
     log(folder, row(1), row(9))
 
     def last(status: RunStatus, **values: Any) -> tuple[int, dict[str, str]]:
-        ending = ending_of(folder, RunState(status=status, **values))
-        return ending.exit_code, dict(ending_rows(ending))
+        ending = Ending(folder, RunState(status=status, **values))
+        return ending.exit_code, dict(ending.rows())
 
     said = RunExit(130, "user_stop", "Stopped at step 7 by you.", "trainwiz runs resume runs/one")
     stopped = {"End": said.message, "Next": said.remedy}
     assert last("stopped", outcome={"step": 7}, exit=said) == (130, stopped)
     write_checkpoint(folder.path, 8)
     assert last("stopped", exit=said)[1] == {**stopped, "Saved": "runs/one/checkpoint-8"}
-    assert ending_of(folder, RunState(status="stopped")).step == 9, "killed, it has no outcome"
+    assert Ending(folder, RunState(status="stopped")).step == 9, "killed, it has no outcome"
     folder.final_model.mkdir()
     folder.plan_json.write_text(json.dumps({"time": {"total_low_s": 40.0, "total_high_s": 70.0}}))
     outcome = {"outcome": "finished", "step": 100, "max_steps": 100, "first_loss": 3.42, "last_loss": 2.58}
@@ -184,9 +177,9 @@ def test_the_last_lines_say_how_it_ended_and_how_to_go_on(folder: RunFolder) -> 
 
     write_state(folder, RunState(status="running", heartbeat_s=1.0))
     os.utime(folder.state_json, (1.0, 1.0))
-    ending = ending_of(folder, Progress(folder).read().state)
-    assert (ending.status, ending.exit_code) == ("lost", 1)
-    assert "disappeared without a final record" in ending_rows(ending)[0][1]
+    ending = Ending(folder, Progress(folder).read().state)
+    assert (ending.state.status, ending.exit_code) == ("lost", 1)
+    assert "disappeared without a final record" in ending.rows()[0][1]
 
 
 def test_a_removed_folder_ends_the_following(
@@ -248,7 +241,7 @@ from trainwiz.tui.headless.reporters import BarReporter
 reporter = BarReporter()
 reporter.progress(SimpleNamespace(
     state=RunState(status="running", max_steps=120), phase="training", phase_s=0.1, step=71, left_s=21.0,
-    row={"loss": 2.71, "real_tokens_per_s": 18900.0}, memory_bytes=2**30, new_answers=[], new_advice=[], doing="",
+    row={"loss": 2.71, "real_tokens_per_s": 18900.0}, memory_bytes=2**30, news=[], doing="",
 ))
 reporter.note("[bold]a note[/bold]")
 reporter.close()
@@ -268,5 +261,5 @@ def test_the_bar_is_one_live_line() -> None:
     os.close(terminal)
     drawn = text.decode()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, drawn
-    assert "step 71/120   loss 2.71" in drawn and "0:21 left" in drawn and "[bold]a note[/bold]" in drawn
+    assert "step 71/120   loss 2.71" in drawn and "21 s left" in drawn and "[bold]a note[/bold]" in drawn
     assert "18,900 tokens/s   1.0 GiB" in drawn

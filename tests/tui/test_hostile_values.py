@@ -18,8 +18,7 @@ from trainwiz.core.text import finite
 from trainwiz.tui.cli import main
 from trainwiz.tui.commands.monitor import plain_line, summary_rows
 from trainwiz.tui.output import labelled
-from trainwiz.tui.widgets.canvas import BRAILLE
-from trainwiz.tui.widgets.drawing import PlotData, draw_plot
+from trainwiz.tui.widgets.drawing import BRAILLE, PlotData, draw_plot
 
 from tests.each import each
 
@@ -111,8 +110,8 @@ def looks(path: Path) -> Iterator[Snapshot]:
 def drawn(snapshot: Snapshot) -> Iterator[str]:
     for curve in snapshot.curves.values():
         for logarithmic in (False, True):
-            picture = draw_plot(PlotData(curve, logarithmic=logarithmic, cursor=10.0), 60, 8, BRAILLE)
-            yield from ("".join(text for text, _ in cells) for cells in picture.rows)
+            rows, _ = draw_plot(PlotData(curve, logarithmic=logarithmic), 60, 8, BRAILLE)
+            yield from ("".join(text for text, _ in cells) for cells in rows)
 
 
 TRAINER = "from transformers import TrainingArguments\nTrainingArguments(output_dir='x', seed={value})"

@@ -22,17 +22,17 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry import discovery
 from trainwiz.core.telemetry.discovery import Found
 from trainwiz.core.telemetry.metrics import MetricSummary
-from trainwiz.core.telemetry.snapshot import GpuReading, Snapshot
+from trainwiz.core.telemetry.snapshot import GpuReading, HostReading, Snapshot
 from trainwiz.core.telemetry.target import Target
 from trainwiz.tui.commands import monitor
 from trainwiz.tui.commands.monitor import (
     SAY_AGAIN_S,
     choose,
     follow,
+    metric_text,
     plain_line,
     run_monitor,
     say_targets,
-    shown_value,
     summary_rows,
 )
 from trainwiz.tui.output import labelled
@@ -219,11 +219,12 @@ def test_the_line_names_one_metric_and_stays_short() -> None:
 
 
 def test_lines_name_what_is_infinite_and_cards_that_are_not_used() -> None:
-    shown = [shown_value("grad_norm", value) for value in (math.inf, -math.inf, math.nan)]
-    assert shown == ["infinite", "−infinite", "NaN"]
+    shown = [metric_text("grad_norm", value) for value in (math.inf, -math.inf, math.nan)]
+    assert shown == ["grad_norm infinite", "grad_norm −infinite", "grad_norm NaN"]
     card = GpuReading(0, "NVIDIA A100", "GPU-0", *[None] * 6, (), None, None, mig="disabled")
-    known = {"gpus": (card,), "engine": {"device": "cpu"}, "job_cpu_history": (90.0,)}
+    host = HostReading(sample={"cpu": 1})
+    known = {"gpus": (card,), "engine": {"device": "cpu"}, "job_cpu_history": (90.0,), "host": host}
     on_cpu = Snapshot("process", "x", "x", "running", NOW_S, **known)  # type: ignore[arg-type]
     lines = "\n".join(starmap(labelled, summary_rows(on_cpu)))
-    assert "90% by this run (100 is one core)   running on the CPU; the machine has a GPU" in lines
+    assert "job 90%   This machine has a GPU, but the run uses the CPU." in lines
     assert "MIG" not in str(summary_rows(dataclasses.replace(on_cpu, engine={})))

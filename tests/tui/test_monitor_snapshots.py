@@ -17,7 +17,7 @@ from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.monitor import MonitorScreen
 from trainwiz.tui.text import cells
 from trainwiz.tui.theme import use_ascii
-from trainwiz.tui.widgets.log_view import LogView
+from trainwiz.tui.widgets.log_panel import LogPanel
 
 from tests.tui.monitor_states import RecordedProcess, target_of
 from tests.tui.test_monitor import monitor_app
@@ -62,8 +62,7 @@ async def drawn(pilot: Pilot) -> None:
     screen = pilot.app.screen
     assert isinstance(screen, MonitorScreen)
     await until(pilot, lambda: screen.snapshot is not None and not screen._looking)
-    log = screen.query_one("#log", LogView)
-    await until(pilot, lambda: not log.shown_lines or log.scroll_offset.y == log.max_scroll_y)
+    assert screen.query_one(LogPanel).title_text == tr("log")
     await pilot.pause(0.1)
 
 

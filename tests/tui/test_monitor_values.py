@@ -16,15 +16,13 @@ from trainwiz.core.launch.actions import StopCost
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.snapshot import Answer, GpuProcess, Planned, ProcessReading, PromptAnswers, Snapshot
 from trainwiz.core.telemetry.target import Target, open_source
-from trainwiz.tui.commands.monitor import host_parts
 from trainwiz.tui.keys import KEYS
 from trainwiz.tui.run_words import now_words, with_checkpoint_words
 from trainwiz.tui.text import cells
 from trainwiz.tui.theme import ascii_text, use_ascii
-from trainwiz.tui.widgets.device_panel import DevicePanel, _cards_line, _gpus
-from trainwiz.tui.widgets.host_panel import HostPanel, MonitorSummary, PacePanel
+from trainwiz.tui.widgets.machine_panels import DevicePanel, HostPanel, cards_line, gpus_words, host_parts
 from trainwiz.tui.widgets.monitor_panel import AdvicePanel, MonitorPanel, prompt_lines
-from trainwiz.tui.widgets.run_header import RunHeader, origin_words
+from trainwiz.tui.widgets.run_header import MonitorSummary, PacePanel, RunHeader, origin_words
 
 from tests.core.telemetry.test_advice import CARD
 from tests.core.telemetry.written_run import GIB, NOW_S, write_json, write_run
@@ -70,7 +68,7 @@ def test_a_disk_that_fills_says_when(tmp_path: Path) -> None:
     snapshot = look_at(write_run(tmp_path / "run"))
     filling = replace(snapshot, host=replace(snapshot.host, disk_lasts_s=41 * 3600.0))
     assert "disk full in 41 h at this rate" in text_of(HostPanel, filling)
-    assert "disk 181.0 GiB free, full in 41 h at this rate" in host_parts(filling)
+    assert host_parts(filling)[-1].plain == "disk full in 41 h at this rate"
 
 
 def test_a_run_on_the_cpu_is_not_measured_by_the_gpu_beside_it(tmp_path: Path) -> None:
@@ -101,7 +99,7 @@ def test_what_an_ended_run_last_saw_is_called_so(tmp_path: Path) -> None:
     assert title_of(DevicePanel, snapshot) == "GPU 0 · last reading · RTX 2080 SUPER"
     assert title_of(HostPanel, snapshot) == "RAM and disk · last reading"
     device, host, *_ = summary_of(snapshot)
-    assert device.startswith("GPU 0  at the end") and host.startswith("RAM at the end")
+    assert device.startswith("at the end  GPU 0") and host.startswith("at the end  RAM")
     stopping = header_of(look_at(write_run(tmp_path / "stops", status="stopping")))
     assert "● stopping · step 1,600" in stopping and "finishes" not in stopping
 
@@ -109,8 +107,10 @@ def test_what_an_ended_run_last_saw_is_called_so(tmp_path: Path) -> None:
 def test_slices_are_no_cards_of_their_own() -> None:
     whole = replace(CARD, mig="enabled", memory_used_bytes=20 * GIB, utilization_percent=None)
     parts = [replace(CARD, mig="1g.10gb", uuid=f"{size}", memory_used_bytes=size * GIB) for size in (4, 6)]
-    assert _gpus((whole, *parts)) == "1 GPU, 2 MIG slices" and _gpus((CARD, replace(CARD, index=1))) == "2 GPUs"
-    assert "4.0 to 6.0 GiB" in _cards_line((whole, *parts), "").plain
+    assert (
+        gpus_words((whole, *parts)) == "1 GPU, 2 MIG slices" and gpus_words((CARD, replace(CARD, index=1))) == "2 GPUs"
+    )
+    assert "4.0 to 6.0 GiB" in cards_line((whole, *parts)).plain
 
 
 def test_cards_of_a_process_and_what_fails_in_them(tmp_path: Path) -> None:
@@ -126,7 +126,9 @@ def test_cards_of_a_process_and_what_fails_in_them(tmp_path: Path) -> None:
     for words in ("20.0 of 24.0 GiB", "this job 5.0   others 13.0   driver 2.0", "300 of 350 W", "70 °C"):
         assert words in text
     assert "1,400 of 1,980 MHz   fan 30%" in text and "MIG" not in title_of(DevicePanel, one)
-    page = lines_of(DevicePanel, one, 100, 30)
+    alone = DevicePanel("")
+    alone.add_class("-maximized")
+    page = [line.plain for line in alone.lines(one, 100, 30)]
     assert any("4711" in line and "this job" in line and "5.0 GiB" in line for line in page)
     assert any(" 1 " in line and "other" in line and "13.0 GiB" in line for line in page)
     assert "process" in header_of(one).splitlines()[2]
@@ -135,9 +137,9 @@ def test_cards_of_a_process_and_what_fails_in_them(tmp_path: Path) -> None:
         processes=(mine, replace(other, name="[bold]game", kind="graphics")),
     )  # fmt: skip
     two = replace(snapshot, gpus=(slowed,))
-    assert "clock    1,400 MHz   throttled: power limit   fan 30%" in text_of(DevicePanel, two)
+    assert "clock    1,400 of 1,980 MHz   throttled: power limit" in text_of(DevicePanel, two)
     assert title_of(DevicePanel, two).endswith(" · MIG 1g.10gb")
-    assert "[bold]game" in text_of(DevicePanel, two, 100, 30)
+    assert any("[bold]game" in line.plain for line in alone.lines(two, 100, 30))
     lost = replace(CARD, index=1, problem="the GPU is lost", memory_used_bytes=None, memory_total_bytes=None)
     three = replace(snapshot, gpus=(CARD, lost, replace(CARD, index=2)))
     first, second, third = lines_of(DevicePanel, three)

@@ -21,8 +21,8 @@ from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.tracing import worker as tracing
 from trainwiz.core.tracing.worker import TraceWorker
 from trainwiz.tui.cli import main
+from trainwiz.tui.commands.plan import INTERRUPTED, improved, refining
 from trainwiz.tui.headless import run as headless
-from trainwiz.tui.headless.waiting import INTERRUPTED, improved, refining
 from trainwiz.tui.options import ENVIRONMENT, wanted_tier
 
 from tests.each import each
@@ -112,7 +112,7 @@ def test_ctrl_c_takes_what_is_there_or_ends_the_command(made, demo, interruptibl
 def test_what_is_under_way_is_said_on_a_terminal_and_a_start_waits_no_longer_than_its_limit(
     made, demo, monkeypatch, capsys
 ):
-    monkeypatch.setattr("trainwiz.tui.headless.waiting.is_terminal", lambda stream: stream is sys.stderr)
+    monkeypatch.setattr("trainwiz.tui.output.is_terminal", lambda stream: stream is sys.stderr)
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TERM", "xterm")
     began = time.monotonic()

@@ -5,20 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from textual.pilot import Pilot
-from textual.widgets import Static
 from trainwiz.core.launch.actions import StopCost
 from trainwiz.core.telemetry.target import Target
 from trainwiz.tui.run_words import now_words, with_checkpoint_words
 from trainwiz.tui.screens.monitor import MonitorScreen
-from trainwiz.tui.screens.monitor_cards import AskDialog, CommandCard
+from trainwiz.tui.screens.monitor_cards import AskDialog
+from trainwiz.tui.widgets.chooser import Chooser
 from trainwiz.tui.widgets.field_row import ActionButton
-from trainwiz.tui.widgets.log_view import LogView
+from trainwiz.tui.widgets.log_panel import LogPanel
 
 from tests.core.run.checkpoint_files import write_checkpoint
 from tests.core.supervise.conftest import Starter, assert_gone
 from tests.core.telemetry.written_run import source_of, write_run
 from tests.each import each
 from tests.tui.test_monitor import monitored, notices
+from tests.tui.wizard_parts import shown as screen_text
 from tests.tui.wizard_parts import until
 
 
@@ -69,15 +70,14 @@ async def test_of_a_stopped_run_the_command_is_shown_and_a_resume_is_asked_about
     before = (folder / "state.json").read_bytes()
     async with monitored(folder) as (screen, pilot):
         await pilot.press("c")
-        assert isinstance(pilot.app.screen, CommandCard)
+        assert isinstance(pilot.app.screen, Chooser)
+        assert "resume it" in screen_text(pilot.app)
+        await pilot.press("enter")
         assert pilot.app.clipboard == f"bash {folder}/launch.sh"
-        await pilot.press("2")
+        await pilot.press("c", "down", "enter")
         assert pilot.app.clipboard == f"cd {folder} && accelerate launch -m x ."
-        await pilot.press("9")
-        assert str(pilot.app.screen.query_one("#copied", Static).render()) == "Copied 2: the command this runs."
-        text = " ".join(str(widget.render()) for widget in pilot.app.screen.query(Static))
-        assert f"trainwiz runs resume {folder}" in text
-        await pilot.press("escape", "r")
+        assert notices(pilot)[-1] == f"Copied: {pilot.app.clipboard}"
+        await pilot.press("r")
         assert isinstance(pilot.app.screen, AskDialog)
         await until(pilot, lambda: "checkpoint-1600 (step 1,600)" in asked(pilot))
         await pilot.press("right", "enter")
@@ -101,8 +101,8 @@ async def test_a_replay_is_held_refuses_what_changes_the_run_and_shows_no_future
         await until(pilot, lambda: screen.snapshot is not None and screen.snapshot.replay_speed == 0.0)
         await pilot.press("l")
         await pilot.pause(0.5)
-        assert screen.alone is screen.query_one(LogView)
-        shown = screen.query_one(LogView).shown_lines
+        assert screen.maximized is screen.query_one(LogPanel)
+        shown = screen.query_one(LogPanel).content().plain.splitlines()
         assert not [line for line in shown if line.startswith("step 80/80")]
         assert all(line in log.splitlines()[:1] for line in shown if line.startswith("step"))
 

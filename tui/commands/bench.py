@@ -21,8 +21,7 @@ from trainwiz.core.plan.result import Plan
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import Choices, parse_choices
 from trainwiz.tui.commands.plan import model_text
-from trainwiz.tui.headless.waiting import Waiting, interrupted_by_signals
-from trainwiz.tui.output import Row, say, say_json, say_rows
+from trainwiz.tui.output import Row, Waiting, interrupted_by_signals, say, say_json, say_rows
 from trainwiz.tui.text import count, duration, duration_range, size
 
 

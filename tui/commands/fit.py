@@ -23,10 +23,9 @@ from trainwiz.core.plan.refine import Refiner, RefineTier
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import Choices, checked, parse_choices, wrong
-from trainwiz.tui.commands.plan import VERDICTS, machine_text
-from trainwiz.tui.headless.waiting import Waiting, refining
+from trainwiz.tui.commands.plan import VERDICTS, machine_text, refining
 from trainwiz.tui.options import wanted_tier
-from trainwiz.tui.output import Row, fitted, is_terminal, paint, say, say_json, say_rows
+from trainwiz.tui.output import Row, Waiting, fitted, is_terminal, paint, say, say_json, say_rows
 from trainwiz.tui.text import (
     amount_range,
     count,

@@ -14,8 +14,7 @@ from trainwiz.core.history.measurement import gpu_key, short_names
 from trainwiz.core.history.rates import keep_rates, kept_rates, measure_rates, rates_path
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.headless.waiting import Waiting, interrupted_by_signals
-from trainwiz.tui.output import Row, paint, say, say_json, say_rows
+from trainwiz.tui.output import Row, Waiting, interrupted_by_signals, paint, say, say_json, say_rows
 from trainwiz.tui.text import cells, pad, size
 
 LABEL_WIDTH = 12

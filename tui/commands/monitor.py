@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -14,19 +13,17 @@ from trainwiz.core.errors import usage_error
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import DEFAULT_ROOT
 from trainwiz.core.run.state import ENDED
-from trainwiz.core.telemetry.machine import real_throttling
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.output import Row, is_terminal, say, say_json, say_rows
-from trainwiz.tui.run_words import EVALUATION_WORDS, first_choice, measured, say_runs, steps_of
-from trainwiz.tui.text import duration, gib, size, value_label
-from trainwiz.tui.widgets.device_panel import mig_words, of_limit
-from trainwiz.tui.widgets.host_panel import step_parts, token_parts
+from trainwiz.tui.run_words import EVALUATION_WORDS, first_choice, measured, ordered_names, say_runs, steps_of
+from trainwiz.tui.text import duration, gib, value_label
+from trainwiz.tui.widgets.machine_panels import device_parts, host_parts
 from trainwiz.tui.widgets.monitor_panel import answer_label, answer_text
-from trainwiz.tui.widgets.run_header import phase_part, progress_words
+from trainwiz.tui.widgets.run_header import phase_part, progress_words, step_parts, token_parts
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.discovery import Found
-    from trainwiz.core.telemetry.snapshot import GpuReading, Snapshot
+    from trainwiz.core.telemetry.snapshot import Snapshot
     from trainwiz.core.telemetry.target import Target
 
 
@@ -71,76 +68,9 @@ def name_to_give(found: Found) -> str:
     return str(target.path)
 
 
-# What a snapshot says of the machine, as phrases: GPUs, CPU, host and the processes of the job.
-
-
-def gpu_parts(gpu: GpuReading, snapshot: Snapshot) -> list[str]:
-    parts = [plain_text(gpu.name)]
-    if gpu.problem:
-        return [*parts, plain_text(gpu.problem)]
-    if mig_words(gpu):
-        parts.append(f"MIG {plain_text(mig_words(gpu))}")
-    if gpu.utilization_percent is not None:
-        parts.append(tr("util {share}%", share=f"{gpu.utilization_percent:.0f}"))
-    if gpu.memory_used_bytes is not None:
-        used = tr("{amount} of {whole} GiB", amount=gib(gpu.memory_used_bytes), whole=gib(gpu.memory_total_bytes))
-        parts.append(used + _memory_note(gpu, snapshot))
-    if gpu.temperature_c is not None:
-        parts.append(f"{gpu.temperature_c:.0f} °C")
-    if gpu.power_w is not None:
-        parts.append(f"{of_limit(gpu.power_w, gpu.power_limit_w)} W")
-    if slowing := real_throttling(gpu.throttle_reasons):
-        parts.append(tr("throttled: {reasons}", reasons=plain_text(tr(", ").join(map(tr, slowing)))))
-    return parts
-
-
-def _memory_note(gpu: GpuReading, snapshot: Snapshot) -> str:
-    known = (
-        (mark("this job {amount}"), gpu.job_memory_bytes),
-        (mark("planned {amount}"), snapshot.planned.memory_bytes),
-    )
-    notes = [tr(words, amount=gib(amount)) for words, amount in known if amount is not None]
-    return f" ({', '.join(notes)})" if notes else ""
-
-
-def cpu_parts(snapshot: Snapshot) -> list[str]:
-    """The load of the job, and why no GPU is shown."""
-    load = next((load for load in reversed(snapshot.job_cpu_history) if load is not None), None)
-    if load is None or snapshot.status in ENDED:
-        return []
-    why = tr("running on the CPU; the machine has a GPU") if snapshot.gpus else tr("no GPU")
-    return [
-        tr("{share}% by this run (100 is one core)", share=f"{load:.0f}"),
-        plain_text(snapshot.unavailable.get("gpus", why)),
-    ]
-
-
-def host_parts(snapshot: Snapshot) -> list[str]:
-    host, parts = snapshot.host, []
-    if snapshot.job_rss_bytes is not None:
-        parts.append(tr("RAM of this run {amount} GiB", amount=gib(snapshot.job_rss_bytes)))
-    if host.ram_used_bytes is not None:
-        used, whole = gib(host.ram_used_bytes), gib(host.ram_total_bytes)
-        parts.append(tr("RAM used {amount} of {whole} GiB", amount=used, whole=whole))
-    if host.disk_free_bytes is not None:
-        words = tr("disk {size} free", size=size(host.disk_free_bytes))
-        if host.disk_lasts_s is not None:
-            words = tr("{disk}, full in {time} at this rate", disk=words, time=duration(host.disk_lasts_s))
-        parts.append(words)
-    reason = snapshot.unavailable.get("host")
-    return parts or ([plain_text(reason)] if reason else [])
-
-
 # A snapshot as lines of text: for `monitor --once` and `--plain`, for pipes and screen readers.
 
 MEASURED = dict(EVALUATION_WORDS[1:])
-WORDS = {
-    "loss": mark("loss {value}"),
-    "eval_loss": mark("evaluation loss {value}"),
-    **MEASURED,
-    "learning_rate": mark("learning rate {value}"),
-    "grad_norm": mark("gradient norm {value}"),
-}
 ELSEWHERE = frozenset(
     {"tokens", "real_tokens", "tokens_per_s", "real_tokens_per_s", "step_s", "data_wait_s", "peak_allocated_bytes"}
     | {"peak_reserved_bytes"}
@@ -167,13 +97,12 @@ def labelled_parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
         yield tr("Prompt"), [plain_text(prompt.source, LONGEST_ANSWER)]
         newest = plain_text(answer_text(prompt.newest), LONGEST_ANSWER)
         yield "", [f"{answer_label(prompt.newest)}{GAP}{newest}"]
-    yield tr("Speed"), pace_parts(snapshot)
-    yield tr("Engine"), engine_parts(snapshot)
-    for gpu in snapshot.used_gpus:
-        yield f"GPU {gpu.index}", gpu_parts(gpu, snapshot)
-    if not snapshot.used_gpus:
-        yield "CPU", cpu_parts(snapshot)
-    yield tr("Host"), host_parts(snapshot)
+    yield tr("Speed"), [part.plain for part in (*step_parts(snapshot), *token_parts(snapshot))]
+    yield tr("Engine"), list(filter(None, [plain_text(snapshot.engine.get("actual") or "")]))
+    if snapshot.host.sample or snapshot.used_gpus:
+        for label, parts in device_parts(snapshot):
+            yield label, [part.plain for part in parts]
+        yield tr("Host"), [part.plain for part in host_parts(snapshot)]
     for problem in snapshot.problems:
         yield tr("Problem"), [plain_text(problem)]
     for advice in snapshot.advice:
@@ -196,7 +125,10 @@ def plain_line(snapshot: Snapshot) -> str:
     parts = [tr(snapshot.status), *work_parts(snapshot), *progress_words(snapshot)]
     if snapshot.replayed_s is not None:
         parts.insert(0, moment_words(snapshot.replayed_s, "%Y-%m-%d %H:%M:%S"))
-    parts += leading_metric(snapshot)
+    known = known_metrics(snapshot)
+    name = first_choice(known)
+    if name is not None:
+        parts.append(metric_text(name, known[name]))
     pace = snapshot.pace.real_tokens_per_s or snapshot.pace.tokens_per_s
     if pace is not None:
         parts.append(tr("{count} tokens/s", count=f"{pace:,.0f}"))
@@ -204,31 +136,25 @@ def plain_line(snapshot: Snapshot) -> str:
     parts += [f"GPU {gpu.index} {gib(gpu.memory_used_bytes)} GiB" for gpu in used]
     if not snapshot.used_gpus and snapshot.job_rss_bytes is not None:
         parts.append(tr("RAM {amount} GiB", amount=gib(snapshot.job_rss_bytes)))
-    worst = snapshot.advice[0] if snapshot.advice else None
-    if worst is not None and worst.level in ("error", "warning"):
-        parts.append(plain_text(worst.text))
-    elif snapshot.problems:
-        parts.append(plain_text(snapshot.problems[0]))
+    urgent = [advice.text for advice in snapshot.advice if advice.level in ("error", "warning")]
+    parts += map(plain_text, [*urgent, *snapshot.problems][:1])
     if snapshot.ending is not None and snapshot.status not in ENDED:
         parts.append(plain_text(snapshot.ending.text))
     return GAP.join(parts)
 
 
-def leading_metric(snapshot: Snapshot) -> list[str]:
-    known = {name: summary.last for name, summary in snapshot.metrics.items() if name not in ELSEWHERE}
-    name = first_choice([name for name, last in known.items() if last is not None])
-    return [] if name is None else [f"{short_name(name)} {shown_value(name, known[name])}"]
+def known_metrics(snapshot: Snapshot) -> dict[str, float]:
+    """The last value of each metric that no other line speaks of, the telling ones first."""
+    names = dict.fromkeys((*ordered_names(snapshot.metrics), *snapshot.metrics))
+    values = {name: snapshot.metrics[name].last for name in names if name not in ELSEWHERE}
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def short_name(name: str) -> str:
-    whole = plain_text(name)
-    return whole if len(whole) <= LONGEST_NAME else f"…{whole[1 - LONGEST_NAME :]}"
-
-
-def shown_value(name: str, value: float | None) -> str:
-    if value is None or math.isnan(value):
-        return tr("NaN")
-    return measured(name, value) if name in MEASURED else value_label(value)
+def metric_text(name: str, value: float) -> str:
+    """A metric by the name that it has in its files."""
+    shown = plain_text(name)
+    shown = shown if len(shown) <= LONGEST_NAME else f"…{shown[1 - LONGEST_NAME :]}"
+    return f"{shown} {measured(name, value) if name in MEASURED else value_label(value)}"
 
 
 def work_parts(snapshot: Snapshot) -> list[str]:
@@ -237,30 +163,10 @@ def work_parts(snapshot: Snapshot) -> list[str]:
 
 
 def metric_parts(snapshot: Snapshot) -> list[str]:
-    """The ones that most trainings have, in words; then others by their names, and how many there are beyond."""
-    last = {name: summary.last for name, summary in snapshot.metrics.items() if name not in ELSEWHERE}
-    names = [name for name in dict.fromkeys((*WORDS, *last)) if last.get(name) is not None]
-    parts = []
-    for name in names[:MOST_METRICS]:
-        value = shown_value(name, snapshot.metrics[name].last)
-        parts.append(tr(WORDS[name], value=value) if name in WORDS else f"{short_name(name)} {value}")
-    beyond = len(names) - len(parts)
-    return [*parts, tr("{count} more with --json", count=f"{beyond:,}")] if beyond else parts
-
-
-def engine_parts(snapshot: Snapshot) -> list[str]:
-    planned, actual = snapshot.engine.get("planned"), snapshot.engine.get("actual")
-    if not planned and not actual:
-        return []
-    return [plain_text(actual) if actual else tr("{engine} planned", engine=plain_text(planned))]
-
-
-def pace_parts(snapshot: Snapshot) -> list[str]:
-    pace = snapshot.pace
-    parts = step_parts(snapshot) if pace.step_s is not None else []
-    if pace.tokens_per_s is not None or pace.real_tokens_per_s is not None:
-        parts += token_parts(snapshot)
-    return [part.plain for part in parts]
+    parts = [metric_text(name, value) for name, value in known_metrics(snapshot).items()]
+    beyond = len(parts) - MOST_METRICS
+    more = [tr("{count} more with --json", count=f"{beyond:,}")] if beyond > 0 else []
+    return [*parts[:MOST_METRICS], *more]
 
 
 # `trainwiz monitor --plain`: a line every few seconds, for pipes and screen readers.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,17 @@ from typing import Any
 from trainwiz.core.config import OriginKind
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import EXIT_FINISHED, sort_findings
+from trainwiz.core.history.measurement import load
+from trainwiz.core.history.rates import kept_rates
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plan.gather import gather
-from trainwiz.core.plan.refine import RefineTier
+from trainwiz.core.plan.gather import Gathered, gather
+from trainwiz.core.plan.refine import Refiner, RefineTier
 from trainwiz.core.plan.result import Choice, Plan
 from trainwiz.core.plan.words import part_word
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import parse_choices
-from trainwiz.tui.headless.waiting import Waiting, improved, refining
 from trainwiz.tui.options import wanted_tier
-from trainwiz.tui.output import Row, paint, say, say_findings, say_json, say_rows
+from trainwiz.tui.output import Row, Waiting, paint, say, say_findings, say_json, say_rows
 from trainwiz.tui.plan_words import (
     finish_words,
     length_words,
@@ -277,6 +280,55 @@ def best_plan(request: PlanRequest, tier: RefineTier) -> Plan:
         with Waiting(tr("reading machine, model and data")):
             gathered = gather(request)
         return improved(refiner, gathered, tier, limit_s=LIMIT_S, interruptible=True)
+
+
+# Plans with better figures: a tracer of their own, and what the terminal says meanwhile.
+
+INTERRUPTED = mark("stopped by Ctrl-C before a better estimate was ready")
+
+
+@contextmanager
+def refining(tier: RefineTier) -> Iterator[Refiner]:
+    """A Refiner with the measurements of this machine, and, for a tier above "analytic", a tracer of its own.
+
+    The tracer starts at once, so that it loads while the machine and the data are read; it is gone at the end.
+    """
+    if tier == "analytic":
+        yield Refiner(None, load, kept_rates)
+        return
+    from trainwiz.core.tracing.worker import TraceWorker
+
+    worker = TraceWorker()
+    try:
+        worker.start()
+        yield Refiner(worker, load, kept_rates)
+    finally:
+        worker.close()
+
+
+def improved(
+    refiner: Refiner, gathered: Gathered, tier: RefineTier, *, limit_s: float | None = None, interruptible: bool = False
+) -> Plan:
+    """The best plan of `tier`; says on the terminal what is under way.
+
+    `limit_s` ends it with what there is. `interruptible`: so does Ctrl-C, which else ends the command.
+    """
+    best = [refiner.plan(gathered)]
+    with Waiting(tr("estimating")) as waiting:
+
+        def take(plan: Plan) -> None:
+            best[:] = [plan]
+            waiting.say(plan.memory.waiting or tr("estimating"))
+
+        try:
+            return refiner.improve(gathered, take, tier, limit_s=limit_s)
+        except KeyboardInterrupt:
+            if not interruptible:
+                raise
+            return replace(best[0], memory=replace(best[0].memory, waiting=tr(INTERRUPTED)))
+
+
+# The choices.
 
 
 def choice_lines(plan: Plan, *, verbose: bool) -> list[str]:

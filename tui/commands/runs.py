@@ -35,7 +35,7 @@ from trainwiz.core.run.listing import (
 from trainwiz.core.run.state import Attempt, RunState, read_state
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.headless.ending import benchmark_rows
-from trainwiz.tui.output import Row, agreed, say, say_json, say_rows
+from trainwiz.tui.output import Row, Waiting, agreed, say, say_json, say_rows
 from trainwiz.tui.run_words import (
     PHASE_SENTENCES,
     is_long,
@@ -357,7 +357,6 @@ def _say_what_it_takes(folder: RunFolder, state: RunState) -> None:
 
 def _wait_for(folder: RunFolder, *, now: bool, others: int) -> int:
     from trainwiz.core.launch.start import wait_for_end
-    from trainwiz.tui.headless.waiting import Waiting
 
     doing = tr("stopping immediately") if now else tr("finishing the step and saving a checkpoint")
     if others:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,83 +52,98 @@ def _known(words: Callable[[float], str], value: float | None) -> str:
     return "" if value is None else words(value)
 
 
-@dataclass(frozen=True, slots=True)
+EXIT_CODES = {"finished": EXIT_FINISHED, "stopped": EXIT_STOPPED}
+
+
 class Ending:
-    status: str
-    exit_code: int
-    run: str
-    model: str | None
-    checkpoint: str | None
-    step: int | None
-    max_steps: int | None
-    first_loss: float | None
-    last_loss: float | None
-    seconds: float | None
-    planned_low_s: float | None
-    planned_high_s: float | None
-    cause: str | None
-    message: str | None
-    remedy: str | None
-    evaluation: dict[str, float]
-    """The last measurement on held-out rows: names that begin with eval_."""
-    engine: dict[str, Any]
-    """{planned, actual}, one word each, and findings where they differ."""
-    benchmark: Benchmark | None = None
-    """The steps beside the plan, of a run that was started to measure them."""
-    attempts: tuple[str, ...] = ()
-    """What trainwiz started by itself since somebody last started the run, one phrase each, and why no more followed."""
-    results: tuple[str, ...] = ()
-    """Why the training ended early, and which weights final_model has, where they are not those of the last step."""
-    next: tuple[tuple[str, str], ...] = ()
-    """(what it does, command): what to do with the model."""
+    """What there is to say of a run that has ended."""
+
+    def __init__(self, folder: RunFolder, state: RunState) -> None:
+        finished = state.status == "finished"
+        checkpoint = None if finished else newest_complete(folder)
+        planned = object_in((read_json(folder.plan_json) or {}).get("time"))
+        self.state = state
+        self.exit_code = EXIT_CODES.get(state.status, EXIT_TRAINING_FAILED)
+        self.run = shown_path(folder.path)
+        self.model = shown_path(folder.final_model) if finished and folder.final_model.is_dir() else None
+        self.checkpoint = checkpoint.name if checkpoint else None
+        self.outcome: Mapping[str, Any] = state.outcome or {}
+        # A run that was killed has no outcome.
+        self.step = self.outcome.get("step", last_metrics(folder.metrics_jsonl).get("step"))
+        self.seconds = seconds_of(state)
+        self.planned_s = planned.get("total_low_s"), planned.get("total_high_s")
+        self.benchmark = benchmark_of(folder) if is_benchmark(folder) and not state.is_active else None
+        """The steps beside the plan, of a run that was started to measure them."""
+        self.attempts = attempts_of(folder, state)
+        """What trainwiz started by itself since somebody last started the run, and why no more followed."""
+        self.next = next_commands(folder) if self.model else []
+        """(what it does, command): what to do with the model."""
 
     def to_json(self) -> dict[str, Any]:
-        document = {name: getattr(self, name) for name in self.__slots__}
-        return {**document, "benchmark": self.benchmark.to_json() if self.benchmark else None}
+        """`evaluation` is the last measurement on held-out rows, `results` why the training ended early."""
+        state, outcome, exit_ = self.state, self.outcome, self.state.exit
+        measured = {name: value for name, value in outcome.items() if name.startswith("eval_")}
+        return {
+            "status": state.status,
+            "exit_code": self.exit_code,
+            "run": self.run,
+            "model": self.model,
+            "checkpoint": self.checkpoint,
+            "step": self.step,
+            "max_steps": outcome.get("max_steps") or state.max_steps,
+            "first_loss": outcome.get("first_loss"),
+            "last_loss": outcome.get("last_loss"),
+            "seconds": self.seconds,
+            "planned_low_s": self.planned_s[0],
+            "planned_high_s": self.planned_s[1],
+            "cause": exit_.cause if exit_ else None,
+            "message": exit_.message if exit_ else None,
+            "remedy": exit_.remedy if exit_ else None,
+            "evaluation": {name: value for name, value in measured.items() if number(value) is not None},
+            "engine": {key: state.engine.get(key) for key in ("planned", "actual", "findings")},
+            "benchmark": self.benchmark.to_json() if self.benchmark else None,
+            "attempts": self.attempts,
+            "results": result_sentences(outcome),
+            "next": self.next,
+        }
 
+    def rows(self) -> list[Row]:
+        """The last word of the run in its own words, then what there is of each of these."""
+        status, exit_, run = self.state.status, self.state.exit, plain_text(self.run)
+        problems = engine_problems(self.state.engine) if status == "finished" else []
+        message = exit_.message if exit_ else tr("The run ended without reporting a reason.")
+        rows = [
+            (tr("End"), plain_text(message)),
+            (tr("Time"), self._time_words()),
+            (tr("Eval"), tr(", ").join(evaluation_parts(self.outcome))),
+            *benchmark_rows(self.benchmark),
+            *((tr("Engine"), f"! {plain_text(problem)}") for problem in problems),
+            (tr("Model"), plain_text(self.model or "")),
+            (tr("Log"), "" if status in EXIT_CODES else f"{run}/train.log"),
+            (tr("Saved"), f"{run}/{self.checkpoint}" if self.checkpoint else ""),
+            *(("" if place else tr("Attempts"), text) for place, text in enumerate(self.attempts)),
+            (tr("Next"), plain_text(exit_.remedy or "") if exit_ else ""),
+            *(("" if place else tr("Next"), f"{line}   {does}") for place, (does, line) in enumerate(self.next)),
+        ]
+        return [row for row in rows if row[1]]
 
-def ending_of(folder: RunFolder, state: RunState) -> Ending:
-    outcome = state.outcome or {}
-    planned = object_in((read_json(folder.plan_json) or {}).get("time"))
-    model = folder.final_model if state.status == "finished" and folder.final_model.is_dir() else None
-    checkpoint = newest_complete(folder) if state.status != "finished" else None
-    return Ending(
-        status=state.status,
-        exit_code=EXIT_CODES.get(state.status, EXIT_TRAINING_FAILED),
-        run=shown_path(folder.path),
-        model=shown_path(model) if model else None,
-        checkpoint=checkpoint.name if checkpoint else None,
-        step=outcome.get("step", last_metrics(folder.metrics_jsonl).get("step")),
-        max_steps=outcome.get("max_steps") or state.max_steps,
-        first_loss=outcome.get("first_loss"),
-        last_loss=outcome.get("last_loss"),
-        seconds=seconds_of(state),
-        planned_low_s=planned.get("total_low_s"),
-        planned_high_s=planned.get("total_high_s"),
-        cause=state.exit.cause if state.exit else None,
-        message=state.exit.message if state.exit else None,
-        remedy=state.exit.remedy if state.exit else None,
-        evaluation={
-            name: value for name, value in outcome.items() if name.startswith("eval_") and number(value) is not None
-        },
-        engine={key: state.engine.get(key) for key in ("planned", "actual", "findings")},
-        benchmark=benchmark_of(folder) if is_benchmark(folder) and not state.is_active else None,
-        attempts=attempts_of(folder, state),
-        results=tuple(result_sentences(outcome)),
-        next=tuple(next_commands(folder)) if model is not None else (),
-    )
+    def _time_words(self) -> str:
+        if self.seconds is None:
+            return ""
+        if None in self.planned_s:
+            return duration(self.seconds)
+        return tr("{time} (planned {planned})", time=duration(self.seconds), planned=duration_range(*self.planned_s))
 
 
 def planned_batch(folder: RunFolder) -> Mapping[str, Any]:
     return object_in((read_json(folder.plan_json) or {}).get("batch"))
 
 
-def attempts_of(folder: RunFolder, state: RunState) -> tuple[str, ...]:
+def attempts_of(folder: RunFolder, state: RunState) -> list[str]:
     recovered = recovered_attempts(state.attempts)
     batch = planned_batch(folder) if recovered else {}
-    said = [attempt_words(attempt, batch) for attempt in recovered]
     why = state.attempts[-1].not_retried if state.attempts and state.status == "failed" else None
-    return (*said, *([plain_text(why)] if why else []))
+    return [*(attempt_words(attempt, batch) for attempt in recovered), *([plain_text(why)] if why else [])]
 
 
 def seconds_of(state: RunState) -> float | None:
@@ -145,34 +159,3 @@ def shown_path(path: Path) -> str:
         return str(path.resolve().relative_to(Path.cwd()))
     except (ValueError, OSError):
         return os.fspath(path)
-
-
-EXIT_CODES = {"finished": EXIT_FINISHED, "stopped": EXIT_STOPPED}
-
-
-def ending_rows(ending: Ending) -> list[Row]:
-    """The last word of the run in its own words, then what there is of each of these."""
-    failed = ending.status not in EXIT_CODES
-    problems, run = engine_problems(ending.engine), plain_text(ending.run)
-    rows = [
-        (tr("End"), plain_text(ending.message or tr("The run ended without reporting a reason."))),
-        (tr("Time"), "" if ending.seconds is None else time_text(ending)),
-        (tr("Eval"), tr(", ").join(evaluation_parts(ending.evaluation))),
-        *benchmark_rows(ending.benchmark),
-        *((tr("Engine"), f"! {plain_text(problem)}") for problem in problems if ending.status == "finished"),
-        (tr("Model"), plain_text(ending.model or "")),
-        (tr("Log"), f"{run}/train.log" if failed else ""),
-        (tr("Saved"), f"{run}/{ending.checkpoint}" if ending.checkpoint else ""),
-        *((tr("Attempts") if not place else "", text) for place, text in enumerate(ending.attempts)),
-        (tr("Next"), plain_text(ending.remedy or "")),
-        *(("" if place else tr("Next"), f"{line}   {does}") for place, (does, line) in enumerate(ending.next)),
-    ]
-    return [row for row in rows if row[1]]
-
-
-def time_text(ending: Ending) -> str:
-    took = duration(ending.seconds)
-    if ending.planned_low_s is None or ending.planned_high_s is None:
-        return took
-    planned = duration_range(ending.planned_low_s, ending.planned_high_s)
-    return tr("{time} (planned {planned})", time=took, planned=planned)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, ProgressColumn, Task
+from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
@@ -26,15 +25,16 @@ from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.telemetry.machine import job_memory, pids_of
 from trainwiz.core.text import number, numbers_finite, objects_in, plain_text, step_of
 from trainwiz.tui.commands.plan import plan_rows
-from trainwiz.tui.headless.ending import Ending, ending_rows, shown_path
+from trainwiz.tui.headless.ending import Ending, shown_path
 from trainwiz.tui.output import Colours, is_terminal, labelled, say, say_findings, say_json, say_rows
 from trainwiz.tui.run_words import evaluation_parts
-from trainwiz.tui.text import cells, clock, count, pad, size
+from trainwiz.tui.text import cells, count, duration, pad, size
 
 # Progress: what the folder of a run says.
 
 TOLD = frozenset({"error", "warning"})
-PACE_ROWS = 20
+News = Literal["advice", "metrics", "answer"]
+"""Advice, a line of metrics.jsonl, and a prompt that was answered."""
 METRICS_WINDOW_BYTES = 4 * 1024 * 1024
 """Of a run that goes on this much is passed over row by row, and what is before it at once."""
 SYSTEM_WINDOW_BYTES = 64 * 1024
@@ -50,19 +50,17 @@ class Progress:
         """What is being done now, translated where it is shown: "starting accelerate", "training", "stopping", ..."""
         self.memory_bytes: int | None = None
         """Of the fullest GPU, or of the run's processes where there is none."""
-        self.new_rows: list[dict[str, Any]] = []
-        """Lines of metrics.jsonl that came with the last reading; likewise prompts that were answered, and advice."""
-        self.new_answers: list[dict[str, Any]] = []
-        self.new_advice: list[Advice] = []
+        self.news: list[tuple[News, Mapping[str, Any]]] = []
+        """What came with the last reading."""
         self._metrics = JsonLinesTail(folder.metrics_jsonl, window_bytes=METRICS_WINDOW_BYTES)
         self._system = JsonLinesTail(folder.system_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
         self._advice = AdviceFile(JsonLinesTail(folder.file(ADVICE_JSONL)))
         self._answers = JsonLinesTail(folder.generations_jsonl, window_bytes=SYSTEM_WINDOW_BYTES)
         self._told: set[tuple[str, str, str]] = set()
-        self._pace: deque[tuple[float, int]] = deque(maxlen=PACE_ROWS)
+        self._first: tuple[float, int] | None = None
+        """Unix time and step of the first row of this attempt."""
         self.row: dict[str, Any] = {}
         """The newest value of each metric of this start."""
-        self._loading = False
         self._attempts = 0
         self._phase_began = time.monotonic()
         if resumed:
@@ -74,17 +72,17 @@ class Progress:
         self.state = read_state(self.folder)
         if len(self.state.attempts) != self._attempts:
             # The time between two attempts is no pace.
-            self._attempts, self._loading = len(self.state.attempts), False
-            self._pace.clear()
-        self.new_rows = self._all_rows()
-        for row in self.new_rows:
+            self._attempts, self._first = len(self.state.attempts), None
+        rows = self._all_rows()
+        for row in rows:
             self._take(row)
         for line in self._system.read_new():
             self.memory_bytes = memory_of(line) or self.memory_bytes
-        self.new_answers = [row for row in self._answers.read_new() if "prompt" in row]
-        self.new_advice = list(self._untold())
+        answers = [row for row in self._answers.read_new() if "prompt" in row]
+        self.news = [("advice", advice.to_json()) for advice in self._untold()]
+        self.news += [("metrics", row) for row in rows] + [("answer", row) for row in answers]
         phase = self._phase_now()
-        if phase != self.phase or self.new_rows:
+        if phase != self.phase or rows:
             self.phase, self._phase_began = phase, time.monotonic()
         return self
 
@@ -99,19 +97,20 @@ class Progress:
 
     @property
     def left_s(self) -> float | None:
-        if self.step is None or self.state.max_steps is None or len(self._pace) < 2:
+        """At the pace of this attempt so far."""
+        step, steps, last_s = self.step, self.state.max_steps, number(self.row.get("time_s"))
+        if self._first is None or step is None or steps is None or last_s is None or step <= self._first[1]:
             return None
-        (first_s, first_step), (last_s, last_step) = self._pace[0], self._pace[-1]
-        if last_step <= first_step or last_s <= first_s:
-            return None
-        return max(0.0, self.state.max_steps - self.step) * (last_s - first_s) / (last_step - first_step)
+        return max(0.0, steps - step) * max(0.0, last_s - self._first[0]) / (step - self._first[1])
 
     @property
     def doing(self) -> str:
-        """What the present attempt says that it does while it makes no steps: "tokenising 12,000 of 80,000 rows"."""
-        now, state = read_phase(self.folder), self.state
-        is_work = now is not None and now.phase != "training" and state.is_active and now.since_s >= began_s(state)
-        return phase_words(now) if now is not None and is_work else ""
+        """What is done while no steps are made, as the present attempt says it ("tokenising 12,000 of 80,000 rows")."""
+        now, state, said = read_phase(self.folder), self.state, tr(self.phase)
+        if now is None or now.phase == "training" or not state.is_active or now.since_s < began_s(state):
+            return said
+        words = phase_words(now)
+        return tr("{phase}: {detail}", phase=said, detail=words) if self.phase == "stopping" else words
 
     def _untold(self) -> Iterator[Advice]:
         """Warnings and errors of the present attempt that were not told yet; a figure that changes is not told again."""
@@ -130,20 +129,18 @@ class Progress:
     def _take(self, row: dict[str, Any]) -> None:
         self.row.update({key: value for key, value in row.items() if value is not None})
         time_s, step = number(row.get("time_s")), number(row.get("step"))
-        if time_s is not None and step is not None and number(row.get("loss")) is not None:
-            self._pace.append((time_s, int(step)))
+        if self._first is None and time_s is not None and step is not None and number(row.get("loss")) is not None:
+            self._first = time_s, int(step)
 
     def _phase_now(self) -> str:
         state = self.state
         if state.status == "starting":
-            # The trainers may end before the launcher does: the phase never goes back.
-            self._loading = self._loading or bool(state.workers)
-            if self._loading:
+            if state.workers:
                 return mark("loading libraries, model and data")
             waits = self.folder.file(MEETING_TOKEN).exists()
             return mark("waiting for the other nodes") if waits else mark("starting accelerate")
         if state.status == "running":
-            return mark("training") if self._pace else mark("first step")
+            return mark("training") if self._first else mark("first step")
         return state.status
 
 
@@ -154,14 +151,11 @@ def began_s(state: RunState) -> float:
 def memory_of(line: dict[str, Any]) -> int | None:
     """Bytes by a line of system.jsonl: what the run holds of its fullest GPU (all that is in use there where the driver does
     not tell processes apart), else its processes together."""
-    pids = pids_of(objects_in(line.get("processes")))
-    used = [
-        job_memory(gpu, pids) or numbers_finite(gpu.get("memory_used_bytes")) for gpu in objects_in(line.get("gpus"))
-    ]
-    if known := [int(size) for size in used if size is not None]:
-        return max(known)
-    resident = [process.get("rss_bytes") for process in line.get("processes") or () if isinstance(process, dict)]
-    return sum(int(value) for value in resident if isinstance(value, int | float)) or None
+    processes, gpus = objects_in(line.get("processes")), objects_in(line.get("gpus"))
+    pids = pids_of(processes)
+    held = [job_memory(gpu, pids) or numbers_finite(gpu.get("memory_used_bytes")) or 0 for gpu in gpus]
+    resident = sum(numbers_finite(process.get("rss_bytes")) or 0 for process in processes)
+    return int(max(held, default=0) or resident) or None
 
 
 # Reporters: how a followed run is shown.
@@ -197,22 +191,18 @@ class PlainReporter:
             say(labelled(tr("Written"), ", ".join(files)))
 
     def progress(self, progress: Progress) -> None:
-        for advice in progress.new_advice:
-            self.note(advice_text(advice))
-        for row in progress.new_rows:
-            if text := row_text(row, progress):
+        for kind, values in progress.news:
+            if text := news_text(kind, values, progress):
                 say(text)
-        for row in progress.new_answers:
-            say(answer_line(row))
         is_new = progress.phase != self._phase
-        if is_new or progress.new_rows:
+        if is_new or progress.phase_s < self._waited_s:
             self._phase, self._waited_s = progress.phase, 0.0
         if is_new:
             if progress.phase not in ("training", "finished", "failed", "stopped", "lost"):
                 say(labelled("", tr(progress.phase)))
         elif progress.phase_s - self._waited_s >= WAIT_LINE_EVERY_S and progress.state.is_active:
             self._waited_s = progress.phase_s
-            say(labelled("", tr("{what} · {seconds} s", what=waiting_for(progress), seconds=f"{progress.phase_s:.0f}")))
+            say(labelled("", tr("{what} · {seconds} s", what=progress.doing, seconds=f"{progress.phase_s:.0f}")))
 
     def note(self, text: str) -> None:
         say(plain_text(text))
@@ -223,7 +213,7 @@ class PlainReporter:
         say_commands(commands)
 
     def end(self, ending: Ending) -> None:
-        say_rows(ending_rows(ending))
+        say_rows(ending.rows())
 
     def close(self) -> None:
         return
@@ -249,12 +239,8 @@ class JsonReporter:
         if now != self._said:
             self._said = now
             self._say("status", status=now[0], phase=now[1])
-        for advice in progress.new_advice:
-            self._say("advice", **advice.to_json())
-        for row in progress.new_rows:
-            say_json({"event": "metrics", **row}, compact=True)
-        for row in progress.new_answers:
-            say_json({"event": "answer", **row}, compact=True)
+        for kind, values in progress.news:
+            say_json({"event": kind, **values}, compact=True)
 
     def note(self, text: str) -> None:
         self._say("note", message=text)
@@ -288,56 +274,41 @@ def step_text(step: int | None, max_steps: int | None) -> str:
     return tr("step {step}", step=f"{count(step)}/{count(max_steps)}" if max_steps else count(step))
 
 
+def loss_text(loss: float) -> str:
+    return tr("loss {value}", value=f"{loss:.3g}" if loss < 0.1 else f"{loss:.2f}")
+
+
 def numbers_text(progress: Progress) -> str:
-    """ "step 71/120   loss 2.71   18,900 tokens/s   0.6 GiB   0:21 left"."""
+    """ "step 71/120   loss 2.71   18,900 tokens/s   0.6 GiB   21 s left"."""
     loss, tokens_per_s = (number(progress.row.get(name)) for name in ("loss", "real_tokens_per_s"))
     parts = [step_text(progress.step, progress.state.max_steps)]
     if loss is not None:
-        parts.append(tr("loss {value}", value=f"{loss:.3g}" if loss < 0.1 else f"{loss:.2f}"))
+        parts.append(loss_text(loss))
     if tokens_per_s is not None:
         parts.append(tr("{count} tokens/s", count=count(tokens_per_s)))
     if progress.memory_bytes is not None:
         parts.append(size(progress.memory_bytes))
     if progress.left_s is not None:
-        parts.append(tr("{time} left", time=clock(progress.left_s)))
+        parts.append(tr("{time} left", time=duration(progress.left_s)))
     return "   ".join(parts)
 
 
-def row_text(row: dict[str, Any], progress: Progress) -> str:
-    step = row.get("step")
-    at = labelled("", step_text(step if isinstance(step, int) else None, progress.state.max_steps))
-    measured = evaluation_parts(row)
+def news_text(kind: News, values: Mapping[str, Any], progress: Progress) -> str:
+    """One line; empty for a line of metrics.jsonl that has neither a loss nor an evaluation."""
+    if kind == "advice":
+        sign = "✗" if values["severity"] == "error" else "!"
+        return " ".join(filter(None, (sign, values["text"], values["remedy"])))
+    step = step_of(values.get("step"))
+    if kind == "answer":
+        when = tr("at step {step}", step=count(step)) if step else tr("before step 1")
+        asked, said = (plain_text(str(values.get(key) or ""), LONGEST_ANSWER) for key in ("source", "generation"))
+        return labelled("", f"{when}   {asked} → {said or tr('(empty)')}{'' if values.get('ended', True) else ' …'}")
+    at, measured, loss = step_text(step, progress.state.max_steps), evaluation_parts(values), number(values.get("loss"))
     if measured:
-        return f"{at}   {tr('evaluation {values}', values=', '.join(measured))}"
-    if row.get("loss") is None:
+        return labelled("", f"{at}   {tr('evaluation {values}', values=', '.join(measured))}")
+    if loss is None:
         return ""
-    if row is progress.new_rows[-1]:
-        return labelled("", numbers_text(progress))
-    return f"{at}   {tr('loss {value}', value=format(row['loss'], '.2f'))}"
-
-
-def answer_line(row: dict[str, Any]) -> str:
-    step = int(number(row.get("step")) or 0)
-    when = tr("before step 1") if step == 0 else tr("at step {step}", step=f"{step:,}")
-    asked, said = (plain_text(str(row.get(key) or ""), LONGEST_ANSWER) for key in ("source", "generation"))
-    return labelled("", f"{when}   {asked} → {said or tr('(empty)')}{'' if row.get('ended', True) else ' …'}")
-
-
-def waiting_for(progress: Progress) -> str:
-    if doing := progress.doing:
-        stopping = progress.phase == "stopping"
-        return tr("{phase}: {detail}", phase=tr(progress.phase), detail=doing) if stopping else doing
-    if progress.phase == "training" and progress.step is not None:
-        if progress.step == progress.state.max_steps:
-            return tr("evaluating and saving the model")
-        return tr("working on the steps after step {step}", step=count(progress.step))
-    return tr(progress.phase)
-
-
-def advice_text(advice: Advice) -> str:
-    """ "! The run waits at step 40: ... Free space on the disk of ..."."""
-    sign = "✗" if advice.level == "error" else "!"
-    return " ".join(filter(None, (sign, advice.text, advice.remedy)))
+    return labelled("", numbers_text(progress) if step == progress.step else f"{at}   {loss_text(loss)}")
 
 
 def written_files(folder: RunFolder) -> list[str]:
@@ -347,34 +318,29 @@ def written_files(folder: RunFolder) -> list[str]:
 REFRESH_PER_SECOND = 5
 
 
-class Numbers(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(str(task.fields.get("text", "")), no_wrap=True, overflow="ellipsis")
-
-
 class BarReporter(PlainReporter):
     """For terminals. Lines that are not progress are printed above the bar."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._console = Console(markup=False, highlight=False, emoji=False)
         self._bar: RichProgress | None = None
-        self._task: int | None = None
+        self._task = TaskID(0)
 
     def progress(self, progress: Progress) -> None:
-        for advice in progress.new_advice:
-            self.note(advice_text(advice))
-        for row in progress.new_answers:
-            self.note(answer_line(row))
+        for kind, values in progress.news:
+            if kind != "metrics":
+                self.note(news_text(kind, values, progress))
         if not progress.state.is_active:
             return
         bar = self._started()
-        waiting = progress.step is None or progress.phase != "training"
+        training = "" if progress.step is None or progress.phase != "training" else numbers_text(progress)
+        is_quiet = not training or progress.phase_s >= QUIET_STEP_S
+        waits = f"{progress.doing} · {duration(progress.phase_s)}" if is_quiet else ""
         bar.update(
-            self._task,  # type: ignore[arg-type]
+            self._task,
             total=None if progress.step is None else progress.state.max_steps,
             completed=progress.step or 0,
-            text=f"{waiting_for(progress)} · {clock(progress.phase_s)}" if waiting else self._training_text(progress),
+            description="   ".join(filter(None, (training, waits))),
             refresh=True,
         )
 
@@ -393,21 +359,15 @@ class BarReporter(PlainReporter):
             self._bar.stop()
             self._bar = None
 
-    def _training_text(self, progress: Progress) -> str:
-        text = numbers_text(progress)
-        if progress.phase_s < QUIET_STEP_S:
-            return text
-        return f"{text}   {waiting_for(progress)} · {clock(progress.phase_s)}"
-
     def _started(self) -> RichProgress:
         if self._bar is None:
             self._bar = RichProgress(
                 BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),
-                Numbers(table_column=Column(no_wrap=True, overflow="ellipsis")),
-                console=self._console,
+                TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+                console=Console(markup=False, highlight=False, emoji=False),
                 expand=True,
                 refresh_per_second=REFRESH_PER_SECOND,
             )
-            self._task = self._bar.add_task("", total=None, text="")
+            self._task = self._bar.add_task("", total=None)
             self._bar.start()
         return self._bar

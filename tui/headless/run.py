@@ -32,10 +32,11 @@ from trainwiz.core.run.folder import RunFolder, name_for_commands
 from trainwiz.core.run.state import Attempt, RunExit, RunState
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import Choices, wrong
-from trainwiz.tui.headless.ending import ending_of, planned_batch
+from trainwiz.tui.commands.plan import improved, refining
+from trainwiz.tui.headless.ending import Ending, planned_batch
 from trainwiz.tui.headless.reporters import Progress, Reporter, new_reporter, written_files
-from trainwiz.tui.headless.waiting import Waiting, handling, improved, refining
 from trainwiz.tui.options import OTHER_MACHINE, wanted_tier
+from trainwiz.tui.output import Waiting, handling
 from trainwiz.tui.run_words import is_long, wait_words
 
 # What works here when a run cannot be started: whole commands, each with what it does.
@@ -70,7 +71,7 @@ class StopSignals:
         self.hung_up = False
 
     def heard(self) -> AbstractContextManager[None]:
-        return handling({signal.SIGINT: self._hear, signal.SIGTERM: self._hear, signal.SIGHUP: self._hear})
+        return handling(self._hear, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.stops += 1
@@ -95,14 +96,14 @@ def follow(folder: RunFolder, reporter: Reporter, signals: StopSignals, *, resum
         progress.read()
         if not folder.path.is_dir():
             # The keeper ends the training of a folder that was removed; nobody can write there how.
-            reporter.end(ending_of(folder, _gone(folder, progress.state)))
+            reporter.end(Ending(folder, _gone(folder, progress.state)))
             return EXIT_TRAINING_FAILED
         for sentence in attempt_notes(folder, progress.state.attempts[max(0, told) :]):
             reporter.note(sentence)
         told = len(progress.state.attempts)
         reporter.progress(progress)
         if progress.state.has_ended:
-            ending = ending_of(folder, progress.state)
+            ending = Ending(folder, progress.state)
             reporter.end(ending)
             _await_keeper(progress.state)
             return ending.exit_code

@@ -1,4 +1,4 @@
-"""Windows over the monitor: commands, all metrics; and what asks before a run is stopped."""
+"""Windows over the monitor: commands, all metrics, the plan; and what asks before a run is stopped."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.result import BatchPlan, MemoryPlan, Plan, PlannedModel, TimePlan
 from trainwiz.core.run.attempts import attempt_words
 from trainwiz.core.run.folder import RunFolder, read_json
-from trainwiz.core.run.state import Attempt, read_state
+from trainwiz.core.run.state import RunState, read_state
 from trainwiz.core.telemetry.metrics import MetricSummary
-from trainwiz.core.text import plain_text
+from trainwiz.core.text import object_in, objects_in, plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.plan_words import trained_words
-from trainwiz.tui.run_words import engine_problems, held_out_name, now_words, ordered_names, with_checkpoint_words
+from trainwiz.tui.run_words import engine_problems, now_words, ordered_names, with_checkpoint_words
 from trainwiz.tui.screens.plan_state import Offer
 from trainwiz.tui.text import count, pad, value_label
 from trainwiz.tui.theme import marks
@@ -38,56 +38,14 @@ if TYPE_CHECKING:
     from trainwiz.core.launch.actions import StopCost
 
 
-HINT = mark("Press a digit to copy. If the terminal can't copy (OSC 52), select the line with shift and the mouse.")
-
-
-class CommandCard(Window[None]):
-    """The first command is copied when the card opens."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("dialog", "command")]
-    AUTO_FOCUS = "VerticalScroll"
-
-    DEFAULT_CSS = """
-    CommandCard > VerticalScroll { width: 104; max-height: 92%; border-title-color: $muted; padding: 1 2; }
-    CommandCard #copied { color: $accent; margin-top: 1; }
-    CommandCard .hint { color: $muted; }
-    """
-
-    def __init__(self, commands: Mapping[str, str]) -> None:
-        """`commands`: what it does -> the command."""
-        super().__init__()
-        self._commands = list(commands.items())
-
-    def compose(self) -> ComposeResult:
-        with VerticalScroll() as card:
-            card.border_title = frame_title(tr("command"))
-            for number, (what, command) in enumerate(self._commands, start=1):
-                yield Static(Content.styled(f"{number}  {plain_text(what)}", "$muted"), markup=False)
-                yield Static(Content(plain_text(command)), markup=False)
-            yield Static("", id="copied", markup=False)
-            yield Static(tr(HINT), classes="hint", markup=False)
-
-    def on_mount(self) -> None:
-        self.action_copy(1)
-
-    def action_copy(self, number: int) -> None:
-        if 1 <= number <= len(self._commands):
-            what, command = self._commands[number - 1]
-            self.app.copy_to_clipboard(command)
-            copied = tr("Copied {number}: {what}.", number=number, what=plain_text(what))
-            self.query_one("#copied", Static).update(copied)
-
-
-def all_names(metrics: Mapping[str, MetricSummary]) -> list[str]:
-    """Every metric, each followed by its like on held-out rows."""
-    pairs = ((name, held_out_name(name, metrics)) for name in ordered_names(metrics))
-    ordered = [name for pair in pairs for name in pair if name is not None]
-    return list(dict.fromkeys([*ordered, *metrics]))
+def command_chooser(commands: Mapping[str, str]) -> Chooser:
+    """Answers a command of the run. `commands`: what it does -> the command."""
+    return Chooser(tr("Copy a command"), [Offer(command, what, command) for what, command in commands.items()], "")
 
 
 def metric_chooser(metrics: Mapping[str, MetricSummary], current: str) -> Chooser:
-    """Answers the name of a metric, or None when it was closed."""
-    names = all_names(metrics)
+    """Answers the name of a metric, the telling ones first, or None when it was closed."""
+    names = list(dict.fromkeys([*ordered_names(metrics), *metrics]))
     heading = trn("Metric to plot: {n} available", "Metric to plot: {n} available", len(names), n=f"{len(names):,}")
     return Chooser(
         heading, [Offer(name, plain_text(name), before=metric_words(metrics[name])) for name in names], current
@@ -95,11 +53,10 @@ def metric_chooser(metrics: Mapping[str, MetricSummary], current: str) -> Choose
 
 
 def metric_words(summary: MetricSummary) -> str:
-    """The last value, how many there are, and how many of them are not numbers."""
+    """The last value, and how many there are."""
     last = "—" if summary.last is None else value_label(summary.last)
     values = trn("{n} value", "{n} values", summary.count, n=f"{summary.count:,}")
-    bad = tr("{n} NaN/inf", n=f"{summary.non_finite:,}") if summary.non_finite else ""
-    return f"{pad(last, 10, right=True)}  {pad(values, 16, right=True)}  {bad}".rstrip()
+    return f"{pad(last, 10, right=True)}  {pad(values, 16, right=True)}"
 
 
 # Dialogs that ask before something is done to a run.
@@ -207,41 +164,55 @@ class PlanCard(Window[None]):
         self._folder = folder
 
     def compose(self) -> ComposeResult:
-        plan, state = read_json(self._folder.plan_json), read_state(self._folder)
-        attempt = state.newest
         with VerticalScroll() as card:
             card.border_title = frame_title(tr("plan"))
-            yield Static(plan_content(plan, state.engine, attempt), markup=False)
+            lines = plan_lines(read_json(self._folder.plan_json) or {}, read_state(self._folder))
+            yield Static(Content("\n").join(lines), markup=False)
 
 
-def plan_content(
-    plan: Mapping[str, Any] | None,
-    engine: Mapping[str, Any] | None = None,
-    attempt: Attempt | None = None,
-) -> Content:
-    """The document of plan.json as text: figures first, then findings, then every choice with its reason.
-
-    `engine` is the engine record of the run's state: planned and actual. `attempt` is the newest one.
-    """
+def plan_lines(plan: Mapping[str, Any], state: RunState) -> list[Content]:
+    """The document of plan.json as text: what runs otherwise, figures, findings, and every choice with its reason."""
     if not plan:
-        return Content(tr("This run folder has no plan.json: it was not created by trainwiz, or the file was removed."))
+        words = tr("This run folder has no plan.json: it was not created by trainwiz, or the file was removed.")
+        return [Content(words)]
     try:
-        figures = [*_head(plan, attempt), Content(), *_figures(plan)]
+        figures = [*_head(plan), Content(), *_figures(plan)]
     except (AttributeError, KeyError, TypeError, ValueError):
         # Of another version, or written by somebody else: what it found and chose can still be read.
         figures = []
-    return Content("\n").join([*_engine(engine or {}), *figures, *_findings(plan), *_choices(plan)])
+    batch, newest = object_in(plan.get("batch")), state.newest
+    changed = [attempt_words(newest, batch)] if newest is not None and newest.changes else []
+    otherwise = [f"{marks.tight} {plain_text(words)}" for words in (*engine_problems(state.engine), *changed)]
+    lines = [*(Content.styled(words, "$warning") for words in otherwise), *figures]
+    findings = objects_in(plan.get("findings"))
+    if findings:
+        lines += [Content(), Content.styled(tr("Findings"), "bold")]
+    for finding in findings:
+        words = plain_text(finding.get("message"), 500)
+        lines.append(Content.assemble(level_sign(str(finding.get("severity"))), " ", words))
+    choices = objects_in(plan.get("choices"))
+    if choices:
+        lines += [Content(), Content.styled(tr("Choices"), "bold")]
+    for choice in choices:
+        key, value = plain_text(choice.get("key"), KEY_WIDTH), plain_text(choice.get("value"), 40)
+        note = ": ".join(filter(None, (tr(str(choice.get("origin"))), str(choice.get("reason") or ""))))
+        lines.append(
+            Content.assemble((pad(key, KEY_WIDTH + 1), "$muted"), f"{value}  ", (plain_text(note, 200), "$muted"))
+        )
+    return lines
 
 
-def _head(plan: Mapping[str, Any], attempt: Attempt | None) -> Iterator[Content]:
+def _head(plan: Mapping[str, Any]) -> Iterator[Content]:
     model = plan["model"]
     parameters, trained = model["parameters"], trained_words(model["parameters"], model["trainable_parameters"])
-    words = (plain_text(model["name"]), tr("{n} parameters", n=count(parameters)), trained)
-    yield _line(tr("Profile"), str(plan.get("profile") or tr("none")))
-    yield _line(tr("Model"), tr(", ").join(filter(None, words)))
-    yield _line(tr("Task"), plain_text(plan.get("task") or tr("unknown")))
-    if attempt is not None and attempt.changes:
-        yield Content.styled(f"{' ' * LABEL_WIDTH}{attempt_words(attempt, plan['batch'])}", "$warning")
+    words = (str(model["name"]), tr("{n} parameters", n=count(parameters)), trained)
+    rows = (
+        (tr("Profile"), plan.get("profile") or tr("none")),
+        (tr("Model"), tr(", ").join(filter(None, words))),
+        (tr("Task"), plan.get("task") or tr("unknown")),
+    )
+    for label, value in rows:
+        yield Content.assemble((pad(label, LABEL_WIDTH), "$muted"), plain_text(value))
 
 
 def _figures(document: Mapping[str, Any]) -> list[Content]:
@@ -254,41 +225,3 @@ def _figures(document: Mapping[str, Any]) -> list[Content]:
     config = RunConfig.model_validate({"engine": {"device": "cpu" if memory.device == "host RAM" else "cuda"}})
     figures = part(PlannedModel, "model"), part(BatchPlan, "batch"), memory, part(TimePlan, "time")
     return panel_lines(Plan(Machine(), config, *figures), FIGURES_WIDTH)[:-1]
-
-
-def _engine(engine: Mapping[str, Any]) -> Iterator[Content]:
-    planned, actual = engine.get("planned"), engine.get("actual")
-    problems = engine_problems(engine)
-    if actual:
-        yield _line(
-            tr("Engine"), tr("{engine}, as planned", engine=actual) if planned and not problems else str(actual)
-        )
-    elif planned:
-        yield _line(tr("Engine"), tr("{engine} planned, actual engine not read yet", engine=planned))
-    for problem in problems:
-        yield Content.assemble(" " * LABEL_WIDTH, (f"{marks.tight} {plain_text(problem)}", "$warning"))
-
-
-def _findings(plan: Mapping[str, Any]) -> Iterator[Content]:
-    findings = [item for item in plan.get("findings") or () if isinstance(item, dict)]
-    if findings:
-        yield Content()
-        yield Content.styled(tr("Findings"), "bold")
-    for finding in findings:
-        yield Content.assemble(level_sign(str(finding.get("severity"))), " ", plain_text(finding.get("message"), 500))
-
-
-def _choices(plan: Mapping[str, Any]) -> Iterator[Content]:
-    choices = [item for item in plan.get("choices") or () if isinstance(item, dict)]
-    if choices:
-        yield Content()
-        yield Content.styled(tr("Choices"), "bold")
-    for choice in choices:
-        key, value = plain_text(choice.get("key"), KEY_WIDTH), plain_text(choice.get("value"), 40)
-        origin, reason = tr(str(choice.get("origin"))), str(choice.get("reason") or "")
-        note = plain_text(tr("{origin}: {reason}", origin=origin, reason=reason) if reason else origin, 200)
-        yield Content.assemble((pad(key, KEY_WIDTH) + " ", "$muted"), f"{value}  ", (note, "$muted"))
-
-
-def _line(label: str, value: str) -> Content:
-    return Content.assemble((pad(label, LABEL_WIDTH), "$muted"), plain_text(value))

@@ -19,10 +19,9 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.commands.monitor import name_to_give, row_of
 from trainwiz.tui.keys import bindings, keys_of
-from trainwiz.tui.run_words import look_of
-from trainwiz.tui.text import aligned, cut, pad
+from trainwiz.tui.text import aligned, cut
 from trainwiz.tui.widgets.frame import HelpCard, KeyBar, failure_words
-from trainwiz.tui.widgets.run_header import status_mark, status_word
+from trainwiz.tui.widgets.run_header import status_content
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.discovery import Found
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 REFRESH_S = 2.0
 MOST_NAME = 48
-STATUS_WIDTH = 8
+STATUS_WIDTH = 10
 ABOUT = mark(
     "Runs of trainwiz, and training by other tools that was found on this machine. Running ones come first, then the "
     "newest. Watching changes nothing. To monitor something else, pass its folder: trainwiz monitor FOLDER."
@@ -97,9 +96,11 @@ class RunPicker(Screen[None]):
         self.query_one("#title", Static).update(_title(len(found), sum(target.runs_now for target in found)))
         options.clear_options()
         options.add_options([Option(line) for line in self._lines()])
-        names = [name_to_give(target) for target in found]
         if found:
-            options.highlighted = names.index(name_to_give(marked)) if marked and name_to_give(marked) in names else 0
+            # The mark stays on what it was on.
+            names = [name_to_give(target) for target in found]
+            before = name_to_give(marked) if marked else ""
+            options.highlighted = names.index(before) if before in names else 0
 
     @property
     def _marked(self) -> Found | None:
@@ -108,24 +109,22 @@ class RunPicker(Screen[None]):
 
     def _lines(self) -> list[Content]:
         """One line an entry, in columns that are as wide as they must be and cut at the edge of the screen."""
-        rows = [self._cells(found) for found in self._found]
-        names = aligned([[cut(name, MOST_NAME), figures] for name, figures, _ in rows])
-        lines = []
-        for found, (name, figures), (_, _, more) in zip(self._found, names, rows, strict=True):
-            status = f"{status_mark(found.status)} {pad(status_word(found.status), STATUS_WIDTH)}"
-            look = look_of(found.status).style
-            line = Content.assemble((status, look), f" {name}  {figures}  ", (more, "$muted"))
-            lines.append(line.truncate(max(20, self.size.width - 2)))
-        return lines
+        cells, room = [self._cells(found) for found in self._found], max(20, self.size.width - 2)
+        return [
+            Content.assemble(
+                status_content(found.status).truncate(STATUS_WIDTH, pad=True), " ", "  ".join(row)
+            ).truncate(room)
+            for found, row in zip(self._found, aligned(cells) if cells else [], strict=True)
+        ]
 
-    def _cells(self, found: Found) -> tuple[str, str, str]:
-        """The short name, the figures, and the rest; what is given to the command stands beside what it is."""
+    def _cells(self, found: Found) -> list[str]:
+        """The short name first; what is given to the command stands at the end."""
         to_give, _, step, loss, what, began = row_of(found, self._clock())
         name = plain_text(found.target.name)
-        where = to_give if to_give != name and found.target.kind != "process" else "-"
-        figures = [] if step == "-" else [tr("step {step}", step=step)]
-        figures += [] if loss == "-" else [tr("loss {loss}", loss=loss)]
-        return name, "  ".join(figures), "  ".join(part for part in (began, what, where) if part != "-")
+        step = step if step == "-" else tr("step {step}", step=step)
+        loss = loss if loss == "-" else tr("loss {loss}", loss=loss)
+        where = "" if to_give == name or found.target.kind == "process" else to_give
+        return [cut(name, MOST_NAME), step, loss, began, what, where]
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         if event.state == WorkerState.ERROR and event.worker.error is not None:

@@ -1,30 +1,19 @@
-"""draw_plot: a metric over its steps as rows of coloured text. Pure: no terminal, no clock."""
+"""draw_plot: a metric over its steps as rows of coloured text, in braille, block or ASCII dots. Pure: no terminal, no clock."""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import mark, tr
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, smooth
-from trainwiz.tui.text import cells, pad, wrap
-from trainwiz.tui.widgets.canvas import (
-    DotCanvas,
-    Glyphs,
-    Scale,
-    linear_ticks,
-    make_scale,
-    tick_labels,
-    ticks_of,
-    within_reach,
-)
+from trainwiz.tui.text import cells, pad, value_label, wrap
+from trainwiz.tui.theme import can_draw
 
 Row = list[tuple[str, str]]
-"""Runs of (text, role); roles: raw, line, point, bad, label, legend, cursor."""
-
-# What a plot shows, and what was drawn of it.
+"""Runs of (text, role); roles: raw, line, point, bad, label."""
 
 
 class PlotData(NamedTuple):
@@ -33,13 +22,10 @@ class PlotData(NamedTuple):
     curve: Curve = EMPTY_CURVE
     points: Curve = EMPTY_CURVE
     """A second curve of the same unit, drawn as marks (evaluation)."""
-    points_name: str = "eval"
     first: float | None = None
     last: float | None = None
     logarithmic: bool = False
     empty_text: str = ""
-    cursor: float | None = None
-    """The step at which a line stands."""
     name: str = ""
     """Of the metric: another one is never the same curve grown longer."""
 
@@ -51,166 +37,212 @@ class PlotData(NamedTuple):
         return (min(steps), max(steps)) if steps else None
 
 
-class Picture(NamedTuple):
-    """A drawn plot, and where its steps lie: from column `gutter` on, `first` at its left edge."""
+# What a cell is drawn with.
 
-    rows: list[Row]
-    gutter: int = 0
-    columns: int = 0
-    first: float = 0.0
-    last: float = 0.0
-    scale: Scale | None = None
-
-    def step_at(self, x: int) -> float | None:
-        """The step in the middle of a cell column; None outside of the plot."""
-        column = x - self.gutter
-        inside = 0 <= column < self.columns
-        return self.first + (self.last - self.first) * (column + 0.5) / self.columns if inside else None
+PLOT_VARIABLE = "TRAINWIZ_PLOT"
 
 
-# The cursor of a plot: what a curve says at a step, and which logged step lies beside another.
+class Glyphs(NamedTuple):
+    """How many dots a cell has, and the character for each set of them."""
+
+    dots_across: int
+    dots_down: int
+    characters: str
+    """By the dots that are set: bit 0 is the upper left one, then down the column, then the next column."""
+    line_characters: str
+    """The same for the line that lies on top."""
+    point: str
+    bad: str
+    raw_sample: str
+    line_sample: str
+
+    def legend(self, points_name: str) -> str:
+        """What dots, line and marks are. `points_name`: of the second curve, empty where there is none."""
+        shown = f"{tr('raw')} {self.raw_sample}  {tr('smoothed')} {self.line_sample}"
+        return f"{shown}  {points_name} {self.point}" if points_name else shown
 
 
-class Reading(NamedTuple):
-    """The value at a logged step; NaN where it was not a number. Steps of very long runs are read in groups."""
+_BRAILLE_BITS = (1, 2, 4, 64, 8, 16, 32, 128)
+_BRAILLE = " " + "".join(
+    chr(0x2800 + sum(bit for place, bit in enumerate(_BRAILLE_BITS) if dots >> place & 1)) for dots in range(1, 256)
+)
+_QUADRANTS = " ▘▖▌▝▀▞▛▗▚▄▙▐▜▟█"
+BRAILLE = Glyphs(2, 4, _BRAILLE, _BRAILLE, "◆", "×", "⠂", "⠒⠒")
+BLOCK = Glyphs(2, 2, _QUADRANTS, _QUADRANTS, "◆", "×", "▘", "▀▀")
+ASCII = Glyphs(1, 2, " '.:", " ***", "o", "x", ".", "*")
 
-    step: float
-    value: float
-    """The mean, where `points` is more than one."""
+GLYPHS: dict[str, Glyphs] = {"braille": BRAILLE, "block": BLOCK, "ascii": ASCII}
+
+
+def choose_glyphs(ascii_only: bool, environment: Mapping[str, str] = os.environ) -> Glyphs:
+    """What TRAINWIZ_PLOT names; else ASCII where nothing else can be drawn; blocks on the Linux
+    console, whose fonts have no braille; else braille."""
+    wanted = environment.get(PLOT_VARIABLE, "").strip().lower()
+    if wanted in GLYPHS:
+        return GLYPHS[wanted]
+    if ascii_only or not can_draw(environment):
+        return ASCII
+    return BLOCK if environment.get("TERM") == "linux" else BRAILLE
+
+
+# Scales, and what stands beside them.
+
+LARGEST, SMALLEST = 1e300, 1e-290
+"""Beyond these a float has no room for what is computed from it."""
+MOST_LABELS = 7
+STEP_LABEL_GAP = 6
+
+
+class Scale(NamedTuple):
+    """Maps values to rows; `low` and `high` are the values at the bottom and at the top."""
+
     low: float
     high: float
-    points: int = 1
+    logarithmic: bool = False
+
+    def row(self, value: float, rows: int) -> int:
+        """The row of a value among so many, counted from the top; kept inside. 0 lies at the bottom of each log scale."""
+        if self.logarithmic:
+            bottom, top = math.log10(self.low), math.log10(self.high)
+            share = (math.log10(value) - bottom) / (top - bottom) if value > 0 else 0.0
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return round((1.0 - min(1.0, max(0.0, share))) * (rows - 1))
+
+    def value(self, share: float) -> float:
+        """What lies so far up: 0 at the bottom, 1 at the top."""
+        if self.logarithmic:
+            return float(10 ** (math.log10(self.low) * (1 - share) + math.log10(self.high) * share))
+        return self.low * (1 - share) + self.high * share
 
 
-def read_at(curve: Curve, step: float) -> Reading | None:
-    """What was logged nearest to `step`; None for a curve without values."""
-    lists = (curve.non_finite_steps, curve.steps)
-    near = [
-        (abs(steps[place] - step), kind, place) for kind, steps in enumerate(lists) for place in _around(steps, step)
-    ]
-    if not near:
-        return None
-    _, kind, place = min(near)
-    found = lists[kind][place]
-    if not kind:
-        return Reading(found, math.nan, math.nan, math.nan)
-    points = int(curve.counts[place])
-    return Reading(found, curve.sums[place] / points, curve.lows[place], curve.highs[place], points)
+def within_reach(value: float) -> float:
+    return min(max(value, -LARGEST), LARGEST)
 
 
-def step_beside(curve: Curve, step: float, by: float) -> float | None:
-    """The logged step nearest to `step + by`, but beyond `step` in that direction; None at the end of the curve."""
-    lists = (curve.non_finite_steps, curve.steps)
-    near = [steps[place] for steps in lists for aim in (step, step + by) for place in _around(steps, aim)]
-    beyond = [found for found in near if (found - step) * by > 0]
-    return min(beyond, key=lambda found: abs(found - step - by), default=None)
+def make_scale(low: float, high: float, logarithmic: bool) -> Scale:
+    """A scale that shows [low, high]; a flat curve gets room on both sides. Values down to 0 have a linear one only."""
+    low, high = within_reach(low), within_reach(high)
+    if logarithmic and low > 0:
+        low, high = max(low, SMALLEST), max(high, SMALLEST)
+        return Scale(low / 1.1, high * 1.1, True) if high / low < 1.001 else Scale(low, high, True)
+    if high - low <= max(abs(low), abs(high), SMALLEST) * 1e-9:
+        room = abs(high) * 0.05 if abs(high) > SMALLEST else 1.0
+        return Scale(low - room, high + room)
+    return Scale(low, high)
 
 
-def _around(steps: Sequence[float], step: float) -> range:
-    """The places of the steps on both sides of a step, and of the step itself."""
-    return range(max(0, bisect_left(steps, step) - 1), min(len(steps), bisect_right(steps, step) + 1))
+def value_labels(scale: Scale, rows: int) -> dict[int, str]:
+    """Row -> its value: at the top, at the bottom and evenly between, with as many digits as tell them apart."""
+    count = max(2, min(MOST_LABELS, rows // 3))
+    places = [round(number * (rows - 1) / (count - 1)) for number in range(count)]
+    values = [scale.value(1 - place / (rows - 1)) for place in places]
+    for digits in range(3, 9):
+        labels = [value_label(value, digits) for value in values]
+        if len(set(labels)) == count:
+            break
+    return dict(zip(places, labels, strict=True))
 
 
-# What a plot says in words: values at the left, steps below, the legend, the first step that is not a number.
-
-MOST_LABELS = 7
-
-
-def value_labels(scale: Scale, rows: int, canvas_rows: int, glyphs: Glyphs) -> dict[int, str]:
-    """Row -> label, at most one for every second row; on a linear scale evenly apart, and two of them where there is room."""
-    most = max(3, min(MOST_LABELS, rows // 2))
-    sets = [ticks_of(scale, most)] if scale.logarithmic else list(_even_ticks(scale, most))
-    found = [_label_rows(scale, ticks, canvas_rows, glyphs) for ticks in sets]
-    # One that lost a label would show uneven gaps; where all do, on a logarithmic scale, the rest still helps.
-    whole = [labels for labels, ticks in zip(found, sets, strict=True) if len(labels) == len(ticks)]
-    return max(whole or found, key=len) or {0: tick_labels([scale.high])[0]}
-
-
-def _even_ticks(scale: Scale, most: int) -> Iterator[list[float]]:
-    """Round values at even distances, in several densities; of the finer ones also every second."""
-    for count in (*range(most, MOST_LABELS + 1), max(1, most - 2)):
-        ticks = linear_ticks(scale.low, scale.high, count)
-        yield ticks
-        # The ones that a coarser step would take: multiples of twice the step.
-        if len(ticks) > 1:
-            step = ticks[1] - ticks[0]
-            yield [tick for tick in ticks if round(tick / step) % 2 == 0]
-
-
-def _label_rows(scale: Scale, ticks: list[float], canvas_rows: int, glyphs: Glyphs) -> dict[int, str]:
-    labels: dict[int, str] = {}
-    for tick, label in zip(ticks, tick_labels(ticks), strict=True):
-        row = scale.row(tick, canvas_rows) // glyphs.dots_down
-        if not {row - 1, row, row + 1} & labels.keys():
-            labels[row] = label
-    return labels
+def step_words(step: float) -> str:
+    return f"{step:,.0f}" if abs(step) < 1e15 else f"{step:.3g}"
 
 
 def step_labels(first: float, last: float, columns: int) -> str:
-    """Round steps below their places; the last step is always there, at the right end, and the first where it has room."""
-    line, end = [" "] * columns, f"{last:,.0f}"
-    free_until = columns - len(end) - 2
-    ticks = [tick for tick in linear_ticks(first, last, max(2, columns // 14)) if tick == math.floor(tick)]
-    for tick in (*ticks, first):
-        label = f"{tick:,.0f}"
-        start = max(0, int((tick - first) / (last - first) * (columns - 1)) - len(label) // 2)
-        before = line[max(0, start - 2) : start] if tick != first else line[: len(label) + 2]
-        if start + len(label) <= free_until and set(before) <= {" "}:
-            line[start : start + len(label)] = label
-    start = max(0, columns - len(end))
-    line[start:] = end[: columns - start]
-    return "".join(line)
+    """Steps below their places: the first, the last, and as many between as have room."""
+    longest = max(len(step_words(first)), len(step_words(last)))
+    count = (columns + STEP_LABEL_GAP) // (longest + STEP_LABEL_GAP)
+    if count < 2:
+        return step_words(last)[:columns].rjust(columns)
+    line = ""
+    for share in (number / (count - 1) for number in range(count)):
+        text = step_words(first * (1 - share) + last * share)
+        line = line.ljust(round(share * (columns - len(text)))) + text
+    return line
 
 
-def draw_legend(canvas: DotCanvas, points_name: str | None) -> None:
-    """What dots, line and marks are, where it covers nothing."""
-    glyphs = canvas.glyphs
-    parts = [(f"{tr('raw')} ", "legend"), (glyphs.raw_sample, "raw")]
-    parts += [(f"  {tr('smoothed')} ", "legend"), (glyphs.line_sample, "line")]
-    if points_name is not None:
-        parts += [(f"  {points_name} ", "legend"), (glyphs.point, "point")]
-    length = sum(cells(text) for text, _ in parts)
-    column = canvas.columns - length - 1
-    for row in (0, 1, 2, canvas.rows - 1, canvas.rows - 2):
-        if canvas.is_free(column - 2, row, length + 2):
-            for text, role in parts:
-                canvas.text(column, row, text, role)
-                column += cells(text)
-            return
+class DotCanvas:
+    """`columns` x `rows` cells with two layers of dots, of which the line hides the raw ones of its cells, and characters
+    above both. Dots count from the top left."""
+
+    def __init__(self, columns: int, rows: int, glyphs: Glyphs) -> None:
+        self.columns, self.rows, self.glyphs = columns, rows, glyphs
+        self.width, self.height = columns * glyphs.dots_across, rows * glyphs.dots_down
+        # One number for each column of dots; its lowest bit is the uppermost dot.
+        self.raw, self.line = [0] * self.width, [0] * self.width
+        self._text: dict[tuple[int, int], tuple[str, str]] = {}
+
+    @staticmethod
+    def dots(top: int, bottom: int) -> int:
+        """Those from row `top` to row `bottom`, both included."""
+        return (1 << bottom + 1) - (1 << top)
+
+    def text(self, column: int, row: int, text: str, role: str) -> None:
+        """Characters of one cell each over whatever is there; what lies outside is cut."""
+        for place, character in enumerate(text, start=column):
+            self._text[row, place] = (character, role)
+
+    def clear_column(self, column: int) -> None:
+        for x in range(column * self.glyphs.dots_across, (column + 1) * self.glyphs.dots_across):
+            self.raw[x] = self.line[x] = 0
+
+    def _codes(self, dots: list[int], row: int) -> list[int]:
+        """For each cell the dots that are set, as a place among the characters."""
+        down = self.glyphs.dots_down
+        shift, whole = row * down, (1 << down) - 1
+        parts = [column >> shift & whole for column in dots]
+        if self.glyphs.dots_across == 1:
+            return parts
+        return [left | right << down for left, right in zip(parts[::2], parts[1::2], strict=True)]
+
+    def row(self, row: int) -> Iterator[tuple[str, str]]:
+        """The row as (text, role) runs."""
+        run, run_role = "", "raw"
+        for column, (line, raw) in enumerate(zip(self._codes(self.line, row), self._codes(self.raw, row), strict=True)):
+            if (row, column) in self._text:
+                character, role = self._text[row, column]
+            elif line:
+                character, role = self.glyphs.line_characters[line], "line"
+            elif raw:
+                character, role = self.glyphs.characters[raw], "raw"
+            else:
+                character, role = " ", run_role
+            if role != run_role and run:
+                yield run, run_role
+                run = ""
+            run += character
+            run_role = role
+        yield run, run_role
 
 
-def gap_columns(curve: Curve, first: float, last: float, columns: int) -> dict[int, list[float]]:
-    """Cell column -> the steps without a finite value."""
-    gaps: dict[int, list[float]] = {}
-    for step in curve.non_finite_steps:
-        if first <= step <= last:
-            gaps.setdefault(_column(step, first, last, columns), []).append(step)
-    return gaps
+SMOOTHING = 0.02
+"""Reach of the running mean as a share of the plot's width."""
+NEAR_START = 0.05
+LEAST_WIDTH, LEAST_HEIGHT = 16, 3
+TOO_SMALL = mark("no room for the plot")
 
 
-def _column(step: float, first: float, last: float, columns: int) -> int:
-    return min(columns - 1, int((step - first) / (last - first) * columns))
+def draw_plot(data: PlotData, width: int, height: int, glyphs: Glyphs) -> tuple[list[Row], Scale | None]:
+    """`height` rows of `width` cells: labels at the left and below, raw dots, a smoothed line, marks; and their scale.
 
-
-def draw_gaps(canvas: DotCanvas, gaps: dict[int, list[float]], line_rows: dict[int, int]) -> None:
-    """The mark in each gap at the height of the line; the first gap's step at the upper or lower edge."""
-    if not gaps:
-        return
-    bad, middle = canvas.glyphs.bad, canvas.rows // 2
-    for column in gaps:
-        canvas.text(column, line_rows.get(column, middle), bad, "bad")
-    column, (step, *_) = next(iter(gaps.items()))
-    others = sum(map(len, gaps.values())) - 1
-    words = tr("NaN at {step}", step=f"{step:,.0f}")
-    if others:
-        words = trn(
-            "NaN at {step} and {n} more", "NaN at {step} and {n} more", others, n=f"{others:,}", step=f"{step:,.0f}"
-        )
-    label = f"{bad} {words}"
-    length, height = cells(label), line_rows.get(column, middle)
-    # At the edge that the line is further from.
-    start, row = min(column, max(0, canvas.columns - length)), 0 if height > middle else canvas.rows - 1
-    canvas.text(start, row, label, "bad")
+    A step without a finite value is a gap in the line, with a mark and its step beside it. Without values a sentence
+    says why, and there is no scale.
+    """
+    shown = shown_steps(data)
+    if shown is None:
+        return note_rows(data.empty_text or tr("No values yet."), width, height), None
+    if width < LEAST_WIDTH or height < LEAST_HEIGHT:
+        return note_rows(tr(TOO_SMALL), width, height), None
+    first, last = shown
+    scale = _scale(data, first, last)
+    if scale is None:
+        return note_rows(_no_values(data, first, last), width, height), None
+    labels = value_labels(scale, height - 1)
+    gutter = max(map(len, labels.values())) + 1
+    canvas = DotCanvas(width - gutter, height - 1, glyphs)
+    _draw(canvas, data, scale, first, last)
+    rows = [[(f"{labels.get(row, ''):>{gutter - 1}} ", "label"), *canvas.row(row)] for row in range(canvas.rows)]
+    return [*rows, [(" " * gutter + step_labels(first, last, canvas.columns), "label")]], scale
 
 
 def note_rows(text: str, width: int, height: int) -> list[Row]:
@@ -219,39 +251,6 @@ def note_rows(text: str, width: int, height: int) -> list[Row]:
     above = (height - len(lines)) // 2
     lines = [*[""] * above, *lines, *[""] * (height - above - len(lines))]
     return [[(pad(" " * ((width - cells(line)) // 2) + line, width), "label")] for line in lines]
-
-
-SMOOTHING = 0.02
-"""Reach of the running mean as a share of the plot's width."""
-NEAR_START = 0.05
-LEAST_WIDTH, LEAST_HEIGHT = 16, 3
-TOO_SMALL = mark("no room for the plot")
-LEAST_MARK_COLUMNS = 3
-"""Where marks would lie closer together than this, one stands for the mean of several."""
-
-
-def draw_plot(data: PlotData, width: int, height: int, glyphs: Glyphs) -> Picture:
-    """`height` rows of `width` cells: labels at the left and below, raw dots, a smoothed line, marks.
-
-    A step without a finite value is a gap in the line, with a mark and its step beside it.
-    """
-    shown = shown_steps(data)
-    if shown is None:
-        return Picture(note_rows(data.empty_text or tr("No values yet."), width, height))
-    if width < LEAST_WIDTH or height < LEAST_HEIGHT:
-        return Picture(note_rows(tr(TOO_SMALL), width, height))
-    first, last = shown
-    scale = _scale(data, first, last)
-    if scale is None:
-        return Picture(note_rows(_no_values(data, first, last), width, height), first=first, last=last)
-    rows = height - 1
-    labels = value_labels(scale, rows, rows * glyphs.dots_down, glyphs)
-    gutter = max(len(label) for label in labels.values()) + 1
-    canvas = DotCanvas(width - gutter, rows, glyphs)
-    _draw(canvas, data, scale, first, last)
-    drawn = [[(labels.get(row, "").rjust(gutter - 1) + " ", "label"), *canvas.row(row)] for row in range(rows)]
-    drawn.append([(" " * gutter + step_labels(first, last, canvas.columns), "label")])
-    return Picture(drawn, gutter, canvas.columns, first, last, scale)
 
 
 def shown_steps(data: PlotData) -> tuple[float, float] | None:
@@ -282,64 +281,44 @@ def _scale(data: PlotData, first: float, last: float) -> Scale | None:
 
 def _no_values(data: PlotData, first: float, last: float) -> str:
     if data.curve.non_finite_steps and not len(data.curve):
-        return tr("NaN since step {step}, never a finite value.", step=f"{data.curve.non_finite_steps[0]:,.0f}")
-    if data.first is not None or data.last is not None:
-        return tr("No values between steps {first} and {last}.", first=f"{first:,.0f}", last=f"{last:,.0f}")
-    return data.empty_text or tr("No values yet.")
+        return tr("NaN since step {step}, never a finite value.", step=step_words(data.curve.non_finite_steps[0]))
+    return tr("No values between steps {first} and {last}.", first=step_words(first), last=step_words(last))
 
 
 def _draw(canvas: DotCanvas, data: PlotData, scale: Scale, first: float, last: float) -> None:
+    dots_down = canvas.glyphs.dots_down
     columns = data.curve.columns(first, last, canvas.width)
     for x, (low, high) in enumerate(zip(columns.low, columns.high, strict=True)):
         if low is not None and high is not None:
-            canvas.raw(x, scale.row(high, canvas.height), scale.row(low, canvas.height))
-    line = smooth(columns.mean, max(1, round(canvas.width * SMOOTHING)))
-    gaps = gap_columns(data.curve, first, last, canvas.columns)
-    line_rows = _draw_line(canvas, line, scale, gaps)
-    for column in gaps:
-        canvas.clear_column(column)
-    _draw_points(canvas, data.points, scale, first, last)
-    draw_gaps(canvas, gaps, line_rows)
-    draw_legend(canvas, data.points_name if data.points.last_step is not None else None)
-    # A line behind the curve, and a mark at the value that was logged there.
-    if data.cursor is not None and first <= data.cursor <= last:
-        column = _column(data.cursor, first, last, canvas.columns)
-        canvas.upright(column, "cursor")
-        reading = read_at(data.curve, data.cursor)
-        if reading is not None and reading.step == data.cursor and reading.value == reading.value:
-            row = scale.row(reading.value, canvas.height) // canvas.glyphs.dots_down
-            canvas.text(column, row, canvas.glyphs.here, "cursor")
-
-
-def _draw_line(
-    canvas: DotCanvas, line: Sequence[float | None], scale: Scale, gaps: dict[int, list[float]]
-) -> dict[int, int]:
-    """Draws it and returns the cell row of the line in each cell column, gaps included."""
-    rows: dict[int, int] = {}
+            canvas.raw[x] = canvas.dots(scale.row(high, canvas.height), scale.row(low, canvas.height))
+    means = smooth(columns.mean, max(1, round(canvas.width * SMOOTHING)))
+    heights = [None if mean is None else scale.row(mean, canvas.height) for mean in means]
     before: int | None = None
-    for x, value in enumerate(line):
-        y, column = None, x // canvas.glyphs.dots_across
-        if value is not None:
-            y = scale.row(value, canvas.height)
-            rows[column] = y // canvas.glyphs.dots_down
-            if column in gaps:
-                y = None
-            elif before is None or abs(before - y) <= 1:
-                canvas.line(x, y, y)
-            else:
-                canvas.line(x, min(y, before + 1), max(y, before - 1))
+    for x, y in enumerate(heights):
+        if y is not None:
+            start = y if before is None else before
+            canvas.line[x] = canvas.dots(min(y, start + 1), max(y, start - 1))
         before = y
-    return rows
+    for column, value in enumerate(data.points.columns(first, last, canvas.columns).mean):
+        if value is not None:
+            canvas.text(column, scale.row(value, canvas.height) // dots_down, canvas.glyphs.point, "point")
+    _draw_gaps(canvas, data.curve, heights, first, last)
 
 
-def _draw_points(canvas: DotCanvas, points: Curve, scale: Scale, first: float, last: float) -> None:
-    """Marks in their columns; a dense curve gets a mark for every few columns, at their mean."""
-    count = canvas.columns
-    means = points.columns(first, last, count).mean
-    if sum(mean is not None for mean in means) * LEAST_MARK_COLUMNS > count:
-        count = max(1, canvas.columns // LEAST_MARK_COLUMNS)
-        means = points.columns(first, last, count).mean
-    for place, mean in enumerate(means):
-        if mean is not None:
-            row = scale.row(mean, canvas.height) // canvas.glyphs.dots_down
-            canvas.text(int((place + 0.5) * canvas.columns / count), row, canvas.glyphs.point, "point")
+def _draw_gaps(canvas: DotCanvas, curve: Curve, heights: list[int | None], first: float, last: float) -> None:
+    """A mark at the height of the line for each step without a finite value; the first one's step, and how many follow."""
+    bad, across = canvas.glyphs.bad, canvas.glyphs.dots_across
+    steps = [step for step in curve.non_finite_steps if first <= step <= last]
+    places: list[tuple[int, int]] = []
+    for step in steps:
+        column = min(canvas.columns - 1, int((step - first) / (last - first) * canvas.columns))
+        height = heights[column * across]
+        places.append((column, canvas.rows // 2 if height is None else height // canvas.glyphs.dots_down))
+        canvas.clear_column(column)
+        canvas.text(*places[-1], bad, "bad")
+    if steps:
+        label = f"{bad} NaN {step_words(steps[0])}" + (f" +{len(steps) - 1:,}" if len(steps) > 1 else "")
+        # At the edge that the line is further from.
+        column, row = places[0]
+        start = max(0, min(column, canvas.columns - len(label)))
+        canvas.text(start, 0 if row > canvas.rows // 2 else canvas.rows - 1, label, "bad")

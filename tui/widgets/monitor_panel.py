@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import BindingType
 from textual.content import Content
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.keys import PANEL_NAMES, ScreenName, bindings
-from trainwiz.tui.text import pad, wrap
+from trainwiz.tui.keys import ScreenName, bindings
+from trainwiz.tui.text import cut, pad, wrap
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import LinedWidget, level_sign
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 NO_SAMPLE = mark("No samples of the machine yet; they are taken while the run is active.")
 NOT_HERE = mark("The files do not show which machine is training, and no process of the job was found on this one.")
 NO_PACE = mark("No pace yet: it appears after the first logged step.")
-SHORT = mark("Its processes, RAM and disk are unknown.")
-"""Where the panel of the device beside it has the reason already."""
 
 
 def machine_reason(snapshot: Snapshot) -> str:
@@ -41,6 +39,9 @@ def pace_reason(snapshot: Snapshot) -> str:
 
 
 LABEL_WIDTH = 9
+VALUE_WIDTH = 15
+ROOMY = 36
+"""Where there is so much room, the values of all meters end at the same place and their charts begin at one."""
 
 
 def spark(values: Sequence[float | None], width: int, highest: float) -> str:
@@ -61,14 +62,7 @@ def bar(share: float, width: int, planned: float | None = None) -> Content:
     if planned is None or width <= 0 or not 0 <= planned <= 1:
         return line
     place = min(width - 1, round(planned * width))
-    stroke = Content.styled(marks.stroke, "$foreground")
-    return Content.assemble(line[:place], stroke, line[place + 1 :])
-
-
-def thin_bar(share: float, width: int, style: str = "$accent") -> Content:
-    """A line of `width` cells, `share` of it heavy; told apart without colours too."""
-    filled = max(0, min(width, round(share * width)))
-    return Content.assemble((marks.heavy * filled, style), (marks.light * (width - filled), "$track"))
+    return Content.assemble(line[:place], (marks.stroke, "$foreground"), line[place + 1 :])
 
 
 def labelled(label: str, value: Content | str) -> Content:
@@ -79,55 +73,34 @@ def quiet(label: str, value: Content | str) -> Content:
     return Content.assemble((f"{label} ", "$muted"), value)
 
 
-def meter(
-    label: str, draw: Callable[[int], Content | str], value: Content, width: int, value_width: int = 0
-) -> Content:
-    """One line: label, the chart that `draw` gives for so many cells, and the value at the right end."""
-    padded = value.pad_left(max(0, value_width - value.cell_length))
-    room = width - LABEL_WIDTH - padded.cell_length - 1
-    chart = Content.styled(drawn, "$accent 75%") if isinstance(drawn := draw(max(0, room - 1)), str) else drawn
-    shown = chart.truncate(max(0, room)).pad_right(max(0, room - chart.cell_length))
-    return labelled(label, Content.assemble(shown, " ", padded))
+def _meter(label: str, chart: Content, value: Content, room: int) -> Content:
+    return labelled(label, Content.assemble(chart, " " * (room - chart.cell_length), "  ", value))
 
 
-def spark_meter(
-    label: str,
-    values: Sequence[float | None],
-    highest: float,
-    value: Content,
-    width: int,
-    value_width: int = 0,
-) -> Content:
-    """A meter with the recent past as its chart."""
-    return meter(label, lambda room: spark(values, room, highest).rjust(room), value, width, value_width)
+def _room(value: Content, width: int) -> tuple[Content, int]:
+    """The value at its width, and the cells that it leaves for a chart."""
+    padded = value.pad_left(max(0, VALUE_WIDTH - value.cell_length)) if width >= ROOMY else value
+    return padded, max(0, width - LABEL_WIDTH - padded.cell_length - 2)
 
 
-def bar_meter(
-    label: str,
-    share: float | None,
-    value: Content,
-    width: int,
-    planned: float | None = None,
-    value_width: int = 0,
-) -> Content:
-    """A meter with a bar; without a share it has only its value."""
-    chart = lambda room: Content() if share is None else bar(share, room, planned)  # noqa: E731
-    return meter(label, chart, value, width, value_width)
+def spark_meter(label: str, values: Sequence[float | None], highest: float, value: Content, width: int) -> Content:
+    """One line: label, the recent past, and the value at the right end."""
+    value, room = _room(value, width)
+    chart = Content.styled(spark(values, room, highest).rjust(room), "$accent 75%")
+    return _meter(label, chart, value, room)
 
 
-def spread(left: Content, right: Content, width: int) -> Content:
-    """`left` and `right` at the two ends of a line; the right one gives way when both do not fit."""
-    gap = width - left.cell_length - right.cell_length
-    if gap < 2:
-        return left.truncate(width, ellipsis=True)
-    return Content.assemble(left, " " * gap, right)
+def bar_meter(label: str, share: float | None, value: Content, width: int, planned: float | None = None) -> Content:
+    """One line with a bar; without a share it has only its value."""
+    value, room = _room(value, width)
+    return _meter(label, Content() if share is None else bar(share, room, planned), value, room)
 
 
-def join_fitting(parts: Sequence[Content], width: int, gap: int = 3) -> Content:
+def join_fitting(parts: Sequence[Content], width: int, gap: str = "   ") -> Content:
     """As many of `parts` as fit into `width`, in their order."""
     line = Content()
     for part in parts:
-        wanted = part if not line else Content.assemble(line, " " * gap, part)
+        wanted = Content.assemble(line, gap, part) if line else part
         if wanted.cell_length > width:
             break
         line = wanted
@@ -181,24 +154,23 @@ class MonitorPanel(SnapshotView, can_focus=True):
         super().__init__()
         self._title = title
         self._drawn_title = ""
-        self._show_title(False)
+        self._show_title()
 
     def show(self, snapshot: Snapshot) -> None:
         super().show(snapshot)
-        self._show_title(self.has_focus)
+        self._show_title()
 
-    def _show_title(self, focused: bool) -> None:
+    def _show_title(self) -> None:
         """A mark before the title says in every terminal which panel has the focus."""
-        title = f"{marks.here} {self.title_text}" if focused else self.title_text
+        title = f"{marks.here} {self.title_text}" if self.has_focus else self.title_text
         if title != self._drawn_title:
             self._drawn_title = title
             self.border_title = frame_title(title)
 
-    def on_focus(self) -> None:
-        self._show_title(True)
-
-    def on_blur(self) -> None:
-        self._show_title(False)
+    def watch_has_focus(self, has_focus: bool) -> None:
+        super().watch_has_focus(has_focus)
+        self._show_title()
+        self.refresh_changed()
 
     def title_of(self, snapshot: Snapshot) -> str:
         return self._title
@@ -208,9 +180,10 @@ class MonitorPanel(SnapshotView, can_focus=True):
         """The title as it stands in the frame, without the mark of the focus."""
         return self._title if self.snapshot is None else self.title_of(self.snapshot)
 
-    def wrapped(self, sentence: str, width: int) -> list[Content]:
-        """A quiet sentence in as many lines as it needs."""
-        return [Content.styled(line, "$muted") for line in wrap(plain_text(sentence, 400), max(10, width))]
+
+def wrapped(sentence: str, width: int) -> list[Content]:
+    """A quiet sentence in as many lines as it needs."""
+    return [Content.styled(line, "$muted") for line in wrap(plain_text(sentence, 400), max(10, width))]
 
 
 class AdvicePanel(MonitorPanel):
@@ -226,27 +199,20 @@ class AdvicePanel(MonitorPanel):
             lines = self._advice_lines(snapshot, width, remedies=False)
         hidden = len(lines) - height + 1
         if hidden > 1 and height > 1:
-            key = PANEL_NAMES.index("advice") + 1
-            more = trn(
-                "{n} more line: press {key} to see it.", "{n} more lines: press {key} to see them.", hidden, key=key
-            )
-            more = tr("{n} more", n=hidden) if self.has_class("-alone") else more
+            more = trn("{n} more line", "{n} more lines", hidden)
             lines = [*lines[: height - 1], Content.styled(more, "$muted")]
         return lines or [Content.styled(tr("Nothing to report yet."), "$muted")]
 
     def _advice_lines(self, snapshot: Snapshot, width: int, *, remedies: bool) -> list[Content]:
-        room = max(10, width - 2)
         # Why something is not known stands in the panel that would show it.
         reasons = set(snapshot.unavailable.values())
         said: list[tuple[str, str, str | None]] = [("warning", sentence, None) for sentence in snapshot.problems]
         said += [(advice.level, advice.text, advice.remedy) for advice in snapshot.advice if advice.text not in reasons]
         lines: list[Content] = []
         for level, text, remedy in said:
-            first, *rest = wrap(plain_text(text, 400), room) or [""]
-            lines.append(Content.assemble(level_sign(level), " ", first))
-            lines += [Content(f"  {line}") for line in rest]
-            if remedies and remedy:
-                lines += [Content.styled(f"  {line}", "$muted") for line in wrap(plain_text(remedy, 400), room)]
+            first, *rest = [Content(line) for line in wrap(plain_text(text, 400), max(10, width - 2))] or [Content()]
+            rest += wrapped(remedy, width - 2) if remedy and remedies else []
+            lines += [Content.assemble(level_sign(level), " ", first), *(Content.assemble("  ", line) for line in rest)]
         return lines
 
 
@@ -290,12 +256,11 @@ class AnswersPanel(MonitorPanel):
     def title_of(self, snapshot: Snapshot) -> str:
         if len(snapshot.answers) < 2:
             return self._title
-        dot = marks.dot
-        return f"{self._title} {dot} {self.number % len(snapshot.answers) + 1}/{len(snapshot.answers)}"
+        return f"{self._title} {marks.dot} {self.number % len(snapshot.answers) + 1}/{len(snapshot.answers)}"
 
     def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
         if not snapshot.answers:
-            return self.wrapped(tr(NOT_YET if snapshot.ending is None else NOTHING), width)
+            return wrapped(tr(NOT_YET if snapshot.ending is None else NOTHING), width)
         return prompt_lines(snapshot.answers[self.number % len(snapshot.answers)], self.back, width, height)
 
     def action_move_step(self, by: int) -> None:
@@ -312,27 +277,20 @@ class AnswersPanel(MonitorPanel):
 
 
 def prompt_lines(shown: PromptAnswers, back: int, width: int, height: int) -> list[Content]:
-    """The prompt, the chosen answer, the first one, and what the data answers; where not all have room, the chosen
-    answer has what the others leave with a line each."""
+    """The prompt, the chosen answer, the first one, and what the data answers: with little room a line each, and the
+    rest for the chosen answer."""
     chosen = shown.answers[max(0, len(shown.answers) - 1 - back)]
-    texts = [
-        (tr("prompt"), plain_text(shown.source, LONGEST), "$muted"),
-        (answer_label(chosen), answer_text(chosen), ""),
-    ]
-    if chosen is not shown.first:
-        texts.append((answer_label(shown.first), answer_text(shown.first), ""))
+    texts = [(tr("prompt"), plain_text(shown.source, LONGEST), "$muted")]
+    texts += [(answer_label(answer), answer_text(answer), "") for answer in dict.fromkeys((chosen, shown.first))]
     if shown.reference is not None:
         texts.append((tr("data"), plain_text(shown.reference, LONGEST), "$muted"))
-    room = max(10, width - LABEL)
-    wrapped = [wrap(text, room) or [""] for _, text, _ in texts]
-    counts = [len(lines) for lines in wrapped]
-    if sum(counts) > height:
-        counts = [1] * len(counts)
-        counts[1] = max(1, height - len(counts) + 1)
+    room, others = max(10, width - LABEL), max(1, height // 6)
     lines = []
-    for (label, _, style), parts, count in zip(texts, wrapped, counts, strict=True):
-        cut = len(parts) > count > 0
-        for place, part in enumerate(parts[:count]):
-            text = f"{part[: room - 1]}…" if cut and place == count - 1 else part
-            lines.append(Content.assemble((pad(label if place == 0 else "", LABEL), "$muted"), (text, style)))
+    for place, (label, text, style) in enumerate(texts):
+        most = max(1, height - others * (len(texts) - 1)) if place == 1 else others
+        parts = wrap(text, room) or [""]
+        if len(parts) > most:
+            parts = [*parts[: most - 1], f"{cut(parts[most - 1], room - 1, '')}…"]
+        for number, part in enumerate(parts):
+            lines.append(Content.assemble((pad("" if number else label, LABEL), "$muted"), (part, style)))
     return lines

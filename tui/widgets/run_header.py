@@ -1,28 +1,39 @@
-"""RunHeader: name, status, step, epoch and finish in one line; progress below it; the end as a sentence."""
+"""How far a run is: RunHeader above all panels, PacePanel with its speed against the plan, MonitorSummary where little
+has room."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.content import Content
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.run.attempts import phase_words
 from trainwiz.core.run.folder import name_for_commands
 from trainwiz.core.run.state import STATUS_WORDS
+from trainwiz.core.telemetry.words import span_words
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.run_words import look_of
-from trainwiz.tui.text import cells, command_apart, duration, epochs, step_seconds, wrap
+from trainwiz.tui.text import cells, command_apart, duration, epochs, span, step_seconds, wrap
 from trainwiz.tui.theme import marks
-from trainwiz.tui.widgets.monitor_panel import SnapshotView, thin_bar
+from trainwiz.tui.widgets.lists import level_sign
+from trainwiz.tui.widgets.machine_panels import device_line, host_parts
+from trainwiz.tui.widgets.monitor_panel import (
+    MonitorPanel,
+    SnapshotView,
+    join_fitting,
+    labelled,
+    pace_reason,
+    quiet,
+)
 
 if TYPE_CHECKING:
     from trainwiz.core.telemetry.snapshot import Snapshot
 
 WORDS: dict[str, str] = {str(status): word for status, word in STATUS_WORDS.items()} | {"quiet": mark("quiet")}
-SHORTEST_NAME = 4
+SHORTEST_BAR = 4
 ROOMY = 96
-SOON_S = 20 * 3600.0
 MOST_WORK_LINES = 2
 SOURCE_WORDS = {
     "trainer": mark("Trainer output"),
@@ -31,12 +42,12 @@ SOURCE_WORDS = {
 }
 
 
-def status_word(status: str) -> str:
-    return tr(WORDS.get(status, status))
-
-
-def status_mark(status: str) -> str:
-    return look_of(status).ascii_sign if marks.ascii_only else look_of(status).sign
+def status_content(status: str) -> Content:
+    """A mark and a word."""
+    look = look_of(status)
+    return Content.styled(
+        f"{look.ascii_sign if marks.ascii_only else look.sign} {tr(WORDS.get(status, status))}", look.style
+    )
 
 
 class RunHeader(SnapshotView):
@@ -64,102 +75,81 @@ class RunHeader(SnapshotView):
     def lines_at(self, width: int) -> list[Content]:
         snapshot = self.snapshot
         if snapshot is None:
-            return [Content.assemble(("trainwiz ", "$muted"), f"{marks.dot} {self._run_name}"), Content(" ")]
-        lines = [self._first_line(snapshot, width), self._progress(snapshot, width)]
+            return [Content(self._run_name), Content(" ")]
+        lines = [self._first_line(snapshot, width), _progress_line(snapshot, width)]
         origin = origin_words(snapshot)
         if origin:
             lines.append(Content.styled(origin, "$muted").truncate(width, ellipsis=True))
         # Where there is little room, how it ended and what to do comes before how it got there.
-        return [*lines, *self._ending(snapshot, width), *self._work(snapshot, width)]
-
-    def _work(self, snapshot: Snapshot, width: int) -> list[Content]:
-        """A save that waits, and what recovery did."""
-        recovered = any(attempt.because for attempt in snapshot.attempts)
-        paused = phase_part(snapshot) if is_paused(snapshot) else ""
-        said = ((paused, "$warning"), (snapshot.attempt_words, "$warning" if recovered else "$muted"))
-        return [
-            Content.styled(line, style)
-            for words, style in said
-            if words
-            for line in wrap(words, width)[:MOST_WORK_LINES]
-        ]
+        return [*lines, *_ending_lines(snapshot, width), *_work_lines(snapshot, width)]
 
     def _first_line(self, snapshot: Snapshot, width: int) -> Content:
-        dot, look = marks.dot, look_of(snapshot.status)
-        sign = status_mark(snapshot.status)
-        status = Content.styled(f"{sign} {status_word(snapshot.status)}", look.style)
-        facts = [status, *(Content(text) for text in progress_words(snapshot, clock=True))]
-        brand = Content.styled(f"trainwiz {dot} ", "$muted")
-        name = Content.styled(self._run_name, "bold")
-        while True:
-            right = Content(f" {dot} ").join(facts)
-            for left in (Content.assemble(brand, name), name):
-                gap = width - left.cell_length - right.cell_length
-                if gap >= 2:
-                    return Content.assemble(left, " " * gap, right)
-            if len(facts) == 1:
-                room = width - status.cell_length - 2
-                if room < SHORTEST_NAME:
-                    return status.truncate(width)
-                return Content.assemble(name.truncate(room, ellipsis=True), "  ", status)
-            # The epoch goes first, then the finish, then the step.
-            facts.pop(2 if len(facts) > 3 else len(facts) - 1)
-
-    def _progress(self, snapshot: Snapshot, width: int) -> Content:
-        share = snapshot.step / snapshot.max_steps if snapshot.step is not None and snapshot.max_steps else 0.0
-        words = []
-        if snapshot.step is not None and snapshot.max_steps:
-            words.append(f"{min(1.0, share) * 100:.{1 if share < 0.1 else 0}f}%")
-        if snapshot.pace.step_s is not None:
-            words.append(tr("{seconds} s/step", seconds=step_seconds(snapshot.pace.step_s)))
-        if snapshot.behind:
-            words.insert(0, tr("reading: {percent}%", percent=f"{snapshot.read_share * 100:.0f}"))
-        if not is_paused(snapshot) and (phase := phase_part(snapshot)):
-            words.insert(0, phase)
-        while words and cells(f" {marks.dot} ".join(words)) > width - SHORTEST_NAME:
-            words.pop()
-        text = f" {marks.dot} ".join(words)
-        room = max(0, width - cells(text) - (2 if text else 0))
-        filled = thin_bar(share, room, look_of(snapshot.status).style)
-        return Content.assemble(filled, "  " if text else "", (text, "$muted"))
-
-    def _ending(self, snapshot: Snapshot, width: int) -> list[Content]:
-        ending = snapshot.ending
-        if ending is None:
-            return []
-        next_lines = self._next(snapshot, width)
-        said = wrap(plain_text(ending.text, 600), width)
-        # Where five lines are all there is, the command comes before the last words of the sentence.
-        most = 3 if width >= ROOMY else 3 - max(1, len(next_lines))
-        lines = [Content(line) for line in said[:most]]
-        if len(said) > most:
-            lines[-1] = Content(said[most - 1] + " " + said[most]).truncate(width, ellipsis=True)
-        if snapshot.not_retried and width >= ROOMY:
-            lines += [Content.styled(line, "$muted") for line in wrap(plain_text(snapshot.not_retried, 300), width)[:1]]
-        return [*lines, *next_lines]
-
-    def _next(self, snapshot: Snapshot, width: int) -> list[Content]:
-        if snapshot.ending is None or not snapshot.ending.remedy:
-            return []
-        text = plain_text(snapshot.ending.remedy, 300)
-        label = tr("next") + "  "
-        room = max(10, width - cells(label))
-        first, *rest = _remedy_lines(text, room, plain_text(name_for_commands(Path(snapshot.path)))) or [""]
-        lines = [Content.assemble((label, "$muted"), (first, "$accent"))]
-        return lines + [Content.styled(" " * cells(label) + line, "$accent") for line in rest[:1]]
+        """The name, and at the right end the status and as many facts as have room."""
+        status = status_content(snapshot.status)
+        room = max(status.cell_length, width - cells(self._run_name) - 2)
+        right = join_fitting([status, *map(Content, progress_words(snapshot))], room, f" {marks.dot} ")
+        room = max(0, width - right.cell_length - 2)
+        name = Content.styled(self._run_name, "bold").truncate(room, ellipsis=True, pad=True)
+        return Content.assemble(name, "  ", right).truncate(width)
 
 
-def _remedy_lines(text: str, room: int, run: str) -> list[str]:
+def _progress_line(snapshot: Snapshot, width: int) -> Content:
+    share = snapshot.step / snapshot.max_steps if snapshot.step is not None and snapshot.max_steps else 0.0
+    words = [tr("reading: {percent}%", percent=f"{snapshot.read_share * 100:.0f}")] if snapshot.behind else []
+    if not is_paused(snapshot) and (phase := phase_part(snapshot)):
+        words.append(phase)
+    if snapshot.step is not None and snapshot.max_steps:
+        words.append(f"{min(1.0, share) * 100:.{1 if share < 0.1 else 0}f}%")
+    if snapshot.pace.step_s is not None:
+        words.append(tr("{seconds} s/step", seconds=step_seconds(snapshot.pace.step_s)))
+    text = join_fitting([*map(Content, words)], width - SHORTEST_BAR - 2, f" {marks.dot} ").stylize("$muted")
+    room = max(0, width - text.cell_length - 2)
+    filled = max(0, min(room, round(share * room)))
+    style = look_of(snapshot.status).style
+    # Told apart without colours too.
+    line = Content.assemble((marks.heavy * filled, style), (marks.light * (room - filled), "$track"))
+    return Content.assemble(line, "  ", text)
+
+
+def _work_lines(snapshot: Snapshot, width: int) -> Iterator[Content]:
+    """A save that waits, and what recovery did."""
+    recovered = any(attempt.because for attempt in snapshot.attempts)
+    paused = phase_part(snapshot) if is_paused(snapshot) else ""
+    for words, style in ((paused, "$warning"), (snapshot.attempt_words, "$warning" if recovered else "$muted")):
+        for line in wrap(words, width)[:MOST_WORK_LINES]:
+            yield Content.styled(line, style)
+
+
+def _ending_lines(snapshot: Snapshot, width: int) -> Iterator[Content]:
+    """How it ended, why nothing followed, and what to do; where little has room, the command comes before more words."""
+    ending = snapshot.ending
+    if ending is None:
+        return
+    most = 3 if width >= ROOMY or not ending.remedy else 1
+    said = wrap(plain_text(ending.text, 600), width)
+    for number, line in enumerate(said[:most], start=1):
+        yield Content(f"{line} …" if number == most < len(said) else line).truncate(width, ellipsis=True)
+    if snapshot.not_retried and width >= ROOMY:
+        yield Content.styled(plain_text(snapshot.not_retried, 300), "$muted").truncate(width, ellipsis=True)
+    label = tr("next") + "  "
+    for line in _remedy_lines(
+        ending.remedy or "", width - cells(label), plain_text(name_for_commands(Path(snapshot.path)))
+    ):
+        yield Content.assemble((label, "$muted"), (line, "$accent"))
+        label = " " * cells(label)
+
+
+def _remedy_lines(remedy: str, room: int, run: str) -> list[str]:
     """The command on a line of its own, so that it can be pasted; one that is too long is left to `trainwiz diagnose`."""
+    text = plain_text(remedy, 300)
     sentence, command = command_apart(text)
+    room = max(10, room)
     if not command or cells(text) <= room:
-        return wrap(text, room)
+        return wrap(text, room)[:2]
     if cells(command) > room:
-        shorter = f"trainwiz diagnose {run}"
-        if cells(shorter) > room:
-            return wrap(command, room)
-        command = shorter
-    return [Content(sentence).truncate(room, ellipsis=True).plain, command] if sentence else [command]
+        command = f"trainwiz diagnose {run}"
+    lines = [Content(sentence).truncate(room, ellipsis=True).plain] if sentence else []
+    return [*lines, *wrap(command, room)][:2]
 
 
 def phase_part(snapshot: Snapshot) -> str:
@@ -175,24 +165,19 @@ def is_paused(snapshot: Snapshot) -> bool:
     return snapshot.phase is not None and snapshot.phase.phase == "paused"
 
 
-def progress_words(snapshot: Snapshot, *, clock: bool = False) -> list[str]:
-    """Step, epoch, and in what time it is over (with `clock` also when) or how long it took."""
+def progress_words(snapshot: Snapshot) -> list[str]:
+    """Step, in what time it is over or how long it took, and epoch."""
     facts = []
     if snapshot.step is not None:
-        step, steps = f"{snapshot.step:,}", f"{snapshot.max_steps or 0:,}"
-        of_all = tr("step {step} of {steps}", step=step, steps=steps)
+        step = f"{snapshot.step:,}"
+        of_all = tr("step {step} of {steps}", step=step, steps=f"{snapshot.max_steps or 0:,}")
         facts.append(of_all if snapshot.max_steps else tr("step {step}", step=step))
-    if snapshot.epoch is not None:
-        facts.append(tr("epoch {epoch}", epoch=epochs(snapshot.epoch)))
     if snapshot.eta_s is not None and snapshot.ending is None and snapshot.status != "stopping":
-        time = duration(snapshot.eta_s)
-        if clock and 120 <= snapshot.eta_s < SOON_S:
-            at = moment_words(snapshot.time_s + snapshot.eta_s, "%H:%M")
-            facts.append(tr("finishes in {time}, at {clock}", time=time, clock=at))
-        else:
-            facts.append(tr("finishes in {time}", time=time))
+        facts.append(tr("finishes in {time}", time=duration(snapshot.eta_s)))
     elif snapshot.started_s is not None and snapshot.ended_s is not None:
         facts.append(tr("took {time}", time=duration(max(0.0, snapshot.ended_s - snapshot.started_s))))
+    if snapshot.epoch is not None:
+        facts.append(tr("epoch {epoch}", epoch=epochs(snapshot.epoch)))
     return facts
 
 
@@ -205,6 +190,90 @@ def origin_words(snapshot: Snapshot) -> str:
         at = moment_words(snapshot.replayed_s, "%Y-%m-%d %H:%M:%S")
         words += [tr("replay of {time}", time=at), pace]
     if snapshot.source in SOURCE_WORDS:
-        words.append(tr(SOURCE_WORDS[snapshot.source]))
-        words.append(plain_text(snapshot.command or "", 200))
-    return f" {marks.dot} ".join(word for word in words if word)
+        words += [tr(SOURCE_WORDS[snapshot.source]), plain_text(snapshot.command or "", 200)]
+    return f" {marks.dot} ".join(filter(None, words))
+
+
+# Speed, against the plan.
+
+MUCH_WAIT = 0.25
+FAR_S = 5 * 365.25 * 86400.0
+"""A finish further away than this is no date."""
+
+
+class PacePanel(MonitorPanel):
+    help_text = mark(
+        "The speed of the run. Non-padding tokens carry text; padded also counts the padding of short rows. Data "
+        "wait is the share of a step in which the device waits for the next batch. Below: planned and "
+        "measured step time, and the size of a step."
+    )
+
+    def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
+        parts = (token_parts(snapshot), step_parts(snapshot), batch_parts(snapshot))
+        return [*(join_fitting(line, width) for line in parts if line), *since_lines(snapshot)]
+
+
+def token_parts(snapshot: Snapshot) -> list[Content]:
+    pace = snapshot.pace
+    rates = [(tr("non-pad"), pace.real_tokens_per_s), (tr("padded"), pace.tokens_per_s)]
+    parts: list[Content] = []
+    for label, rate in rates:
+        if rate is not None:
+            parts.append(quiet(label, f"{rate:,.0f}" if parts else tr("{n} tokens/s", n=f"{rate:,.0f}")))
+    if not parts:
+        return [Content.styled(pace_reason(snapshot), "$muted")]
+    if pace.data_wait is not None:
+        style = "$warning" if pace.data_wait > MUCH_WAIT else ""
+        parts.append(quiet(tr("data wait"), Content.styled(f"{pace.data_wait * 100:.0f}%", style)))
+    return parts
+
+
+def step_parts(snapshot: Snapshot) -> list[Content]:
+    """The measured time of a step with a mark whether it is the planned one, and the planned time."""
+    low, high, measured = snapshot.planned.step_low_s, snapshot.planned.step_high_s, snapshot.pace.step_s
+    parts = []
+    if measured is not None:
+        signs = {
+            "slower": (f" {marks.tight} {tr('slower')}", "$warning"),
+            "faster": (f" {marks.dot} {tr('faster')}", "$muted"),
+            "planned": (f" {marks.ok}", "$success"),
+        }
+        seconds = tr("{seconds} s/step", seconds=step_seconds(measured))
+        sign = signs.get(snapshot.pace.against(low, high) or "", ("", ""))
+        parts.append(Content.assemble(quiet(tr("measured"), seconds), sign))
+    if low is not None and high is not None:
+        planned = span(step_seconds(low), step_seconds(high))
+        parts.append(quiet(tr("planned"), planned if parts else tr("{seconds} s/step", seconds=planned)))
+    return parts
+
+
+def batch_parts(snapshot: Snapshot) -> list[Content]:
+    samples, tokens = snapshot.planned.effective_samples, snapshot.planned.effective_tokens
+    parts = [quiet(tr("per step"), trn("{n} sequence", "{n} sequences", samples, n=f"{samples:,}"))] if samples else []
+    return [*parts, Content(tr("{n} tokens", n=f"{tokens:,}"))] if tokens else parts
+
+
+def since_lines(snapshot: Snapshot) -> Iterator[Content]:
+    """When it began and, where that is known, when it is over."""
+    if snapshot.started_s is not None:
+        yield labelled(tr("started"), moment_words(snapshot.started_s))
+    if snapshot.ended_s is not None and snapshot.ending is not None:
+        yield labelled(tr("ended"), moment_words(snapshot.ended_s))
+    elif snapshot.status == "quiet" and snapshot.written_s is not None:
+        ago = span_words(max(0.0, snapshot.time_s - snapshot.written_s))
+        yield labelled(tr("updated"), tr("{time} ago", time=ago))
+    elif snapshot.eta_s is not None and snapshot.eta_s < FAR_S:
+        yield labelled(tr("finishes"), moment_words(snapshot.time_s + snapshot.eta_s))
+
+
+class MonitorSummary(SnapshotView):
+    DEFAULT_CSS = """
+    MonitorSummary { height: 4; padding: 0 1; color: $foreground; }
+    """
+
+    def lines(self, snapshot: Snapshot, width: int, height: int) -> list[Content]:
+        when = "" if snapshot.ending is None else tr("at the end") + "  "
+        shown = (device_line(snapshot), Content("   ").join(host_parts(snapshot)))
+        machine = [Content.assemble((when, "$muted"), line) for line in shown]
+        worst = [Content.assemble(level_sign(one.level), " ", plain_text(one.text)) for one in snapshot.advice[:1]]
+        return [*machine, join_fitting(token_parts(snapshot), width), *worst]
