@@ -1,7 +1,8 @@
-"""How long rows are: token counts, rows of like length, padded and joined lengths, rows held out."""
+"""How long rows are and in which order they come: token counts, padded and joined lengths, rows of like length, windows."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -194,8 +195,7 @@ class LengthOrder:
             start = 0
             while start < len(order):
                 end = min(len(order), start + self._pool_rows - place % self._pool_rows)
-                generator = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, number, 4, 0]))
-                yield self._pool(order[start:end], place, generator)
+                yield self._pool(order[start:end], place, _generator(seed, epoch, number, 4))
                 place += end - start
                 number += 1
                 start = end
@@ -234,6 +234,55 @@ class LengthOrder:
         rounds = rows.reshape(-1, step.processes, step.micro_batch).copy()
         rounds[1::2] = rounds[1::2, ::-1]
         return rounds.reshape(-1)
+
+
+# Windows: the order of streamed rows, which may be more than the RAM holds.
+
+UNIT_BYTES, WINDOW_UNITS = 4 << 20, 32
+"""Constants: the order of a run must not depend on the machine that resumes it."""
+SHUFFLED_AS_ONE = "torch.randperm"
+"""Said in a refusal. Versions before had other numbers, called "whole"."""
+
+
+class Windows:
+    """An order that shuffles rows on a disk, and needs no state.
+
+    Rows that follow each other make units of some MiB. The units are permuted by (seed, epoch), each WINDOW_UNITS of them
+    make a window, and its rows are permuted by (seed, epoch, window): what is read at one time lies in few places of the
+    disk. Which row comes at a place of an epoch is so a function of these numbers: each row once, whoever reads it. What
+    fits into one window is shuffled as a whole, as rows in memory are.
+    """
+
+    def __init__(self, lengths: np.ndarray) -> None:
+        """`lengths` (rows,) int64: bytes of each row."""
+        ends = np.cumsum(lengths, dtype=np.int64)
+        inside = np.searchsorted(ends, np.arange(UNIT_BYTES, ends[-1] if len(ends) else 0, UNIT_BYTES), side="right")
+        self._edges = np.unique(np.concatenate([[0], inside, [len(lengths)]])).astype(np.int64)
+
+    @property
+    def several(self) -> bool:
+        """Whether the rows are more than one window; else they are shuffled as rows in memory are."""
+        return len(self._edges) > WINDOW_UNITS + 1
+
+    def described(self) -> str:
+        """What the order depends on beside seed and epoch: the same for all data that is shuffled as a whole."""
+        if not self.several:
+            return SHUFFLED_AS_ONE
+        digest = hashlib.blake2b(np.ascontiguousarray(self._edges, "<i8").tobytes(), digest_size=8)
+        return f"windows-{digest.hexdigest()}"
+
+    def orders(self, seed: int, epoch: int) -> Iterator[np.ndarray]:
+        """The rows of each window, (n,) int64, in the order in which they are seen."""
+        units = _generator(seed, epoch, 0, 3).permutation(len(self._edges) - 1)
+        for number, start in enumerate(range(0, len(units), WINDOW_UNITS)):
+            chosen = units[start : start + WINDOW_UNITS]
+            rows = np.concatenate([np.arange(self._edges[unit], self._edges[unit + 1]) for unit in chosen])
+            yield _generator(seed, epoch, number, 2).permutation(rows)
+
+
+def _generator(seed: int, epoch: int, number: int, purpose: int) -> np.random.Generator:
+    """Philox, whose stream depends on these numbers alone; masks of rows are drawn with purpose 0."""
+    return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, number, purpose, 0]))
 
 
 # Whether rows are chats, and whether the texts of a causal language model are joined and cut into sequences of full length.

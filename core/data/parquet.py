@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from trainwiz.core.data.reader import BATCH_ROWS, Column, ColumnBatch, Reader, not_utf8, spread, unreadable
+from trainwiz.core.data.reader import Column, ColumnBatch, Reader, not_utf8, spread, unreadable
 from trainwiz.core.errors import UsageError
 from trainwiz.core.language import tr
 
@@ -23,9 +22,7 @@ SAMPLED_BYTES = 32 << 20
 """Decoded for a sample at most, which takes about a tenth of a second: within a group there is no jumping ahead."""
 BUFFER = 4 << 20
 """Packed bytes of a column that are held at once."""
-BATCH_BYTES = 16 << 20
-LOOK_ROWS = 64
-"""Decoded of a row group to learn how much longer its texts are than the file says."""
+BATCH_ROWS, BATCH_BYTES = 1024, 16 << 20
 TEXT_TYPES = (
     pa.types.is_string,
     pa.types.is_large_string,
@@ -55,49 +52,36 @@ class ParquetReader(Reader):
         self.rows = self._file.metadata.num_rows
 
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
-        return self.groups(wanted, range(self._file.num_row_groups))
-
-    @cached_property
-    def group_ends(self) -> np.ndarray:
-        """(row groups,) int64: position of the last row of each."""
-        about = self._file.metadata
-        counts = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
-        return np.cumsum(counts, dtype=np.int64)
+        for group in range(self._file.num_row_groups):
+            yield from self._group(group, wanted, self._batch_rows(self._row_bytes(group, wanted)))
 
     def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
         """Rows of random row groups, one of each part of the file, and spread within them: sorted files are common."""
-        groups = self._file.num_row_groups
         if (self.rows or 0) <= limit:
             yield from self.batches(wanted)
             return
         self.partial = True
-        chosen = spread(groups, SAMPLED_GROUPS)
-        for group in chosen:
-            yield from self._some_of(group, wanted, limit // len(chosen), SAMPLED_BYTES // len(chosen))
-
-    def _some_of(self, group: int, wanted: Sequence[int], limit: int, most_bytes: int) -> Iterator[ColumnBatch]:
-        """About `limit` rows of a row group, spread over its first `most_bytes`."""
-        about = self._file.metadata.row_group(group)
-        reach = max(limit, int(most_bytes / max(self._row_bytes(group, wanted), 1)))
-        reach = min(about.num_rows, reach, READ_FOR_ONE * limit)
-        size = self._batch_rows(group, wanted)
-        each = max(1, -(-limit * size // max(reach, 1)))
-        for batch in self.groups(wanted, [group], each):
-            yield batch
-            reach -= size
-            if reach <= 0:
-                return
+        groups = spread(self._file.num_row_groups, SAMPLED_GROUPS)
+        limit = limit // len(groups)
+        for group in groups:
+            row_bytes = self._row_bytes(group, wanted)
+            reach = max(limit, int(SAMPLED_BYTES // len(groups) / row_bytes))
+            reach = min(self._file.metadata.row_group(group).num_rows, reach, READ_FOR_ONE * limit)
+            size = self._batch_rows(row_bytes)
+            each = max(1, -(-limit * size // max(reach, 1)))
+            yield from self._group(group, wanted, size, each, reach)
 
     def _row_bytes(self, group: int, wanted: Sequence[int]) -> float:
-        """Uncompressed bytes of the wanted columns in one row."""
+        """Uncompressed bytes of the wanted columns in one row, at least 1."""
         about = self._file.metadata.row_group(group)
         tops = {self._paths[index][0] for index in wanted}
-        sizes = (
-            about.column(place).total_uncompressed_size
-            for place in range(about.num_columns)
-            if about.column(place).path_in_schema.split(".")[0] in tops
-        )
-        return float(sum(sizes) / max(about.num_rows, 1))
+        columns = (about.column(place) for place in range(about.num_columns))
+        sizes = (column.total_uncompressed_size for column in columns if column.path_in_schema.split(".")[0] in tops)
+        return max(1.0, sum(sizes) / max(about.num_rows, 1))
+
+    def _batch_rows(self, row_bytes: float) -> int:
+        """Rows at once, fewer where rows are books."""
+        return int(min(BATCH_ROWS, max(1, BATCH_BYTES / row_bytes)))
 
     def share_read(self) -> float:
         return min(1.0, self._read / max(self.rows or 1, 1))
@@ -112,53 +96,29 @@ class ParquetReader(Reader):
         columns = [_values(batch, names).to_pylist() for names in self._paths]
         return [tuple(_shown(cell) for cell in row) for row in zip(*columns, strict=True)]
 
-    def groups(self, wanted: Sequence[int], groups: Sequence[int], each: int | None = None) -> Iterator[ColumnBatch]:
-        """Batches of whole row groups; of each batch `each` rows, spread over it."""
+    def _group(
+        self, group: int, wanted: Sequence[int], size: int, each: int | None = None, reach: int | None = None
+    ) -> Iterator[ColumnBatch]:
+        """Batches of `size` rows of a row group; of each batch `each` rows, spread over it, of the first `reach` rows."""
         names = [self.columns[index].name for index in wanted]
-        for group in groups:
-            row = int(self.group_ends[group - 1]) if group else 0
-            size = self._batch_rows(group, wanted)
-            try:
-                batches = self._file.iter_batches(batch_size=size, row_groups=[group], columns=names, use_threads=False)
-                for batch in batches:
-                    kept, places = batch, np.arange(batch.num_rows, dtype=np.int64)
-                    if each is not None and each < batch.num_rows:
-                        places = np.linspace(0, batch.num_rows - 1, each).round().astype(np.int64)
-                        kept = batch.take(pa.array(places))
-                    positions = row + 1 + places
-                    values = tuple(
-                        self._texts(self._named(_values(kept, self._paths[index]), index), positions)
-                        for index in wanted
-                    )
-                    row += batch.num_rows
-                    self._read += batch.num_rows
-                    yield ColumnBatch(values, positions)
-            except (pa.ArrowException, OSError) as error:
-                place = tr("{path}, row {number} or later", path=self.path, number=row + 1)
-                raise self._broken(error, place) from None
-
-    def _batch_rows(self, group: int, wanted: Sequence[int]) -> int:
-        """Rows at once, fewer where rows are books."""
-        row_bytes = max(self._row_bytes(group, wanted), self._looked_at(group, wanted))
-        return int(min(BATCH_ROWS, max(1, BATCH_BYTES / max(row_bytes, 1))))
-
-    def _looked_at(self, group: int, wanted: Sequence[int]) -> float:
-        """Decoded bytes of one of the first rows, where a text that comes again and again may be stored once."""
-        about = self._file.metadata.row_group(group)
-        columns = (about.column(place) for place in range(about.num_columns))
-        if about.num_rows <= LOOK_ROWS or not any(column.has_dictionary_page for column in columns):
-            return 0.0
-        names = [self.columns[index].name for index in wanted]
+        first = sum(self._file.metadata.row_group(before).num_rows for before in range(group))
+        row = first
         try:
-            batch = next(
-                self._file.iter_batches(batch_size=LOOK_ROWS, row_groups=[group], columns=names, use_threads=False)
-            )
-        except (pa.ArrowException, OSError, StopIteration):
-            # Who reads the rows says what is broken.
-            return 0.0
-        found = (_values(batch, self._paths[index]) for index in wanted)
-        sizes = (side.dictionary_decode() if pa.types.is_dictionary(side.type) else side for side in found)
-        return float(sum(side.nbytes for side in sizes) / max(batch.num_rows, 1))
+            for batch in self._file.iter_batches(batch_size=size, row_groups=[group], columns=names, use_threads=False):
+                kept, places = batch, np.arange(batch.num_rows, dtype=np.int64)
+                if each is not None and each < batch.num_rows:
+                    places = np.linspace(0, batch.num_rows - 1, each).round().astype(np.int64)
+                    kept = batch.take(pa.array(places))
+                positions = row + 1 + places
+                row += batch.num_rows
+                self._read += batch.num_rows
+                texts = (self._texts(self._named(_values(kept, self._paths[i]), i), positions) for i in wanted)
+                yield ColumnBatch(tuple(texts), positions)
+                if reach is not None and row - first >= reach:
+                    return
+        except (pa.ArrowException, OSError) as error:
+            place = tr("{path}, row {number} or later", path=self.path, number=row + 1)
+            raise self._broken(error, place) from None
 
     def _named(self, values: pa.Array, column: int) -> pa.Array:
         """The numbers of classes as their names, where the file holds them: datasets writes them there. -1 is none."""
@@ -187,7 +147,7 @@ class ParquetReader(Reader):
                 try:
                     (value or b"").decode("utf-8")
                 except UnicodeDecodeError as error:
-                    raise not_utf8(self.path, self.unit, int(positions[offset]), value[error.start]) from None
+                    raise self.broken_at(int(positions[offset]), not_utf8(value[error.start])) from None
             raise
         return texts
 

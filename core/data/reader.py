@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from trainwiz.core.errors import UsageError, os_reason, usage_error
-from trainwiz.core.files import open_file
 from trainwiz.core.language import language, mark, tr
 
 PLACES = {
@@ -34,7 +32,6 @@ def listed(names: Sequence[str], most: int = 8) -> str:
 
 
 BATCH_ROWS = 4096
-
 
 Holds = Literal["texts", "lists", "classes"]
 
@@ -62,8 +59,6 @@ class ColumnBatch:
     """One LargeStringArray of n texts for each wanted column; a missing value is null."""
     positions: np.ndarray
     """(n,) int64: the row or line number (from 1) of each row in its file."""
-    places: np.ndarray | None = None
-    """(n, 2) int64, where each row can be read alone: its first byte and its end."""
 
 
 class Reader(ABC):
@@ -79,7 +74,6 @@ class Reader(ABC):
     """A sample left rows out."""
     may_lack: frozenset[str] = frozenset()
     """Columns that a row need not have, where the format lets it leave one out."""
-
     labels: frozenset[str] = frozenset()
     """Columns of classes: their numbers are read as texts, by the names that the file has for them."""
 
@@ -87,27 +81,16 @@ class Reader(ABC):
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
         """All rows, in the order of the file. Raises UsageError where the file is broken."""
 
-    def placed(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
-        """Like `batches`, with the places of the rows where each can be read alone: in a file that is not packed, of a
-        format in which no row is told only by what stands before it."""
-        return self.batches(wanted)
-
-    def cells(self, piece: bytes, wanted: Sequence[int]) -> Sequence[str | None]:
-        """The wanted cells of the row whose place holds these bytes. Raises UsageError, StopIteration for other bytes:
-        in this format no row stands alone."""
-        raise StopIteration
-
+    @abstractmethod
     def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
         """About `limit` rows that stand for the whole file, where the format can jump to them; else all rows.
 
-        A reader that jumps sets `partial`, and `share_read` to the share of the file that the sample was taken
-        from; a text format then counts its positions in bytes.
+        A reader that jumps sets `partial`; a text format then counts its positions in bytes.
         """
-        return self.batches(wanted)
 
     @abstractmethod
     def share_read(self) -> float:
-        """Share of the file's bytes consumed so far, 0 to 1."""
+        """Share of the file's bytes consumed so far, or that the sample was taken from, 0 to 1."""
 
     @abstractmethod
     def head(self, count: int) -> list[tuple[str | None, ...]]:
@@ -129,25 +112,8 @@ def cannot_read(path: Path, error: OSError) -> UsageError:
     return unreadable(str(path), tr("cannot be read: {reason}.", reason=os_reason(error)))
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file. Raises UsageError where it cannot be read."""
-    try:
-        with open_file(path) as raw:
-            yield raw
-    except OSError as error:
-        raise cannot_read(path, error) from None
-
-
-def changed(path: Path) -> UsageError:
-    """The file has other rows than when they were counted."""
-    return unreadable(
-        str(path), tr("was changed while the run was reading it; restore the file, or resume the run to read it again.")
-    )
-
-
-def text_array(values: Sequence[Any], positions: Sequence[int], path: Path, unit: str) -> pa.Array:
-    """Texts as an Arrow array; UsageError names the line of one that is not UTF-8.
+def text_array(values: Sequence[Any], positions: Sequence[int], reader: Reader) -> pa.Array:
+    """Texts as an Arrow array; UsageError names the place of one that is not UTF-8.
 
     Files are opened with `errors="surrogateescape"`: an undecodable byte arrives as a lone
     surrogate, which Arrow cannot encode.
@@ -158,22 +124,21 @@ def text_array(values: Sequence[Any], positions: Sequence[int], path: Path, unit
         for value, position in zip(values, positions, strict=True):
             broken = next((ch for ch in value or "" if "\ud800" <= ch <= "\udfff"), None)
             if broken is not None and "\udc80" <= broken <= "\udcff":
-                raise not_utf8(path, unit, position, ord(broken) - 0xDC00) from None
+                raise reader.broken_at(position, not_utf8(ord(broken) - 0xDC00)) from None
             if broken is not None:
                 problem = tr(
                     "the text contains an unpaired surrogate ({character}); write it as UTF-8, without \\u escapes.",
                     character=f"\\u{ord(broken):04x}",
                 )
-                raise unreadable(place_of(path, unit, position), problem) from None
+                raise reader.broken_at(position, problem) from None
         raise
 
 
-def not_utf8(path: Path, unit: str, position: int, byte: int) -> UsageError:
-    problem = tr(
+def not_utf8(byte: int) -> str:
+    return tr(
         "the text is not UTF-8 (byte {byte}); convert the file, for example with `iconv -t UTF-8`.",
         byte=f"0x{byte:02x}",
     )
-    return unreadable(place_of(path, unit, position), problem)
 
 
 SEED = 0x7EAD

@@ -35,8 +35,6 @@ class KeptRows:
     """(n,) int64: row or line numbers, from 1."""
     path: Path
     unit: str
-    places: np.ndarray | None = None
-    """(n, p, 2) int64: see ColumnBatch."""
 
     @property
     def texts(self) -> pa.Array:
@@ -49,9 +47,8 @@ class KeptRows:
     def only(self, chosen: np.ndarray) -> KeptRows:
         """The rows whose entry in `chosen` (n,) bool is true."""
         mask = pa.array(chosen)
-        places = None if self.places is None else self.places[chosen]
         sides = tuple(side.filter(mask) for side in self.sides)
-        return replace(self, sides=sides, positions=self.positions[chosen], places=places)
+        return replace(self, sides=sides, positions=self.positions[chosen])
 
     def place(self, row: int) -> str:
         return place_of(self.path, self.unit, int(self.positions[row]))
@@ -137,11 +134,8 @@ def has_target(source: DataSource, task: RowKind) -> bool:
     return task in HAVE_TARGETS or (task == "causal-lm" and source.target_column is not None)
 
 
-def read_rows(
-    files: SourceFiles, tally: SourceTally, task: RowKind, *, limit: int | None = None, placed: bool = False
-) -> Iterator[KeptRows]:
-    """The kept rows of all files of a source; `limit` reads about that many, spread over the files; `placed`, all of
-    them with their places in the files whose rows can be read one by one.
+def read_rows(files: SourceFiles, tally: SourceTally, task: RowKind, *, limit: int | None = None) -> Iterator[KeptRows]:
+    """The kept rows of all files of a source; `limit` reads about that many, spread over the files.
 
     A broken file adds its sentence to `tally.findings` and the next file goes on, so that one
     pass finds everything.
@@ -159,7 +153,7 @@ def read_rows(
             break
         try:
             if number in chosen:
-                yield from _file_rows(path, files, tally, task, each, placed=placed)
+                yield from _file_rows(path, files, tally, task, each)
             else:
                 rest.append((open_columns(path, files, task)[0].rows, path.stat().st_size))
         except UsageError as error:
@@ -189,7 +183,7 @@ def _count_rest(tally: SourceTally, rest: list[tuple[int | None, int]]) -> None:
 
 
 def _file_rows(
-    path: Path, files: SourceFiles, tally: SourceTally, task: RowKind, limit: int | None, *, placed: bool
+    path: Path, files: SourceFiles, tally: SourceTally, task: RowKind, limit: int | None
 ) -> Iterator[KeptRows]:
     source = files.source
     reader, layout = open_columns(path, files, task)
@@ -206,10 +200,7 @@ def _file_rows(
     complete = True
     # Where the first ones are enough training takes those.
     enough = source.max_rows is not None and limit is not None and source.max_rows - tally.rows <= limit
-    if placed:
-        reads = reader.placed(wanted)
-    else:
-        reads = reader.batches(wanted) if limit is None or enough else reader.sample(wanted, limit)
+    reads = reader.batches(wanted) if limit is None or enough else reader.sample(wanted, limit)
     for batch in reads:
         seen += len(batch.positions)
         tally.sampled = tally.sampled or reader.partial
@@ -217,7 +208,7 @@ def _file_rows(
             sides = sides_of(batch.values, layout, task)
         except BrokenRow as broken:
             raise reader.broken_at(int(batch.positions[broken.number]), broken.problem) from None
-        rows = KeptRows(sides, batch.positions, path, reader.unit, batch.places)
+        rows = KeptRows(sides, batch.positions, path, reader.unit)
         full, keep = within_limits(rows.sides, source)
         tally.add(rows, full)
         rows = rows if keep.all() else rows.only(keep)
@@ -253,17 +244,12 @@ def open_columns(path: Path, files: SourceFiles, task: RowKind) -> tuple[Reader,
     """
     source = files.source
     reader = open_reader(path, files.kind, by_position=chooses_by_position(source))
-    return reader, layout_of(reader, source, files.key, task)
-
-
-def layout_of(reader: Reader, source: DataSource, key: str, task: RowKind) -> Layout:
-    """Which columns of an opened file are read how. Raises UsageError for columns that it does not have."""
-    layout = find_layout(reader.columns, source, str(reader.path), key, task, has_target(source, task))
+    layout = find_layout(reader.columns, source, str(path), files.key, task, has_target(source, task))
     if layout.chat is not None:
         reader.may_lack = frozenset(reader.columns[layout.wanted[place]].name for place in layout.chat.parts.values())
     if task in CLASSIFIES:
         reader.labels = frozenset({reader.columns[layout.wanted[1]].name})
-    return layout
+    return reader, layout
 
 
 def sides_of(values: Sequence[pa.Array], layout: Layout, task: RowKind) -> tuple[pa.Array, ...]:

@@ -31,9 +31,8 @@ from trainwiz.core.data.lengths import (
 )
 from trainwiz.core.data.reader import Column, Reader
 from trainwiz.core.data.rows import KeptRows, SourceTally, has_target, read_rows
-from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
+from trainwiz.core.data.sources import all_sources, find_files, target_findings
 from trainwiz.core.data.text_store import SPECIAL_TOKENS
-from trainwiz.core.data.texts import TOKEN_BYTES, index_bytes
 from trainwiz.core.errors import Finding, TrainwizError, UsageError, sort_findings
 from trainwiz.core.files import at_home
 from trainwiz.core.language import mark
@@ -57,7 +56,7 @@ class DataSummary:
     bytes_on_disk: int = 0
     bytes_in_memory: int = 0
     bytes_streamed: int = 0
-    """Written beside the run where rows are read while training: their index, what must be copied, tokens of joined texts."""
+    """Written beside the run where rows are read while training: their copy, and the tokens of joined texts."""
     columns: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     validation_rows: int = 0
@@ -81,6 +80,8 @@ TOKENS_OF_A_TURN = 5
 """About what a template adds: marks of its beginning and end, and who speaks."""
 BYTES_PER_ROW = 8
 """Offset kept for each row beside its letters."""
+TOKEN_BYTES = 4
+"""Of texts that are joined: their tokens are written once."""
 
 
 @dataclass(slots=True)
@@ -92,7 +93,6 @@ class _Source:
     """Of rows that are classified."""
     text_bytes: int = 0
     """UTF-8 bytes of the rows that were read, both sides."""
-    files: SourceFiles | None = None
 
     def mean_bytes(self) -> float:
         """Bytes in memory of one row."""
@@ -143,6 +143,7 @@ def summarize_data(config: RunConfig, look: Looks | None = None) -> DataSummary:
         mean = float(lengths.mean()) if len(lengths) else 0.0
         rows, validation_rows = (int(count * mean) // length for count in (training_texts, held_texts))
         lengths = np.full(min(max(rows, 1), SAMPLE_ROWS), length, np.int64)
+    in_memory = int(sum(source.tally.rows * source.mean_bytes() for source in (*train, *held)))
     return DataSummary(
         rows=max(rows, 1) if joined else rows,
         rows_exact=not joined and all(source.tally.exact for source in train),
@@ -152,9 +153,8 @@ def summarize_data(config: RunConfig, look: Looks | None = None) -> DataSummary:
         length_unit=_unit(counter, looked, chats),
         target_lengths=tuple(_mixed([(source.tally.rows, source.target_lengths) for source in train]).tolist()),
         bytes_on_disk=sum(source.tally.bytes_on_disk for source in train),
-        bytes_in_memory=int(sum(source.tally.rows * source.mean_bytes() for source in (*train, *held))),
-        bytes_streamed=_bytes_streamed([*train, *held], texts, held_texts if not held else 0)
-        + joined * (rows + validation_rows) * config.batch.sequence_length * TOKEN_BYTES,
+        bytes_in_memory=in_memory,
+        bytes_streamed=in_memory + joined * (rows + validation_rows) * config.batch.sequence_length * TOKEN_BYTES,
         columns=train[0].tally.columns,
         findings=sort_findings(findings),
         labels=_labels(config, train, held, held_texts) if config.task in CLASSIFIES else None,
@@ -199,7 +199,6 @@ def _read(
     except UsageError as error:
         findings.extend(error.findings)
         return result
-    result.files = files
     limit = TOKENIZED_ROWS if counter is not None and counter.tokenizes else SAMPLE_ROWS
     for rows in read_rows(files, result.tally, config.row_kind, limit=limit):
         if counter is None:
@@ -240,17 +239,6 @@ def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, resu
         # The end of the text, which tokenizers of causal models leave out.
         lengths = lengths + 1
     result.lengths.append(lengths)
-
-
-def _bytes_streamed(sources: Sequence[_Source], texts: int, held_out: int) -> int:
-    """Index and copies of all sources, and the rows held out of them, which are kept as texts."""
-    sizes = [int(source.tally.rows * source.mean_bytes()) for source in sources]
-    index = sum(
-        index_bytes(source.files.files, source.files.kind, source.tally.rows, size)
-        for source, size in zip(sources, sizes, strict=True)
-        if source.files is not None
-    )
-    return index + sum(sizes) * held_out // max(texts, 1)
 
 
 def _mixed(sources: Sequence[tuple[int, list[np.ndarray]]]) -> np.ndarray:

@@ -159,7 +159,6 @@ class TextWriter:
 
     def __init__(self, path: Path) -> None:
         """`path`: common name of the files. Raises OSError."""
-        self.rows = 0
         self._end = 0
         self._files = [path.with_name(path.name + ending).open("wb") for ending in (TEXT_ENDING, OFFSET_ENDING)]
         self._files[1].write(np.zeros(1, OFFSET).tobytes())
@@ -170,9 +169,11 @@ class TextWriter:
         self._files[0].write(data)
         self._files[1].write((ends + self._end).tobytes())
         self._end += len(data)
-        self.rows += len(texts)
 
-    def close(self) -> None:
+    def __enter__(self) -> TextWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for file in self._files:
             file.close()
 
