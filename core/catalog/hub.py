@@ -212,10 +212,6 @@ class HubAnswer:
     def weights(self) -> dict[str, int]:
         return weights_of(self.sizes)
 
-    @property
-    def has_tokenizer(self) -> bool:
-        return not TOKENIZER_FILES.isdisjoint(self.sizes)
-
 
 def ask_hub(hub_id: str, kind: Kind = "models") -> HubAnswer:
     """At most one question of three seconds, none when HF_HUB_OFFLINE is set."""
