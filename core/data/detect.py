@@ -21,7 +21,7 @@ from trainwiz.core.data.columns import (
     ChatNames,
     chat_columns,
     chooses_by_position,
-    find_columns,
+    find_layout,
     pair_of,
 )
 from trainwiz.core.data.labels import LABELLED
@@ -110,7 +110,7 @@ def _detected(
         has_pair = not named and pair_of(columns) is not None
         has_target = config.task in HAVE_TARGETS or source.target_column is not None or has_pair
         has_target = has_target and config.task != "masked-lm"
-        positions = find_columns(columns, source, look.name, key, config.row_kind, has_target)
+        positions = find_layout(columns, source, look.name, key, config.row_kind, has_target).wanted
     except TrainwizError:
         return {}
     taken = [columns[index].name for index in positions]
@@ -138,7 +138,7 @@ def _look(source: DataSource, key: str) -> _Look | None:
 
 def _first_rows(reader: Reader) -> Sequence[Sequence[str | None]]:
     with suppress(TrainwizError):
-        return reader.head(LOOKED_AT)
+        return list(reader.head(LOOKED_AT))
     return ()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -86,15 +87,13 @@ class ParquetReader(Reader):
     def share_read(self) -> float:
         return min(1.0, self._read / max(self.rows or 1, 1))
 
-    def head(self, count: int) -> list[tuple[str | None, ...]]:
+    def head(self, count: int) -> Iterator[tuple[str | None, ...]]:
         try:
-            batch = next(self._file.iter_batches(batch_size=count), None)
+            for batch in islice(self._file.iter_batches(batch_size=count), 1):
+                columns = [_values(batch, names).to_pylist() for names in self._paths]
+                yield from (tuple(_shown(cell) for cell in row) for row in zip(*columns, strict=True))
         except (pa.ArrowException, OSError) as error:
             raise self._broken(error) from None
-        if batch is None:
-            return []
-        columns = [_values(batch, names).to_pylist() for names in self._paths]
-        return [tuple(_shown(cell) for cell in row) for row in zip(*columns, strict=True)]
 
     def _group(
         self, group: int, wanted: Sequence[int], size: int, each: int | None = None, reach: int | None = None

@@ -93,8 +93,8 @@ class Reader(ABC):
         """Share of the file's bytes consumed so far, or that the sample was taken from, 0 to 1."""
 
     @abstractmethod
-    def head(self, count: int) -> list[tuple[str | None, ...]]:
-        """The first rows with all their columns, as text; None where a row has no value."""
+    def head(self, count: int) -> Iterator[tuple[str | None, ...]]:
+        """The first rows with all their columns, as text; None where a row has no value. Raises UsageError at a broken one."""
 
     def broken_at(self, position: int, problem: str) -> UsageError:
         """The sentence of what is wrong with the row at this position."""

@@ -195,7 +195,7 @@ def _file_rows(
     if not tally.columns:
         tally.columns = tuple(column.name for column in reader.columns)
         # A sample jumps over the first rows of a large file; what is broken there is found here.
-        reader.head(FIRST_ROWS)
+        list(reader.head(FIRST_ROWS))
     seen = kept = 0
     complete = True
     # Where the first ones are enough training takes those.

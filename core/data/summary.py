@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -312,7 +313,7 @@ def glance_at(config: RunConfig) -> Glance | None:
         found = find_files(source, key, Path.cwd(), task=config.row_kind, ask=False)
         path = found.files[0]
         reader = open_reader(path, found.kind, by_position=chooses_by_position(source))
-        rows = _first_rows(reader)
+        rows = tuple(_first_rows(reader))
     except (TrainwizError, OSError, IndexError):
         return None
     text, target, parts = _mapped(reader.columns, source, config.row_kind)
@@ -332,14 +333,11 @@ def stamp_of(config: RunConfig, folder: Path | None = None) -> str:
     return ", ".join(stamps)
 
 
-def _first_rows(reader: Reader) -> tuple[tuple[str | None, ...], ...]:
+def _first_rows(reader: Reader) -> Iterator[tuple[str | None, ...]]:
     """As many rows as can be read: a broken one ends them."""
-    for count in (GLANCE_ROWS, 4, 2, 1):
-        try:
-            return tuple(tuple(cell and cell[:LONGEST_CELL] for cell in row) for row in reader.head(count))
-        except TrainwizError:
-            continue
-    return ()
+    with suppress(TrainwizError):
+        for row in reader.head(GLANCE_ROWS):
+            yield tuple(cell and cell[:LONGEST_CELL] for cell in row)
 
 
 def _mapped(

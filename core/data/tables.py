@@ -83,13 +83,12 @@ class DelimitedReader(TextFileReader):
             raise self.broken_at(position, problem)
         return [cells[index] for index in wanted]
 
-    def head(self, count: int) -> list[tuple[str | None, ...]]:
+    def head(self, count: int) -> Iterator[tuple[str | None, ...]]:
         # A row may be shorter than the header; one that is not UTF-8 is refused when its column is read.
         first, width = int(self.has_header), len(self.columns)
-        rows = ([*cells, *[""] * width][:width] for _, cells in islice(self._rows(), first, first + count))
-        return [
-            tuple(cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for cell in row) for row in rows
-        ]
+        for _, cells in islice(self._rows(), first, first + count):
+            row = [*cells, *[""] * width][:width]
+            yield tuple(cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for cell in row)
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """(line, cells) of every row that is not blank."""

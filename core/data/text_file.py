@@ -212,9 +212,9 @@ class TextFileReader(Reader):
             self._share = os.lseek(self._raw.fileno(), 0, os.SEEK_CUR) / max(size, 1)
         return min(1.0, self._share)
 
-    def head(self, count: int) -> list[tuple[str | None, ...]]:
-        rows = self._batch(list(islice(self._all_rows(range(len(self.columns))), count)))
-        return list(zip(*(values.to_pylist() for values in rows.values), strict=True))
+    def head(self, count: int) -> Iterator[tuple[str | None, ...]]:
+        for row in islice(self._all_rows(range(len(self.columns))), count):
+            yield tuple(values[0].as_py() for values in self._batch([row]).values)
 
 
 SMALLEST_BYTES, LARGEST_BYTES, BLOCKS = 1 << 11, 1 << 15, 256
@@ -272,13 +272,14 @@ class JsonLinesReader(TextFileReader):
             if name not in outer or any(value is not None for value in values)
         )
 
-    def _first(self, count: int) -> list[dict[str, Any]]:
+    def _first(self, count: int) -> Iterator[dict[str, Any]]:
         """Column -> value of the first rows."""
-        return [dict(_leaves(row)) for _, row in islice(self._objects(), count)]
+        return (dict(_leaves(row)) for _, row in islice(self._objects(), count))
 
-    def head(self, count: int) -> list[tuple[str | None, ...]]:
+    def head(self, count: int) -> Iterator[tuple[str | None, ...]]:
         # What holds no text is shown too.
-        return [tuple(_shown(row.get(column.name)) for column in self.columns) for row in self._first(count)]
+        for row in self._first(count):
+            yield tuple(_shown(row.get(column.name)) for column in self.columns)
 
     def _rows_in(self, lines: Lines, wanted: Sequence[int]) -> Rows:
         return self._cells(self._parsed(lines), wanted)

@@ -122,7 +122,7 @@ def test_files_of_pairs(tmp_path: Path, name: str, content: str | bytes, words: 
 @each(("name", "content", "words"), [
     ("a.txt", "\u4f60\n".encode() + "\u4f60\n".encode("gbk"), "line 2: the text is not UTF-8 (byte 0xc4)"),
     ("a.txt", b"PK\x03\x04", "a zip archive or an Excel file, not a supported"),
-    ("a.parquet", pa.array([1, 2]), "column 'text' contains int64, not text"),
+    ("a.parquet", pa.array([1, 2]), "contains int64, not text, in column 'text'"),
     ("a.parquet", pa.array([["a"], ["b"]]), "'text' is a list"),
     ("a.parquet", pa.array([None, "", " "], pa.string()), "all 3 rows of"),
     ("a.parquet", pa.array([b"ok", b"\xff\xfe"]), "row 2: the text is not UTF-8 (byte 0xff)"),
