@@ -153,7 +153,7 @@ def _look_at_the_hub(source: DataSource) -> _Look | None:
     """At most two questions of three seconds, which are remembered for a minute; none when HF_HUB_OFFLINE is set."""
     from trainwiz.core.catalog.hub import ask_for_piece, ask_hub
     from trainwiz.core.data.formats import format_of, open_reader
-    from trainwiz.core.data.hub import SplitError, split_files
+    from trainwiz.core.data.sources import SplitError, split_files
 
     answer = ask_hub(source.name, "datasets")
     if answer.state != "there" or answer.closed:

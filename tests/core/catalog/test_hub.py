@@ -12,7 +12,7 @@ from trainwiz.core.catalog import hub as hub_api
 from trainwiz.core.catalog.hub import ask, hub_token, sizes_of
 from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config.run import DataSource, ModelSection
-from trainwiz.core.data.hub import hub_files
+from trainwiz.core.data.sources import hub_files
 from trainwiz.core.errors import Finding, UsageError
 
 from tests.core.data.hub_stand_in import HubStandIn, hub_server
