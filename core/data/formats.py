@@ -7,8 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from trainwiz.core.config.values import RowKind
-from trainwiz.core.data.parquet import ParquetReader
-from trainwiz.core.data.reader import Reader, cannot_read, unreadable
+from trainwiz.core.data.reader import ParquetReader, Reader, cannot_read, unreadable
 from trainwiz.core.data.tables import ConllReader, DelimitedReader, FastaReader, JsonArrayReader
 from trainwiz.core.data.text_file import GZIP_MAGIC, JsonLinesReader, TextFileReader, TextReader
 from trainwiz.core.errors import UsageError

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from trainwiz.core.config import RunConfig
 from trainwiz.core.data.detect import detect_columns
-from trainwiz.core.data.parquet import ParquetReader
+from trainwiz.core.data.reader import ParquetReader
 from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError

@@ -127,7 +127,7 @@ def test_streaming_a_large_file_keeps_the_memory_small(tmp_path: Path) -> None:
         "import resource, sys; from pathlib import Path; from trainwiz.core.config import RunConfig;"
         "from trainwiz.core.data.texts import load_text_rows;"
         "c = RunConfig.model_validate({'task': 'causal-lm', 'data': {'sources': [{'name': sys.argv[1]}], 'streaming': True}});"
-        "from trainwiz.core.data import rows, parquet; before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
+        "from trainwiz.core.data import rows; before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
         "r = load_text_rows(c, Path(sys.argv[2])); n = sum(len(t) for t in r.texts.batches(r.train));"
         "print(n, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
     )
@@ -191,7 +191,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of some 100 KB stand for large ones: many batches and windows."""
     monkeypatch.setattr("trainwiz.core.data.lengths.UNIT_BYTES", 1000)
     monkeypatch.setattr("trainwiz.core.data.text_file.BATCH_ROWS", 16)
-    monkeypatch.setattr("trainwiz.core.data.parquet.BATCH_ROWS", 16)
+    monkeypatch.setattr("trainwiz.core.data.reader.GROUP_ROWS", 16)
 
 
 @each("name", FILES)
