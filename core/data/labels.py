@@ -168,82 +168,63 @@ FEW_VALUES, MANY_VALUES = 20, 0.5
 """More different labels than so many, and than this share of the rows: hardly classes."""
 IMBALANCE = 10
 """Times as many rows of one class as of another."""
-TARGET, WEIGHTS, ROWS, HEAD = (
-    "data.sources.0.target_column",
-    "training.class_weights",
-    "data.validation_rows",
-    "model.new_head",
-)
+TARGET, WEIGHTS = "data.sources.0.target_column", "training.class_weights"
 Problem = tuple[str, Severity, str, str, tuple[tuple[str, dict[str, Any]], ...]]
 """Code, severity, key, sentence, and ways out: (words, changes)."""
 
 
 def label_problems(labels: Labels, config: RunConfig) -> Iterator[Problem]:
     """Errors first. Nothing is said of the balance of tags: most words are none of what is looked for."""
-    counts = {name: count + (labels.held_out or {}).get(name, 0) for name, count in labels.train.items()}
-    found, rows = [name for name in counts if counts[name]], sum(counts.values())
+    held_out = labels.held_out or {}
+    counts = {name: count + held_out.get(name, 0) for name, count in labels.train.items()}
+    counts = {name: count for name, count in counts.items() if count}
     if labels.problem:
-        fresh = tr("start with a new head"), {HEAD: True}
+        fresh = tr("start with a new head"), {"model.new_head": True}
         yield "other_classes", "error", TARGET, labels.problem, (fresh,)
     if labels.note:
         yield "classes_by_number", "warning", TARGET, labels.note, ()
-    if len(found) == 1:
-        message = tr("All labels are {name}: there is only one class.", name=repr(found[0][:40]))
+    if len(counts) == 1:
+        message = tr("All labels are {name}: there is only one class.", name=shown_names([*counts]))
         yield "one_class", "error", TARGET, message, ()
         return
-    numbers = [value for value in map(_number, found) if value is not None]
-    if len(numbers) == len(found) and any(value % 1 for value in numbers):
+    rows = sum(counts.values())
+    if len(counts) > FEW_VALUES and (len(counts) > MANY_VALUES * rows or _are_quantities(counts)):
         message = tr(
-            "The labels are decimal numbers ({names}): continuous values, which classification cannot predict. "
-            "Choose a column of classes.",
-            names=shown_names(found),
-        )
-        yield "labels_are_quantities", "error" if len(found) > FEW_VALUES else "warning", TARGET, message, ()
-    elif len(found) > max(FEW_VALUES, MANY_VALUES * rows):
-        message = tr(
-            "The label column has {values} different values in {rows} rows ({names}): an ID or free text, not a "
-                "class. Choose another column.",
-            values=f"{len(found):,}", rows=f"{rows:,}", names=shown_names(found),
+            "The label column has {values} different values in {rows} rows ({names}): IDs, quantities or free text, not "
+                "classes. Choose another column.",
+            values=f"{len(counts):,}", rows=f"{rows:,}", names=shown_names([*counts]),
         )  # fmt: skip
         yield "labels_are_ids", "error", TARGET, message, ()
-    else:
-        yield from _rare(labels, config, counts)
-
-
-def _rare(labels: Labels, config: RunConfig, counts: Counts) -> Iterator[Problem]:
-    """Classes that come seldom, or in the held-out rows alone."""
-    unseen = [name for name, count in labels.train.items() if not count and (labels.held_out or {}).get(name)]
+        return
+    unseen = [name for name in counts if not labels.train[name]]
     if unseen:
         message = tr(
             "No training row has {names}: the model cannot learn these classes of the held-out rows.",
             names=shown_names(unseen),
         )
-        yield "class_not_trained", "warning", ROWS, message, ()
-    present = {name: count for name, count in counts.items() if count}
-    most, least = max(present, key=present.__getitem__), min(present, key=present.__getitem__)
-    if config.task == "sequence-classification" and present[most] >= IMBALANCE * present[least]:
+        yield "class_not_trained", "warning", "data.validation_rows", message, ()
+    most, least = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
+    if config.task == "sequence-classification" and counts[most] >= IMBALANCE * counts[least]:
         message = tr(
             "The classes are imbalanced: {most_rows} rows of {most}, {least_rows} of {least}. Accuracy means little "
-            "here; use eval_f1.",
-            most_rows=f"{present[most]:,}",
-            most=repr(most[:40]),
-            least_rows=f"{present[least]:,}",
-            least=repr(least[:40]),
-        )
+                "here; use eval_f1.",
+            most_rows=f"{counts[most]:,}", most=shown_names([most]),
+            least_rows=f"{counts[least]:,}", least=shown_names([least]),
+        )  # fmt: skip
         balanced = tr("weight rare classes more in the loss"), {WEIGHTS: "balanced"}
         severity: Severity = "warning" if config.training.class_weights == "none" else "note"
         yield "unbalanced_classes", severity, WEIGHTS, message, (balanced,)
 
 
+def _are_quantities(names: Iterable[str]) -> bool:
+    try:
+        return any([float(name) % 1 for name in names])
+    except ValueError:
+        return False
+
+
 def shown_names(names: Sequence[str]) -> str:
     return listed([repr(name[:40]) for name in names])
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def shown_counts(labels: Labels) -> str:

@@ -143,7 +143,7 @@ def test_masks_hide_whole_words_and_follow_from_seed_epoch_and_row(tmp_path: Pat
     ("rows", "code"),
     [
         ("text,label\n" + "".join(f"fine {n},id{n}\n" for n in range(40)), "labels_are_ids"),
-        ("text,label\n" + "".join(f"fine {n},{n / 7:.3f}\n" for n in range(40)), "labels_are_quantities"),
+        ("text,label\n" + "".join(f"fine {n},{n / 7:.3f}\n" for n in range(40)), "labels_are_ids"),
     ],
 )
 def test_columns_that_hold_no_classes(rows: str, code: str, tmp_path: Path) -> None:
