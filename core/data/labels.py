@@ -85,8 +85,6 @@ class Labels:
     """None where it is not known which rows are held out."""
     exact: bool = True
     """All rows were counted, not a sample of them."""
-    note: str = ""
-    """What is assumed of the model's own classes: that the data writes their numbers."""
     problem: str = ""
     """Why the classes cannot be those of the model."""
 
@@ -96,13 +94,13 @@ class Labels:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """Class as the data writes it -> its number."""
-        return {str(number) if self.note else name: number for number, name in enumerate(self.train)}
+        """Class -> its number."""
+        return {name: number for number, name in enumerate(self.train)}
 
     @property
     def head(self) -> dict[str, Any]:
         """Keys of the model's config."""
-        return {"id2label": dict(enumerate(self.names)), "label2id": {name: n for n, name in enumerate(self.names)}}
+        return {"id2label": dict(enumerate(self.names)), "label2id": self.numbers}
 
     def to_json(self) -> dict[str, Any]:
         held_out = None if self.held_out is None else dict(self.held_out)
@@ -119,30 +117,21 @@ def classes_in(targets: Iterable[str], task: str) -> Iterator[str]:
 
 
 def labels_of(config: RunConfig, train: Counter[str], held_out: Counter[str] | None, *, exact: bool = True) -> Labels:
-    """The classes of the data with their numbers: sorted, or as the model has them that was trained for them before.
-
-    Classes named by the model's own numbers (0, 1, ...) are those of the model.
-    """
-    found = set(train) | set(held_out or ())
-    own, note, problem = _own_classes(config), "", ""
-    numbers = {name: str(number) for number, name in enumerate(own)}
-    written = {name: name for name in _sorted(found)}
+    """The classes of the data with their numbers: sorted, or as the model has them that was trained for them before."""
+    found = {*train, *(held_out or ())}
+    own, names, problem = _own_classes(config), _sorted(found), ""
     if own and found <= set(own):
-        written = {name: name for name in own}
-    elif own and found <= set(numbers.values()):
-        written = numbers
-        pairs = listed([f"{number} = {name}" for name, number in numbers.items()])
-        note = tr("The labels are interpreted as the model's class indices: {pairs}.", pairs=pairs)
+        names = own
     elif own:
         problem = tr(
             "{model} was trained on different classes ({own}) than the data has ({found}).",
-            model=config.model.name, own=shown_names(own), found=shown_names([*written]),
+            model=config.model.name, own=shown_names(own), found=shown_names(names),
         )  # fmt: skip
-    apart = held_out and {name: held_out[key] for name, key in written.items()}
-    return Labels({name: train[key] for name, key in written.items()}, apart, exact, note, problem)
+    apart = held_out and {name: held_out[name] for name in names}
+    return Labels({name: train[name] for name in names}, apart, exact, problem)
 
 
-def _sorted(names: Iterable[str]) -> list[str]:
+def _sorted(names: Iterable[str]) -> Sequence[str]:
     """Numbers by their size, other names by their letters."""
     every = list(names)
     return sorted(every, key=int if all(name.isdecimal() for name in every) else None)
@@ -181,8 +170,6 @@ def label_problems(labels: Labels, config: RunConfig) -> Iterator[Problem]:
     if labels.problem:
         fresh = tr("start with a new head"), {"model.new_head": True}
         yield "other_classes", "error", TARGET, labels.problem, (fresh,)
-    if labels.note:
-        yield "classes_by_number", "warning", TARGET, labels.note, ()
     if len(counts) == 1:
         message = tr("All labels are {name}: there is only one class.", name=shown_names([*counts]))
         yield "one_class", "error", TARGET, message, ()
@@ -218,9 +205,10 @@ def label_problems(labels: Labels, config: RunConfig) -> Iterator[Problem]:
 
 def _are_quantities(names: Iterable[str]) -> bool:
     try:
-        return any([float(name) % 1 for name in names])
+        numbers = [float(name) for name in names]
     except ValueError:
         return False
+    return any(number % 1 for number in numbers)
 
 
 def shown_names(names: Sequence[str]) -> str:
