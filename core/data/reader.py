@@ -25,11 +25,6 @@ PLACES = {
 """By the unit that a reader counts its positions in."""
 
 
-def place_of(path: Path, unit: str, number: int) -> str:
-    """ "rows.csv, line 12"; numbers are from 1."""
-    return tr(PLACES[unit], path=path, number=number)
-
-
 def listed(names: Sequence[str], most: int = 8) -> str:
     shown = ", ".join(names[:most])
     return tr("{names} and {count} more", names=shown, count=len(names) - most) if len(names) > most else shown
@@ -102,7 +97,11 @@ class Reader(ABC):
 
     def broken_at(self, position: int, problem: str) -> UsageError:
         """The sentence of what is wrong with the row at this position."""
-        return unreadable(place_of(self.path, self.unit, position), problem)
+        return unreadable(self.place(position), problem)
+
+    def place(self, position: int) -> str:
+        """ "rows.csv, line 12"; from 1."""
+        return tr(PLACES[self.unit], path=self.path, number=position)
 
 
 def unreadable(where: str, problem: str) -> UsageError:

@@ -90,7 +90,7 @@ class _Source:
     tally: SourceTally = field(default_factory=SourceTally)
     lengths: list[np.ndarray] = field(default_factory=list)
     target_lengths: list[np.ndarray] = field(default_factory=list)
-    targets: list[pa.Array] = field(default_factory=list)
+    targets: list[str] = field(default_factory=list)
     """Of rows that are classified."""
     text_bytes: int = 0
     """UTF-8 bytes of the rows that were read, both sides."""
@@ -166,22 +166,14 @@ def summarize_data(config: RunConfig, look: Looks | None = None) -> DataSummary:
 
 def _labels(config: RunConfig, train: Sequence[_Source], held: Sequence[_Source], held_out: int) -> Labels:
     """Where all rows were read, those that the training holds out (core/data/texts.py) are counted apart."""
-    sources = [*train, *held]
-    exact = all(source.tally.exact and not source.tally.sampled for source in sources)
-    of_training = _all_targets(train)
-    if held:
-        apart: list[str] | None = _all_targets(held)
-    elif exact and held_out:
+    exact = all(source.tally.exact and not source.tally.sampled for source in (*train, *held))
+    of_training, apart = ([target for source in part for target in source.targets] for part in (train, held))
+    if exact and held_out and not held:
         numbers = split_rows(len(of_training), held_out, config.training.seed)
         of_training, apart = ([of_training[number] for number in part] for part in numbers)
-    else:
-        apart = None if held_out else []
-    counts = Counter(classes_in(of_training, config.task))
-    return labels_of(config, counts, None if apart is None else Counter(classes_in(apart, config.task)), exact=exact)
-
-
-def _all_targets(sources: Sequence[_Source]) -> list[str]:
-    return [target for source in sources for part in source.targets for target in part.to_pylist()]
+    counts, counts_apart = (Counter(classes_in(part, config.task)) for part in (of_training, apart))
+    known = exact or held or not held_out
+    return labels_of(config, counts, counts_apart if known else None, exact=exact)
 
 
 def _unit(counter: TokenCounter | None, looked: Any, chats: bool) -> str:
@@ -214,29 +206,25 @@ def _read(
 
 
 def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, result: _Source, *, is_chat: bool) -> None:
-    sampled = result.tally.sampled
-    texts = rows.texts
-    if config.task == "token-classification":
-        texts = pa.array([words_of(words) for words in texts.to_pylist()], pa.large_string())
+    sampled, task = result.tally.sampled, config.task
+    result.text_bytes += sum(map(bytes_in, rows.sides))
+    texts, more = rows.texts, np.zeros(len(rows.texts), np.int64)
     if is_chat:
-        said = [contents_of(chat) for chat in texts.to_pylist()]
-        texts = pa.array(said, pa.large_string())
-    lengths = counter.count(texts, sampled=sampled)
-    if is_chat:
-        turns = [len(messages_of(chat)[0]) for chat in rows.texts.to_pylist()]
-        lengths = lengths + TOKENS_OF_A_TURN * np.array(turns, np.int64)
-    result.text_bytes += bytes_in(rows.texts)
-    if rows.targets is not None:
-        result.text_bytes += bytes_in(rows.targets)
-        if config.task in CLASSIFIES:
-            result.targets.append(rows.targets)
+        chats = texts.to_pylist()
+        texts = pa.array(map(contents_of, chats), pa.large_string())
+        more = TOKENS_OF_A_TURN * np.array([len(messages_of(chat)[0]) for chat in chats], np.int64)
+    elif task == "token-classification":
+        texts = pa.array(map(words_of, texts.to_pylist()), pa.large_string())
+    lengths = counter.count(texts, sampled=sampled) + more
+    if rows.targets is not None and task in CLASSIFIES:
+        result.targets += rows.targets.to_pylist()
+    elif rows.targets is not None:
+        targets = counter.count(rows.targets, special=task == "seq2seq", sampled=sampled)
+        if task == "seq2seq":
+            result.target_lengths.append(targets)
         else:
-            targets = counter.count(rows.targets, special=config.task == "seq2seq", sampled=sampled)
-            if config.task == "seq2seq":
-                result.target_lengths.append(targets)
-            else:
-                lengths = lengths + targets
-    if config.task == "causal-lm" and counter.unit == "tokens":
+            lengths = lengths + targets
+    if task == "causal-lm" and counter.unit == EXACT:
         # The end of the text, which tokenizers of causal models leave out.
         lengths = lengths + 1
     result.lengths.append(lengths)
@@ -344,22 +332,18 @@ def _mapped(
     columns: Sequence[Column], source: DataSource, task: RowKind
 ) -> tuple[int | None, int | None, dict[int, str]]:
     """Positions of the text and the target column where they can be found, and what each column holds of a chat."""
-    wants_target = has_target(source, task)
     try:
-        layout = find_layout(columns, source, "", "", task, wants_target)
+        layout = find_layout(columns, source, "", "", task, has_target(source, task))
     except TrainwizError:
-        return _named(columns, source.text_column), _named(columns, source.target_column) if wants_target else None, {}
+        # What is named is shown, whether or not it can be learnt.
+        names = [column.name for column in columns]
+        places = {**{str(number): number for number in range(len(names))}, **{n: names.index(n) for n in names}}
+        target = source.target_column if has_target(source, task) else None
+        return places.get(str(source.text_column)), places.get(str(target)), {}
     found, chat = layout.wanted, layout.chat
-    if chat is None:
-        return found[0], found[1] if wants_target else None, {}
-    names = {0: CHAT, **({1: ANSWER} if chat.has_answer else {}), **{place: part for part, place in chat.parts.items()}}
-    return found[0], found[1] if chat.has_answer else None, {found[place]: part for place, part in names.items()}
-
-
-def _named(columns: Sequence[Column], wanted: str | int | None) -> int | None:
-    names = [column.name for column in columns]
-    if isinstance(wanted, str) and wanted in names:
-        return names.index(wanted)
-    if wanted is not None and str(wanted).isdecimal() and int(wanted) < len(columns):
-        return int(wanted)
-    return None
+    parts: dict[int, str] = {}
+    if chat is not None:
+        parts = {found[place]: part for part, place in chat.parts.items()}
+        parts |= {found[0]: CHAT} | ({found[1]: ANSWER} if chat.has_answer else {})
+    answered = has_target(source, task) if chat is None else chat.has_answer
+    return found[0], found[1] if answered else None, parts
