@@ -6,6 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -196,7 +197,7 @@ class ParquetReader(Reader):
 
     def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
         for group in range(self._file.num_row_groups):
-            yield from self._group(group, wanted, self._batch_rows(self._row_bytes(group, wanted)))
+            yield from self._group(group, wanted)
 
     def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
         """Rows of random row groups, one of each part of the file, and spread within them: sorted files are common."""
@@ -207,24 +208,28 @@ class ParquetReader(Reader):
         groups = spread(self._file.num_row_groups, SAMPLED_GROUPS)
         limit = limit // len(groups)
         for group in groups:
-            row_bytes = self._row_bytes(group, wanted)
-            reach = max(limit, int(SAMPLED_BYTES // len(groups) / row_bytes))
-            reach = min(self._file.metadata.row_group(group).num_rows, reach, READ_FOR_ONE * limit)
-            size = self._batch_rows(row_bytes)
-            each = max(1, -(-limit * size // max(reach, 1)))
-            yield from self._group(group, wanted, size, each, reach)
+            reach = max(limit, int(SAMPLED_BYTES // len(groups) / self._row_bytes(group)))
+            reach = max(1, min(self._file.metadata.row_group(group).num_rows, reach, READ_FOR_ONE * limit))
+            size = self._batch_rows(group)
+            for number, batch in enumerate(self._group(group, wanted, max(1, -(-limit * size // reach))), 1):
+                yield batch
+                if number * size >= reach:
+                    break
 
-    def _row_bytes(self, group: int, wanted: Sequence[int]) -> float:
-        """Uncompressed bytes of the wanted columns in one row, at least 1."""
+    def _row_bytes(self, group: int) -> float:
+        """Uncompressed bytes of a row of the group, at least 1."""
         about = self._file.metadata.row_group(group)
-        tops = {self._paths[index][0] for index in wanted}
-        columns = (about.column(place) for place in range(about.num_columns))
-        sizes = (column.total_uncompressed_size for column in columns if column.path_in_schema.split(".")[0] in tops)
-        return max(1.0, sum(sizes) / max(about.num_rows, 1))
+        return max(1.0, about.total_byte_size / max(about.num_rows, 1))
 
-    def _batch_rows(self, row_bytes: float) -> int:
+    def _batch_rows(self, group: int) -> int:
         """Rows at once, fewer where rows are books."""
-        return int(min(GROUP_ROWS, max(1, GROUP_BYTES / row_bytes)))
+        return int(min(GROUP_ROWS, max(1, GROUP_BYTES / self._row_bytes(group))))
+
+    @cached_property
+    def _group_ends(self) -> np.ndarray:
+        """(row groups,) int64: position of the last row of each."""
+        about = self._file.metadata
+        return np.cumsum([about.row_group(group).num_rows for group in range(about.num_row_groups)], dtype=np.int64)
 
     def share_read(self) -> float:
         return min(1.0, self._read / max(self.rows or 1, 1))
@@ -237,15 +242,14 @@ class ParquetReader(Reader):
         except (pa.ArrowException, OSError) as error:
             raise self._broken(error) from None
 
-    def _group(
-        self, group: int, wanted: Sequence[int], size: int, each: int | None = None, reach: int | None = None
-    ) -> Iterator[ColumnBatch]:
-        """Batches of `size` rows of a row group; of each batch `each` rows, spread over it, of the first `reach` rows."""
+    def _group(self, group: int, wanted: Sequence[int], each: int | None = None) -> Iterator[ColumnBatch]:
+        """The batches of a row group; of each batch `each` rows, spread over it."""
         names = [self.columns[index].name for index in wanted]
-        first = sum(self._file.metadata.row_group(before).num_rows for before in range(group))
-        row = first
+        row = int(self._group_ends[group - 1]) if group else 0
         try:
-            for batch in self._file.iter_batches(batch_size=size, row_groups=[group], columns=names, use_threads=False):
+            for batch in self._file.iter_batches(
+                batch_size=self._batch_rows(group), row_groups=[group], columns=names, use_threads=False
+            ):
                 kept, places = batch, np.arange(batch.num_rows, dtype=np.int64)
                 if each is not None and each < batch.num_rows:
                     places = np.linspace(0, batch.num_rows - 1, each).round().astype(np.int64)
@@ -255,8 +259,6 @@ class ParquetReader(Reader):
                 self._read += batch.num_rows
                 texts = (self._texts(self._named(_values(kept, self._paths[i]), i), positions) for i in wanted)
                 yield ColumnBatch(tuple(texts), positions)
-                if reach is not None and row - first >= reach:
-                    return
         except (pa.ArrowException, OSError) as error:
             place = tr("{path}, row {number} or later", path=self.path, number=row + 1)
             raise self._broken(error, place) from None
