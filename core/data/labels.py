@@ -9,9 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.chats import BrokenRow
 from trainwiz.core.data.reader import listed
 from trainwiz.core.errors import Severity
 from trainwiz.core.language import tr
@@ -29,23 +27,12 @@ LABELLED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 # blanks between them.
 
 
-def tagged_words(values: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
-    """The cells of n rows (words, tags) -> the same as JSON lists of texts, of one length; null for a row without words.
-
-    Raises BrokenRow.
-    """
-    sides: tuple[list[str | None], list[str | None]] = [], []
-    for number, cells in enumerate(zip(*(value.to_pylist() for value in values), strict=True)):
-        try:
-            words, tags = map(_listed, cells)
-        except ValueError as error:
-            raise BrokenRow(number, str(error)) from None
-        if len(words) != len(tags):
-            problem = tr("the row has {words} words and {tags} tags.", words=len(words), tags=len(tags))
-            raise BrokenRow(number, problem)
-        for side, items in zip(sides, (words, tags), strict=True):
-            side.append(json.dumps(items, ensure_ascii=False) if items else None)
-    return pa.array(sides[0], pa.large_string()), pa.array(sides[1], pa.large_string())
+def tagged_words(cells: Sequence[str | None]) -> tuple[str | None, ...]:
+    """(words, tags) of a row -> the same as JSON lists of texts, of one length; None without words. Raises ValueError."""
+    words, tags = map(_listed, cells)
+    if len(words) != len(tags):
+        raise ValueError(tr("the row has {words} words and {tags} tags.", words=len(words), tags=len(tags)))
+    return tuple(json.dumps(items, ensure_ascii=False) if items else None for items in (words, tags))
 
 
 def words_of(row: str) -> str:

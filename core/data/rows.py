@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import DataSource
 from trainwiz.core.config.values import CLASSIFIES, HAVE_TARGETS, RowKind
-from trainwiz.core.data.chats import BrokenRow, contents_of
+from trainwiz.core.data.chats import contents_of
 from trainwiz.core.data.columns import Layout, chooses_by_position, find_layout
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.labels import tagged_words
-from trainwiz.core.data.reader import Reader, spread
+from trainwiz.core.data.reader import ColumnBatch, Reader, spread
 from trainwiz.core.data.sources import SourceFiles
 from trainwiz.core.data.text_store import OUTSIDE, trim_proteins
 from trainwiz.core.errors import Finding, Severity, UsageError, usage_error
@@ -193,11 +193,8 @@ def _file_rows(
     for batch in reader.batches(layout.wanted) if in_order else reader.sample(layout.wanted, limit or 0):
         seen += len(batch.positions)
         tally.sampled = tally.sampled or reader.partial
-        try:
-            rows = KeptRows(sides_of(batch.values, layout, task), batch.positions, reader)
-        except BrokenRow as broken:
-            raise reader.broken_at(int(batch.positions[broken.number]), broken.problem) from None
-        full, keep = within_limits(rows.sides, source)
+        rows = KeptRows(_sides_of(batch, layout, task, reader), batch.positions, reader)
+        full, keep = _within_limits(rows.sides, source)
         tally.add(rows, full)
         rows = rows.only(keep & (np.cumsum(keep) <= most - kept))
         if task == "proteins":
@@ -237,20 +234,26 @@ def open_columns(path: Path, files: SourceFiles, task: RowKind) -> tuple[Reader,
     return reader, layout
 
 
-def sides_of(values: Sequence[pa.Array], layout: Layout, task: RowKind) -> tuple[pa.Array, ...]:
-    """The cells of n rows as they were read -> their texts and perhaps targets, (n,) each. Raises BrokenRow.
+def _sides_of(batch: ColumnBatch, layout: Layout, task: RowKind, reader: Reader) -> tuple[pa.Array, ...]:
+    """The texts and perhaps targets of n rows, (n,) each; null where a row has none. Raises UsageError.
 
     Blanks at the ends of texts are taken away before they are measured; a chat is kept as it is.
     """
-    if layout.chat is not None:
-        return (layout.chat.texts(values),)
-    if task == "token-classification":
-        return tagged_words(values)
-    trim = trim_proteins if task == "proteins" else pc.utf8_trim_whitespace
-    return tuple(trim(side) for side in values)
+    if layout.chat is None and task != "token-classification":
+        trim = trim_proteins if task == "proteins" else pc.utf8_trim_whitespace
+        return tuple(trim(side) for side in batch.values)
+    rows = list[Sequence[str | None]]()
+    for cells, position in zip(
+        zip(*(side.to_pylist() for side in batch.values), strict=True), batch.positions, strict=True
+    ):
+        try:
+            rows.append(tagged_words(cells) if layout.chat is None else [layout.chat.chat(cells)])
+        except ValueError as error:
+            raise reader.broken_at(int(position), str(error)) from None
+    return tuple(pa.array(side, pa.large_string()) for side in zip(*rows, strict=True))
 
 
-def within_limits(sides: Sequence[pa.Array], source: DataSource) -> tuple[np.ndarray, ...]:
+def _within_limits(sides: Sequence[pa.Array], source: DataSource) -> tuple[np.ndarray, ...]:
     """(which rows hold something, which rows are kept), (n,) bool each.
 
     A row is kept whose text, and target where there is one, is neither empty nor outside the length limits.
