@@ -45,12 +45,6 @@ SHOWN_COLUMNS, LONGEST_NAME = 20, 40
 """A file without a header has sentences for names."""
 
 
-def chooses_by_position(source: DataSource) -> bool:
-    """Whether all columns that the source names are positions, so that its files may have no header."""
-    named = [column for column in (source.text_column, source.target_column) if column is not None]
-    return bool(named) and all(isinstance(column, int) or column.isdecimal() for column in named)
-
-
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Which columns of a file are read, and how its rows come of them."""

@@ -19,7 +19,6 @@ from trainwiz.core.data.columns import (
     SEQUENCE_NAMES,
     TEXT_NAMES,
     chat_columns,
-    chooses_by_position,
     find_layout,
     pair_of,
 )
@@ -169,7 +168,7 @@ def _look(source: DataSource, key: str) -> _Look | None:
     except TrainwizError:
         return _look_at_the_hub(source) if is_of_the_hub(source.name, Path.cwd()) else None
     path = files.files[0]
-    reader = open_reader(path, files.kind, by_position=chooses_by_position(source))
+    reader = open_reader(path, files.source)
     return _Look(path.name, reader.columns, _first_rows(reader))
 
 
@@ -210,7 +209,7 @@ def _look_at_the_hub(source: DataSource) -> _Look | None:
     with tempfile.TemporaryDirectory() as folder, suppress(TrainwizError):
         path = Path(folder) / Path(name).name
         path.write_bytes(piece)
-        reader = open_reader(path, kind, by_position=chooses_by_position(source))
+        reader = open_reader(path, source)
         # The end of a parquet file holds no rows.
         rows = _first_rows(reader) if is_whole or not at_the_end else None
         return _Look(path.name, reader.columns, rows, tr("; according to the Hub, not downloaded yet"))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from trainwiz.core.config import DataSource
 from trainwiz.core.config.values import CLASSIFIES, HAVE_TARGETS, RowKind
 from trainwiz.core.data.chats import contents_of
-from trainwiz.core.data.columns import Layout, chooses_by_position, find_layout
+from trainwiz.core.data.columns import Layout, find_layout
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.labels import tagged_words
 from trainwiz.core.data.reader import ColumnBatch, Reader, spread
@@ -225,7 +225,7 @@ def open_columns(path: Path, files: SourceFiles, task: RowKind) -> tuple[Reader,
     Raises UsageError for a file that cannot be opened and for columns that it does not have.
     """
     source = files.source
-    reader = open_reader(path, files.kind, by_position=chooses_by_position(source))
+    reader = open_reader(path, source)
     layout = find_layout(reader.columns, source, str(path), files.key, task, has_target(source, task))
     if layout.chat is not None:
         reader.may_lack = frozenset(reader.columns[layout.wanted[place]].name for place in layout.chat.parts.values())

@@ -46,8 +46,6 @@ class SourceFiles:
     key: str
     """Key path of the source in the config, for sentences."""
     files: tuple[Path, ...]
-    kind: str | None
-    """Format that the user named; None: by each file's name."""
 
 
 def all_sources(config: RunConfig) -> tuple[list[tuple[str, DataSource]], list[tuple[str, DataSource]]]:
@@ -104,15 +102,17 @@ def find_files(
     """
     sample = sample_path(source.name)
     if sample is not None:
-        return SourceFiles(source, key, (sample,), None)
+        return SourceFiles(source.model_copy(update={"format": None}), key, (sample,))
     path = folder / at_home(Path(source.name))
     if path.is_dir():
-        return SourceFiles(source, key, _in_folder(path, source, key), source.format)
-    if path.exists():
-        return SourceFiles(source, key, (path,), source.format)
-    if is_of_the_hub(source.name, folder):
-        return SourceFiles(source, key, tuple(hub_files(source, key, task, ask=ask, fetch=fetch)), source.format)
-    raise _missing(source.name, path, key, task)
+        files = _in_folder(path, source, key)
+    elif path.exists():
+        files = (path,)
+    elif is_of_the_hub(source.name, folder):
+        files = tuple(hub_files(source, key, task, ask=ask, fetch=fetch))
+    else:
+        raise _missing(source.name, path, key, task)
+    return SourceFiles(source, key, files)
 
 
 def is_of_the_hub(name: str, folder: Path) -> bool:

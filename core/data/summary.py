@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.values import CLASSIFIES, RowKind
 from trainwiz.core.data.chats import contents_of, messages_of
-from trainwiz.core.data.columns import chooses_by_position, find_layout
+from trainwiz.core.data.columns import find_layout
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.labels import Labels, classes_in, labels_of, words_of
 from trainwiz.core.data.lengths import (
@@ -300,7 +300,7 @@ def glance_at(config: RunConfig) -> Glance | None:
     try:
         found = find_files(source, key, Path.cwd(), task=config.row_kind, ask=False)
         path = found.files[0]
-        reader = open_reader(path, found.kind, by_position=chooses_by_position(source))
+        reader = open_reader(path, found.source)
         rows = tuple(_first_rows(reader))
     except (TrainwizError, OSError, IndexError):
         return None
