@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from trainwiz.core.catalog.hub import ask_for_piece, ask_hub
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.values import HAVE_TARGETS, Task
 from trainwiz.core.data.chats import is_list_of_turns
@@ -22,8 +23,11 @@ from trainwiz.core.data.columns import (
     find_layout,
     pair_of,
 )
+from trainwiz.core.data.formats import format_of, open_reader
 from trainwiz.core.data.labels import LABELLED
-from trainwiz.core.data.reader import Column, Reader
+from trainwiz.core.data.reader import Column
+from trainwiz.core.data.sources import SplitError, find_files, is_of_the_hub, split_files
+from trainwiz.core.data.text_store import LETTERS
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import mark, tr
 
@@ -159,23 +163,13 @@ def _as_chats(look: _Look, source: DataSource, has_template: Callable[[], bool])
 
 
 def _look(source: DataSource, key: str) -> _Look | None:
-    # pyarrow is not worth loading for a plan that names its columns.
-    from trainwiz.core.data.formats import open_reader
-    from trainwiz.core.data.sources import find_files, is_of_the_hub
-
     try:
         files = find_files(source, key, Path.cwd(), ask=False)
     except TrainwizError:
         return _look_at_the_hub(source) if is_of_the_hub(source.name, Path.cwd()) else None
     path = files.files[0]
     reader = open_reader(path, files.source)
-    return _Look(path.name, reader.columns, _first_rows(reader))
-
-
-def _first_rows(reader: Reader) -> Sequence[Sequence[str | None]]:
-    with suppress(TrainwizError):
-        return list(reader.head(LOOKED_AT))
-    return ()
+    return _Look(path.name, reader.columns, reader.first_rows(LOOKED_AT))
 
 
 # The columns of a data set of the hub that is not here: by the beginning or the end of its first file.
@@ -187,10 +181,6 @@ END_BYTES = 1 << 20
 
 def _look_at_the_hub(source: DataSource) -> _Look | None:
     """At most two questions of three seconds, which are remembered for a minute; none when HF_HUB_OFFLINE is set."""
-    from trainwiz.core.catalog.hub import ask_for_piece, ask_hub
-    from trainwiz.core.data.formats import format_of, open_reader
-    from trainwiz.core.data.sources import SplitError, split_files
-
     answer = ask_hub(source.name, "datasets")
     if answer.state != "there" or answer.closed:
         return None
@@ -211,7 +201,7 @@ def _look_at_the_hub(source: DataSource) -> _Look | None:
         path.write_bytes(piece)
         reader = open_reader(path, source)
         # The end of a parquet file holds no rows.
-        rows = _first_rows(reader) if is_whole or not at_the_end else None
+        rows = reader.first_rows(LOOKED_AT) if is_whole or not at_the_end else None
         return _Look(path.name, reader.columns, rows, tr("; according to the Hub, not downloaded yet"))
     return None
 
@@ -242,8 +232,6 @@ class RowsTold:
 
 def what_rows_are(source: DataSource) -> RowsTold:
     """By the names and the first rows of the first file. Raises UsageError where the data cannot be found or read."""
-    from trainwiz.core.data.sources import find_files
-
     look = _look(source, "data.sources.0")
     if look is None:
         # Of the hub and out of reach; any other reason is said by who looks for the files.
@@ -294,6 +282,4 @@ def _kind_of(look: _Look, source: DataSource) -> tuple[RowsKind | None, list[str
 
 
 def _are_proteins(cells: Sequence[str]) -> bool:
-    from trainwiz.core.data.text_store import LETTERS
-
     return bool(cells) and all(set(cell) <= {*LETTERS, "J"} for cell in cells)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -95,6 +96,13 @@ class Reader(ABC):
     @abstractmethod
     def head(self, count: int) -> Iterator[tuple[str | None, ...]]:
         """The first rows with all their columns, as text; None where a row has no value. Raises UsageError at a broken one."""
+
+    def first_rows(self, count: int) -> list[tuple[str | None, ...]]:
+        """As many of them as can be read: a broken one ends them."""
+        rows = list[tuple[str | None, ...]]()
+        with suppress(UsageError):
+            rows.extend(self.head(count))
+        return rows
 
     def broken_at(self, position: int, problem: str) -> UsageError:
         """The sentence of what is wrong with the row at this position."""

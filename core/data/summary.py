@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from trainwiz.core.data.lengths import (
     split_rows,
     trains_on_chats,
 )
-from trainwiz.core.data.reader import Column, Reader
+from trainwiz.core.data.reader import Column
 from trainwiz.core.data.rows import KeptRows, SourceTally, has_target, read_rows
 from trainwiz.core.data.sources import all_sources, find_files, target_findings
 from trainwiz.core.data.text_store import SPECIAL_TOKENS
@@ -301,9 +300,10 @@ def glance_at(config: RunConfig) -> Glance | None:
         found = find_files(source, key, Path.cwd(), task=config.row_kind, ask=False)
         path = found.files[0]
         reader = open_reader(path, found.source)
-        rows = tuple(_first_rows(reader))
+        first = reader.first_rows(GLANCE_ROWS)
     except (TrainwizError, OSError, IndexError):
         return None
+    rows = tuple(tuple(cell and cell[:LONGEST_CELL] for cell in row) for row in first)
     text, target, parts = _mapped(reader.columns, source, config.row_kind)
     kind = config.row_kind
     return Glance(path, len(found.files), reader.columns, rows, text, target, has_target(source, kind), kind, parts)
@@ -319,13 +319,6 @@ def stamp_of(config: RunConfig, folder: Path | None = None) -> str:
         except (OSError, RuntimeError, ValueError):
             stamps.append("-")
     return ", ".join(stamps)
-
-
-def _first_rows(reader: Reader) -> Iterator[tuple[str | None, ...]]:
-    """As many rows as can be read: a broken one ends them."""
-    with suppress(TrainwizError):
-        for row in reader.head(GLANCE_ROWS):
-            yield tuple(cell and cell[:LONGEST_CELL] for cell in row)
 
 
 def _mapped(
