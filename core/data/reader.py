@@ -53,13 +53,33 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnBatch:
-    """Some rows of the wanted columns."""
+class RowBatch:
+    """Some rows of one file."""
 
-    values: tuple[pa.Array, ...]
-    """One LargeStringArray of n texts for each wanted column; a missing value is null."""
+    sides: tuple[pa.Array, ...]
+    """One LargeStringArray (n,) for each wanted column, a missing value null; of kept rows their texts, and perhaps targets."""
     positions: np.ndarray
     """(n,) int64: the row or line number (from 1) of each row in its file."""
+    reader: Reader
+
+    @property
+    def texts(self) -> pa.Array:
+        return self.sides[0]
+
+    @property
+    def targets(self) -> pa.Array | None:
+        return self.sides[1] if len(self.sides) > 1 else None
+
+    def only(self, chosen: np.ndarray) -> RowBatch:
+        """The rows whose entry in `chosen` (n,) bool is true."""
+        if chosen.all():
+            return self
+        mask = pa.array(chosen)
+        return RowBatch(tuple(side.filter(mask) for side in self.sides), self.positions[chosen], self.reader)
+
+    def place(self, row: int) -> str:
+        """ "rows.csv, line 12" """
+        return self.reader.place(int(self.positions[row]))
 
 
 class Reader(ABC):
@@ -79,11 +99,11 @@ class Reader(ABC):
     """Columns of classes: their numbers are read as texts, by the names that the file has for them."""
 
     @abstractmethod
-    def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
+    def batches(self, wanted: Sequence[int]) -> Iterator[RowBatch]:
         """All rows, in the order of the file. Raises UsageError where the file is broken."""
 
     @abstractmethod
-    def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
+    def sample(self, wanted: Sequence[int], limit: int) -> Iterator[RowBatch]:
         """About `limit` rows that stand for the whole file, where the format can jump to them; else all rows.
 
         A reader that jumps sets `partial`; a text format then counts its positions in bytes.
@@ -203,11 +223,11 @@ class ParquetReader(Reader):
         self.columns = tuple(_column(".".join(names), kind) for names, kind in leaves)
         self.rows = self._file.metadata.num_rows
 
-    def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
+    def batches(self, wanted: Sequence[int]) -> Iterator[RowBatch]:
         for group in range(self._file.num_row_groups):
             yield from self._group(group, wanted)
 
-    def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
+    def sample(self, wanted: Sequence[int], limit: int) -> Iterator[RowBatch]:
         """Rows of random row groups, one of each part of the file, and spread within them: sorted files are common."""
         if (self.rows or 0) <= limit:
             yield from self.batches(wanted)
@@ -250,7 +270,7 @@ class ParquetReader(Reader):
         except (pa.ArrowException, OSError) as error:
             raise self._broken(error) from None
 
-    def _group(self, group: int, wanted: Sequence[int], each: int | None = None) -> Iterator[ColumnBatch]:
+    def _group(self, group: int, wanted: Sequence[int], each: int | None = None) -> Iterator[RowBatch]:
         """The batches of a row group; of each batch `each` rows, spread over it."""
         names = [self.columns[index].name for index in wanted]
         row = int(self._group_ends[group - 1]) if group else 0
@@ -266,7 +286,7 @@ class ParquetReader(Reader):
                 row += batch.num_rows
                 self._read += batch.num_rows
                 texts = (self._texts(self._named(_values(kept, self._paths[i]), i), positions) for i in wanted)
-                yield ColumnBatch(tuple(texts), positions)
+                yield RowBatch(tuple(texts), positions, self)
         except (pa.ArrowException, OSError) as error:
             place = tr("{path}, row {number} or later", path=self.path, number=row + 1)
             raise self._broken(error, place) from None

@@ -17,41 +17,11 @@ from trainwiz.core.data.chats import contents_of
 from trainwiz.core.data.columns import Layout, find_layout
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.labels import tagged_words
-from trainwiz.core.data.reader import ColumnBatch, Reader, spread
+from trainwiz.core.data.reader import Reader, RowBatch, spread
 from trainwiz.core.data.sources import SourceFiles
 from trainwiz.core.data.text_store import OUTSIDE, trim_proteins
 from trainwiz.core.errors import Finding, Severity, UsageError, usage_error
 from trainwiz.core.language import tr, trn
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRows:
-    """Some rows of one file that pass the filters: no nulls, nothing empty."""
-
-    sides: tuple[pa.Array, ...]
-    """LargeStringArray (n,) of the texts, and of their targets where the source has them."""
-    positions: np.ndarray
-    """(n,) int64: row or line numbers, from 1."""
-    reader: Reader
-
-    @property
-    def texts(self) -> pa.Array:
-        return self.sides[0]
-
-    @property
-    def targets(self) -> pa.Array | None:
-        return self.sides[1] if len(self.sides) > 1 else None
-
-    def only(self, chosen: np.ndarray) -> KeptRows:
-        """The rows whose entry in `chosen` (n,) bool is true."""
-        if chosen.all():
-            return self
-        mask = pa.array(chosen)
-        sides = tuple(side.filter(mask) for side in self.sides)
-        return replace(self, sides=sides, positions=self.positions[chosen])
-
-    def place(self, row: int) -> str:
-        return self.reader.place(int(self.positions[row]))
 
 
 @dataclass(slots=True)
@@ -71,7 +41,7 @@ class SourceTally:
     findings: list[Finding] = field(default_factory=list)
     _first_empty: str = ""
 
-    def add(self, rows: KeptRows, full: np.ndarray) -> None:
+    def add(self, rows: RowBatch, full: np.ndarray) -> None:
         """`full` (n,) bool: rows with a text and, where there is one, a target."""
         empty = len(full) - int(full.sum())
         if empty and not self.empty:
@@ -134,7 +104,7 @@ def has_target(source: DataSource, task: RowKind) -> bool:
     return task in HAVE_TARGETS or (task == "causal-lm" and source.target_column is not None)
 
 
-def read_rows(files: SourceFiles, tally: SourceTally, task: RowKind, *, limit: int | None = None) -> Iterator[KeptRows]:
+def read_rows(files: SourceFiles, tally: SourceTally, task: RowKind, *, limit: int | None = None) -> Iterator[RowBatch]:
     """The kept rows of all files of a source; `limit` reads about that many, spread over the files.
 
     A broken file adds its sentence to `tally.findings` and the next file goes on, so that one
@@ -176,7 +146,7 @@ def read_rows(files: SourceFiles, tally: SourceTally, task: RowKind, *, limit: i
 
 def _file_rows(
     reader: Reader, layout: Layout, files: SourceFiles, tally: SourceTally, task: RowKind, limit: int | None
-) -> Iterator[KeptRows]:
+) -> Iterator[RowBatch]:
     source, size = files.source, reader.path.stat().st_size
     if size <= (SMALL_PACKED_BYTES if reader.path.name.endswith((".gz", ".parquet")) else SMALL_BYTES):
         limit = None
@@ -193,7 +163,7 @@ def _file_rows(
     for batch in reader.batches(layout.wanted) if in_order else reader.sample(layout.wanted, limit or 0):
         seen += len(batch.positions)
         tally.sampled = tally.sampled or reader.partial
-        rows = KeptRows(_sides_of(batch, layout, task, reader), batch.positions, reader)
+        rows = replace(batch, sides=_sides_of(batch, layout, task))
         full, keep = _within_limits(rows.sides, source)
         tally.add(rows, full)
         rows = rows.only(keep & (np.cumsum(keep) <= most - kept))
@@ -234,22 +204,22 @@ def open_columns(path: Path, files: SourceFiles, task: RowKind) -> tuple[Reader,
     return reader, layout
 
 
-def _sides_of(batch: ColumnBatch, layout: Layout, task: RowKind, reader: Reader) -> tuple[pa.Array, ...]:
+def _sides_of(batch: RowBatch, layout: Layout, task: RowKind) -> tuple[pa.Array, ...]:
     """The texts and perhaps targets of n rows, (n,) each; null where a row has none. Raises UsageError.
 
     Blanks at the ends of texts are taken away before they are measured; a chat is kept as it is.
     """
     if layout.chat is None and task != "token-classification":
         trim = trim_proteins if task == "proteins" else pc.utf8_trim_whitespace
-        return tuple(trim(side) for side in batch.values)
+        return tuple(trim(side) for side in batch.sides)
     rows = list[Sequence[str | None]]()
     for cells, position in zip(
-        zip(*(side.to_pylist() for side in batch.values), strict=True), batch.positions, strict=True
+        zip(*(side.to_pylist() for side in batch.sides), strict=True), batch.positions, strict=True
     ):
         try:
             rows.append(tagged_words(cells) if layout.chat is None else [layout.chat.chat(cells)])
         except ValueError as error:
-            raise reader.broken_at(int(position), str(error)) from None
+            raise batch.reader.broken_at(int(position), str(error)) from None
     return tuple(pa.array(side, pa.large_string()) for side in zip(*rows, strict=True))
 
 
@@ -277,7 +247,7 @@ def _within_limits(sides: Sequence[pa.Array], source: DataSource) -> tuple[np.nd
 SHOWN_LETTERS = 5
 
 
-def _refuse_other_letters(rows: KeptRows, key: str) -> None:
+def _refuse_other_letters(rows: RowBatch, key: str) -> None:
     """UsageError for the first row with letters that the protein alphabet does not have: of another column or file."""
     outside = np.flatnonzero(pc.match_substring_regex(rows.texts, OUTSIDE))
     if not len(outside):

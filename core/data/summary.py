@@ -29,8 +29,8 @@ from trainwiz.core.data.lengths import (
     split_rows,
     trains_on_chats,
 )
-from trainwiz.core.data.reader import Column
-from trainwiz.core.data.rows import KeptRows, SourceTally, has_target, read_rows
+from trainwiz.core.data.reader import Column, RowBatch
+from trainwiz.core.data.rows import SourceTally, has_target, read_rows
 from trainwiz.core.data.sources import all_sources, find_files, target_findings
 from trainwiz.core.data.text_store import SPECIAL_TOKENS
 from trainwiz.core.errors import Finding, TrainwizError, UsageError, sort_findings
@@ -204,7 +204,7 @@ def _read(
     return result
 
 
-def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, result: _Source, *, is_chat: bool) -> None:
+def _count_tokens(rows: RowBatch, config: RunConfig, counter: TokenCounter, result: _Source, *, is_chat: bool) -> None:
     sampled, task = result.tally.sampled, config.task
     result.text_bytes += sum(map(bytes_in, rows.sides))
     texts, more = rows.texts, np.zeros(len(rows.texts), np.int64)

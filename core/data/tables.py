@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.data.reader import Column, ColumnBatch, unreadable
+from trainwiz.core.data.reader import Column, RowBatch, unreadable
 from trainwiz.core.data.text_file import LONGEST_LINE, JsonLinesReader, Lines, Rows, TextFileReader, json_detail
 from trainwiz.core.language import tr
 
@@ -47,7 +47,7 @@ class DelimitedReader(TextFileReader):
         for line, cells in islice(self._rows(), int(self.has_header), None):
             yield line, self._wanted(cells, wanted, line)
 
-    def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
+    def sample(self, wanted: Sequence[int], limit: int) -> Iterator[RowBatch]:
         # A quoted cell may hold line ends, so that no line tells where a row begins.
         quoted = not self._is_tsv and self._is_plain() and any('"' in text for _, text, _ in self.blocks(limit))
         self.can_jump = not quoted

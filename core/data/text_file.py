@@ -19,8 +19,8 @@ from trainwiz.core.data.reader import (
     BATCH_ROWS,
     SEED,
     Column,
-    ColumnBatch,
     Reader,
+    RowBatch,
     cannot_read,
     text_array,
     unreadable,
@@ -109,10 +109,10 @@ class TextFileReader(Reader):
     def _all_rows(self, wanted: Sequence[int]) -> Rows:
         return self._rows_in(enumerate(self._lines(), 1), wanted)
 
-    def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
+    def batches(self, wanted: Sequence[int]) -> Iterator[RowBatch]:
         return self._in_batches(self._all_rows(wanted))
 
-    def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
+    def sample(self, wanted: Sequence[int], limit: int) -> Iterator[RowBatch]:
         if self.can_jump and self._is_plain():
             self.unit, self.partial = "byte", True
             some = False
@@ -187,7 +187,7 @@ class TextFileReader(Reader):
             raise self._endless(at + 1)
         return line
 
-    def _in_batches(self, rows: Rows) -> Iterator[ColumnBatch]:
+    def _in_batches(self, rows: Rows) -> Iterator[RowBatch]:
         batch: list[tuple[int, Sequence[str | None]]] = []
         characters = 0
         for position, cells in rows:
@@ -199,12 +199,12 @@ class TextFileReader(Reader):
         if batch:
             yield self._batch(batch)
 
-    def _batch(self, rows: Sequence[tuple[int, Sequence[str | None]]]) -> ColumnBatch:
+    def _batch(self, rows: Sequence[tuple[int, Sequence[str | None]]]) -> RowBatch:
         """Raises UsageError for a text that is not UTF-8."""
         positions = [position for position, _ in rows]
         columns = zip(*(cells for _, cells in rows), strict=True)
         values = tuple(text_array(column, positions, self) for column in columns)
-        return ColumnBatch(values, np.asarray(positions, dtype=np.int64))
+        return RowBatch(values, np.asarray(positions, dtype=np.int64), self)
 
     def share_read(self) -> float:
         if self._raw is not None:
@@ -214,7 +214,7 @@ class TextFileReader(Reader):
 
     def head(self, count: int) -> Iterator[tuple[str | None, ...]]:
         for row in islice(self._all_rows(range(len(self.columns))), count):
-            yield tuple(values[0].as_py() for values in self._batch([row]).values)
+            yield tuple(values[0].as_py() for values in self._batch([row]).sides)
 
 
 SMALLEST_BYTES, LARGEST_BYTES, BLOCKS = 1 << 11, 1 << 15, 256
