@@ -89,37 +89,40 @@ def quantized_message(name: str, quantized: str) -> str:
 
 def _tokenizer_finding(spec: ModelSpec, section: ModelSection, ask: AskHub) -> Finding | None:
     """The same for the tokenizer of a text task; a note where one is made from the rows in place of the model's own."""
-    named = section.tokenizer
-    if spec.architecture.get("model_type") == "esm" or named == MADE_FROM_THE_DATA:
+    if spec.architecture.get("model_type") == "esm" or section.tokenizer == MADE_FROM_THE_DATA:
         return None
-    where, message = "model.tokenizer", ""
-    if named is not None:
-        path = at_home(Path(named))
-        folder = path if path.is_dir() else path.parent if path.exists() else cached_model_folder(named)
-        if path.exists() and not has_tokenizer(folder):
-            files = ", ".join(sorted(TOKENIZER_FILES)[:3])
-            message = tr("{folder} does not contain a tokenizer ({files}, ...).", folder=folder, files=files)
-        elif folder is None and not is_hub_id(named):
-            message = tr(
-                "Unknown tokenizer {name}: not a folder on this machine, and not a Hub ID (owner/name).",
-                name=repr(named),
-            )
-    else:
-        folder = spec.path if has_tokenizer(spec.path) or not spec.hub_id else cached_model_folder(spec.hub_id)
-        if spec.hub_id is None and section.init != "scratch":
-            message = tr(
-                "{name} has no tokenizer; specify one with model.tokenizer (a folder or a Hub ID).", name=spec.name
-            )
-    if has_tokenizer(folder):
+    if section.tokenizer is not None:
+        return _named_tokenizer(section.tokenizer, ask)
+    if has_tokenizer(spec.path) or (spec.hub_id is not None and has_tokenizer(cached_model_folder(spec.hub_id))):
         return None
-    if message:
-        return Finding("missing_tokenizer", "error", where, message)
-    if named is None and section.init == "scratch":
+    if section.init == "scratch":
         return _made(spec) if spec.hub_id is not None else None
+    if spec.hub_id is None:
+        message = tr(
+            "{name} has no tokenizer; specify one with model.tokenizer (a folder or a Hub ID).", name=spec.name
+        )
+        return Finding("missing_tokenizer", "error", "model.tokenizer", message)
     # One download brings both, and what is said of the weights holds for the tokenizer.
-    if named is None and not spec.has_weights:
+    return _tokenizer_on_hub(spec.hub_id, "model.name", ask) if spec.has_weights else None
+
+
+def _named_tokenizer(name: str, ask: AskHub) -> Finding | None:
+    path = at_home(Path(name))
+    if has_tokenizer(path if path.is_dir() else path.parent if path.exists() else cached_model_folder(name)):
         return None
-    hub_id, where = (str(spec.hub_id), "model.name") if named is None else (named, where)
+    if path.exists():
+        files = ", ".join(sorted(TOKENIZER_FILES)[:3])
+        message = tr("{folder} does not contain a tokenizer ({files}, ...).", folder=path, files=files)
+    elif is_hub_id(name):
+        return _tokenizer_on_hub(name, "model.tokenizer", ask)
+    else:
+        message = tr(
+            "Unknown tokenizer {name}: not a folder on this machine, and not a Hub ID (owner/name).", name=repr(name)
+        )
+    return Finding("missing_tokenizer", "error", "model.tokenizer", message)
+
+
+def _tokenizer_on_hub(hub_id: str, where: str, ask: AskHub) -> Finding:
     answer = ask(hub_id)
     files = {name: size for name, size in answer.sizes.items() if name in TOKENIZER_FILES}
     return _on_hub(hub_id, "tokenizer.json", answer, files, "missing_tokenizer", where)

@@ -247,7 +247,7 @@ class ParquetReader(Reader):
     def _row_bytes(self, group: int) -> float:
         """Uncompressed bytes of a row of the group, at least 1."""
         about = self._file.metadata.row_group(group)
-        return max(1.0, about.total_byte_size / max(about.num_rows, 1))
+        return float(max(1.0, about.total_byte_size / max(about.num_rows, 1)))
 
     def _batch_rows(self, group: int) -> int:
         """Rows at once, fewer where rows are books."""
