@@ -116,13 +116,15 @@ def gpus_called(name: str, memory_bytes: int | None = None) -> list[GpuSpec]:
 def near_gpus(name: str, count: int = 5) -> list[str]:
     """Catalogue names that `name` may have meant, best first: those that it stands for, then the likest."""
     spellings = {_normal(name), _unsized(name)} - {""}
-    meant: dict[str, float] = {}
-    for spec in load_gpus().values():
+
+    def likeness(spec: GpuSpec) -> float:
         pairs = [(wanted, known) for wanted in spellings for known in _names(spec)]
-        likeness = max((difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs), default=0.0)
-        meant[spec.name] = likeness + (0.3 if any(wanted in known for wanted, known in pairs) else 0.0)
-    ranked = sorted(meant, key=lambda known: -meant[known])
-    return [known for known in ranked if meant[known] >= 0.6][:count]
+        return max(
+            (difflib.SequenceMatcher(None, *pair).ratio() + 0.3 * (pair[0] in pair[1]) for pair in pairs), default=0
+        )
+
+    found = {spec.name: likeness(spec) for spec in load_gpus().values()}
+    return [known for known in sorted(found, key=lambda known: -found[known]) if found[known] >= 0.6][:count]
 
 
 def spec_of(gpu: Gpu) -> GpuSpec | None:
@@ -132,16 +134,11 @@ def spec_of(gpu: Gpu) -> GpuSpec | None:
     and the bandwidth by the catalogue's usual ratio. All of these are marked uncertain.
     """
     spec = load_gpus().get(gpu.catalogue_name) if gpu.catalogue_name is not None else _by_hand(gpu)
-    if spec is None or gpu.given_fp32_tflops is gpu.given_bandwidth is None:
+    given = {"fp32_flops": (gpu.given_fp32_tflops, 1e12), "bandwidth_bytes_per_s": (gpu.given_bandwidth, 1e9)}
+    rates: dict[str, Any] = {name: value * unit for name, (value, unit) in given.items() if value is not None}
+    if spec is None or not rates:
         return spec
-    fp32, bandwidth = gpu.given_fp32_tflops, gpu.given_bandwidth
-    known = {"fp32_flops": fp32, "bandwidth_bytes_per_s": bandwidth}
-    return replace(
-        spec,
-        fp32_flops=spec.fp32_flops if fp32 is None else fp32 * 1e12,
-        bandwidth_bytes_per_s=spec.bandwidth_bytes_per_s if bandwidth is None else bandwidth * 1e9,
-        uncertain=tuple(name for name in spec.uncertain if known.get(name) is None),
-    )
+    return replace(spec, **rates, uncertain=tuple(name for name in spec.uncertain if name not in rates))
 
 
 def _by_hand(gpu: Gpu) -> GpuSpec | None:
