@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +22,12 @@ from trainwiz.core.data.rows import SourceTally, has_target, read_rows
 from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
 from trainwiz.core.data.text_store import (
     SPECIAL_TOKENS,
-    Collector,
     FileTexts,
     TextStore,
     TextWriter,
     file_lock,
+    memory_texts,
+    text_files,
 )
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, has_errors, os_reason, sort_findings
 from trainwiz.core.files import ROWS, read_small
@@ -103,9 +105,9 @@ def load_text_rows(config: RunConfig, folder: Path) -> TextRows:
         raise UsageError(sort_findings(findings))
     if config.data.streaming:
         return _streamed(config, found, len(train), folder)
-    sides = [Collector() for _ in _sides(config, found)]
-    training = _read(config, found, len(train), sides)
-    return _rows(config, [side.finish() for side in sides], training, None)
+    sides = [(BytesIO(), BytesIO()) for _ in _sides(config, found)]
+    training = _read(config, found, len(train), [TextWriter(*side) for side in sides])
+    return _rows(config, [memory_texts(*side) for side in sides], training, None)
 
 
 def _sides(config: RunConfig, found: Sequence[SourceFiles]) -> tuple[str, ...]:
@@ -113,9 +115,7 @@ def _sides(config: RunConfig, found: Sequence[SourceFiles]) -> tuple[str, ...]:
     return ("texts", "targets") if has_targets else ("texts",)
 
 
-def _read(
-    config: RunConfig, found: Sequence[SourceFiles], training: int, sides: Sequence[Collector | TextWriter]
-) -> int:
+def _read(config: RunConfig, found: Sequence[SourceFiles], training: int, sides: Sequence[TextWriter]) -> int:
     """Add all rows to `sides`, in order; how many of them are of the first `training` sources. Raises UsageError with
     all that is wrong with any source."""
     letters = config.batch.sequence_length - SPECIAL_TOKENS
@@ -182,8 +182,11 @@ def _write(config: RunConfig, found: Sequence[SourceFiles], training: int, place
     part.mkdir()
     try:
         with ExitStack() as stack:
-            names = _sides(config, found)
-            rows = _read(config, found, training, [stack.enter_context(TextWriter(part / name)) for name in names])
+            writers = [
+                TextWriter(*(stack.enter_context(file.open("wb")) for file in text_files(part / side)))
+                for side in _sides(config, found)
+            ]
+            rows = _read(config, found, training, writers)
         (part / TRAINING_ROWS).write_text(str(rows), encoding="utf-8")
         if not place.is_dir():
             part.rename(place)
