@@ -252,8 +252,8 @@ class Windows:
         """What the order depends on beside seed and epoch: the same for all data that is shuffled as a whole."""
         if not self.several:
             return SHUFFLED_AS_ONE
-        digest = hashlib.blake2b(np.ascontiguousarray(self._edges, "<i8").tobytes(), digest_size=8)
-        return f"windows-{digest.hexdigest()}"
+        edges = np.ascontiguousarray(self._edges, "<i8").tobytes()
+        return f"windows-{hashlib.blake2b(b'%d;' % WINDOW_UNITS + edges, digest_size=8).hexdigest()}"
 
     def orders(self, seed: int, epoch: int) -> Iterator[np.ndarray]:
         """The rows of each window, (n,) int64, in the order in which they are seen."""
