@@ -121,40 +121,41 @@ def summarize_data(config: RunConfig, look: Looks | None = None) -> DataSummary:
     )
     if any(finding.severity == "error" or finding.code == "data_to_download" for finding in findings):
         raise UsageError(sort_findings(findings))
-    chats = trains_on_chats(config)
     looked = look(config, folder) if look is not None else None
     counted = [source.lengths for source in train]
+    # What a template adds is not known without one.
+    unit = EXACT if counter is None else ESTIMATED if trains_on_chats(config) else counter.unit
     if looked is not None and not looked.problem:
-        counted = [[np.array(lengths, np.int64)] for lengths in looked.lengths]
-    texts = sum(source.tally.rows for source in train)
+        unit, counted = EXACT, [[np.array(lengths, np.int64)] for lengths in looked.lengths]
+    every = [source.tally.rows for source in train]
+    texts = sum(every)
     held_texts = sum(source.tally.rows for source in held) or held_out_count(texts, config.data)
-    training_texts = texts if held else texts - held_texts
-    lengths = _mixed([(source.tally.rows, lengths) for source, lengths in zip(train, counted, strict=True)])
-    rows, validation_rows = training_texts, held_texts
+    rows, validation_rows = texts if held else texts - held_texts, held_texts
+    lengths, length = _mixed(every, counted), config.batch.sequence_length
     joined = joins_texts(config)
     too_long = 0.0
-    if config.task == "causal-lm" and config.data.too_long == "drop" and not joined:
-        short = lengths <= config.batch.sequence_length
+    if joined:
+        mean = float(lengths.mean()) if len(lengths) else 0.0
+        rows, validation_rows = (int(count * mean) // length for count in (rows, validation_rows))
+        rows = max(rows, 1)
+        lengths = np.full(min(rows, SAMPLE_ROWS), length, np.int64)
+    elif config.task == "causal-lm" and config.data.too_long == "drop":
+        short = lengths <= length
         share = float(short.mean()) if len(lengths) else 1.0
         rows, validation_rows = (math.ceil(count * share) for count in (rows, validation_rows))
         lengths, too_long = lengths[short], 1 - share
-    if joined:
-        length = config.batch.sequence_length
-        mean = float(lengths.mean()) if len(lengths) else 0.0
-        rows, validation_rows = (int(count * mean) // length for count in (training_texts, held_texts))
-        lengths = np.full(min(max(rows, 1), SAMPLE_ROWS), length, np.int64)
     in_memory = int(sum(source.tally.rows * source.mean_bytes() for source in (*train, *held)))
     return DataSummary(
-        rows=max(rows, 1) if joined else rows,
+        rows=rows,
         rows_exact=not joined and all(source.tally.exact for source in train),
         validation_rows=max(validation_rows, min(held_texts, 1)),
         texts=texts,
         lengths=tuple(lengths.tolist()),
-        length_unit=_unit(counter, looked, chats),
-        target_lengths=tuple(_mixed([(source.tally.rows, source.target_lengths) for source in train]).tolist()),
+        length_unit=unit,
+        target_lengths=tuple(_mixed(every, [source.target_lengths for source in train]).tolist()),
         bytes_on_disk=sum(source.tally.bytes_on_disk for source in train),
         bytes_in_memory=in_memory,
-        bytes_streamed=in_memory + joined * (rows + validation_rows) * config.batch.sequence_length * TOKEN_BYTES,
+        bytes_streamed=in_memory + joined * (rows + validation_rows) * length * TOKEN_BYTES,
         columns=train[0].tally.columns,
         findings=sort_findings(findings),
         labels=_labels(config, train, held, held_texts) if config.task in CLASSIFIES else None,
@@ -173,13 +174,6 @@ def _labels(config: RunConfig, train: Sequence[_Source], held: Sequence[_Source]
     counts, counts_apart = (Counter(classes_in(part, config.task)) for part in (of_training, apart))
     known = exact or held or not held_out
     return labels_of(config, counts, counts_apart if known else None, exact=exact)
-
-
-def _unit(counter: TokenCounter | None, looked: Any, chats: bool) -> str:
-    if counter is None or (looked is not None and not looked.problem):
-        return EXACT
-    # What a template adds is not known without one.
-    return ESTIMATED if chats else counter.unit
 
 
 def _read(
@@ -229,17 +223,15 @@ def _count_tokens(rows: RowBatch, config: RunConfig, counter: TokenCounter, resu
     result.lengths.append(lengths)
 
 
-def _mixed(sources: Sequence[tuple[int, list[np.ndarray]]]) -> np.ndarray:
+def _mixed(rows: Sequence[int], lengths: Sequence[list[np.ndarray]]) -> np.ndarray:
     """Lengths of several sources, each in proportion to its rows. (n,) int64, n <= SAMPLE_ROWS."""
-    parts = [(rows, np.concatenate(lengths)) for rows, lengths in sources if lengths]
-    if not parts:
-        return np.empty(0, np.int64)
-    total = sum(rows for rows, _ in parts)
-    share = min(1.0, SAMPLE_ROWS / max(total, 1), *(len(lengths) / max(rows, 1) for rows, lengths in parts))
-    taken = []
-    for rows, lengths in parts:
-        count = min(len(lengths), max(1, round(rows * share)))
-        taken.append(lengths[np.linspace(0, len(lengths) - 1, count).round().astype(np.int64)])
+    parts = [(count, np.concatenate(batches)) for count, batches in zip(rows, lengths, strict=True) if batches]
+    total = sum(count for count, _ in parts)
+    share = min([1.0, SAMPLE_ROWS / max(total, 1), *(len(part) / max(count, 1) for count, part in parts)])
+    taken = [np.empty(0, np.int64)]
+    for count, part in parts:
+        most = min(len(part), max(1, round(count * share)))
+        taken.append(part[np.linspace(0, len(part) - 1, most).round().astype(np.int64)])
     return np.concatenate(taken)
 
 
