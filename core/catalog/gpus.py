@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -60,9 +60,6 @@ _MAKER_WORDS = {
 _LAPTOP = re.compile(r"\b(mobile|notebook)\b")
 _SIZE = re.compile(r"\b(\d+)\s*gi?b?\b")
 
-_TENSOR = ("fp16", "bf16", "tf32")
-_OF_A_CARD = ("fp32_flops", "bandwidth_bytes_per_s", "power_w")
-
 _FIELDS: dict[str, tuple[str, float]] = {
     "memory_gib": ("memory_bytes", GIB),
     "usable_gib": ("usable_bytes", GIB),
@@ -81,8 +78,8 @@ def load_gpus() -> Mapping[str, GpuSpec]:
     import yaml  # the keeper of a run reads its cards through this module, and never the catalogue
 
     text = resources.files("trainwiz.profiles").joinpath("gpus.yaml").read_text(encoding="utf-8")
-    rows = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    specs = [spec for row in rows for spec in _specs(row)]
+    entries = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    specs = (_spec(card) for entry in entries for card in _entries(entry))
     return MappingProxyType({spec.name: spec for spec in specs})
 
 
@@ -116,13 +113,15 @@ def gpus_called(name: str, memory_bytes: int | None = None) -> list[GpuSpec]:
 def near_gpus(name: str, count: int = 5) -> list[str]:
     """Catalogue names that `name` may have meant, best first: those that it stands for, then the likest."""
     spellings = {_normal(name), _unsized(name)} - {""}
-    meant: dict[str, float] = {}
-    for spec in load_gpus().values():
+
+    def likeness(spec: GpuSpec) -> float:
         pairs = [(wanted, known) for wanted in spellings for known in _names(spec)]
-        likeness = max((difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs), default=0.0)
-        meant[spec.name] = likeness + (0.3 if any(wanted in known for wanted, known in pairs) else 0.0)
-    ranked = sorted(meant, key=lambda known: -meant[known])
-    return [known for known in ranked if meant[known] >= 0.6][:count]
+        return max(
+            (difflib.SequenceMatcher(None, *pair).ratio() + 0.3 * (pair[0] in pair[1]) for pair in pairs), default=0
+        )
+
+    found = {spec.name: likeness(spec) for spec in load_gpus().values()}
+    return [known for known in sorted(found, key=lambda known: -found[known]) if found[known] >= 0.6][:count]
 
 
 def spec_of(gpu: Gpu) -> GpuSpec | None:
@@ -132,16 +131,11 @@ def spec_of(gpu: Gpu) -> GpuSpec | None:
     and the bandwidth by the catalogue's usual ratio. All of these are marked uncertain.
     """
     spec = load_gpus().get(gpu.catalogue_name) if gpu.catalogue_name is not None else _by_hand(gpu)
-    if spec is None or gpu.given_fp32_tflops is gpu.given_bandwidth is None:
+    given = {"fp32_flops": (gpu.given_fp32_tflops, 1e12), "bandwidth_bytes_per_s": (gpu.given_bandwidth, 1e9)}
+    rates: dict[str, Any] = {name: value * unit for name, (value, unit) in given.items() if value is not None}
+    if spec is None or not rates:
         return spec
-    fp32, bandwidth = gpu.given_fp32_tflops, gpu.given_bandwidth
-    known = {"fp32_flops": fp32, "bandwidth_bytes_per_s": bandwidth}
-    return replace(
-        spec,
-        fp32_flops=spec.fp32_flops if fp32 is None else fp32 * 1e12,
-        bandwidth_bytes_per_s=spec.bandwidth_bytes_per_s if bandwidth is None else bandwidth * 1e9,
-        uncertain=tuple(name for name in spec.uncertain if known.get(name) is None),
-    )
+    return replace(spec, **rates, uncertain=tuple(name for name in spec.uncertain if name not in rates))
 
 
 def _by_hand(gpu: Gpu) -> GpuSpec | None:
@@ -168,60 +162,42 @@ def is_rate_uncertain(spec: GpuSpec, precision: str) -> bool:
     return f"{precision.removesuffix('-true')}_flops" in spec.uncertain
 
 
-def _specs(row: Mapping[str, Any]) -> list[GpuSpec]:
+def _entries(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """One card, or those of one kind, each in one line; see the head of the file."""
-    if "cards" in row:
-        return [_of_group(row, name, *figures) for name, figures in row["cards"].items()]
+    if "cards" not in entry:
+        yield entry
+        return
+    times: Mapping[str, float] = entry["times_fp32"]
+    for name, (memory_gib, cores, boost_mhz, bandwidth, power, *others) in entry["cards"].items():
+        more = {key: value for other in others for key, value in other.items()}
+        fp32 = 2e-6 * cores * boost_mhz
+        rates = {f"{kind}_tflops": fp32 * times[kind] if kind in times else None for kind in ("fp16", "bf16", "tf32")}
+        doubts = [*(key for key, rate in rates.items() if rate is not None), *more.get("uncertain", ())]
+        if entry.get("laptop") or more.get("one_source"):
+            doubts += ["fp32_tflops", "bandwidth_gb_per_s", "power_w"]
+        unsized = {_SIZE.sub("", name.lower())} - {name.lower()}
+        yield {
+            **entry, **rates, "name": name, "nvml": (), "aliases": [*more.get("aliases", ()), *unsized],
+            "memory_gib": memory_gib, "usable_gib": memory_gib * entry["usable"] if "usable" in entry else None,
+            "fp32_tflops": fp32, "bandwidth_gb_per_s": bandwidth, "power_w": power, "uncertain": dict.fromkeys(doubts),
+        }  # fmt: skip
+
+
+def _spec(entry: Mapping[str, Any]) -> GpuSpec:
     values: dict[str, Any] = {
-        name: None if row[key] is None else float(row[key]) * unit for key, (name, unit) in _FIELDS.items()
+        name: None if entry[key] is None else float(entry[key]) * unit for key, (name, unit) in _FIELDS.items()
     }
     for name in ("memory_bytes", "usable_bytes"):
         values[name] = None if values[name] is None else int(values[name])
-    spec = GpuSpec(
-        **values,
-        name=row["name"],
-        compute_capability=row["compute_capability"],
-        aliases=tuple(row["nvml"]),
-        short_names=tuple(row["aliases"]),
-        uncertain=tuple(_FIELDS[key][0] for key in row["uncertain"]),
-        source=row["source"],
-    )
-    return [spec]
-
-
-def _of_group(
-    row: Mapping[str, Any],
-    name: str,
-    memory_gib: float,
-    cores: int,
-    boost_mhz: float,
-    bandwidth: float,
-    power: float,
-    more: Mapping[str, Any] = MappingProxyType({}),
-) -> GpuSpec:
-    fp32 = 2e6 * cores * boost_mhz
-    times: Mapping[str, float] = row["times_fp32"]
-    rates: dict[str, Any] = {f"{kind}_flops": fp32 * times[kind] if kind in times else None for kind in _TENSOR}
-    doubts = {
-        *(kind for kind, rate in rates.items() if rate is not None),
-        *(_FIELDS[key][0] for key in more.get("uncertain", ())),
-    }
-    if row.get("laptop") or more.get("one_source"):
-        doubts.update(_OF_A_CARD)
-    memory, unsized = int(memory_gib * GIB), _SIZE.sub("", name.lower())
     return GpuSpec(
-        name=name,
-        memory_bytes=memory,
-        compute_capability=row["compute_capability"],
-        **rates,
-        fp32_flops=fp32,
-        bandwidth_bytes_per_s=bandwidth * 1e9,
-        power_w=float(power),
-        short_names=(*more.get("aliases", ()), *(() if unsized == name.lower() else (unsized,))),
-        usable_bytes=int(memory * row["usable"]) if "usable" in row else None,
-        uncertain=tuple(sorted(doubts)),
-        source=row.get("source", ""),
-        unified=row.get("unified", False),
+        **values,
+        name=entry["name"],
+        compute_capability=entry["compute_capability"],
+        aliases=tuple(entry["nvml"]),
+        short_names=tuple(entry["aliases"]),
+        uncertain=tuple(_FIELDS[key][0] for key in entry["uncertain"]),
+        source=entry.get("source", ""),
+        unified=entry.get("unified", False),
     )
 
 

@@ -156,20 +156,6 @@ def _request(url: str, token: str, span: str) -> urllib.request.Request:
     return request
 
 
-def sizes_of(document: Mapping[str, Any]) -> dict[str, int]:
-    """File -> bytes; 0 where the hub does not say."""
-    listed = document.get("siblings")
-    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    return {str(entry.get("rfilename")): size if isinstance(size := entry.get("size"), int) else 0 for entry in entries}
-
-
-def license_of(document: Mapping[str, Any]) -> str | None:
-    """The licence that its tags name ("license:mit"); None where none does."""
-    tags = document.get("tags")
-    names = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
-    return next((tag.removeprefix("license:") for tag in names if tag.startswith("license:")), None)
-
-
 SAFETENSORS = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
 PICKLES = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin")
 TOKENIZER_FILES = frozenset(
@@ -212,10 +198,6 @@ class HubAnswer:
     def weights(self) -> dict[str, int]:
         return weights_of(self.sizes)
 
-    @property
-    def has_tokenizer(self) -> bool:
-        return not TOKENIZER_FILES.isdisjoint(self.sizes)
-
 
 def ask_hub(hub_id: str, kind: Kind = "models") -> HubAnswer:
     """At most one question of three seconds, none when HF_HUB_OFFLINE is set."""
@@ -224,9 +206,15 @@ def ask_hub(hub_id: str, kind: Kind = "models") -> HubAnswer:
     status, document = ask(f"/api/{kind}/{hub_id}?blobs=true")
     if document is None:
         return HubAnswer("unknown" if status in REFUSED else "offline")
+    try:
+        sizes = {str(entry["rfilename"]): int(entry.get("size") or 0) for entry in document.get("siblings") or ()}
+        tags = [str(tag) for tag in document.get("tags") or ()]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        # Of another server, or of a mirror that answers otherwise.
+        return HubAnswer("offline")
+    licenses = (tag.removeprefix("license:") for tag in tags if tag.startswith("license:"))
     card, closed = document.get("cardData"), bool(document.get("gated")) and hub_token() is None
-    head = card if isinstance(card, dict) else {}
-    return HubAnswer("there", sizes_of(document), closed, license_of(document), head)
+    return HubAnswer("there", sizes, closed, next(licenses, None), card if isinstance(card, dict) else {})
 
 
 def fetch_config(hub_id: str) -> dict[str, Any] | None:

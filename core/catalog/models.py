@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +29,7 @@ from trainwiz.core.catalog.model_config import (
     from_architecture,
     holds_weights,
     missing_shards,
+    model_error,
     quantized_as,
     read_config,
 )
@@ -42,8 +43,6 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.text import parse_json, plain_text
 
 AskHub = Callable[[str], HubAnswer]
-_no_model = partial(Finding, "missing_model", "error", "model.name")
-_no_tokenizer = partial(Finding, "missing_tokenizer", "error", "model.tokenizer")
 
 MADE_FROM_THE_DATA = "train"
 """Value of model.tokenizer that makes one from the rows."""
@@ -55,7 +54,7 @@ def default_init(spec: ModelSpec) -> Literal["pretrained", "scratch"]:
     return "pretrained" if here or spec.hub_id is not None else "scratch"
 
 
-def weights_finding(spec: ModelSpec, section: ModelSection, ask: AskHub) -> Finding | None:
+def _weights_finding(spec: ModelSpec, section: ModelSection, ask: AskHub) -> Finding | None:
     """None where the run needs no weights or has them; a warning where they are downloaded when it starts; else an error."""
     if section.init != "pretrained":
         return None
@@ -70,11 +69,13 @@ def weights_finding(spec: ModelSpec, section: ModelSection, ask: AskHub) -> Find
             folder=spec.path,
             file=lacking[0],
         )
-        return _no_model(message)
+        return model_error("missing_model", message)
+    scratch = Remedy(tr("train from scratch"), "--set model.init=scratch", {"model.init": "scratch"})
     if spec.hub_id is None:
         message = tr("{name} has no pretrained weights.", name=spec.name)
-        return Finding("missing_model", "error", "model.init", message, (_from_scratch(),))
-    return _from_hub(spec, ask(spec.hub_id))
+        return Finding("missing_model", "error", "model.init", message, (scratch,))
+    answer = ask(spec.hub_id)
+    return _on_hub(spec.hub_id, "model.safetensors", answer, answer.weights, "missing_model", "model.name", scratch)
 
 
 def quantized_message(name: str, quantized: str) -> str:
@@ -86,52 +87,87 @@ def quantized_message(name: str, quantized: str) -> str:
     )
 
 
-def _from_hub(spec: ModelSpec, answer: HubAnswer) -> Finding:
-    hub_id = str(spec.hub_id)
-    if answer.closed:
-        return Finding("gated_model", "error", "model.name", _licence(hub_id), (_from_scratch(),))
-    if answer.state == "there" and answer.weights:
-        message = tr(
-            "The weights of {hub_id} are not on this machine; {files} will be downloaded when the run starts.",
-            hub_id=hub_id,
-            files=amount_of(answer.weights),
-        )
-        now = Remedy(tr("download them now"), f"hf download {hub_id}")
-        return Finding("model_to_download", "warning", "model.name", message, (now,))
-    if answer.state == "offline":
-        message = tr("The weights of {hub_id} are not on this machine.", hub_id=hub_id)
-        fetch = Remedy(tr("download them on a machine with network access"), f"hf download {hub_id}")
-        return _no_model(message, (fetch, _from_scratch()))
-    message = tr(
-        "The weights of {hub_id} are not on this machine, and the Hub has no public weights of it that transformers can "
-        "load (model.safetensors; a private model needs HF_TOKEN).",
-        hub_id=hub_id,
-    )
-    return _no_model(message, (_from_scratch(),))
-
-
-def tokenizer_finding(spec: ModelSpec, section: ModelSection, ask: AskHub) -> Finding | None:
+def _tokenizer_finding(spec: ModelSpec, section: ModelSection, ask: AskHub) -> Finding | None:
     """The same for the tokenizer of a text task; a note where one is made from the rows in place of the model's own."""
-    named = section.tokenizer
-    if spec.architecture.get("model_type") == "esm" or named == MADE_FROM_THE_DATA:
+    if spec.architecture.get("model_type") == "esm" or section.tokenizer == MADE_FROM_THE_DATA:
         return None
-    if named is not None:
-        return _named(named, ask)
-    if has_tokenizer(spec.path):
+    if section.tokenizer is not None:
+        return _named_tokenizer(section.tokenizer, ask)
+    if has_tokenizer(spec.path) or (spec.hub_id is not None and has_tokenizer(cached_model_folder(spec.hub_id))):
         return None
+    if section.init == "scratch":
+        return _made(spec) if spec.hub_id is not None else None
     if spec.hub_id is None:
-        if section.init == "scratch":
-            return None
         message = tr(
             "{name} has no tokenizer; specify one with model.tokenizer (a folder or a Hub ID).", name=spec.name
         )
-        return _no_tokenizer(message)
-    if has_tokenizer(cached_model_folder(spec.hub_id)):
-        return None
-    if section.init == "scratch":
-        return _made(spec)
+        return Finding("missing_tokenizer", "error", "model.tokenizer", message)
     # One download brings both, and what is said of the weights holds for the tokenizer.
-    return _on_hub(spec.hub_id, "model.name", ask(spec.hub_id)) if spec.has_weights else None
+    return _tokenizer_on_hub(spec.hub_id, "model.name", ask) if spec.has_weights else None
+
+
+def _named_tokenizer(name: str, ask: AskHub) -> Finding | None:
+    path = at_home(Path(name))
+    if has_tokenizer(path if path.is_dir() else path.parent if path.exists() else cached_model_folder(name)):
+        return None
+    if path.exists():
+        files = ", ".join(sorted(TOKENIZER_FILES)[:3])
+        message = tr("{folder} does not contain a tokenizer ({files}, ...).", folder=path, files=files)
+    elif is_hub_id(name):
+        return _tokenizer_on_hub(name, "model.tokenizer", ask)
+    else:
+        message = tr(
+            "Unknown tokenizer {name}: not a folder on this machine, and not a Hub ID (owner/name).", name=repr(name)
+        )
+    return Finding("missing_tokenizer", "error", "model.tokenizer", message)
+
+
+def _tokenizer_on_hub(hub_id: str, where: str, ask: AskHub) -> Finding:
+    answer = ask(hub_id)
+    files = {name: size for name, size in answer.sizes.items() if name in TOKENIZER_FILES}
+    return _on_hub(hub_id, "tokenizer.json", answer, files, "missing_tokenizer", where)
+
+
+_NOT_ON_HUB = {
+    "offline": mark("{name} has no {file} on this machine, and the Hub is disabled or unreachable."),
+    "unknown": mark(
+        "{name} has no {file} on this machine, and the Hub has no public model with that name (a private one needs "
+        "HF_TOKEN)."
+    ),
+    "there": mark("{name} has no {file}: neither on this machine nor on the Hub."),
+}
+"""State of the hub's answer -> the sentence for what is on neither side."""
+
+
+def _on_hub(
+    hub_id: str, file: str, answer: HubAnswer, has: Mapping[str, int], code: str, where: str, *others: Remedy
+) -> Finding:
+    """What comes of files that are not here and of which the hub `has` these; `file` is the usual one, for the sentence."""
+    if answer.closed:
+        message = tr(
+            "{hub_id} is gated: accept its license on its page, then log in with `hf auth login`.", hub_id=hub_id
+        )
+        return Finding("gated_model", "error", where, message, others)
+    command = f"hf download {hub_id}"
+    if has:
+        message = tr(
+            "{hub_id} is not on this machine: {files} will be downloaded when the run starts.",
+            hub_id=hub_id,
+            files=amount_of(has),
+        )
+        return Finding("model_to_download", "warning", where, message, (Remedy(tr("download them now"), command),))
+    fetch = Remedy(tr("download it on a machine with network access"), command)
+    remedies = (fetch, *others) if answer.state == "offline" else others
+    return Finding(code, "error", where, tr(_NOT_ON_HUB[answer.state], name=hub_id, file=file), remedies)
+
+
+def _made(spec: ModelSpec) -> Finding:
+    message = tr(
+        "The tokenizer of {hub_id} is not on this machine. A new tokenizer will be trained on your data. Fine from scratch, but it won't match the published model.",
+        hub_id=spec.hub_id,
+    )
+    fetch = Remedy(tr("use the published one"), f"hf download {spec.hub_id} --include 'tokenizer*' config.json")
+    return Finding("tokenizer_made", "note", "model.tokenizer", message, (fetch,))
 
 
 SAYS_INSTRUCT = re.compile(r"(?i)(^|[-_./])(instruct|chat|it|thinking)([-_.]|$)")
@@ -158,65 +194,6 @@ def has_chat_template(folder: Path | None) -> bool:
 
 def has_tokenizer(folder: Path | None) -> bool:
     return folder is not None and any((folder / name).is_file() for name in TOKENIZER_FILES)
-
-
-def _named(name: str, ask: AskHub) -> Finding | None:
-    path = at_home(Path(name))
-    if path.exists():
-        folder = path if path.is_dir() else path.parent
-        if has_tokenizer(folder):
-            return None
-        message = tr(
-            "{folder} does not contain a tokenizer ({files}, ...).",
-            folder=folder,
-            files=", ".join(sorted(TOKENIZER_FILES)[:3]),
-        )
-        return _no_tokenizer(message)
-    if has_tokenizer(cached_model_folder(name)):
-        return None
-    if not is_hub_id(name):
-        message = tr(
-            "Unknown tokenizer {name}: not a folder on this machine, and not a Hub ID (owner/name).", name=repr(name)
-        )
-        return _no_tokenizer(message)
-    return _on_hub(name, "model.tokenizer", ask(name))
-
-
-def _on_hub(hub_id: str, where: str, answer: HubAnswer) -> Finding:
-    if answer.closed:
-        return Finding("gated_model", "error", where, _licence(hub_id))
-    if answer.state == "there" and answer.has_tokenizer:
-        message = tr(
-            "The tokenizer of {hub_id} is not on this machine; it will be downloaded when the run starts.",
-            hub_id=hub_id,
-        )
-        return Finding("model_to_download", "warning", where, message)
-    message = tr(
-        "The tokenizer of {hub_id} is not on this machine, and the Hub is unreachable or does not have it.",
-        hub_id=hub_id,
-    )
-    fetch = Remedy(tr("download it on a machine with network access"), f"hf download {hub_id}")
-    return Finding("missing_tokenizer", "error", where, message, (fetch,))
-
-
-def _made(spec: ModelSpec) -> Finding:
-    message = tr(
-        "The tokenizer of {hub_id} is not on this machine. A new tokenizer will be trained on your data. Fine from scratch, but it won't match the published model.",
-        hub_id=spec.hub_id,
-    )
-    fetch = Remedy(tr("use the published one"), f"hf download {spec.hub_id} --include 'tokenizer*' config.json")
-    return Finding("tokenizer_made", "note", "model.tokenizer", message, (fetch,))
-
-
-def _from_scratch() -> Remedy:
-    return Remedy(tr("train from scratch"), "--set model.init=scratch", {"model.init": "scratch"})
-
-
-def _licence(hub_id: str) -> str:
-    return tr(
-        "{hub_id} is gated: accept its license on its page, then log in with `hf auth login`.",
-        hub_id=hub_id,
-    )
 
 
 TASKS: tuple[Task, ...] = ("masked-lm", "causal-lm", "seq2seq")
@@ -246,17 +223,17 @@ def resolve_model(section: ModelSection, *, online: bool = False) -> Answer:
     `architecture_overrides` are merged into the answer's architecture.
     """
     ask = ask_hub if online else lambda _: HubAnswer("offline")
-    spec, findings = _filled_in(section) if section.architecture is not None else _find(section.name, online)
+    spec, findings = _filled_in(section) if section.architecture is not None else _find(section.name, ask)
     if spec is None:
         return None, findings
     if section.init is None:
         section = section.model_copy(update={"init": default_init(spec)})
     spec, more = _overridden(spec, section.architecture_overrides)
-    found = weights_finding(spec, section, ask), tokenizer_finding(spec, section, ask), _remote_code(spec, section)
+    found = _weights_finding(spec, section, ask), _tokenizer_finding(spec, section, ask), _remote_code(spec, section)
     return spec, (*findings, *more, *filter(None, found))
 
 
-def _find(name: str, online: bool = False) -> Answer:
+def _find(name: str, ask: AskHub = lambda _: HubAnswer("offline")) -> Answer:
     path = at_home(Path(name))
     known = _in_catalogue(name)
     if known is not None:
@@ -265,18 +242,12 @@ def _find(name: str, online: bool = False) -> Answer:
         return read_config(path / "config.json", name, "folder")
     if path.is_file() or path.suffix == ".json":
         return read_config(path, name, "config")
-    if is_hub_id(name):
-        folder = cached_model_folder(name)
-        if folder is not None:
-            spec, findings = read_config(folder / "config.json", name, "hub")
-            return (_with_cache(replace(spec, hub_id=name)) if spec else None), findings
-        if online and "/" in name:
-            return _models_on_hub(name)
-    return None, (_missing(name, HubAnswer("offline")),)
-
-
-def _models_on_hub(name: str) -> Answer:
-    answer = ask_hub(name)
+    folder = cached_model_folder(name)
+    if folder is not None:
+        spec, findings = read_config(folder / "config.json", name, "hub")
+        return (_with_cache(replace(spec, hub_id=name)) if spec else None), findings
+    # A word without an owner is a typing mistake more often than a model: it is not sent anywhere.
+    answer = ask(name) if is_hub_id(name) and "/" in name else HubAnswer("offline")
     document = fetch_config(name) if answer.state == "there" and not answer.closed else None
     if document is not None:
         spec, findings = from_architecture(document, name, "hub", None)
@@ -342,29 +313,11 @@ def _missing(name: str, answer: HubAnswer) -> Finding:
     near = difflib.get_close_matches(name.lower(), models, n=2, cutoff=0.5)
     # A model is of one task: only a name that is near enough to be meant is offered as a command.
     meant = tuple(Remedy(tr("use {name}", name=name), changes={"model.name": name}) for name in near)
-    offline = Remedy(tr("models known offline: {models}", models=", ".join(models)))
+    remedies = (*meant, Remedy(tr("models known offline: {models}", models=", ".join(models))))
     if is_hub_id(name) and "/" in name:
-        fetch = Remedy(tr("download it on a machine with network access"), f"hf download {name}")
-        message = tr(_NOT_CACHED["closed" if answer.closed else answer.state], name=name)
-        return _no_model(message, (fetch, *meant, offline))
+        return _on_hub(name, "config.json", answer, {}, "missing_model", "model.name", *remedies)
     message = tr("Unknown model {name}: not in the catalog, and not a file or folder on this machine.", name=repr(name))
-    message += did_you_mean(near)
-    return _no_model(message, (*meant, offline))
-
-
-_NOT_CACHED = {
-    "offline": mark("The model {name} is not in the local Hugging Face cache, and the Hub is disabled or unreachable."),
-    "unknown": mark(
-        "The model {name} is not in the local Hugging Face cache, and the Hub has no public model with that "
-        "name (a private one needs HF_TOKEN)."
-    ),
-    "closed": mark(
-        "The model {name} is not in the local Hugging Face cache, and it is gated on the Hub: accept its "
-        "license there, then run hf auth login."
-    ),
-    "there": mark("The model {name} is not in the local Hugging Face cache, and it has no config.json on the Hub."),
-}
-"""State of the hub's answer -> the sentence for a model that is on neither side."""
+    return Finding("missing_model", "error", "model.name", message + did_you_mean(near), remedies)
 
 
 def card_of(readme: str) -> dict[str, Any]:

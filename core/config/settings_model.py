@@ -221,10 +221,10 @@ class DataSection(Section):
         ge=1, label="Max text length", step=DATA, rare=True, unit="characters", empty="no limit",
     )
     streaming: bool | None = setting(
-        None, "Read the rows from their files during training instead of keeping them in memory.",
+        None, "Read the rows from disk during training instead of keeping them in memory.",
         "Allows training on data larger than RAM.",
         "Empty: on if the rows would fill the RAM.",
-        "A one-time index on disk. Rows are shuffled in windows of 128 MiB of text.",
+        "A one-time copy of the texts on disk. Rows are shuffled in windows of 128 MiB of text.",
         label="Streaming", step=DATA, rare=True,
     )
     arrange_by_length: bool | None = setting(

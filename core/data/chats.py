@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
 from trainwiz.core.language import mark, tr
 
 # A chat is kept as one text: {"messages": [...], "tools": [...]} in the form that templates take. A turn that must not be
@@ -30,15 +29,6 @@ CHAT_PARTS = (mark("context"), mark("system"), mark("history"), mark("tools"))
 """What other columns may add to the turns, or to an instruction and its answer."""
 
 
-class BrokenRow(Exception):
-    """A row that cannot be read as a chat. `number` counts from 0 in its batch."""
-
-    def __init__(self, number: int, problem: str) -> None:
-        super().__init__(problem)
-        self.number = number
-        self.problem = problem
-
-
 @dataclass(frozen=True, slots=True)
 class ChatColumns:
     """Which of the cells that are read of a row are what. The first are the turns; or a prompt, instruction or question."""
@@ -51,20 +41,6 @@ class ChatColumns:
     """CHAT_PARTS -> place."""
     json_turns: bool = False
     """The prompt and its answer are lists of turns, written as JSON into columns of text."""
-
-    def texts(self, values: Sequence[pa.Array]) -> pa.Array:
-        """The cells of n rows, a LargeStringArray (n,) for each -> (n,) chats as JSON; null for a row without an answer.
-
-        Raises BrokenRow.
-        """
-        columns = [value.to_pylist() for value in values]
-        chats = []
-        for number, cells in enumerate(zip(*columns, strict=True)):
-            try:
-                chats.append(self.chat(cells))
-            except ValueError as error:
-                raise BrokenRow(number, str(error)) from None
-        return pa.array(chats, pa.large_string())
 
     def chat(self, cells: Sequence[str | None]) -> str | None:
         """One row; None where it is empty or nothing in it is answered. Raises ValueError that says what is wrong."""
@@ -131,10 +107,10 @@ def is_list_of_turns(cell: str) -> bool:
 
 def turns_of(values: Sequence[Any]) -> list[dict[str, Any]]:
     """A list of messages as templates take them. Raises ValueError that says what is wrong."""
-    return [turn for place, value in enumerate(values, 1) for turn in _turn(value, place)]
+    return [_turn(value, place) for place, value in enumerate(values, 1)]
 
 
-def _turn(value: Any, place: int) -> Iterator[dict[str, Any]]:
+def _turn(value: Any, place: int) -> dict[str, Any]:
     """One turn as templates take it. Raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError(tr("turn {place} is not an object with a role and content.", place=place))
@@ -169,7 +145,7 @@ def _turn(value: Any, place: int) -> Iterator[dict[str, Any]]:
         turn["name"] = value["name"]
     if any(value.get(key) is not None and not value[key] for key in WEIGHT_KEYS):
         turn["learn"] = False
-    yield turn
+    return turn
 
 
 def _message(role: str, content: str) -> dict[str, Any]:

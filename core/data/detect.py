@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
+from trainwiz.core.catalog.hub import ask_for_piece, ask_hub
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.values import HAVE_TARGETS, Task
 from trainwiz.core.data.chats import is_list_of_turns
@@ -18,14 +19,15 @@ from trainwiz.core.data.columns import (
     NO_CONTENT,
     SEQUENCE_NAMES,
     TEXT_NAMES,
-    ChatNames,
     chat_columns,
-    chooses_by_position,
-    find_columns,
+    find_layout,
     pair_of,
 )
+from trainwiz.core.data.formats import format_of, open_reader
 from trainwiz.core.data.labels import LABELLED
-from trainwiz.core.data.reader import Column, Reader
+from trainwiz.core.data.reader import Column
+from trainwiz.core.data.sources import SplitError, find_files, is_of_the_hub, split_files
+from trainwiz.core.data.text_store import LETTERS
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import mark, tr
 
@@ -41,7 +43,8 @@ class _Look:
     columns: Sequence[Column]
     rows: Sequence[Sequence[str | None]] | None
     """None where only the columns are known."""
-    of_the_hub: bool = False
+    why: str = ""
+    """Said behind a reason: where it is from, if not from here."""
 
     def cells(self, name: str) -> list[str]:
         """What the looked-at rows hold in a column; not the empty cells."""
@@ -103,43 +106,70 @@ def _detected(
         look = _look(source, key)
         if look is None:
             return {}
-        columns = look.columns
-        chat = _detected_chat(look, source, has_template) if is_causal else {}
-        if chat or len(columns) < 2 or (named and is_causal):
-            return chat
-        has_pair = not named and pair_of(columns) is not None
-        has_target = config.task in HAVE_TARGETS or source.target_column is not None or has_pair
-        has_target = has_target and config.task != "masked-lm"
-        positions = find_columns(columns, source, look.name, key, config.row_kind, has_target)
+        values, why = _as_chats(look, source, has_template) if is_causal and source.layout != "plain" else ({}, "")
+        if not values:
+            if len(look.columns) < 2 or (named and is_causal):
+                return {}
+            has_pair = not named and pair_of(look.columns) is not None
+            has_target = config.task in HAVE_TARGETS or source.target_column is not None or has_pair
+            has_target = has_target and config.task != "masked-lm"
+            wanted = find_layout(look.columns, source, look.name, key, config.row_kind, has_target).wanted
+            values = dict(zip(("text_column", "target_column"), (look.columns[i].name for i in wanted), strict=False))
     except TrainwizError:
         return {}
-    taken = [columns[index].name for index in positions]
-    left = [column.name for column in columns if column.name not in taken]
+    used = [values.get("text_column"), values.get("target_column"), *values.get("chat_columns", {}).values()]
+    left = ", ".join(column.name for column in look.columns if column.name not in used)
+    words = mark("detected in {file}; not used: {columns}") if left else mark("detected in {file}")
+    by_name = tr(words, file=look.name, columns=left)
     return {
-        side: (name, _reason(look, left))
-        for side, name in zip(("text_column", "target_column"), taken, strict=False)
-        if getattr(source, side) is None
+        name: (value, (why if name in ("layout", "json_turns") else by_name) + look.why)
+        for name, value in values.items()
+        if value and getattr(source, name) in (None, {})
     }
 
 
-def _look(source: DataSource, key: str) -> _Look | None:
-    # pyarrow is not worth loading for a plan that names its columns.
-    from trainwiz.core.data.formats import open_reader
-    from trainwiz.core.data.sources import find_files, is_of_the_hub
+def _as_chats(look: _Look, source: DataSource, has_template: Callable[[], bool]) -> tuple[dict[str, Any], str]:
+    """(settings that make the rows of a source chats, why they are); no settings where they are none."""
+    columns = look.with_written_lists()
+    lists = {column.name for column in columns if column.is_list}
+    text, target = source.text_column, source.target_column
+    found = None
+    if text is None and target is None:
+        found = chat_columns(columns)
+    elif text is not None and (target is not None or text in lists):
+        # Of a source whose columns are named: these, and what else belongs to the chat.
+        others = chat_columns(columns, instructions=False) if text in lists else None
+        found = text, target, source.chat_columns or (others[2] if others is not None else {})
+    if found is None:
+        return {}, ""
+    text, target, parts = found
+    is_pair = target is not None and not lists & {text, target}
+    as_json = is_pair and source.json_turns is not False and look.are_turns(str(text), str(target))
+    sides = {"text": repr(text), "target": repr(target)}
+    if as_json:
+        parts = {name: column for name, column in parts.items() if name in ("system", "tools")}
+        why = tr("{text} and {target} are lists of turns in JSON", **sides)
+    elif text in lists:
+        why = tr("{column} is a list of chat turns", column=repr(text))
+    elif parts:
+        why = tr("an instruction with additional columns: {columns}", columns=", ".join(map(repr, parts.values())))
+    elif source.layout == "chat" or has_template():
+        words = mark("the model has a chat template: {text} becomes the user turn, {target} the assistant turn")
+        why = tr(words, **sides)
+    else:
+        return {}, ""
+    values = {"layout": "chat", "text_column": text, "target_column": target, "chat_columns": parts}
+    return {**values, "json_turns": as_json}, why
 
+
+def _look(source: DataSource, key: str) -> _Look | None:
     try:
         files = find_files(source, key, Path.cwd(), ask=False)
     except TrainwizError:
         return _look_at_the_hub(source) if is_of_the_hub(source.name, Path.cwd()) else None
     path = files.files[0]
-    reader = open_reader(path, files.kind, by_position=chooses_by_position(source))
-    return _Look(path.name, reader.columns, _first_rows(reader))
-
-
-def _first_rows(reader: Reader) -> Sequence[Sequence[str | None]]:
-    with suppress(TrainwizError):
-        return reader.head(LOOKED_AT)
-    return ()
+    reader = open_reader(path, files.source)
+    return _Look(path.name, reader.columns, reader.first_rows(LOOKED_AT))
 
 
 # The columns of a data set of the hub that is not here: by the beginning or the end of its first file.
@@ -151,10 +181,6 @@ END_BYTES = 1 << 20
 
 def _look_at_the_hub(source: DataSource) -> _Look | None:
     """At most two questions of three seconds, which are remembered for a minute; none when HF_HUB_OFFLINE is set."""
-    from trainwiz.core.catalog.hub import ask_for_piece, ask_hub
-    from trainwiz.core.data.formats import format_of, open_reader
-    from trainwiz.core.data.hub import SplitError, split_files
-
     answer = ask_hub(source.name, "datasets")
     if answer.state != "there" or answer.closed:
         return None
@@ -173,73 +199,11 @@ def _look_at_the_hub(source: DataSource) -> _Look | None:
     with tempfile.TemporaryDirectory() as folder, suppress(TrainwizError):
         path = Path(folder) / Path(name).name
         path.write_bytes(piece)
-        reader = open_reader(path, kind, by_position=chooses_by_position(source))
+        reader = open_reader(path, source)
         # The end of a parquet file holds no rows.
-        rows = _first_rows(reader) if is_whole or not at_the_end else None
-        return _Look(path.name, reader.columns, rows, of_the_hub=True)
+        rows = reader.first_rows(LOOKED_AT) if is_whole or not at_the_end else None
+        return _Look(path.name, reader.columns, rows, tr("; according to the Hub, not downloaded yet"))
     return None
-
-
-# What is said of what was found.
-
-
-def _detected_chat(look: _Look, source: DataSource, has_template: Callable[[], bool]) -> dict[str, tuple[Any, str]]:
-    """What makes the rows of a source chats, each with its reason; empty where they are none."""
-    columns = look.with_written_lists()
-    found = None if source.layout == "plain" else _chat_columns(columns, source)
-    if found is None:
-        return {}
-    lists = {column.name for column in columns if column.is_list}
-    text, target, parts = found
-    is_pair = target is not None and not lists & {text, target}
-    as_json = is_pair and source.json_turns is not False and look.are_turns(str(text), str(target))
-    if as_json:
-        parts = {name: column for name, column in parts.items() if name in ("system", "tools")}
-        why = tr("{text} and {target} are lists of turns in JSON", text=repr(text), target=repr(target))
-    elif text in lists:
-        why = tr("{column} is a list of chat turns", column=repr(text))
-    elif parts:
-        why = tr("an instruction with additional columns: {columns}", columns=", ".join(map(repr, parts.values())))
-    elif source.layout == "chat" or has_template():
-        why = tr(
-            "the model has a chat template: {text} becomes the user turn, {target} the assistant turn",
-            text=repr(text),
-            target=repr(target),
-        )
-    else:
-        return {}
-    why += _of_the_hub(look)
-    left = [column.name for column in columns if column.name not in (text, target, *parts.values())]
-    by_name = tr("chosen by name; not used: {columns}", columns=", ".join(left)) if left else tr("chosen by name")
-    values = {
-        "layout": ("chat", why),
-        "text_column": (text, by_name),
-        "target_column": (target, by_name),
-        "chat_columns": (parts, by_name),
-        "json_turns": (as_json, why),
-    }
-    return {name: value for name, value in values.items() if value[0] and not getattr(source, name)}
-
-
-def _chat_columns(columns: Sequence[Column], source: DataSource) -> ChatNames | None:
-    """Of a source whose columns are named: the named ones, and what else belongs to the chat."""
-    text, target = source.text_column, source.target_column
-    if text is None and target is None:
-        return chat_columns(columns)
-    is_list = any(column.is_list and column.name == text for column in columns)
-    if text is None or (target is None and not is_list):
-        return None
-    found = chat_columns(columns, instructions=False) if is_list else None
-    return text, target, source.chat_columns or (found[2] if found is not None else {})
-
-
-def _reason(look: _Look, left: list[str]) -> str:
-    words = mark("detected in {file}; not used: {columns}") if left else mark("detected in {file}")
-    return tr(words, file=look.name, columns=", ".join(left)) + _of_the_hub(look)
-
-
-def _of_the_hub(look: _Look) -> str:
-    return tr("; according to the Hub, not downloaded yet") if look.of_the_hub else ""
 
 
 # What rows are for, where nobody named a task: told by the columns, and only where they leave no doubt.
@@ -249,8 +213,10 @@ TASK_OF: dict[RowsKind, Task] = {
     "chats": "causal-lm", "texts": "causal-lm", "pairs": "seq2seq", "classes": "sequence-classification",
     "tags": "token-classification", "proteins": "masked-lm",
 }  # fmt: skip
-ASKED_AND_ANSWERED = {"prompt", "instruction", "question", "query"}, {"response", "completion", "answer", "reply"}
-TRANSLATED = {"source", "src"}, {"target", "tgt", "translation"}
+PAIRS: dict[RowsKind, tuple[set[str], set[str]]] = {
+    "chats": ({"prompt", "instruction", "question", "query"}, {"response", "completion", "answer", "reply"}),
+    "pairs": ({"source", "src"}, {"target", "tgt", "translation"}),
+}
 SURE_LABELS = {"label", "labels", "class", "sentiment", "intent", "emotion"}
 """Names that a class has and nothing else; "category" or "topic" beside a text often only say where it is from."""
 
@@ -266,8 +232,6 @@ class RowsTold:
 
 def what_rows_are(source: DataSource) -> RowsTold:
     """By the names and the first rows of the first file. Raises UsageError where the data cannot be found or read."""
-    from trainwiz.core.data.sources import find_files
-
     look = _look(source, "data.sources.0")
     if look is None:
         # Of the hub and out of reach; any other reason is said by who looks for the files.
@@ -281,38 +245,41 @@ def what_rows_are(source: DataSource) -> RowsTold:
 
 
 def _kind_of(look: _Look, source: DataSource) -> tuple[RowsKind | None, list[str]]:
+    """(kind, columns that say so)"""
     columns = look.with_written_lists()
     lower = {column.name.lower(): column for column in reversed(columns)}
-    chat = chat_columns(columns, instructions=False)
-    if source.layout != "plain" and chat is not None:
+    texts = {column.name.lower(): column.name for column in columns if column.is_text}
+
+    def first(names: Iterable[str], among: Iterable[str] = lower) -> str | None:
+        return next((lower[name].name for name in names if name in among), None)
+
+    chat = None if source.layout == "plain" else chat_columns(columns, instructions=False)
+    if chat is not None:
         return "chats", [str(chat[0])]
-    words, tags = ([lower[name] for name in names if name in lower] for names in LABELLED["token-classification"])
-    if words and tags and (words[0].is_list or words[0].name.lower() in {"tokens", "words"}):
-        return "tags", [words[0].name, tags[0].name]
+    words, tags = map(first, LABELLED["token-classification"])
+    if words and tags and (lower[words.lower()].is_list or words.lower() in {"tokens", "words"}):
+        return "tags", [words, tags]
     pair = pair_of(columns)
     if pair is not None:
-        for kind, sides in (("chats", ASKED_AND_ANSWERED), ("pairs", TRANSLATED)):
+        for kind, sides in PAIRS.items():
             if all(name.lower() in side for name, side in zip(pair, sides, strict=True)):
-                return cast("RowsKind", kind), list(pair)
+                return kind, list(pair)
         return None, []
     if [column.name.rpartition(".")[0] for column in columns] == ["translation"] * 2:
         return "pairs", [column.name for column in columns]
-    texts = [column.name for column in columns if column.is_text]
-    labels = [column.name for column in columns if column.name.lower() in SURE_LABELS and not column.is_list]
-    named = [name for name in texts if name.lower() in {*TEXT_NAMES, *LABELLED["sequence-classification"][0]}]
-    if labels and named:
-        return "classes", [named[0], labels[0]]
+    label = first(name for name, column in lower.items() if name in SURE_LABELS and not column.is_list)
+    labelled = first((*TEXT_NAMES, *LABELLED["sequence-classification"][0]), texts)
+    if label and labelled:
+        return "classes", [labelled, label]
     if "sequence" in lower and _are_proteins(look.cells(lower["sequence"].name)):
         return "proteins", [lower["sequence"].name]
-    plain = [name for name in texts if name.lower() in {*TEXT_NAMES, *SEQUENCE_NAMES}]
+    plain = [name for name in texts if name in {*TEXT_NAMES, *SEQUENCE_NAMES}]
     # A text beside other texts may be one side of something; alone, or with what only says whose it is, it is the text.
-    beside = [name for name in texts if name not in plain and name.lower() not in NO_CONTENT]
-    return (
-        ("texts", plain[:1]) if plain and not beside and not any(column.is_list for column in columns) else (None, [])
+    alone = texts.keys() <= {*TEXT_NAMES, *SEQUENCE_NAMES, *NO_CONTENT} and not any(
+        column.is_list for column in columns
     )
+    return ("texts", [texts[plain[0]]]) if plain and alone else (None, [])
 
 
 def _are_proteins(cells: Sequence[str]) -> bool:
-    from trainwiz.core.data.text_store import LETTERS
-
     return bool(cells) and all(set(cell) <= {*LETTERS, "J"} for cell in cells)

@@ -6,9 +6,9 @@ import stat
 from importlib.resources import files
 from pathlib import Path
 
+from trainwiz.core.config import DataSource
 from trainwiz.core.config.values import RowKind
-from trainwiz.core.data.parquet import ParquetReader
-from trainwiz.core.data.reader import Reader, cannot_read, unreadable
+from trainwiz.core.data.reader import ParquetReader, Reader, cannot_read, unreadable
 from trainwiz.core.data.tables import ConllReader, DelimitedReader, FastaReader, JsonArrayReader
 from trainwiz.core.data.text_file import GZIP_MAGIC, JsonLinesReader, TextFileReader, TextReader
 from trainwiz.core.errors import UsageError
@@ -91,10 +91,10 @@ NOT_TEXT: dict[bytes, str] = {
 """First bytes -> what the file is instead of text."""
 
 
-def open_reader(path: Path, kind: str | None = None, *, by_position: bool = False) -> Reader:
-    """The reader for one file.
+def open_reader(path: Path, source: DataSource) -> Reader:
+    """The reader for one file of a source, whose format overrides what the name says.
 
-    `kind` overrides what the name says. Raises UsageError with one sentence for a file that is
+    Raises UsageError with one sentence for a file that is
     empty, missing, a Git LFS pointer, a web page, or of an unknown or damaged format.
     """
     where = str(path)
@@ -113,7 +113,7 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
         )
     if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         raise unreadable(where, tr("is a web page, not data; download the file itself."))
-    kind = kind or format_of(path) or _format_by_content(start)
+    kind = source.format or format_of(path) or _format_by_content(start)
     if kind == "parquet":
         return ParquetReader(path)
     if start.startswith(b"PAR1"):
@@ -125,6 +125,9 @@ def open_reader(path: Path, kind: str | None = None, *, by_position: bool = Fals
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise unreadable(where, tr("the text is UTF-16, not UTF-8; convert it, for example with `iconv -t UTF-8`."))
     if kind in ("csv", "tsv"):
+        # Where all columns that are named are positions a file may have no header.
+        named = [str(column) for column in (source.text_column, source.target_column) if column is not None]
+        by_position = bool(named) and all(map(str.isdecimal, named))
         return DelimitedReader(path, "," if kind == "csv" else "\t", by_position)
     if kind == "jsonl":
         return JsonArrayReader(path) if _first_letter(path) == "[" else JsonLinesReader(path)

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.chats import BrokenRow
 from trainwiz.core.data.reader import listed
 from trainwiz.core.errors import Severity
 from trainwiz.core.language import tr
@@ -29,23 +27,12 @@ LABELLED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 # blanks between them.
 
 
-def tagged_words(values: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
-    """The cells of n rows (words, tags) -> the same as JSON lists of texts, of one length; null for a row without words.
-
-    Raises BrokenRow.
-    """
-    sides: tuple[list[str | None], list[str | None]] = [], []
-    for number, cells in enumerate(zip(*(value.to_pylist() for value in values), strict=True)):
-        try:
-            words, tags = map(_listed, cells)
-        except ValueError as error:
-            raise BrokenRow(number, str(error)) from None
-        if len(words) != len(tags):
-            problem = tr("the row has {words} words and {tags} tags.", words=len(words), tags=len(tags))
-            raise BrokenRow(number, problem)
-        for side, items in zip(sides, (words, tags), strict=True):
-            side.append(json.dumps(items, ensure_ascii=False) if items else None)
-    return pa.array(sides[0], pa.large_string()), pa.array(sides[1], pa.large_string())
+def tagged_words(cells: Sequence[str | None]) -> tuple[str | None, ...]:
+    """(words, tags) of a row -> the same as JSON lists of texts, of one length; None without words. Raises ValueError."""
+    words, tags = map(_listed, cells)
+    if len(words) != len(tags):
+        raise ValueError(tr("the row has {words} words and {tags} tags.", words=len(words), tags=len(tags)))
+    return tuple(json.dumps(items, ensure_ascii=False) if items else None for items in (words, tags))
 
 
 def words_of(row: str) -> str:
@@ -85,8 +72,6 @@ class Labels:
     """None where it is not known which rows are held out."""
     exact: bool = True
     """All rows were counted, not a sample of them."""
-    note: str = ""
-    """What is assumed of the model's own classes: that the data writes their numbers."""
     problem: str = ""
     """Why the classes cannot be those of the model."""
 
@@ -96,13 +81,13 @@ class Labels:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """Class as the data writes it -> its number."""
-        return {str(number) if self.note else name: number for number, name in enumerate(self.train)}
+        """Class -> its number."""
+        return {name: number for number, name in enumerate(self.train)}
 
     @property
     def head(self) -> dict[str, Any]:
         """Keys of the model's config."""
-        return {"id2label": dict(enumerate(self.names)), "label2id": {name: n for n, name in enumerate(self.names)}}
+        return {"id2label": dict(enumerate(self.names)), "label2id": self.numbers}
 
     def to_json(self) -> dict[str, Any]:
         held_out = None if self.held_out is None else dict(self.held_out)
@@ -119,30 +104,21 @@ def classes_in(targets: Iterable[str], task: str) -> Iterator[str]:
 
 
 def labels_of(config: RunConfig, train: Counter[str], held_out: Counter[str] | None, *, exact: bool = True) -> Labels:
-    """The classes of the data with their numbers: sorted, or as the model has them that was trained for them before.
-
-    Classes named by the model's own numbers (0, 1, ...) are those of the model.
-    """
-    found = set(train) | set(held_out or ())
-    own, note, problem = _own_classes(config), "", ""
-    numbers = {name: str(number) for number, name in enumerate(own)}
-    written = {name: name for name in _sorted(found)}
+    """The classes of the data with their numbers: sorted, or as the model has them that was trained for them before."""
+    found = {*train, *(held_out or ())}
+    own, names, problem = _own_classes(config), _sorted(found), ""
     if own and found <= set(own):
-        written = {name: name for name in own}
-    elif own and found <= set(numbers.values()):
-        written = numbers
-        pairs = listed([f"{number} = {name}" for name, number in numbers.items()])
-        note = tr("The labels are interpreted as the model's class indices: {pairs}.", pairs=pairs)
+        names = own
     elif own:
         problem = tr(
             "{model} was trained on different classes ({own}) than the data has ({found}).",
-            model=config.model.name, own=shown_names(own), found=shown_names([*written]),
+            model=config.model.name, own=shown_names(own), found=shown_names(names),
         )  # fmt: skip
-    apart = held_out and {name: held_out[key] for name, key in written.items()}
-    return Labels({name: train[key] for name, key in written.items()}, apart, exact, note, problem)
+    apart = held_out and {name: held_out[name] for name in names}
+    return Labels({name: train[name] for name in names}, apart, exact, problem)
 
 
-def _sorted(names: Iterable[str]) -> list[str]:
+def _sorted(names: Iterable[str]) -> Sequence[str]:
     """Numbers by their size, other names by their letters."""
     every = list(names)
     return sorted(every, key=int if all(name.isdecimal() for name in every) else None)
@@ -171,82 +147,62 @@ FEW_VALUES, MANY_VALUES = 20, 0.5
 """More different labels than so many, and than this share of the rows: hardly classes."""
 IMBALANCE = 10
 """Times as many rows of one class as of another."""
-TARGET, WEIGHTS, ROWS, HEAD = (
-    "data.sources.0.target_column",
-    "training.class_weights",
-    "data.validation_rows",
-    "model.new_head",
-)
+TARGET, WEIGHTS = "data.sources.0.target_column", "training.class_weights"
 Problem = tuple[str, Severity, str, str, tuple[tuple[str, dict[str, Any]], ...]]
 """Code, severity, key, sentence, and ways out: (words, changes)."""
 
 
 def label_problems(labels: Labels, config: RunConfig) -> Iterator[Problem]:
     """Errors first. Nothing is said of the balance of tags: most words are none of what is looked for."""
-    counts = {name: count + (labels.held_out or {}).get(name, 0) for name, count in labels.train.items()}
-    found, rows = [name for name in counts if counts[name]], sum(counts.values())
+    held_out = labels.held_out or {}
+    counts = {name: count + held_out.get(name, 0) for name, count in labels.train.items()}
+    counts = {name: count for name, count in counts.items() if count}
     if labels.problem:
-        fresh = tr("start with a new head"), {HEAD: True}
+        fresh = tr("start with a new head"), {"model.new_head": True}
         yield "other_classes", "error", TARGET, labels.problem, (fresh,)
-    if labels.note:
-        yield "classes_by_number", "warning", TARGET, labels.note, ()
-    if len(found) == 1:
-        message = tr("All labels are {name}: there is only one class.", name=repr(found[0][:40]))
+    if len(counts) == 1:
+        message = tr("All labels are {name}: there is only one class.", name=shown_names([*counts]))
         yield "one_class", "error", TARGET, message, ()
         return
-    numbers = [value for value in map(_number, found) if value is not None]
-    if len(numbers) == len(found) and any(value % 1 for value in numbers):
+    rows = sum(counts.values())
+    if len(counts) > FEW_VALUES and (len(counts) > MANY_VALUES * rows or _are_quantities(counts)):
         message = tr(
-            "The labels are decimal numbers ({names}): continuous values, which classification cannot predict. "
-            "Choose a column of classes.",
-            names=shown_names(found),
-        )
-        yield "labels_are_quantities", "error" if len(found) > FEW_VALUES else "warning", TARGET, message, ()
-    elif len(found) > max(FEW_VALUES, MANY_VALUES * rows):
-        message = tr(
-            "The label column has {values} different values in {rows} rows ({names}): an ID or free text, not a "
-                "class. Choose another column.",
-            values=f"{len(found):,}", rows=f"{rows:,}", names=shown_names(found),
+            "The label column has {values} different values in {rows} rows ({names}): IDs, quantities or free text, not "
+                "classes. Choose another column.",
+            values=f"{len(counts):,}", rows=f"{rows:,}", names=shown_names([*counts]),
         )  # fmt: skip
         yield "labels_are_ids", "error", TARGET, message, ()
-    else:
-        yield from _rare(labels, config, counts)
-
-
-def _rare(labels: Labels, config: RunConfig, counts: Counts) -> Iterator[Problem]:
-    """Classes that come seldom, or in the held-out rows alone."""
-    unseen = [name for name, count in labels.train.items() if not count and (labels.held_out or {}).get(name)]
+        return
+    unseen = [name for name in counts if not labels.train[name]]
     if unseen:
         message = tr(
             "No training row has {names}: the model cannot learn these classes of the held-out rows.",
             names=shown_names(unseen),
         )
-        yield "class_not_trained", "warning", ROWS, message, ()
-    present = {name: count for name, count in counts.items() if count}
-    most, least = max(present, key=present.__getitem__), min(present, key=present.__getitem__)
-    if config.task == "sequence-classification" and present[most] >= IMBALANCE * present[least]:
+        yield "class_not_trained", "warning", "data.validation_rows", message, ()
+    most, least = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
+    if config.task == "sequence-classification" and counts[most] >= IMBALANCE * counts[least]:
         message = tr(
             "The classes are imbalanced: {most_rows} rows of {most}, {least_rows} of {least}. Accuracy means little "
-            "here; use eval_f1.",
-            most_rows=f"{present[most]:,}",
-            most=repr(most[:40]),
-            least_rows=f"{present[least]:,}",
-            least=repr(least[:40]),
-        )
+                "here; use eval_f1.",
+            most_rows=f"{counts[most]:,}", most=shown_names([most]),
+            least_rows=f"{counts[least]:,}", least=shown_names([least]),
+        )  # fmt: skip
         balanced = tr("weight rare classes more in the loss"), {WEIGHTS: "balanced"}
         severity: Severity = "warning" if config.training.class_weights == "none" else "note"
         yield "unbalanced_classes", severity, WEIGHTS, message, (balanced,)
 
 
+def _are_quantities(names: Iterable[str]) -> bool:
+    try:
+        numbers = [float(name) for name in names]
+    except ValueError:
+        return False
+    return any(number % 1 for number in numbers)
+
+
 def shown_names(names: Sequence[str]) -> str:
     return listed([repr(name[:40]) for name in names])
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def shown_counts(labels: Labels) -> str:

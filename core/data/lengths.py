@@ -1,7 +1,8 @@
-"""How long rows are: token counts, rows of like length, padded and joined lengths, rows held out."""
+"""How long rows are and in which order they come: token counts, padded and joined lengths, rows of like length, windows."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -49,42 +50,35 @@ class TokenCounter:
     def __init__(self, config: RunConfig, folder: Path) -> None:
         """Relative paths are from `folder`."""
         self._tokenizer = _load(tokenizer_folder(config, folder))
-        self._characters = 0
-        self._beyond = False
-        self._counted_bytes = self._counted_tokens = 0
-
-    @property
-    def unit(self) -> str:
-        return ESTIMATED if self._tokenizer is None or self._beyond else EXACT
-
-    @property
-    def tokenizes(self) -> bool:
+        self.tokenizes = self._tokenizer is not None
         """The model's own tokenizer is here."""
-        return self._tokenizer is not None
+        self.unit = EXACT if self.tokenizes else ESTIMATED
+        self._characters = self._bytes = self._tokens = 0
+        """Of what was cut into tokens."""
 
     def count(self, texts: pa.Array, *, special: bool = True, sampled: bool = False) -> np.ndarray:
         """(n,) int64 for a LargeStringArray (n,); `special` adds what the tokenizer puts around a text, or one token."""
         most = MOST_SAMPLED_CHARACTERS if sampled else MOST_CHARACTERS
-        sizes: np.ndarray = pc.binary_length(texts).to_numpy(zero_copy_only=False)
-        if self._tokenizer is not None:
-            characters = int(pc.sum(pc.utf8_length(texts)).as_py() or 0)
+        counts = list[int]()
+        for text in texts.to_pylist() if self.tokenizes else ():
             room = most - self._characters
-            self._beyond = self._beyond or characters > room
-            if self._beyond and not self._counted_tokens:
-                self._encode(_some_of(texts, room, characters), special)
-            if not self._beyond:
-                self._characters += characters
-                return self._encode(texts, special)
-        ratio = self._counted_bytes / self._counted_tokens if self._counted_tokens else BYTES_PER_TOKEN
-        return (np.ceil(sizes / ratio) + special).astype(np.int64)
+            if len(text) > room:
+                self.unit = ESTIMATED
+                if not self._tokens:
+                    self._encode(text[:room], special)
+                break
+            counts.append(self._encode(text, special))
+        ratio = self._bytes / self._tokens if self._tokens else BYTES_PER_TOKEN
+        sizes: np.ndarray = pc.binary_length(texts).to_numpy(zero_copy_only=False)[len(counts) :]
+        return np.concatenate([counts, np.ceil(sizes / ratio) + special]).astype(np.int64)
 
-    def _encode(self, texts: pa.Array, special: bool) -> np.ndarray:
-        """(n,) int64, one text at a time: the library's own threads must not be running when a process is forked."""
-        encode = self._tokenizer.encode
-        found = np.array([len(encode(text, add_special_tokens=special)) for text in texts.to_pylist()], np.int64)
-        self._counted_bytes += bytes_in(texts)
-        self._counted_tokens += int(found.sum())
-        return found
+    def _encode(self, text: str, special: bool) -> int:
+        """One text at a time: the library's own threads must not be running when a process is forked."""
+        tokens = len(self._tokenizer.encode(text, add_special_tokens=special))
+        self._characters += len(text)
+        self._bytes += len(text.encode())
+        self._tokens += tokens
+        return tokens
 
 
 def bytes_in(texts: pa.Array) -> int:
@@ -92,28 +86,19 @@ def bytes_in(texts: pa.Array) -> int:
     return int(pc.sum(pc.binary_length(texts)).as_py() or 0)
 
 
-def _some_of(texts: pa.Array, room: int, characters: int) -> pa.Array:
-    """About `room` of all `characters`: the starts of texts spread over the array."""
-    count = max(1, len(texts) * room // max(1, characters))
-    places = np.linspace(0, len(texts) - 1, count).round().astype(np.int64)
-    return pc.utf8_slice_codeunits(texts.take(pa.array(places)), 0, max(1, room // count))
-
-
 def tokenizer_folder(config: RunConfig, folder: Path, files: Iterable[str] = ("tokenizer.json",)) -> Path | None:
     """Where the tokenizer is that training will use, where any of its `files` is here already."""
-    name = config.model.tokenizer
-    if name == MADE_FROM_THE_DATA:
+    if config.model.tokenizer == MADE_FROM_THE_DATA:
         return None
-    places: list[Path | None]
-    if name is not None:
-        path = folder / at_home(Path(name))
-        places = [path if path.is_dir() else path.parent if path.is_file() else cached_model_folder(name)]
-    else:
+    names, places = [config.model.tokenizer], list[Path | None]()
+    if config.model.tokenizer is None:
         spec, _ = resolve_model(config.model)
-        own = folder / at_home(Path(config.model.name))
-        names = [] if spec is None else [name for name in (spec.tokenizer, spec.hub_id) if name is not None]
-        places = [own.parent if own.is_file() else own, *map(cached_model_folder, names)]
-        places += [] if spec is None else [spec.path]
+        names = [config.model.name] if spec is None else [config.model.name, spec.tokenizer, spec.hub_id]
+        places = [] if spec is None else [spec.path]
+    for name in reversed(names):
+        if name is not None:
+            path = folder / at_home(Path(name))
+            places[:0] = [path.parent if path.is_file() else path, cached_model_folder(name)]
     return next((place for place in places if place and any((place / name).is_file() for name in files)), None)
 
 
@@ -194,8 +179,7 @@ class LengthOrder:
             start = 0
             while start < len(order):
                 end = min(len(order), start + self._pool_rows - place % self._pool_rows)
-                generator = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, number, 4, 0]))
-                yield self._pool(order[start:end], place, generator)
+                yield self._pool(order[start:end], place, _generator(seed, epoch, number, 4))
                 place += end - start
                 number += 1
                 start = end
@@ -234,6 +218,55 @@ class LengthOrder:
         rounds = rows.reshape(-1, step.processes, step.micro_batch).copy()
         rounds[1::2] = rounds[1::2, ::-1]
         return rounds.reshape(-1)
+
+
+# Windows: the order of streamed rows, which may be more than the RAM holds.
+
+UNIT_BYTES, WINDOW_UNITS = 4 << 20, 32
+"""Constants: the order of a run must not depend on the machine that resumes it."""
+SHUFFLED_AS_ONE = "torch.randperm"
+"""Said in a refusal. Versions before had other numbers, called "whole"."""
+
+
+class Windows:
+    """An order that shuffles rows on a disk, and needs no state.
+
+    Rows that follow each other make units of some MiB. The units are permuted by (seed, epoch), each WINDOW_UNITS of them
+    make a window, and its rows are permuted by (seed, epoch, window): what is read at one time lies in few places of the
+    disk. Which row comes at a place of an epoch is so a function of these numbers: each row once, whoever reads it. What
+    fits into one window is shuffled as a whole, as rows in memory are.
+    """
+
+    def __init__(self, lengths: np.ndarray) -> None:
+        """`lengths` (rows,) int64: bytes of each row."""
+        ends = np.cumsum(lengths, dtype=np.int64)
+        inside = np.searchsorted(ends, np.arange(UNIT_BYTES, ends[-1] if len(ends) else 0, UNIT_BYTES), side="right")
+        self._edges = np.unique(np.concatenate([[0], inside, [len(lengths)]])).astype(np.int64)
+
+    @property
+    def several(self) -> bool:
+        """Whether the rows are more than one window; else they are shuffled as rows in memory are."""
+        return len(self._edges) > WINDOW_UNITS + 1
+
+    def described(self) -> str:
+        """What the order depends on beside seed and epoch: the same for all data that is shuffled as a whole."""
+        if not self.several:
+            return SHUFFLED_AS_ONE
+        edges = np.ascontiguousarray(self._edges, "<i8").tobytes()
+        return f"windows-{hashlib.blake2b(b'%d;' % WINDOW_UNITS + edges, digest_size=8).hexdigest()}"
+
+    def orders(self, seed: int, epoch: int) -> Iterator[np.ndarray]:
+        """The rows of each window, (n,) int64, in the order in which they are seen."""
+        units = _generator(seed, epoch, 0, 3).permutation(len(self._edges) - 1)
+        for number, start in enumerate(range(0, len(units), WINDOW_UNITS)):
+            chosen = units[start : start + WINDOW_UNITS]
+            rows = np.concatenate([np.arange(self._edges[unit], self._edges[unit + 1]) for unit in chosen])
+            yield _generator(seed, epoch, number, 2).permutation(rows)
+
+
+def _generator(seed: int, epoch: int, number: int, purpose: int) -> np.random.Generator:
+    """Philox, whose stream depends on these numbers alone; masks of rows are drawn with purpose 0."""
+    return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, number, purpose, 0]))
 
 
 # Whether rows are chats, and whether the texts of a causal language model are joined and cut into sequences of full length.

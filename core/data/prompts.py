@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config import RunConfig
+from trainwiz.core.data.chats import turns_of
 from trainwiz.core.data.lengths import longest_generation, trains_on_chats
 from trainwiz.core.errors import Finding, UsageError, os_reason, usage_error
 from trainwiz.core.files import at_home, read_small
@@ -79,9 +80,6 @@ def _prompt(config: RunConfig, line: str, place: str, *, is_json: bool) -> str:
         if isinstance(value, str) and chats:
             value = [{"role": "user", "content": value}]
         if isinstance(value, list) and chats:
-            # With pyarrow, which a plan without a file of prompts need not load.
-            from trainwiz.core.data.chats import turns_of
-
             turns = turns_of(value)
             if not any(turn["role"] != "system" for turn in turns):
                 raise ValueError(tr("it has only system messages."))

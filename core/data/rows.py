@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,49 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from trainwiz.core.config import DataSource
 from trainwiz.core.config.values import CLASSIFIES, HAVE_TARGETS, RowKind
-from trainwiz.core.data.chats import BrokenRow, contents_of
-from trainwiz.core.data.columns import Layout, chooses_by_position, find_layout
+from trainwiz.core.data.chats import contents_of
+from trainwiz.core.data.columns import Layout, find_layout
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.labels import tagged_words
-from trainwiz.core.data.reader import Reader, place_of, spread
+from trainwiz.core.data.reader import Reader, RowBatch, spread
 from trainwiz.core.data.sources import SourceFiles
 from trainwiz.core.data.text_store import OUTSIDE, trim_proteins
-from trainwiz.core.errors import Finding, UsageError, usage_error
+from trainwiz.core.errors import Finding, Severity, UsageError, usage_error
 from trainwiz.core.language import tr, trn
-
-# SourceTally: what was counted and noticed over one source while its rows were read.
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRows:
-    """Some rows of one file that pass the filters: no nulls, nothing empty."""
-
-    sides: tuple[pa.Array, ...]
-    """LargeStringArray (n,) of the texts, and of their targets where the source has them."""
-    positions: np.ndarray
-    """(n,) int64: row or line numbers, from 1."""
-    path: Path
-    unit: str
-    places: np.ndarray | None = None
-    """(n, p, 2) int64: see ColumnBatch."""
-
-    @property
-    def texts(self) -> pa.Array:
-        return self.sides[0]
-
-    @property
-    def targets(self) -> pa.Array | None:
-        return self.sides[1] if len(self.sides) > 1 else None
-
-    def only(self, chosen: np.ndarray) -> KeptRows:
-        """The rows whose entry in `chosen` (n,) bool is true."""
-        mask = pa.array(chosen)
-        places = None if self.places is None else self.places[chosen]
-        sides = tuple(side.filter(mask) for side in self.sides)
-        return replace(self, sides=sides, positions=self.positions[chosen], places=places)
-
-    def place(self, row: int) -> str:
-        return place_of(self.path, self.unit, int(self.positions[row]))
 
 
 @dataclass(slots=True)
@@ -74,7 +41,7 @@ class SourceTally:
     findings: list[Finding] = field(default_factory=list)
     _first_empty: str = ""
 
-    def add(self, rows: KeptRows, full: np.ndarray) -> None:
+    def add(self, rows: RowBatch, full: np.ndarray) -> None:
         """`full` (n,) bool: rows with a text and, where there is one, a target."""
         empty = len(full) - int(full.sum())
         if empty and not self.empty:
@@ -85,17 +52,18 @@ class SourceTally:
         """Errors for a source without rows, a warning for rows that hold nothing."""
         if self.findings:
             return
-        name = source.name
+        name, low, high = source.name, source.min_characters or 0, source.max_characters
+        code, where = "empty_data", key
+        severity: Severity = "error"
         if self.seen == 0:
-            self._error("empty_data", key, tr("{name} has no rows.", name=name))
-        elif self.kept == 0 and self.empty == self.seen:
+            message = tr("{name} has no rows.", name=name)
+        elif self.empty == self.seen:
             message = tr(
                 "all {seen} rows of {name} are empty (first: {first}).",
                 seen=self.seen, name=name, first=self._first_empty,
             )  # fmt: skip
-            self._error("empty_data", key, message)
         elif self.kept == 0:
-            low, high = source.min_characters or 0, source.max_characters
+            code, where = "all_filtered", f"{key}.{'min' if high is None else 'max'}_characters"
             span = tr("at least {low} characters", low=low)
             if high is not None:
                 span = tr("{low} to {high} characters", low=low, high=high)
@@ -103,17 +71,16 @@ class SourceTally:
                 "all {seen} rows of {name} are filtered out: none has {span}; widen min_characters and max_characters.",
                 seen=self.seen, name=name, span=span,
             )  # fmt: skip
-            self._error("all_filtered", f"{key}.{'min' if high is None else 'max'}_characters", message)
         elif self.empty:
+            code, severity = "empty_rows", "warning"
             message = trn(
                 "{n} empty row of {name} is skipped (first: {first}).",
                 "{n} empty rows of {name} are skipped (first: {first}).",
                 self.empty, name=name, first=self._first_empty,
             )  # fmt: skip
-            self.findings.append(Finding("empty_rows", "warning", key, message))
-
-    def _error(self, code: str, where: str, message: str) -> None:
-        self.findings.append(Finding(code=code, severity="error", where=where, message=message))
+        else:
+            return
+        self.findings.append(Finding(code, severity, where, message))
 
 
 # Rows of one source after its filters, and what was noticed on the way.
@@ -137,99 +104,75 @@ def has_target(source: DataSource, task: RowKind) -> bool:
     return task in HAVE_TARGETS or (task == "causal-lm" and source.target_column is not None)
 
 
-def read_rows(
-    files: SourceFiles, tally: SourceTally, task: RowKind, *, limit: int | None = None, placed: bool = False
-) -> Iterator[KeptRows]:
-    """The kept rows of all files of a source; `limit` reads about that many, spread over the files; `placed`, all of
-    them with their places in the files whose rows can be read one by one.
+def read_rows(files: SourceFiles, tally: SourceTally, task: RowKind, *, limit: int | None = None) -> Iterator[RowBatch]:
+    """The kept rows of all files of a source; `limit` reads about that many, spread over the files.
 
     A broken file adds its sentence to `tally.findings` and the next file goes on, so that one
     pass finds everything.
     """
-    source = files.source
+    most = files.source.max_rows
     chosen = set(range(len(files.files)))
     size = sum(path.stat().st_size for path in files.files if path.is_file())
-    if limit is not None and source.max_rows is None and size > SHARDS_BYTES:
+    if limit is not None and most is None and size > SHARDS_BYTES:
         chosen = set(spread(len(files.files), SAMPLED_FILES))
     each = None if limit is None else max(limit // len(chosen), 200)
-    rest = list[tuple[int | None, int]]()
+    unread = list[tuple[int | None, int]]()
     broken = 0
     for number, path in enumerate(files.files):
-        if source.max_rows is not None and tally.rows >= source.max_rows:
+        if broken == NAMED_FILES or (most is not None and tally.rows >= most):
             break
         try:
+            reader, layout = open_columns(path, files, task)
             if number in chosen:
-                yield from _file_rows(path, files, tally, task, each, placed=placed)
+                yield from _file_rows(reader, layout, files, tally, task, each)
             else:
-                rest.append((open_columns(path, files, task)[0].rows, path.stat().st_size))
+                unread.append((reader.rows, path.stat().st_size))
         except UsageError as error:
             tally.findings.extend(error.findings)
             broken += 1
-            if broken == NAMED_FILES:
-                break
-    _count_rest(tally, rest)
-    if source.max_rows is not None:
-        tally.rows = min(tally.rows, source.max_rows)
-    tally.conclude(source, files.key)
-
-
-def _count_rest(tally: SourceTally, rest: list[tuple[int | None, int]]) -> None:
-    """Adds the rows of files that were opened and not read, as many of them kept as of those that were read.
-
-    `rest`: the rows of each where it says how many it has, and its bytes.
-    """
-    kept = tally.kept / max(1, tally.seen)
-    unknown_bytes = sum(size for rows, size in rest if rows is None)
-    like_these = unknown_bytes * tally.rows / max(1, tally.bytes_on_disk)
-    tally.rows += round(sum(rows or 0 for rows, _ in rest) * kept + like_these)
-    tally.bytes_on_disk += sum(size for _, size in rest)
-    if rest:
+    if unread:
+        # Files that were opened and not read: as many of their rows are kept as of those that were read.
+        unknown_bytes = sum(size for rows, size in unread if rows is None)
+        like_these = unknown_bytes * tally.rows / max(1, tally.bytes_on_disk)
+        known = sum(rows or 0 for rows, _ in unread) * tally.kept / max(1, tally.seen)
+        tally.rows += round(known + like_these)
+        tally.bytes_on_disk += sum(size for _, size in unread)
         tally.sampled = True
         tally.exact = tally.exact and not unknown_bytes and tally.kept == tally.seen
+    if most is not None:
+        tally.rows = min(tally.rows, most)
+    tally.conclude(files.source, files.key)
 
 
 def _file_rows(
-    path: Path, files: SourceFiles, tally: SourceTally, task: RowKind, limit: int | None, *, placed: bool
-) -> Iterator[KeptRows]:
-    source = files.source
-    reader, layout = open_columns(path, files, task)
-    wanted = layout.wanted
-    size = path.stat().st_size
-    if size <= (SMALL_PACKED_BYTES if path.name.endswith((".gz", ".parquet")) else SMALL_BYTES):
+    reader: Reader, layout: Layout, files: SourceFiles, tally: SourceTally, task: RowKind, limit: int | None
+) -> Iterator[RowBatch]:
+    source, size = files.source, reader.path.stat().st_size
+    if size <= (SMALL_PACKED_BYTES if reader.path.name.endswith((".gz", ".parquet")) else SMALL_BYTES):
         limit = None
     tally.bytes_on_disk += size
     if not tally.columns:
         tally.columns = tuple(column.name for column in reader.columns)
         # A sample jumps over the first rows of a large file; what is broken there is found here.
-        reader.head(FIRST_ROWS)
+        list(reader.head(FIRST_ROWS))
+    most = math.inf if source.max_rows is None else source.max_rows - tally.rows
     seen = kept = 0
     complete = True
     # Where the first ones are enough training takes those.
-    enough = source.max_rows is not None and limit is not None and source.max_rows - tally.rows <= limit
-    if placed:
-        reads = reader.placed(wanted)
-    else:
-        reads = reader.batches(wanted) if limit is None or enough else reader.sample(wanted, limit)
-    for batch in reads:
+    in_order = limit is None or most <= limit
+    for batch in reader.batches(layout.wanted) if in_order else reader.sample(layout.wanted, limit or 0):
         seen += len(batch.positions)
         tally.sampled = tally.sampled or reader.partial
-        try:
-            sides = sides_of(batch.values, layout, task)
-        except BrokenRow as broken:
-            raise reader.broken_at(int(batch.positions[broken.number]), broken.problem) from None
-        rows = KeptRows(sides, batch.positions, path, reader.unit, batch.places)
-        full, keep = within_limits(rows.sides, source)
+        rows = replace(batch, sides=_sides_of(batch, layout, task))
+        full, keep = _within_limits(rows.sides, source)
         tally.add(rows, full)
-        rows = rows if keep.all() else rows.only(keep)
-        is_last = source.max_rows is not None and tally.rows + kept + len(rows.texts) >= source.max_rows
-        if source.max_rows is not None and is_last:
-            rows = rows.only(np.arange(len(rows.texts)) < source.max_rows - tally.rows - kept)
+        rows = rows.only(keep & (np.cumsum(keep) <= most - kept))
         if task == "proteins":
             _refuse_other_letters(rows, files.key)
         kept += len(rows.texts)
         if len(rows.texts):
             yield rows
-        if is_last:
+        if kept == most:
             break
         if limit is not None and not reader.partial and seen >= limit and reader.share_read() < NEARLY_READ:
             complete = False
@@ -252,34 +195,35 @@ def open_columns(path: Path, files: SourceFiles, task: RowKind) -> tuple[Reader,
     Raises UsageError for a file that cannot be opened and for columns that it does not have.
     """
     source = files.source
-    reader = open_reader(path, files.kind, by_position=chooses_by_position(source))
-    return reader, layout_of(reader, source, files.key, task)
-
-
-def layout_of(reader: Reader, source: DataSource, key: str, task: RowKind) -> Layout:
-    """Which columns of an opened file are read how. Raises UsageError for columns that it does not have."""
-    layout = find_layout(reader.columns, source, str(reader.path), key, task, has_target(source, task))
+    reader = open_reader(path, source)
+    layout = find_layout(reader.columns, source, str(path), files.key, task, has_target(source, task))
     if layout.chat is not None:
         reader.may_lack = frozenset(reader.columns[layout.wanted[place]].name for place in layout.chat.parts.values())
     if task in CLASSIFIES:
         reader.labels = frozenset({reader.columns[layout.wanted[1]].name})
-    return layout
+    return reader, layout
 
 
-def sides_of(values: Sequence[pa.Array], layout: Layout, task: RowKind) -> tuple[pa.Array, ...]:
-    """The cells of n rows as they were read -> their texts and perhaps targets, (n,) each. Raises BrokenRow.
+def _sides_of(batch: RowBatch, layout: Layout, task: RowKind) -> tuple[pa.Array, ...]:
+    """The texts and perhaps targets of n rows, (n,) each; null where a row has none. Raises UsageError.
 
     Blanks at the ends of texts are taken away before they are measured; a chat is kept as it is.
     """
-    if layout.chat is not None:
-        return (layout.chat.texts(values),)
-    if task == "token-classification":
-        return tagged_words(values)
-    trim = trim_proteins if task == "proteins" else pc.utf8_trim_whitespace
-    return tuple(trim(side) for side in values)
+    if layout.chat is None and task != "token-classification":
+        trim = trim_proteins if task == "proteins" else pc.utf8_trim_whitespace
+        return tuple(trim(side) for side in batch.sides)
+    rows = list[Sequence[str | None]]()
+    for cells, position in zip(
+        zip(*(side.to_pylist() for side in batch.sides), strict=True), batch.positions, strict=True
+    ):
+        try:
+            rows.append(tagged_words(cells) if layout.chat is None else [layout.chat.chat(cells)])
+        except ValueError as error:
+            raise batch.reader.broken_at(int(position), str(error)) from None
+    return tuple(pa.array(side, pa.large_string()) for side in zip(*rows, strict=True))
 
 
-def within_limits(sides: Sequence[pa.Array], source: DataSource) -> tuple[np.ndarray, ...]:
+def _within_limits(sides: Sequence[pa.Array], source: DataSource) -> tuple[np.ndarray, ...]:
     """(which rows hold something, which rows are kept), (n,) bool each.
 
     A row is kept whose text, and target where there is one, is neither empty nor outside the length limits.
@@ -303,7 +247,7 @@ def within_limits(sides: Sequence[pa.Array], source: DataSource) -> tuple[np.nda
 SHOWN_LETTERS = 5
 
 
-def _refuse_other_letters(rows: KeptRows, key: str) -> None:
+def _refuse_other_letters(rows: RowBatch, key: str) -> None:
     """UsageError for the first row with letters that the protein alphabet does not have: of another column or file."""
     outside = np.flatnonzero(pc.match_substring_regex(rows.texts, OUTSIDE))
     if not len(outside):

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.config.values import CLASSIFIES, RowKind
 from trainwiz.core.data.chats import contents_of, messages_of
-from trainwiz.core.data.columns import chooses_by_position, find_layout
+from trainwiz.core.data.columns import find_layout
 from trainwiz.core.data.formats import open_reader
 from trainwiz.core.data.labels import Labels, classes_in, labels_of, words_of
 from trainwiz.core.data.lengths import (
@@ -29,11 +29,10 @@ from trainwiz.core.data.lengths import (
     split_rows,
     trains_on_chats,
 )
-from trainwiz.core.data.reader import Column, Reader
-from trainwiz.core.data.rows import KeptRows, SourceTally, has_target, read_rows
-from trainwiz.core.data.sources import SourceFiles, all_sources, find_files, target_findings
+from trainwiz.core.data.reader import Column, RowBatch
+from trainwiz.core.data.rows import SourceTally, has_target, read_rows
+from trainwiz.core.data.sources import all_sources, find_files, target_findings
 from trainwiz.core.data.text_store import SPECIAL_TOKENS
-from trainwiz.core.data.texts import TOKEN_BYTES, index_bytes
 from trainwiz.core.errors import Finding, TrainwizError, UsageError, sort_findings
 from trainwiz.core.files import at_home
 from trainwiz.core.language import mark
@@ -57,7 +56,7 @@ class DataSummary:
     bytes_on_disk: int = 0
     bytes_in_memory: int = 0
     bytes_streamed: int = 0
-    """Written beside the run where rows are read while training: their index, what must be copied, tokens of joined texts."""
+    """Written beside the run where rows are read while training: their copy, and the tokens of joined texts."""
     columns: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     validation_rows: int = 0
@@ -81,6 +80,8 @@ TOKENS_OF_A_TURN = 5
 """About what a template adds: marks of its beginning and end, and who speaks."""
 BYTES_PER_ROW = 8
 """Offset kept for each row beside its letters."""
+TOKEN_BYTES = 4
+"""Of texts that are joined: their tokens are written once."""
 
 
 @dataclass(slots=True)
@@ -88,11 +89,10 @@ class _Source:
     tally: SourceTally = field(default_factory=SourceTally)
     lengths: list[np.ndarray] = field(default_factory=list)
     target_lengths: list[np.ndarray] = field(default_factory=list)
-    targets: list[pa.Array] = field(default_factory=list)
+    targets: list[str] = field(default_factory=list)
     """Of rows that are classified."""
     text_bytes: int = 0
     """UTF-8 bytes of the rows that were read, both sides."""
-    files: SourceFiles | None = None
 
     def mean_bytes(self) -> float:
         """Bytes in memory of one row."""
@@ -121,40 +121,41 @@ def summarize_data(config: RunConfig, look: Looks | None = None) -> DataSummary:
     )
     if any(finding.severity == "error" or finding.code == "data_to_download" for finding in findings):
         raise UsageError(sort_findings(findings))
-    chats = trains_on_chats(config)
     looked = look(config, folder) if look is not None else None
     counted = [source.lengths for source in train]
+    # What a template adds is not known without one.
+    unit = EXACT if counter is None else ESTIMATED if trains_on_chats(config) else counter.unit
     if looked is not None and not looked.problem:
-        counted = [[np.array(lengths, np.int64)] for lengths in looked.lengths]
-    texts = sum(source.tally.rows for source in train)
+        unit, counted = EXACT, [[np.array(lengths, np.int64)] for lengths in looked.lengths]
+    every = [source.tally.rows for source in train]
+    texts = sum(every)
     held_texts = sum(source.tally.rows for source in held) or held_out_count(texts, config.data)
-    training_texts = texts if held else texts - held_texts
-    lengths = _mixed([(source.tally.rows, lengths) for source, lengths in zip(train, counted, strict=True)])
-    rows, validation_rows = training_texts, held_texts
+    rows, validation_rows = texts if held else texts - held_texts, held_texts
+    lengths, length = _mixed(every, counted), config.batch.sequence_length
     joined = joins_texts(config)
     too_long = 0.0
-    if config.task == "causal-lm" and config.data.too_long == "drop" and not joined:
-        short = lengths <= config.batch.sequence_length
+    if joined:
+        mean = float(lengths.mean()) if len(lengths) else 0.0
+        rows, validation_rows = (int(count * mean) // length for count in (rows, validation_rows))
+        rows = max(rows, 1)
+        lengths = np.full(min(rows, SAMPLE_ROWS), length, np.int64)
+    elif config.task == "causal-lm" and config.data.too_long == "drop":
+        short = lengths <= length
         share = float(short.mean()) if len(lengths) else 1.0
         rows, validation_rows = (math.ceil(count * share) for count in (rows, validation_rows))
         lengths, too_long = lengths[short], 1 - share
-    if joined:
-        length = config.batch.sequence_length
-        mean = float(lengths.mean()) if len(lengths) else 0.0
-        rows, validation_rows = (int(count * mean) // length for count in (training_texts, held_texts))
-        lengths = np.full(min(max(rows, 1), SAMPLE_ROWS), length, np.int64)
+    in_memory = int(sum(source.tally.rows * source.mean_bytes() for source in (*train, *held)))
     return DataSummary(
-        rows=max(rows, 1) if joined else rows,
+        rows=rows,
         rows_exact=not joined and all(source.tally.exact for source in train),
         validation_rows=max(validation_rows, min(held_texts, 1)),
         texts=texts,
         lengths=tuple(lengths.tolist()),
-        length_unit=_unit(counter, looked, chats),
-        target_lengths=tuple(_mixed([(source.tally.rows, source.target_lengths) for source in train]).tolist()),
+        length_unit=unit,
+        target_lengths=tuple(_mixed(every, [source.target_lengths for source in train]).tolist()),
         bytes_on_disk=sum(source.tally.bytes_on_disk for source in train),
-        bytes_in_memory=int(sum(source.tally.rows * source.mean_bytes() for source in (*train, *held))),
-        bytes_streamed=_bytes_streamed([*train, *held], texts, held_texts if not held else 0)
-        + joined * (rows + validation_rows) * config.batch.sequence_length * TOKEN_BYTES,
+        bytes_in_memory=in_memory,
+        bytes_streamed=in_memory + joined * (rows + validation_rows) * length * TOKEN_BYTES,
         columns=train[0].tally.columns,
         findings=sort_findings(findings),
         labels=_labels(config, train, held, held_texts) if config.task in CLASSIFIES else None,
@@ -165,29 +166,14 @@ def summarize_data(config: RunConfig, look: Looks | None = None) -> DataSummary:
 
 def _labels(config: RunConfig, train: Sequence[_Source], held: Sequence[_Source], held_out: int) -> Labels:
     """Where all rows were read, those that the training holds out (core/data/texts.py) are counted apart."""
-    sources = [*train, *held]
-    exact = all(source.tally.exact and not source.tally.sampled for source in sources)
-    of_training = _all_targets(train)
-    if held:
-        apart: list[str] | None = _all_targets(held)
-    elif exact and held_out:
+    exact = all(source.tally.exact and not source.tally.sampled for source in (*train, *held))
+    of_training, apart = ([target for source in part for target in source.targets] for part in (train, held))
+    if exact and held_out and not held:
         numbers = split_rows(len(of_training), held_out, config.training.seed)
         of_training, apart = ([of_training[number] for number in part] for part in numbers)
-    else:
-        apart = None if held_out else []
-    counts = Counter(classes_in(of_training, config.task))
-    return labels_of(config, counts, None if apart is None else Counter(classes_in(apart, config.task)), exact=exact)
-
-
-def _all_targets(sources: Sequence[_Source]) -> list[str]:
-    return [target for source in sources for part in source.targets for target in part.to_pylist()]
-
-
-def _unit(counter: TokenCounter | None, looked: Any, chats: bool) -> str:
-    if counter is None or (looked is not None and not looked.problem):
-        return EXACT
-    # What a template adds is not known without one.
-    return ESTIMATED if chats else counter.unit
+    counts, counts_apart = (Counter(classes_in(part, config.task)) for part in (of_training, apart))
+    known = exact or held or not held_out
+    return labels_of(config, counts, counts_apart if known else None, exact=exact)
 
 
 def _read(
@@ -199,7 +185,6 @@ def _read(
     except UsageError as error:
         findings.extend(error.findings)
         return result
-    result.files = files
     limit = TOKENIZED_ROWS if counter is not None and counter.tokenizes else SAMPLE_ROWS
     for rows in read_rows(files, result.tally, config.row_kind, limit=limit):
         if counter is None:
@@ -213,57 +198,40 @@ def _read(
     return result
 
 
-def _count_tokens(rows: KeptRows, config: RunConfig, counter: TokenCounter, result: _Source, *, is_chat: bool) -> None:
-    sampled = result.tally.sampled
-    texts = rows.texts
-    if config.task == "token-classification":
-        texts = pa.array([words_of(words) for words in texts.to_pylist()], pa.large_string())
+def _count_tokens(rows: RowBatch, config: RunConfig, counter: TokenCounter, result: _Source, *, is_chat: bool) -> None:
+    sampled, task = result.tally.sampled, config.task
+    result.text_bytes += sum(map(bytes_in, rows.sides))
+    texts, more = rows.texts, np.zeros(len(rows.texts), np.int64)
     if is_chat:
-        said = [contents_of(chat) for chat in texts.to_pylist()]
-        texts = pa.array(said, pa.large_string())
-    lengths = counter.count(texts, sampled=sampled)
-    if is_chat:
-        turns = [len(messages_of(chat)[0]) for chat in rows.texts.to_pylist()]
-        lengths = lengths + TOKENS_OF_A_TURN * np.array(turns, np.int64)
-    result.text_bytes += bytes_in(rows.texts)
-    if rows.targets is not None:
-        result.text_bytes += bytes_in(rows.targets)
-        if config.task in CLASSIFIES:
-            result.targets.append(rows.targets)
+        chats = texts.to_pylist()
+        texts = pa.array(map(contents_of, chats), pa.large_string())
+        more = TOKENS_OF_A_TURN * np.array([len(messages_of(chat)[0]) for chat in chats], np.int64)
+    elif task == "token-classification":
+        texts = pa.array(map(words_of, texts.to_pylist()), pa.large_string())
+    lengths = counter.count(texts, sampled=sampled) + more
+    if rows.targets is not None and task in CLASSIFIES:
+        result.targets += rows.targets.to_pylist()
+    elif rows.targets is not None:
+        targets = counter.count(rows.targets, special=task == "seq2seq", sampled=sampled)
+        if task == "seq2seq":
+            result.target_lengths.append(targets)
         else:
-            targets = counter.count(rows.targets, special=config.task == "seq2seq", sampled=sampled)
-            if config.task == "seq2seq":
-                result.target_lengths.append(targets)
-            else:
-                lengths = lengths + targets
-    if config.task == "causal-lm" and counter.unit == "tokens":
+            lengths = lengths + targets
+    if task == "causal-lm" and counter.unit == EXACT:
         # The end of the text, which tokenizers of causal models leave out.
         lengths = lengths + 1
     result.lengths.append(lengths)
 
 
-def _bytes_streamed(sources: Sequence[_Source], texts: int, held_out: int) -> int:
-    """Index and copies of all sources, and the rows held out of them, which are kept as texts."""
-    sizes = [int(source.tally.rows * source.mean_bytes()) for source in sources]
-    index = sum(
-        index_bytes(source.files.files, source.files.kind, source.tally.rows, size)
-        for source, size in zip(sources, sizes, strict=True)
-        if source.files is not None
-    )
-    return index + sum(sizes) * held_out // max(texts, 1)
-
-
-def _mixed(sources: Sequence[tuple[int, list[np.ndarray]]]) -> np.ndarray:
+def _mixed(rows: Sequence[int], lengths: Sequence[list[np.ndarray]]) -> np.ndarray:
     """Lengths of several sources, each in proportion to its rows. (n,) int64, n <= SAMPLE_ROWS."""
-    parts = [(rows, np.concatenate(lengths)) for rows, lengths in sources if lengths]
-    if not parts:
-        return np.empty(0, np.int64)
-    total = sum(rows for rows, _ in parts)
-    share = min(1.0, SAMPLE_ROWS / max(total, 1), *(len(lengths) / max(rows, 1) for rows, lengths in parts))
-    taken = []
-    for rows, lengths in parts:
-        count = min(len(lengths), max(1, round(rows * share)))
-        taken.append(lengths[np.linspace(0, len(lengths) - 1, count).round().astype(np.int64)])
+    parts = [(count, np.concatenate(batches)) for count, batches in zip(rows, lengths, strict=True) if batches]
+    total = sum(count for count, _ in parts)
+    share = min([1.0, SAMPLE_ROWS / max(total, 1), *(len(part) / max(count, 1) for count, part in parts)])
+    taken = [np.empty(0, np.int64)]
+    for count, part in parts:
+        most = min(len(part), max(1, round(count * share)))
+        taken.append(part[np.linspace(0, len(part) - 1, most).round().astype(np.int64)])
     return np.concatenate(taken)
 
 
@@ -323,10 +291,11 @@ def glance_at(config: RunConfig) -> Glance | None:
     try:
         found = find_files(source, key, Path.cwd(), task=config.row_kind, ask=False)
         path = found.files[0]
-        reader = open_reader(path, found.kind, by_position=chooses_by_position(source))
-        rows = _first_rows(reader)
+        reader = open_reader(path, found.source)
+        first = reader.first_rows(GLANCE_ROWS)
     except (TrainwizError, OSError, IndexError):
         return None
+    rows = tuple(tuple(cell and cell[:LONGEST_CELL] for cell in row) for row in first)
     text, target, parts = _mapped(reader.columns, source, config.row_kind)
     kind = config.row_kind
     return Glance(path, len(found.files), reader.columns, rows, text, target, has_target(source, kind), kind, parts)
@@ -344,36 +313,22 @@ def stamp_of(config: RunConfig, folder: Path | None = None) -> str:
     return ", ".join(stamps)
 
 
-def _first_rows(reader: Reader) -> tuple[tuple[str | None, ...], ...]:
-    """As many rows as can be read: a broken one ends them."""
-    for count in (GLANCE_ROWS, 4, 2, 1):
-        try:
-            return tuple(tuple(cell and cell[:LONGEST_CELL] for cell in row) for row in reader.head(count))
-        except TrainwizError:
-            continue
-    return ()
-
-
 def _mapped(
     columns: Sequence[Column], source: DataSource, task: RowKind
 ) -> tuple[int | None, int | None, dict[int, str]]:
     """Positions of the text and the target column where they can be found, and what each column holds of a chat."""
-    wants_target = has_target(source, task)
     try:
-        layout = find_layout(columns, source, "", "", task, wants_target)
+        layout = find_layout(columns, source, "", "", task, has_target(source, task))
     except TrainwizError:
-        return _named(columns, source.text_column), _named(columns, source.target_column) if wants_target else None, {}
+        # What is named is shown, whether or not it can be learnt.
+        names = [column.name for column in columns]
+        places = {**{str(number): number for number in range(len(names))}, **{n: names.index(n) for n in names}}
+        target = source.target_column if has_target(source, task) else None
+        return places.get(str(source.text_column)), places.get(str(target)), {}
     found, chat = layout.wanted, layout.chat
-    if chat is None:
-        return found[0], found[1] if wants_target else None, {}
-    names = {0: CHAT, **({1: ANSWER} if chat.has_answer else {}), **{place: part for part, place in chat.parts.items()}}
-    return found[0], found[1] if chat.has_answer else None, {found[place]: part for place, part in names.items()}
-
-
-def _named(columns: Sequence[Column], wanted: str | int | None) -> int | None:
-    names = [column.name for column in columns]
-    if isinstance(wanted, str) and wanted in names:
-        return names.index(wanted)
-    if wanted is not None and str(wanted).isdecimal() and int(wanted) < len(columns):
-        return int(wanted)
-    return None
+    parts: dict[int, str] = {}
+    if chat is not None:
+        parts = {found[place]: part for part, place in chat.parts.items()}
+        parts |= {found[0]: CHAT} | ({found[1]: ANSWER} if chat.has_answer else {})
+    answered = has_target(source, task) if chat is None else chat.has_answer
+    return found[0], found[1] if answered else None, parts

@@ -8,17 +8,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from trainwiz.core.data.blocks import LONGEST_LINE, sample_blocks
-from trainwiz.core.data.reader import Column, ColumnBatch, place_of, text_array, unreadable
-from trainwiz.core.data.text_file import (
-    JsonLinesReader,
-    Rows,
-    TextFileReader,
-    json_detail,
-)
-from trainwiz.core.errors import UsageError
+from trainwiz.core.data.reader import Column, RowBatch, unreadable
+from trainwiz.core.data.text_file import LONGEST_LINE, JsonLinesReader, Lines, Rows, TextFileReader, json_detail
 from trainwiz.core.language import tr
 
 # CSV and TSV files, with or without a header line, plain or gzip.
@@ -54,17 +47,13 @@ class DelimitedReader(TextFileReader):
         for line, cells in islice(self._rows(), int(self.has_header), None):
             yield line, self._wanted(cells, wanted, line)
 
-    def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
+    def sample(self, wanted: Sequence[int], limit: int) -> Iterator[RowBatch]:
         # A quoted cell may hold line ends, so that no line tells where a row begins.
-        self.can_jump = self._is_tsv or not (
-            self._is_plain() and any('"' in block.text for block in sample_blocks(self.path, limit))
-        )
+        quoted = not self._is_tsv and self._is_plain() and any('"' in text for _, text, _ in self.blocks(limit))
+        self.can_jump = not quoted
         return super().sample(wanted, limit)
 
-    def has_places(self) -> bool:
-        return super().has_places() and (self._is_tsv or not self._holds(b'"'))
-
-    def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
+    def _rows_in(self, lines: Lines, wanted: Sequence[int]) -> Rows:
         header = False
         for position, line in lines:
             header = header or (position == 1 and self.has_header)
@@ -94,41 +83,38 @@ class DelimitedReader(TextFileReader):
             raise self.broken_at(position, problem)
         return [cells[index] for index in wanted]
 
-    def head(self, count: int) -> list[tuple[str | None, ...]]:
+    def head(self, count: int) -> Iterator[tuple[str | None, ...]]:
         # A row may be shorter than the header; one that is not UTF-8 is refused when its column is read.
         first, width = int(self.has_header), len(self.columns)
-        rows = ([*cells, *[""] * width][:width] for _, cells in islice(self._rows(), first, first + count))
-        return [
-            tuple(cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for cell in row) for row in rows
-        ]
+        for _, cells in islice(self._rows(), first, first + count):
+            row = [*cells, *[""] * width][:width]
+            yield tuple(cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for cell in row)
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """(line, cells) of every row that is not blank."""
-        with self._lines(newline="") as lines:
-            reader = self._csv(chain(lines, [END]))
-            line = 0
-            try:
-                for cells in reader:
-                    before, line = line, reader.line_num
-                    if cells == [END]:
-                        return
-                    if cells and cells[-1].endswith(END):
-                        problem = tr(
-                            'a double quote in this row is never closed; double it ("") if it is part of the text.'
-                        )
-                        raise self.broken_at(before + 1, problem)
-                    if cells:
-                        yield line, cells
-            except csv.Error as error:
-                detail = str(error)
-                if "field larger" in detail:
-                    detail = tr("a cell has {most} or more characters", most=f"{LONGEST_LINE:,}")
-                problem = tr("{detail}; is a double quote never closed?", detail=detail)
-                raise self.broken_at(line + 1, problem) from None
+        reader = self._csv(chain(self._lines(newline=""), [END]))
+        line = 0
+        try:
+            for cells in reader:
+                before, line = line, reader.line_num
+                if cells == [END]:
+                    return
+                if cells and cells[-1].endswith(END):
+                    problem = tr(
+                        'a double quote in this row is never closed; double it ("") if it is part of the text.'
+                    )
+                    raise self.broken_at(before + 1, problem)
+                if cells:
+                    yield line, cells
+        except csv.Error as error:
+            detail = str(error)
+            if "field larger" in detail:
+                detail = tr("a cell has {most} or more characters", most=f"{LONGEST_LINE:,}")
+            problem = tr("{detail}; is a double quote never closed?", detail=detail)
+            raise self.broken_at(line + 1, problem) from None
 
     def _delimiter_of_csv(self) -> str:
-        with self._lines(newline="") as lines:
-            first = next(iter(lines), "")
+        first = next(self._lines(newline=""), "")
         return "," if "," in first else next((mark for mark in OTHER_DELIMITERS if mark in first), ",")
 
     def _csv(self, lines: Iterable[str]) -> csv._reader:  # type: ignore[name-defined]
@@ -143,7 +129,7 @@ class DelimitedReader(TextFileReader):
 CHUNK = 1 << 20
 """Characters read at once."""
 DECODER = json.JSONDecoder()
-NO_BLANK = re.compile(r"\S")
+BETWEEN = re.compile(r"\s*,?\s*")
 
 
 class JsonArrayReader(JsonLinesReader):
@@ -153,83 +139,42 @@ class JsonArrayReader(JsonLinesReader):
     can_jump = False
 
     def _all_rows(self, wanted: Sequence[int]) -> Rows:
-        yield from self._cells(self._objects(), wanted)
+        return self._cells(self._objects(), wanted)
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
         with self.text() as text:
-            window = _Window(text)
-            window.skip("[")
-            number = 0
-            while window.peek() != "]":
-                place = place_of(self.path, "row", number + 1)
-                if number and not window.skip(","):
-                    raise unreadable(place, tr("is not valid JSON (no comma before it); is the file truncated?"))
-                number += 1
-                yield number, self._object(window.value(place), number)
-            window.skip("]")
-            if window.peek():
+            window = text.read(CHUNK)
+            at, number = window.index("[") + 1, 1
+            while True:
+                start = BETWEEN.match(window, at).end()  # type: ignore[union-attr]
+                if window.startswith("]", start):
+                    break
+                problem = ""
+                try:
+                    value, end = DECODER.raw_decode(window, start)
+                    if number > 1 and "," not in window[at:start]:
+                        problem = tr("is not valid JSON (no comma before it); is the file truncated?")
+                except (ValueError, RecursionError) as error:
+                    end = len(window)
+                    more = "" if isinstance(error, RecursionError) else text.read(max(CHUNK, end - at))
+                    problem = tr("is not valid JSON ({detail}); is the file truncated?", detail=json_detail(error))
+                    if more and end - start < LONGEST_LINE:
+                        window, at = window[at:] + more, 0
+                        continue
+                if end - start >= LONGEST_LINE:
+                    problem = tr(
+                        "the row has {most} or more characters, or is not valid JSON.", most=f"{LONGEST_LINE:,}"
+                    )
+                if problem:
+                    raise self.broken_at(number, problem)
+                yield number, self._object(value, number)
+                at, number = end, number + 1
+            if (window[start + 1 :] + text.read(CHUNK)).strip():
                 # Lines that are lists each: only the first would be read.
                 problem = tr(
                     "has more after the end of its list; write one list of all rows, or one JSON object per line."
                 )
                 raise unreadable(str(self.path), problem)
-
-
-class _Window:
-    """The part of a long text that is being parsed."""
-
-    def __init__(self, source: IO[str]) -> None:
-        self._source = source
-        self.text = ""
-        self.at = 0
-
-    def grow(self) -> bool:
-        """Drop what was parsed and read on; False at the end of the text."""
-        left = self.text[self.at :]
-        more = self._source.read(max(CHUNK, len(left)))
-        self.text, self.at = left + more, 0
-        return bool(more)
-
-    def peek(self) -> str:
-        """The next character that is no blank; empty at the end."""
-        while True:
-            found = NO_BLANK.search(self.text, self.at)
-            if found is not None:
-                self.at = found.start()
-                return found.group()
-            self.at = len(self.text)
-            if not self.grow():
-                return ""
-
-    def value(self, place: str) -> Any:
-        """The JSON value that comes next. Raises UsageError that names `place`."""
-        while True:
-            self.peek()
-            try:
-                value, end = DECODER.raw_decode(self.text, self.at)
-            except (ValueError, RecursionError) as error:
-                if len(self.text) - self.at >= LONGEST_LINE:
-                    raise _too_long(place) from None
-                if isinstance(error, RecursionError) or not self.grow():
-                    raise unreadable(
-                        place, tr("is not valid JSON ({detail}); is the file truncated?", detail=json_detail(error))
-                    ) from None
-                continue
-            if end - self.at >= LONGEST_LINE:
-                raise _too_long(place)
-            self.at = end
-            return value
-
-    def skip(self, character: str) -> bool:
-        found = self.peek() == character
-        self.at += found
-        return found
-
-
-def _too_long(place: str) -> UsageError:
-    return unreadable(
-        place, tr("the row has {most} or more characters, or is not valid JSON.", most=f"{LONGEST_LINE:,}")
-    )
 
 
 # FASTA files, plain or gzip.
@@ -241,23 +186,16 @@ class FastaReader(TextFileReader):
     row_mark = b">"
     columns = (Column("id"), Column("description"), Column("sequence"))
 
-    def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
-        for position, header, sequence in self._records(lines):
-            identifier, _, description = header.partition(" ")
-            cells = (identifier, description, sequence)
-            yield position, [cells[index] for index in wanted]
-
-    def _records(self, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
+    def _rows_in(self, lines: Lines, wanted: Sequence[int]) -> Rows:
         header: str | None = None
         start = 0
         parts: list[str] = []
-        for number, line in lines:
-            if not line.isascii():
-                # A record has many lines; the one that is not UTF-8 is known here alone.
-                text_array([line], [number], self.path, self.unit)
+        for number, line in chain(lines, [(0, ">")]):
             if line.startswith(">"):
                 if header is not None:
-                    yield start, header, "".join(parts)
+                    identifier, _, description = header.partition(" ")
+                    cells = (identifier, description, "".join(parts))
+                    yield start, [cells[index] for index in wanted]
                 header, start, parts = line[1:].strip(), number, []
             elif line.startswith(";") or not line.strip():
                 continue
@@ -269,8 +207,6 @@ class FastaReader(TextFileReader):
                 raise self.broken_at(number, problem)
             else:
                 parts.append(line.strip())
-        if header is not None:
-            yield start, header, "".join(parts)
 
 
 # CoNLL files, plain or gzip: a word and its tags on a line, an empty line after each sentence.
@@ -284,7 +220,7 @@ class ConllReader(TextFileReader):
     columns = (Column("tokens", is_text=False, type_name="list", is_list=True),
                Column("tags", is_text=False, type_name="list", is_list=True))  # fmt: skip
 
-    def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
+    def _rows_in(self, lines: Lines, wanted: Sequence[int]) -> Rows:
         start, words = 0, list[tuple[str, str]]()
         for number, line in chain(lines, [(0, "")]):
             # A tab keeps blanks inside a word.

@@ -10,24 +10,22 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from trainwiz.core.data.blocks import LONGEST_LINE, Block, endless, sample_blocks, whole_blocks
 from trainwiz.core.data.reader import (
     BATCH_ROWS,
+    SEED,
     Column,
-    ColumnBatch,
     Reader,
+    RowBatch,
     cannot_read,
-    opened,
-    place_of,
     text_array,
     unreadable,
 )
+from trainwiz.core.errors import UsageError
 from trainwiz.core.files import open_file
 from trainwiz.core.language import mark, tr
 
@@ -36,10 +34,13 @@ from trainwiz.core.language import mark, tr
 GZIP_MAGIC = b"\x1f\x8b"
 BATCH_CHARACTERS = 1 << 23
 """Rows of books end a batch early."""
-
+LONGEST_LINE = 1 << 26
+"""Characters; a longer one is a file without line ends, and would fill the memory."""
 
 Rows = Iterator[tuple[int, Sequence[str | None]]]
 """(position, one cell for each wanted column) of each row."""
+Lines = Iterable[tuple[int, str]]
+"""(position, line with its end)."""
 
 
 class TextFileReader(Reader):
@@ -57,12 +58,6 @@ class TextFileReader(Reader):
         self._share = 0.0
 
     @contextmanager
-    def _lines(self, newline: str | None = None) -> Iterator[Iterable[str]]:
-        """The lines of the text, with their ends. Failures of the file system, of gzip, and endless lines become UsageError."""
-        with self.text(newline) as text:
-            yield self._bounded(text)
-
-    @contextmanager
     def text(self, newline: str | None = None) -> Iterator[IO[str]]:
         """The open text. Failures of the file system and of gzip become UsageError."""
         try:
@@ -70,124 +65,146 @@ class TextFileReader(Reader):
                 self._raw = raw
                 zipped = raw.read(2) == GZIP_MAGIC
                 raw.seek(0)
-                source = gzip.GzipFile(fileobj=raw) if zipped else raw
-                with io.TextIOWrapper(
-                    io.BufferedReader(source, 1 << 20) if zipped else source,
-                    encoding="utf-8-sig",
-                    errors="surrogateescape",
-                    newline=newline,
-                ) as text:
+                source = io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 20) if zipped else raw
+                with io.TextIOWrapper(source, encoding="utf-8-sig", errors="surrogateescape", newline=newline) as text:
                     yield text
         except EOFError:
-            raise unreadable(
-                str(self.path),
-                tr("the gzip data is truncated (incomplete download?); download or copy it again."),
-            ) from None
+            problem = tr("the gzip data is truncated (incomplete download?); download or copy it again.")
+            raise unreadable(str(self.path), problem) from None
         except (gzip.BadGzipFile, zlib.error) as error:
-            raise unreadable(
-                str(self.path), tr("the gzip data is corrupt ({error}); download or copy it again.", error=error)
-            ) from None
+            problem = tr("the gzip data is corrupt ({error}); download or copy it again.", error=error)
+            raise unreadable(str(self.path), problem) from None
         except OSError as error:
             raise cannot_read(self.path, error) from None
         finally:
             self._raw = None
 
-    def _bounded(self, text: IO[str]) -> Iterator[str]:
-        number = 0
-        while line := text.readline(LONGEST_LINE):
-            number += 1
-            if len(line) == LONGEST_LINE:
-                raise unreadable(place_of(self.path, "line", number), endless())
-            if number == 1 and "\0" in line:
-                raise unreadable(
-                    place_of(self.path, "line", number),
-                    tr(
+    def _lines(self, newline: str | None = None) -> Iterator[str]:
+        """The lines of the text, with their ends. Raises UsageError, for endless lines too."""
+        with self.text(newline) as text:
+            number = 0
+            while line := text.readline(LONGEST_LINE):
+                number += 1
+                if len(line) == LONGEST_LINE:
+                    raise self._endless(number)
+                if number == 1 and "\0" in line:
+                    problem = tr(
                         "the text contains NUL bytes; it is UTF-16 without a BOM, or not text: convert it, for "
                         "example with `iconv -f UTF-16 -t UTF-8`, or specify its format."
-                    ),
-                )
-            yield line
+                    )
+                    raise self.broken_at(number, problem)
+                yield line
 
-    def _is_plain(self) -> bool:
-        """Not gzip. Raises UsageError for a file that cannot be read."""
-        with opened(self.path) as raw:
-            return raw.read(2) != GZIP_MAGIC
-
-    def _holds(self, letter: bytes) -> bool:
-        """Whether the byte is anywhere in the file. Raises UsageError for a file that cannot be read."""
-        with opened(self.path) as raw:
-            return any(letter in piece for piece in iter(lambda: raw.read(1 << 20), b""))
+    def _endless(self, position: int) -> UsageError:
+        problem = tr(
+            "the line has {most} or more characters; rows must be shorter, so split the text into lines.",
+            most=f"{LONGEST_LINE:,}",
+        )
+        return self.broken_at(position, problem)
 
     @abstractmethod
-    def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
-        """The rows in whole `lines`, (position, text) each. Raises UsageError where the file is broken."""
+    def _rows_in(self, lines: Lines, wanted: Sequence[int]) -> Rows:
+        """The rows in whole `lines`. Raises UsageError where the file is broken."""
 
     def _all_rows(self, wanted: Sequence[int]) -> Rows:
-        with self._lines() as lines:
-            yield from self._rows_in(enumerate(lines, 1), wanted)
+        return self._rows_in(enumerate(self._lines(), 1), wanted)
 
-    def batches(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
-        yield from self._in_batches(self._all_rows(wanted))
+    def batches(self, wanted: Sequence[int]) -> Iterator[RowBatch]:
+        return self._in_batches(self._all_rows(wanted))
 
-    def has_places(self) -> bool:
-        """Whether each row of this file can be read alone."""
-        return self.can_jump and self._is_plain()
-
-    def placed(self, wanted: Sequence[int]) -> Iterator[ColumnBatch]:
-        if not self.has_places():
-            yield from self.batches(wanted)
-            return
-        # What is no text shows in the first line.
-        self.head(1)
-        number = 1
-        for block, end in whole_blocks(self.path, self.row_mark):
-            starts, lines = zip(*block.lines(), strict=True)
-            rows = list(self._rows_in(enumerate(lines, number), wanted))
-            # A row goes on to where the next one begins.
-            edges = np.array([*(starts[position - number] - 1 for position, _ in rows), end], np.int64)
-            places = np.stack([edges[:-1], edges[1:]], axis=1)
-            done = 0
-            for batch in self._in_batches(iter(rows)):
-                yield replace(batch, places=places[done : done + len(batch.positions)])
-                done += len(batch.positions)
-            number += len(lines)
-
-    def cells(self, piece: bytes, wanted: Sequence[int]) -> Sequence[str | None]:
-        # Any line but the first, which may be a header.
-        lines = Block(2, piece.decode("utf-8", "surrogateescape"), 0.0).lines()
-        return next(self._rows_in(lines, wanted))[1]
-
-    def sample(self, wanted: Sequence[int], limit: int) -> Iterator[ColumnBatch]:
-        if not self._is_plain() or not self.can_jump:
-            yield from self.batches(wanted)
-            return
-        self.unit, self.partial = "byte", True
-        batches = self._in_batches(self._from_blocks(wanted, limit))
-        first = next(batches, None)
-        if first is not None:
-            yield first
-            yield from batches
-            return
-        # Rows so long that none begins in a block: the first ones stand for all.
-        self.unit, self.partial = type(self).unit, False
+    def sample(self, wanted: Sequence[int], limit: int) -> Iterator[RowBatch]:
+        if self.can_jump and self._is_plain():
+            self.unit, self.partial = "byte", True
+            some = False
+            for batch in self._in_batches(self._from_blocks(wanted, limit)):
+                some = True
+                yield batch
+            if some:
+                return
+            # Rows so long that none begins in a block: the first ones stand for all.
+            self.unit, self.partial = type(self).unit, False
         yield from self.batches(wanted)
 
-    def _from_blocks(self, wanted: Sequence[int], limit: int) -> Rows:
-        for block in sample_blocks(self.path, limit, self.row_mark):
-            yield from self._rows_in(block.lines(), wanted)
-            self._share = block.share
+    def _is_plain(self) -> bool:
+        try:
+            with open_file(self.path) as raw:
+                return raw.read(2) != GZIP_MAGIC
+        except OSError as error:
+            raise cannot_read(self.path, error) from None
 
-    def _in_batches(self, rows: Rows) -> Iterator[ColumnBatch]:
+    def _from_blocks(self, wanted: Sequence[int], limit: int) -> Rows:
+        for start, text, share in self.blocks(limit):
+            yield from self._rows_in(_lines_of(text, start), wanted)
+            self._share = share
+
+    def blocks(self, rows: int) -> Iterator[tuple[int, str, float]]:
+        """(first byte from 1, whole rows, share of the file up to there): a block from a random place of each equal part of
+        a plain file, the same at each call, enough for about `rows` rows. Sorted files are common.
+
+        A row belongs to the block that its first byte lies in, so each is as likely as any other. Raises UsageError
+        for a file that cannot be read, and for endless lines.
+        """
+        try:
+            with open_file(self.path) as raw:
+                size = os.fstat(raw.fileno()).st_size
+                start = raw.read(LARGEST_BYTES)
+                wanted = rows * len(start) / max(1, start.count(b"\n" + self.row_mark))
+                each = int(min(LARGEST_BYTES, max(SMALLEST_BYTES, wanted / BLOCKS)))
+                count = max(1, min(BLOCKS, size // each))
+                places = np.random.Generator(np.random.Philox(SEED)).random(count) * max(0.0, size / count - each)
+                for part in range(count):
+                    at = int(part * size / count + places[part])
+                    first, text = self._block(raw, at, at + each)
+                    yield first + 1, text, min(1.0, (part + 1) * each / size)
+        except OSError as error:
+            raise cannot_read(self.path, error) from None
+
+    def _block(self, raw: IO[bytes], start: int, end: int) -> tuple[int, str]:
+        """(first byte from 0, text) of the rows that begin from byte `start` to before `end`."""
+        raw.seek(max(0, start - 1))
+        # Where no line begins in the block, the end of the one that fills it is not looked for.
+        if start and not raw.readline(end - start).endswith(b"\n"):
+            return end, ""
+        first = raw.tell()
+        whole = raw.read(max(0, end - first))
+        if whole and not whole.endswith(b"\n"):
+            whole += self._line(raw)
+        while self.row_mark and 0 < len(whole) < LONGEST_LINE:
+            line = self._line(raw)
+            if not line or line.startswith(self.row_mark):
+                break
+            whole += line
+        if self.row_mark and first and not whole.startswith(self.row_mark):
+            # It begins in the middle of a row that belongs to the block before it.
+            before = whole.find(b"\n" + self.row_mark) + 1
+            first, whole = (first + before, whole[before:]) if before else (end, b"")
+        return first, whole.decode("utf-8-sig" if first == 0 else "utf-8", "surrogateescape")
+
+    def _line(self, raw: IO[bytes]) -> bytes:
+        at = raw.tell()
+        line = raw.readline(LONGEST_LINE)
+        if len(line) == LONGEST_LINE:
+            raise self._endless(at + 1)
+        return line
+
+    def _in_batches(self, rows: Rows) -> Iterator[RowBatch]:
         batch: list[tuple[int, Sequence[str | None]]] = []
         characters = 0
         for position, cells in rows:
             batch.append((position, cells))
             characters += sum(map(len, filter(None, cells)))
             if len(batch) >= BATCH_ROWS or characters >= BATCH_CHARACTERS:
-                yield batch_of(batch, self)
+                yield self._batch(batch)
                 batch, characters = [], 0
         if batch:
-            yield batch_of(batch, self)
+            yield self._batch(batch)
+
+    def _batch(self, rows: Sequence[tuple[int, Sequence[str | None]]]) -> RowBatch:
+        """Raises UsageError for a text that is not UTF-8."""
+        positions = [position for position, _ in rows]
+        columns = zip(*(cells for _, cells in rows), strict=True)
+        values = tuple(text_array(column, positions, self) for column in columns)
+        return RowBatch(values, np.asarray(positions, dtype=np.int64), self)
 
     def share_read(self) -> float:
         if self._raw is not None:
@@ -195,19 +212,20 @@ class TextFileReader(Reader):
             self._share = os.lseek(self._raw.fileno(), 0, os.SEEK_CUR) / max(size, 1)
         return min(1.0, self._share)
 
-    def head(self, count: int) -> list[tuple[str | None, ...]]:
-        batch = next(self.batches(range(len(self.columns))), None)
-        if batch is None:
-            return []
-        return list(zip(*(values.slice(0, count).to_pylist() for values in batch.values), strict=True))
+    def head(self, count: int) -> Iterator[tuple[str | None, ...]]:
+        for row in islice(self._all_rows(range(len(self.columns))), count):
+            yield tuple(values[0].as_py() for values in self._batch([row]).sides)
 
 
-def batch_of(rows: Sequence[tuple[int, Sequence[str | None]]], reader: Reader) -> ColumnBatch:
-    """Some rows, (position, cells) each. Raises UsageError for a text that is not UTF-8."""
-    positions = [position for position, _ in rows]
-    columns = zip(*(cells for _, cells in rows), strict=True)
-    values = tuple(text_array(column, positions, reader.path, reader.unit) for column in columns)
-    return ColumnBatch(values, np.asarray(positions, dtype=np.int64))
+SMALLEST_BYTES, LARGEST_BYTES, BLOCKS = 1 << 11, 1 << 15, 256
+"""Many small ones: in a sorted file all rows of a block are alike."""
+
+
+def _lines_of(text: str, start: int) -> Iterator[tuple[int, str]]:
+    """(byte, line with its end) of a text that begins at byte `start`."""
+    for line in io.StringIO(text, newline=""):
+        yield start, line
+        start += len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))
 
 
 # Files with one row a line: plain text and JSON lines, plain or gzip.
@@ -231,7 +249,7 @@ class TextReader(TextFileReader):
 
     columns = (Column("text"),)
 
-    def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
+    def _rows_in(self, lines: Lines, wanted: Sequence[int]) -> Rows:
         for position, line in lines:
             if line.strip():
                 yield position, (line.rstrip("\r\n"),) * len(wanted)
@@ -243,29 +261,33 @@ class JsonLinesReader(TextFileReader):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         samples: dict[str, list[Any]] = {}
-        for _, row in islice(self._objects(), ROWS_FOR_COLUMNS):
-            for key, value in leaves_of(row):
-                samples.setdefault(".".join(key), []).append(value)
+        for row in self._first(ROWS_FOR_COLUMNS):
+            for name, value in row.items():
+                samples.setdefault(name, []).append(value)
         outer = {name.rsplit(".", depth)[0] for name in samples for depth in range(1, name.count(".") + 1)}
         # A value that is null here and an object there is one of the object's keys.
         self.columns = tuple(
-            _column(key, values)
-            for key, values in samples.items()
-            if key not in outer or any(value is not None for value in values)
+            _column(name, values)
+            for name, values in samples.items()
+            if name not in outer or any(value is not None for value in values)
         )
 
-    def _rows_in(self, lines: Iterable[tuple[int, str]], wanted: Sequence[int]) -> Rows:
-        yield from self._cells(self._parsed(lines), wanted)
+    def _first(self, count: int) -> Iterator[dict[str, Any]]:
+        """Column -> value of the first rows."""
+        return (dict(_leaves(row)) for _, row in islice(self._objects(), count))
+
+    def head(self, count: int) -> Iterator[tuple[str | None, ...]]:
+        # What holds no text is shown too.
+        for row in self._first(count):
+            yield tuple(_shown(row.get(column.name)) for column in self.columns)
+
+    def _rows_in(self, lines: Lines, wanted: Sequence[int]) -> Rows:
+        return self._cells(self._parsed(lines), wanted)
 
     def _cells(self, objects: Iterable[tuple[int, dict[str, Any]]], wanted: Sequence[int]) -> Rows:
         columns = [self.columns[index] for index in wanted]
         for position, row in objects:
             yield position, [self._text(row, column, position) for column in columns]
-
-    def head(self, count: int) -> list[tuple[str | None, ...]]:
-        # What holds no text is shown too.
-        rows = [{".".join(key): value for key, value in leaves_of(row)} for _, row in islice(self._objects(), count)]
-        return [tuple(_shown(row.get(column.name)) for column in self.columns) for row in rows]
 
     def _text(self, row: dict[str, Any], column: Column, number: int) -> str | None:
         """One cell; a list in a column of lists as JSON."""
@@ -275,28 +297,25 @@ class JsonLinesReader(TextFileReader):
         for part in [name] if name in row else name.split("."):
             if value is None:
                 return None
-            if name in self.may_lack and isinstance(value, dict) and part not in value:
-                return None
             if not isinstance(value, dict) or part not in value:
-                problem = tr(
-                    "the row has no {name} (its keys: {keys}).", name=repr(name), keys=", ".join(row) or tr("none")
+                if name in self.may_lack and isinstance(value, dict):
+                    return None
+                keys = ", ".join(row) or tr("none")
+                raise self.broken_at(
+                    number, tr("the row has no {name} (its keys: {keys}).", name=repr(name), keys=keys)
                 )
-                raise self.broken_at(number, problem)
             value = value[part]
-        if column.is_list and isinstance(value, list):
+        if (column.is_list and isinstance(value, list)) or (name in self.labels and isinstance(value, int | float)):
             return json.dumps(value, ensure_ascii=False)
-        if name in self.labels and isinstance(value, int | float):
-            return json.dumps(value)
         if value is not None and not isinstance(value, str):
-            problem = tr("{name} contains {kind}, not text.", name=repr(name), kind=kind_name(value))
+            problem = tr("{name} contains {kind}, not text.", name=repr(name), kind=_kind_name(value))
             raise self.broken_at(number, problem)
         return value
 
     def _objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        with self._lines() as lines:
-            yield from self._parsed(enumerate(lines, 1))
+        return self._parsed(enumerate(self._lines(), 1))
 
-    def _parsed(self, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _parsed(self, lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in lines:
             if not line.strip():
                 continue
@@ -311,7 +330,7 @@ class JsonLinesReader(TextFileReader):
 
     def _object(self, row: Any, number: int) -> dict[str, Any]:
         if not isinstance(row, dict):
-            problem = tr("contains {kind}, but must be a JSON object ({braces}).", kind=kind_name(row), braces="{...}")
+            problem = tr("contains {kind}, but must be a JSON object ({braces}).", kind=_kind_name(row), braces="{...}")
             raise self.broken_at(number, problem)
         return row
 
@@ -323,17 +342,17 @@ def json_detail(error: Exception) -> str:
     return tr("nested too deeply") if isinstance(error, RecursionError) else tr("a number with too many digits")
 
 
-def leaves_of(value: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """(keys, value) of what an object holds; the keys of the objects inside it are columns of their own."""
-    if isinstance(value, dict) and (value or not before) and len(before) < DEEPEST:
-        for key, inner in value.items():
-            yield from leaves_of(inner, (*before, key))
-    else:
-        yield before, value
+def _leaves(value: dict[str, Any], before: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
+    """(name, value) of what an object holds; the keys of the objects inside it are columns of their own."""
+    for key, inner in value.items():
+        if isinstance(inner, dict) and inner and depth < DEEPEST:
+            yield from _leaves(inner, f"{before}{key}.", depth + 1)
+        else:
+            yield f"{before}{key}", inner
 
 
 def _column(name: str, values: list[Any]) -> Column:
-    kinds = sorted({kind_name(value) for value in values if value is not None and not isinstance(value, str)})
+    kinds = sorted({_kind_name(value) for value in values if value is not None and not isinstance(value, str)})
     # A column with some texts is one of texts: the row that holds something else is then named.
     return Column(
         name,
@@ -343,7 +362,7 @@ def _column(name: str, values: list[Any]) -> Column:
     )
 
 
-def kind_name(value: Any) -> str:
+def _kind_name(value: Any) -> str:
     """What a sentence calls the kind of a JSON value."""
     return "null" if value is None else tr(KINDS.get(type(value), TEXT))
 

@@ -9,8 +9,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +46,6 @@ def file_lock(lock: Path) -> Iterator[bool]:
 # TextStore: many texts in memory or in files, read one at a time.
 
 BATCH_TEXTS = 1000
-TEXT_ENDING, OFFSET_ENDING = ".utf8", ".offsets"
 OFFSET = np.dtype("<i8")
 
 
@@ -94,34 +94,16 @@ class MemoryTexts(TextStore):
         return lengths
 
 
-class Collector:
-    """Collects texts for a MemoryTexts. Arrow's own pieces side by side took a third more memory than their bytes."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-        self._ends = [np.zeros(1, OFFSET)]
-
-    def add(self, texts: pa.Array) -> None:
-        """Append a LargeStringArray without nulls."""
-        data, ends = _letters(texts)
-        self._ends.append(ends + len(self._data))
-        self._data += data
-
-    def finish(self) -> MemoryTexts:
-        """All that was added, in its order."""
-        ends = np.concatenate(self._ends)
-        buffers = pa.py_buffer(ends), pa.py_buffer(self._data)
-        return MemoryTexts(pa.LargeStringArray.from_buffers(len(ends) - 1, *buffers))
+def memory_texts(texts: BytesIO, offsets: BytesIO) -> MemoryTexts:
+    """What a TextWriter wrote there."""
+    rows = len(offsets.getbuffer()) // OFFSET.itemsize - 1
+    buffers = (pa.py_buffer(part.getbuffer()) for part in (offsets, texts))
+    return MemoryTexts(pa.LargeStringArray.from_buffers(rows, *buffers))
 
 
-def _letters(texts: pa.Array) -> tuple[memoryview, np.ndarray]:
-    """(UTF-8 bytes of a LargeStringArray without nulls, (n,) int64 end of each text in them)."""
-    if len(texts) == 0:
-        return memoryview(b""), np.empty(0, OFFSET)
-    _, offset_buffer, data_buffer = texts.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    data = memoryview(data_buffer or b"")[int(offsets[0]) : int(offsets[-1])]
-    return data, (offsets[1:] - offsets[0]).astype(OFFSET)
+def text_files(path: Path) -> tuple[Path, Path]:
+    """The files with the texts and with their ends; `path` is their common name without ending."""
+    return path.with_name(f"{path.name}.utf8"), path.with_name(f"{path.name}.offsets")
 
 
 class FileTexts(TextStore):
@@ -131,9 +113,7 @@ class FileTexts(TextStore):
         """`path` is the files' common name without ending. Raises OSError."""
         self.path = path
         # Read by place: a forked loader worker may go on with them.
-        self._texts, self._offsets = (
-            open_file(path.with_name(path.name + end)) for end in (TEXT_ENDING, OFFSET_ENDING)
-        )
+        self._texts, self._offsets = map(open_file, text_files(path))
         self._count = os.fstat(self._offsets.fileno()).st_size // OFFSET.itemsize - 1
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -150,31 +130,29 @@ class FileTexts(TextStore):
 
     @property
     def lengths(self) -> np.ndarray:
-        path = self.path.with_name(self.path.name + OFFSET_ENDING)
-        return np.diff(np.fromfile(path, OFFSET)).astype(np.int64)
+        return np.diff(np.fromfile(text_files(self.path)[1], OFFSET)).astype(np.int64)
 
 
 class TextWriter:
-    """Writes the two files of a FileTexts."""
+    """Writes texts one after another, and where each ends: into the two files of a FileTexts, or into memory. Arrow's own
+    pieces side by side took a third more memory than their bytes."""
 
-    def __init__(self, path: Path) -> None:
-        """`path`: common name of the files. Raises OSError."""
-        self.rows = 0
+    def __init__(self, texts: IO[bytes], offsets: IO[bytes]) -> None:
+        """Raises OSError, as `add` does when the disk is full."""
+        self._texts, self._offsets = texts, offsets
         self._end = 0
-        self._files = [path.with_name(path.name + ending).open("wb") for ending in (TEXT_ENDING, OFFSET_ENDING)]
-        self._files[1].write(np.zeros(1, OFFSET).tobytes())
+        offsets.write(np.zeros(1, OFFSET).tobytes())
 
     def add(self, texts: pa.Array) -> None:
-        """Append a LargeStringArray without nulls. Raises OSError when the disk is full."""
-        data, ends = _letters(texts)
-        self._files[0].write(data)
-        self._files[1].write((ends + self._end).tobytes())
+        """Append a LargeStringArray without nulls."""
+        if len(texts) == 0:
+            return
+        _, offset_buffer, data_buffer = texts.buffers()
+        offsets = np.frombuffer(offset_buffer, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+        data = memoryview(data_buffer or b"")[int(offsets[0]) : int(offsets[-1])]
+        self._texts.write(data)
+        self._offsets.write((offsets[1:] - offsets[0] + self._end).astype(OFFSET).tobytes())
         self._end += len(data)
-        self.rows += len(texts)
-
-    def close(self) -> None:
-        for file in self._files:
-            file.close()
 
 
 def checked(number: int, count: int) -> int:

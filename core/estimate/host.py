@@ -112,8 +112,6 @@ class HostNeeds:
     target_length: int
     data_bytes: int
     """Rows held in memory, 0 when streamed."""
-    window_bytes: int
-    """Streamed rows: what each loader worker holds of them, or the process itself without workers; else 0."""
     weights_bytes: int
     """The model of one process, once, while it is loaded."""
     offloaded_bytes: int
@@ -209,10 +207,9 @@ def _processes(needs: HostNeeds, each: _Process, cuda: int) -> int:
 
 
 def _throughout(needs: HostNeeds) -> dict[str, int]:
-    rows_bytes = needs.data_bytes + max(1, needs.workers) * needs.window_bytes
     return {
         "offloaded": needs.processes * needs.offloaded_bytes,
-        "data": needs.processes * (rows_bytes + needs.rows * BYTES_PER_ROW),
+        "data": needs.processes * (needs.data_bytes + needs.rows * BYTES_PER_ROW),
         "supervisor": SUPERVISOR_BYTES + (CUDA_BUILD_BYTES if needs.on_gpu and needs.cuda else 0),
     }
 

@@ -12,7 +12,6 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import checkpoints_kept
 from trainwiz.core.data.lengths import joins_texts, longest_generation, packs_rows, padded_length
 from trainwiz.core.data.prompts import answer_length, most_prompts, names_prompts
-from trainwiz.core.data.streamed import WINDOW_BYTES
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.architecture import lora_targets
 from trainwiz.core.estimate.host import LOG_BYTES, HostNeeds, disk_needs, host_ram
@@ -205,7 +204,6 @@ def host_needs(
     """What decides the host RAM of `config`, which may be a view of the plan. `device_bytes` (at least, likely, at most) is of one
     process on a CPU."""
     section, batch, devices, data = config.data, config.batch, plan.devices, plan.data
-    in_memory = data.bytes_in_memory if data is not None else 0
     weights_bytes = offloaded_bytes = saved_bytes = 0
     if work is not None:
         parameters = work.architecture.parameters
@@ -232,9 +230,7 @@ def host_needs(
         micro_batch=batch.micro_batch_size or 1,
         length=batch.sequence_length,
         target_length=batch.target_length or 0,
-        data_bytes=0 if section.streaming else in_memory,
-        # A whole window where the rows are not known: who streams has more than one.
-        window_bytes=(WINDOW_BYTES if data is None else min(in_memory, WINDOW_BYTES)) if section.streaming else 0,
+        data_bytes=0 if section.streaming or data is None else data.bytes_in_memory,
         weights_bytes=weights_bytes,
         offloaded_bytes=offloaded_bytes,
         cuda=devices.device == "cuda",

@@ -16,8 +16,15 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Sampler
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.lengths import LengthOrder, StepShape, packs_rows, padded_length, pool_steps
-from trainwiz.core.data.streamed import SHUFFLED_AS_ONE, Windows
+from trainwiz.core.data.lengths import (
+    SHUFFLED_AS_ONE,
+    LengthOrder,
+    StepShape,
+    Windows,
+    packs_rows,
+    padded_length,
+    pool_steps,
+)
 from trainwiz.core.data.text_store import CLS, EOS, FIRST_RESIDUE, LAST_RESIDUE, MASK
 from trainwiz.core.run.identity import sequences_of_a_step
 

@@ -322,8 +322,7 @@ def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, process
     asked = (task.tokenizer, task.encode_source, task.ends)
     generator = Generator(config, folder, rows, *asked) if generates else None
     questions = questions_of(config, folder, task.rows, *asked)
-    in_order = task.joined or task.rows.in_pieces
-    evaluation_lengths = None if in_order else task.lengths(task.rows.held_out)
+    evaluation_lengths = None if task.joined else task.lengths(task.rows.held_out)
     lengths, windows = task.train_lengths, None if task.joined else task.rows.windows_of_training()
     overfits = config.mode.kind == "overfit"
     if overfits:

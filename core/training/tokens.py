@@ -125,7 +125,7 @@ def row_lengths(rows: TextRows, numbers: np.ndarray, task: RowKind, count: Count
     """
     stores = [store for store in (rows.texts, rows.targets) if store is not None]
     all_bytes = sum(int(store.lengths[numbers].sum()) for store in stores)
-    if rows.in_pieces or len(numbers) > MOST_ROWS or all_bytes > MOST_BYTES:
+    if len(numbers) > MOST_ROWS or all_bytes > MOST_BYTES:
         return rows.lengths_of(task, numbers)
     return _counted(rows, numbers, count)
 

@@ -73,7 +73,7 @@ def hidden_fields(step: int, plan: Plan | None) -> int:
 
 def _is_of_the_hub(plan: Plan) -> bool:
     """The rows come from a data set of the hub, whose parts have names."""
-    from trainwiz.core.data.hub import looks_like_hub_id
+    from trainwiz.core.data.sources import looks_like_hub_id
 
     slashed = [source.name for source in plan.config.data.sources if looks_like_hub_id(source.name)]
     if not slashed:

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 from trainwiz.core.catalog import hub as hub_api
-from trainwiz.core.catalog.hub import ask, hub_token, sizes_of
+from trainwiz.core.catalog.hub import ask, ask_hub, hub_token
 from trainwiz.core.catalog.models import resolve_model
 from trainwiz.core.config.run import DataSource, ModelSection
-from trainwiz.core.data.hub import hub_files
+from trainwiz.core.data.sources import hub_files
 from trainwiz.core.errors import Finding, UsageError
 
 from tests.core.data.hub_stand_in import HubStandIn, hub_server
 
-DOCUMENT = {"gated": "auto", "siblings": [{"rfilename": "data/train.jsonl", "size": 2}, {"rfilename": "b"}, "c"]}
+DOCUMENT = {"gated": "auto", "siblings": [{"rfilename": "data/train.jsonl", "size": 2}, {"rfilename": "b"}]}
 
 
 def test_the_token_is_not_sent_to_where_the_hub_redirects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,9 +29,10 @@ def test_the_token_is_not_sent_to_where_the_hub_redirects(tmp_path: Path, monkey
             monkeypatch.setenv(f"HF_{name}", value)
         with pytest.raises(UsageError, match="downloaded when the run starts"):
             hub_files(DataSource(name="some/gated"), "")
-    assert hub.tokens + elsewhere.tokens == ["Bearer hf_mine", None]
-    assert sizes_of(DOCUMENT) == {"data/train.jsonl": 2, "b": 0}
-    assert sizes_of({"siblings": "?"}) == {} == sizes_of({})
+        assert ask_hub("some/gated", "datasets").sizes == {"data/train.jsonl": 2, "b": 0}
+        elsewhere.answers["/api/datasets/some/odd"] = {"siblings": "?"}
+        assert ask_hub("some/odd", "datasets").state == "offline"
+    assert set(hub.tokens) == {"Bearer hf_mine"} and set(elsewhere.tokens) == {None}
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from trainwiz.core.data import blocks, rows, sources, tables, text_file
+from trainwiz.core.data import rows, sources, tables, text_file
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
 
@@ -42,7 +42,7 @@ def _of_text(path: Path, task: str = "seq2seq", **source: object) -> str:
     ("a.csv", "", "is empty (0 bytes)"),
     ("a.fasta.gz", PACKED[: len(PACKED) // 2], "the gzip data is truncated"),
     ("a.fasta.gz", PACKED[:30] + b"\x00" * 40 + PACKED[70:], "the gzip data is corrupt"),
-    ("a.fasta", b">a\nMK\xff\n", "a.fasta, line 2: the text is not UTF-8 (byte 0xff)"),
+    ("a.fasta", b">a\nMK\xff\n", "a.fasta, line 1: the text is not UTF-8 (byte 0xff)"),
     ("a.fasta", "MKT\n", "line 1: there is text before the first '>'"),
     ("a.parquet", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS pointer"),
     ("a.csv", "<!DOCTYPE html><html></html>", "web page"),
@@ -122,7 +122,7 @@ def test_files_of_pairs(tmp_path: Path, name: str, content: str | bytes, words: 
 @each(("name", "content", "words"), [
     ("a.txt", "\u4f60\n".encode() + "\u4f60\n".encode("gbk"), "line 2: the text is not UTF-8 (byte 0xc4)"),
     ("a.txt", b"PK\x03\x04", "a zip archive or an Excel file, not a supported"),
-    ("a.parquet", pa.array([1, 2]), "column 'text' contains int64, not text"),
+    ("a.parquet", pa.array([1, 2]), "contains int64, not text, in column 'text'"),
     ("a.parquet", pa.array([["a"], ["b"]]), "'text' is a list"),
     ("a.parquet", pa.array([None, "", " "], pa.string()), "all 3 rows of"),
     ("a.parquet", pa.array([b"ok", b"\xff\xfe"]), "row 2: the text is not UTF-8 (byte 0xff)"),
@@ -133,7 +133,7 @@ def test_files_of_pairs(tmp_path: Path, name: str, content: str | bytes, words: 
     ("a.json", f'[{{"text": "a"}}, {{"text": "{HUGE}"}}]', "row 2"),
 ])  # fmt: skip
 def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: Any, words: str) -> None:
-    for module in (blocks, tables, text_file):
+    for module in (tables, text_file):
         monkeypatch.setattr(module, "LONGEST_LINE", LONGEST_LINE)
     path = tmp_path / name
     path = parquet(path, text=content) if isinstance(content, pa.Array) else write(path, content)

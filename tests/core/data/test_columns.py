@@ -78,7 +78,7 @@ def test_the_other_of_two_columns_is_the_target_and_positions_need_no_header(tmp
 def test_what_is_refused(tmp_path: Path) -> None:
     pair = parquet(tmp_path / "a.parquet", zh=ZH, en=EN)
     assert "same column 'zh'" in _message(pair, text_column="zh", target_column=0)
-    assert "did you mean 'en'" in _message(pair, text_column="zh", target_column="eng")
+    assert "Did you mean 'en'?" in _message(pair, text_column="zh", target_column="eng")
     assert "has no column at position 2" in _message(pair, text_column=0, target_column=2)
     assert "has no target column; its columns: text" in _message(write(tmp_path / "a.txt", "Hello.\n"))
     twice = write(tmp_path / "twice.csv", "text,text\na,b\n")
@@ -217,7 +217,9 @@ def test_a_list_that_is_named_is_a_chat_or_leads_in_no_circle(tmp_path: Path) ->
     named = {"data.sources.0.text_column": "conversations"}
     assert planned(path, **named).config.data.sources[0].layout == "chat"
     finding = by_code(planned(path, **named, **{"data.sources.0.layout": "plain"}))["not_text"]
-    assert "contains a list, not text" in finding.message and not any(remedy.changes for remedy in finding.remedies)
+    assert "contains a list, not text, in column" in finding.message and not any(
+        remedy.changes for remedy in finding.remedies
+    )
 
 
 def test_of_named_columns_what_belongs_to_the_prompt_is_missed(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data import parquet as parquet_module
 from trainwiz.core.data.detect import detect_columns
-from trainwiz.core.data.parquet import ParquetReader
+from trainwiz.core.data.reader import ParquetReader
 from trainwiz.core.data.summary import summarize_data
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
@@ -111,15 +110,3 @@ def test_a_large_row_group_is_never_in_memory_as_a_whole(tmp_path: Path) -> None
     before = pa.total_allocated_bytes()
     most = max(pa.total_allocated_bytes() - before for _ in reader.batches([0]))
     assert most < 25 * MB
-
-
-def test_a_text_that_is_stored_once_for_many_rows_makes_batches_of_few_rows(tmp_path: Path) -> None:
-    """4,096 rows of the same 100 KB were one batch, for the file is small."""
-    documents = [_letters(100_000 + number) for number in range(3)]
-    table = pa.table({"text": pa.array([documents[n // 400 % 3] for n in range(1200)])})
-    pq.write_table(table, tmp_path / "a.parquet")
-    assert (tmp_path / "a.parquet").stat().st_size < MB
-    reader = ParquetReader(tmp_path / "a.parquet")
-    sizes = [(len(batch.positions), batch.values[0].nbytes) for batch in reader.batches([0])]
-    assert sum(rows for rows, _ in sizes) == 1200
-    assert max(size for _, size in sizes) < 1.5 * parquet_module.BATCH_BYTES

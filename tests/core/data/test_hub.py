@@ -16,7 +16,7 @@ from trainwiz.core.catalog.models import card_of
 from trainwiz.core.config import DataSource, RunConfig
 from trainwiz.core.data.chats import messages_of
 from trainwiz.core.data.detect import detect_columns
-from trainwiz.core.data.hub import SplitError, hub_files, split_files
+from trainwiz.core.data.sources import SplitError, hub_files, split_files
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.plan.gather import gather_data

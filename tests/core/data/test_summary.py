@@ -167,7 +167,7 @@ def test_rows_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert set(found.lengths) == {320_000 + SPECIAL_TOKENS}
     assert found.rows == pytest.approx(20, rel=0.5)
     # Where no row begins in a block, they are read one after another.
-    for place, most in (("rows.SMALL_BYTES", 1000), ("text_file.BATCH_CHARACTERS", 1000), ("blocks.BLOCKS", 1)):
+    for place, most in (("rows.SMALL_BYTES", 1000), ("text_file.BATCH_CHARACTERS", 1000), ("text_file.BLOCKS", 1)):
         monkeypatch.setattr(f"trainwiz.core.data.{place}", most)
     assert summary_of(write(tmp_path / "a.txt", (LETTERS * 125 + "\n") * 7)).rows == 7
 

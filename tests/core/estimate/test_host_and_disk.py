@@ -10,7 +10,7 @@ from tests.core.estimate.test_peak import esm650
 
 NEEDS = HostNeeds(
     processes=1, on_gpu=True, workers=4, prefetch=2, pin_memory=True, micro_batch=24, length=256, target_length=256,
-    data_bytes=GIB, window_bytes=0, weights_bytes=GIB, offloaded_bytes=0, saved_bytes=GIB,
+    data_bytes=GIB, weights_bytes=GIB, offloaded_bytes=0, saved_bytes=GIB,
 )  # fmt: skip
 
 

@@ -118,8 +118,7 @@ def test_masks_of_a_resumed_epoch_are_those_of_an_undisturbed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of rows that are streamed in several windows."""
-    monkeypatch.setattr("trainwiz.core.data.streamed.WINDOW_BYTES", 6000)
-    monkeypatch.setattr("trainwiz.core.data.texts.UNIT_BYTES", 1000)
+    monkeypatch.setattr("trainwiz.core.data.lengths.UNIT_BYTES", 200)
     proteins = ["MKTAYIAKQR"[: 3 + n % 8] * (1 + n % 5) for n in range(701)]
     pq.write_table(pa.table({"sequence": proteins}), tmp_path / "a.parquet", row_group_size=53)
     data = {"sources": [{"name": "a.parquet", "text_column": "sequence"}], "streaming": True, "validation_rows": 40}

@@ -16,7 +16,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.streamed import SHUFFLED_AS_ONE
+from trainwiz.core.data.lengths import SHUFFLED_AS_ONE
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.identity import IDENTITY_JSON, Identity
