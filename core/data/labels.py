@@ -72,6 +72,8 @@ class Labels:
     """None where it is not known which rows are held out."""
     exact: bool = True
     """All rows were counted, not a sample of them."""
+    note: str = ""
+    """How the data's classes are those of the model, where it writes its numbers."""
     problem: str = ""
     """Why the classes cannot be those of the model."""
 
@@ -81,13 +83,13 @@ class Labels:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """Class -> its number."""
-        return {name: number for number, name in enumerate(self.train)}
+        """Class as the data writes it -> its number."""
+        return {str(number) if self.note else name: number for number, name in enumerate(self.train)}
 
     @property
     def head(self) -> dict[str, Any]:
         """Keys of the model's config."""
-        return {"id2label": dict(enumerate(self.names)), "label2id": self.numbers}
+        return {"id2label": dict(enumerate(self.names)), "label2id": {name: n for n, name in enumerate(self.names)}}
 
     def to_json(self) -> dict[str, Any]:
         held_out = None if self.held_out is None else dict(self.held_out)
@@ -104,18 +106,27 @@ def classes_in(targets: Iterable[str], task: str) -> Iterator[str]:
 
 
 def labels_of(config: RunConfig, train: Counter[str], held_out: Counter[str] | None, *, exact: bool = True) -> Labels:
-    """The classes of the data with their numbers: sorted, or as the model has them that was trained for them before."""
+    """The classes of the data with their numbers: sorted, or as the model has them that was trained for them before.
+
+    Classes named by the model's own numbers (0, 1, ...) are those of the model.
+    """
     found = {*train, *(held_out or ())}
-    own, names, problem = _own_classes(config), _sorted(found), ""
+    own, note, problem = _own_classes(config), "", ""
+    numbers = {name: str(number) for number, name in enumerate(own)}
+    written = {name: name for name in _sorted(found)}
     if own and found <= set(own):
-        names = own
+        written = {name: name for name in own}
+    elif own and found <= set(numbers.values()):
+        written = numbers
+        pairs = listed([f"{number} = {name}" for name, number in numbers.items()])
+        note = tr("The labels are interpreted as the model's class indices: {pairs}.", pairs=pairs)
     elif own:
         problem = tr(
             "{model} was trained on different classes ({own}) than the data has ({found}).",
-            model=config.model.name, own=shown_names(own), found=shown_names(names),
+            model=config.model.name, own=shown_names(own), found=shown_names([*written]),
         )  # fmt: skip
-    apart = held_out and {name: held_out[name] for name in names}
-    return Labels({name: train[name] for name in names}, apart, exact, problem)
+    apart = held_out and {name: held_out[key] for name, key in written.items()}
+    return Labels({name: train[key] for name, key in written.items()}, apart, exact, note, problem)
 
 
 def _sorted(names: Iterable[str]) -> Sequence[str]:
@@ -160,6 +171,8 @@ def label_problems(labels: Labels, config: RunConfig) -> Iterator[Problem]:
     if labels.problem:
         fresh = tr("start with a new head"), {"model.new_head": True}
         yield "other_classes", "error", TARGET, labels.problem, (fresh,)
+    if labels.note:
+        yield "classes_by_number", "warning", TARGET, labels.note, ()
     if len(counts) == 1:
         message = tr("All labels are {name}: there is only one class.", name=shown_names([*counts]))
         yield "one_class", "error", TARGET, message, ()

@@ -166,7 +166,10 @@ def test_a_model_keeps_the_classes_that_it_has() -> None:
 
     moods = {"negative": 3, "neutral": 1, "positive": 4}
     assert labels(moods).names == ("positive", "neutral", "negative")
-    for other in ({"angry": 2, "calm": 3}, {"0": 3, "2": 1}):
+    by_number = labels({"0": 3, "2": 1})
+    assert by_number.train == {"positive": 3, "neutral": 0, "negative": 1} and by_number.note
+    assert by_number.numbers == {"0": 0, "1": 1, "2": 2}, "rows are encoded as the data writes them"
+    for other in ({"angry": 2, "calm": 3}, {"0": 3, "3": 1}):
         assert "trained on different classes" in labels(other).problem
     twice = own | {"id2label": {"0": "mood", "1": "mood", "2": "none"}}
     assert labels({"0": 3, "2": 1}, twice).numbers == {"0": 0, "1": 1, "2": 2}
