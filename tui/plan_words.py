@@ -1,20 +1,27 @@
-"""Phrases about plans and imports that the command and the wizard share. Values in, plain text out."""
+"""What the command and the wizard say alike: imports, plans, and chats as a model reads them. Values in, plain text out."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from trainwiz.core.language import mark, tr, tr_as, trn
+from trainwiz.core.plan.words import part_word
 from trainwiz.core.text import plain_text
 from trainwiz.tui.text import (
     amount_range,
+    cells,
     count,
+    deviation,
     duration,
     duration_range,
     epochs,
     gib,
+    pad,
     percent,
     short_count,
     size,
@@ -25,9 +32,10 @@ if TYPE_CHECKING:
     from trainwiz.core.importing.report import Imported, Renamed, Unknown
     from trainwiz.core.plan.fit import Fit
     from trainwiz.core.plan.result import BatchPlan, MemoryPlan, Plan, PlannedModel, TimePlan
+    from trainwiz.core.tracing.chats import ShownChat
 
 
-# What became of the settings of an import, as rows of texts: the command and the wizard show the same.
+# What became of the settings of an import, as rows of texts.
 
 LONGEST_VALUE = 40
 LONGEST_NAME = 60
@@ -39,9 +47,9 @@ def part_words(part: Imported) -> str:
     return f"{plain_text(part.file)} ({tr(KIND_WORDS[part.kind])})"
 
 
-def report_sections(merged: Imported) -> list[tuple[str, int, list[list[str]]]]:
-    """(title, how many cells of a row stand in the file, rows) of what an import has. Rows end with their place; those
-    of what was dropped are a reason and its settings, for there are few reasons."""
+def report_sections(merged: Imported) -> list[tuple[str, list[list[str]]]]:
+    """(title, rows) of what an import has. Rows end with their place; those of what was dropped have one cell: a reason,
+    and indented its settings, for there are few reasons."""
     from trainwiz.tui.commands.profiles import value_words
 
     reasons: dict[str, list[str]] = {}
@@ -52,23 +60,21 @@ def report_sections(merged: Imported) -> list[tuple[str, int, list[list[str]]]]:
         for one in merged.mapped
     ]
     renamed = [[_name(one.old), f"→ {_name(one.new)}", _place(merged, one)] for one in merged.renamed]
+    dropped = [[text] for why, names in reasons.items() for text in (why, f"  {', '.join(names)}")]
     unknown = [[_name(one.name), _value(one.value), _place(merged, one)] for one in merged.unknown]
+    counted = len(merged.dropped)
     sections = [
-        (trn("Mapped: {n} setting", "Mapped: {n} settings", len(mapped)), 2, mapped),
-        (trn("Renamed: {n} old name", "Renamed: {n} old names", len(renamed)), 1, renamed),
-        (
-            trn("Dropped: {n} setting", "Dropped: {n} settings", len(merged.dropped)),
-            0,
-            [[why, ", ".join(names)] for why, names in reasons.items()],
-        ),
-        (trn("Unknown: {n} setting", "Unknown: {n} settings", len(unknown)), 2, unknown),
+        (trn("Mapped: {n} setting", "Mapped: {n} settings", len(mapped)), mapped),
+        (trn("Renamed: {n} old name", "Renamed: {n} old names", len(renamed)), renamed),
+        (trn("Dropped: {n} setting", "Dropped: {n} settings", counted), dropped),
+        (trn("Unknown: {n} setting", "Unknown: {n} settings", len(unknown)), unknown),
     ]
-    return [section for section in sections if section[2]]
+    return [section for section in sections if section[1]]
 
 
 def _place(merged: Imported, one: Renamed | Unknown) -> str:
-    several, line = len(merged.parts) > 1, one.line
-    return plain_text(f"{one.file}:{line}" if several and line else one.file if several else f":{line}" if line else "")
+    line = f":{one.line}" if one.line else ""
+    return plain_text(f"{one.file}{line}" if len(merged.parts) > 1 else line)
 
 
 def _name(name: str) -> str:
@@ -81,7 +87,56 @@ def _value(value: object) -> str:
     return plain_text(shown(value), LONGEST_VALUE)
 
 
-# Phrases about a plan that the command, the wizard and the plan card share. Values in, plain text out.
+# A row as the model will read it: its tokens in lines, the learnt ones between brackets.
+
+OPEN, CLOSE, SPLIT, LINE_END = "⟦", "⟧", "│", "↵"
+ROLE_WIDTH = 11
+LONGEST_PIECE = 400
+
+Segment = tuple[str, bool]
+"""(text, whether it is learnt); brackets belong to what is learnt, so that colour is not needed to tell."""
+
+
+def chat_lines(shown: ShownChat, width: int, split: str = SPLIT) -> Iterator[list[Segment]]:
+    """The lines of a row, each as segments; the first of a turn begins with its role. `split` stands between tokens."""
+    start = 0
+    for role, end in (*shown.turns, ("", len(shown.pieces))):
+        label = plain_text(role)
+        for line in _turn(shown, start, end, max(20, width - ROLE_WIDTH - 2), split):
+            yield [(pad(label, ROLE_WIDTH), False), *line]
+            label = ""
+        start = max(start, end)
+
+
+def _turn(shown: ShownChat, start: int, end: int, width: int, split: str) -> Iterator[list[Segment]]:
+    """Tokens from `start` to `end` in lines of `width` cells and two brackets; a line ends where the text does."""
+    line: list[Segment] = []
+    used = 0
+    for place in range(start, end):
+        piece, learnt = _visible(shown.pieces[place]), shown.learnt[place]
+        # With the brackets of what is learnt.
+        length = cells(piece) + len(split) + (2 if not line or line[-1][1] != learnt else 0)
+        if line and (used + length > width or line[-1][0].endswith(LINE_END)):
+            yield _marked(line, split)
+            line, used = [], 0
+        line.append((piece, learnt))
+        used += length
+    if line:
+        yield _marked(line, split)
+
+
+def _marked(line: list[Segment], split: str) -> list[Segment]:
+    runs = [(split.join(piece for piece, _ in run), learnt) for learnt, run in groupby(line, itemgetter(1))]
+    return [(f"{OPEN}{text}{CLOSE}" if learnt else text, learnt) for text, learnt in runs]
+
+
+def _visible(piece: str) -> str:
+    """A token on one line: ends of lines as a mark, what a terminal would obey taken out."""
+    shown = piece[:LONGEST_PIECE].replace("\r\n", LINE_END).replace("\n", LINE_END).replace("\t", "→")
+    return plain_text(shown) if shown.strip() else shown
+
+
+# A plan: what is learnt, the batch, memory and time.
 
 SMALL_SHARE = 0.01
 """A part of the time below this share of the whole is not worth a word."""
@@ -109,10 +164,38 @@ def trained_words(parameters: float | None, trainable: float | None) -> str:
     )
 
 
-def length_words(task: str, source: int | None, target: int | None) -> str:
-    if task != "seq2seq" or not source or not target:
-        return ""
-    return tr("up to {source} source and {target} target tokens each", source=f"{source:,}", target=f"{target:,}")
+def batch_text(plan: Plan) -> str:
+    """ "16 × 4 = 64 sequences, 8,192 tokens a step"; the processes stand between when there are several."""
+    batch = plan.batch
+    factors = [batch.micro_batch, batch.accumulation] + ([batch.world_size] if batch.world_size > 1 else [])
+    words = trn(
+        "{product} = {n} sequence, {tokens} tokens per step",
+        "{product} = {n} sequences, {tokens} tokens per step",
+        batch.effective_samples,
+        product=" × ".join(map(count, factors)),
+        n=count(batch.effective_samples),
+        tokens=count(batch.effective_tokens),
+    )
+    if not batch.deviation:
+        return words
+    return tr("{batch} ({deviation} from the target)", batch=words, deviation=deviation(batch.deviation))
+
+
+def batch_lines(plan: Plan) -> Iterator[str]:
+    """The batch, then what its tokens are; some are empty."""
+    batch = plan.batch
+    yield batch_text(plan)
+    source, target = batch.sequence_length, plan.config.batch.target_length
+    if plan.task == "seq2seq" and source and target:
+        yield tr("up to {source} source and {target} target tokens each", source=count(source), target=count(target))
+    if batch.real_tokens is not None and batch.effective_tokens:
+        real, share = count(batch.real_tokens), percent(batch.real_tokens / batch.effective_tokens)
+        if batch.target_real_tokens is None:
+            yield tr("{count} non-padding ({share})", count=real, share=share)
+        else:
+            aim = count(batch.target_real_tokens)
+            yield tr("{count} non-padding ({share}), target {aim}", count=real, share=share, aim=aim)
+    yield tr("; ").join(padding_words(batch))
 
 
 def method_words(plan: Plan) -> str:
@@ -177,20 +260,43 @@ def source_words(memory: MemoryPlan) -> str:
     return tr("{tier} ({basis})", tier=tr(tier), basis=basis)
 
 
-def need_words(memory: MemoryPlan) -> str:
-    """What decides whether it fits: "needs 17.1 GiB, at most 20.0 GiB"."""
-    needed, most, capacity = memory.judged_bytes, memory.judged_high_bytes, memory.capacity_bytes
-    if capacity is not None and needed > capacity:
-        return tr("needs {needed}, {lacking} more than available", needed=size(needed), lacking=size(needed - capacity))
-    return tr("needs {needed}, at most {most}", needed=size(needed), most=size(most))
+def memory_lines(plan: Plan, fills: Sequence[str] = ("",)) -> Iterator[str]:
+    """Below the verdict: the range, the peak and what it is made of, what a user will see; some are empty. `fills` are
+    marks of the parts."""
+    memory = plan.memory
+    if memory.device_used_bytes:
+        source, low, high = plain_text(source_words(memory), 300), memory.low_bytes, memory.high_bytes
+        if memory.device == "host RAM":
+            yield tr("between {low} and {high}, {source}", low=gib(low), high=gib(high), source=source)
+        else:
+            yield tr("at most {most}; {source}", most=size(memory.judged_high_bytes), source=source)
+        parts = tr(", ").join(
+            f"{fill} {tr('{part} {size}', part=plain_text(part_word(name)), size=size(amount))}".lstrip()
+            for fill, name, amount in peak_parts(memory.breakdown, fills)
+        )
+        yield tr("peak: {moment}; {parts}", moment=plain_text(tr(memory.peak_moment)), parts=parts)
+        if plan.config.engine.device == "cuda":
+            words = mark("nvidia-smi will show {shown}, between {low} and {high}")
+            yield tr(words, shown=size(memory.device_used_bytes), low=gib(low), high=gib(high))
+        if memory.evaluation_bytes is not None:
+            yield tr("during evaluation {size}", size=size(memory.evaluation_bytes))
+    yield plain_text(memory.waiting, 300)
 
 
-def shown_words(memory: MemoryPlan, kind: str | None) -> str:
-    """What a user will see, with its own range; "" where there is no nvidia-smi. `kind` is engine.device."""
-    if kind in ("mps", "cpu"):
-        return ""
-    words = mark("nvidia-smi will show {shown}, between {low} and {high}")
-    return tr(words, shown=size(memory.device_used_bytes), low=gib(memory.low_bytes), high=gib(memory.high_bytes))
+SMALL_PART = 0.005
+
+
+def peak_parts(breakdown: Mapping[str, int], fills: Sequence[str]) -> list[tuple[str, str, int]]:
+    """(mark, name, bytes) of the parts of the peak that are worth a word, the largest first."""
+    least = SMALL_PART * sum(breakdown.values())
+    parts = sorted(((name, amount) for name, amount in breakdown.items() if amount > least), key=lambda part: -part[1])
+    return [(fills[min(place, len(fills) - 1)], name, amount) for place, (name, amount) in enumerate(parts)]
+
+
+def of_capacity(needed: int, capacity: int | None) -> str:
+    if capacity is None:
+        return tr("{size}, free space unknown", size=size(needed))
+    return tr("{amount} of {whole}", amount=size(needed), whole=size(capacity))
 
 
 def padding_words(batch: BatchPlan) -> list[str]:
@@ -223,6 +329,18 @@ def finish_words(low_s: float | None, high_s: float | None, now: datetime) -> st
     form = "%H:%M" if high_s < CLOCK_S else "%Y-%m-%d %H:%M" if high_s < WEEK_S else "%Y-%m-%d"
     early, late = first.strftime(form), last.strftime(form)
     return tr("finishes {range}", range=span(early, late))
+
+
+def time_lines(plan: Plan) -> Iterator[str]:
+    """What stands below the total: the pace and where it comes from, then what else there is to say of the time."""
+    time = plan.time
+    if time.step_low_s is not None:
+        step = duration_range(time.step_low_s, time.step_high_s)
+        pace = tr("{time} per step", time=step) if time.steps is None else f"{steps_words(plan)} × {step}"
+        share = time.fraction_of_peak
+        peak = "" if share is None else tr("{share} of peak TFLOP/s", share=percent(share))
+        yield tr(", ").join(filter(None, (pace, peak, plain_text(pace_words(time), 300))))
+    yield from time_details(time)
 
 
 def time_details(time: TimePlan) -> list[str]:

@@ -11,8 +11,8 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.reader import Column
 from trainwiz.core.data.summary import DataSummary, Glance
 from trainwiz.core.export.training_arguments import RateSchedule
-from trainwiz.tui.screens.plan_offers import column_offers
 from trainwiz.tui.screens.plan_state import PlanState, Reading
+from trainwiz.tui.screens.plan_views import column_offers
 from trainwiz.tui.widgets import data_table
 from trainwiz.tui.widgets.data_table import cell_text, shown_columns, table_lines
 from trainwiz.tui.widgets.facts import input_lengths, length_line, rate_curve, rate_facts, target_lengths

@@ -151,8 +151,8 @@ async def test_keys_files_and_long_reports(monkeypatch):
         assert "a.yaml (accelerate file), ds.json (DeepSpeed JSON)" in shown(app)
         card.box.text = ""
         await paste(pilot, ACCELERATE + "".join(f"surprise_{n}: '[red]\x1b[31m{n}'\n" for n in range(80)))
-        assert "\x1b" not in shown(app) and "surprise_79 [red]79" not in shown(app)
+        assert "\x1b" not in shown(app) and "surprise_79  [red]79" not in shown(app)
         for _ in range(40):
             await pilot.press("pagedown")
         await pilot.pause()
-        assert "surprise_79 [red]79" in shown(app) and app.focused is card.box
+        assert "surprise_79  [red]79" in shown(app) and app.focused is card.box

@@ -31,8 +31,6 @@ from trainwiz.tui.screens.plan_fields import (
     shown_value,
     word_for,
 )
-from trainwiz.tui.screens.plan_maker import numbered_remedies
-from trainwiz.tui.screens.plan_offers import model_offers
 from trainwiz.tui.screens.plan_state import (
     OF_THE_DEMO,
     PlanState,
@@ -40,12 +38,13 @@ from trainwiz.tui.screens.plan_state import (
     goal_of,
     is_ready,
     lacks_model,
+    numbered_remedies,
     start_obstacle,
     with_changes,
     with_goal,
     with_values,
 )
-from trainwiz.tui.screens.plan_views import current_offer, field_view, findable_fields, offers
+from trainwiz.tui.screens.plan_views import current_offer, field_view, findable_fields, model_offers, offers
 from trainwiz.tui.widgets.chooser import Chooser, FitChooser
 from trainwiz.tui.widgets.field_row import FieldRow, FieldView
 from trainwiz.tui.widgets.plan_panel import panel_lines

@@ -12,10 +12,9 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import help_parts
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, REVIEW, applies, parse_field, shown_value
-from trainwiz.tui.screens.plan_offers import found_column, model_offers
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import PlanState, start_obstacle, with_values
-from trainwiz.tui.screens.plan_views import field_view
+from trainwiz.tui.screens.plan_views import field_view, found_column, model_offers
 from trainwiz.tui.widgets.chooser import matching
 from trainwiz.tui.widgets.facts import data_facts, findings_of, model_lines
 from trainwiz.tui.widgets.field_row import FieldRow, row_lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -24,7 +24,7 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.plan_words import part_words, report_sections
-from trainwiz.tui.text import cells, pad
+from trainwiz.tui.text import aligned
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.frame import KeyBar, Window, entry_field, failure_words
@@ -78,7 +78,6 @@ class PasteBox(TextArea):
 
 
 INDENT = "  "
-GAP = "  "
 ABOUT = (
     mark("Supported input:"),
     mark("an accelerate config or a DeepSpeed JSON, any version"),
@@ -87,8 +86,6 @@ ABOUT = (
     mark("paths of such files, one per line; text may follow them"),
     mark("Nothing is executed. You see the result before it is saved."),
 )
-BESIDE = 0.45
-"""Of the width: settings that are longer have what became of them on a line beneath."""
 
 
 class ImportReport(LinesWidget):
@@ -108,50 +105,23 @@ class ImportReport(LinesWidget):
     def lines_in(self, width: int) -> list[Content]:
         if self._merged is not None:
             return report_lines(self._merged, width)
-        return [line for finding in self._findings for line in finding_lines(finding, width)] or about_lines(width)
-
-
-def about_lines(width: int) -> list[Content]:
-    first, *kinds, last = (Content.styled(tr(line), "$muted") for line in ABOUT)
-    dot = Content.styled(f"{INDENT}{marks.dot} ", "$muted")
-    middle = [line for kind in kinds for line in hanging(dot + kind, width, 4)]
-    return [*hanging(first, width, 0), *middle, *hanging(last, width, 0)]
+        said = [line for finding in self._findings for line in finding_lines(finding, width)]
+        return said or [piece for line in ABOUT for piece in hanging(Content.styled(tr(line), "$muted"), width, 2)]
 
 
 def report_lines(merged: Imported, width: int) -> list[Content]:
     """Every line fits into `width` cells."""
     sections = report_sections(merged)
-    titles = f" {marks.dot} ".join(title for title, _, _ in sections)
+    titles = f" {marks.dot} ".join(title for title, _ in sections)
     lines = hanging(Content.styled(tr(", ").join(map(part_words, merged.parts)), "bold"), width, 2)
     lines += hanging(Content.styled(titles, "$muted"), width, 2)
     for finding in merged.findings:
         lines += finding_lines(finding, width)
-    for title, given, rows in sections:
+    for title, rows in sections:
         lines += [Content(""), Content.styled(title, "bold")]
-        lines += _rows(given, rows, width) if given else _reasons(rows, width)
+        for row in aligned(rows):
+            lines += hanging(Content(INDENT + "  ".join(row).rstrip()), width, 6)
     return lines
-
-
-def _rows(given: int, rows: Sequence[list[str]], width: int) -> Iterator[Content]:
-    """A setting and what became of it, in two columns."""
-    lefts = [" ".join(row[:given]).rstrip() for row in rows]
-    column = max((cells(left) for left in lefts if cells(left) <= width * BESIDE), default=0)
-    for left, row in zip(lefts, rows, strict=True):
-        became, place = " ".join(row[given:-1]), row[-1]
-        became, place = (became, place) if became else (place, "")
-        right = Content.assemble(became, *([(f"{GAP}{place}", "$muted")] if place else []))
-        if cells(left) <= column and cells(left) > 0:
-            start = f"{INDENT}{pad(left, column)}{GAP}"
-            yield from hanging(Content(start) + right, width, cells(start))
-        else:
-            yield from hanging(Content(f"{INDENT}{left}"), width, 4)
-            yield from hanging(Content(f"{INDENT}{INDENT}") + right, width, 4)
-
-
-def _reasons(rows: Sequence[list[str]], width: int) -> Iterator[Content]:
-    for why, settings in rows:
-        yield from hanging(Content(f"{INDENT}{why}"), width, 2)
-        yield from hanging(Content.styled(f"{INDENT}{INDENT}{settings}", "$muted"), width, 4)
 
 
 TITLE = mark("Import existing settings")
@@ -269,7 +239,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
             "Using it discards {n} values chosen in the wizard.",
             self._gives_way,
         )
-        self._say(cost if self._gives_way and self._merged is not None else "", warning=True)
+        self._say(cost if self._gives_way else "", warning=True)
 
     def _say(self, sentence: str, warning: bool = False) -> None:
         line = self.query_one("#problem", Static)
@@ -290,17 +260,13 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         elif self._merged is not None:
             self.query_one(ActionButton).focus()
 
-    @on(Input.Submitted)
-    @on(Pressed)
-    def _pressed(self, event: Message) -> None:
-        event.stop()
-        self._use()
-
     @on(Input.Changed)
     def _named(self, event: Input.Changed) -> None:
         event.stop()
         self._warn()
 
+    @on(Input.Submitted)
+    @on(Pressed)
     def _use(self) -> None:
         """Keep the profile, as the command does, and answer with it."""
         name = self.query_one(Input).value.strip()
@@ -341,5 +307,5 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def action_help(self) -> None:
         from trainwiz.tui.widgets.frame import HelpCard
 
-        parts = [(tr("What"), "\n".join(tr(line) for line in ABOUT))]
+        parts = [(tr("What"), "\n".join(map(tr, ABOUT)))]
         self.app.push_screen(HelpCard(tr(TITLE), parts, self.key_rows()))

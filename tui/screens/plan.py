@@ -23,13 +23,12 @@ from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.screens import plan_state as states
 from trainwiz.tui.screens import plan_views as views
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, Setting, parse_field
-from trainwiz.tui.screens.plan_maker import PlanThreads, numbered_remedies
 from trainwiz.tui.screens.plan_state import PlanState
+from trainwiz.tui.screens.plan_threads import PlanThreads
 from trainwiz.tui.widgets.field_row import ActionButton, FieldInput, FieldRow, RemedyButton
 from trainwiz.tui.widgets.frame import HeadLine, HelpCard, KeyBar, StepRail, failure_words
 from trainwiz.tui.widgets.lists import Pressed
-from trainwiz.tui.widgets.plan_panel import PlanPanel
-from trainwiz.tui.widgets.plan_strip import PlanStrip
+from trainwiz.tui.widgets.plan_panel import PlanPanel, PlanStrip
 from trainwiz.tui.widgets.step_form import (
     FIELD_ACTIONS,
     FieldButton,
@@ -306,7 +305,7 @@ class PlanScreen(Screen[None]):
         self._change_request(states.without_step(self.state))
 
     def action_apply_remedy(self, number: int) -> None:
-        remedies = numbered_remedies(states.state_findings(self.state))
+        remedies = states.numbered_remedies(states.state_findings(self.state))
         if number <= len(remedies) and remedies[number - 1].opens:
             self._see_what_fits()
         elif number <= len(remedies):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.defaults import DEFAULT_PROFILE
-from trainwiz.core.errors import Finding
+from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.language import language, mark, tr
 from trainwiz.tui.screens.plan_fields import (
     GOAL,
@@ -82,8 +82,6 @@ class Reading:
     """Why there is no plan for the request; empty when there is one."""
     data_findings: tuple[Finding, ...] = ()
     """What is wrong with the data; they name files and lines, not keys."""
-    effects: Mapping[str, Plan] = field(default_factory=lambda: MappingProxyType({}))
-    """The plans with the remedies, by `effect_key` of their changes; those that are not made yet are missing."""
     waits_for: str = ""
     """What is still being read; empty when the reading is complete."""
     read_at: datetime | None = None
@@ -284,6 +282,15 @@ def state_findings(state: PlanState) -> tuple[Finding, ...]:
     if findings is not _findings[0] or language() != _findings[1]:
         _findings[:] = findings, language(), tuple(map(on_screen, findings))
     return cast("tuple[Finding, ...]", _findings[2])
+
+
+MAX_REMEDIES = 9
+"""As many as there are digits."""
+
+
+def numbered_remedies(findings: tuple[Finding, ...]) -> list[Remedy]:
+    """The remedies that a digit applies: number 1 is the first of the list. At most nine."""
+    return [remedy for finding in findings for remedy in finding.remedies if remedy.is_taken][:MAX_REMEDIES]
 
 
 _findings: list[object] = [None, "", ()]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.plan_words import learnt_text, trained_words
+from trainwiz.tui.plan_words import CLOSE, OPEN, ROLE_WIDTH, chat_lines, learnt_text, trained_words
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, on_screen
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.text import cells, count, cut, gib, number, pad, percent, short_count, size
@@ -96,8 +96,6 @@ LINES_OF_A_CHAT, LINES_IF_SMALL = 12, 4
 
 def chat_facts(state: PlanState, width: int, is_small: bool = False) -> Iterator[Content]:
     """What is learnt of the chats, and the first one with the learnt tokens marked; nothing for other rows."""
-    from trainwiz.tui.chat_rows import chat_lines
-
     look = state.reading.data.chats if state.reading.data is not None else None
     if look is None or state.plan is None:
         return
@@ -107,11 +105,15 @@ def chat_facts(state: PlanState, width: int, is_small: bool = False) -> Iterator
     most = LINES_IF_SMALL if is_small else LINES_OF_A_CHAT
     for shown in look.shown[:1]:
         yield Content()
-        words = tr("The first chat; loss on the tokens between {open} {close}", open="⟦", close="⟧")
+        words = tr("The first chat; loss on the tokens between {open} {close}", open=OPEN, close=CLOSE)
         yield Content.styled("    " + cut(words, width - 5, marks.ellipsis), "bold $muted")
-        for segments in chat_lines(shown, width - 5, most=most, split=False):
+        lines = list(islice(chat_lines(shown, width - 5, split=""), most + 1))
+        for segments in lines[: most if len(lines) <= most else most - 1]:
             parts = [(text, "$success" if learnt else "$foreground") for text, learnt in segments]
             yield Content.assemble("    ", *parts)
+        if len(lines) > most:
+            left = tr("… of {count} tokens", count=count(len(shown.pieces)))
+            yield Content(" " * (4 + ROLE_WIDTH) + left)
 
 
 def rows_words(data: DataSummary, *, joined: bool) -> str:

@@ -30,9 +30,8 @@ from trainwiz.tui.screens.plan_fields import (
     fields_of,
     hidden_fields,
 )
-from trainwiz.tui.screens.plan_offers import browse_data, browse_model
 from trainwiz.tui.screens.plan_state import FILES_FOLLOW, PlanState, goal_of
-from trainwiz.tui.screens.plan_views import field_view
+from trainwiz.tui.screens.plan_views import browse_data, browse_model, field_view
 from trainwiz.tui.text import cut, pad
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton, FieldRow
