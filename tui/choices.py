@@ -17,7 +17,7 @@ from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.profile.profile import parse_size
 from trainwiz.core.text import plain_text
-from trainwiz.tui.options import BY_NAME, OPTIONS, Kind, Option
+from trainwiz.tui.options import BY_NAME, MACHINE_FIELDS, OPTIONS, Kind, Option
 from trainwiz.tui.output import is_terminal
 from trainwiz.tui.text import parse_number, parse_whole_number
 
@@ -31,14 +31,13 @@ EXCLUSIVE = (
     ("detach", "dry_run"),
 )
 """Of each of these at most one option is taken."""
-SAME_NAME = ("trace_steps", "gpu", "num_gpus", "tflops", "fp32_tflops", "bandwidth", "capability", "output_dir", "name")
-REQUEST_FIELDS = {name: name for name in SAME_NAME} | {
-    "overfit_batches": "overfit",
-    "benchmark_steps": "benchmark",
-    "ram_bytes": "ram",
-    "gpu_memory_bytes": "gpu_memory",
+REQUEST_FIELDS: Mapping[str, str] = {
+    **MACHINE_FIELDS,
+    **{name: name for name in ("trace_steps", "output_dir", "name")},
+    "overfit": "overfit_batches",
+    "benchmark": "benchmark_steps",
 }
-"""Field of a PlanRequest -> the option that is its value."""
+"""Option -> the field of a PlanRequest that it is the value of."""
 MODES: dict[str, RunMode] = {"smoke": "smoke", "dev_run": "dev-run", "benchmark": "benchmark", "overfit": "overfit"}
 
 
@@ -208,7 +207,7 @@ def contradictions(parsed: Mapping[str, Any]) -> list[Finding]:
 
 
 def request_from(parsed: Mapping[str, Any], overrides: dict[str, Any]) -> PlanRequest:
-    fields = {field: parsed.get(name) for field, name in REQUEST_FIELDS.items()}
+    fields = {field: parsed.get(name) for name, field in REQUEST_FIELDS.items()}
     mode: RunMode = next((mode for name, mode in MODES.items() if name in parsed), "train")
     force = parsed.get("force", False)
     return PlanRequest(profile_of(parsed), overrides, mode, force=force, **fields)

@@ -214,9 +214,18 @@ def taking(flags: str) -> tuple[Option, ...]:
 
 
 PLAN_OPTIONS = tuple(option for option in OPTIONS if option.command == "both")
-OTHER_MACHINE = (
-    "--gpu", "--num-gpus", "--ram", "--gpu-memory", "--tflops", "--fp32-tflops", "--bandwidth", "--capability",
-)  # fmt: skip
+MACHINE_FIELDS: Mapping[str, str] = {
+    "gpu": "gpu",
+    "num_gpus": "num_gpus",
+    "ram": "ram_bytes",
+    "gpu_memory": "gpu_memory_bytes",
+    "tflops": "tflops",
+    "fp32_tflops": "fp32_tflops",
+    "bandwidth": "bandwidth",
+    "capability": "capability",
+}
+"""Options that plan for another machine, as findings name them -> attributes of PlanRequest."""
+OTHER_MACHINE = tuple(BY_NAME[name].flag for name in MACHINE_FIELDS)
 BENCH_OPTIONS = tuple(
     option
     for option in OPTIONS

@@ -87,7 +87,7 @@ async def test_cards_are_chosen_as_by_the_option_and_their_load_is_live(driver: 
         assert mine.config.model_dump_json() == plan_run(request).config.model_dump_json()
         assert visible_gpus(mine.config) == ",".join(left)
         # cpu-demo is one process, so of five cards that are taken one trains.
-        assert mine.config.engine.processes == 1 and "One of them is used for training." in shown_in(pilot)
+        assert mine.config.engine.processes == 1 and "1 of them used for training." in shown_in(pilot)
         # All of them again is no choice of the user's.
         await go(pilot, "space", "up", "up", "space", "up", "space")
         assert app.screen.state.request.overrides == {} and len(chosen(pilot)) == 8

@@ -19,9 +19,9 @@ from trainwiz.core.launch.start import start_run
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import mode_words
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.tui.options import OPTIONS
+from trainwiz.tui.options import MACHINE_FIELDS, OPTIONS
 from trainwiz.tui.screens.plan_fields import STEPS, Setting, shown_key, shown_value
-from trainwiz.tui.screens.plan_machine import ATTRIBUTES, names_another
+from trainwiz.tui.screens.plan_machine import names_another
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.widgets.field_row import ORIGINS
 
@@ -40,8 +40,8 @@ def command_line(request: PlanRequest) -> str:
     for key, value in request.overrides.items():
         words += _choice(key, value)
     words += mode_words(request)
-    own = {**{key: getattr(request, name) for key, name in ATTRIBUTES.items()}, "trace_steps": request.trace_steps}
-    for key, setting in {**own, "output_dir": request.output_dir, "name": request.name}.items():
+    for key, name in {**MACHINE_FIELDS, **{name: name for name in ("trace_steps", "output_dir", "name")}}.items():
+        setting = getattr(request, name)
         if setting is not None:
             words += [f"--{key.replace('_', '-')}", str(setting)]
     if request.force:
