@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import CLOSE, OPEN, ROLE_WIDTH, chat_lines, learnt_text, trained_words
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, on_screen
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
-from trainwiz.tui.text import cells, count, cut, gib, number, pad, percent, short_count, size
+from trainwiz.tui.text import cells, count, cut, gib, number, pad, percent, sentence_gap, short_count, size
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import hanging, indented
 from trainwiz.tui.widgets.monitor_panel import spark
@@ -23,10 +23,9 @@ from trainwiz.tui.widgets.plan_panel import finding_lines
 if TYPE_CHECKING:
     from trainwiz.core.catalog.model_config import ModelSpec
     from trainwiz.core.catalog.models import ModelFacts
-    from trainwiz.core.data.summary import DataSummary
+    from trainwiz.core.data.summary import DataSummary, Glance
     from trainwiz.core.errors import Finding
     from trainwiz.core.export.training_arguments import RateSchedule
-    from trainwiz.core.hardware import Machine
     from trainwiz.core.plan.result import PlannedModel
     from trainwiz.core.plan.rows import Lengths
 
@@ -135,15 +134,13 @@ def rows_words(data: DataSummary, *, joined: bool) -> str:
 
 def findings_of(state: PlanState) -> tuple[Finding, ...]:
     """What is to be said about the rows, errors first, each once; an error that the field says itself is left out."""
-    reading = state.reading
-    said = {field_problem(state, FIELD_BY_ID[name]) for name in ("data", "column", "target_column")}
-    plan, classes = state.plan, "data.sources.0.target_column"
-    of_classes = plan.findings if plan is not None and plan.task in CLASSIFIES else ()
-    wrong = [one for one in of_classes if one.where == classes and one.severity != "note"]
-    about = map(
-        on_screen, (*reading.data_findings, *(reading.data.findings if reading.data is not None else ()), *wrong)
-    )
-    return tuple({one.message: one for one in about if one.message not in said}.values())
+    reading, plan = state.reading, state.plan
+    own = {field_problem(state, FIELD_BY_ID[name]) for name in ("data", "column", "target_column")}
+    about = [*reading.data_findings, *(reading.data.findings if reading.data is not None else ())]
+    if plan is not None and plan.task in CLASSIFIES:
+        classes = (one for one in plan.findings if one.where == "data.sources.0.target_column")
+        about += [one for one in classes if one.severity != "note"]
+    return tuple({one.message: one for one in map(on_screen, about) if one.message not in own}.values())
 
 
 # What was detected of this machine, or what is planned for another one.
@@ -157,47 +154,32 @@ def machine_facts(state: PlanState, width: int, is_small: bool) -> Iterator[Cont
     machine, plan = state.reading.machine, state.plan
     if machine is None:
         yield waiting(tr(state.reading.waits_for) or tr("reading this machine"))
-    else:
-        is_elsewhere = plan is not None and plan.machine.hypothetical
-        yield from machine_lines(machine, width, with_gpus=is_elsewhere, details=state.details)
-        rates = plan.evidence.rates if plan is not None and plan.evidence is not None else None
-        if rates is not None and state.details:
-            yield from said(tr("Performance"), tr("measured {day}", day=rates.day), width)
-
-
-def machine_lines(machine: Machine, width: int, *, with_gpus: bool, details: bool = True) -> Iterator[Content]:
-    """`with_gpus` names the cards, which have no rows of their own while another machine is planned for."""
+        return
     yield Content()
     yield title(tr("This machine"))
     if not machine.gpus:
         yield line("GPU", tr("none"), "", width)
-        for reason in list(dict.fromkeys(machine.unavailable.values()))[: MOST_REASONS if details else 1]:
+        for reason in list(dict.fromkeys(machine.unavailable.values()))[: MOST_REASONS if state.details else 1]:
             yield from said("", reason, width)
-    if with_gpus:
-        for gpu in machine.gpus:
-            free = tr("{free} of {total} GiB free", free=gib(gpu.memory_free_bytes), total=gib(gpu.memory_total_bytes))
-            yield line(f"GPU {gpu.index}", (gpu.name or tr("unknown")).removeprefix("NVIDIA "), free, width)
     cores = trn("{n} core", "{n} cores", machine.cpu_cores)
     yield line("CPU", cores, machine.cpu_model or "", width)
-    free = gib(machine.ram_available_bytes)
-    full = tr("{free} of {total} GiB free", free=free, total=gib(machine.ram_total_bytes))
-    yield line(tr("RAM"), full if details else tr("{free} GiB free", free=free), "", width)
+    free, total = gib(machine.ram_available_bytes), gib(machine.ram_total_bytes)
+    full = tr("{free} of {total} GiB free", free=free, total=total)
+    yield line(tr("RAM"), full if state.details else tr("{free} GiB free", free=free), "", width)
     if machine.disk_free_bytes is not None:
         free = tr("{free} GiB free", free=gib(machine.disk_free_bytes))
         yield line(tr("Disk"), free, machine.disk_path or "", width)
-    found = [f"{name} {version}" for name, version in machine.libraries.versions.items() if version]
-    if found and details:
-        yield from said(tr("Libraries"), ", ".join(found[:MOST_LIBRARIES]), width)
+    if state.details:
+        found = [f"{name} {version}" for name, version in machine.libraries.versions.items() if version]
+        if found:
+            yield from said(tr("Libraries"), ", ".join(found[:MOST_LIBRARIES]), width)
+        if plan is not None and plan.evidence is not None and plan.evidence.rates is not None:
+            yield from said(tr("Performance"), tr("measured {day}", day=plan.evidence.rates.day), width)
 
 
 # What the model is, how large its weights are, whether they are here, and under which licence.
 
-LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers")
-WIDTHS = ("hidden_size", "n_embd", "d_model")
-HEADS = ("num_attention_heads", "n_head", "num_heads", "encoder_attention_heads")
-"""What families call the same thing in their config.json."""
 FP32_BYTES, HALF_BYTES = 4, 2
-NON_COMMERCIAL = ("-nc", "research", "noncommercial")
 
 
 def model_facts(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
@@ -219,27 +201,12 @@ def model_lines(
     yield line(tr("Architecture"), planned.architecture or tr("unknown"), "", width)
     if model is None:
         return
-    shape = shape_words(model)
-    if shape:
-        yield from said(tr("Shape"), shape, width)
     yield from said(tr("Size"), size_words(planned.parameters, facts), width)
     yield from said(tr("Weights"), weights_words(model, facts), width)
-    yield from said(tr("License"), licence_words(model, facts), width)
-
-
-def shape_words(model: ModelSpec) -> str:
-    """ "33 layers · 1280 wide · 20 heads", as far as its config says it."""
-    config = model.architecture
-    layers, wide, heads = (
-        next((config[key] for key in keys if isinstance(config.get(key), int)), None)
-        for keys in (LAYERS, WIDTHS, HEADS)
-    )
-    parts = [
-        None if layers is None else trn("{n} layer", "{n} layers", layers),
-        None if wide is None else tr("hidden size {n}", n=wide),
-        None if heads is None else trn("{n} head", "{n} heads", heads),
-    ]
-    return f" {marks.dot} ".join(filter(None, parts))
+    licence = (facts.license if facts is not None else None) or model.license
+    if licence is not None or model.hub_id is not None:
+        shown = plain_text(licence, 60) if licence else tr("unknown; see its page on the Hub")
+        yield from said(tr("License"), shown, width)
 
 
 def size_words(parameters: float | None, facts: ModelFacts | None) -> str:
@@ -268,21 +235,103 @@ def weights_words(model: ModelSpec, facts: ModelFacts | None) -> str:
     return tr("not on this machine; on the Hub as {hub_id}", hub_id=hub_id)
 
 
-def licence_words(model: ModelSpec, facts: ModelFacts | None) -> str:
-    """Of the published weights; a model from random weights has none."""
-    name = (facts.license if facts is not None else None) or model.license
-    if name is not None:
-        shown = plain_text(name, 60)
-        is_closed = any(word in name.lower() for word in NON_COMMERCIAL)
-        return tr("{name}: not for commercial use", name=shown) if is_closed else shown
-    if model.hub_id is not None:
-        return tr("unknown; see its page on the Hub")
-    return tr("not stated") if model.has_weights else tr("none applies: no published weights are used")
+# The first rows, and which columns are learnt from.
+
+GAP, INDENT = 2, 2
+LEAST, WIDEST = 10, 80
+TALL_ROWS, SHORT_ROWS = 5, 2
+
+
+def first_rows(state: PlanState, width: int, is_small: bool) -> Iterable[Content]:
+    glance = state.reading.glance
+    if glance is None or not glance.columns:
+        return ()
+    return table_lines(glance, SHORT_ROWS if is_small else TALL_ROWS, width)
+
+
+def shown_columns(glance: Glance, rows: int, width: int) -> list[tuple[int, int]]:
+    """(position, cells) of the columns that fit into `width`, in the order of the file; at least one.
+
+    Those that are learnt from come first where not all fit; what narrow ones do not need is for the others.
+    """
+    mapped = [place for place in (glance.text, glance.target) if place is not None]
+    most = max(1, width // (LEAST + GAP))
+    places = list(islice(dict.fromkeys([*mapped, *range(len(glance.columns))]), most))
+    wanted = {place: _wanted(glance, place, rows) for place in places}
+    room, wide = width - GAP * (len(places) - 1), {}
+    for done, place in enumerate(sorted(places, key=wanted.__getitem__)):
+        wide[place] = min(wanted[place], max(1, room // (len(places) - done)))
+        room -= wide[place]
+    return sorted(wide.items())
+
+
+def _wanted(glance: Glance, place: int, rows: int) -> int:
+    """Cells that a column would like to have."""
+    texts = [column_name(glance, place), role_of(glance, place), *(cell_text(row[place]) for row in glance.rows[:rows])]
+    return min(WIDEST, max(map(cells, texts)) + 2)
+
+
+def column_name(glance: Glance, place: int) -> str:
+    return plain_text(glance.columns[place].name, 4 * WIDEST) or tr("(no name)")
+
+
+def role_of(glance: Glance, place: int) -> str:
+    """What a column is used for, in a word; the type of one that cannot be used."""
+    if place in glance.parts:
+        return tr(glance.parts[place])
+    if place == glance.text:
+        return tr("text")
+    if place == glance.target:
+        return tr("class") if glance.kind in CLASSIFIES else tr("target")
+    column = glance.columns[place]
+    return "" if column.is_text else plain_text(column.type_name, WIDEST)
+
+
+def cell_text(cell: str | None) -> str:
+    """A cell in one line; what is not there and what is empty is said."""
+    if cell is None:
+        return tr("(no value)")
+    text = plain_text(cell[: 8 * WIDEST], 4 * WIDEST).strip()
+    return text or tr("(empty)")
+
+
+def table_lines(glance: Glance, rows: int, width: int) -> Iterator[Content]:
+    """A title, the names of the columns, what each is used for, the first rows."""
+    shown = shown_columns(glance, rows, width - INDENT)
+    used = {glance.text, glance.target, *glance.parts}
+    yield Content()
+    name, files = plain_text(glance.path.name, 200), glance.files
+    title = trn("First rows of {file}", "First rows of {file}, one of {n} files", files, file=name)
+    yield Content.styled(cut(title, width, marks.ellipsis), "bold $muted")
+    yield _row((column_name(glance, place), wide, "bold" if place in used else "$muted") for place, wide in shown)
+    yield _row(
+        (
+            f"{marks.ok if place in used else ''} {role_of(glance, place)}".strip(),
+            wide,
+            "$accent" if place in used else "$muted",
+        )
+        for place, wide in shown
+    )
+    for row in glance.rows[:rows]:
+        yield _row(
+            (cell_text(row[place]), wide, "$foreground" if place in used and row[place] else "$muted")
+            for place, wide in shown
+        )
+    if not glance.rows:
+        yield Content.styled("  " + tr("No readable rows."), "$muted")
+    if hidden := len(glance.columns) - len(shown):
+        yield Content.styled("  " + trn("{n} more column", "{n} more columns", hidden), "$muted")
+
+
+def _row(parts: Iterable[tuple[str, int, str]]) -> Content:
+    """Texts side by side, each in its cells."""
+    line = [(pad(cut(text, wide), wide) + " " * GAP, style) for text, wide, style in parts]
+    return Content.assemble(" " * INDENT, *line)
 
 
 # Pictures of one line: the learning rate over the run, and the lengths of rows.
 
-INDENT = 4
+MARGIN = 4
 MOST_COLUMNS, LEAST_COLUMNS = 40, 8
 
 
@@ -310,11 +359,11 @@ def length_bars(ordered: Sequence[int], limit: int, columns: int) -> tuple[str, 
 def length_line(ordered: Sequence[int], limit: int, width: int) -> list[Content]:
     """The bars between their lengths, `0 ▁▃█▅│512│▂▁ 1,024`; nothing where there is no room."""
     mark, end = f"{marks.stroke}{count(limit)}{marks.stroke}", count(ordered[-1])
-    room = width - INDENT - cells(f"0  {mark} {end}") - 2
+    room = width - MARGIN - cells(f"0  {mark} {end}") - 2
     if room < LEAST_COLUMNS:
         return []
     kept, longer = length_bars(ordered, limit, min(MOST_COLUMNS, room))
-    start = Content.assemble((" " * INDENT + "0 ", "$muted"), (kept, "$accent"))
+    start = Content.assemble((" " * MARGIN + "0 ", "$muted"), (kept, "$accent"))
     if longer:
         return [start + Content.assemble(mark, (longer, "$warning"), (f" {end}", "$muted"))]
     return [start + Content.assemble((f" {end} ", "$muted"), mark)]
@@ -339,8 +388,8 @@ def rate_facts(state: PlanState, width: int, is_small: bool) -> list[Content]:
     words = _shape_words(schedule, steps)
     if plan.config.engine.deepspeed_file is not None:
         words = f"{words} {tr('A scheduler in your DeepSpeed file replaces it.')}"
-    columns = min(MOST_COLUMNS, width - INDENT - 1)
-    curve = Content.styled(" " * INDENT + rate_curve(schedule, columns), "$accent")
+    columns = min(MOST_COLUMNS, width - MARGIN - 1)
+    curve = Content.styled(" " * MARGIN + rate_curve(schedule, columns), "$accent")
     return [*indented(words, width), *([curve] if columns >= LEAST_COLUMNS else [])]
 
 
@@ -413,16 +462,11 @@ def _usual(lengths: Lengths, *, estimated: bool) -> str:
     middle, most, longest = (
         count(number) for number in (lengths.quantile(1, 2), lengths.quantile(95, 100), lengths.longest)
     )
-    if estimated:
-        return tr(
-            "Median about {middle} tokens per row, 95% of the rows up to {most}, the longest {longest}; estimated "
-                "from bytes.",
-            middle=middle, most=most, longest=longest,
-        )  # fmt: skip
-    return tr(
+    words = tr(
         "Median {middle} tokens per row, 95% of the rows up to {most}, the longest {longest}.",
         middle=middle, most=most, longest=longest,
     )  # fmt: skip
+    return f"{words}{sentence_gap()}{tr('Estimated from bytes.')}" if estimated else words
 
 
 def _cut(lengths: Lengths, limit: int) -> str:

@@ -149,8 +149,14 @@ class PartRow(Widget, can_focus=True):
 
 def field_parts() -> Mapping[str, Callable[[], StepPart]]:
     """Field id -> what stands beneath its row. Imported when a step is completed: the first frame waits for none."""
-    from trainwiz.tui.widgets.data_table import first_rows
-    from trainwiz.tui.widgets.facts import chat_facts, data_facts, input_lengths, rate_facts, target_lengths
+    from trainwiz.tui.widgets.facts import (
+        chat_facts,
+        data_facts,
+        first_rows,
+        input_lengths,
+        rate_facts,
+        target_lengths,
+    )
     from trainwiz.tui.widgets.gpu_choice import GpuChoice
 
     return {
