@@ -279,7 +279,6 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
         rank=2,
     ),
     key("plan.reset", "r", "reset_field", "reset field", "Undo your change to this field.", rank=3),
-    hidden("plan.reset_step", "R", "reset_step", "reset step", "Undo all your changes in this step."),
     key(
         "plan.details",
         "v",

@@ -74,7 +74,8 @@ class PlanScreen(Screen[None]):
         step = REVIEW if at_review else HARDWARE
         self.state = PlanState(request, step=step, reached=step)
         self._parts: tuple[HeadLine | StepRail | PlanPanel | PlanStrip, ...] = ()
-        self._before_edit: PlanRequest | None = None
+        self._before_edit: tuple[PlanRequest, str] | None = None
+        """The request, and the text that the editor was opened with."""
         self._threads = PlanThreads(self, reader, tier)
 
     @property
@@ -195,7 +196,6 @@ class PlanScreen(Screen[None]):
         self._replace(replace(state, reading=reading, updating=not done, slow=state.slow and not done))
         if done and not is_better:
             self._threads.improve(request)
-        self._open_wanted_list()
         if self.state.wanted_start and (states.is_ready(self.state) or states.start_obstacle(self.state)):
             await self._start(cast("StartKind", self.state.wanted_start))
 
@@ -214,22 +214,15 @@ class PlanScreen(Screen[None]):
             hint = tr(views.FREE_TEXT_HINTS.get(spec.id, "")) if spec.free_text else ""
             self._choose(tr(spec.label), known, now, partial(self._chosen, spec), hint)
         elif not row.editing:
-            self._before_edit = state.request
-            row.begin_edit(views.edit_text(state, spec))
+            text = views.edit_text(state, spec)
+            self._before_edit = state.request, text
+            row.begin_edit(text)
 
     def _choose(self, title: str, known: Sequence[Offer], now: str, then: Then, hint: str = "") -> None:
         """A list over the screen; `then` gets what was chosen of it."""
         from trainwiz.tui.widgets.chooser import Chooser
 
         self.app.push_screen(Chooser(title, known, now, hint), then)
-
-    def _open_wanted_list(self) -> None:
-        """The list that is to be opened, once there is something in it and its row has the focus."""
-        spec, row = FIELD_BY_ID.get(self.state.wanted_list), self.focused
-        if spec is not None and views.offers(self.state, spec):
-            self._replace(replace(self.state, wanted_list=""))
-            if isinstance(row, FieldRow) and row.spec is spec:
-                self._open(row)
 
     def _act(self, field_id: str) -> None:
         dialog = FIELD_ACTIONS[field_id][1](self.state)
@@ -264,25 +257,25 @@ class PlanScreen(Screen[None]):
 
     @on(FieldRow.Typed)
     def _typed(self, event: FieldRow.Typed) -> None:
-        if event.is_first and self._before_edit is not None:
+        before, text = self._before_edit or (self.state.request, "")
+        if event.text != text:
+            self._set(event.row.spec, event.text, typed=True)
+        elif before is not self.state.request or self.state.invalid:
             # Typed back to where it was: no choice of the user's.
             self._note_invalid(event.row.spec.id, "")
-            self._change_request(self._before_edit, typed=True)
-        else:
-            self._set(event.row.spec, event.text, typed=True)
+            self._change_request(before, typed=True)
 
     @on(FieldRow.Done)
     async def _typed_last(self, event: FieldRow.Done) -> None:
-        row, before = event.row, self._before_edit
-        unreadable = row.spec.id in self.state.invalid
-        if event.keep and unreadable and row.editor_has_focus:
+        row, (before, _) = event.row, self._before_edit or (self.state.request, "")
+        unreadable, had_focus = row.spec.id in self.state.invalid, row.editor_has_focus
+        if event.keep and unreadable and had_focus:
             return
-        had_focus = row.editor_has_focus
         await row.end_edit()
         if had_focus:
             row.focus()
         self._note_invalid(row.spec.id, "")
-        if before is not None and (unreadable or not event.keep) and before is not self.state.request:
+        if (unreadable or not event.keep) and before is not self.state.request:
             self._change_request(before)
         self._before_edit = None
         self._draw()
@@ -300,9 +293,6 @@ class PlanScreen(Screen[None]):
     def action_reset_field(self) -> None:
         if self._spec is not None:
             self._change_request(states.with_values(self.state.request, self._spec, {}))
-
-    def action_reset_step(self) -> None:
-        self._change_request(states.without_step(self.state))
 
     def action_apply_remedy(self, number: int) -> None:
         remedies = states.numbered_remedies(states.state_findings(self.state))
@@ -353,19 +343,21 @@ class PlanScreen(Screen[None]):
 
     async def _pursue(self, goal: str) -> None:
         """Take a goal and go on: to the model, whose list opens where none is chosen; or to the list of profiles."""
-        is_another = goal != states.goal_of(self.state)
         if goal == "fit":
             self._see_what_fits()
-        elif goal == "profile" and is_another:
+            return
+        is_another = goal != states.goal_of(self.state)
+        if goal == "profile" and is_another:
             await self._found("profile")
-            self._replace(replace(self.state, wanted_list="profile"))
         else:
             if is_another:
                 self._change_request(states.with_goal(self.state.request, goal))
             await self._go(states.go_to(self.state, self.state.step + 1))
-            if states.lacks_model(self.state.request):
-                self._replace(replace(self.state, wanted_list="model"))
-        self._open_wanted_list()
+            if not states.lacks_model(self.state.request):
+                return
+        # Before the lists were read there is nothing to open.
+        if isinstance(self.focused, FieldRow) and views.offers(self.state, self.focused.spec):
+            self._open(self.focused)
 
     async def action_previous_step(self) -> None:
         if self.state.wanted_start:

@@ -20,7 +20,6 @@ from trainwiz.tui.screens.plan_fields import (
     PROFILE,
     STEPS,
     Setting,
-    fields_of,
     on_screen,
 )
 from trainwiz.tui.screens.plan_machine import is_machine_changed, is_of_the_machine, names_another, with_machine
@@ -101,8 +100,6 @@ class PlanState:
     """The update takes long enough to be seen: the old values are dimmed."""
     invalid: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Field id -> why the text in it cannot be read."""
-    wanted_list: str = ""
-    """The field whose list opens as soon as what it offers was read."""
     details: bool = False
     """All figures of the plan and of this machine are shown, not only those that decide."""
     more: bool = False
@@ -133,7 +130,7 @@ class PlanState:
 def go_to(state: PlanState, step: int) -> PlanState:
     """Another step; every step up to the furthest one counts as visited."""
     step = max(0, min(step, len(STEPS) - 1))
-    return replace(state, step=step, reached=max(state.reached, step), problem="", wanted_start="", wanted_list="")
+    return replace(state, step=step, reached=max(state.reached, step), problem="", wanted_start="")
 
 
 def is_changed(state: PlanState, spec: Setting) -> bool:
@@ -171,15 +168,6 @@ def with_values(request: PlanRequest, spec: Setting, values: Mapping[str, Any]) 
     gone = spec.keys if spec.id != "data" else [key for key in request.overrides if key.startswith(SOURCES)]
     kept = {key: value for key, value in request.overrides.items() if key not in gone}
     return _without_demo(replace(request, overrides={**kept, **values}))
-
-
-def without_step(state: PlanState) -> PlanRequest:
-    """The request without the user's values of this step; the profile stays."""
-    request = state.request
-    for spec in fields_of(state.step, rare=True):
-        if is_changed(state, spec):
-            request = with_values(request, spec, {})
-    return request
 
 
 def with_goal(request: PlanRequest, goal: str) -> PlanRequest:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # The lines of one GPU to choose: taken or not, name, busy, free memory, who holds it. Pure functions.
 
 MOST_HOLDERS = 3
-ROOMY_CELLS = 60
+ROOMY_CELLS = 50
 SHORTEST_NAME = 8
 
 

@@ -112,6 +112,13 @@ class LinesWidget(Widget):
     def lines_in(self, width: int) -> list[Content]:
         return []
 
+    def redraw(self) -> bool:
+        """Paint the lines anew; the screen is laid out, which costs most, only for more or fewer. True for more."""
+        width, before = self.content_size
+        now = len(self.lines_in(width)) if width else before
+        self.refresh(layout=now != before)
+        return now > before
+
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self.lines_in(width))
 

@@ -91,32 +91,25 @@ class LinesPart(StepPart, LinesWidget):
     def __init__(self, draw: Draw) -> None:
         super().__init__()
         self.draw = draw
-        self._kept: dict[tuple[int, bool], list[Content]] = {}
-        """The lines of the state by width and smallness: the layout and the painting ask for the same ones."""
+        self._kept: tuple[object, list[Content]] = None, []
+        """Width and smallness with their lines: the layout and the painting ask for the same ones."""
 
     def show(self, state: PlanState) -> None:
-        if self._state is not None and state.reading.waits_for == FILES_FOLLOW:
+        before, self._state, drawn = self._state, state, self._kept[1]
+        if before is not None and (state.reading.waits_for == FILES_FOLLOW or drawn_of(before) == drawn_of(state)):
             # Figures first: a curve costs as much as all of them, and is drawn a moment later.
+            self._state = before if state.reading.waits_for == FILES_FOLLOW else state
             return
-        before, self._state = self._state, state
-        if before is not None and drawn_of(before) == drawn_of(state):
-            return
-        # The screen is laid out only where the height changes, and painted where a line does: that costs most.
-        width, size = self.content_size.width, self.app.size
-        drawn = self._kept.get((width, is_small(self)))
-        self._kept.clear()
-        if drawn is not None and [*map(line_key, drawn)] == [*map(line_key, self.lines_in(width))]:
-            return
-        is_as_high = width > 0 and self.get_content_height(size, size, width) == self.content_size.height
-        self.refresh(layout=not is_as_high)
+        self._kept = None, []
+        # What reads as before is not painted.
+        if before is None or [*map(line_key, drawn)] != [*map(line_key, self.lines_in(self.content_size.width))]:
+            self.redraw()
 
     def lines_in(self, width: int) -> list[Content]:
-        if self._state is None:
-            return []
-        small = is_small(self)
-        if (width, small) not in self._kept:
-            self._kept[width, small] = list(self.draw(self._state, width, small))
-        return self._kept[width, small]
+        key = width, is_small(self)
+        if self._kept[0] != key:
+            self._kept = key, [] if self._state is None else list(self.draw(self._state, *key))
+        return self._kept[1]
 
 
 def drawn_of(state: PlanState) -> tuple[object, ...]:
