@@ -41,9 +41,9 @@ def said(draw: Callable[[PlanState, int, bool], Iterable[Content]], *lengths: in
 
 
 def test_the_words_of_the_rate_are_the_plan_s():
-    assert "Linear decay from 4e-4 to 0 at step 500,000." in said(rate_facts, 10, training__warmup=0)
+    assert "linear: 0 warmup steps, at most 4e-4, 0 at step 500,000." in said(rate_facts, 10, training__warmup=0)
     text = said(rate_facts, 10, training__warmup=2000, training__schedule="cosine")
-    assert "Warmup to 4e-4 over 2,000 steps, then cosine decay to 0" in text
+    assert "cosine: 2,000 warmup steps, at most 4e-4, 0 at step 500,000." in text
 
 
 def test_the_words_are_the_share_of_the_rows():

@@ -32,7 +32,7 @@ async def test_the_five_steps_forth_and_back_with_their_help():
         figures = re.findall(r"(?<![\w-])\d[\d.,]*", re.sub(r"(?m)^ \d |2080|GPU 0", "", drawn))
         assert len(figures) <= 15 and "peak" not in drawn, figures
         await go(pilot, "v")
-        assert "peak" in shown(app) and "torch 2.13.0" in shown(app)
+        assert "peak" in shown(app)
         await go(pilot, "v")
         assert shown(app) == drawn
         for step in (MODEL, DATA):

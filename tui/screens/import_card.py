@@ -10,11 +10,11 @@ from typing import ClassVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.timer import Timer
-from textual.widgets import Input, Static, TextArea
+from textual.widgets import Static, TextArea
 from textual.worker import Worker, WorkerState, get_current_worker
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding, TrainwizError
@@ -27,7 +27,7 @@ from trainwiz.tui.plan_words import part_words, report_sections
 from trainwiz.tui.text import aligned
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton
-from trainwiz.tui.widgets.frame import KeyBar, Window, entry_field, failure_words
+from trainwiz.tui.widgets.frame import KeyBar, Window, failure_words
 from trainwiz.tui.widgets.lists import LinesWidget, Pressed, hanging
 from trainwiz.tui.widgets.plan_panel import finding_lines
 
@@ -133,7 +133,7 @@ ENDINGS = (".yaml", ".yml", ".json", ".jsonc", ".py", ".sh", ".bash", ".slurm", 
 
 
 class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
-    """Answers how the request takes the profile that was kept, or None. Nothing is kept before a button says so."""
+    """Answers how the request takes the profile that was kept, or None. Nothing is kept before the button says so."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("import")]
     AUTO_FOCUS = "PasteBox"
@@ -145,10 +145,6 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     ImportCard PasteBox .text-area--placeholder { color: $muted; }
     ImportCard VerticalScroll { height: 1fr; margin: 1 0; scrollbar-size: 1 1; }
     ImportCard VerticalScroll:focus { background: $background; }
-    ImportCard #keep { display: none; height: 1; }
-    ImportCard #keep Static { width: auto; color: $muted; margin: 0 1 0 0; }
-    ImportCard #keep Input { width: 1fr; max-width: 40; margin: 0 2 0 0; }
-    ImportCard.-read #keep { display: block; }
     ImportCard #problem { max-height: 4; color: $error; }
     ImportCard #problem.-warning { color: $warning; }
     ImportCard.-low VerticalScroll { margin: 0; }
@@ -159,7 +155,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         super().__init__()
         self._gives_way = gives_way
         self._merged: Imported | None = None
-        self._read_text = self._proposed = ""
+        self._read_text = ""
         self._pause: Timer | None = None
 
     @property
@@ -167,15 +163,14 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         return self.query_one(PasteBox)
 
     def compose(self) -> ComposeResult:
+        button = ActionButton("", "use")
+        button.display = False
         with Vertical():
             yield Static(Content.styled(tr(TITLE), "bold"), classes="title", markup=False)
             yield PasteBox(tr("Paste text, or type a file path."))
             with VerticalScroll():
                 yield ImportReport()
-            with Horizontal(id="keep"):
-                yield Static(tr("Save as"), markup=False)
-                yield entry_field(tr("profile name"), 80)
-                yield ActionButton(tr("use it"), "use")
+            yield button
             yield Static("", id="problem", markup=False)
             yield KeyBar(self.key_rows)
 
@@ -198,8 +193,8 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         self._pause = self.set_timer(PAUSE_S, self._read)
 
     def _read(self) -> None:
-        text = self.box.text
-        self.run_worker(partial(self._work, text), thread=True, group="import", exclusive=True, exit_on_error=False)
+        work = partial(self._work, self.box.text)
+        self.run_worker(work, thread=True, group="import", exclusive=True, exit_on_error=False)
 
     def _work(self, text: str) -> None:
         worker, merged = get_current_worker(), None
@@ -222,24 +217,19 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         if text != self.box.text:
             return
         self._read_text, self._merged = text, merged
-        self.box.is_done = self._merged is not None
-        self.set_class(self.box.is_done, "-read")
-        if self._merged is not None:
-            entry = self.query_one(Input)
-            if entry.value == self._proposed:
-                # The user's own name stays.
-                entry.value = self._proposed = free_name(self._merged)
-            self._warn()
+        self.box.is_done = merged is not None
+        button = self.query_one(ActionButton)
+        button.display = merged is not None
+        if merged is not None:
+            button.show(tr("save as profile {name} and use it", name=plain_text(free_name(merged), 80)))
+            cost = trn(
+                "Using it discards {n} value chosen in the wizard.",
+                "Using it discards {n} values chosen in the wizard.",
+                self._gives_way,
+            )
+            self._say(cost if self._gives_way else "", warning=True)
         self.query_one(VerticalScroll).scroll_home(animate=False)
         self.query_one(ImportReport).show(merged, findings)
-
-    def _warn(self) -> None:
-        cost = trn(
-            "Using it discards {n} value chosen in the wizard.",
-            "Using it discards {n} values chosen in the wizard.",
-            self._gives_way,
-        )
-        self._say(cost if self._gives_way else "", warning=True)
 
     def _say(self, sentence: str, warning: bool = False) -> None:
         line = self.query_one("#problem", Static)
@@ -260,23 +250,13 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         elif self._merged is not None:
             self.query_one(ActionButton).focus()
 
-    @on(Input.Changed)
-    def _named(self, event: Input.Changed) -> None:
-        event.stop()
-        self._warn()
-
-    @on(Input.Submitted)
     @on(Pressed)
     def _use(self) -> None:
         """Keep the profile, as the command does, and answer with it."""
-        name = self.query_one(Input).value.strip()
         if self._merged is None or not self.box.is_done:
             return
-        if not name:
-            self._say(tr("Type a name."))
-            return
         try:
-            saved = save_import(self._merged, name)
+            saved = save_import(self._merged)
         except TrainwizError as error:
             self._say(failure_words(error))
             return

@@ -134,7 +134,7 @@ def word_for(key: str, value: Any) -> str:
 def value_for(key: str, text: str) -> Any:
     """The value that a word of the screen stands for; the text itself when it is none of them."""
     entry = _setting(key)
-    words = {**_words(key), **({} if _words(key) else {True: mark("on"), False: mark("off")})}
+    words = {True: mark("on"), False: mark("off"), **_words(key)}
     for value, word in words.items():
         if text in {word, tr(word)}:
             return value

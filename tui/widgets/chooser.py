@@ -22,17 +22,17 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_state import Offer, PlanState
-from trainwiz.tui.text import cells, pad
+from trainwiz.tui.text import pad
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.frame import EntryDialog, Window, entry_field, failure_words
-from trainwiz.tui.widgets.lists import wrap
+from trainwiz.tui.widgets.lists import hanging
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.fit import Fits
 
 LABEL_WIDTH = 26
-NARROWEST_NOTE = 28
-"""Cells; narrower, a note stands beneath its label."""
+ROOMY_CELLS = 60
+"""Narrower, the lines of a note begin beneath its label."""
 BESIDE_THE_LIST = 7
 """Lines of the window that are no line of the list: its border, title, entry and hint, and the lines between them."""
 TALLEST = 0.86
@@ -43,14 +43,17 @@ def matching(offers: Sequence[Offer], text: str) -> list[Offer]:
     """The offers that hold every word of `text`; names that begin with it come first, notes last."""
     text = text.lower().strip()
     words = text.split()
-    searched = {offer: f"{offer.value} {offer.label} {offer.note}".lower() for offer in offers}
-    found = [offer for offer in offers if all(word in searched[offer] for word in words)]
 
-    def rank(offer: Offer) -> int:
+    def holds_all(offer: Offer) -> bool:
+        searched = f"{offer.value} {offer.label} {offer.note}".lower()
+        return all(word in searched for word in words)
+
+    def rank(offer: Offer) -> tuple[bool, bool, bool]:
         name = (offer.label or offer.value).lower()
-        return 0 if name == text else 1 if name.startswith(text) else 2 if text in name else 3
+        return name != text, not name.startswith(text), text not in name
 
-    return sorted(found, key=rank) if text else found
+    found = filter(holds_all, offers)
+    return sorted(found, key=rank) if text else [*found]
 
 
 class Chooser(Window[str]):
@@ -127,9 +130,14 @@ class Chooser(Window[str]):
         options.highlighted = place
 
     def _drawn(self, place: int, here: bool = False) -> Content:
+        """A label and its note, whose lines stand beneath each other."""
+        offer = self._shown[place]
+        label, note = plain_text(offer.label or offer.value, 200), plain_text(f"{offer.before}{offer.note}", 200)
+        start = pad(f"{marks.here if here else ' '} {label}", LABEL_WIDTH + 2)
         # A cell on each side, and two of the scrollbar.
         width = (self.options.size.width or LABEL_WIDTH) - 4
-        return _line(self._shown[place], marks.here if here else " ", width)
+        line = Content.assemble(f"{start}  ", (note, "$muted"))
+        return Content("\n").join(hanging(line, width, LABEL_WIDTH + 4 if width >= ROOMY_CELLS else 4))
 
     @on(OptionList.OptionHighlighted)
     def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
@@ -149,11 +157,7 @@ class Chooser(Window[str]):
     def _taken(self, event: Input.Submitted | OptionList.OptionSelected) -> None:
         event.stop()
         if self.place is not None and self.place < len(self._shown):
-            self.take(self._shown[self.place].value)
-
-    def take(self, value: str) -> None:
-        """What was chosen is the answer."""
-        self.dismiss(value)
+            self.dismiss(self._shown[self.place].value)
 
     def action_move(self, by: int) -> None:
         if self._shown:
@@ -165,19 +169,6 @@ def _is_a_path(text: str) -> bool:
         return Path(text).expanduser().exists()
     except (OSError, RuntimeError, ValueError):
         return False
-
-
-def _line(offer: Offer, mark: str, width: int) -> Content:
-    """A label and its note, whose lines stand beneath each other, in `width` cells."""
-    label, note = plain_text(offer.label or offer.value, 200), plain_text(f"{offer.before}{offer.note}", 200)
-    before = pad(f"{mark} {label}", LABEL_WIDTH + 2)
-    if not note:
-        return Content(before)
-    room = width - max(LABEL_WIDTH + 2, cells(before)) - 2
-    indent = " " * (width - room)
-    if room < NARROWEST_NOTE:
-        room, indent, before = width - 4, "    ", f"{before}\n  "
-    return Content.assemble(before, "  ", (f"\n{indent}".join(wrap(note, room)), "$muted"))
 
 
 def data_to_fit(state: PlanState) -> str | None:

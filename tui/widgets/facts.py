@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.config.values import CLASSIFIES
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import CLOSE, OPEN, ROLE_WIDTH, chat_lines, learnt_text, trained_words
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, on_screen
@@ -145,13 +145,10 @@ def findings_of(state: PlanState) -> tuple[Finding, ...]:
 
 # What was detected of this machine, or what is planned for another one.
 
-MOST_LIBRARIES = 8
-MOST_REASONS = 2
-
 
 def machine_facts(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
     """Its GPUs have rows of their own above."""
-    machine, plan = state.reading.machine, state.plan
+    machine = state.reading.machine
     if machine is None:
         yield waiting(tr(state.reading.waits_for) or tr("reading this machine"))
         return
@@ -159,22 +156,14 @@ def machine_facts(state: PlanState, width: int, is_small: bool) -> Iterator[Cont
     yield title(tr("This machine"))
     if not machine.gpus:
         yield line("GPU", tr("none"), "", width)
-        for reason in list(dict.fromkeys(machine.unavailable.values()))[: MOST_REASONS if state.details else 1]:
+        for reason in list(machine.unavailable.values())[:1]:
             yield from said("", reason, width)
     cores = trn("{n} core", "{n} cores", machine.cpu_cores)
     yield line("CPU", cores, machine.cpu_model or "", width)
-    free, total = gib(machine.ram_available_bytes), gib(machine.ram_total_bytes)
-    full = tr("{free} of {total} GiB free", free=free, total=total)
-    yield line(tr("RAM"), full if state.details else tr("{free} GiB free", free=free), "", width)
+    yield line(tr("RAM"), tr("{free} GiB free", free=gib(machine.ram_available_bytes)), "", width)
     if machine.disk_free_bytes is not None:
         free = tr("{free} GiB free", free=gib(machine.disk_free_bytes))
         yield line(tr("Disk"), free, machine.disk_path or "", width)
-    if state.details:
-        found = [f"{name} {version}" for name, version in machine.libraries.versions.items() if version]
-        if found:
-            yield from said(tr("Libraries"), ", ".join(found[:MOST_LIBRARIES]), width)
-        if plan is not None and plan.evidence is not None and plan.evidence.rates is not None:
-            yield from said(tr("Performance"), tr("measured {day}", day=plan.evidence.rates.day), width)
 
 
 # What the model is, how large its weights are, whether they are here, and under which licence.
@@ -382,36 +371,23 @@ def rate_facts(state: PlanState, width: int, is_small: bool) -> list[Content]:
     if not known:
         words = tr("The number of steps is not known yet, and so is not the end of the learning rate.")
         return indented(words, width)
-    # Without a fixed number the Trainer counts the steps of its epochs itself.
-    steps = count(known) if fixed is not None else tr("about {n}", n=count(known))
     schedule = rate_schedule(plan.config, known)
-    words = _shape_words(schedule, steps)
+    # Without a fixed number the Trainer counts the steps of its epochs itself.
+    words = [
+        tr(
+            "{kind}: {warmup} warmup steps, at most {highest}, {last} at step {steps}.",
+            kind=schedule.kind,
+            warmup=count(schedule.warmup_steps),
+            highest=number(float(f"{schedule.highest:.4g}")),
+            last=number(schedule.last),
+            steps=count(known) if fixed is not None else tr("about {n}", n=count(known)),
+        )
+    ]
     if plan.config.engine.deepspeed_file is not None:
-        words = f"{words} {tr('A scheduler in your DeepSpeed file replaces it.')}"
+        words.append(tr("A scheduler in your DeepSpeed file replaces it."))
     columns = min(MOST_COLUMNS, width - MARGIN - 1)
     curve = Content.styled(" " * MARGIN + rate_curve(schedule, columns), "$accent")
-    return [*indented(words, width), *([curve] if columns >= LEAST_COLUMNS else [])]
-
-
-SHAPES = {
-    ("constant", True): mark("Warmup to {peak} over {warmup} steps, then constant to step {steps}."),
-    ("constant", False): mark("Constant {peak} from the first step to step {steps}."),
-    ("cosine", True): mark("Warmup to {peak} over {warmup} steps, then cosine decay to {last} at step {steps}."),
-    ("cosine", False): mark("Cosine decay from {peak} to {last} at step {steps}."),
-    ("linear", True): mark("Warmup to {peak} over {warmup} steps, then linear decay to {last} at step {steps}."),
-    ("linear", False): mark("Linear decay from {peak} to {last} at step {steps}."),
-}
-"""What a schedule does, with and without a warm-up; all others are drawn straight."""
-
-
-def _shape_words(schedule: RateSchedule, steps: str) -> str:
-    warms_up = schedule.warmup_steps > 0 and schedule.kind != "constant"
-    if warms_up and schedule.warmup_steps >= schedule.steps:
-        highest = number(float(f"{schedule.highest:.4g}"))
-        return tr("Warmup lasts the whole run: up to {peak} in {steps} steps.", peak=highest, steps=steps)
-    kind = next((kind for kind in ("constant", "cosine") if schedule.kind.startswith(kind)), "linear")
-    peak, warmup, last = number(schedule.peak), count(schedule.warmup_steps), number(schedule.last)
-    return tr(SHAPES[kind, warms_up], peak=peak, warmup=warmup, last=last, steps=steps)
+    return [*indented(sentence_gap().join(words), width), *([curve] if columns >= LEAST_COLUMNS else [])]
 
 
 # How long the rows are, and what is cut and padded there.

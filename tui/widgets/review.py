@@ -44,8 +44,13 @@ class FilesView(Vertical):
         self._views: dict[str, tuple[Collapsible, Static]] = {}
 
     def compose(self) -> ComposeResult:
-        self._views = {name: _file_view(name, text) for name, text in self._files.items()}
-        yield from (view for view, _ in self._views.values())
+        self._views = {}
+        for name, text in self._files.items():
+            shown = Static(file_content(text), markup=False)
+            view = Collapsible(VerticalScroll(shown), title=_title(name, text))
+            view.collapsed_symbol, view.expanded_symbol = marks.more, marks.menu
+            self._views[name] = view, shown
+            yield view
         if not self._files:
             yield Static(Content.styled(tr("nothing yet"), "$muted"), markup=False)
 
@@ -55,20 +60,11 @@ class FilesView(Vertical):
         if list(before) != list(files):
             self._views = {}
             self.refresh(recompose=True)
-            return
         # A text that came while the views were being made is in them.
         for name, (view, shown) in self._views.items():
             if files[name] != before[name]:
                 view.title = _title(name, files[name])
                 shown.update(file_content(files[name]))
-
-
-def _file_view(name: str, text: str) -> tuple[Collapsible, Static]:
-    shown = Static(file_content(text), markup=False)
-    title = _title(name, text)
-    return Collapsible(
-        VerticalScroll(shown), title=title, collapsed_symbol=marks.more, expanded_symbol=marks.menu
-    ), shown
 
 
 def _title(name: str, text: str) -> str:
@@ -102,9 +98,8 @@ def change_words(theirs: str, yours: str, room: int) -> str:
     """ "theirs -> yours" in at most `room` cells; each keeps half of them before the other is cut."""
     theirs, yours = plain_text(theirs, LONGEST_VALUE), plain_text(yours, LONGEST_VALUE)
     both = room - cells(marks.arrow) - 2
-    for_theirs = max(both // 2, both - cells(yours))
-    theirs = cut(theirs, for_theirs, marks.ellipsis)
-    return cut(f"{theirs} {marks.arrow} {cut(yours, both - cells(theirs), marks.ellipsis)}", room, marks.ellipsis)
+    theirs = cut(theirs, max(both // 2, both - cells(yours)), marks.ellipsis)
+    return cut(f"{theirs} {marks.arrow} {yours}", room, marks.ellipsis)
 
 
 Change = tuple[str, Any, Any]
@@ -116,7 +111,7 @@ def changed_values(state: PlanState, width: int, is_small: bool) -> list[Content
     values = state.reading.profile_values
     found = [(key, profile_value(values, key), yours) for key, yours in state.request.overrides.items()]
     nothing = Content.styled("  " + tr("None: no value of the profile was changed."), "$muted")
-    return change_lines([(key, theirs, yours) for key, theirs, yours in found if theirs != yours], width) or [nothing]
+    return change_lines([change for change in found if change[1] != change[2]], width) or [nothing]
 
 
 def profile_value(values: Mapping[str, Any], key: str) -> Any:
@@ -148,6 +143,7 @@ BUTTONS = {
     "save": mark("Save as my profile"),
 }
 BUSY_WORDS = {"starting": mark("starting"), "writing": mark("writing")}
+UPDATING = mark("updating the plan")
 
 
 class Review(StepPart):
@@ -178,44 +174,30 @@ class Review(StepPart):
         yield FilesView()
 
     def show(self, state: PlanState) -> None:
-        self._show_buttons(state)
-        self.query_one("#verdict", Static).update(self._verdict(state))
+        obstacle = "" if state.busy else start_obstacle(state)
+        label = tr("Cannot start") if obstacle else tr(BUSY_WORDS.get(state.busy, "Start"))
+        reason = f"{marks.bad} {plain_text(obstacle)}" if obstacle else ""
+        self.query_one("#button-start", ActionButton).show(label, reason)
+        self.query_one("#button-detached", ActionButton).display = not obstacle
+        self.query_one("#verdict", Static).update(Content.styled(*_verdict(state, obstacle)))
         self.query_one("#command", Static).update(Content(plain_text(command_line(state.request))))
-        profile = state.request.profile
-        title = (
-            tr("Changes from {profile}", profile=plain_text(profile))
-            if profile
-            else tr("Changes from the choices of trainwiz")
-        )
-        self.query_one("#changes-title", Static).update(Content(title))
+        profile = plain_text(state.request.profile) if state.request.profile else tr("the choices of trainwiz")
+        self.query_one("#changes-title", Static).update(Content(tr("Changes from {profile}", profile=profile)))
         if is_ready(state):
             # Else what was read may be of another profile.
             self.query_one(LinesPart).show(state)
         self.query_one(FilesView).show(state.reading.files)
 
-    def _show_buttons(self, state: PlanState) -> None:
-        obstacle = "" if state.busy else start_obstacle(state)
-        label = tr(BUSY_WORDS.get(state.busy, state.busy)) if state.busy else tr("Start")
-        reason = f"{marks.bad} {plain_text(obstacle)}" if obstacle else ""
-        self.query_one("#button-start", ActionButton).show(tr("Cannot start") if obstacle else label, reason)
-        self.query_one("#button-detached", ActionButton).display = not obstacle
 
-    def _verdict(self, state: PlanState) -> Content:
-        """Why the last start failed, or what a start waits for, or where it goes."""
-        if state.problem and state.problem != start_obstacle(state):
-            return Content.styled(f"{marks.bad} {plain_text(state.problem)}", "$error")
-        if state.wanted_start and not state.busy:
-            return Content.styled(tr("starts when the plan is ready; esc cancels"), "$accent")
-        if not is_ready(state):
-            if _is_without_plan(state):
-                # Nothing is on its way: the button says why.
-                return Content("")
-            waits_for = tr(state.reading.waits_for) if state.reading.waits_for else tr("updating the plan")
-            return Content.styled(f"{waits_for} {marks.ellipsis}", "$muted")
-        where = tr("Writes to {folder}; nothing is overwritten.", folder=plain_text(state.reading.folder))
-        return Content.styled(where, "$muted")
-
-
-def _is_without_plan(state: PlanState) -> bool:
-    """There is none and none is being made."""
-    return state.plan is None and not state.updating and not state.reading.waits_for
+def _verdict(state: PlanState, obstacle: str) -> tuple[str, str]:
+    """(words, colour): why the last start failed, or what a start waits for, or where it goes."""
+    if state.problem and state.problem != obstacle:
+        return f"{marks.bad} {plain_text(state.problem)}", "$error"
+    if state.wanted_start and not state.busy:
+        return tr("starts when the plan is ready; esc cancels"), "$accent"
+    if is_ready(state):
+        return tr("Writes to {folder}; nothing is overwritten.", folder=plain_text(state.reading.folder)), "$muted"
+    if state.plan is None and not state.updating and not state.reading.waits_for:
+        # Nothing is on its way: the button says why.
+        return "", "$muted"
+    return f"{tr(state.reading.waits_for or UPDATING)} {marks.ellipsis}", "$muted"
