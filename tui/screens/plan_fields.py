@@ -81,8 +81,6 @@ def _is_of_the_hub(plan: Plan) -> bool:
 
 CONDITIONS: Mapping[When, Callable[[Plan], bool]] = {
     "adapters": lambda plan: plan.config.peft.method == "lora",
-    # The planned cards have figures of their own: an Apple GPU's memory is the machine's RAM.
-    "another_cuda_card": lambda plan: plan.machine.hypothetical and plan.machine.accelerator == "cuda",
     "another_machine": lambda plan: plan.machine.hypothetical,
     "causal": lambda plan: plan.task == "causal-lm",
     "classifies": lambda plan: plan.task in CLASSIFIES,

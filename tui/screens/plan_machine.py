@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.text import plain_text
+from trainwiz.core.language import tr, trn
 from trainwiz.tui.options import MACHINE_FIELDS
-from trainwiz.tui.text import number, parse_number, parse_whole_number
+from trainwiz.tui.text import number, parse_whole_number
 
 if TYPE_CHECKING:
     from trainwiz.core.hardware import Gpu, Machine
@@ -101,23 +100,13 @@ def gpus_unused(state: PlanState) -> str:
     return tr("{n} of them used for training.", n=used) if used < taken else ""
 
 
-# The machine that the plan is for: this one, or another by catalogue or by figures.
+# The machine that the plan is for: this one, or another by the catalogue (by its figures: options of the command alone).
 
 GIB = 1024**3
 HERE = "here"
 """The entry of the list that asks for no other machine."""
-BY_HAND = "by-hand"
-FIGURES: Mapping[str, Any] = {"gpu_memory": 24 * GIB, "tflops": 71.0, "capability": "8.6"}
-"""What a card that is given by its figures begins with: an RTX 3090's, to be changed."""
-MOST_NEAR = 4
-"""Names that are offered in place of one that nobody knows."""
-RATES: Mapping[str, tuple[str, float]] = {
-    "tflops": ("fp16_flops", 1e12),
-    "fp32_tflops": ("fp32_flops", 1e12),
-    "bandwidth": ("bandwidth_bytes_per_s", 1e9),
-}
-"""Key of a field -> what the catalogue calls it, and the unit."""
-OF_ONE_CARD = ("gpu", *FIGURES, "fp32_tflops", "bandwidth")
+KEPT = ("num_gpus", "ram")
+"""What stays where another card is chosen."""
 
 
 def is_of_the_machine(spec: Setting) -> bool:
@@ -136,81 +125,50 @@ def is_machine_changed(request: PlanRequest, spec: Setting) -> bool:
 
 def with_machine(request: PlanRequest, spec: Setting, values: Mapping[str, Any]) -> PlanRequest:
     """The request with the values of one of these fields. Another card keeps count and RAM; this machine keeps nothing."""
-    keys = spec.keys if spec.id != "machine" else OF_ONE_CARD if values else tuple(MACHINE_FIELDS)
-    attributes: dict[str, Any] = {MACHINE_FIELDS[key]: values.get(key) for key in keys}
-    changed = replace(request, **attributes)
+    if spec.id != "machine":
+        attributes: dict[str, Any] = {MACHINE_FIELDS[spec.keys[0]]: values.get(spec.keys[0])}
+        return replace(request, **attributes)
+    kept = KEPT if values else ()
+    attributes = {name: values.get(key) for key, name in MACHINE_FIELDS.items() if key not in kept}
     # The GPUs that were chosen are of this machine.
-    return with_gpus(changed, None) if spec.id == "machine" and values else changed
+    return with_gpus(replace(request, **attributes), None) if values else replace(request, **attributes)
 
 
 def parse_machine(spec: Setting, text: str) -> dict[str, Any]:
     """Key -> value of what was typed or taken from the list. Raises ValueError with a sentence."""
     key = spec.keys[0]
     if spec.id == "machine":
-        return {} if text == HERE else dict(FIGURES) if text == BY_HAND else {key: text}
-    if spec.is_size:
-        from trainwiz.core.profile.profile import parse_size  # its package reads YAML: not before the first frame
+        return {} if text == HERE else {key: text}
+    if key == "num_gpus":
+        return {key: parse_whole_number(text)}
+    from trainwiz.core.profile.profile import parse_size  # its package reads YAML: not before the first frame
 
-        size = parse_size(text)
-        if size is None:
-            raise ValueError(tr("This is not a size. Example: 64G or 512M."))
-        return {key: size}
-    if not spec.is_number:
-        return {key: text}
-    return {key: parse_whole_number(text) if spec.is_whole else parse_number(text)}
+    size = parse_size(text)
+    if size is None:
+        raise ValueError(tr("This is not a size. Example: 64G or 512M."))
+    return {key: size}
 
 
 def machine_value(state: PlanState, spec: Setting) -> str:
     """The value of one of these fields as the form shows it; empty while nothing is read."""
-    request, planned, key = state.request, state.plan.machine if state.plan is not None else None, spec.keys[0]
-    value = getattr(request, MACHINE_FIELDS[key])
+    request, planned = state.request, state.plan.machine if state.plan is not None else None
     if spec.id == "machine":
-        if value is not None or planned is None or names_another(request, FIGURES):
-            return value or (tr("another card, by its specs") if names_another(request, FIGURES) else "")
+        if request.gpu is not None or planned is None:
+            return request.gpu or ""
         if not planned.hypothetical:
             return tr("this machine")
         return (planned.gpus[0].name if planned.gpus else None) or tr("a machine without a GPU")
-    if value is None and planned is not None and planned.hypothetical:
-        value = _planned_value(key, planned)
-    if value is None:
+    if planned is None or not planned.hypothetical:
         return ""
-    if spec.is_size:
-        return f"{value / GIB:.12g} GiB"
-    return number(value) if spec.is_number else str(value)
-
-
-def _planned_value(key: str, planned: Machine) -> Any:
-    if key in ("num_gpus", "ram"):
-        return len(planned.gpus) if key == "num_gpus" else planned.ram_total_bytes
-    if not planned.gpus:
-        return None
-    card = planned.gpus[0]
-    if key in RATES:
-        from trainwiz.core.catalog.gpus import spec_of
-
-        name, unit = RATES[key]
-        rate = getattr(spec_of(card), name, None)
-        return None if rate is None else rate / unit
-    return card.memory_total_bytes if key == "gpu_memory" else card.compute_capability
-
-
-def machine_problem(state: PlanState, problem: str) -> str:
-    """Why the machine cannot be planned for: of a card that nobody knows, what the list offers instead."""
-    if state.request.gpu is None or not any(finding.code == "unknown_gpu" for finding in state.reading.findings):
-        return problem
-    from trainwiz.core.catalog.gpus import near_gpus
-
-    name, near = plain_text(state.request.gpu, 60), near_gpus(state.request.gpu, MOST_NEAR)
-    words = mark(
-        "{name} is not exactly one card of the catalog. Similar: {near}. For any other card, choose “another card, by "
-        "its specs” from the list."
-    )
-    return tr(words, name=name, near=", ".join(near) or tr("none"))
+    if spec.keys[0] == "num_gpus":
+        return number(len(planned.gpus) if request.num_gpus is None else request.num_gpus)
+    ram = planned.ram_total_bytes if request.ram_bytes is None else request.ram_bytes
+    return "" if ram is None else f"{ram / GIB:.12g} GiB"
 
 
 def machine_origin(state: PlanState, spec: Setting) -> tuple[str, str]:
     """(origin, reason) of one of these fields."""
-    planned, key = state.plan.machine if state.plan is not None else None, spec.keys[0]
+    planned = state.plan.machine if state.plan is not None else None
     if is_machine_changed(state.request, spec):
         reason = tr("The plan and its files are for that machine; the run can't start on this machine.")
         return "you", reason if spec.id == "machine" else ""
@@ -219,25 +177,17 @@ def machine_origin(state: PlanState, spec: Setting) -> tuple[str, str]:
     if spec.id == "machine":
         elsewhere = tr("The profile is for it, and this machine has no such GPU.")
         return ("profile", elsewhere) if planned.hypothetical else ("detected", "")
-    if key in FIGURES:
-        return "solved", tr("from the GPU catalog")
-    if key == "ram" and planned.notes:
+    if spec.id == "ram" and planned.notes:
         return "default", tr("assumed, since it is not specified")
     return ("profile" if state.request.profile else "default"), ""
 
 
-def current_machine(request: PlanRequest) -> str:
-    """The entry of the list that is in use."""
-    return request.gpu or (BY_HAND if names_another(request, FIGURES) else HERE)
-
-
 def machine_offers(state: PlanState) -> tuple[Offer, ...]:
-    """This machine, the cards of the catalogue, and a card that is in no catalogue."""
+    """This machine and the cards of the catalogue."""
     from trainwiz.tui.screens.plan_state import Offer
 
     reading = state.reading
     at_home = state.plan is None or not state.plan.machine.hypothetical or names_another(state.request)
     here = tr("this machine") if at_home else tr("the profile's machine")
     note = reading.machine.description if reading.machine is not None and at_home else ""
-    by_hand = Offer(BY_HAND, tr("another card, by its specs"), tr("memory, TFLOP/s and compute capability"))
-    return (Offer(HERE, here, note), *reading.cards, by_hand)
+    return (Offer(HERE, here, note), *reading.cards)

@@ -27,14 +27,13 @@ from trainwiz.tui.screens.plan_fields import (
     written_value,
 )
 from trainwiz.tui.screens.plan_machine import (
+    HERE,
     asked_gpus,
-    current_machine,
     gpus_unused,
     gpus_words,
     is_of_the_machine,
     machine_offers,
     machine_origin,
-    machine_problem,
     machine_value,
 )
 from trainwiz.tui.screens.plan_state import (
@@ -73,8 +72,7 @@ def field_view(state: PlanState, spec: Setting, *, typing: bool = False) -> Fiel
     if spec.keys == (OUTPUT_DIR,):
         return view(state.request.output_dir or state.reading.folder or marks.ellipsis, by_you or "solved")
     if is_of_the_machine(spec):
-        problem = machine_problem(state, invalid) if spec.id == "machine" else invalid
-        return view(machine_value(state, spec) or marks.ellipsis, *machine_origin(state, spec), invalid=problem)
+        return view(machine_value(state, spec) or marks.ellipsis, *machine_origin(state, spec))
     chosen = next((written_value(spec, key, overrides[key]) for key in spec.keys if key in overrides), "")
     if plan is None:
         return view(chosen or (tr(spec.empty) if invalid else marks.ellipsis), by_you)
@@ -164,7 +162,7 @@ def current_offer(state: PlanState, spec: Setting) -> str:
     if spec.id == PROFILE:
         return state.request.profile or ""
     if spec.id == "machine":
-        return current_machine(state.request)
+        return state.request.gpu or HERE
     # The plan may still be that of the demo, whose model enter would take; and its data were chosen by nobody.
     if plan is None or (spec.id == "model" and lacks_model(state.request)):
         return ""
