@@ -361,13 +361,9 @@ def time_details(time: TimePlan) -> list[str]:
     if network := network_words(time):
         lines.append(network)
     if time.total_tokens is not None:
-        total, real = short_count(time.total_tokens), short_count(time.real_tokens)
-        is_all = time.real_tokens in (None, time.total_tokens)
-        lines.append(
-            tr("{count} tokens", count=total)
-            if is_all
-            else tr("{count} tokens, {real} non-padding", count=total, real=real)
-        )
+        lines.append(tr("{count} tokens", count=short_count(time.total_tokens)))
+        if time.real_tokens not in (None, time.total_tokens):
+            lines[-1] = tr("{tokens}, {real} non-padding", tokens=lines[-1], real=short_count(time.real_tokens))
     if time.energy_low_kwh is not None and time.energy_high_kwh is not None:
         energy = f"{amount_range(time.energy_low_kwh, time.energy_high_kwh)} kWh"
         if time.energy_cost_low is not None and time.energy_cost_high is not None:

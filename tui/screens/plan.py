@@ -219,9 +219,11 @@ class PlanScreen(Screen[None]):
             row.begin_edit(text)
 
     def _choose(self, title: str, known: Sequence[Offer], now: str, then: Then, hint: str = "") -> None:
-        """A list over the screen; `then` gets what was chosen of it."""
+        """A list over the screen; `then` gets what was chosen of it. What is so now is in it."""
         from trainwiz.tui.widgets.chooser import Chooser
 
+        if now and now not in {offer.value for offer in known}:
+            known = [states.Offer(now), *known]
         self.app.push_screen(Chooser(title, known, now, hint), then)
 
     def _act(self, field_id: str) -> None:
@@ -302,15 +304,12 @@ class PlanScreen(Screen[None]):
             self._change_request(states.with_changes(self.state.request, remedies[number - 1].changes))
 
     def _see_what_fits(self) -> None:
-        """The models for the data that are named; else those are asked for first."""
-        from trainwiz.tui.widgets.chooser import data_to_fit
-
-        source = data_to_fit(self.state)
-        if source is None:
-            known, hint = views.offers(self.state, FIELD_BY_ID["data"]), tr(views.FREE_TEXT_HINTS["data"])
-            self._choose(tr("See what fits: which dataset?"), known, "", self._list_fits, hint)
-        else:
-            self._list_fits(source)
+        """The models for some data, which are asked for first."""
+        spec, state = FIELD_BY_ID["data"], self.state
+        # The demo's are data that nobody wants a larger model for.
+        now = "" if states.goal_of(state) == "demo" else views.current_offer(state, spec)
+        title, hint = tr("See what fits: which dataset?"), tr(views.FREE_TEXT_HINTS["data"])
+        self._choose(title, views.offers(state, spec), now, self._list_fits, hint)
 
     def _list_fits(self, source: str | None) -> None:
         from trainwiz.tui.widgets.chooser import FitChooser

@@ -16,7 +16,6 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 from textual.worker import Worker, WorkerState
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.defaults import DEFAULT_PROFILE
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
@@ -171,21 +170,10 @@ def _is_a_path(text: str) -> bool:
         return False
 
 
-def data_to_fit(state: PlanState) -> str | None:
-    """The data that models are looked for: of the profile, or empty where the request names them; None: of nobody."""
-    request, plan = state.request, state.plan
-    if any(key.startswith("data.sources") for key in request.overrides):
-        return ""
-    # The demo is one that nobody wants a larger model for.
-    of_profile = plan is not None and request.profile not in (None, DEFAULT_PROFILE)
-    return plan.config.data.sources[0].name if plan is not None and of_profile else None
-
-
 class FitChooser(Chooser):
     """What can be trained here on some data, looked for in a thread; answers the number of a row."""
 
     def __init__(self, state: PlanState, source: str) -> None:
-        """`source`: the data; empty: those that the request names."""
         super().__init__(tr("Searching for models that fit..."), (), "")
         self._request, self._here, self._source = state.request, state.reading.machine, source
         self._fits: Fits | None = None
@@ -210,8 +198,7 @@ class FitChooser(Chooser):
 
         own = self._request.overrides
         kept = {key: value for key, value in own.items() if key.startswith(("data.", "planning.")) or key == "task"}
-        if self._source:
-            kept["data.sources.0.name"] = self._source
+        kept["data.sources.0.name"] = self._source
         request = replace(self._request, profile=None, overrides=kept, name=None, output_dir=None, mode="train")
         try:
             here = self._here or probe_here(request)

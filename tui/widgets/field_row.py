@@ -17,7 +17,7 @@ from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_fields import Setting
 from trainwiz.tui.text import cells, cut, pad
 from trainwiz.tui.theme import marks
-from trainwiz.tui.widgets.lists import FocusLines, LinesWidget, Pressed, TextLines, indented, wrap
+from trainwiz.tui.widgets.lists import FocusLines, LinesWidget, Pressed, TextLines, indented
 
 LONGEST_INPUT = 4096
 ORIGINS = {
@@ -178,14 +178,13 @@ class FieldRow(FocusLines, can_focus=True):
 
 
 class ActionButton(LinesWidget, can_focus=True):
-    """A word in brackets that says what it does, or why it cannot. Enter (through the screen) or a click presses it."""
+    """A word in brackets that says what it does. Enter (through the screen) or a click presses it."""
 
     FOCUS_ON_CLICK = False
     """As of a FieldRow."""
 
     DEFAULT_CSS = """
     ActionButton { width: auto; height: 1; margin: 0 2 0 0; color: $foreground; }
-    ActionButton.-blocked { width: 1fr; height: auto; margin: 0; color: $error; }
     ActionButton:hover { background: $panel; }
     ActionButton:focus { background: $accent; color: $background; text-style: bold; }
     """
@@ -194,17 +193,15 @@ class ActionButton(LinesWidget, can_focus=True):
         super().__init__(id=f"button-{action}")
         self.action = action
         self._label = label
-        self._reason = ""
 
-    def show(self, label: str, reason: str = "") -> None:
-        """Another word on it, and beneath it why it cannot do that now."""
-        if (label, reason) != (self._label, self._reason):
-            self._label, self._reason = label, reason
-            self.set_class(bool(reason), "-blocked")
+    def show(self, label: str) -> None:
+        """Another word on it."""
+        if label != self._label:
+            self._label = label
             self.refresh(layout=True)
 
     def lines_in(self, width: int) -> list[Content]:
-        return [Content(f"[ {self._label} ]"), *(Content(f"  {line}") for line in wrap(self._reason, width - 2))]
+        return [Content(f"[ {self._label} ]")]
 
     def get_content_width(self, container: Size, viewport: Size) -> int:
         return self.lines_in(container.width)[0].cell_length

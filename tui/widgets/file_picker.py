@@ -38,13 +38,10 @@ def first_folder(start: str, here: Path) -> Path:
 
 def unusable_name(name: str) -> str:
     """Why a path with this name could not be written into a config and read back; empty when it can."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return tr("The file name is not UTF-8. Rename it first.")
-    if name != name.strip() or not name.isprintable():
-        return tr("The name starts or ends with a space, or contains invisible characters. Rename it first.")
-    return ""
+    # What is not UTF-8 is not printable either.
+    if name == name.strip() and name.isprintable():
+        return ""
+    return tr("The name is not UTF-8, contains invisible characters, or starts or ends with a space. Rename it first.")
 
 
 def path_text(path: Path, here: Path) -> str:
@@ -127,9 +124,7 @@ class FilePicker(Window[str]):
 
     def answer(self, path: Path) -> None:
         """Close with a path, or say why it cannot be taken."""
-        problem = unusable_name(path.name) or unusable_name(str(path))
-        if not problem and not path.exists():
-            problem = tr("{name} does not exist.", name=path.name)
+        problem = unusable_name(str(path)) or ("" if path.exists() else tr("{name} does not exist.", name=path.name))
         if problem:
             self._say(problem)
         else:

@@ -44,8 +44,6 @@ class RowView:
     can_be_chosen: bool = False
     of_several: bool = False
     """There is something to choose: the row has a box."""
-    hidden_by: str = ""
-    """CUDA_VISIBLE_DEVICES, as it is set."""
 
 
 def row_views(machine: Machine, loads: GpuLoads | None, names: list[str] | None) -> list[RowView]:
@@ -59,7 +57,6 @@ def row_views(machine: Machine, loads: GpuLoads | None, names: list[str] | None)
             is_chosen=is_asked(gpu, names),
             can_be_chosen=several and (gpu in usable or (names is not None and is_asked(gpu, names))),
             of_several=several,
-            hidden_by=machine.cuda_visible_devices or "",
         )
         for gpu in machine.gpus
     ]
@@ -110,7 +107,7 @@ def _problem(view: RowView) -> str:
         return ""
     if gpu.mig == "enabled" and gpu.parent_uuid is None:
         return tr("Split into MIG slices; a run uses one slice.")
-    return tr("Not visible to this process (CUDA_VISIBLE_DEVICES={value}).", value=plain_text(view.hidden_by, 60))
+    return tr("Not visible to this process (CUDA_VISIBLE_DEVICES).")
 
 
 def _load_words(view: RowView, is_roomy: bool) -> str:

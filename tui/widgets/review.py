@@ -176,8 +176,7 @@ class Review(StepPart):
     def show(self, state: PlanState) -> None:
         obstacle = "" if state.busy else start_obstacle(state)
         label = tr("Cannot start") if obstacle else tr(BUSY_WORDS.get(state.busy, "Start"))
-        reason = f"{marks.bad} {plain_text(obstacle)}" if obstacle else ""
-        self.query_one("#button-start", ActionButton).show(label, reason)
+        self.query_one("#button-start", ActionButton).show(label)
         self.query_one("#button-detached", ActionButton).display = not obstacle
         self.query_one("#verdict", Static).update(Content.styled(*_verdict(state, obstacle)))
         self.query_one("#command", Static).update(Content(plain_text(command_line(state.request))))
@@ -190,14 +189,11 @@ class Review(StepPart):
 
 
 def _verdict(state: PlanState, obstacle: str) -> tuple[str, str]:
-    """(words, colour): why the last start failed, or what a start waits for, or where it goes."""
-    if state.problem and state.problem != obstacle:
-        return f"{marks.bad} {plain_text(state.problem)}", "$error"
+    """(words, colour): why the last start failed, why none can be, what it waits for, or where it goes."""
+    if problem := state.problem or obstacle:
+        return f"{marks.bad} {plain_text(problem)}", "$error"
     if state.wanted_start and not state.busy:
         return tr("starts when the plan is ready; esc cancels"), "$accent"
     if is_ready(state):
         return tr("Writes to {folder}; nothing is overwritten.", folder=plain_text(state.reading.folder)), "$muted"
-    if state.plan is None and not state.updating and not state.reading.waits_for:
-        # Nothing is on its way: the button says why.
-        return "", "$muted"
     return f"{tr(state.reading.waits_for or UPDATING)} {marks.ellipsis}", "$muted"
