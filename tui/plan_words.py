@@ -211,27 +211,13 @@ def learnt_text(model: PlannedModel) -> str:
 
 def run_words(plan: Plan) -> list[str]:
     """How long a run is, what was asked for first: ["120 steps", "0.4 epochs"], ["3 epochs", "412 steps"]."""
-    steps, by_epochs = plan.time.steps, _is_by_epochs(plan)
-    in_steps = [] if steps is None else [trn("{n} step", "{n} steps", steps, n=count(steps))]
+    config, steps = plan.config, plan.time.steps
+    by_epochs = config.training.epochs is not None and config.origin("training.max_steps").origin == "solved"
     # As asked for: 412 steps of whole batches are a little more than 3 epochs.
-    amount = plan.config.training.epochs if by_epochs else plan.time.epochs
-    if amount is None:
-        return in_steps
-    in_epochs = [trn("{n} epoch", "{n} epochs", 1 if amount == 1 else 2, n=epochs(amount))]
+    amount = config.training.epochs if by_epochs else plan.time.epochs
+    in_steps = [] if steps is None else [trn("{n} step", "{n} steps", steps, n=count(steps))]
+    in_epochs = [] if amount is None else [trn("{n} epoch", "{n} epochs", 1 if amount == 1 else 2, n=epochs(amount))]
     return [*in_epochs, *in_steps] if by_epochs else [*in_steps, *in_epochs]
-
-
-def steps_words(plan: Plan) -> str:
-    words = run_words(plan)
-    if len(words) < 2:
-        return "".join(words)
-    steps, passes = words[::-1] if _is_by_epochs(plan) else words
-    return f"{steps} ({passes})"
-
-
-def _is_by_epochs(plan: Plan) -> bool:
-    config = plan.config
-    return config.training.epochs is not None and config.origin("training.max_steps").origin == "solved"
 
 
 def memory_title(device: str) -> str:
@@ -335,11 +321,11 @@ def time_lines(plan: Plan) -> Iterator[str]:
     """What stands below the total: the pace and where it comes from, then what else there is to say of the time."""
     time = plan.time
     if time.step_low_s is not None:
-        step = duration_range(time.step_low_s, time.step_high_s)
-        pace = tr("{time} per step", time=step) if time.steps is None else f"{steps_words(plan)} × {step}"
+        pace = tr("{time} per step", time=duration_range(time.step_low_s, time.step_high_s))
         share = time.fraction_of_peak
         peak = "" if share is None else tr("{share} of peak TFLOP/s", share=percent(share))
-        yield tr(", ").join(filter(None, (pace, peak, plain_text(pace_words(time), 300))))
+        length = " = ".join(run_words(plan))
+        yield tr(", ").join(filter(None, (length, pace, peak, plain_text(pace_words(time), 300))))
     yield from time_details(time)
 
 

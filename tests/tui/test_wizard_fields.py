@@ -16,7 +16,7 @@ from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.profile.store import load_profile
 from trainwiz.tui.options import OF_COMMANDS, named_by
-from trainwiz.tui.plan_words import run_words, steps_words
+from trainwiz.tui.plan_words import run_words
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_command import command_line, help_parts
 from trainwiz.tui.screens.plan_fields import (
@@ -93,20 +93,19 @@ def test_a_goal_is_what_the_command_can_say() -> None:
 
 
 @each(
-    ("training", "origins", "passes", "words", "both"),
+    ("training", "origins", "passes", "words"),
     [
-        ({"max_steps": 120}, {"training.max_steps": "profile"}, 3.87, ["120 steps", "3.87 epochs"], "120 steps (3.87 epochs)"),
-        ({"epochs": 3.0, "max_steps": 412}, {}, 3.0, ["3 epochs", "412 steps"], "412 steps (3 epochs)"),
-        ({"epochs": 1.0, "max_steps": 120}, {"training.epochs": "you"}, 1.0, ["1 epoch", "120 steps"], "120 steps (1 epoch)"),
+        ({"max_steps": 120}, {"training.max_steps": "profile"}, 3.87, ["120 steps", "3.87 epochs"]),
+        ({"epochs": 3.0, "max_steps": 412}, {}, 3.0, ["3 epochs", "412 steps"]),
+        ({"epochs": 1.0, "max_steps": 120}, {"training.epochs": "you"}, 1.0, ["1 epoch", "120 steps"]),
     ],
-)  # fmt: skip
-def test_epochs_stand_beside_steps(training, origins, passes, words, both) -> None:
+)
+def test_epochs_stand_beside_steps(training, origins, passes, words) -> None:
     plan = make_frozen_plan(PlanRequest())
     document = {"training": training, "origins": {key: {"origin": origin} for key, origin in origins.items()}}
     time = replace(plan.time, steps=training.get("max_steps"), epochs=passes)
     plan = replace(plan, config=RunConfig.model_validate(document), time=time)
-    assert (run_words(plan), steps_words(plan)) == (words, both)
-    assert shown_value(FIELD_BY_ID["steps"], plan.config) == words[0]
+    assert run_words(plan) == words and shown_value(FIELD_BY_ID["steps"], plan.config) == words[0]
 
 
 def test_a_finding_names_the_field_on_the_screen_and_the_option_in_a_command() -> None:

@@ -41,26 +41,13 @@ def asked_gpus(state: PlanState) -> list[str] | None:
     return list(filter(None, names)) or None
 
 
-def usable_gpus(machine: Machine) -> tuple[Gpu, ...]:
-    """What a run here can be given, in the machine's order: what is visible, and the MIG slices beside the visible one."""
-    by_name = machine.cuda_visible_devices is None
-    return tuple(
-        gpu
-        for gpu in machine.gpus
-        if gpu.visible or (by_name and gpu.parent_uuid and gpu.uuid and "gpu" not in gpu.unavailable)
-    )
-
-
 def is_asked(gpu: Gpu, names: Sequence[str] | None) -> bool:
     return gpu.visible if names is None else gpu_id(gpu) in names or (gpu.visible and str(gpu.index) in names)
 
 
 def toggled(machine: Machine, state: PlanState, gpu: Gpu) -> list[str] | None:
     """The names of the GPUs after `gpu` was added or taken out; None: all of them. Empty where it was the last one."""
-    if gpu.parent_uuid is not None:
-        # A program sees one slice: another one takes its place.
-        return [gpu_id(gpu)]
-    names, usable = asked_gpus(state), usable_gpus(machine)
+    names, usable = asked_gpus(state), machine.visible_gpus
     chosen = [one for one in usable if is_asked(one, names) != (one is gpu)]
     everything = state.plan is None or state.plan.config.origin(GPUS).origin in ("you", "solved")
     if len(chosen) == len(usable) and everything:
@@ -95,7 +82,7 @@ def gpus_unused(state: PlanState) -> str:
     machine, plan = state.reading.machine, state.plan
     if machine is None or plan is None or state.updating:
         return ""
-    taken, engine = sum(is_asked(gpu, asked_gpus(state)) for gpu in usable_gpus(machine)), plan.config.engine
+    taken, engine = sum(is_asked(gpu, asked_gpus(state)) for gpu in machine.visible_gpus), plan.config.engine
     used = 0 if engine.device == "cpu" else engine.processes or taken
     return tr("{n} of them used for training.", n=used) if used < taken else ""
 

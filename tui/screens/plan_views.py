@@ -152,7 +152,6 @@ def ways_to_leave(state: PlanState) -> tuple[str, list[Offer]]:
     return title, [
         Offer("quit", tr("quit"), tr("prints the equivalent command")),
         Offer("save", tr("save"), tr("as your profile, without quitting")),
-        Offer("stay", tr("stay"), tr("nothing changes")),
     ]
 
 

@@ -331,31 +331,23 @@ def rate_curve(schedule: RateSchedule, columns: int) -> str:
     return spark(rates, columns, max(rates))
 
 
-def length_bars(ordered: Sequence[int], limit: int, columns: int) -> tuple[str, str]:
-    """Rows for each length, of those that are kept and of those that are cut. A long tail is in the last block.
-
-    `ordered`: tokens, shortest first, not empty. At most about `columns` blocks; no rows leave a blank.
-    """
-    longest, usual = max(1, ordered[-1]), ordered[(len(ordered) - 1) * 99 // 100]
-    edges = {round(usual * place / columns) for place in range(1, columns)} | {longest, min(limit, longest)}
-    below = [(0, 0), *((edge, bisect_right(ordered, edge)) for edge in sorted(edges - {0}))]
-    rows = [(high - low) / (edge - before) or None for (before, low), (edge, high) in pairwise(below)]
-    bars = spark(rows, len(rows), max(filter(None, rows)))
-    kept = sum(edge <= limit for edge, _ in below[1:])
-    return bars[:kept], bars[kept:]
-
-
 def length_line(ordered: Sequence[int], limit: int, width: int) -> list[Content]:
-    """The bars between their lengths, `0 ▁▃█▅│512│▂▁ 1,024`; nothing where there is no room."""
-    mark, end = f"{marks.stroke}{count(limit)}{marks.stroke}", count(ordered[-1])
-    room = width - MARGIN - cells(f"0  {mark} {end}") - 2
-    if room < LEAST_COLUMNS:
+    """Rows for each length: kept, the limit, truncated; a long tail is in the last block; `0 ▁▃█▅│512│▂▁ 1,024`.
+
+    `ordered`: tokens, shortest first, not empty. Nothing where there is no room.
+    """
+    longest, usual = ordered[-1], max(1, ordered[(len(ordered) - 1) * 99 // 100])
+    mark = f"{marks.stroke}{count(limit)}{marks.stroke}" if longest > limit else ""
+    end = f"{mark} {count(longest)}"
+    columns = min(MOST_COLUMNS, width - MARGIN - cells(f"0  {end}") - 2)
+    if columns < LEAST_COLUMNS:
         return []
-    kept, longer = length_bars(ordered, limit, min(MOST_COLUMNS, room))
-    start = Content.assemble((" " * MARGIN + "0 ", "$muted"), (kept, "$accent"))
-    if longer:
-        return [start + Content.assemble(mark, (longer, "$warning"), (f" {end}", "$muted"))]
-    return [start + Content.assemble((f" {end} ", "$muted"), mark)]
+    edges = sorted({usual * place // columns for place in range(1, columns)} | {longest, min(limit, longest)})
+    below = [0, *(bisect_right(ordered, edge) for edge in edges)]
+    rows = [high - low or None for low, high in pairwise(below)]
+    bars, kept = spark(rows, len(rows), max(filter(None, rows))), sum(edge <= limit for edge in edges)
+    start = Content.assemble((f"{' ' * MARGIN}0 ", "$muted"), (bars[:kept], "$accent"))
+    return [Content.assemble(start, mark, (bars[kept:], "$warning"), (f" {count(longest)}", "$muted"))]
 
 
 def rate_facts(state: PlanState, width: int, is_small: bool) -> list[Content]:

@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widgets import Static
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
-from trainwiz.tui.screens.plan_machine import asked_gpus, is_asked, toggled, usable_gpus, with_gpus
+from trainwiz.tui.screens.plan_machine import asked_gpus, is_asked, toggled, with_gpus
 from trainwiz.tui.text import cells, cut, gib, pad, size
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import FocusLines, Pressed, indented
@@ -48,14 +48,13 @@ class RowView:
 
 def row_views(machine: Machine, loads: GpuLoads | None, names: list[str] | None) -> list[RowView]:
     """The rows of all cards where those of these names are to train; None: all that are visible."""
-    usable = usable_gpus(machine)
-    several = len(usable) > 1 or (names is not None and len(machine.gpus) > 1)
+    several = len(machine.visible_gpus) > 1 or (names is not None and len(machine.gpus) > 1)
     return [
         RowView(
             gpu,
             loads.of(gpu) if loads is not None else None,
             is_chosen=is_asked(gpu, names),
-            can_be_chosen=several and (gpu in usable or (names is not None and is_asked(gpu, names))),
+            can_be_chosen=several and (gpu.visible or (names is not None and is_asked(gpu, names))),
             of_several=several,
         )
         for gpu in machine.gpus
@@ -105,8 +104,8 @@ def _problem(view: RowView) -> str:
         return tr(by_hand if view.is_chosen else by_itself, reason=plain_text(reason))
     if gpu.visible or view.can_be_chosen:
         return ""
-    if gpu.mig == "enabled" and gpu.parent_uuid is None:
-        return tr("Split into MIG slices; a run uses one slice.")
+    if gpu.mig == "enabled" or gpu.parent_uuid is not None:
+        return tr("A run uses one MIG slice: the visible one, or the one that --gpus names.")
     return tr("Not visible to this process (CUDA_VISIBLE_DEVICES).")
 
 

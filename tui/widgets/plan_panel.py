@@ -21,7 +21,6 @@ from trainwiz.tui.plan_words import (
     of_capacity,
     peak_parts,
     run_words,
-    steps_words,
     time_lines,
     unknown_time_words,
 )
@@ -335,7 +334,7 @@ def strip_lines(state: PlanState, width: int, height: int) -> list[Content]:
     if plan.model.parameters is None:
         unknown = Content.styled(tr(UNKNOWN_SIZE), "$muted")
         return [batch_line, _line(memory, unknown), _line(time, unknown), summary]
-    time_words = Content.assemble(time_line(plan), (f"  {steps_words(plan)}", "$muted"))
+    time_words = Content.assemble(time_line(plan), (f"  {' = '.join(run_words(plan))}", "$muted"))
     return [batch_line, _line(memory, _memory_words(plan.memory, width)), _line(time, time_words), summary]
 
 
