@@ -335,28 +335,30 @@ def time_details(time: TimePlan) -> list[str]:
     if time.pace_gain is not None and time.possible_pace_gain is not None and time.pace_gain >= 1 + SMALL_GAIN:
         form = mark("{gain}x faster from grouping by length ({possible}x at best)")
         lines.append(tr(form, gain=f"{time.pace_gain:.2f}", possible=f"{time.possible_pace_gain:.2f}"))
-    beside = (
-        (mark("evaluation {time}"), time.evaluation_s),
-        (mark("generation {time}"), time.generation_s),
-        (mark("saving {time}"), time.saving_s),
-    )
+    beside = {
+        mark("evaluation {time}"): time.evaluation_s,
+        mark("generation {time}"): time.generation_s,
+        mark("saving {time}"): time.saving_s,
+    }
     least_s = SMALL_SHARE * (time.total_s or math.inf)
-    parts = [tr(part, time=duration(seconds)) for part, seconds in beside if seconds and seconds > least_s]
+    parts = [tr(part, time=duration(seconds)) for part, seconds in beside.items() if seconds and seconds > least_s]
     if parts:
         lines.append(tr("including {parts}", parts=tr(", ").join(parts)))
-    if network := network_words(time):
-        lines.append(network)
+    lines.append(network_words(time))
     if time.total_tokens is not None:
-        lines.append(tr("{count} tokens", count=short_count(time.total_tokens)))
-        if time.real_tokens not in (None, time.total_tokens):
-            lines[-1] = tr("{tokens}, {real} non-padding", tokens=lines[-1], real=short_count(time.real_tokens))
+        total, real = short_count(time.total_tokens), short_count(time.real_tokens or time.total_tokens)
+        lines.append(
+            tr("{count} tokens", count=total)
+            if real == total
+            else tr("{count} tokens, {real} non-padding", count=total, real=real)
+        )
     if time.energy_low_kwh is not None and time.energy_high_kwh is not None:
         energy = f"{amount_range(time.energy_low_kwh, time.energy_high_kwh)} kWh"
         if time.energy_cost_low is not None and time.energy_cost_high is not None:
             cost = amount_range(time.energy_cost_low, time.energy_cost_high)
             energy = tr(", ").join((energy, f"{cost} {plain_text(time.currency)}".rstrip()))
         lines.append(energy)
-    return lines
+    return [line for line in lines if line]
 
 
 def network_words(time: TimePlan) -> str:

@@ -283,9 +283,3 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def action_scroll_report(self, pages: int) -> None:
         report = self.query_one(VerticalScroll)
         report.scroll_relative(y=pages * max(1, report.size.height - 1), animate=False)
-
-    def action_help(self) -> None:
-        from trainwiz.tui.widgets.frame import HelpCard
-
-        parts = [(tr("What"), "\n".join(map(tr, ABOUT)))]
-        self.app.push_screen(HelpCard(tr(TITLE), parts, self.key_rows()))

@@ -11,7 +11,7 @@ from textual.content import Content
 from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.language import tr, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.plan_words import CLOSE, OPEN, ROLE_WIDTH, chat_lines, learnt_text, trained_words
+from trainwiz.tui.plan_words import CLOSE, OPEN, chat_lines, learnt_text, trained_words
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, on_screen
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.text import cells, count, cut, gib, number, pad, percent, sentence_gap, short_count, size
@@ -104,15 +104,14 @@ def chat_facts(state: PlanState, width: int, is_small: bool = False) -> Iterator
     most = LINES_IF_SMALL if is_small else LINES_OF_A_CHAT
     for shown in look.shown[:1]:
         yield Content()
-        words = tr("The first chat; loss on the tokens between {open} {close}", open=OPEN, close=CLOSE)
+        words = tr(
+            "The first chat, {n} tokens; loss on those between {open} {close}",
+            n=count(len(shown.pieces)), open=OPEN, close=CLOSE,
+        )  # fmt: skip
         yield Content.styled("    " + cut(words, width - 5, marks.ellipsis), "bold $muted")
-        lines = list(islice(chat_lines(shown, width - 5, split=""), most + 1))
-        for segments in lines[: most if len(lines) <= most else most - 1]:
+        for segments in islice(chat_lines(shown, width - 5, split=""), most):
             parts = [(text, "$success" if learnt else "$foreground") for text, learnt in segments]
             yield Content.assemble("    ", *parts)
-        if len(lines) > most:
-            left = tr("… of {count} tokens", count=count(len(shown.pieces)))
-            yield Content(" " * (4 + ROLE_WIDTH) + left)
 
 
 def rows_words(data: DataSummary, *, joined: bool) -> str:
@@ -286,36 +285,24 @@ def cell_text(cell: str | None) -> str:
 
 def table_lines(glance: Glance, rows: int, width: int) -> Iterator[Content]:
     """A title, the names of the columns, what each is used for, the first rows."""
-    shown = shown_columns(glance, rows, width - INDENT)
+    shown, files = shown_columns(glance, rows, width - INDENT), glance.files
     used = {glance.text, glance.target, *glance.parts}
+    name = plain_text(glance.path.name, 200)
+    heading = trn("First rows of {file}", "First rows of {file}, one of {n} files", files, file=name)
     yield Content()
-    name, files = plain_text(glance.path.name, 200), glance.files
-    title = trn("First rows of {file}", "First rows of {file}, one of {n} files", files, file=name)
-    yield Content.styled(cut(title, width, marks.ellipsis), "bold $muted")
-    yield _row((column_name(glance, place), wide, "bold" if place in used else "$muted") for place, wide in shown)
-    yield _row(
-        (
-            f"{marks.ok if place in used else ''} {role_of(glance, place)}".strip(),
-            wide,
-            "$accent" if place in used else "$muted",
-        )
-        for place, wide in shown
-    )
-    for row in glance.rows[:rows]:
-        yield _row(
-            (cell_text(row[place]), wide, "$foreground" if place in used and row[place] else "$muted")
+    yield title(cut(heading, width, marks.ellipsis))
+    names = {place: column_name(glance, place) for place, _ in shown}
+    roles = {place: f"{marks.ok if place in used else ''} {role_of(glance, place)}".strip() for place, _ in shown}
+    for texts in (names, roles, *(dict(enumerate(map(cell_text, row))) for row in glance.rows[:rows])):
+        line = [
+            (pad(cut(texts[place], wide), wide + GAP), "$foreground" if place in used else "$muted")
             for place, wide in shown
-        )
+        ]
+        yield Content.assemble(" " * INDENT, *line)
     if not glance.rows:
         yield Content.styled("  " + tr("No readable rows."), "$muted")
     if hidden := len(glance.columns) - len(shown):
         yield Content.styled("  " + trn("{n} more column", "{n} more columns", hidden), "$muted")
-
-
-def _row(parts: Iterable[tuple[str, int, str]]) -> Content:
-    """Texts side by side, each in its cells."""
-    line = [(pad(cut(text, wide), wide) + " " * GAP, style) for text, wide, style in parts]
-    return Content.assemble(" " * INDENT, *line)
 
 
 # Pictures of one line: the learning rate over the run, and the lengths of rows.

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 MOST_HOLDERS = 3
 ROOMY_CELLS = 50
-SHORTEST_NAME = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +64,12 @@ def row_lines(view: RowView, width: int, *, focused: bool, roomy: bool) -> list[
     """The lines of a row in `width` cells; `roomy` or the focus shows who holds the card."""
     gpu, problem = view.gpu, _problem(view)
     box = ("[x] " if view.is_chosen else "[ ] " if view.can_be_chosen else "    ") if view.of_several else ""
-    head = f"{box}{'  ' if gpu.parent_uuid else ''}{tr('GPU {index}', index=gpu.index)}  "
+    number = f"{'  ' if gpu.parent_uuid else ''}{tr('GPU {index}', index=gpu.index)}"
     tail = "" if problem else _load_words(view, width >= ROOMY_CELLS)
-    room = max(SHORTEST_NAME, width - cells(head) - cells(tail) - 3)
-    name = pad(cut(plain_text(_name(gpu), 80), room, marks.ellipsis), room)
+    room = width - cells(tail) - 3
+    left = pad(cut(f"{box}{number}  {plain_text(_name(gpu), 80)}", room, marks.ellipsis), room)
     style = "$foreground" if view.is_chosen or not view.of_several else "$muted"
-    here = marks.here if focused else " "
-    line = Content.assemble((f"{here} ", "$accent"), (f"{head}{name} {tail}", style))
+    line = Content.assemble((f"{marks.here if focused else ' '} ", "$accent"), (f"{left} {tail}", style))
     if problem:
         return [line, *indented(f"{marks.tight} {problem}", width, "$warning")]
     return [line, *(indented(_holders_words(view.load), width) if focused or roomy or not view.of_several else ())]

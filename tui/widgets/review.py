@@ -85,15 +85,6 @@ WIDEST_KEY = 36
 LONGEST_VALUE = 60
 
 
-def value_words(key: str, value: Any) -> str:
-    """A value as the fields write it; lists of sources by their names."""
-    if value is None or value in ([], {}, ""):
-        return tr("not set")
-    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
-        return ", ".join(str(item.get("name", item)) for item in value)
-    return word_for(key, value)
-
-
 def change_words(theirs: str, yours: str, room: int) -> str:
     """ "theirs -> yours" in at most `room` cells; each keeps half of them before the other is cut."""
     theirs, yours = plain_text(theirs, LONGEST_VALUE), plain_text(yours, LONGEST_VALUE)
@@ -130,8 +121,8 @@ def change_lines(changes: Sequence[Change], width: int) -> list[Content]:
     lines = []
     for key, theirs, yours in changes:
         name = pad(cut(plain_text(key), key_width, marks.ellipsis), key_width)
-        before = tr("auto") if theirs is None else value_words(key, theirs)
-        words = change_words(before, value_words(key, yours), room)
+        before = tr("auto") if theirs is None else word_for(key, theirs) or tr("not set")
+        words = change_words(before, word_for(key, yours) or tr("not set"), room)
         lines.append(Content.assemble("  ", (f"{name}  ", "$muted"), (words, "$foreground")))
     return lines
 
