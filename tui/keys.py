@@ -322,7 +322,7 @@ IMPORT_KEYS: tuple[KeyBinding, ...] = (
     key(
         "import.browse", "f3", "browse", "browse files", "Choose a file; its path is filled in above the text.", rank=1
     ),
-    key("import.help", "f1", "app.help", "help", "Explain what can be imported, and list all keys.", rank=2),
+    key("import.help", "f1", "app.help", "help", "List all keys.", rank=2),
     key(
         "import.close",
         "escape",

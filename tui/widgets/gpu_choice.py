@@ -177,7 +177,7 @@ class GpuChoice(StepPart):
         super().__init__()
         self._machine: Machine | None = None
         self._loads: GpuLoads | None = None
-        self._is_looking = self._is_visited = False
+        self._is_looking = self._is_seen = False
         self._refused = ""
         self._notes = Static("", classes="notes", markup=False)
 
@@ -197,13 +197,6 @@ class GpuChoice(StepPart):
             self._draw_rows()
             if self._loads is None:
                 self._look()
-
-    def visit(self, shown: bool) -> None:
-        was_visited, self._is_visited = self._is_visited, shown
-        if shown:
-            self._look()
-        elif was_visited and self._source is not None:
-            self.run_worker(self._source.rest, thread=True, group="gpus", exit_on_error=False)
 
     def _draw_rows(self) -> None:
         machine, state = self._machine, self._state
@@ -227,24 +220,28 @@ class GpuChoice(StepPart):
         return cast("PlanScreen", self.screen).reader
 
     def _look(self) -> None:
-        """One look, unless the one before is not done or something else covers the step."""
-        is_seen = self._is_visited and self.display and self.screen.is_current
-        if is_seen and not self._is_looking and self._machine is not None and self._source is not None:
-            self._is_looking = True
-            work = partial(self._work, self._source, self._machine)
-            self.run_worker(work, thread=True, group="gpus", exit_on_error=False)
+        """One look, unless the one before is not done; the driver rests where the rows cannot be seen."""
+        source, machine, was_seen = self._source, self._machine, self._is_seen
+        self._is_seen = self.is_on_screen and self.screen.is_current
+        if source is None or machine is None or self._is_looking or not (was_seen or self._is_seen):
+            return
+        self._is_looking = True
+        work = partial(self._work, source, machine, self._is_seen)
+        self.run_worker(work, thread=True, group="gpus", exit_on_error=False)
 
-    def _work(self, source: PlanReader, machine: Machine) -> None:
+    def _work(self, source: PlanReader, machine: Machine, is_seen: bool) -> None:
         """In a thread: a driver that sleeps takes a second or two to answer."""
         from trainwiz.core.telemetry.gpu import is_outdated
 
         try:
-            if self._is_visited:
-                loads = source.loads()
-                outdated = is_outdated(machine.gpus, loads)
-                if outdated:
-                    source.forget_machine()
-                self.call_later(self._take, loads, outdated)
+            if not is_seen:
+                source.rest()
+                return
+            loads = source.loads()
+            outdated = is_outdated(machine.gpus, loads)
+            if outdated:
+                source.forget_machine()
+            self.call_later(self._take, loads, outdated)
         finally:
             self._is_looking = False
 

@@ -8,7 +8,7 @@ from operator import is_
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.content import Content
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
@@ -180,18 +180,23 @@ def _time(plan: Plan, now: datetime | None, details: bool) -> Iterator[Content]:
 
 
 class PlanPanel(VerticalScroll, can_focus=False):
-    """An old plan is dimmed while the head line says "updating"; it is never blank."""
+    """An old plan is dimmed while the head line says "updating"; it is never blank. The rows of findings are kept from
+    plan to plan, so that a button keeps the focus while figures arrive."""
 
     DEFAULT_CSS = """
     PlanPanel { padding: 0 1; scrollbar-size: 1 1; scrollbar-gutter: stable; }
     """
 
-    _state: PlanState | None = None
-    _drawn: tuple[object, ...] = ()
-    _findings: FindingsView | None = None
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._plan, self._heading = TextLines(id="panel-plan"), TextLines()
+        self._texts: list[TextLines] = []
+        self._buttons: list[RemedyButton] = []
+        self._state: PlanState | None = None
+        self._drawn: tuple[object, ...] = ()
 
     def compose(self) -> ComposeResult:
-        yield TextLines(id="panel-plan")
+        yield from (self._plan, self._heading)
 
     def show(self, state: PlanState) -> None:
         self._state = state
@@ -201,27 +206,52 @@ class PlanPanel(VerticalScroll, can_focus=False):
         self._draw()
 
     def _draw(self) -> None:
-        state = self._state
-        width = self.scrollable_content_region.width
+        state, width = self._state, self.scrollable_content_region.width
         if state is None or width <= 0:
             return
-        reading = state.reading
-        upper = self.query_one("#panel-plan", TextLines)
-        upper.dim(state.is_old)
-        shown = (state.plan, reading.findings, reading.read_at, state.details, width)
-        if state.plan is not None and self._drawn and all(map(is_, shown, self._drawn)):
+        plan, reading = state.plan, state.reading
+        self._plan.dim(state.is_old)
+        shown = (plan, reading.findings, reading.read_at, state.details, width)
+        if plan is not None and self._drawn and all(map(is_, shown, self._drawn)):
             return
         self._drawn = shown
-        if state.plan is not None:
-            upper.show(panel_lines(state.plan, width, reading.read_at, details=state.details))
+        if plan is not None:
+            self._plan.show(panel_lines(plan, width, reading.read_at, details=state.details))
         else:
-            upper.show(_placeholder(waiting_words(state)))
-            if not reading.findings:
-                return
-        if self._findings is None:
-            self._findings = FindingsView(id="panel-findings")
-            self.mount(self._findings)
-        self._findings.show(state, width)
+            self._plan.show(_placeholder(waiting_words(state)))
+        if plan is not None or reading.findings:
+            self._draw_findings(state_findings(state), width)
+
+    def _draw_findings(self, findings: tuple[Finding, ...], width: int) -> None:
+        title = Content.styled(trn("{n} finding", "{n} findings", len(findings)), "bold")
+        if not findings:
+            title = Content.assemble((f"{marks.ok} ", "$success"), (tr("no problems found"), "$muted"))
+        self._heading.show(hanging(title, width, 2))
+        number, most = 0, len(numbered_remedies(findings))
+        rows: list[TextLines] = []
+        for index, finding in enumerate(findings):
+            if index == len(self._texts):
+                self._texts.append(TextLines())
+            rows.append(self._texts[index])
+            rows[-1].show(finding_lines(finding, width))
+            for remedy in finding.remedies:
+                if remedy.is_taken and number < most:
+                    number += 1
+                    if number > len(self._buttons):
+                        self._buttons.append(RemedyButton(number))
+                    rows.append(self._buttons[number - 1])
+                    rows[-1].show(remedy_lines(number, remedy, width))
+        self._place(rows)
+
+    def _place(self, rows: list[TextLines]) -> None:
+        """These rows in this order below the heading, and no others."""
+        for place, row in enumerate(rows, start=1):
+            if row.parent is None:
+                self.mount(row)
+            if row in self.children and self.children[place + 1] is not row:
+                self.move_child(row, after=place)
+        for row in (*self._texts, *self._buttons):
+            row.display = row in rows
 
 
 def waiting_words(state: PlanState) -> str:
@@ -250,65 +280,6 @@ def finding_lines(finding: Finding, width: int) -> list[Content]:
             words = Content.assemble("    ", (f"{marks.dot}  {plain_text(remedy.text)}", "$muted"))
             lines += hanging(words, width, 7)
     return lines
-
-
-class FindingsView(Vertical):
-    """Rows are kept from plan to plan, so that a button keeps the focus while figures arrive."""
-
-    DEFAULT_CSS = """
-    FindingsView { height: auto; }
-    """
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._heading = TextLines()
-        self._texts: list[TextLines] = []
-        self._buttons: list[RemedyButton] = []
-        self._shown: tuple[PlanState, int] | None = None
-
-    def compose(self) -> ComposeResult:
-        yield self._heading
-
-    def show(self, state: PlanState, width: int) -> None:
-        """Draw the findings of a state in `width` cells; as soon as there are rows to draw them in."""
-        self._shown = state, width
-        if self.children:
-            self._draw(state, width)
-
-    def on_mount(self) -> None:
-        if self._shown is not None:
-            self._draw(*self._shown)
-
-    def _draw(self, state: PlanState, width: int) -> None:
-        findings = state_findings(state)
-        self.display = bool(findings) or state.plan is not None
-        title = Content.styled(trn("{n} finding", "{n} findings", len(findings)), "bold")
-        if not findings:
-            title = Content.assemble((f"{marks.ok} ", "$success"), (tr("no problems found"), "$muted"))
-        self._heading.show(hanging(title, width, 2))
-        place, number, most = 0, 0, len(numbered_remedies(findings))
-        for index, finding in enumerate(findings):
-            if index == len(self._texts):
-                self._texts.append(TextLines())
-            place = self._put(self._texts[index], place, finding_lines(finding, width))
-            for remedy in finding.remedies:
-                if remedy.is_taken and number < most:
-                    number += 1
-                    if number > len(self._buttons):
-                        self._buttons.append(RemedyButton(number))
-                    place = self._put(self._buttons[number - 1], place, remedy_lines(number, remedy, width))
-        for row in (*self._texts[len(findings) :], *self._buttons[most:]):
-            row.display = False
-
-    def _put(self, row: TextLines, place: int, lines: list[Content]) -> int:
-        """Show a row in its place below the heading; returns the next place."""
-        if row.parent is None:
-            self.mount(row)
-        if row in self.children and self.children[place + 1] is not row:
-            self.move_child(row, after=place)
-        row.display = True
-        row.show(lines)
-        return place + 1
 
 
 # The folded plan: four lines beneath the form, or one where the screen is low.

@@ -69,9 +69,6 @@ class StepPart(Widget):
     def show(self, state: PlanState) -> None:
         """Draw a state; called for every change while the step is on the screen. Must be quick."""
 
-    def visit(self, shown: bool) -> None:
-        """The step came onto the screen or left it: what polls begins and ends here."""
-
     def failed(self, sentence: str) -> None:
         """A worker of the part broke off. Said once: what polls would say it again and again."""
         if sentence != self._said:
@@ -140,35 +137,24 @@ class PartRow(Widget, can_focus=True):
         self.press()
 
 
-def field_parts() -> Mapping[str, Callable[[], StepPart]]:
-    """Field id -> what stands beneath its row. Imported when a step is completed: the first frame waits for none."""
-    from trainwiz.tui.widgets.facts import (
-        chat_facts,
-        data_facts,
-        first_rows,
-        input_lengths,
-        rate_facts,
-        target_lengths,
-    )
+def parts() -> Mapping[str | int, Callable[[], StepPart]]:
+    """Field id -> what stands beneath its row; step -> what stands beneath all of its rows. Imported when a step is
+    completed: the first frame waits for none."""
+    from trainwiz.tui.widgets import facts
     from trainwiz.tui.widgets.gpu_choice import GpuChoice
-
-    return {
-        "final_learning_rate": partial(LinesPart, rate_facts),
-        "gpus": GpuChoice,
-        "data": partial(LinesPart, data_facts),
-        "layout": partial(LinesPart, chat_facts),
-        "target_column": partial(LinesPart, first_rows),
-        "length": partial(LinesPart, input_lengths),
-        "target_length": partial(LinesPart, target_lengths),
-    }
-
-
-def step_parts() -> Mapping[int, Callable[[], StepPart]]:
-    """Step -> what stands beneath all of its rows."""
-    from trainwiz.tui.widgets.facts import machine_facts, model_facts
     from trainwiz.tui.widgets.review import Review
 
-    return {HARDWARE: partial(LinesPart, machine_facts), MODEL: partial(LinesPart, model_facts), REVIEW: Review}
+    lines: Mapping[str | int, Draw] = {
+        "final_learning_rate": facts.rate_facts,
+        "data": facts.data_facts,
+        "layout": facts.chat_facts,
+        "target_column": facts.first_rows,
+        "length": facts.input_lengths,
+        "target_length": facts.target_lengths,
+        HARDWARE: facts.machine_facts,
+        MODEL: facts.model_facts,
+    }
+    return {**{place: partial(LinesPart, draw) for place, draw in lines.items()}, "gpus": GpuChoice, REVIEW: Review}
 
 
 def _import_settings(state: PlanState) -> ModalScreen[Any]:
@@ -303,14 +289,14 @@ class StepForm(Vertical):
         if self.has_parts:
             return
         self.has_parts = True
-        beneath, last = field_parts(), step_parts().get(self.step)
+        made = parts()
         for spec in fields_of(self.step, self.more):
-            if spec.id in beneath:
+            if spec.id in made:
                 row = self.query_one(f"#field-{spec.id}")
                 place = self.children.index(row) + (spec.id in FIELD_ACTIONS)
-                await self.mount(beneath[spec.id](), after=place)
-        if last is not None:
-            await self.mount(last())
+                await self.mount(made[spec.id](), after=place)
+        if self.step in made:
+            await self.mount(made[self.step]())
 
     def show(self, state: PlanState) -> None:
         used = set[str]()
@@ -333,11 +319,6 @@ class StepForm(Vertical):
         for group, title in self._titles.items():
             title.display = group in used
 
-    def visit(self, shown: bool) -> None:
-        """The step came onto the screen or left it."""
-        for part in self.query(StepPart):
-            part.visit(shown)
-
 
 class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
     """The forms of the steps that were seen, made once and kept; one is shown. The arrow keys move the focus."""
@@ -348,9 +329,7 @@ class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
     async def complete(self) -> None:
         """What the first frame does not wait for: the tables and lists of the step that it shows."""
         for form in self.query(StepForm):
-            if not form.has_parts:
-                await form.add_parts()
-                form.visit(form.display)
+            await form.add_parts()
 
     def draw(self, state: PlanState) -> None:
         for form in self.children:
@@ -360,8 +339,6 @@ class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
     async def turn_to(self, step: int, *, more: bool) -> None:
         """Show a step, with or without its rarely changed rows."""
         for form in self.query(StepForm):
-            if form.display != (form.step == step):
-                form.visit(form.step == step)
             form.display = form.step == step
             if form.step == step and form.more != more:
                 await form.remove()
@@ -369,7 +346,6 @@ class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
             form = StepForm(step, more=more)
             await self.mount(form)
             await form.add_parts()
-            form.visit(True)
         self.scroll_home(animate=False)
 
 
