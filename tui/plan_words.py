@@ -55,19 +55,27 @@ def report_sections(merged: Imported) -> list[tuple[str, list[list[str]]]]:
     reasons: dict[str, list[str]] = {}
     for one in merged.dropped:
         reasons.setdefault(plain_text(tr(one.why)), []).append(f"{_name(one.name)} {_value(one.value)}".rstrip())
-    mapped = [
-        [_name(one.name), _value(one.value), f"→ {one.key}", value_words(one.set_to), _place(merged, one)]
-        for one in merged.mapped
-    ]
-    renamed = [[_name(one.old), f"→ {_name(one.new)}", _place(merged, one)] for one in merged.renamed]
-    dropped = [[text] for why, names in reasons.items() for text in (why, f"  {', '.join(names)}")]
-    unknown = [[_name(one.name), _value(one.value), _place(merged, one)] for one in merged.unknown]
-    counted = len(merged.dropped)
+    mapped, renamed, dropped, unknown = merged.mapped, merged.renamed, merged.dropped, merged.unknown
     sections = [
-        (trn("Mapped: {n} setting", "Mapped: {n} settings", len(mapped)), mapped),
-        (trn("Renamed: {n} old name", "Renamed: {n} old names", len(renamed)), renamed),
-        (trn("Dropped: {n} setting", "Dropped: {n} settings", counted), dropped),
-        (trn("Unknown: {n} setting", "Unknown: {n} settings", len(unknown)), unknown),
+        (
+            trn("Mapped: {n} setting", "Mapped: {n} settings", len(mapped)),
+            [
+                [_name(one.name), _value(one.value), f"→ {one.key}", value_words(one.set_to), _place(merged, one)]
+                for one in mapped
+            ],
+        ),
+        (
+            trn("Renamed: {n} old name", "Renamed: {n} old names", len(renamed)),
+            [[_name(one.old), f"→ {_name(one.new)}", _place(merged, one)] for one in renamed],
+        ),
+        (
+            trn("Dropped: {n} setting", "Dropped: {n} settings", len(dropped)),
+            [[text] for why, names in reasons.items() for text in (why, f"  {', '.join(names)}")],
+        ),
+        (
+            trn("Unknown: {n} setting", "Unknown: {n} settings", len(unknown)),
+            [[_name(one.name), _value(one.value), _place(merged, one)] for one in unknown],
+        ),
     ]
     return [section for section in sections if section[1]]
 
@@ -384,11 +392,13 @@ def fit_words(fit: Fit) -> str:
     from trainwiz.core.plan.fit import METHOD_NAMES, passes_words
 
     plan, memory = fit.plan, fit.plan.memory
-    parts = [tr(METHOD_NAMES[fit.method]), tr("{length} tokens", length=count(plan.batch.sequence_length))]
-    if fit.cut:
-        parts.append(tr("{share} of the rows truncated", share=percent(fit.cut)))
-    parts.append(tr("{amount} of {whole} GiB", amount=gib(memory.needed_bytes), whole=gib(memory.capacity_bytes)))
-    if memory.verdict == "tight":
-        parts.append(tr("tight"))
-    times, passes = duration_range(plan.time.total_low_s, plan.time.total_high_s), passes_words(fit.passes)
-    return tr(", ").join([*parts, tr("{time} for {passes}", time=times, passes=passes)])
+    time = duration_range(plan.time.total_low_s, plan.time.total_high_s)
+    parts = [
+        tr(METHOD_NAMES[fit.method]),
+        tr("{length} tokens", length=count(plan.batch.sequence_length)),
+        tr("{share} of the rows truncated", share=percent(fit.cut)) if fit.cut else "",
+        tr("{amount} of {whole} GiB", amount=gib(memory.needed_bytes), whole=gib(memory.capacity_bytes)),
+        tr("tight") if memory.verdict == "tight" else "",
+        tr("{time} for {passes}", time=time, passes=passes_words(fit.passes)),
+    ]
+    return tr(", ").join(filter(None, parts))

@@ -17,7 +17,7 @@ from textual.widget import Widget
 from textual.widgets import Collapsible
 from textual.worker import Worker, WorkerState
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.screens import plan_state as states
@@ -177,9 +177,10 @@ class PlanScreen(Screen[None]):
         self._threads.change(request, typed=typed)
 
     def _note_invalid(self, field_id: str, reason: str) -> None:
-        state = states.with_invalid(self.state, field_id, reason)
-        if state.invalid != self.state.invalid:
-            self._replace(state)
+        """Why the text of the field that was last typed into cannot be read; empty: it can."""
+        invalid = {field_id: reason} if reason else {}
+        if invalid != self.state.invalid:
+            self._replace(replace(self.state, invalid=invalid))
 
     def note_slow(self) -> None:
         if self.state.updating:
@@ -429,7 +430,7 @@ class PlanScreen(Screen[None]):
             return
         from trainwiz.tui.screens.plan_command import start_plan
 
-        await self._go(replace(last, busy="writing" if kind == "write" else "starting"))
+        await self._go(replace(last, busy=mark("writing") if kind == "write" else mark("starting")))
         work = partial(start_plan, kind, plan, state.request, state.reading.folder)
         self.run_worker(work, thread=True, group="start", exclusive=True, exit_on_error=False)
 

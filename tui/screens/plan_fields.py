@@ -114,7 +114,8 @@ def word_for(key: str, value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, list | tuple):
-        return ", ".join(str(one.get("name", one)) if isinstance(one, dict) else str(one) for one in value)
+        named = (one.get("name", one) if isinstance(one, dict) else getattr(one, "name", one) for one in value)
+        return ", ".join(map(str, named))
     if isinstance(value, Mapping):
         return shlex.join(f"{name}={inner}" for name, inner in value.items())
     words = _words(key)

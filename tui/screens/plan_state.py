@@ -205,14 +205,6 @@ def with_changes(request: PlanRequest, changes: Mapping[str, Any]) -> PlanReques
     return _without_demo(replace(request, overrides={**request.overrides, **others}, **own))
 
 
-def with_invalid(state: PlanState, field_id: str, reason: str) -> PlanState:
-    """Note or (with an empty reason) clear why a field's text cannot be used."""
-    invalid = {key: value for key, value in state.invalid.items() if key != field_id}
-    if reason:
-        invalid[field_id] = reason
-    return replace(state, invalid=MappingProxyType(invalid))
-
-
 def field_problem(state: PlanState, spec: Setting) -> str:
     """Why the value of a field cannot stay as it is; empty when it can."""
     if spec.id in state.invalid:

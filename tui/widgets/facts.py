@@ -41,18 +41,10 @@ def waiting(what: str) -> Content:
     return Content.styled(f"  {plain_text(what)} {marks.ellipsis}", "$muted")
 
 
-def line(label: str, value: str, note: str, width: int) -> Content:
-    """A value with a note after it, as far as there is room."""
-    value = cut(plain_text(value), max(8, width - LABEL - 3), marks.ellipsis)
-    room = width - LABEL - 3 - cells(value) - 2
-    note = f"  {cut(plain_text(note), room, marks.ellipsis)}" if note and room > 6 else ""
-    return Content.assemble("  ", (pad(label, LABEL), "$muted"), value, (note, "$muted"))
-
-
-def said(label: str, text: str, width: int) -> list[Content]:
-    """A label with a text that hangs beneath it over several lines."""
-    start = Content.assemble("  ", (pad(label, LABEL), "$muted"))
-    return hanging(start + plain_text(text), width - 1, LABEL + 2)
+def said(label: str, text: str, width: int, note: str = "") -> list[Content]:
+    """A label with a text and a quiet note, which hang beneath it over several lines."""
+    start = Content.assemble("  ", (pad(label, LABEL), "$muted"), plain_text(text))
+    return hanging(start + Content.styled(f"  {plain_text(note)}" if note else "", "$muted"), width - 1, LABEL + 2)
 
 
 # How many rows there are, where that number comes from, and what is wrong with some of them.
@@ -68,11 +60,10 @@ def data_facts(state: PlanState, width: int, is_small: bool = False) -> Iterator
     data = reading.data
     if data is not None:
         files = reading.glance.files if reading.glance is not None else 1
-        joined = state.plan is not None and joins_texts(state.plan.config)
+        plan = state.plan
+        classes = [one.message for one in plan.findings if one.code == "classes_found"] if plan is not None else []
         place = trn("{size} in {n} file.", "{size} in {n} files.", files, size=size(data.bytes_on_disk))
-        found = state.plan.findings if state.plan is not None else ()
-        classes = [one.message for one in found if one.code == "classes_found"]
-        sentences = [rows_words(data, joined=joined), *classes, place]
+        sentences = [rows_words(data, joined=plan is not None and joins_texts(plan.config)), *classes, place]
     elif reading.waits_for or state.updating:
         sentences = [f"{tr('Reading the rows')} {marks.ellipsis}"]
     elif reading.glance is not None and reading.glance.rows:
@@ -154,15 +145,13 @@ def machine_facts(state: PlanState, width: int, is_small: bool) -> Iterator[Cont
     yield Content()
     yield title(tr("This machine"))
     if not machine.gpus:
-        yield line("GPU", tr("none"), "", width)
-        for reason in list(machine.unavailable.values())[:1]:
-            yield from said("", reason, width)
+        yield from said("GPU", tr("none"), width, next(iter(machine.unavailable.values()), ""))
     cores = trn("{n} core", "{n} cores", machine.cpu_cores)
-    yield line("CPU", cores, machine.cpu_model or "", width)
-    yield line(tr("RAM"), tr("{free} GiB free", free=gib(machine.ram_available_bytes)), "", width)
+    yield from said("CPU", cores, width, machine.cpu_model or "")
+    yield from said(tr("RAM"), tr("{free} GiB free", free=gib(machine.ram_available_bytes)), width)
     if machine.disk_free_bytes is not None:
         free = tr("{free} GiB free", free=gib(machine.disk_free_bytes))
-        yield line(tr("Disk"), free, machine.disk_path or "", width)
+        yield from said(tr("Disk"), free, width, machine.disk_path or "")
 
 
 # What the model is, how large its weights are, whether they are here, and under which licence.
@@ -184,9 +173,9 @@ def model_lines(
     yield Content()
     yield title(tr("Model details"))
     note = trained_words(planned.parameters, planned.trainable_parameters)
-    yield line(tr("Parameters"), short_count(planned.parameters), note, width)
+    yield from said(tr("Parameters"), short_count(planned.parameters), width, note)
     yield from said(tr("Method"), learnt_text(planned), width)
-    yield line(tr("Architecture"), planned.architecture or tr("unknown"), "", width)
+    yield from said(tr("Architecture"), planned.architecture or tr("unknown"), width)
     if model is None:
         return
     yield from said(tr("Size"), size_words(planned.parameters, facts), width)

@@ -145,12 +145,11 @@ class FieldRow(FocusLines, can_focus=True):
 
     def begin_edit(self, text: str) -> None:
         """Open the editor on `text`, all of it selected: typing replaces it."""
-        self._editor = FieldInput(text)
+        editor = self._editor = FieldInput(text)
         left = label_cells(self.content_size.width) + 2
-        self._editor.styles.offset = (left, 0)
-        self._editor.styles.width = max(8, self.content_size.width - left - 1)
-        self.mount(self._editor)
-        self._editor.focus()
+        editor.styles.offset, editor.styles.width = (left, 0), max(8, self.content_size.width - left - 1)
+        self.mount(editor)
+        editor.focus()
         self.refresh(layout=True)
 
     async def end_edit(self) -> None:

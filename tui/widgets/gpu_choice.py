@@ -196,7 +196,7 @@ class GpuChoice(StepPart):
             self._machine = machine
             self._draw_rows()
             if self._loads is None:
-                self._look()
+                self.call_after_refresh(self._look)
 
     def _draw_rows(self) -> None:
         machine, state = self._machine, self._state

@@ -146,18 +146,17 @@ def _memory(plan: Plan, width: int, details: bool) -> Iterator[Content]:
     bar = memory_bar(memory, max(8, width - len(INDENT) - verdict.cell_length - 2))
     yield Content.assemble(INDENT, bar, "  ", verdict)
     yield Content(INDENT + amount_words(memory))
-    if details:
-        yield from _muted(parts_bar(memory.breakdown, width - len(INDENT)), *memory_lines(plan, marks.fills))
-        yield Content()
-    else:
+    if not details:
         yield from _muted(memory.waiting)
-    for label, needed, has in (
+    else:
+        yield from _muted(parts_bar(memory.breakdown, width - len(INDENT)), *memory_lines(plan, marks.fills))
+    rows = [
         (tr("RAM"), memory.host_ram_bytes, memory.host_ram_capacity_bytes),
         (tr("Disk"), memory.disk_bytes, memory.disk_capacity_bytes),
-    ):
-        fits = has is None or needed <= has
-        if details or not fits:
-            verdict = Content() if has is None else verdict_words("fits" if fits else "not_enough")
+    ]
+    for label, needed, has in rows:
+        verdict = Content() if has is None else verdict_words("fits" if needed <= has else "not_enough")
+        if details or (has is not None and needed > has):
             yield Content.assemble((f"{label}  ", "bold"), f"{of_capacity(needed, has)}   ", verdict)
     low, high = memory.host_ram_low_bytes, memory.host_ram_high_bytes
     if details and plan.config.engine.device == "cuda" and low is not None and high is not None:

@@ -116,14 +116,13 @@ def profile_value(values: Mapping[str, Any], key: str) -> Any:
 
 def change_lines(changes: Sequence[Change], width: int) -> list[Content]:
     """One line for each: key, the profile's value, yours."""
-    key_width = min(max((cells(key) for key, _, _ in changes), default=0), WIDEST_KEY, max(8, width // 2 - 3))
-    room = max(4, width - key_width - 5)
+    column = min([WIDEST_KEY, width // 2 - 3, max((cells(key) for key, _, _ in changes), default=0)])
     lines = []
     for key, theirs, yours in changes:
-        name = pad(cut(plain_text(key), key_width, marks.ellipsis), key_width)
+        name = pad(cut(plain_text(key), column, marks.ellipsis), column)
         before = tr("auto") if theirs is None else word_for(key, theirs) or tr("not set")
-        words = change_words(before, word_for(key, yours) or tr("not set"), room)
-        lines.append(Content.assemble("  ", (f"{name}  ", "$muted"), (words, "$foreground")))
+        words = change_words(before, word_for(key, yours) or tr("not set"), width - column - 5)
+        lines.append(Content.assemble("  ", (f"{name}  ", "$muted"), words))
     return lines
 
 
@@ -133,7 +132,6 @@ BUTTONS = {
     "write": mark("Write only"),
     "save": mark("Save as my profile"),
 }
-BUSY_WORDS = {"starting": mark("starting"), "writing": mark("writing")}
 UPDATING = mark("updating the plan")
 
 
@@ -166,7 +164,7 @@ class Review(StepPart):
 
     def show(self, state: PlanState) -> None:
         obstacle = "" if state.busy else start_obstacle(state)
-        label = tr("Cannot start") if obstacle else tr(BUSY_WORDS.get(state.busy, "Start"))
+        label = tr("Cannot start") if obstacle else tr(state.busy or BUTTONS["start"])
         self.query_one("#button-start", ActionButton).show(label)
         self.query_one("#button-detached", ActionButton).display = not obstacle
         self.query_one("#verdict", Static).update(Content.styled(*_verdict(state, obstacle)))
