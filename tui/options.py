@@ -76,17 +76,15 @@ class Option(NamedTuple):
 
 
 def option_of(setting: Setting) -> Option:
-    kind: Kind = "text"
-    if setting.values:
-        kind = "one-of"
-    elif bool in setting.kinds:
-        kind = "switch"
-    elif setting.is_text_list:
-        kind = "list"
-    elif setting.is_size:
-        kind = "size"
-    elif setting.is_number:
-        kind = "integer" if setting.is_whole else "number"
+    kinds: tuple[tuple[Kind, object], ...] = (
+        ("one-of", setting.values),
+        ("switch", bool in setting.kinds),
+        ("list", setting.is_text_list),
+        ("size", setting.is_size),
+        ("integer", setting.is_number and setting.is_whole),
+        ("number", setting.is_number),
+    )
+    kind: Kind = next((kind for kind, holds in kinds if holds), "text")
     values = ("auto", *setting.values) if setting.values and setting.may_be_none else setting.values
     key = None if setting in REQUEST_SETTINGS else setting.key
     metavar = setting.option.partition(" ")[2]

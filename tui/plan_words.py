@@ -238,12 +238,12 @@ def pace_words(time: TimePlan) -> str:
     return time.basis_text or tr("by {basis}", basis=tr(time.basis))
 
 
-def unknown_time_words(steps: int | None, step_s: float | None, model_known: bool = True) -> str:
-    if step_s is None:
-        if model_known:
-            return tr("unknown: no performance data for this device")
+def unknown_time_words(step_s: float | None, model_known: bool = True) -> str:
+    if not model_known:
         return tr("unknown: the model size is unknown")
-    return tr("unknown: the number of steps is unknown") if steps is None else tr("unknown")
+    if step_s is None:
+        return tr("unknown: no performance data for this device")
+    return tr("unknown: the number of steps is unknown")
 
 
 def source_words(memory: MemoryPlan) -> str:

@@ -16,13 +16,12 @@ from trainwiz.tui.screens.plan_views import column_offers
 from trainwiz.tui.widgets import facts
 from trainwiz.tui.widgets.facts import (
     cell_text,
-    input_lengths,
     length_line,
+    lengths,
     rate_curve,
     rate_facts,
     shown_columns,
     table_lines,
-    target_lengths,
 )
 
 from tests.each import each
@@ -47,17 +46,19 @@ def test_the_words_of_the_rate_are_the_plan_s():
 
 
 def test_the_words_are_the_share_of_the_rows():
-    text = said(input_lengths, *(100,) * 90, *(1000,) * 10, batch__sequence_length=500)
+    text = said(lengths, *(100,) * 90, *(1000,) * 10, batch__sequence_length=500)
     assert "10% of the rows exceed 500 tokens and are truncated; 26% of all tokens are dropped." in text
     assert "Median 100 tokens per row, 95% of the rows up to 1,000, the longest 1,000." in text
     assert "22% of the processed tokens are padding." in text
-    assert said(input_lengths, *(3,) * 99, 100_000, width=30)
+    assert said(lengths, *(3,) * 99, 100_000, width=30)
 
 
 def test_targets_are_cut_at_their_own_length():
     values = {"targets": (5, 5, 5, 50), "task": "seq2seq", "batch__target_length": 20}
-    assert "25% of the rows exceed 20 tokens" in said(target_lengths, *(10,) * 4, **values)
-    assert not said(target_lengths, 10)
+    assert "Targets: " in said(lengths, *(10,) * 4, **values) and "25% of the rows exceed 20" in said(
+        lengths, 10, **values
+    )
+    assert "Targets" not in said(lengths, 10)
 
 
 def test_the_curve_does_what_the_schedule_does():

@@ -291,7 +291,7 @@ def test_what_is_typed_becomes_the_value_of_the_setting(name, text, values) -> N
         ("environment", "A='1", "quotation mark"),
         ("nodes", "1.5", "whole number"),
         ("warmup", "none", "Type a number"),
-        ("target", "128 seq", r"Type a number.* Allowed units: .*tokens.*sequences"),
+        ("target", "128 lines", r"Type a number.* Allowed units: .*tokens.*sequences"),
         ("learning_rate", "fast", r"4e-4\.$"),
     ],
 )

@@ -26,6 +26,7 @@ from trainwiz.tui.screens.plan_state import PlanState, start_obstacle, with_valu
 from trainwiz.tui.screens.plan_views import field_view
 from trainwiz.tui.widgets import field_row, gpu_choice
 from trainwiz.tui.widgets.gpu_choice import GpuChoice, GpuRow, RowView, row_lines, row_views
+from trainwiz.tui.widgets.lists import Pressed
 
 from tests.each import each
 from tests.fakes.nvml import GIB, FakeGpu, FakeMig, FakeNvml
@@ -93,9 +94,9 @@ async def test_cards_are_chosen_as_by_the_option_and_their_load_is_live(driver: 
         assert app.screen.state.request.overrides == {} and len(chosen(pilot)) == 8
         # Each fast toggle starts from the request as it is by then, not from the plan on the screen.
         for row in rows(pilot)[1:]:
-            row.press()
+            row.post_message(Pressed(row))
         await until(pilot, lambda: asked_gpus(app.screen.state) == ["GPU-0"])
-        rows(pilot)[0].press()
+        rows(pilot)[0].post_message(Pressed(rows(pilot)[0]))
         await until(pilot, lambda: "Training needs at least one GPU" in shown(app))
         assert asked_gpus(app.screen.state) == ["GPU-0"]
         busy = card(1, memory_used=7 * GIB, utilization=93, processes={os.getpid(): 5 * GIB, 2**22 + 3: GIB})

@@ -113,7 +113,7 @@ def verdict(plan: Plan) -> str:
 def time_text(plan: Plan) -> str:
     """ "40 to 70 s"; a word where it cannot be."""
     if plan.time.total_low_s is None or plan.time.total_high_s is None:
-        return unknown_time_words(plan.time.steps, plan.time.step_s, plan.model.parameters is not None)
+        return unknown_time_words(plan.time.step_s, plan.model.parameters is not None)
     word = TIME_WORDS.get(plan.time.verdict or "")
     return duration_range(plan.time.total_low_s, plan.time.total_high_s) + (f"   {tr(word)}" if word else "")
 

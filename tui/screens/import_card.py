@@ -36,8 +36,6 @@ LONGEST_WRAPPED = 20_000
 
 
 class PasteBox(TextArea):
-    """Enter ends a line, and asks the window to go on where the text is done."""
-
     @dataclass
     class Refused(Message):
         """A paste that was not taken."""
@@ -47,34 +45,19 @@ class PasteBox(TextArea):
     def __init__(self, placeholder: str) -> None:
         super().__init__(compact=True, highlight_cursor_line=False, placeholder=placeholder)
         self.cursor_blink = False
-        self.is_done = False
-        """What stands here was read: enter at its end goes on."""
-
-    def insert_text(self, text: str) -> None:
-        """As a paste does."""
-        try:
-            pasted_text(self.text + text)
-            text = pasted_text(text)
-        except NotImportable as error:
-            self.post_message(self.Refused(" ".join(finding.message for finding in error.findings)))
-            return
-        self.soft_wrap = len(self.text) + len(text) <= LONGEST_WRAPPED
-        result = self.replace(text, *self.selection)
-        self.move_cursor(result.end_location)
 
     async def _on_paste(self, event: events.Paste) -> None:
         # Here and nowhere else: the application would hand it on once more.
         event.prevent_default()
         event.stop()
-        self.insert_text(event.text)
-
-    async def _on_key(self, event: events.Key) -> None:
-        if event.key == "enter" and self.is_done and self.cursor_location == self.document.end:
-            event.prevent_default()
-            event.stop()
-            await self.run_action("screen.press")
-        else:
-            await super()._on_key(event)
+        try:
+            pasted_text(self.text + event.text)
+            text = pasted_text(event.text)
+        except NotImportable as error:
+            self.post_message(self.Refused(" ".join(finding.message for finding in error.findings)))
+            return
+        self.soft_wrap = len(self.text) + len(text) <= LONGEST_WRAPPED
+        self.move_cursor(self.replace(text, *self.selection).end_location)
 
 
 INDENT = "  "
@@ -186,7 +169,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def _changed(self, event: TextArea.Changed) -> None:
         """Read when the text rests; until then nothing of the former one can be used."""
         event.stop()
-        self.box.is_done = False
+        self._merged = None
         self._say("")
         if self._pause is not None:
             self._pause.stop()
@@ -217,7 +200,6 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         if text != self.box.text:
             return
         self._read_text, self._merged = text, merged
-        self.box.is_done = merged is not None
         button = self.query_one(ActionButton)
         button.display = merged is not None
         if merged is not None:
@@ -247,13 +229,11 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def action_press(self) -> None:
         if isinstance(self.focused, ActionButton):
             self._use()
-        elif self._merged is not None:
-            self.query_one(ActionButton).focus()
 
     @on(Pressed)
     def _use(self) -> None:
         """Keep the profile, as the command does, and answer with it."""
-        if self._merged is None or not self.box.is_done:
+        if self._merged is None:
             return
         try:
             saved = save_import(self._merged)

@@ -387,11 +387,10 @@ class PlanScreen(Screen[None]):
         await self._go(states.go_to(replace(self.state, more=self.state.more or spec.rare), spec.step))
         self._focus_step(field_id)
 
-    async def action_change_field(self) -> None:
-        if isinstance(self.focused, PartRow):
-            self.focused.press()
-        elif self.focused is not None:
-            await self._press(self.focused)
+    def action_change_field(self) -> None:
+        if self.focused is not None:
+            # Its part may know better what that means.
+            self.focused.post_message(Pressed(self.focused))
 
     async def action_start(self) -> None:
         await self._start("start")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -218,37 +219,33 @@ def parse_field(spec: Setting, text: str, config: RunConfig | None) -> dict[str,
     return {spec.keys[0]: value_for(spec.keys[0], text)}
 
 
+_AMOUNT = re.compile(r"([-+\d.,_\s]*(?:e[-+]?\d+)?(?:[kmbgt](?![^\W\d_]))?)\s*(.*)", re.IGNORECASE)
+"""A number, and what stands behind it."""
+
+
 def _parse_with_unit(spec: Setting, text: str, config: RunConfig | None) -> dict[str, Any]:
+    """A number of the key that counts, or of the one whose unit is typed behind it; a part of a unit will do."""
     key = shown_key(spec, config) if config is not None else spec.keys[0]
-    # The longest first: "real tokens" ends like "tokens".
-    for candidate, unit in sorted(_unit_words(spec), key=lambda pair: -len(pair[1])):
-        if text.lower().endswith(unit):
-            text, key = text[: -len(unit)], candidate
-            break
+    found = _AMOUNT.fullmatch(text)
+    amount, typed = (found[1], found[2].lower()) if found is not None else (text, "")
+    written = ((word, key) for key, unit in zip(spec.keys, spec.units, strict=False) for word in (unit, tr(unit)))
+    named = [key for word, key in sorted(written, key=lambda pair: len(pair[0])) if typed in word] if typed else []
+    if named:
+        key = named[0]
+    elif typed:
+        amount = text
     try:
-        return {key: parse_whole_number(text) if SETTINGS[key].is_whole else parse_number(text)}
+        return {key: parse_whole_number(amount) if SETTINGS[key].is_whole else parse_number(amount)}
     except ValueError as error:
         if len(spec.units) < 2:
             raise
-        units = ", ".join(tr(unit) for unit in spec.units)
+        units = ", ".join(map(tr, spec.units))
         raise ValueError(tr("{reason} Allowed units: {units}.", reason=error, units=units)) from None
-
-
-MEASURE_WORDS = "条个"
-"""Chinese counts with them; who types a number may leave them out."""
 
 
 def _single(unit: str) -> str:
     """Of one: "epoch", "batch"; the unit "s" stays."""
     return unit.removesuffix("es" if unit.endswith("ches") else "s") or unit
-
-
-def _unit_words(spec: Setting) -> Iterator[tuple[str, str]]:
-    """(key, word): each unit, and its singular, as it is written and as it is shown."""
-    for key, unit in zip(spec.keys, spec.units, strict=False):
-        shown = tr(unit)
-        for word in {unit, _single(unit), shown, shown.lstrip(MEASURE_WORDS)}:
-            yield key, word
 
 
 def value_of(config: RunConfig, key: str) -> Any:

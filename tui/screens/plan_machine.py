@@ -49,8 +49,7 @@ def toggled(machine: Machine, state: PlanState, gpu: Gpu) -> list[str] | None:
     """The names of the GPUs after `gpu` was added or taken out; None: all of them. Empty where it was the last one."""
     names, usable = asked_gpus(state), machine.visible_gpus
     chosen = [one for one in usable if is_asked(one, names) != (one is gpu)]
-    everything = state.plan is None or state.plan.config.origin(GPUS).origin in ("you", "solved")
-    if len(chosen) == len(usable) and everything:
+    if len(chosen) == len(usable):
         return None
     # CUDA reads a list either by index or by UUID.
     by_uuid = all(one.uuid is not None for one in chosen)

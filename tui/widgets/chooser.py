@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -20,6 +20,7 @@ from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
+from trainwiz.tui.options import MACHINE_FIELDS
 from trainwiz.tui.screens.plan_state import Offer, PlanState
 from trainwiz.tui.text import pad
 from trainwiz.tui.theme import marks
@@ -244,14 +245,6 @@ def of_a_setup(request: PlanRequest) -> PlanRequest:
     """The request without what belongs to one run: its name, its folder, its mode."""
     from trainwiz.core.config.keys import NOT_IN_PROFILES
 
-    return replace(
-        request,
-        overrides={key: value for key, value in request.overrides.items() if key not in NOT_IN_PROFILES},
-        name=None,
-        output_dir=None,
-        force=False,
-        mode="train",
-        overfit_batches=None,
-        benchmark_steps=None,
-        trace_steps=None,
-    )
+    kept = {key: value for key, value in request.overrides.items() if key not in NOT_IN_PROFILES}
+    machine: dict[str, Any] = {name: getattr(request, name) for name in MACHINE_FIELDS.values()}
+    return PlanRequest(request.profile, kept, **machine)

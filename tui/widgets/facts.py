@@ -337,8 +337,8 @@ def rate_facts(state: PlanState, width: int, is_small: bool) -> list[Content]:
     fixed = plan.config.training.max_steps
     known = plan.time.steps or fixed
     if not known:
-        words = tr("The number of steps is not known yet, and so is not the end of the learning rate.")
-        return indented(words, width)
+        unknown = tr("The number of steps is not known yet, and so is not the end of the learning rate.")
+        return indented(unknown, width)
     schedule = rate_schedule(plan.config, known)
     # Without a fixed number the Trainer counts the steps of its epochs itself.
     words = [
@@ -361,45 +361,40 @@ def rate_facts(state: PlanState, width: int, is_small: bool) -> list[Content]:
 # How long the rows are, and what is cut and padded there.
 
 
-def input_lengths(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
-    """What the chosen length does to the inputs."""
+def lengths(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
+    """What the chosen lengths do to the inputs, and to targets, which are padded with them."""
     from trainwiz.core.data.lengths import joins_texts
 
     data, plan = state.reading.data, state.plan
     if data is None or plan is None:
         return
-    limit, batch = plan.batch.sequence_length, plan.batch
+    limit, waste = plan.batch.sequence_length, plan.batch.padding_waste
     if joins_texts(plan.config):
-        sentence = tr(
-            "Texts are packed into sequences of {length} tokens, without truncation or padding.",
-            length=count(limit),
+        yield from indented(
+            tr(
+                "Texts are packed into sequences of {length} tokens, without truncation or padding.",
+                length=count(limit),
+            ),
+            width,
         )
-        yield from indented(sentence, width)
         return
     yield from _lengths(data.lengths, data, limit, width, is_small)
-    waste = batch.padding_waste
-    if not data.lengths or is_small or waste is None:
-        return
-    yield from indented(tr("{share} of the processed tokens are padding.", share=percent(waste)), width)
-
-
-def target_lengths(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
-    """The same for targets, which are padded with their inputs; nothing where rows have none."""
-    data, plan = state.reading.data, state.plan
-    if data is not None and plan is not None and plan.task == "seq2seq":
-        limit = plan.config.batch.target_length or plan.batch.sequence_length
-        yield from _lengths(data.target_lengths, data, limit, width, is_small)
+    if plan.task == "seq2seq" and data.target_lengths:
+        yield from indented(tr("Targets:"), width)
+        yield from _lengths(data.target_lengths, data, plan.config.batch.target_length or limit, width, is_small)
+    if data.lengths and not is_small and waste is not None:
+        yield from indented(tr("{share} of the processed tokens are padding.", share=percent(waste)), width)
 
 
 def _lengths(rows: tuple[int, ...], data: DataSummary, limit: int, width: int, is_small: bool) -> Iterator[Content]:
     from trainwiz.core.plan.rows import lengths_of
 
-    lengths = lengths_of(rows)
-    if lengths is not None:
-        yield from length_line(lengths.ordered, limit, width)
-        yield from indented(_cut(lengths, limit), width)
+    known = lengths_of(rows)
+    if known is not None:
+        yield from length_line(known.ordered, limit, width)
+        yield from indented(_cut(known, limit), width)
         if not is_small:
-            yield from indented(_usual(lengths, estimated=data.length_unit != "tokens"), width)
+            yield from indented(_usual(known, estimated=data.length_unit != "tokens"), width)
 
 
 def _usual(lengths: Lengths, *, estimated: bool) -> str:

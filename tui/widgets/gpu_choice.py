@@ -154,10 +154,6 @@ class GpuRow(PartRow, FocusLines):
             self.view = view
             self.refresh(layout=True)
 
-    def press(self) -> None:
-        if self.view.can_be_chosen:
-            super().press()
-
     def lines_in(self, width: int) -> list[Content]:
         return row_lines(self.view, width, focused=self.has_focus, roomy=not is_small(self))
 

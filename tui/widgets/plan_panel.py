@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 INDENT = "  "
 LONGEST_TEXT = 300
 UNKNOWN_SIZE = mark("unknown: the model size is unknown")
-TOO_LONG = "takes_"
-"""How the codes of findings about the total time begin."""
 TIME_VERDICTS = {
     "implausible": mark("{time}, implausible"),
     "impossible": mark("{time}, impossible"),
@@ -98,10 +96,8 @@ def parts_bar(breakdown: Mapping[str, int], width: int) -> str:
 def time_line(plan: Plan) -> Content:
     """The total as a range; a mark and a word where it is not plausible."""
     total = duration_range(plan.time.total_low_s, plan.time.total_high_s)
-    verdict = TIME_VERDICTS.get(plan.time.verdict or "")
-    if verdict is not None or any(finding.code.startswith(TOO_LONG) for finding in plan.findings):
-        return Content.styled(f"! {total if verdict is None else tr(verdict, time=total)}", "$warning")
-    return Content(total)
+    words = TIME_VERDICTS.get(plan.time.verdict or "")
+    return Content(total) if words is None else Content.styled(f"! {tr(words, time=total)}", "$warning")
 
 
 # The panel: batch, memory, host RAM, disk and time, as text with few colours.
@@ -167,7 +163,7 @@ def _time(plan: Plan, now: datetime | None, details: bool) -> Iterator[Content]:
     time = plan.time
     yield Content.styled(tr("Time"), "bold")
     if time.total_low_s is None:
-        yield from _muted(unknown_time_words(time.steps, time.step_s, plan.model.parameters is not None))
+        yield from _muted(unknown_time_words(time.step_s, plan.model.parameters is not None))
     else:
         yield Content.assemble(INDENT, time_line(plan))
     if details:

@@ -47,8 +47,12 @@ class FilesView(Vertical):
         self._views = {}
         for name, text in self._files.items():
             shown = Static(file_content(text), markup=False)
-            view = Collapsible(VerticalScroll(shown), title=_title(name, text))
-            view.collapsed_symbol, view.expanded_symbol = marks.more, marks.menu
+            view = Collapsible(
+                VerticalScroll(shown),
+                title=_title(name, text),
+                collapsed_symbol=marks.more,
+                expanded_symbol=marks.menu,
+            )
             self._views[name] = view, shown
             yield view
         if not self._files:

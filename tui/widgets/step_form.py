@@ -36,7 +36,7 @@ from trainwiz.tui.text import cut, pad
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton, FieldRow
 from trainwiz.tui.widgets.frame import failure_words
-from trainwiz.tui.widgets.lists import LinesWidget, Pressed, line_key
+from trainwiz.tui.widgets.lists import Pressed, TextLines
 
 if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest
@@ -82,31 +82,33 @@ class StepPart(Widget):
             self.failed(failure_words(event.worker.error))
 
 
-class LinesPart(StepPart, LinesWidget):
+class LinesPart(StepPart):
     """The lines that a pure function makes of the state."""
+
+    DEFAULT_CSS = """
+    LinesPart { layout: vertical; }
+    """
 
     def __init__(self, draw: Draw) -> None:
         super().__init__()
         self.draw = draw
-        self._kept: tuple[object, list[Content]] = None, []
-        """Width and smallness with their lines: the layout and the painting ask for the same ones."""
+        self._lines = TextLines()
+
+    def compose(self) -> ComposeResult:
+        yield self._lines
 
     def show(self, state: PlanState) -> None:
-        before, self._state, drawn = self._state, state, self._kept[1]
-        if before is not None and (state.reading.waits_for == FILES_FOLLOW or drawn_of(before) == drawn_of(state)):
-            # Figures first: a curve costs as much as all of them, and is drawn a moment later.
-            self._state = before if state.reading.waits_for == FILES_FOLLOW else state
-            return
-        self._kept = None, []
-        # What reads as before is not painted.
-        if before is None or [*map(line_key, drawn)] != [*map(line_key, self.lines_in(self.content_size.width))]:
-            self.redraw()
+        before = self._state
+        # Figures first: a curve costs as much as all of them, and is drawn a moment later.
+        if before is None or state.reading.waits_for != FILES_FOLLOW:
+            self._state = state
+            if before is None or drawn_of(before) != drawn_of(state):
+                self.on_resize()
 
-    def lines_in(self, width: int) -> list[Content]:
-        key = width, is_small(self)
-        if self._kept[0] != key:
-            self._kept = key, [] if self._state is None else list(self.draw(self._state, *key))
-        return self._kept[1]
+    def on_resize(self) -> None:
+        width = self.size.width
+        if self._state is not None and width:
+            self._lines.show(list(self.draw(self._state, width, is_small(self))))
 
 
 def drawn_of(state: PlanState) -> tuple[object, ...]:
@@ -120,21 +122,18 @@ def is_small(widget: Widget) -> bool:
 
 
 class PartRow(Widget, can_focus=True):
-    """A row of a part that takes the focus: space presses it, and help and reset are those of its field."""
+    """A row of a part that takes the focus; its help and reset are those of its field."""
 
     FOCUS_ON_CLICK = False
     """As of a FieldRow."""
 
     field_id = ""
 
-    def press(self) -> None:
-        """Space, or a click."""
-        self.post_message(Pressed(self))
-
     def on_click(self, event: events.Click) -> None:
         event.stop()
-        self.focus(scroll_visible=False)
-        self.press()
+        if self.can_focus:
+            self.focus(scroll_visible=False)
+            self.post_message(Pressed(self))
 
 
 def parts() -> Mapping[str | int, Callable[[], StepPart]]:
@@ -149,8 +148,7 @@ def parts() -> Mapping[str | int, Callable[[], StepPart]]:
         "data": facts.data_facts,
         "layout": facts.chat_facts,
         "target_column": facts.first_rows,
-        "length": facts.input_lengths,
-        "target_length": facts.target_lengths,
+        "length": facts.lengths,
         HARDWARE: facts.machine_facts,
         MODEL: facts.model_facts,
     }
