@@ -130,7 +130,6 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     ImportCard VerticalScroll:focus { background: $background; }
     ImportCard #problem { max-height: 4; color: $error; }
     ImportCard #problem.-warning { color: $warning; }
-    ImportCard.-low VerticalScroll { margin: 0; }
     """
 
     def __init__(self, gives_way: int = 0) -> None:
@@ -159,9 +158,6 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
 
     def key_rows(self) -> list[KeyBinding]:
         return [*keys_of("import")]
-
-    def on_resize(self) -> None:
-        self.set_class(self.size.height < 24, "-low")
 
     # Reading.
 

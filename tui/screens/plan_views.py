@@ -223,13 +223,12 @@ def shown_keys(state: PlanState, spec: Setting | None, *, on_button: bool) -> tu
 
 
 def column_offers(glance: Glance | None) -> tuple[Offer, ...]:
-    """The columns that hold text, each with the beginning of its first row."""
+    """The columns that hold text; the table has their first cells."""
     if glance is None:
         return ()
-    cells = glance.rows[0] if glance.rows else (None,) * len(glance.columns)
     return tuple(
-        Offer(glance.setting_of(place), column.name, (cell or "")[:80].strip() or tr("empty"))
-        for place, (column, cell) in enumerate(zip(glance.columns, cells, strict=True))
+        Offer(glance.setting_of(place), column.name)
+        for place, column in enumerate(glance.columns)
         if glance.can_take(place) or glance.can_take(place, target=True)
     )
 

@@ -14,7 +14,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
-from textual.worker import Worker, WorkerState
+from textual.worker import Worker
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import mark, tr
@@ -208,23 +208,18 @@ class FitChooser(Chooser):
             return failure_words(error), ()
         from trainwiz.tui.plan_words import fit_words
 
-        rows = enumerate(self._fits.rows)
-        return tr("Models that fit, the largest first"), tuple(
-            Offer(str(n), fit.model, fit_words(fit)) for n, fit in rows
-        )
+        rows = (Offer(str(place), fit.model, fit_words(fit)) for place, fit in enumerate(self._fits.rows))
+        return tr("Models that fit, the largest first"), tuple(rows)
 
     @on(Worker.StateChanged)
     def _found(self, event: Worker.StateChanged) -> None:
         event.stop()
-        if event.state is WorkerState.SUCCESS and event.worker.result is not None:
-            self._list(*event.worker.result)
-        elif event.state is WorkerState.ERROR and event.worker.error is not None:
-            self._list(failure_words(event.worker.error), ())
-
-    def _list(self, title: str, offers: tuple[Offer, ...]) -> None:
-        self._offers = offers
-        self.query_one(Static).update(Content.styled(plain_text(title, 600), "bold"))
-        self._fill("")
+        title, self._offers = event.worker.result or ("", ())
+        if event.worker.error is not None:
+            title = failure_words(event.worker.error)
+        if event.worker.is_finished:
+            self.query_one(Static).update(Content.styled(plain_text(title, 600), "bold"))
+            self._fill("")
 
 
 def save_dialog(request: PlanRequest) -> EntryDialog[str]:

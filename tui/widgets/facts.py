@@ -81,7 +81,7 @@ def data_facts(state: PlanState, width: int, is_small: bool = False) -> Iterator
 
 # The first chat as the model will read it.
 
-LINES_OF_A_CHAT, LINES_IF_SMALL = 12, 4
+LINES_OF_A_CHAT = 12
 
 
 def chat_facts(state: PlanState, width: int, is_small: bool = False) -> Iterator[Content]:
@@ -92,7 +92,6 @@ def chat_facts(state: PlanState, width: int, is_small: bool = False) -> Iterator
     said = (one.message for one in state.plan.findings if one.code in ("what_is_learnt", "chats_not_seen"))
     for sentence in said:
         yield from indented(sentence, width, "$muted")
-    most = LINES_IF_SMALL if is_small else LINES_OF_A_CHAT
     for shown in look.shown[:1]:
         yield Content()
         words = tr(
@@ -100,7 +99,7 @@ def chat_facts(state: PlanState, width: int, is_small: bool = False) -> Iterator
             n=count(len(shown.pieces)), open=OPEN, close=CLOSE,
         )  # fmt: skip
         yield Content.styled("    " + cut(words, width - 5, marks.ellipsis), "bold $muted")
-        for segments in islice(chat_lines(shown, width - 5, split=""), most):
+        for segments in islice(chat_lines(shown, width - 5, split=""), LINES_OF_A_CHAT):
             parts = [(text, "$success" if learnt else "$foreground") for text, learnt in segments]
             yield Content.assemble("    ", *parts)
 
@@ -124,12 +123,9 @@ def rows_words(data: DataSummary, *, joined: bool) -> str:
 
 def findings_of(state: PlanState) -> tuple[Finding, ...]:
     """What is to be said about the rows, errors first, each once; an error that the field says itself is left out."""
-    reading, plan = state.reading, state.plan
+    reading = state.reading
     own = {field_problem(state, FIELD_BY_ID[name]) for name in ("data", "column", "target_column")}
     about = [*reading.data_findings, *(reading.data.findings if reading.data is not None else ())]
-    if plan is not None and plan.task in CLASSIFIES:
-        classes = (one for one in plan.findings if one.where == "data.sources.0.target_column")
-        about += [one for one in classes if one.severity != "note"]
     return tuple({one.message: one for one in map(on_screen, about) if one.message not in own}.values())
 
 
@@ -156,7 +152,7 @@ def machine_facts(state: PlanState, width: int, is_small: bool) -> Iterator[Cont
 
 # What the model is, how large its weights are, whether they are here, and under which licence.
 
-FP32_BYTES, HALF_BYTES = 4, 2
+HALF_BYTES = 2
 
 
 def model_facts(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
@@ -192,13 +188,8 @@ def size_words(parameters: float | None, facts: ModelFacts | None) -> str:
         return tr("{size} on disk", size=size(facts.weights_bytes))
     if facts is not None and facts.download_bytes is not None:
         return tr("{size} to download", size=size(facts.download_bytes))
-    if not parameters:
-        return tr("unknown")
-    return tr(
-        "{half} in half precision, {full} in fp32",
-        half=size(parameters * HALF_BYTES),
-        full=size(parameters * FP32_BYTES),
-    )
+    half = None if parameters is None else parameters * HALF_BYTES
+    return tr("{half} in half precision", half=size(half))
 
 
 def weights_words(model: ModelSpec, facts: ModelFacts | None) -> str:
@@ -319,8 +310,9 @@ def length_line(ordered: Sequence[int], limit: int, width: int) -> list[Content]
     if columns < LEAST_COLUMNS:
         return []
     edges = sorted({usual * place // columns for place in range(1, columns)} | {longest, min(limit, longest)})
-    below = [0, *(bisect_right(ordered, edge) for edge in edges)]
-    rows = [high - low or None for low, high in pairwise(below)]
+    below = [(0, 0), *((edge, bisect_right(ordered, edge)) for edge in edges)]
+    # Rows for each length: the blocks beside the limit are narrower, and the last one is wider.
+    rows = [(high - low) / max(1, edge - before) or None for (before, low), (edge, high) in pairwise(below)]
     bars, kept = spark(rows, len(rows), max(filter(None, rows))), sum(edge <= limit for edge in edges)
     start = Content.assemble((f"{' ' * MARGIN}0 ", "$muted"), (bars[:kept], "$accent"))
     return [Content.assemble(start, mark, (bars[kept:], "$warning"), (f" {count(longest)}", "$muted"))]

@@ -59,8 +59,7 @@ class LinedWidget(Widget):
         self.auto_links = False
         self._drawn: Sequence[LineKey] = ()
         self._lines: list[Content] | None = None
-        self._lines_for = self.outer_size
-        self._width = 0
+        self._lines_for = self.outer_size, self.content_size
 
     def content_lines(self) -> list[Content]:
         """The lines for the size that the widget has now."""
@@ -85,17 +84,16 @@ class LinedWidget(Widget):
     def render_line(self, y: int) -> Strip:
         if self.text_selection is not None:
             return super().render_line(y)
-        lines, width = self._now(), self._width
+        lines, width = self._now(), self.content_size.width
         if y >= len(lines) or not width:
             return Strip.blank(width, self.visual_style.rich_style)
         return Visual.to_strips(self, lines[y], width, 1, self.visual_style)[0]
 
     def _now(self) -> list[Content]:
-        width = self.content_size.width
         # The lines may be asked for before the layout that gives a width.
-        if self._lines is None or self._lines_for != self.outer_size or self._width != width:
-            self._lines_for, self._width = self.outer_size, width
-            self._lines = self.content_lines()
+        sizes = self.outer_size, self.content_size
+        if self._lines is None or self._lines_for != sizes:
+            self._lines_for, self._lines = sizes, self.content_lines()
         return self._lines
 
 
