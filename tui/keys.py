@@ -273,7 +273,7 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
     key(
         "plan.import",
         "i",
-        "import_settings",
+        "act('profile')",
         "import",
         "Import settings from an existing file, script or launch command.",
         rank=2,

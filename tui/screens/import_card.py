@@ -25,7 +25,6 @@ from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.plan_words import part_words, report_sections
 from trainwiz.tui.text import aligned
-from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton
 from trainwiz.tui.widgets.frame import KeyBar, Window, failure_words
 from trainwiz.tui.widgets.lists import LinesWidget, Pressed, hanging
@@ -94,13 +93,10 @@ class ImportReport(LinesWidget):
 
 def report_lines(merged: Imported, width: int) -> list[Content]:
     """Every line fits into `width` cells."""
-    sections = report_sections(merged)
-    titles = f" {marks.dot} ".join(title for title, _ in sections)
     lines = hanging(Content.styled(tr(", ").join(map(part_words, merged.parts)), "bold"), width, 2)
-    lines += hanging(Content.styled(titles, "$muted"), width, 2)
     for finding in merged.findings:
         lines += finding_lines(finding, width)
-    for title, rows in sections:
+    for title, rows in report_sections(merged):
         lines += [Content(""), Content.styled(title, "bold")]
         for row in aligned(rows):
             lines += hanging(Content(INDENT + "  ".join(row).rstrip()), width, 6)

@@ -227,7 +227,8 @@ class PlanScreen(Screen[None]):
             known = [states.Offer(now), *known]
         self.app.push_screen(Chooser(title, known, now, hint), then)
 
-    def _act(self, field_id: str) -> None:
+    def action_act(self, field_id: str) -> None:
+        """What the button beneath a field does."""
         dialog = FIELD_ACTIONS[field_id][1](self.state)
         self.app.push_screen(dialog, partial(self._chosen, FIELD_BY_ID[field_id]))
 
@@ -239,10 +240,6 @@ class PlanScreen(Screen[None]):
             self._set(spec, answer)
         elif answer is not None:
             self._change_request(answer(self.state.request))
-
-    def action_import_settings(self) -> None:
-        """The button beneath the profile, from every step."""
-        self._act("profile")
 
     @on(StepPart.Changed)
     def _part_changed(self, event: StepPart.Changed) -> None:
@@ -409,7 +406,7 @@ class PlanScreen(Screen[None]):
         elif isinstance(widget, RemedyButton):
             self.action_apply_remedy(widget.number)
         elif isinstance(widget, FieldButton):
-            self._act(widget.spec.id)
+            self.action_act(widget.spec.id)
         elif isinstance(widget.parent, Collapsible):
             widget.parent.collapsed = not widget.parent.collapsed
         elif isinstance(widget, ActionButton):

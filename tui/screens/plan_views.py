@@ -251,14 +251,11 @@ def browse_model(state: PlanState) -> FilePicker:
     """The file picker, opened where the present model lies."""
     from trainwiz.tui.widgets.file_picker import FilePicker
 
-    class ModelPicker(FilePicker):
-        def answer(self, path: Path) -> None:
-            # A bare config.json is a model without its weights, and those lie beside it.
-            super().answer(path.parent if path.name == "config.json" and path.is_file() else path)
-
     model = state.reading.model
     start = model.name if model is not None and model.source in ("folder", "config") else ""
-    return ModelPicker(tr("Model: a folder with a config.json, or a config.json file"), start, (".json",))
+    title = tr("Model: a folder with a config.json, or a config.json file")
+    # A bare config.json is a model without its weights, and those lie beside it.
+    return FilePicker(title, start, (".json",), stands_for_folder="config.json")
 
 
 def browse_data(state: PlanState) -> FilePicker:

@@ -93,10 +93,11 @@ class FilePicker(Window[str]):
     FilePicker .hint { color: $muted; }
     """
 
-    def __init__(self, title: str, start: str, kinds: Sequence[str]) -> None:
+    def __init__(self, title: str, start: str, kinds: Sequence[str], stands_for_folder: str = "") -> None:
         """`start`: a file, whose folder is opened, or a folder; else the working folder is. `kinds`: endings of the
-        names of files, in lower case."""
+        names of files, in lower case. A file called `stands_for_folder` means the folder that it lies in."""
         super().__init__()
+        self._stands_for_folder = stands_for_folder
         self._title, self._kinds, self._here = title, kinds, Path.cwd()
         self.folder = first_folder(start, self._here)
 
@@ -120,7 +121,8 @@ class FilePicker(Window[str]):
     @on(DirectoryTree.FileSelected)
     def _selected(self, event: DirectoryTree.FileSelected) -> None:
         event.stop()
-        self.answer(event.path)
+        path = event.path
+        self.answer(path.parent if path.name == self._stands_for_folder else path)
 
     def answer(self, path: Path) -> None:
         """Close with a path, or say why it cannot be taken."""

@@ -103,9 +103,12 @@ class LinesPart(StepPart):
         if before is None or state.reading.waits_for != FILES_FOLLOW:
             self._state = state
             if before is None or drawn_of(before) != drawn_of(state):
-                self.on_resize()
+                self._redraw()
 
     def on_resize(self) -> None:
+        self._redraw()
+
+    def _redraw(self) -> None:
         width = self.size.width
         if self._state is not None and width:
             self._lines.show(list(self.draw(self._state, width, is_small(self))))
