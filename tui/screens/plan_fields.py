@@ -263,8 +263,8 @@ def _screen_names(language: str) -> dict[str, str]:
     """Key path or option -> the field that shows it, in quotes."""
     names = {key: f"“{tr(spec.label)}”" for spec in FIELDS for key in spec.keys}
     names["data.sources"] = names["data.sources.0.name"]
-    flags = {option.flag: names.get(option.key or option.name) for option in OPTIONS}
-    return {**names, **{flag: name for flag, name in flags.items() if name}}
+    keys = {option.flag: option.key or option.name for option in OPTIONS}
+    return {**names, **{flag: names[key] for flag, key in keys.items() if key in names}}
 
 
 def on_screen(finding: Finding) -> Finding:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from trainwiz.tui.widgets.file_picker import FilePicker
 
 
-def field_view(state: PlanState, spec: Setting, *, typing: bool = False) -> FieldView:
+def field_view(state: PlanState, spec: Setting) -> FieldView:
     """The row of a field. Without a plan the value is a placeholder, or what the user chose."""
     plan, overrides, changed = state.plan, state.request.overrides, is_changed(state, spec)
     invalid, by_you = field_problem(state, spec), "you" if changed else ""
@@ -89,7 +89,7 @@ def field_view(state: PlanState, spec: Setting, *, typing: bool = False) -> Fiel
         # The plan is of an earlier request: what was chosen stands here, also where it cannot stay.
         shown = chosen
     shown = shown or found_column(state, spec) or tr(spec.empty)
-    return view(shown, by_you or origin, reason=reason, dimmed=state.slow and not typing)
+    return view(shown, by_you or origin, reason=reason)
 
 
 def chosen_by(spec: Setting, config: RunConfig) -> tuple[str, str]:

@@ -41,7 +41,6 @@ class FieldView:
     invalid: str = ""
     changed: bool = False
     has_list: bool = False
-    dimmed: bool = False
 
 
 def row_lines(view: FieldView, width: int, *, focused: bool, roomy: bool, editing: bool) -> list[Content]:
@@ -58,7 +57,7 @@ def row_lines(view: FieldView, width: int, *, focused: bool, roomy: bool, editin
     ]
     if not editing:
         gap = " " * max(1, room - cells(value))
-        parts += [(value, "$muted" if view.dimmed else "$foreground"), (menu, "$muted"), (gap, "")]
+        parts += [(value, "$foreground"), (menu, "$muted"), (gap, "")]
         parts.append((end, "$accent" if view.changed else "$muted"))
     head = Content.assemble(*parts)
     if view.invalid:

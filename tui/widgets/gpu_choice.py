@@ -97,9 +97,7 @@ def _problem(view: RowView) -> str:
     gpu, load = view.gpu, view.load
     reason = gpu.unavailable.get("gpu") or (load.problem if load is not None else "")
     if reason:
-        by_hand = mark("This GPU can't be used: {reason}. Press space to deselect it.")
-        by_itself = mark("This GPU can't be used: {reason}. The plan continues without it.")
-        return tr(by_hand if view.is_chosen else by_itself, reason=plain_text(reason))
+        return tr("This GPU can't be used: {reason}.", reason=plain_text(reason))
     if gpu.visible or view.can_be_chosen:
         return ""
     if gpu.mig == "enabled" or gpu.parent_uuid is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from textual.app import ComposeResult
@@ -154,16 +155,18 @@ class Review(StepPart):
         super().__init__(id="review")
 
     def compose(self) -> ComposeResult:
-        yield Static(tr("Start"), classes="heading", markup=False)
+        heading = partial(Static, classes="heading", markup=False)
+        text = partial(Static, "", classes="text", markup=False)
         start, detached, write, save = (ActionButton(tr(label), action) for action, label in BUTTONS.items())
+        yield heading(tr("Start"))
         yield Horizontal(start, detached, id="buttons", classes="buttons")
         yield Horizontal(write, save, classes="buttons")
-        yield Static("", id="verdict", classes="text", markup=False)
-        yield Static("", id="changes-title", classes="heading", markup=False)
+        yield text(id="verdict")
+        yield heading(id="changes-title")
         yield LinesPart(changed_values)
-        yield Static(tr("Command-line equivalent (press c to copy)"), classes="heading", markup=False)
-        yield Static("", id="command", classes="text", markup=False)
-        yield Static(tr("Files to write"), classes="heading", markup=False)
+        yield heading(tr("Command-line equivalent (press c to copy)"))
+        yield text(id="command")
+        yield heading(tr("Files to write"))
         yield FilesView()
 
     def show(self, state: PlanState) -> None:

@@ -32,7 +32,7 @@ from trainwiz.tui.screens.plan_fields import (
 )
 from trainwiz.tui.screens.plan_state import FILES_FOLLOW, PlanState, goal_of
 from trainwiz.tui.screens.plan_views import browse_data, browse_model, field_view
-from trainwiz.tui.text import cut, pad
+from trainwiz.tui.text import pad
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton, FieldRow
 from trainwiz.tui.widgets.frame import failure_words
@@ -209,7 +209,7 @@ class GoalRow(PartRow):
     _is_chosen = False
 
     DEFAULT_CSS = """
-    GoalRow { height: 1; color: $muted; }
+    GoalRow { height: 1; color: $muted; text-wrap: nowrap; text-overflow: ellipsis; }
     GoalRow:focus { background: $panel; }
     """
 
@@ -224,12 +224,10 @@ class GoalRow(PartRow):
             self.refresh()
 
     def render(self) -> RenderResult:
-        width = self.content_size.width
         here, chosen = (marks.here if self.has_focus else " "), (marks.ok if self._is_chosen else " ")
         label, note = GOALS[self.goal]
         name = (pad(tr(label), GOAL_CELLS), "$foreground" if self.has_focus or self._is_chosen else "$muted")
-        note = cut(tr(note), max(0, width - GOAL_CELLS - 4), marks.ellipsis)
-        return Content.assemble((f"{here} {chosen} ", "$accent"), name, (note, "$muted"))
+        return Content.assemble((f"{here} {chosen} ", "$accent"), name, (tr(note), "$muted"))
 
 
 class FieldButton(ActionButton):
@@ -304,7 +302,7 @@ class StepForm(Vertical):
         for child in self.children:
             if isinstance(child, FieldRow):
                 child.display = applies(child.spec, state.plan) or child.editing
-                child.show(field_view(state, child.spec, typing=child.editing))
+                child.show(field_view(state, child.spec))
                 used |= {child.spec.group} if child.display else set()
             elif isinstance(child, MoreRow):
                 child.show(hidden_fields(self.step, state.plan))
