@@ -192,7 +192,8 @@ class PlanReader:
     ) -> None:
         """Better figures for what was read last, each as it comes; returns when there are no better ones, or soon after
         it is cancelled or closed. Another thread may read meanwhile."""
-        if self._tier == "analytic" or self._gathered is None or self._gathered[0] is not request:
+        read = self._gathered
+        if self._tier == "analytic" or read is None or read[0] is not request:
             return
         refiner = self._warm()
 
@@ -202,7 +203,7 @@ class PlanReader:
             except TrainwizError as error:
                 on_reading(replace(self._base, findings=error.findings))
 
-        refiner.improve(self._gathered[1], take, self._tier, lambda: is_cancelled() or self._refiner is not refiner)
+        refiner.improve(read[1], take, self._tier, lambda: is_cancelled() or self._refiner is not refiner)
 
     def measure(self) -> bool:
         """Measure and keep the rates of the devices that were planned last, where there are none: True where there are now.
@@ -210,9 +211,10 @@ class PlanReader:
         It takes seconds, and ends soon after `close`: then the cores and the card are a training's. Raises CannotRunError
         with the reason, once for each device.
         """
-        if self._tier == "analytic" or self._gathered is None:
+        read = self._gathered
+        if self._tier == "analytic" or read is None:
             return False
-        plan = self._gathered[2]
+        plan = read[2]
         device, gpus, threads = plan.devices.device, plan.devices.gpus, plan.config.engine.cpu_threads
         place = device_key(plan.machine, device, gpus), threads if device == "cpu" else None
         here = not plan.machine.hypothetical and plan.machine.libraries.has("torch") and place[0] is not None

@@ -12,7 +12,7 @@ from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.language import tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import CLOSE, OPEN, chat_lines, learnt_text, trained_words
-from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, on_screen
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, on_screen, word_for
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
 from trainwiz.tui.text import cells, count, cut, gib, number, pad, percent, sentence_gap, short_count, size
 from trainwiz.tui.theme import marks
@@ -336,7 +336,7 @@ def rate_facts(state: PlanState, width: int, is_small: bool) -> list[Content]:
     words = [
         tr(
             "{kind}: {warmup} warmup steps, at most {highest}, {last} at step {steps}.",
-            kind=schedule.kind,
+            kind=word_for("training.schedule", plan.config.training.schedule),
             warmup=count(schedule.warmup_steps),
             highest=number(float(f"{schedule.highest:.4g}")),
             last=number(schedule.last),

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 INDENT = "  "
 LONGEST_TEXT = 300
 UNKNOWN_SIZE = mark("unknown: the model size is unknown")
+TOO_LONG = "takes_"
+"""How the codes of findings about the total time begin."""
 TIME_VERDICTS = {
     "implausible": mark("{time}, implausible"),
     "impossible": mark("{time}, impossible"),
@@ -97,7 +99,9 @@ def time_line(plan: Plan) -> Content:
     """The total as a range; a mark and a word where it is not plausible."""
     total = duration_range(plan.time.total_low_s, plan.time.total_high_s)
     words = TIME_VERDICTS.get(plan.time.verdict or "")
-    return Content(total) if words is None else Content.styled(f"! {tr(words, time=total)}", "$warning")
+    if words is None and not any(finding.code.startswith(TOO_LONG) for finding in plan.findings):
+        return Content(total)
+    return Content.styled(f"! {total if words is None else tr(words, time=total)}", "$warning")
 
 
 # The panel: batch, memory, host RAM, disk and time, as text with few colours.
