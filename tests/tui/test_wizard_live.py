@@ -15,7 +15,7 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import CannotRunError, Finding
 from trainwiz.core.hardware.machine import Machine, Rates
 from trainwiz.core.history import rates as rates_module
-from trainwiz.core.history.measurement import append, cpu_key, history_path, load
+from trainwiz.core.history.measurement import append, cpu_key, load
 from trainwiz.core.history.rates import METHOD
 from trainwiz.core.plan import gather
 from trainwiz.core.plan.gather import probe_here
@@ -272,7 +272,7 @@ def test_formulas_alone_start_nothing_and_what_is_closed_begins_anew(machine):
 
 def test_the_history_is_read_again_when_it_has_changed_and_only_then(machine):
     reads = []
-    history = when_changed(history_path(), lambda wanted: reads.append(wanted) or load(wanted))
+    history = when_changed(lambda wanted: reads.append(wanted) or load(wanted))
     assert history(machine) == () and reads == []
     append(measurement(machine=cpu_key(machine.cpu_model, machine.cpu_cores)))
     assert len(history(machine)) == 1

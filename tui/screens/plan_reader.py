@@ -9,7 +9,6 @@ from concurrent.futures import Future, wait
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
 
 import trainwiz.core.history.rates as rates_of
 import trainwiz.core.plan.gather as edge
@@ -20,7 +19,7 @@ from trainwiz.core.data.summary import Glance, glance_at, stamp_of
 from trainwiz.core.errors import Finding, TrainwizError
 from trainwiz.core.hardware.host import free_disk
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.history.measurement import device_key, history_path, keys_of, load
+from trainwiz.core.history.measurement import Measurement, device_key, history_path, keys_of, load
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.prepare import planned_texts, relative_to_folder, run_yaml_text
 from trainwiz.core.plan.refine import Refiner, RefineTier
@@ -38,17 +37,17 @@ PAINTED_WITHIN_S = 0.03
 A key that follows within it also saves the files of a plan that nobody will see."""
 LOOK_EVERY_S = 0.02
 
-Kept = TypeVar("Kept")
+Load = Callable[[Machine], tuple[Measurement, ...]]
 
 
-def when_changed(path: Path, load: Callable[[Machine], tuple[Kept, ...]]) -> Callable[[Machine], tuple[Kept, ...]]:
-    """What a file says of a machine; it is read again only when it has changed, since every keystroke asks."""
-    kept: tuple[object, tuple[Kept, ...]] = (None, ())
+def when_changed(load: Load) -> Load:
+    """The history of a machine; it is read again only when it has changed, since every keystroke asks."""
+    kept: tuple[object, tuple[Measurement, ...]] = (None, ())
 
-    def read(machine: Machine) -> tuple[Kept, ...]:
+    def read(machine: Machine) -> tuple[Measurement, ...]:
         nonlocal kept
         try:
-            state = path.stat()
+            state = history_path().stat()
         except OSError:
             return ()
         stamp = keys_of(machine), state.st_ino, state.st_mtime_ns, state.st_size
@@ -74,8 +73,7 @@ class PlanReader:
         self._new_tracer = tracer
         self._tracer: TraceWorker | None = None
         self._refiner: Refiner | None = None
-        self._history = when_changed(history_path(), load)
-        self._rates = when_changed(rates_of.rates_path(), rates_of.kept_rates)
+        self._history = when_changed(load)
         self._tried: set[object] = set()
         """Devices that were measured, or could not be."""
         self._closed = threading.Event()
@@ -184,7 +182,7 @@ class PlanReader:
                 if self._tier != "analytic":
                     self._tracer = self._new_tracer()
                     self._tracer.start()
-                self._refiner = Refiner(self._tracer, self._history, self._rates)
+                self._refiner = Refiner(self._tracer, self._history, rates_of.kept_rates)
             return self._refiner
 
     def improve(

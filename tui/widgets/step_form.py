@@ -116,7 +116,7 @@ class LinesPart(StepPart):
 
 def drawn_of(state: PlanState) -> tuple[object, ...]:
     """What the lines of a part follow from; equal where they cannot have changed."""
-    return id(state.reading), state.updating, state.slow, state.invalid, state.details
+    return id(state.reading), state.updating, state.slow, state.invalid
 
 
 def is_small(widget: Widget) -> bool:
