@@ -14,10 +14,10 @@ from typing import Any
 from trainwiz.core.config.request import PlanRequest, RunMode
 from trainwiz.core.defaults import NO_PROFILE, default_profile, profile_in_use
 from trainwiz.core.errors import Finding, UsageError, usage_error
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.profile.profile import parse_size
 from trainwiz.core.text import plain_text
-from trainwiz.tui.options import BY_NAME, OPTIONS, Kind, Option
+from trainwiz.tui.options import BY_NAME, MACHINE_FIELDS, OPTIONS, Kind, Option
 from trainwiz.tui.output import is_terminal
 from trainwiz.tui.text import parse_number, parse_whole_number
 
@@ -31,14 +31,13 @@ EXCLUSIVE = (
     ("detach", "dry_run"),
 )
 """Of each of these at most one option is taken."""
-SAME_NAME = ("trace_steps", "gpu", "num_gpus", "tflops", "fp32_tflops", "bandwidth", "capability", "output_dir", "name")
-REQUEST_FIELDS = {name: name for name in SAME_NAME} | {
-    "overfit_batches": "overfit",
-    "benchmark_steps": "benchmark",
-    "ram_bytes": "ram",
-    "gpu_memory_bytes": "gpu_memory",
+REQUEST_FIELDS: Mapping[str, str] = {
+    **MACHINE_FIELDS,
+    **{name: name for name in ("trace_steps", "output_dir", "name")},
+    "overfit": "overfit_batches",
+    "benchmark": "benchmark_steps",
 }
-"""Field of a PlanRequest -> the option that is its value."""
+"""Option -> the field of a PlanRequest that it is the value of."""
 MODES: dict[str, RunMode] = {"smoke": "smoke", "dev_run": "dev-run", "benchmark": "benchmark", "overfit": "overfit"}
 
 
@@ -87,14 +86,8 @@ def parse_choices(values: Mapping[str, Any]) -> Choices:
 def choices_of(named: Mapping[str, Any], options: Sequence[Option]) -> Choices:
     """The choices of a Python program, by the names and values that it has. Raises UsageError as `parse_choices`."""
     known = tuple(option.name for option in options if option.flag not in ("--json", "--debug", "--lang"))
-    findings: list[Finding] = []
-    for name in named.keys() - set(known):
-        try:
-            one_of(name, tuple(difflib.get_close_matches(name, known)) or known)
-        except ValueError as error:
-            findings.append(wrong(plain_text(name, 40), str(error)))
-    if findings:
-        raise UsageError(findings)
+    for name in named:
+        checked(plain_text(name, 40), name, tuple(difflib.get_close_matches(name, known)) or known)
     return parse_choices({name: _as_typed(value, BY_NAME[name].kind) for name, value in named.items()})
 
 
@@ -140,12 +133,12 @@ def parse_amount(option: Option, text: str) -> int | float:
         if bytes_ is None:
             raise ValueError(tr("{shown} is not a size; examples: 64G, 512M", shown=repr(shown)))
         return bytes_
+    is_whole = option.kind != "number"
     try:
-        value = parse_number(text) if option.kind == "number" else parse_whole_number(text)
+        value = parse_whole_number(text) if is_whole else parse_number(text)
     except ValueError:
-        if option.kind == "number":
-            raise ValueError(tr("{shown} is not a number", shown=repr(shown))) from None
-        raise ValueError(tr("{shown} is not a whole number", shown=repr(shown))) from None
+        words = mark("{shown} is not a whole number") if is_whole else mark("{shown} is not a number")
+        raise ValueError(tr(words, shown=repr(shown))) from None
     if value <= 0 or not math.isfinite(value):
         raise ValueError(tr("{shown} must be greater than 0", shown=shown))
     return value
@@ -154,14 +147,13 @@ def parse_amount(option: Option, text: str) -> int | float:
 def one_of(text: str, values: tuple[str, ...]) -> str:
     if text in values:
         return text
+    words = tr(
+        "{text} is not a valid choice; use {values}", text=repr(plain_text(text, 40)), values=tr(" or ").join(values)
+    )
     close = difflib.get_close_matches(text.lower(), values, n=1, cutoff=0.7)
-    shown, choice = repr(plain_text(text, 40)), tr(" or ").join(values)
     if close:
-        message = tr(
-            "{text} is not a valid choice; use {values}. Did you mean {near}?", text=shown, values=choice, near=close[0]
-        )
-        raise ValueError(message)
-    raise ValueError(tr("{text} is not a valid choice; use {values}", text=shown, values=choice))
+        words = tr("{sentence}. Did you mean {near}?", sentence=words, near=close[0])
+    raise ValueError(words)
 
 
 def checked(flag: str, text: str, values: tuple[str, ...]) -> str:
@@ -183,11 +175,11 @@ def overrides_from(parsed: Mapping[str, Any], findings: list[Finding]) -> dict[s
         key, equals, value = assignment.partition("=")
         key = key.strip()
         if not equals or not key:
-            shown = repr(plain_text(assignment, 60))
-            findings.append(
-                wrong("--set", tr("{assignment} is not key=value; example: training.seed=7", assignment=shown))
+            words = tr(
+                "{assignment} is not key=value; example: training.seed=7", assignment=repr(plain_text(assignment, 60))
             )
-        elif key in overrides and overrides[key] is not None:
+            findings.append(wrong("--set", words))
+        elif overrides.get(key) is not None:
             words = tr("{key} is also set by its own option; use only one of the two", key=plain_text(key, 60))
             findings.append(wrong("--set", words))
         else:
@@ -208,7 +200,7 @@ def contradictions(parsed: Mapping[str, Any]) -> list[Finding]:
 
 
 def request_from(parsed: Mapping[str, Any], overrides: dict[str, Any]) -> PlanRequest:
-    fields = {field: parsed.get(name) for field, name in REQUEST_FIELDS.items()}
+    fields = {field: parsed.get(name) for name, field in REQUEST_FIELDS.items()}
     mode: RunMode = next((mode for name, mode in MODES.items() if name in parsed), "train")
     force = parsed.get("force", False)
     return PlanRequest(profile_of(parsed), overrides, mode, force=force, **fields)
@@ -247,16 +239,11 @@ def start(values: Mapping[str, Any]) -> int:
 
 def refuse_without_yes(choices: Choices) -> None:
     """The wizard needs a terminal and takes no headless options. Raises UsageError."""
-    headless_only = [flag for flag in ("--json", "--plain", "--detach") if flag in choices.given]
-    if headless_only:
-        flag = headless_only[0]
-        raise usage_error(
-            "needs_yes", flag, tr("{flag} only works in a headless run; add --yes to start one.", flag=flag)
-        )
+    for flag in ("--json", "--plain", "--detach"):
+        if flag in choices.given:
+            message = tr("{flag} only works in a headless run; add --yes to start one.", flag=flag)
+            raise usage_error("needs_yes", flag, message)
     if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         profile = choices.request.profile or "NAME"
-        raise usage_error(
-            "no_terminal",
-            "terminal",
-            tr("The wizard needs a terminal. Without one, run: trainwiz --profile {profile} --yes", profile=profile),
-        )
+        words = mark("The wizard needs a terminal. Without one, run: trainwiz --profile {profile} --yes")
+        raise usage_error("no_terminal", "terminal", tr(words, profile=profile))

@@ -235,13 +235,12 @@ PLAN_KEYS: tuple[KeyBinding, ...] = (
     key(
         "plan.import",
         "i",
-        "import_settings",
+        "act('profile')",
         "import",
         "Import settings from an existing file, script or launch command.",
         rank=2,
     ),
     key("plan.reset", "r", "reset_field", "reset field", "Undo your change to this field.", rank=3),
-    hidden("plan.reset_step", "R", "reset_step", "reset step", "Undo all your changes in this step."),
     key(
         "plan.details",
         "v",
@@ -266,8 +265,8 @@ IMPORT_KEYS: tuple[KeyBinding, ...] = (
         "import.press",
         "enter",
         "press",
-        "continue",
-        "Go to the button once settings have been read, or press the focused button.",
+        "press",
+        "Press the focused button.",
         rank=0,
     ),
     key("import.next", "tab", "app.focus_next", "move", "Go to the next field or button; shift+tab goes back.", rank=2),
@@ -285,7 +284,7 @@ IMPORT_KEYS: tuple[KeyBinding, ...] = (
     key(
         "import.browse", "f3", "browse", "browse files", "Choose a file; its path is filled in above the text.", rank=1
     ),
-    key("import.help", "f1", "help", "help", "Explain what can be imported, and list all keys.", rank=2),
+    key("import.help", "f1", "app.help", "help", "List all keys.", rank=2),
     key(
         "import.close",
         "escape",

@@ -76,17 +76,15 @@ class Option(NamedTuple):
 
 
 def option_of(setting: Setting) -> Option:
-    kind: Kind = "text"
-    if setting.values:
-        kind = "one-of"
-    elif bool in setting.kinds:
-        kind = "switch"
-    elif setting.is_text_list:
-        kind = "list"
-    elif setting.is_size:
-        kind = "size"
-    elif setting.is_number:
-        kind = "integer" if setting.is_whole else "number"
+    kinds: tuple[tuple[Kind, object], ...] = (
+        ("one-of", setting.values),
+        ("switch", bool in setting.kinds),
+        ("list", setting.is_text_list),
+        ("size", setting.is_size),
+        ("integer", setting.is_number and setting.is_whole),
+        ("number", setting.is_number),
+    )
+    kind: Kind = next((kind for kind, holds in kinds if holds), "text")
     values = ("auto", *setting.values) if setting.values and setting.may_be_none else setting.values
     key = None if setting in REQUEST_SETTINGS else setting.key
     metavar = setting.option.partition(" ")[2]
@@ -214,9 +212,18 @@ def taking(flags: str) -> tuple[Option, ...]:
 
 
 PLAN_OPTIONS = tuple(option for option in OPTIONS if option.command == "both")
-OTHER_MACHINE = (
-    "--gpu", "--num-gpus", "--ram", "--gpu-memory", "--tflops", "--fp32-tflops", "--bandwidth", "--capability",
-)  # fmt: skip
+MACHINE_FIELDS: Mapping[str, str] = {
+    "gpu": "gpu",
+    "num_gpus": "num_gpus",
+    "ram": "ram_bytes",
+    "gpu_memory": "gpu_memory_bytes",
+    "tflops": "tflops",
+    "fp32_tflops": "fp32_tflops",
+    "bandwidth": "bandwidth",
+    "capability": "capability",
+}
+"""Options that plan for another machine, as findings name them -> attributes of PlanRequest."""
+OTHER_MACHINE = tuple(BY_NAME[name].flag for name in MACHINE_FIELDS)
 BENCH_OPTIONS = tuple(
     option
     for option in OPTIONS

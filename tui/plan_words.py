@@ -1,20 +1,27 @@
-"""Phrases about plans and imports that the command and the wizard share. Values in, plain text out."""
+"""What the command and the wizard say alike: imports, plans, and chats as a model reads them. Values in, plain text out."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from trainwiz.core.language import mark, tr, tr_as, trn
+from trainwiz.core.plan.words import part_word
 from trainwiz.core.text import plain_text
 from trainwiz.tui.text import (
     amount_range,
+    cells,
     count,
+    deviation,
     duration,
     duration_range,
     epochs,
     gib,
+    pad,
     percent,
     short_count,
     size,
@@ -25,9 +32,10 @@ if TYPE_CHECKING:
     from trainwiz.core.importing.report import Imported, Renamed, Unknown
     from trainwiz.core.plan.fit import Fit
     from trainwiz.core.plan.result import BatchPlan, MemoryPlan, Plan, PlannedModel, TimePlan
+    from trainwiz.core.tracing.chats import ShownChat
 
 
-# What became of the settings of an import, as rows of texts: the command and the wizard show the same.
+# What became of the settings of an import, as rows of texts.
 
 LONGEST_VALUE = 40
 LONGEST_NAME = 60
@@ -39,36 +47,42 @@ def part_words(part: Imported) -> str:
     return f"{plain_text(part.file)} ({tr(KIND_WORDS[part.kind])})"
 
 
-def report_sections(merged: Imported) -> list[tuple[str, int, list[list[str]]]]:
-    """(title, how many cells of a row stand in the file, rows) of what an import has. Rows end with their place; those
-    of what was dropped are a reason and its settings, for there are few reasons."""
+def report_sections(merged: Imported) -> list[tuple[str, list[list[str]]]]:
+    """(title, rows) of what an import has. Rows end with their place; those of what was dropped have one cell: a reason,
+    and indented its settings, for there are few reasons."""
     from trainwiz.tui.commands.profiles import value_words
 
     reasons: dict[str, list[str]] = {}
     for one in merged.dropped:
         reasons.setdefault(plain_text(tr(one.why)), []).append(f"{_name(one.name)} {_value(one.value)}".rstrip())
-    mapped = [
-        [_name(one.name), _value(one.value), f"→ {one.key}", value_words(one.set_to), _place(merged, one)]
-        for one in merged.mapped
-    ]
-    renamed = [[_name(one.old), f"→ {_name(one.new)}", _place(merged, one)] for one in merged.renamed]
-    unknown = [[_name(one.name), _value(one.value), _place(merged, one)] for one in merged.unknown]
+    mapped, renamed, dropped, unknown = merged.mapped, merged.renamed, merged.dropped, merged.unknown
     sections = [
-        (trn("Mapped: {n} setting", "Mapped: {n} settings", len(mapped)), 2, mapped),
-        (trn("Renamed: {n} old name", "Renamed: {n} old names", len(renamed)), 1, renamed),
         (
-            trn("Dropped: {n} setting", "Dropped: {n} settings", len(merged.dropped)),
-            0,
-            [[why, ", ".join(names)] for why, names in reasons.items()],
+            trn("Mapped: {n} setting", "Mapped: {n} settings", len(mapped)),
+            [
+                [_name(one.name), _value(one.value), f"→ {one.key}", value_words(one.set_to), _place(merged, one)]
+                for one in mapped
+            ],
         ),
-        (trn("Unknown: {n} setting", "Unknown: {n} settings", len(unknown)), 2, unknown),
+        (
+            trn("Renamed: {n} old name", "Renamed: {n} old names", len(renamed)),
+            [[_name(one.old), f"→ {_name(one.new)}", _place(merged, one)] for one in renamed],
+        ),
+        (
+            trn("Dropped: {n} setting", "Dropped: {n} settings", len(dropped)),
+            [[text] for why, names in reasons.items() for text in (why, f"  {', '.join(names)}")],
+        ),
+        (
+            trn("Unknown: {n} setting", "Unknown: {n} settings", len(unknown)),
+            [[_name(one.name), _value(one.value), _place(merged, one)] for one in unknown],
+        ),
     ]
-    return [section for section in sections if section[2]]
+    return [section for section in sections if section[1]]
 
 
 def _place(merged: Imported, one: Renamed | Unknown) -> str:
-    several, line = len(merged.parts) > 1, one.line
-    return plain_text(f"{one.file}:{line}" if several and line else one.file if several else f":{line}" if line else "")
+    line = f":{one.line}" if one.line else ""
+    return plain_text(f"{one.file}{line}" if len(merged.parts) > 1 else line)
 
 
 def _name(name: str) -> str:
@@ -81,7 +95,56 @@ def _value(value: object) -> str:
     return plain_text(shown(value), LONGEST_VALUE)
 
 
-# Phrases about a plan that the command, the wizard and the plan card share. Values in, plain text out.
+# A row as the model will read it: its tokens in lines, the learnt ones between brackets.
+
+OPEN, CLOSE, SPLIT, LINE_END = "⟦", "⟧", "│", "↵"
+ROLE_WIDTH = 11
+LONGEST_PIECE = 400
+
+Segment = tuple[str, bool]
+"""(text, whether it is learnt); brackets belong to what is learnt, so that colour is not needed to tell."""
+
+
+def chat_lines(shown: ShownChat, width: int, split: str = SPLIT) -> Iterator[list[Segment]]:
+    """The lines of a row, each as segments; the first of a turn begins with its role. `split` stands between tokens."""
+    start = 0
+    for role, end in (*shown.turns, ("", len(shown.pieces))):
+        label = plain_text(role)
+        for line in _turn(shown, start, end, max(20, width - ROLE_WIDTH - 2), split):
+            yield [(pad(label, ROLE_WIDTH), False), *line]
+            label = ""
+        start = max(start, end)
+
+
+def _turn(shown: ShownChat, start: int, end: int, width: int, split: str) -> Iterator[list[Segment]]:
+    """Tokens from `start` to `end` in lines of `width` cells and two brackets; a line ends where the text does."""
+    line: list[Segment] = []
+    used = 0
+    for place in range(start, end):
+        piece, learnt = _visible(shown.pieces[place]), shown.learnt[place]
+        # With the brackets of what is learnt.
+        length = cells(piece) + len(split) + (2 if not line or line[-1][1] != learnt else 0)
+        if line and (used + length > width or line[-1][0].endswith(LINE_END)):
+            yield _marked(line, split)
+            line, used = [], 0
+        line.append((piece, learnt))
+        used += length
+    if line:
+        yield _marked(line, split)
+
+
+def _marked(line: list[Segment], split: str) -> list[Segment]:
+    runs = [(split.join(piece for piece, _ in run), learnt) for learnt, run in groupby(line, itemgetter(1))]
+    return [(f"{OPEN}{text}{CLOSE}" if learnt else text, learnt) for text, learnt in runs]
+
+
+def _visible(piece: str) -> str:
+    """A token on one line: ends of lines as a mark, what a terminal would obey taken out."""
+    shown = piece[:LONGEST_PIECE].replace("\r\n", LINE_END).replace("\n", LINE_END).replace("\t", "→")
+    return plain_text(shown) if shown.strip() else shown
+
+
+# A plan: what is learnt, the batch, memory and time.
 
 SMALL_SHARE = 0.01
 """A part of the time below this share of the whole is not worth a word."""
@@ -109,10 +172,38 @@ def trained_words(parameters: float | None, trainable: float | None) -> str:
     )
 
 
-def length_words(task: str, source: int | None, target: int | None) -> str:
-    if task != "seq2seq" or not source or not target:
-        return ""
-    return tr("up to {source} source and {target} target tokens each", source=f"{source:,}", target=f"{target:,}")
+def batch_text(plan: Plan) -> str:
+    """ "16 × 4 = 64 sequences, 8,192 tokens a step"; the processes stand between when there are several."""
+    batch = plan.batch
+    factors = [batch.micro_batch, batch.accumulation] + ([batch.world_size] if batch.world_size > 1 else [])
+    words = trn(
+        "{product} = {n} sequence, {tokens} tokens per step",
+        "{product} = {n} sequences, {tokens} tokens per step",
+        batch.effective_samples,
+        product=" × ".join(map(count, factors)),
+        n=count(batch.effective_samples),
+        tokens=count(batch.effective_tokens),
+    )
+    if not batch.deviation:
+        return words
+    return tr("{batch} ({deviation} from the target)", batch=words, deviation=deviation(batch.deviation))
+
+
+def batch_lines(plan: Plan) -> Iterator[str]:
+    """The batch, then what its tokens are; some are empty."""
+    batch = plan.batch
+    yield batch_text(plan)
+    source, target = batch.sequence_length, plan.config.batch.target_length
+    if plan.task == "seq2seq" and source and target:
+        yield tr("up to {source} source and {target} target tokens each", source=count(source), target=count(target))
+    if batch.real_tokens is not None and batch.effective_tokens:
+        real, share = count(batch.real_tokens), percent(batch.real_tokens / batch.effective_tokens)
+        if batch.target_real_tokens is None:
+            yield tr("{count} non-padding ({share})", count=real, share=share)
+        else:
+            aim = count(batch.target_real_tokens)
+            yield tr("{count} non-padding ({share}), target {aim}", count=real, share=share, aim=aim)
+    yield tr("; ").join(padding_words(batch))
 
 
 def method_words(plan: Plan) -> str:
@@ -128,27 +219,13 @@ def learnt_text(model: PlannedModel) -> str:
 
 def run_words(plan: Plan) -> list[str]:
     """How long a run is, what was asked for first: ["120 steps", "0.4 epochs"], ["3 epochs", "412 steps"]."""
-    steps, by_epochs = plan.time.steps, _is_by_epochs(plan)
-    in_steps = [] if steps is None else [trn("{n} step", "{n} steps", steps, n=count(steps))]
+    config, steps = plan.config, plan.time.steps
+    by_epochs = config.training.epochs is not None and config.origin("training.max_steps").origin == "solved"
     # As asked for: 412 steps of whole batches are a little more than 3 epochs.
-    amount = plan.config.training.epochs if by_epochs else plan.time.epochs
-    if amount is None:
-        return in_steps
-    in_epochs = [trn("{n} epoch", "{n} epochs", 1 if amount == 1 else 2, n=epochs(amount))]
+    amount = config.training.epochs if by_epochs else plan.time.epochs
+    in_steps = [] if steps is None else [trn("{n} step", "{n} steps", steps, n=count(steps))]
+    in_epochs = [] if amount is None else [trn("{n} epoch", "{n} epochs", 1 if amount == 1 else 2, n=epochs(amount))]
     return [*in_epochs, *in_steps] if by_epochs else [*in_steps, *in_epochs]
-
-
-def steps_words(plan: Plan) -> str:
-    words = run_words(plan)
-    if len(words) < 2:
-        return "".join(words)
-    steps, passes = words[::-1] if _is_by_epochs(plan) else words
-    return f"{steps} ({passes})"
-
-
-def _is_by_epochs(plan: Plan) -> bool:
-    config = plan.config
-    return config.training.epochs is not None and config.origin("training.max_steps").origin == "solved"
 
 
 def memory_title(device: str) -> str:
@@ -161,12 +238,12 @@ def pace_words(time: TimePlan) -> str:
     return time.basis_text or tr("by {basis}", basis=tr(time.basis))
 
 
-def unknown_time_words(steps: int | None, step_s: float | None, model_known: bool = True) -> str:
-    if step_s is None:
-        if model_known:
-            return tr("unknown: no performance data for this device")
+def unknown_time_words(step_s: float | None, model_known: bool = True) -> str:
+    if not model_known:
         return tr("unknown: the model size is unknown")
-    return tr("unknown: the number of steps is unknown") if steps is None else tr("unknown")
+    if step_s is None:
+        return tr("unknown: no performance data for this device")
+    return tr("unknown: the number of steps is unknown")
 
 
 def source_words(memory: MemoryPlan) -> str:
@@ -177,20 +254,43 @@ def source_words(memory: MemoryPlan) -> str:
     return tr("{tier} ({basis})", tier=tr(tier), basis=basis)
 
 
-def need_words(memory: MemoryPlan) -> str:
-    """What decides whether it fits: "needs 17.1 GiB, at most 20.0 GiB"."""
-    needed, most, capacity = memory.judged_bytes, memory.judged_high_bytes, memory.capacity_bytes
-    if capacity is not None and needed > capacity:
-        return tr("needs {needed}, {lacking} more than available", needed=size(needed), lacking=size(needed - capacity))
-    return tr("needs {needed}, at most {most}", needed=size(needed), most=size(most))
+def memory_lines(plan: Plan, fills: Sequence[str] = ("",)) -> Iterator[str]:
+    """Below the verdict: the range, the peak and what it is made of, what a user will see; some are empty. `fills` are
+    marks of the parts."""
+    memory = plan.memory
+    if memory.device_used_bytes:
+        source, low, high = plain_text(source_words(memory), 300), memory.low_bytes, memory.high_bytes
+        if memory.device == "host RAM":
+            yield tr("between {low} and {high}, {source}", low=gib(low), high=gib(high), source=source)
+        else:
+            yield tr("at most {most}; {source}", most=size(memory.judged_high_bytes), source=source)
+        parts = tr(", ").join(
+            f"{fill} {tr('{part} {size}', part=plain_text(part_word(name)), size=size(amount))}".lstrip()
+            for fill, name, amount in peak_parts(memory.breakdown, fills)
+        )
+        yield tr("peak: {moment}; {parts}", moment=plain_text(tr(memory.peak_moment)), parts=parts)
+        if plan.config.engine.device == "cuda":
+            words = mark("nvidia-smi will show {shown}, between {low} and {high}")
+            yield tr(words, shown=size(memory.device_used_bytes), low=gib(low), high=gib(high))
+        if memory.evaluation_bytes is not None:
+            yield tr("during evaluation {size}", size=size(memory.evaluation_bytes))
+    yield plain_text(memory.waiting, 300)
 
 
-def shown_words(memory: MemoryPlan, kind: str | None) -> str:
-    """What a user will see, with its own range; "" where there is no nvidia-smi. `kind` is engine.device."""
-    if kind in ("mps", "cpu"):
-        return ""
-    words = mark("nvidia-smi will show {shown}, between {low} and {high}")
-    return tr(words, shown=size(memory.device_used_bytes), low=gib(memory.low_bytes), high=gib(memory.high_bytes))
+SMALL_PART = 0.005
+
+
+def peak_parts(breakdown: Mapping[str, int], fills: Sequence[str]) -> list[tuple[str, str, int]]:
+    """(mark, name, bytes) of the parts of the peak that are worth a word, the largest first."""
+    least = SMALL_PART * sum(breakdown.values())
+    parts = sorted(((name, amount) for name, amount in breakdown.items() if amount > least), key=lambda part: -part[1])
+    return [(fills[min(place, len(fills) - 1)], name, amount) for place, (name, amount) in enumerate(parts)]
+
+
+def of_capacity(needed: int, capacity: int | None) -> str:
+    if capacity is None:
+        return tr("{size}, free space unknown", size=size(needed))
+    return tr("{amount} of {whole}", amount=size(needed), whole=size(capacity))
 
 
 def padding_words(batch: BatchPlan) -> list[str]:
@@ -225,29 +325,39 @@ def finish_words(low_s: float | None, high_s: float | None, now: datetime) -> st
     return tr("finishes {range}", range=span(early, late))
 
 
+def time_lines(plan: Plan) -> Iterator[str]:
+    """What stands below the total: the pace and where it comes from, then what else there is to say of the time."""
+    time = plan.time
+    if time.step_low_s is not None:
+        pace = tr("{time} per step", time=duration_range(time.step_low_s, time.step_high_s))
+        share = time.fraction_of_peak
+        peak = "" if share is None else tr("{share} of peak TFLOP/s", share=percent(share))
+        length = " = ".join(run_words(plan))
+        yield tr(", ").join(filter(None, (length, pace, peak, plain_text(pace_words(time), 300))))
+    yield from time_details(time)
+
+
 def time_details(time: TimePlan) -> list[str]:
     """What stands below the figures of the time: what arranging gains, parts beside steps, network, tokens, energy."""
     lines = []
     if time.pace_gain is not None and time.possible_pace_gain is not None and time.pace_gain >= 1 + SMALL_GAIN:
         form = mark("{gain}x faster from grouping by length ({possible}x at best)")
         lines.append(tr(form, gain=f"{time.pace_gain:.2f}", possible=f"{time.possible_pace_gain:.2f}"))
-    beside = (
-        (mark("evaluation {time}"), time.evaluation_s),
-        (mark("generation {time}"), time.generation_s),
-        (mark("saving {time}"), time.saving_s),
-    )
+    beside = {
+        mark("evaluation {time}"): time.evaluation_s,
+        mark("generation {time}"): time.generation_s,
+        mark("saving {time}"): time.saving_s,
+    }
     least_s = SMALL_SHARE * (time.total_s or math.inf)
-    parts = [tr(part, time=duration(seconds)) for part, seconds in beside if seconds and seconds > least_s]
+    parts = [tr(part, time=duration(seconds)) for part, seconds in beside.items() if seconds and seconds > least_s]
     if parts:
         lines.append(tr("including {parts}", parts=tr(", ").join(parts)))
-    if network := network_words(time):
-        lines.append(network)
+    lines.append(network_words(time))
     if time.total_tokens is not None:
-        total, real = short_count(time.total_tokens), short_count(time.real_tokens)
-        is_all = time.real_tokens in (None, time.total_tokens)
+        total, real = short_count(time.total_tokens), short_count(time.real_tokens or time.total_tokens)
         lines.append(
             tr("{count} tokens", count=total)
-            if is_all
+            if real == total
             else tr("{count} tokens, {real} non-padding", count=total, real=real)
         )
     if time.energy_low_kwh is not None and time.energy_high_kwh is not None:
@@ -256,7 +366,7 @@ def time_details(time: TimePlan) -> list[str]:
             cost = amount_range(time.energy_cost_low, time.energy_cost_high)
             energy = tr(", ").join((energy, f"{cost} {plain_text(time.currency)}".rstrip()))
         lines.append(energy)
-    return lines
+    return [line for line in lines if line]
 
 
 def network_words(time: TimePlan) -> str:
@@ -282,11 +392,13 @@ def fit_words(fit: Fit) -> str:
     from trainwiz.core.plan.fit import METHOD_NAMES, passes_words
 
     plan, memory = fit.plan, fit.plan.memory
-    parts = [tr(METHOD_NAMES[fit.method]), tr("{length} tokens", length=count(plan.batch.sequence_length))]
-    if fit.cut:
-        parts.append(tr("{share} of the rows truncated", share=percent(fit.cut)))
-    parts.append(tr("{amount} of {whole} GiB", amount=gib(memory.needed_bytes), whole=gib(memory.capacity_bytes)))
-    if memory.verdict == "tight":
-        parts.append(tr("tight"))
-    times, passes = duration_range(plan.time.total_low_s, plan.time.total_high_s), passes_words(fit.passes)
-    return tr(", ").join([*parts, tr("{time} for {passes}", time=times, passes=passes)])
+    time = duration_range(plan.time.total_low_s, plan.time.total_high_s)
+    parts = [
+        tr(METHOD_NAMES[fit.method]),
+        tr("{length} tokens", length=count(plan.batch.sequence_length)),
+        tr("{share} of the rows truncated", share=percent(fit.cut)) if fit.cut else "",
+        tr("{amount} of {whole} GiB", amount=gib(memory.needed_bytes), whole=gib(memory.capacity_bytes)),
+        tr("tight") if memory.verdict == "tight" else "",
+        tr("{time} for {passes}", time=time, passes=passes_words(fit.passes)),
+    ]
+    return tr(", ").join(filter(None, parts))

@@ -79,40 +79,17 @@ class RequestSettings:
         label="RAM", step=HARDWARE, group="Starting point", when="another_machine",
         option="--ram SIZE", says="RAM of that machine, such as 64G.", option_group="where",
     )
+    # A card that is not in the catalogue is described by options alone: no rows of the wizard.
     gpu_memory: Size = setting(
-        None, "Memory of one GPU of the other machine, such as 24G.",
-        "Determines the largest micro-batch.",
-        "Empty: the catalog value; required for a GPU that is not in the catalog.",
-        label="GPU memory", step=HARDWARE, group="Starting point", when="another_cuda_card",
-        option="--gpu-memory SIZE", says="Memory of a GPU that is not in the catalog.", option_group="where",
+        None, option="--gpu-memory SIZE", says="Memory of a GPU that is not in the catalog.", option_group="where",
     )
     tflops: float = setting(
-        None, "Dense half-precision TFLOP/s of one GPU, with fp32 accumulation.",
-        "Times are computed from it. Many spec tables list twice the dense rate, or the sparse rate.",
-        "Empty: the catalog value; required for a GPU that is not in the catalog.",
-        label="fp16/bf16 TFLOP/s", step=HARDWARE, group="Starting point", when="another_cuda_card",
-        option="--tflops N", says="Its dense half-precision TFLOP/s.", option_group="where",
+        None, option="--tflops N", says="Its dense half-precision TFLOP/s.", option_group="where",
     )
-    fp32_tflops: float = setting(
-        None, "fp32 TFLOP/s of one GPU, without tensor cores.",
-        "Times of fp32 runs are computed from it.",
-        "Empty: the catalog value, or an eighth of the half-precision rate.",
-        label="fp32 TFLOP/s", step=HARDWARE, group="Starting point", when="another_cuda_card",
-        option="--fp32-tflops N", says="Its fp32 TFLOP/s.", option_group="where",
-    )
-    bandwidth: float = setting(
-        None, "Memory bandwidth of the GPU in GB/s.",
-        "Small models and long sequences are limited by memory bandwidth, not by compute.",
-        "Empty: the catalog value, or the usual bandwidth of GPUs with this rate.",
-        label="Bandwidth (GB/s)", step=HARDWARE, group="Starting point", when="another_cuda_card",
-        option="--bandwidth N", says="Its memory bandwidth in GB/s.", option_group="where",
-    )
+    fp32_tflops: float = setting(None, option="--fp32-tflops N", says="Its fp32 TFLOP/s.", option_group="where")
+    bandwidth: float = setting(None, option="--bandwidth N", says="Its memory bandwidth in GB/s.", option_group="where")
     capability: str = setting(
-        None, "CUDA compute capability of the GPU, such as 8.6.",
-        "Determines whether bf16, TF32 and FlashAttention-2 are available (8.0 and above).",
-        "Empty: the catalog value; required for a GPU that is not in the catalog.",
-        label="Compute capability", step=HARDWARE, group="Starting point", when="another_cuda_card",
-        option="--capability X.Y", says="Its compute capability, such as 8.6.", option_group="where",
+        None, option="--capability X.Y", says="Its compute capability, such as 8.6.", option_group="where",
     )
     name: str = setting(
         None, "Name of the run; part of its folder name.",

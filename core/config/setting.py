@@ -31,7 +31,7 @@ GROUPS = (
 """The headings of the wizard's rows, in the order of the screen."""
 
 When = Literal[
-    "adapters", "another_cuda_card", "another_machine", "causal", "classifies", "cuda", "dev_run", "generates", "hub_data",
+    "adapters", "another_machine", "causal", "classifies", "cuda", "dev_run", "generates", "hub_data",
     "masked", "masked_words", "may_adapt", "several_gpus", "several_machines", "several_processes", "targets", "text",
 ]  # fmt: skip
 """Of which plans a row speaks; what each word means is said by the wizard."""

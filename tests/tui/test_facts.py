@@ -11,11 +11,18 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.data.reader import Column
 from trainwiz.core.data.summary import DataSummary, Glance
 from trainwiz.core.export.training_arguments import RateSchedule
-from trainwiz.tui.screens.plan_offers import column_offers
 from trainwiz.tui.screens.plan_state import PlanState, Reading
-from trainwiz.tui.widgets import data_table
-from trainwiz.tui.widgets.data_table import cell_text, shown_columns, table_lines
-from trainwiz.tui.widgets.facts import input_lengths, length_line, rate_curve, rate_facts, target_lengths
+from trainwiz.tui.screens.plan_views import column_offers
+from trainwiz.tui.widgets import facts
+from trainwiz.tui.widgets.facts import (
+    cell_text,
+    length_line,
+    lengths,
+    rate_curve,
+    rate_facts,
+    shown_columns,
+    table_lines,
+)
 
 from tests.each import each
 from tests.tui.wizard_parts import make_frozen_plan
@@ -33,23 +40,25 @@ def said(draw: Callable[[PlanState, int, bool], Iterable[Content]], *lengths: in
 
 
 def test_the_words_of_the_rate_are_the_plan_s():
-    assert "Linear decay from 4e-4 to 0 at step 500,000." in said(rate_facts, 10, training__warmup=0)
+    assert "linear: 0 warmup steps, at most 4e-4, 0 at step 500,000." in said(rate_facts, 10, training__warmup=0)
     text = said(rate_facts, 10, training__warmup=2000, training__schedule="cosine")
-    assert "Warmup to 4e-4 over 2,000 steps, then cosine decay to 0" in text
+    assert "cosine: 2,000 warmup steps, at most 4e-4, 0 at step 500,000." in text
 
 
 def test_the_words_are_the_share_of_the_rows():
-    text = said(input_lengths, *(100,) * 90, *(1000,) * 10, batch__sequence_length=500)
+    text = said(lengths, *(100,) * 90, *(1000,) * 10, batch__sequence_length=500)
     assert "10% of the rows exceed 500 tokens and are truncated; 26% of all tokens are dropped." in text
     assert "Median 100 tokens per row, 95% of the rows up to 1,000, the longest 1,000." in text
     assert "22% of the processed tokens are padding." in text
-    assert said(input_lengths, *(3,) * 99, 100_000, width=30)
+    assert said(lengths, *(3,) * 99, 100_000, width=30)
 
 
 def test_targets_are_cut_at_their_own_length():
     values = {"targets": (5, 5, 5, 50), "task": "seq2seq", "batch__target_length": 20}
-    assert "25% of the rows exceed 20 tokens" in said(target_lengths, *(10,) * 4, **values)
-    assert not said(target_lengths, 10)
+    assert "Targets: " in said(lengths, *(10,) * 4, **values) and "25% of the rows exceed 20" in said(
+        lengths, 10, **values
+    )
+    assert "Targets" not in said(lengths, 10)
 
 
 def test_the_curve_does_what_the_schedule_does():
@@ -61,10 +70,10 @@ def test_the_curve_does_what_the_schedule_does():
 @each(
     ("lengths", "limit", "line"),
     [
-        ((10,) * 100 + (30,) * 50, 20, "    0     █     │20│    ▅ 30"),
-        (tuple(range(1, 2001)), 2000, "    0 ████████ 2,000 │2,000│"),
-        ((3,) * 99 + (100_000,), 512, "    0   █ │512│▁ 100,000"),
-        ((0, 0), 5, "    0 █ 0 │5│"),
+        ((10,) * 100 + (30,) * 50, 20, "    0     █     │20│    ▃ 30"),
+        (tuple(range(1, 2001)), 2000, "    0 ███████████████ 2,000"),
+        ((3,) * 99 + (100_000,), 512, "    0    █│512│▁ 100,000"),
+        ((0, 0), 5, "    0 █ 0"),
     ],
 )
 def test_the_bars_show_what_the_length_cuts(lengths, limit, line):
@@ -111,7 +120,7 @@ def test_no_line_is_wider_than_its_room(width, columns):
 
 def test_a_wide_file_shows_what_matters_and_counts_the_rest():
     glance = table(*(f"column{number}" for number in range(300)), text=250, target=120, has_target=True)
-    shown = [place for place, _ in shown_columns(glance, 5, 60)]
+    shown = [place for place, _ in shown_columns(glance, 5, 58)]
     assert {120, 250} <= set(shown) and shown == sorted(shown)
     assert drawn(glance, 60)[-1].strip() == f"{300 - len(shown)} more columns"
 
@@ -119,12 +128,12 @@ def test_a_wide_file_shows_what_matters_and_counts_the_rest():
 def test_ten_thousand_columns_are_as_quick_as_ten(monkeypatch):
     """By how many cells are looked at: a count does not depend on the machine."""
     seen = []
-    monkeypatch.setattr(data_table, "cell_text", lambda cell: seen.append(cell) or cell_text(cell))
+    monkeypatch.setattr(facts, "cell_text", lambda cell: seen.append(cell) or cell_text(cell))
     shown_columns(table(*(f"column{number}" for number in range(10_000)), text=9_999), 5, 60)
     assert 0 < len(seen) < 2_000
 
 
-def test_the_list_of_columns_has_their_first_cells():
+def test_the_list_of_columns_has_those_with_text():
     glance = Glance(Path("a"), 1, (Column("q"), Column("n", False, "a number"), Column("a")), (("x", "1", ""),))
-    assert [(offer.value, offer.note) for offer in column_offers(glance)] == [("q", "x"), ("a", "empty")]
+    assert [offer.value for offer in column_offers(glance)] == ["q", "a"]
     assert column_offers(None) == ()

@@ -82,10 +82,10 @@ def test_the_plan_card_names_the_engine_and_what_recovery_changed() -> None:
     text = said({"planned": "ddp", "actual": "ddp"}, attempt)
     assert "651,000,000 parameters" in text and "The engine" not in text
     for words in (
-        "6 × 651 × 1 process = 3,906 sequences 1,999,872 tokens per step −0.01% from target",
-        "✓ fits needs 5.4 GiB, at most 5.9 GiB",
-        "RAM 21.4 of 62.7 GiB ✓ fits Disk 18.9 of 181.0 GiB ✓ fits",
-        "! 7.3 to 18 years, implausible 500,000 steps × 7.7 to 19 min",
+        "6 × 651 = 3,906 sequences, 1,999,872 tokens per step (−0.01% from the target)",
+        "✓ fits 5.4 of 7.8 GiB",
+        "RAM 21.4 GiB of 62.7 GiB ✓ fits Disk 18.9 GiB of 181.0 GiB ✓ fits",
+        "! 7.3 to 18 years, implausible 500,000 steps, 7.7 to 19 min per step",
     ):
         assert words in text, words
     assert "attempt 2, because GPU memory ran out; from step 5: 3 × 1,302 instead of 6 × 651" in text

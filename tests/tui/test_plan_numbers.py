@@ -9,7 +9,8 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.tui.commands.plan import machine_text, number_rows
 from trainwiz.tui.output import labelled
-from trainwiz.tui.plan_words import finish_words, need_words, padding_words, shown_words, source_words
+from trainwiz.tui.plan_words import finish_words, memory_lines, padding_words, source_words
+from trainwiz.tui.widgets.plan_panel import amount_words
 
 from tests.each import each
 from tests.tui.wizard_parts import GIB, NOW, make_frozen_plan
@@ -78,8 +79,13 @@ def test_what_decides_against_what_is_seen():
     """Two statements, each with its range; what is seen decides nothing, and only NVIDIA's GPUs have it."""
     card = PLAN.memory
     small = replace(card, capacity_bytes=card.judged_bytes - GIB)
-    assert need_words(small).endswith("1.0 GiB more than available")
-    assert shown_words(card, "cuda") and shown_words(card, "mps") == shown_words(card, "cpu") == ""
+    assert (amount_words(card), amount_words(small)) == ("5.4 of 7.8 GiB", "needs 5.4, has 4.4 GiB")
+
+    def names_nvidia(device: str) -> bool:
+        plan = replace(PLAN, config=PLAN.config.with_values({"engine.device": device}, "detected"))
+        return any("nvidia-smi" in line for line in memory_lines(plan))
+
+    assert [names_nvidia(device) for device in ("cuda", "mps", "cpu")] == [True, False, False]
     on_cpu = replace(card, device="host RAM")
     assert (on_cpu.judged_bytes, on_cpu.judged_high_bytes) == (card.device_used_bytes, card.high_bytes)
 

@@ -21,7 +21,7 @@ from trainwiz.tui.choices import request_from
 from trainwiz.tui.cli import main
 from trainwiz.tui.commands import profiles
 from trainwiz.tui.screens.plan_command import command_line
-from trainwiz.tui.screens.plan_offers import profile_offers
+from trainwiz.tui.screens.plan_views import profile_offers
 
 pytestmark = pytest.mark.usefixtures("here")
 GIB = 2**30

@@ -32,7 +32,7 @@ async def test_the_five_steps_forth_and_back_with_their_help():
         figures = re.findall(r"(?<![\w-])\d[\d.,]*", re.sub(r"(?m)^ \d |2080|GPU 0", "", drawn))
         assert len(figures) <= 15 and "peak" not in drawn, figures
         await go(pilot, "v")
-        assert "peak" in shown(app) and "torch 2.13.0" in shown(app)
+        assert "peak" in shown(app)
         await go(pilot, "v")
         assert shown(app) == drawn
         for step in (MODEL, DATA):
@@ -133,8 +133,8 @@ async def test_what_cannot_start_says_why_and_what_fails_leaves_the_plan(monkeyp
         await pilot.resize_terminal(60, 20)
         await settled(pilot)
         button = app.screen.query_one("#button-start")
-        words = " ".join(strip.text.strip() for strip in button.render_lines(button.size.region))
-        assert words == "[ Cannot start ] ✗ This machine has no RTX 2080 Super." and app.focused is button
+        said = " ".join(shown(app).split())
+        assert "[ Cannot start ]" in said and "✗ This machine has no RTX 2080 Super." in said and app.focused is button
         assert not app.screen.query_one("#button-detached").display
         await pilot.resize_terminal(*WIDE)
         # A plan for another machine may be written.

@@ -15,19 +15,16 @@ from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import CannotRunError, Finding
 from trainwiz.core.hardware.machine import Machine, Rates
 from trainwiz.core.history import rates as rates_module
-from trainwiz.core.history.measurement import append, cpu_key, history_path, load
+from trainwiz.core.history.measurement import append, cpu_key, load
 from trainwiz.core.history.rates import METHOD
 from trainwiz.core.plan import gather
-from trainwiz.core.plan.gather import plan_run, probe_here
-from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.gather import probe_here
 from trainwiz.tui.screens import plan_command as plan_starter
-from trainwiz.tui.screens import plan_maker
+from trainwiz.tui.screens import plan_threads
 from trainwiz.tui.screens.plan_command import Started
-from trainwiz.tui.screens.plan_maker import History, effect_key, numbered_remedies
-from trainwiz.tui.screens.plan_reader import PlanReader
-from trainwiz.tui.screens.plan_state import with_changes
+from trainwiz.tui.screens.plan_reader import PlanReader, when_changed
 from trainwiz.tui.widgets.lists import TextLines
-from trainwiz.tui.widgets.plan_panel import effect_words, panel_lines, part_lines
+from trainwiz.tui.widgets.plan_panel import panel_lines, parts_bar
 
 from tests.core.history.measurements import measurement
 from tests.tui.tracers import Kept, fixed_worker, hung_worker
@@ -61,18 +58,18 @@ class CountingReader(FrozenReader):
 
 
 async def test_twelve_fast_keys_are_a_few_plans_and_the_first_and_the_last_one_always(monkeypatch):
-    burst, pause = plan_maker.BURST_S, plan_maker.TYPING_PAUSE_S
+    burst, pause = plan_threads.BURST_S, plan_threads.TYPING_PAUSE_S
     reader = CountingReader(findings=())
     async with frozen(reader) as (app, pilot):
         await to_field(pilot, "steps")
         # The first key does not wait for a second one.
-        monkeypatch.setattr(plan_maker, "TYPING_PAUSE_S", 30.0)
+        monkeypatch.setattr(plan_threads, "TYPING_PAUSE_S", 30.0)
         await asyncio.sleep(burst)
         await pilot.press("space", "backspace")
         await settled(pilot)
         # Ten times slower than they are, and so are keys that a busy machine takes ten times as long for.
-        monkeypatch.setattr(plan_maker, "BURST_S", 10 * burst)
-        monkeypatch.setattr(plan_maker, "TYPING_PAUSE_S", 10 * pause)
+        monkeypatch.setattr(plan_threads, "BURST_S", 10 * burst)
+        monkeypatch.setattr(plan_threads, "TYPING_PAUSE_S", 10 * pause)
         before = len(reader.asked)
         # As a fast typist's.
         for letter in "123456789012":
@@ -113,29 +110,6 @@ def test_values_are_planned_while_the_data_is_still_being_read(machine, monkeypa
     finally:
         go_on.set()
         reader.close()
-
-
-def test_a_remedy_says_what_planning_it_gives(machine):
-    reader, request, readings = PlanReader(machine), PlanRequest(profile="2080super"), []
-    (*_, last) = reader.read(request, lambda: False)
-    reader.improve(request, lambda: False, readings.append)
-    remedies = numbered_remedies(last.plan.findings)
-    assert remedies
-    for remedy in remedies:
-        found = readings[-1].effects[effect_key(remedy.changes)]
-        expected = plan_run(with_changes(request, remedy.changes), machine)
-        assert (found.memory, found.time) == (expected.memory, expected.time)
-
-
-def test_what_a_remedy_brings_is_before_and_after():
-    def made(micro: int, steps: int) -> Plan:
-        return make_frozen_plan(PlanRequest(overrides={"batch.micro_batch_size": micro, "training.max_steps": steps}))
-
-    before, after = made(9, 10), made(4, 10)
-    assert effect_words(before, made(4, 20)).plain == "8.1 → 3.6 GiB ✓ fits · 1.3 to 3.2 h → 2.6 to 6.4 h"
-    traced = replace(after, memory=replace(after.memory, tier="traced"))
-    assert effect_words(before, traced).plain == "8.1 → 3.6 GiB ✓ fits (traced)"
-    assert effect_words(before, before).plain == "memory and time unchanged"
 
 
 def is_dimmed(app) -> bool:
@@ -180,10 +154,10 @@ async def test_an_old_plan_is_dimmed_and_never_blank():
 
 def test_the_parts_of_the_peak_are_a_bar_with_a_legend():
     parts = {"gradients": 2 * GIB, "weights": 4 * GIB, "activations": 2 * GIB, "context": 1}
-    bar, *legend = (line.plain for line in part_lines(parts, 40))
-    assert bar == "█" * 20 + "▓" * 10 + "▒" * 10
-    assert "  ".join(legend).split("  ") == ["█ weights 4.0", "▓ gradients 2.0", "▒ activations 2.0"]
-    assert part_lines({}, 40) == []
+    assert parts_bar(parts, 40) == "█" * 20 + "▓" * 10 + "▒" * 10 and parts_bar({}, 40) == ""
+    plan = make_frozen_plan(PlanRequest())
+    text = " ".join(plain(panel_lines(replace(plan, memory=replace(plan.memory, breakdown=parts)), 60)).split())
+    assert "█ weights 4.0 GiB, ▓ gradients 2.0 GiB, ▒ activations 2.0 GiB" in text
 
 
 DEMO = PlanRequest(profile="cpu-demo")
@@ -298,7 +272,7 @@ def test_formulas_alone_start_nothing_and_what_is_closed_begins_anew(machine):
 
 def test_the_history_is_read_again_when_it_has_changed_and_only_then(machine):
     reads = []
-    history = History(history_path(), lambda wanted: reads.append(wanted) or load(wanted))
+    history = when_changed(lambda wanted: reads.append(wanted) or load(wanted))
     assert history(machine) == () and reads == []
     append(measurement(machine=cpu_key(machine.cpu_model, machine.cpu_cores)))
     assert len(history(machine)) == 1

@@ -23,10 +23,9 @@ from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, STEP
 from trainwiz.tui.screens.plan_reader import PlanReader
 from trainwiz.tui.screens.plan_state import PlanState, field_problem, with_values
 from trainwiz.tui.widgets.field_row import ActionButton
-from trainwiz.tui.widgets.plan_panel import panel_lines
-from trainwiz.tui.widgets.plan_strip import strip_lines
+from trainwiz.tui.widgets.plan_panel import panel_lines, strip_lines
 
-from tests.tui.wizard_parts import QuickReader, change, go, plain, real, settled
+from tests.tui.wizard_parts import change, go, plain, real, settled
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -221,7 +220,7 @@ async def test_keys_alone_give_the_files_of_the_command(profile, tmp_path, monke
     assert cli.main([*words, "--output-dir", FOLDER, "--dry-run"]) == 0
     monkeypatch.chdir(ours)
     request = wizard_request(PlanRequest(), ours)
-    async with real(request, (80, 24), reader=QuickReader(here)) as (app, pilot):
+    async with real(request, (80, 24), reader=PlanReader(here)) as (app, pilot):
         await change(pilot, "Profile", profile)
         # Through all steps where something is changed on them; / goes to the last one by itself.
         for step in range(1, len(STEPS) if changes else 1):

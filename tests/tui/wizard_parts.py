@@ -225,16 +225,9 @@ def frozen(reader: Any = None, size: tuple[int, int] = (120, 40), **more: Any) -
     return on_screen(frozen_app(reader, **more), size)
 
 
-class QuickReader(PlanReader):
-    """Without what each fix would bring: that is planned in the background, for longer than all the rest takes."""
-
-    def _effects(self, request: PlanRequest, plan: Plan, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
-        return {}
-
-
 def real(request: PlanRequest, size: tuple[int, int] = (120, 40), **more: Any) -> AbstractAsyncContextManager[Any]:
     """The wizard over this machine and this folder."""
-    more.setdefault("reader", QuickReader())
+    more.setdefault("reader", PlanReader())
     return on_screen(TrainwizApp(lambda: PlanScreen(request, **more), ascii_only=False), size)
 
 

@@ -12,9 +12,9 @@ from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
 from trainwiz.core.text import plain_text
 from trainwiz.core.tracing.chats import look_at_rows
-from trainwiz.tui.chat_rows import chat_lines
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.output import paint, say, say_findings, say_json, say_rows, width_of
+from trainwiz.tui.plan_words import chat_lines
 
 WIDTH = 100
 """In a pipe."""

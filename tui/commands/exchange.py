@@ -25,7 +25,7 @@ from trainwiz.core.run.folder import RunFolder, read_json, write_atomic
 from trainwiz.core.run.listing import find_run
 from trainwiz.core.text import number, object_in, plain_text
 from trainwiz.tui.commands.profiles import say_table
-from trainwiz.tui.output import is_terminal, say, say_findings, say_json, say_rows, wrapped
+from trainwiz.tui.output import is_terminal, say, say_findings, say_json, say_rows
 from trainwiz.tui.plan_words import part_words, report_sections
 
 # `trainwiz import FILE...`: settings of other programs as a profile, with a report of what became of each.
@@ -63,16 +63,10 @@ def _stdin() -> Text:
 
 def say_report(merged: Imported) -> None:
     say_rows((tr("From") if number == 0 else "", part_words(part)) for number, part in enumerate(merged.parts))
-    for title, given, rows in report_sections(merged):
+    for title, rows in report_sections(merged):
         say()
         say(title)
-        if given:
-            say_table([[f"  {first}", *rest] for first, *rest in rows], head=False)
-            continue
-        for why, settings in rows:
-            for text, indent in ((why, "  "), (settings, "    ")):
-                for line in wrapped(text, indent, sys.stdout):
-                    say(indent + line)
+        say_table([[f"  {first}", *rest] if rest else ["", first] for first, *rest in rows], head=False)
     if merged.findings:
         say()
         say_findings(merged.findings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -19,27 +19,24 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.gather import Gathered, gather
 from trainwiz.core.plan.refine import Refiner, RefineTier
 from trainwiz.core.plan.result import Choice, Plan
-from trainwiz.core.plan.words import part_word
 from trainwiz.core.text import plain_text
 from trainwiz.tui.choices import parse_choices
 from trainwiz.tui.options import wanted_tier
 from trainwiz.tui.output import Row, Waiting, paint, say, say_findings, say_json, say_rows
 from trainwiz.tui.plan_words import (
+    batch_lines,
+    batch_text,
     finish_words,
-    length_words,
+    memory_lines,
     memory_title,
     method_words,
-    pace_words,
-    padding_words,
+    of_capacity,
     run_words,
-    shown_words,
-    source_words,
-    steps_words,
-    time_details,
+    time_lines,
     trained_words,
     unknown_time_words,
 )
-from trainwiz.tui.text import aligned, count, deviation, duration_range, gib, percent, short_count, size
+from trainwiz.tui.text import aligned, count, duration_range, gib, short_count
 
 # The plan as a few lines of text, numbers first: what headless shows before it starts.
 
@@ -59,7 +56,7 @@ TIME_WORDS: dict[str, str] = {
 
 def plan_rows(plan: Plan) -> list[Row]:
     facts = filter(None, (model_text(plan), data_text(plan), batch_text(plan), " = ".join(run_words(plan))))
-    disk = f"{tr('Disk')} {of_capacity(plan.memory.disk_bytes, plan.memory.disk_capacity_bytes)}"
+    disk = f"{tr('Disk')} {of_disk(plan.memory.disk_bytes, plan.memory.disk_capacity_bytes)}"
     needs = [memory_text(plan), disk, tr("Time {time}", time=time_text(plan))]
     return [
         (tr("Plan"), " · ".join(facts)),
@@ -87,24 +84,6 @@ def data_text(plan: Plan) -> str:
     data = plan.data
     rows = data.rows if data is not None else None
     return tr("{rows} rows of {name}", rows=count(rows), name=name) if isinstance(rows, int) else name
-
-
-def batch_text(plan: Plan) -> str:
-    """ "16 × 4 = 64 sequences, 8,192 tokens a step"; the processes stand between when there are several."""
-    batch = plan.batch
-    factors = [batch.micro_batch, batch.accumulation] + ([batch.world_size] if batch.world_size > 1 else [])
-    product = " × ".join(count(factor) for factor in factors)
-    words = trn(
-        "{product} = {n} sequence, {tokens} tokens per step",
-        "{product} = {n} sequences, {tokens} tokens per step",
-        batch.effective_samples,
-        product=product,
-        n=count(batch.effective_samples),
-        tokens=count(batch.effective_tokens),
-    )
-    if not batch.deviation:
-        return words
-    return tr("{batch} ({deviation} from the target)", batch=words, deviation=deviation(batch.deviation))
 
 
 def memory_text(plan: Plan) -> str:
@@ -137,14 +116,12 @@ def verdict(plan: Plan) -> str:
 def time_text(plan: Plan) -> str:
     """ "40 to 70 s"; a word where it cannot be."""
     if plan.time.total_low_s is None or plan.time.total_high_s is None:
-        return unknown_time_words(plan.time.steps, plan.time.step_s, plan.model.parameters is not None)
+        return unknown_time_words(plan.time.step_s, plan.model.parameters is not None)
     word = TIME_WORDS.get(plan.time.verdict or "")
     return duration_range(plan.time.total_low_s, plan.time.total_high_s) + (f"   {tr(word)}" if word else "")
 
 
 # What a run would be, one subject a line: the numbers of `trainwiz plan`.
-
-SMALL_PART = 0.005
 
 
 def number_rows(plan: Plan, now: datetime) -> Iterator[Row]:
@@ -155,13 +132,14 @@ def number_rows(plan: Plan, now: datetime) -> Iterator[Row]:
     yield tr("Plan"), f"{model_text(plan)} · {data_text(plan)}"
     yield tr("Method"), method_words(plan)
     yield from _under(tr("Batch"), batch_lines(plan))
-    yield from _under(memory_title(memory.device), memory_lines(plan))
-    yield tr("RAM"), of_capacity(memory.host_ram_bytes, memory.host_ram_capacity_bytes)
-    yield tr("Disk"), of_capacity(memory.disk_bytes, memory.disk_capacity_bytes)
-    yield from _under(tr("Time"), time_lines(plan, now))
+    yield from _under(memory_title(memory.device), (memory_text(plan), *memory_lines(plan)))
+    yield tr("RAM"), of_disk(memory.host_ram_bytes, memory.host_ram_capacity_bytes)
+    yield tr("Disk"), of_disk(memory.disk_bytes, memory.disk_capacity_bytes)
+    done = finish_words(plan.time.total_low_s, plan.time.total_high_s, now)
+    yield from _under(tr("Time"), ("   ".join(filter(None, (time_text(plan), done))), *time_lines(plan)))
 
 
-def _under(label: str, texts: Iterator[str]) -> list[Row]:
+def _under(label: str, texts: Iterable[str]) -> list[Row]:
     """The first text beside the label, the others below it; empty ones left out."""
     return [("" if index else label, text) for index, text in enumerate(text for text in texts if text)]
 
@@ -179,73 +157,12 @@ def machine_text(plan: Plan) -> str:
     return tr("{machine} (from the GPU catalog, not this machine)", machine=words)
 
 
-def batch_lines(plan: Plan) -> Iterator[str]:
-    batch = plan.batch
-    yield batch_text(plan)
-    yield length_words(plan.task, batch.sequence_length, plan.config.batch.target_length)
-    if batch.real_tokens is not None and batch.effective_tokens:
-        real, share = count(batch.real_tokens), percent(batch.real_tokens / batch.effective_tokens)
-        if batch.target_real_tokens is None:
-            yield tr("{count} non-padding ({share})", count=real, share=share)
-        else:
-            aim = count(batch.target_real_tokens)
-            yield tr("{count} non-padding ({share}), target {aim}", count=real, share=share, aim=aim)
-    yield tr("; ").join(padding_words(batch))
-
-
-def memory_lines(plan: Plan) -> Iterator[str]:
-    memory = plan.memory
-    yield memory_text(plan)
-    if memory.device_used_bytes:
-        source, low = plain_text(source_words(memory), 300), gib(memory.low_bytes)
-        if memory.device == "host RAM":
-            yield tr("between {low} and {high}, {source}", low=low, high=gib(memory.high_bytes), source=source)
-        else:
-            yield tr("at most {most}; {source}", most=size(memory.judged_high_bytes), source=source)
-        moment, parts = plain_text(tr(memory.peak_moment)), parts_text(memory.breakdown)
-        yield tr("peak: {moment}; {parts}", moment=moment, parts=parts)
-        yield shown_words(memory, plan.config.engine.device)
-        if memory.evaluation_bytes is not None:
-            yield tr("during evaluation {size}", size=size(memory.evaluation_bytes))
-    yield plain_text(memory.waiting, 300)
-
-
-def time_lines(plan: Plan, now: datetime) -> Iterator[str]:
-    time = plan.time
-    yield "   ".join(filter(None, (time_text(plan), finish_words(time.total_low_s, time.total_high_s, now))))
-    if time.step_low_s is not None:
-        yield tr(", ").join(pace_parts(plan))
-    yield from time_details(time)
-
-
-def pace_parts(plan: Plan) -> Iterator[str]:
-    time = plan.time
-    step = duration_range(time.step_low_s, time.step_high_s)
-    if time.steps is None:
-        yield tr("{time} per step", time=step)
-    else:
-        yield f"{steps_words(plan)} × {step}"
-    if time.fraction_of_peak is not None:
-        yield tr("{share} of peak TFLOP/s", share=percent(time.fraction_of_peak))
-    yield plain_text(pace_words(time), 300)
-
-
-def parts_text(breakdown: Mapping[str, int]) -> str:
-    """The largest parts of the peak: "weights 1.2, activations 2.9"."""
-    total = sum(breakdown.values())
-    parts = sorted(breakdown.items(), key=lambda part: -part[1])
-    return tr(", ").join(
-        tr("{part} {size}", part=plain_text(part_word(name)), size=size(amount))
-        for name, amount in parts
-        if amount > SMALL_PART * total
-    )
-
-
-def of_capacity(needed: int, capacity: int | None) -> str:
+def of_disk(needed: int, capacity: int | None) -> str:
+    amount = of_capacity(needed, capacity)
     if capacity is None:
-        return tr("{size}, free space unknown", size=size(needed))
+        return amount
     verdict = (tr("✓ fits"), "good") if needed <= capacity else (tr("✗ not enough"), "error")
-    return f"{tr('{amount} of {whole}', amount=size(needed), whole=size(capacity))}   {paint(*verdict)}"
+    return f"{amount}   {paint(*verdict)}"
 
 
 ORIGIN_WORDS: dict[OriginKind, str] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -10,11 +10,11 @@ from typing import ClassVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.timer import Timer
-from textual.widgets import Input, Static, TextArea
+from textual.widgets import Static, TextArea
 from textual.worker import Worker, WorkerState, get_current_worker
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import Finding, TrainwizError
@@ -24,10 +24,9 @@ from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.plan_words import part_words, report_sections
-from trainwiz.tui.text import cells, pad
-from trainwiz.tui.theme import marks
+from trainwiz.tui.text import aligned
 from trainwiz.tui.widgets.field_row import ActionButton
-from trainwiz.tui.widgets.frame import KeyBar, Window, entry_field, failure_words
+from trainwiz.tui.widgets.frame import KeyBar, Window, failure_words
 from trainwiz.tui.widgets.lists import LinesWidget, Pressed, hanging
 from trainwiz.tui.widgets.plan_panel import finding_lines
 
@@ -36,8 +35,6 @@ LONGEST_WRAPPED = 20_000
 
 
 class PasteBox(TextArea):
-    """Enter ends a line, and asks the window to go on where the text is done."""
-
     @dataclass
     class Refused(Message):
         """A paste that was not taken."""
@@ -47,38 +44,22 @@ class PasteBox(TextArea):
     def __init__(self, placeholder: str) -> None:
         super().__init__(compact=True, highlight_cursor_line=False, placeholder=placeholder)
         self.cursor_blink = False
-        self.is_done = False
-        """What stands here was read: enter at its end goes on."""
-
-    def insert_text(self, text: str) -> None:
-        """As a paste does."""
-        try:
-            pasted_text(self.text + text)
-            text = pasted_text(text)
-        except NotImportable as error:
-            self.post_message(self.Refused(" ".join(finding.message for finding in error.findings)))
-            return
-        self.soft_wrap = len(self.text) + len(text) <= LONGEST_WRAPPED
-        result = self.replace(text, *self.selection)
-        self.move_cursor(result.end_location)
 
     async def _on_paste(self, event: events.Paste) -> None:
         # Here and nowhere else: the application would hand it on once more.
         event.prevent_default()
         event.stop()
-        self.insert_text(event.text)
-
-    async def _on_key(self, event: events.Key) -> None:
-        if event.key == "enter" and self.is_done and self.cursor_location == self.document.end:
-            event.prevent_default()
-            event.stop()
-            await self.run_action("screen.press")
-        else:
-            await super()._on_key(event)
+        try:
+            pasted_text(self.text + event.text)
+            text = pasted_text(event.text)
+        except NotImportable as error:
+            self.post_message(self.Refused(" ".join(finding.message for finding in error.findings)))
+            return
+        self.soft_wrap = len(self.text) + len(text) <= LONGEST_WRAPPED
+        self.move_cursor(self.replace(text, *self.selection).end_location)
 
 
 INDENT = "  "
-GAP = "  "
 ABOUT = (
     mark("Supported input:"),
     mark("an accelerate config or a DeepSpeed JSON, any version"),
@@ -87,8 +68,6 @@ ABOUT = (
     mark("paths of such files, one per line; text may follow them"),
     mark("Nothing is executed. You see the result before it is saved."),
 )
-BESIDE = 0.45
-"""Of the width: settings that are longer have what became of them on a line beneath."""
 
 
 class ImportReport(LinesWidget):
@@ -108,50 +87,20 @@ class ImportReport(LinesWidget):
     def lines_in(self, width: int) -> list[Content]:
         if self._merged is not None:
             return report_lines(self._merged, width)
-        return [line for finding in self._findings for line in finding_lines(finding, width)] or about_lines(width)
-
-
-def about_lines(width: int) -> list[Content]:
-    first, *kinds, last = (Content.styled(tr(line), "$muted") for line in ABOUT)
-    dot = Content.styled(f"{INDENT}{marks.dot} ", "$muted")
-    middle = [line for kind in kinds for line in hanging(dot + kind, width, 4)]
-    return [*hanging(first, width, 0), *middle, *hanging(last, width, 0)]
+        said = [line for finding in self._findings for line in finding_lines(finding, width)]
+        return said or [piece for line in ABOUT for piece in hanging(Content.styled(tr(line), "$muted"), width, 2)]
 
 
 def report_lines(merged: Imported, width: int) -> list[Content]:
     """Every line fits into `width` cells."""
-    sections = report_sections(merged)
-    titles = f" {marks.dot} ".join(title for title, _, _ in sections)
     lines = hanging(Content.styled(tr(", ").join(map(part_words, merged.parts)), "bold"), width, 2)
-    lines += hanging(Content.styled(titles, "$muted"), width, 2)
     for finding in merged.findings:
         lines += finding_lines(finding, width)
-    for title, given, rows in sections:
+    for title, rows in report_sections(merged):
         lines += [Content(""), Content.styled(title, "bold")]
-        lines += _rows(given, rows, width) if given else _reasons(rows, width)
+        for row in aligned(rows):
+            lines += hanging(Content(INDENT + "  ".join(row).rstrip()), width, 6)
     return lines
-
-
-def _rows(given: int, rows: Sequence[list[str]], width: int) -> Iterator[Content]:
-    """A setting and what became of it, in two columns."""
-    lefts = [" ".join(row[:given]).rstrip() for row in rows]
-    column = max((cells(left) for left in lefts if cells(left) <= width * BESIDE), default=0)
-    for left, row in zip(lefts, rows, strict=True):
-        became, place = " ".join(row[given:-1]), row[-1]
-        became, place = (became, place) if became else (place, "")
-        right = Content.assemble(became, *([(f"{GAP}{place}", "$muted")] if place else []))
-        if cells(left) <= column and cells(left) > 0:
-            start = f"{INDENT}{pad(left, column)}{GAP}"
-            yield from hanging(Content(start) + right, width, cells(start))
-        else:
-            yield from hanging(Content(f"{INDENT}{left}"), width, 4)
-            yield from hanging(Content(f"{INDENT}{INDENT}") + right, width, 4)
-
-
-def _reasons(rows: Sequence[list[str]], width: int) -> Iterator[Content]:
-    for why, settings in rows:
-        yield from hanging(Content(f"{INDENT}{why}"), width, 2)
-        yield from hanging(Content.styled(f"{INDENT}{INDENT}{settings}", "$muted"), width, 4)
 
 
 TITLE = mark("Import existing settings")
@@ -163,7 +112,7 @@ ENDINGS = (".yaml", ".yml", ".json", ".jsonc", ".py", ".sh", ".bash", ".slurm", 
 
 
 class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
-    """Answers how the request takes the profile that was kept, or None. Nothing is kept before a button says so."""
+    """Answers how the request takes the profile that was kept, or None. Nothing is kept before the button says so."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("import")]
     AUTO_FOCUS = "PasteBox"
@@ -175,13 +124,8 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     ImportCard PasteBox .text-area--placeholder { color: $muted; }
     ImportCard VerticalScroll { height: 1fr; margin: 1 0; scrollbar-size: 1 1; }
     ImportCard VerticalScroll:focus { background: $background; }
-    ImportCard #keep { display: none; height: 1; }
-    ImportCard #keep Static { width: auto; color: $muted; margin: 0 1 0 0; }
-    ImportCard #keep Input { width: 1fr; max-width: 40; margin: 0 2 0 0; }
-    ImportCard.-read #keep { display: block; }
     ImportCard #problem { max-height: 4; color: $error; }
     ImportCard #problem.-warning { color: $warning; }
-    ImportCard.-low VerticalScroll { margin: 0; }
     """
 
     def __init__(self, gives_way: int = 0) -> None:
@@ -189,7 +133,7 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         super().__init__()
         self._gives_way = gives_way
         self._merged: Imported | None = None
-        self._read_text = self._proposed = ""
+        self._read_text = ""
         self._pause: Timer | None = None
 
     @property
@@ -197,23 +141,19 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         return self.query_one(PasteBox)
 
     def compose(self) -> ComposeResult:
+        button = ActionButton("", "use")
+        button.display = False
         with Vertical():
             yield Static(Content.styled(tr(TITLE), "bold"), classes="title", markup=False)
             yield PasteBox(tr("Paste text, or type a file path."))
             with VerticalScroll():
                 yield ImportReport()
-            with Horizontal(id="keep"):
-                yield Static(tr("Save as"), markup=False)
-                yield entry_field(tr("profile name"), 80)
-                yield ActionButton(tr("use it"), "use")
+            yield button
             yield Static("", id="problem", markup=False)
             yield KeyBar(self.key_rows)
 
     def key_rows(self) -> list[KeyBinding]:
         return [*keys_of("import")]
-
-    def on_resize(self) -> None:
-        self.set_class(self.size.height < 24, "-low")
 
     # Reading.
 
@@ -221,15 +161,15 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def _changed(self, event: TextArea.Changed) -> None:
         """Read when the text rests; until then nothing of the former one can be used."""
         event.stop()
-        self.box.is_done = False
+        self._merged = None
         self._say("")
         if self._pause is not None:
             self._pause.stop()
         self._pause = self.set_timer(PAUSE_S, self._read)
 
     def _read(self) -> None:
-        text = self.box.text
-        self.run_worker(partial(self._work, text), thread=True, group="import", exclusive=True, exit_on_error=False)
+        work = partial(self._work, self.box.text)
+        self.run_worker(work, thread=True, group="import", exclusive=True, exit_on_error=False)
 
     def _work(self, text: str) -> None:
         worker, merged = get_current_worker(), None
@@ -252,24 +192,18 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
         if text != self.box.text:
             return
         self._read_text, self._merged = text, merged
-        self.box.is_done = self._merged is not None
-        self.set_class(self.box.is_done, "-read")
-        if self._merged is not None:
-            entry = self.query_one(Input)
-            if entry.value == self._proposed:
-                # The user's own name stays.
-                entry.value = self._proposed = free_name(self._merged)
-            self._warn()
+        button = self.query_one(ActionButton)
+        button.display = merged is not None
+        if merged is not None:
+            button.show(tr("save as profile {name} and use it", name=plain_text(free_name(merged), 80)))
+            cost = trn(
+                "Using it discards {n} value chosen in the wizard.",
+                "Using it discards {n} values chosen in the wizard.",
+                self._gives_way,
+            )
+            self._say(cost if self._gives_way else "", warning=True)
         self.query_one(VerticalScroll).scroll_home(animate=False)
         self.query_one(ImportReport).show(merged, findings)
-
-    def _warn(self) -> None:
-        cost = trn(
-            "Using it discards {n} value chosen in the wizard.",
-            "Using it discards {n} values chosen in the wizard.",
-            self._gives_way,
-        )
-        self._say(cost if self._gives_way and self._merged is not None else "", warning=True)
 
     def _say(self, sentence: str, warning: bool = False) -> None:
         line = self.query_one("#problem", Static)
@@ -287,30 +221,14 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def action_press(self) -> None:
         if isinstance(self.focused, ActionButton):
             self._use()
-        elif self._merged is not None:
-            self.query_one(ActionButton).focus()
 
-    @on(Input.Submitted)
     @on(Pressed)
-    def _pressed(self, event: Message) -> None:
-        event.stop()
-        self._use()
-
-    @on(Input.Changed)
-    def _named(self, event: Input.Changed) -> None:
-        event.stop()
-        self._warn()
-
     def _use(self) -> None:
         """Keep the profile, as the command does, and answer with it."""
-        name = self.query_one(Input).value.strip()
-        if self._merged is None or not self.box.is_done:
-            return
-        if not name:
-            self._say(tr("Type a name."))
+        if self._merged is None:
             return
         try:
-            saved = save_import(self._merged, name)
+            saved = save_import(self._merged)
         except TrainwizError as error:
             self._say(failure_words(error))
             return
@@ -337,9 +255,3 @@ class ImportCard(Window[Callable[[PlanRequest], PlanRequest]]):
     def action_scroll_report(self, pages: int) -> None:
         report = self.query_one(VerticalScroll)
         report.scroll_relative(y=pages * max(1, report.size.height - 1), animate=False)
-
-    def action_help(self) -> None:
-        from trainwiz.tui.widgets.frame import HelpCard
-
-        parts = [(tr("What"), "\n".join(tr(line) for line in ABOUT))]
-        self.app.push_screen(HelpCard(tr(TITLE), parts, self.key_rows()))

@@ -17,19 +17,18 @@ from textual.widget import Widget
 from textual.widgets import Collapsible
 from textual.worker import Worker, WorkerState
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import KeyBinding, bindings, keys_of
 from trainwiz.tui.screens import plan_state as states
 from trainwiz.tui.screens import plan_views as views
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, HARDWARE, REVIEW, Setting, parse_field
-from trainwiz.tui.screens.plan_maker import PlanThreads, numbered_remedies
 from trainwiz.tui.screens.plan_state import PlanState
+from trainwiz.tui.screens.plan_threads import PlanThreads
 from trainwiz.tui.widgets.field_row import ActionButton, FieldInput, FieldRow, RemedyButton
 from trainwiz.tui.widgets.frame import HeadLine, HelpCard, KeyBar, StepRail, failure_words
 from trainwiz.tui.widgets.lists import Pressed
-from trainwiz.tui.widgets.plan_panel import PlanPanel
-from trainwiz.tui.widgets.plan_strip import PlanStrip
+from trainwiz.tui.widgets.plan_panel import PlanPanel, PlanStrip
 from trainwiz.tui.widgets.step_form import (
     FIELD_ACTIONS,
     FieldButton,
@@ -75,7 +74,8 @@ class PlanScreen(Screen[None]):
         step = REVIEW if at_review else HARDWARE
         self.state = PlanState(request, step=step, reached=step)
         self._parts: tuple[HeadLine | StepRail | PlanPanel | PlanStrip, ...] = ()
-        self._before_edit: PlanRequest | None = None
+        self._before_edit: tuple[PlanRequest, str] | None = None
+        """The request, and the text that the editor was opened with."""
         self._threads = PlanThreads(self, reader, tier)
 
     @property
@@ -177,9 +177,10 @@ class PlanScreen(Screen[None]):
         self._threads.change(request, typed=typed)
 
     def _note_invalid(self, field_id: str, reason: str) -> None:
-        state = states.with_invalid(self.state, field_id, reason)
-        if state.invalid != self.state.invalid:
-            self._replace(state)
+        """Why the text of the field that was last typed into cannot be read; empty: it can."""
+        invalid = {field_id: reason} if reason else {}
+        if invalid != self.state.invalid:
+            self._replace(replace(self.state, invalid=invalid))
 
     def note_slow(self) -> None:
         if self.state.updating:
@@ -196,7 +197,6 @@ class PlanScreen(Screen[None]):
         self._replace(replace(state, reading=reading, updating=not done, slow=state.slow and not done))
         if done and not is_better:
             self._threads.improve(request)
-        self._open_wanted_list()
         if self.state.wanted_start and (states.is_ready(self.state) or states.start_obstacle(self.state)):
             await self._start(cast("StartKind", self.state.wanted_start))
 
@@ -215,24 +215,20 @@ class PlanScreen(Screen[None]):
             hint = tr(views.FREE_TEXT_HINTS.get(spec.id, "")) if spec.free_text else ""
             self._choose(tr(spec.label), known, now, partial(self._chosen, spec), hint)
         elif not row.editing:
-            self._before_edit = state.request
-            row.begin_edit(views.edit_text(state, spec))
+            text = views.edit_text(state, spec)
+            self._before_edit = state.request, text
+            row.begin_edit(text)
 
     def _choose(self, title: str, known: Sequence[Offer], now: str, then: Then, hint: str = "") -> None:
-        """A list over the screen; `then` gets what was chosen of it."""
+        """A list over the screen; `then` gets what was chosen of it. What is so now is in it."""
         from trainwiz.tui.widgets.chooser import Chooser
 
+        if now and now not in {offer.value for offer in known}:
+            known = [states.Offer(now), *known]
         self.app.push_screen(Chooser(title, known, now, hint), then)
 
-    def _open_wanted_list(self) -> None:
-        """The list that is to be opened, once there is something in it and its row has the focus."""
-        spec, row = FIELD_BY_ID.get(self.state.wanted_list), self.focused
-        if spec is not None and views.offers(self.state, spec):
-            self._replace(replace(self.state, wanted_list=""))
-            if isinstance(row, FieldRow) and row.spec is spec:
-                self._open(row)
-
-    def _act(self, field_id: str) -> None:
+    def action_act(self, field_id: str) -> None:
+        """What the button beneath a field does."""
         dialog = FIELD_ACTIONS[field_id][1](self.state)
         self.app.push_screen(dialog, partial(self._chosen, FIELD_BY_ID[field_id]))
 
@@ -244,10 +240,6 @@ class PlanScreen(Screen[None]):
             self._set(spec, answer)
         elif answer is not None:
             self._change_request(answer(self.state.request))
-
-    def action_import_settings(self) -> None:
-        """The button beneath the profile, from every step."""
-        self._act("profile")
 
     @on(StepPart.Changed)
     def _part_changed(self, event: StepPart.Changed) -> None:
@@ -265,25 +257,25 @@ class PlanScreen(Screen[None]):
 
     @on(FieldRow.Typed)
     def _typed(self, event: FieldRow.Typed) -> None:
-        if event.is_first and self._before_edit is not None:
+        before, text = self._before_edit or (self.state.request, "")
+        if event.text != text:
+            self._set(event.row.spec, event.text, typed=True)
+        elif before is not self.state.request or self.state.invalid:
             # Typed back to where it was: no choice of the user's.
             self._note_invalid(event.row.spec.id, "")
-            self._change_request(self._before_edit, typed=True)
-        else:
-            self._set(event.row.spec, event.text, typed=True)
+            self._change_request(before, typed=True)
 
     @on(FieldRow.Done)
     async def _typed_last(self, event: FieldRow.Done) -> None:
-        row, before = event.row, self._before_edit
-        unreadable = row.spec.id in self.state.invalid
-        if event.keep and unreadable and row.editor_has_focus:
+        row, (before, _) = event.row, self._before_edit or (self.state.request, "")
+        unreadable, had_focus = row.spec.id in self.state.invalid, row.editor_has_focus
+        if event.keep and unreadable and had_focus:
             return
-        had_focus = row.editor_has_focus
         await row.end_edit()
         if had_focus:
             row.focus()
         self._note_invalid(row.spec.id, "")
-        if before is not None and (unreadable or not event.keep) and before is not self.state.request:
+        if (unreadable or not event.keep) and before is not self.state.request:
             self._change_request(before)
         self._before_edit = None
         self._draw()
@@ -302,26 +294,20 @@ class PlanScreen(Screen[None]):
         if self._spec is not None:
             self._change_request(states.with_values(self.state.request, self._spec, {}))
 
-    def action_reset_step(self) -> None:
-        self._change_request(states.without_step(self.state))
-
     def action_apply_remedy(self, number: int) -> None:
-        remedies = numbered_remedies(states.state_findings(self.state))
+        remedies = states.numbered_remedies(states.state_findings(self.state))
         if number <= len(remedies) and remedies[number - 1].opens:
             self._see_what_fits()
         elif number <= len(remedies):
             self._change_request(states.with_changes(self.state.request, remedies[number - 1].changes))
 
     def _see_what_fits(self) -> None:
-        """The models for the data that are named; else those are asked for first."""
-        from trainwiz.tui.widgets.chooser import data_to_fit
-
-        source = data_to_fit(self.state)
-        if source is None:
-            known, hint = views.offers(self.state, FIELD_BY_ID["data"]), tr(views.FREE_TEXT_HINTS["data"])
-            self._choose(tr("See what fits: which dataset?"), known, "", self._list_fits, hint)
-        else:
-            self._list_fits(source)
+        """The models for some data, which are asked for first."""
+        spec, state = FIELD_BY_ID["data"], self.state
+        # The demo's are data that nobody wants a larger model for.
+        now = "" if states.goal_of(state) == "demo" else views.current_offer(state, spec)
+        title, hint = tr("See what fits: which dataset?"), tr(views.FREE_TEXT_HINTS["data"])
+        self._choose(title, views.offers(state, spec), now, self._list_fits, hint)
 
     def _list_fits(self, source: str | None) -> None:
         from trainwiz.tui.widgets.chooser import FitChooser
@@ -354,19 +340,21 @@ class PlanScreen(Screen[None]):
 
     async def _pursue(self, goal: str) -> None:
         """Take a goal and go on: to the model, whose list opens where none is chosen; or to the list of profiles."""
-        is_another = goal != states.goal_of(self.state)
         if goal == "fit":
             self._see_what_fits()
-        elif goal == "profile" and is_another:
+            return
+        is_another = goal != states.goal_of(self.state)
+        if goal == "profile" and is_another:
             await self._found("profile")
-            self._replace(replace(self.state, wanted_list="profile"))
         else:
             if is_another:
                 self._change_request(states.with_goal(self.state.request, goal))
             await self._go(states.go_to(self.state, self.state.step + 1))
-            if states.lacks_model(self.state.request):
-                self._replace(replace(self.state, wanted_list="model"))
-        self._open_wanted_list()
+            if not states.lacks_model(self.state.request):
+                return
+        # Before the lists were read there is nothing to open.
+        if isinstance(self.focused, FieldRow) and views.offers(self.state, self.focused.spec):
+            self._open(self.focused)
 
     async def action_previous_step(self) -> None:
         if self.state.wanted_start:
@@ -396,11 +384,10 @@ class PlanScreen(Screen[None]):
         await self._go(states.go_to(replace(self.state, more=self.state.more or spec.rare), spec.step))
         self._focus_step(field_id)
 
-    async def action_change_field(self) -> None:
-        if isinstance(self.focused, PartRow):
-            self.focused.press()
-        elif self.focused is not None:
-            await self._press(self.focused)
+    def action_change_field(self) -> None:
+        if self.focused is not None:
+            # Its part may know better what that means.
+            self.focused.post_message(Pressed(self.focused))
 
     async def action_start(self) -> None:
         await self._start("start")
@@ -419,7 +406,7 @@ class PlanScreen(Screen[None]):
         elif isinstance(widget, RemedyButton):
             self.action_apply_remedy(widget.number)
         elif isinstance(widget, FieldButton):
-            self._act(widget.spec.id)
+            self.action_act(widget.spec.id)
         elif isinstance(widget.parent, Collapsible):
             widget.parent.collapsed = not widget.parent.collapsed
         elif isinstance(widget, ActionButton):
@@ -439,7 +426,7 @@ class PlanScreen(Screen[None]):
             return
         from trainwiz.tui.screens.plan_command import start_plan
 
-        await self._go(replace(last, busy="writing" if kind == "write" else "starting"))
+        await self._go(replace(last, busy=mark("writing") if kind == "write" else mark("starting")))
         work = partial(start_plan, kind, plan, state.request, state.reading.folder)
         self.run_worker(work, thread=True, group="start", exclusive=True, exit_on_error=False)
 

@@ -19,14 +19,13 @@ from trainwiz.core.launch.start import start_run
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import mode_words
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.tui.options import OPTIONS
-from trainwiz.tui.screens.plan_fields import STEPS, Setting, shown_key, shown_value
-from trainwiz.tui.screens.plan_machine import ATTRIBUTES, names_another
+from trainwiz.tui.options import MACHINE_FIELDS, OPTIONS
+from trainwiz.tui.screens.plan_fields import STEPS, Setting
+from trainwiz.tui.screens.plan_machine import names_another
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
-from trainwiz.tui.widgets.field_row import ORIGINS
 
 if TYPE_CHECKING:
-    from trainwiz.core.config.run import Origin
+    pass
 
 
 # The command that does without a screen what the wizard is about to do.
@@ -40,8 +39,8 @@ def command_line(request: PlanRequest) -> str:
     for key, value in request.overrides.items():
         words += _choice(key, value)
     words += mode_words(request)
-    own = {**{key: getattr(request, name) for key, name in ATTRIBUTES.items()}, "trace_steps": request.trace_steps}
-    for key, setting in {**own, "output_dir": request.output_dir, "name": request.name}.items():
+    for key, name in {**MACHINE_FIELDS, **{name: name for name in ("trace_steps", "output_dir", "name")}}.items():
+        setting = getattr(request, name)
         if setting is not None:
             words += [f"--{key.replace('_', '-')}", str(setting)]
     if request.force:
@@ -52,12 +51,12 @@ def command_line(request: PlanRequest) -> str:
 
 def _choice(key: str, value: Any) -> list[str]:
     option = _FLAGS.get(key)
-    # Names that commas can separate.
-    is_plain = isinstance(value, list) and all(isinstance(one, str) and one.strip() and "," not in one for one in value)
-    if option is not None and option.kind == "list" and value and is_plain:
-        return [option.flag, ",".join(value)]
-    if option is None or value is None or isinstance(value, list | dict):
+    if option is None or value is None or isinstance(value, dict):
         return ["--set", f"{key}={_scalar(value)}"]
+    if isinstance(value, list):
+        # Names that commas can separate.
+        is_plain = value and all(isinstance(one, str) and one.strip() and "," not in one for one in value)
+        return [option.flag, ",".join(value)] if is_plain else ["--set", f"{key}={_scalar(value)}"]
     if option.kind == "switch":
         return [option.flag if value else f"--no-{option.flag.removeprefix('--')}"]
     return [option.flag, _scalar(value)]
@@ -132,21 +131,9 @@ def help_parts(
     said = [(tr("Finding"), _finding_text(finding)) for finding in findings]
     if spec is None:
         return tr(STEPS[state.step]), [(tr("This step"), tr(STEP_HELP[state.step])), *said]
-    parts = [(tr("What"), tr(spec.what)), (tr("Why"), tr(spec.why)), (tr("Safe choice"), tr(spec.safe))]
-    parts += [(tr("Cost"), tr(spec.cost))] if spec.cost else []
-    if state.plan is not None and "." in spec.keys[0]:
-        config = state.plan.config
-        key = shown_key(spec, config)
-        parts.append((tr("Now"), _chosen(shown_value(spec, config) or tr("not set"), config.origin(key))))
-        parts.append((tr("Command-line equivalent"), f"--set {key}=..."))
-    problem = [(tr("Problem"), field_problem(state, spec))]
-    return tr(spec.label), [*problem, *parts, *said]
-
-
-def _chosen(value: object, origin: Origin) -> str:
-    words = mark("{value} ({origin}: {reason})") if origin.reason else mark("{value} ({origin})")
-    by = tr(ORIGINS.get(origin.origin, origin.origin))
-    return tr(words, value=value, origin=by, reason=tr(origin.reason))
+    texts = {tr("What"): spec.what, tr("Why"): spec.why, tr("Safe choice"): spec.safe, tr("Cost"): spec.cost}
+    parts = [(heading, tr(text)) for heading, text in texts.items() if text]
+    return tr(spec.label), [(tr("Problem"), field_problem(state, spec)), *parts, *said]
 
 
 def _finding_text(finding: Finding) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -72,22 +73,15 @@ def hidden_fields(step: int, plan: Plan | None) -> int:
 
 
 def _is_of_the_hub(plan: Plan) -> bool:
-    """The rows come from a data set of the hub, whose parts have names."""
+    """The rows come from a data set of the hub, whose parts have names; `folder/name` in a folder that is here is a file."""
     from trainwiz.core.data.sources import looks_like_hub_id
 
-    slashed = [source.name for source in plan.config.data.sources if looks_like_hub_id(source.name)]
-    if not slashed:
-        return False
-    # It reads files' first bytes by libraries that the reader of a plan with such a name has imported by now.
-    from trainwiz.core.data.sources import is_of_the_hub as names_no_file
-
-    return any(names_no_file(name, Path()) for name in slashed)
+    names = (source.name for source in plan.config.data.sources)
+    return any(looks_like_hub_id(name) and not Path(name).parent.is_dir() for name in names)
 
 
 CONDITIONS: Mapping[When, Callable[[Plan], bool]] = {
     "adapters": lambda plan: plan.config.peft.method == "lora",
-    # The planned cards have figures of their own: an Apple GPU's memory is the machine's RAM.
-    "another_cuda_card": lambda plan: plan.machine.hypothetical and plan.machine.accelerator == "cuda",
     "another_machine": lambda plan: plan.machine.hypothetical,
     "causal": lambda plan: plan.task == "causal-lm",
     "classifies": lambda plan: plan.task in CLASSIFIES,
@@ -121,7 +115,8 @@ def word_for(key: str, value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, list | tuple):
-        return ", ".join(str(getattr(one, "name", one)) for one in value)
+        named = (one.get("name", one) if isinstance(one, dict) else getattr(one, "name", one) for one in value)
+        return ", ".join(map(str, named))
     if isinstance(value, Mapping):
         return shlex.join(f"{name}={inner}" for name, inner in value.items())
     words = _words(key)
@@ -139,18 +134,15 @@ def word_for(key: str, value: Any) -> str:
 def value_for(key: str, text: str) -> Any:
     """The value that a word of the screen stands for; the text itself when it is none of them."""
     entry = _setting(key)
-    for value, word in _words(key).items():
+    words = {True: mark("on"), False: mark("off"), **_words(key)}
+    for value, word in words.items():
         if text in {word, tr(word)}:
             return value
     if entry is not None and entry.is_text_list:
         return [part.strip() for part in text.split(",") if part.strip()]
     if entry is not None and entry.is_mapping:
         return _mapping(key, text)
-    if key in SOURCE_LISTS:
-        return [{"name": text}]
-    if text in {"on", "off", tr("on"), tr("off")}:
-        return text in {"on", tr("on")}
-    return text
+    return [{"name": text}] if key in SOURCE_LISTS else text
 
 
 def _setting(key: str) -> Setting | None:
@@ -190,9 +182,9 @@ def shown_key(spec: Setting, config: RunConfig) -> str:
     Two epochs that somebody asked for are two epochs, and not the 62 steps that they come to.
     """
     there = [key for key in spec.keys if value_of(config, key) is not None]
-    asked = [key for key in there if config.origin(key).origin != "solved"]
     # Where neither was asked for, the steps follow from the epochs.
-    return next(iter((*asked, *reversed(there), spec.keys[0])))
+    asked = (key for key in there if config.origin(key).origin != "solved")
+    return next(asked, there[-1] if there else spec.keys[0])
 
 
 def shown_value(spec: Setting, config: RunConfig) -> str:
@@ -204,8 +196,8 @@ def shown_value(spec: Setting, config: RunConfig) -> str:
 def written_value(spec: Setting, key: str, value: Any) -> str:
     """A value of one of the keys of a field, with its unit; empty for none."""
     text, unit = word_for(key, value), spec.units[spec.keys.index(key)] if spec.units else ""
-    shown = tr(unit)
-    return f"{text} {_single(unit) if value == 1 and shown == unit else shown}".strip() if text else ""
+    shown = _single(unit) if value == 1 and tr(unit) == unit else tr(unit)
+    return f"{text} {shown}".strip() if text else ""
 
 
 def parse_field(spec: Setting, text: str, config: RunConfig | None) -> dict[str, Any]:
@@ -222,44 +214,38 @@ def parse_field(spec: Setting, text: str, config: RunConfig | None) -> dict[str,
         return parse_machine(spec, text)
     if not spec.opens_a_list and text.lower() in {"none", spec.empty, tr(spec.empty)} and spec.may_be_none:
         return {shown_key(spec, config) if config is not None else spec.keys[0]: None}
-    if spec.keys == (GOAL,):
-        return {GOAL: text}
     if spec.is_number and not spec.opens_a_list:
         return _parse_with_unit(spec, text, config)
     return {spec.keys[0]: value_for(spec.keys[0], text)}
 
 
+_AMOUNT = re.compile(r"([-+\d.,_\s]*(?:e[-+]?\d+)?(?:[kmbgt](?![^\W\d_]))?)\s*(.*)", re.IGNORECASE)
+"""A number, and what stands behind it."""
+
+
 def _parse_with_unit(spec: Setting, text: str, config: RunConfig | None) -> dict[str, Any]:
+    """A number of the key that counts, or of the one whose unit is typed behind it; a part of a unit will do."""
     key = shown_key(spec, config) if config is not None else spec.keys[0]
-    # The longest first: "real tokens" ends like "tokens".
-    for candidate, unit in sorted(_unit_words(spec), key=lambda pair: -len(pair[1])):
-        if text.lower().endswith(unit):
-            text, key = text[: -len(unit)], candidate
-            break
+    found = _AMOUNT.fullmatch(text)
+    amount, typed = (found[1], found[2].lower()) if found is not None else (text, "")
+    written = ((word, key) for key, unit in zip(spec.keys, spec.units, strict=False) for word in (unit, tr(unit)))
+    named = [key for word, key in sorted(written, key=lambda pair: len(pair[0])) if typed in word] if typed else []
+    if named:
+        key = named[0]
+    elif typed:
+        amount = text
     try:
-        return {key: parse_whole_number(text) if SETTINGS[key].is_whole else parse_number(text)}
+        return {key: parse_whole_number(amount) if SETTINGS[key].is_whole else parse_number(amount)}
     except ValueError as error:
         if len(spec.units) < 2:
             raise
-        units = ", ".join(tr(unit) for unit in spec.units)
+        units = ", ".join(map(tr, spec.units))
         raise ValueError(tr("{reason} Allowed units: {units}.", reason=error, units=units)) from None
-
-
-MEASURE_WORDS = "条个"
-"""Chinese counts with them; who types a number may leave them out."""
 
 
 def _single(unit: str) -> str:
     """Of one: "epoch", "batch"; the unit "s" stays."""
     return unit.removesuffix("es" if unit.endswith("ches") else "s") or unit
-
-
-def _unit_words(spec: Setting) -> Iterator[tuple[str, str]]:
-    """(key, word): each unit, and its singular, as it is written and as it is shown."""
-    for key, unit in zip(spec.keys, spec.units, strict=False):
-        shown = tr(unit)
-        for word in {unit, _single(unit), shown, shown.lstrip(MEASURE_WORDS)}:
-            yield key, word
 
 
 def value_of(config: RunConfig, key: str) -> Any:
@@ -277,16 +263,12 @@ def _screen_names(language: str) -> dict[str, str]:
     """Key path or option -> the field that shows it, in quotes."""
     names = {key: f"“{tr(spec.label)}”" for spec in FIELDS for key in spec.keys}
     names["data.sources"] = names["data.sources.0.name"]
-    flags = {option.flag: names.get(option.key or option.name) for option in OPTIONS}
-    return {**names, **{flag: name for flag, name in flags.items() if name}}
-
-
-@lru_cache(maxsize=512)
-def _said(text: str, language: str) -> str:
-    return named_by(text, _screen_names(language))
+    keys = {option.flag: option.key or option.name for option in OPTIONS}
+    return {**names, **{flag: names[key] for flag, key in keys.items() if key in names}}
 
 
 def on_screen(finding: Finding) -> Finding:
     """The finding as the wizard says it: it names fields, not keys or options."""
-    remedies = tuple(replace(remedy, text=_said(remedy.text, language())) for remedy in finding.remedies)
-    return replace(finding, message=_said(finding.message, language()), remedies=remedies)
+    names = _screen_names(language())
+    remedies = tuple(replace(remedy, text=named_by(remedy.text, names)) for remedy in finding.remedies)
+    return replace(finding, message=named_by(finding.message, names), remedies=remedies)

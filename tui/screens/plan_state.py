@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.defaults import DEFAULT_PROFILE
-from trainwiz.core.errors import Finding
+from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.language import language, mark, tr
 from trainwiz.tui.screens.plan_fields import (
     GOAL,
@@ -20,7 +20,6 @@ from trainwiz.tui.screens.plan_fields import (
     PROFILE,
     STEPS,
     Setting,
-    fields_of,
     on_screen,
 )
 from trainwiz.tui.screens.plan_machine import is_machine_changed, is_of_the_machine, names_another, with_machine
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from trainwiz.core.hardware import Machine
     from trainwiz.core.plan.result import Plan
 
+OWN = (PROFILE, OUTPUT_DIR, NAME)
+"""Fields that are values of the request itself, and no key of a RunConfig."""
 SOURCES = "data.sources"
 FIRST_SOURCE = "data.sources.0."
 INIT = "model.init"
@@ -82,8 +83,6 @@ class Reading:
     """Why there is no plan for the request; empty when there is one."""
     data_findings: tuple[Finding, ...] = ()
     """What is wrong with the data; they name files and lines, not keys."""
-    effects: Mapping[str, Plan] = field(default_factory=lambda: MappingProxyType({}))
-    """The plans with the remedies, by `effect_key` of their changes; those that are not made yet are missing."""
     waits_for: str = ""
     """What is still being read; empty when the reading is complete."""
     read_at: datetime | None = None
@@ -103,8 +102,6 @@ class PlanState:
     """The update takes long enough to be seen: the old values are dimmed."""
     invalid: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Field id -> why the text in it cannot be read."""
-    wanted_list: str = ""
-    """The field whose list opens as soon as what it offers was read."""
     details: bool = False
     """All figures of the plan and of this machine are shown, not only those that decide."""
     more: bool = False
@@ -135,21 +132,17 @@ class PlanState:
 def go_to(state: PlanState, step: int) -> PlanState:
     """Another step; every step up to the furthest one counts as visited."""
     step = max(0, min(step, len(STEPS) - 1))
-    return replace(state, step=step, reached=max(state.reached, step), problem="", wanted_start="", wanted_list="")
+    return replace(state, step=step, reached=max(state.reached, step), problem="", wanted_start="")
 
 
 def is_changed(state: PlanState, spec: Setting) -> bool:
     """True where the user chose the value of this field."""
-    if spec.keys in {(PROFILE,), (GOAL,)}:
-        return False
-    if spec.keys in {(OUTPUT_DIR,), (NAME,)}:
-        return getattr(state.request, spec.keys[0]) is not None
+    key, overrides = spec.keys[0], state.request.overrides
+    if key in OWN:
+        return key != PROFILE and getattr(state.request, key) is not None
     if is_of_the_machine(spec):
         return is_machine_changed(state.request, spec)
-    overrides = state.request.overrides
-    if spec.id == "data":
-        return SOURCES in overrides or f"{FIRST_SOURCE}name" in overrides
-    return any(key in overrides for key in spec.keys)
+    return any(key in overrides for key in ((SOURCES, *spec.keys) if spec.id == "data" else spec.keys))
 
 
 def with_values(request: PlanRequest, spec: Setting, values: Mapping[str, Any]) -> PlanRequest:
@@ -157,31 +150,24 @@ def with_values(request: PlanRequest, spec: Setting, values: Mapping[str, Any]) 
 
     A new data source takes the columns of the old one with it.
     """
-    if spec.keys == (GOAL,):
+    key = spec.keys[0]
+    if key == GOAL:
         return with_goal(request, values.get(GOAL, "profile"))
-    if spec.keys == (PROFILE,):
-        # Without one, the weights to begin with are the goal; a profile says them itself.
-        kept = {key: value for key, value in request.overrides.items() if key != INIT or request.profile is not None}
-        return replace(request, profile=values.get(PROFILE) or None, overrides=kept)
-    if spec.keys == (OUTPUT_DIR,):
-        # A shell would do so; the files name others by their way from this folder, and the command quotes it.
-        return replace(request, output_dir=os.path.expanduser(values.get(OUTPUT_DIR) or "") or None)  # noqa: PTH111 - raises never
-    if spec.keys == (NAME,):
-        return replace(request, name=values.get(NAME) or None)
     if is_of_the_machine(spec):
         return with_machine(request, spec, values)
-    gone = spec.keys if spec.id != "data" else [key for key in request.overrides if key.startswith(SOURCES)]
+    gone = {key for key in request.overrides if key.startswith(SOURCES)} if spec.id == "data" else {*spec.keys}
+    if key == PROFILE and request.profile is None:
+        # Without one, the weights to begin with are the goal; a profile says them itself.
+        gone = {INIT}
     kept = {key: value for key, value in request.overrides.items() if key not in gone}
-    return _without_demo(replace(request, overrides={**kept, **values}))
-
-
-def without_step(state: PlanState) -> PlanRequest:
-    """The request without the user's values of this step; the profile stays."""
-    request = state.request
-    for spec in fields_of(state.step, rare=True):
-        if is_changed(state, spec):
-            request = with_values(request, spec, {})
-    return request
+    if key not in OWN:
+        return _without_demo(replace(request, overrides={**kept, **values}))
+    value = values.get(key) or None
+    if key == OUTPUT_DIR and value is not None:
+        # A shell would do so; the files name others by their way from this folder, and the command quotes it.
+        value = os.path.expanduser(value)  # noqa: PTH111 - raises never
+    own: dict[str, Any] = {key: value}
+    return replace(request, overrides=kept, **own)
 
 
 def with_goal(request: PlanRequest, goal: str) -> PlanRequest:
@@ -207,24 +193,16 @@ def lacks_model(request: PlanRequest) -> bool:
 
 
 def _without_demo(request: PlanRequest) -> PlanRequest:
-    is_another = any(request.overrides.get(key, own) != own for key, own in OF_THE_DEMO.items())
-    is_another = is_another or SOURCES in request.overrides
+    overrides = request.overrides
+    is_another = SOURCES in overrides or any(overrides.get(key, own) != own for key, own in OF_THE_DEMO.items())
     return replace(request, profile=None) if request.profile == DEFAULT_PROFILE and is_another else request
 
 
 def with_changes(request: PlanRequest, changes: Mapping[str, Any]) -> PlanRequest:
     """The request after a remedy: key path -> value, where `profile` and `output_dir` are the request's own."""
-    own = {key: value for key, value in changes.items() if key in {PROFILE, OUTPUT_DIR, NAME}}
-    others = {key: value for key, value in changes.items() if key not in own}
+    own = {key: value for key, value in changes.items() if key in OWN}
+    others = {key: value for key, value in changes.items() if key not in OWN}
     return _without_demo(replace(request, overrides={**request.overrides, **others}, **own))
-
-
-def with_invalid(state: PlanState, field_id: str, reason: str) -> PlanState:
-    """Note or (with an empty reason) clear why a field's text cannot be used."""
-    invalid = {key: value for key, value in state.invalid.items() if key != field_id}
-    if reason:
-        invalid[field_id] = reason
-    return replace(state, invalid=MappingProxyType(invalid))
 
 
 def field_problem(state: PlanState, spec: Setting) -> str:
@@ -232,38 +210,33 @@ def field_problem(state: PlanState, spec: Setting) -> str:
     if spec.id in state.invalid:
         return state.invalid[spec.id]
     findings = [one for one in state_findings(state) if one.severity == "error" or state.reading.findings]
-    if not findings and not state.reading.data_findings:
-        # All fields of all steps ask at every key.
-        return ""
-    places = {*spec.keys, *((SOURCES, FIRST_SOURCE.rstrip(".")) if spec.id == "data" else ())}
-    parts = tuple(f"{key}." for key in spec.keys if spec.is_mapping)
-    about = [one for one in findings if one.where in places or (parts and one.where.startswith(parts))]
     if spec.id == "data":
         # A broken file is named by its path; what names another field's key is said there.
         own = (one for one in state.reading.data_findings if one.severity == "error")
-        about += [on_screen(one) for one in own if not one.where.startswith(FIRST_SOURCE)]
-    return about[0].message if about else ""
+        findings += [on_screen(replace(one, where=SOURCES)) for one in own if not one.where.startswith(FIRST_SOURCE)]
+    places = {*spec.keys, *((SOURCES, FIRST_SOURCE.rstrip(".")) if spec.id == "data" else ())}
+    parts = tuple(f"{key}." for key in spec.keys) if spec.is_mapping else ()
+    about = (one.message for one in findings if one.where in places or one.where.startswith(parts))
+    return next(about, "")
 
 
 def start_obstacle(state: PlanState, kind: str = "start") -> str:
     """Why a start is not possible now, in one sentence; empty when it is. Errors in a plan do not hinder writing."""
-    if state.busy:
-        return state.busy
-    if state.invalid:
-        return next(iter(state.invalid.values()))
+    if state.busy or state.invalid:
+        return state.busy or next(iter(state.invalid.values()))
     if state.reading.findings:
         return state_findings(state)[0].message
-    if kind != "write" and names_another(state.request):
+    if kind == "write":
+        return ""
+    if names_another(state.request):
         return tr(
             "This plan is for another machine: write the run folder here and start it there, or plan for this machine."
         )
-    if state.plan is None or state.updating or state.reading.waits_for:
+    errors = [one.message for one in state_findings(state) if one.severity == "error"]
+    if not is_ready(state) or not errors or state.request.force:
         return ""
-    errors = [one for one in state_findings(state) if one.severity == "error"]
-    if not errors or kind == "write" or state.request.force:
-        return ""
-    first, more = errors[0].message, len(errors) - 1
-    return tr("{first} (and {more} more)", first=first, more=more) if more else first
+    more = len(errors) - 1
+    return tr("{first} (and {more} more)", first=errors[0], more=more) if more else errors[0]
 
 
 def is_ready(state: PlanState) -> bool:
@@ -284,6 +257,15 @@ def state_findings(state: PlanState) -> tuple[Finding, ...]:
     if findings is not _findings[0] or language() != _findings[1]:
         _findings[:] = findings, language(), tuple(map(on_screen, findings))
     return cast("tuple[Finding, ...]", _findings[2])
+
+
+MAX_REMEDIES = 9
+"""As many as there are digits."""
+
+
+def numbered_remedies(findings: tuple[Finding, ...]) -> list[Remedy]:
+    """The remedies that a digit applies: number 1 is the first of the list. At most nine."""
+    return [remedy for finding in findings for remedy in finding.remedies if remedy.is_taken][:MAX_REMEDIES]
 
 
 _findings: list[object] = [None, "", ()]

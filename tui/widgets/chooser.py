@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -14,25 +14,25 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
-from textual.worker import Worker, WorkerState
+from textual.worker import Worker
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.defaults import DEFAULT_PROFILE
 from trainwiz.core.errors import TrainwizError
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import bindings
+from trainwiz.tui.options import MACHINE_FIELDS
 from trainwiz.tui.screens.plan_state import Offer, PlanState
-from trainwiz.tui.text import cells, pad
+from trainwiz.tui.text import pad
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.frame import EntryDialog, Window, entry_field, failure_words
-from trainwiz.tui.widgets.lists import wrap
+from trainwiz.tui.widgets.lists import hanging
 
 if TYPE_CHECKING:
     from trainwiz.core.plan.fit import Fits
 
 LABEL_WIDTH = 26
-NARROWEST_NOTE = 28
-"""Cells; narrower, a note stands beneath its label."""
+ROOMY_CELLS = 60
+"""Narrower, the lines of a note begin beneath its label."""
 BESIDE_THE_LIST = 7
 """Lines of the window that are no line of the list: its border, title, entry and hint, and the lines between them."""
 TALLEST = 0.86
@@ -43,14 +43,17 @@ def matching(offers: Sequence[Offer], text: str) -> list[Offer]:
     """The offers that hold every word of `text`; names that begin with it come first, notes last."""
     text = text.lower().strip()
     words = text.split()
-    searched = {offer: f"{offer.value} {offer.label} {offer.note}".lower() for offer in offers}
-    found = [offer for offer in offers if all(word in searched[offer] for word in words)]
 
-    def rank(offer: Offer) -> int:
+    def holds_all(offer: Offer) -> bool:
+        searched = f"{offer.value} {offer.label} {offer.note}".lower()
+        return all(word in searched for word in words)
+
+    def rank(offer: Offer) -> tuple[bool, bool, bool]:
         name = (offer.label or offer.value).lower()
-        return 0 if name == text else 1 if name.startswith(text) else 2 if text in name else 3
+        return name != text, not name.startswith(text), text not in name
 
-    return sorted(found, key=rank) if text else found
+    found = filter(holds_all, offers)
+    return sorted(found, key=rank) if text else [*found]
 
 
 class Chooser(Window[str]):
@@ -127,9 +130,14 @@ class Chooser(Window[str]):
         options.highlighted = place
 
     def _drawn(self, place: int, here: bool = False) -> Content:
+        """A label and its note, whose lines stand beneath each other."""
+        offer = self._shown[place]
+        label, note = plain_text(offer.label or offer.value, 200), plain_text(f"{offer.before}{offer.note}", 200)
+        start = pad(f"{marks.here if here else ' '} {label}", LABEL_WIDTH + 2)
         # A cell on each side, and two of the scrollbar.
         width = (self.options.size.width or LABEL_WIDTH) - 4
-        return _line(self._shown[place], marks.here if here else " ", width)
+        line = Content.assemble(f"{start}  ", (note, "$muted"))
+        return Content("\n").join(hanging(line, width, LABEL_WIDTH + 4 if width >= ROOMY_CELLS else 4))
 
     @on(OptionList.OptionHighlighted)
     def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
@@ -149,11 +157,7 @@ class Chooser(Window[str]):
     def _taken(self, event: Input.Submitted | OptionList.OptionSelected) -> None:
         event.stop()
         if self.place is not None and self.place < len(self._shown):
-            self.take(self._shown[self.place].value)
-
-    def take(self, value: str) -> None:
-        """What was chosen is the answer."""
-        self.dismiss(value)
+            self.dismiss(self._shown[self.place].value)
 
     def action_move(self, by: int) -> None:
         if self._shown:
@@ -167,34 +171,10 @@ def _is_a_path(text: str) -> bool:
         return False
 
 
-def _line(offer: Offer, mark: str, width: int) -> Content:
-    """A label and its note, whose lines stand beneath each other, in `width` cells."""
-    label, note = plain_text(offer.label or offer.value, 200), plain_text(f"{offer.before}{offer.note}", 200)
-    before = pad(f"{mark} {label}", LABEL_WIDTH + 2)
-    if not note:
-        return Content(before)
-    room = width - max(LABEL_WIDTH + 2, cells(before)) - 2
-    indent = " " * (width - room)
-    if room < NARROWEST_NOTE:
-        room, indent, before = width - 4, "    ", f"{before}\n  "
-    return Content.assemble(before, "  ", (f"\n{indent}".join(wrap(note, room)), "$muted"))
-
-
-def data_to_fit(state: PlanState) -> str | None:
-    """The data that models are looked for: of the profile, or empty where the request names them; None: of nobody."""
-    request, plan = state.request, state.plan
-    if any(key.startswith("data.sources") for key in request.overrides):
-        return ""
-    # The demo is one that nobody wants a larger model for.
-    of_profile = plan is not None and request.profile not in (None, DEFAULT_PROFILE)
-    return plan.config.data.sources[0].name if plan is not None and of_profile else None
-
-
 class FitChooser(Chooser):
     """What can be trained here on some data, looked for in a thread; answers the number of a row."""
 
     def __init__(self, state: PlanState, source: str) -> None:
-        """`source`: the data; empty: those that the request names."""
         super().__init__(tr("Searching for models that fit..."), (), "")
         self._request, self._here, self._source = state.request, state.reading.machine, source
         self._fits: Fits | None = None
@@ -219,8 +199,7 @@ class FitChooser(Chooser):
 
         own = self._request.overrides
         kept = {key: value for key, value in own.items() if key.startswith(("data.", "planning.")) or key == "task"}
-        if self._source:
-            kept["data.sources.0.name"] = self._source
+        kept["data.sources.0.name"] = self._source
         request = replace(self._request, profile=None, overrides=kept, name=None, output_dir=None, mode="train")
         try:
             here = self._here or probe_here(request)
@@ -229,23 +208,18 @@ class FitChooser(Chooser):
             return failure_words(error), ()
         from trainwiz.tui.plan_words import fit_words
 
-        rows = enumerate(self._fits.rows)
-        return tr("Models that fit, the largest first"), tuple(
-            Offer(str(n), fit.model, fit_words(fit)) for n, fit in rows
-        )
+        rows = (Offer(str(place), fit.model, fit_words(fit)) for place, fit in enumerate(self._fits.rows))
+        return tr("Models that fit, the largest first"), tuple(rows)
 
     @on(Worker.StateChanged)
     def _found(self, event: Worker.StateChanged) -> None:
         event.stop()
-        if event.state is WorkerState.SUCCESS and event.worker.result is not None:
-            self._list(*event.worker.result)
-        elif event.state is WorkerState.ERROR and event.worker.error is not None:
-            self._list(failure_words(event.worker.error), ())
-
-    def _list(self, title: str, offers: tuple[Offer, ...]) -> None:
-        self._offers = offers
-        self.query_one(Static).update(Content.styled(plain_text(title, 600), "bold"))
-        self._fill("")
+        title, self._offers = event.worker.result or ("", ())
+        if event.worker.error is not None:
+            title = failure_words(event.worker.error)
+        if event.worker.is_finished:
+            self.query_one(Static).update(Content.styled(plain_text(title, 600), "bold"))
+            self._fill("")
 
 
 def save_dialog(request: PlanRequest) -> EntryDialog[str]:
@@ -266,14 +240,6 @@ def of_a_setup(request: PlanRequest) -> PlanRequest:
     """The request without what belongs to one run: its name, its folder, its mode."""
     from trainwiz.core.config.keys import NOT_IN_PROFILES
 
-    return replace(
-        request,
-        overrides={key: value for key, value in request.overrides.items() if key not in NOT_IN_PROFILES},
-        name=None,
-        output_dir=None,
-        force=False,
-        mode="train",
-        overfit_batches=None,
-        benchmark_steps=None,
-        trace_steps=None,
-    )
+    kept = {key: value for key, value in request.overrides.items() if key not in NOT_IN_PROFILES}
+    machine: dict[str, Any] = {name: getattr(request, name) for name in MACHINE_FIELDS.values()}
+    return PlanRequest(request.profile, kept, **machine)

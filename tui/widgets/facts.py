@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.config.values import CLASSIFIES
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import tr, trn
 from trainwiz.core.text import plain_text
-from trainwiz.tui.plan_words import learnt_text, trained_words
-from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, on_screen
+from trainwiz.tui.plan_words import CLOSE, OPEN, chat_lines, learnt_text, trained_words
+from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, on_screen, word_for
 from trainwiz.tui.screens.plan_state import PlanState, field_problem
-from trainwiz.tui.text import cells, count, cut, gib, number, pad, percent, short_count, size
+from trainwiz.tui.text import cells, count, cut, gib, number, pad, percent, sentence_gap, short_count, size
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import hanging, indented
 from trainwiz.tui.widgets.monitor_panel import spark
@@ -23,10 +23,9 @@ from trainwiz.tui.widgets.plan_panel import finding_lines
 if TYPE_CHECKING:
     from trainwiz.core.catalog.model_config import ModelSpec
     from trainwiz.core.catalog.models import ModelFacts
-    from trainwiz.core.data.summary import DataSummary
+    from trainwiz.core.data.summary import DataSummary, Glance
     from trainwiz.core.errors import Finding
     from trainwiz.core.export.training_arguments import RateSchedule
-    from trainwiz.core.hardware import Machine
     from trainwiz.core.plan.result import PlannedModel
     from trainwiz.core.plan.rows import Lengths
 
@@ -42,18 +41,10 @@ def waiting(what: str) -> Content:
     return Content.styled(f"  {plain_text(what)} {marks.ellipsis}", "$muted")
 
 
-def line(label: str, value: str, note: str, width: int) -> Content:
-    """A value with a note after it, as far as there is room."""
-    value = cut(plain_text(value), max(8, width - LABEL - 3), marks.ellipsis)
-    room = width - LABEL - 3 - cells(value) - 2
-    note = f"  {cut(plain_text(note), room, marks.ellipsis)}" if note and room > 6 else ""
-    return Content.assemble("  ", (pad(label, LABEL), "$muted"), value, (note, "$muted"))
-
-
-def said(label: str, text: str, width: int) -> list[Content]:
-    """A label with a text that hangs beneath it over several lines."""
-    start = Content.assemble("  ", (pad(label, LABEL), "$muted"))
-    return hanging(start + plain_text(text), width - 1, LABEL + 2)
+def said(label: str, text: str, width: int, note: str = "") -> list[Content]:
+    """A label with a text and a quiet note, which hang beneath it over several lines."""
+    start = Content.assemble("  ", (pad(label, LABEL), "$muted"), plain_text(text))
+    return hanging(start + Content.styled(f"  {plain_text(note)}" if note else "", "$muted"), width - 1, LABEL + 2)
 
 
 # How many rows there are, where that number comes from, and what is wrong with some of them.
@@ -69,11 +60,10 @@ def data_facts(state: PlanState, width: int, is_small: bool = False) -> Iterator
     data = reading.data
     if data is not None:
         files = reading.glance.files if reading.glance is not None else 1
-        joined = state.plan is not None and joins_texts(state.plan.config)
+        plan = state.plan
+        classes = [one.message for one in plan.findings if one.code == "classes_found"] if plan is not None else []
         place = trn("{size} in {n} file.", "{size} in {n} files.", files, size=size(data.bytes_on_disk))
-        found = state.plan.findings if state.plan is not None else ()
-        classes = [one.message for one in found if one.code == "classes_found"]
-        sentences = [rows_words(data, joined=joined), *classes, place]
+        sentences = [rows_words(data, joined=plan is not None and joins_texts(plan.config)), *classes, place]
     elif reading.waits_for or state.updating:
         sentences = [f"{tr('Reading the rows')} {marks.ellipsis}"]
     elif reading.glance is not None and reading.glance.rows:
@@ -91,25 +81,25 @@ def data_facts(state: PlanState, width: int, is_small: bool = False) -> Iterator
 
 # The first chat as the model will read it.
 
-LINES_OF_A_CHAT, LINES_IF_SMALL = 12, 4
+LINES_OF_A_CHAT = 12
 
 
 def chat_facts(state: PlanState, width: int, is_small: bool = False) -> Iterator[Content]:
     """What is learnt of the chats, and the first one with the learnt tokens marked; nothing for other rows."""
-    from trainwiz.tui.chat_rows import chat_lines
-
     look = state.reading.data.chats if state.reading.data is not None else None
     if look is None or state.plan is None:
         return
     said = (one.message for one in state.plan.findings if one.code in ("what_is_learnt", "chats_not_seen"))
     for sentence in said:
         yield from indented(sentence, width, "$muted")
-    most = LINES_IF_SMALL if is_small else LINES_OF_A_CHAT
     for shown in look.shown[:1]:
         yield Content()
-        words = tr("The first chat; loss on the tokens between {open} {close}", open="⟦", close="⟧")
+        words = tr(
+            "The first chat, {n} tokens; loss on those between {open} {close}",
+            n=count(len(shown.pieces)), open=OPEN, close=CLOSE,
+        )  # fmt: skip
         yield Content.styled("    " + cut(words, width - 5, marks.ellipsis), "bold $muted")
-        for segments in chat_lines(shown, width - 5, most=most, split=False):
+        for segments in islice(chat_lines(shown, width - 5, split=""), LINES_OF_A_CHAT):
             parts = [(text, "$success" if learnt else "$foreground") for text, learnt in segments]
             yield Content.assemble("    ", *parts)
 
@@ -134,68 +124,35 @@ def rows_words(data: DataSummary, *, joined: bool) -> str:
 def findings_of(state: PlanState) -> tuple[Finding, ...]:
     """What is to be said about the rows, errors first, each once; an error that the field says itself is left out."""
     reading = state.reading
-    said = {field_problem(state, FIELD_BY_ID[name]) for name in ("data", "column", "target_column")}
-    plan, classes = state.plan, "data.sources.0.target_column"
-    of_classes = plan.findings if plan is not None and plan.task in CLASSIFIES else ()
-    wrong = [one for one in of_classes if one.where == classes and one.severity != "note"]
-    about = map(
-        on_screen, (*reading.data_findings, *(reading.data.findings if reading.data is not None else ()), *wrong)
-    )
-    return tuple({one.message: one for one in about if one.message not in said}.values())
+    own = {field_problem(state, FIELD_BY_ID[name]) for name in ("data", "column", "target_column")}
+    about = [*reading.data_findings, *(reading.data.findings if reading.data is not None else ())]
+    return tuple({one.message: one for one in map(on_screen, about) if one.message not in own}.values())
 
 
 # What was detected of this machine, or what is planned for another one.
 
-MOST_LIBRARIES = 8
-MOST_REASONS = 2
-
 
 def machine_facts(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
     """Its GPUs have rows of their own above."""
-    machine, plan = state.reading.machine, state.plan
+    machine = state.reading.machine
     if machine is None:
         yield waiting(tr(state.reading.waits_for) or tr("reading this machine"))
-    else:
-        is_elsewhere = plan is not None and plan.machine.hypothetical
-        yield from machine_lines(machine, width, with_gpus=is_elsewhere, details=state.details)
-        rates = plan.evidence.rates if plan is not None and plan.evidence is not None else None
-        if rates is not None and state.details:
-            yield from said(tr("Performance"), tr("measured {day}", day=rates.day), width)
-
-
-def machine_lines(machine: Machine, width: int, *, with_gpus: bool, details: bool = True) -> Iterator[Content]:
-    """`with_gpus` names the cards, which have no rows of their own while another machine is planned for."""
+        return
     yield Content()
     yield title(tr("This machine"))
     if not machine.gpus:
-        yield line("GPU", tr("none"), "", width)
-        for reason in list(dict.fromkeys(machine.unavailable.values()))[: MOST_REASONS if details else 1]:
-            yield from said("", reason, width)
-    if with_gpus:
-        for gpu in machine.gpus:
-            free = tr("{free} of {total} GiB free", free=gib(gpu.memory_free_bytes), total=gib(gpu.memory_total_bytes))
-            yield line(f"GPU {gpu.index}", (gpu.name or tr("unknown")).removeprefix("NVIDIA "), free, width)
+        yield from said("GPU", tr("none"), width, next(iter(machine.unavailable.values()), ""))
     cores = trn("{n} core", "{n} cores", machine.cpu_cores)
-    yield line("CPU", cores, machine.cpu_model or "", width)
-    free = gib(machine.ram_available_bytes)
-    full = tr("{free} of {total} GiB free", free=free, total=gib(machine.ram_total_bytes))
-    yield line(tr("RAM"), full if details else tr("{free} GiB free", free=free), "", width)
+    yield from said("CPU", cores, width, machine.cpu_model or "")
+    yield from said(tr("RAM"), tr("{free} GiB free", free=gib(machine.ram_available_bytes)), width)
     if machine.disk_free_bytes is not None:
         free = tr("{free} GiB free", free=gib(machine.disk_free_bytes))
-        yield line(tr("Disk"), free, machine.disk_path or "", width)
-    found = [f"{name} {version}" for name, version in machine.libraries.versions.items() if version]
-    if found and details:
-        yield from said(tr("Libraries"), ", ".join(found[:MOST_LIBRARIES]), width)
+        yield from said(tr("Disk"), free, width, machine.disk_path or "")
 
 
 # What the model is, how large its weights are, whether they are here, and under which licence.
 
-LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers")
-WIDTHS = ("hidden_size", "n_embd", "d_model")
-HEADS = ("num_attention_heads", "n_head", "num_heads", "encoder_attention_heads")
-"""What families call the same thing in their config.json."""
-FP32_BYTES, HALF_BYTES = 4, 2
-NON_COMMERCIAL = ("-nc", "research", "noncommercial")
+HALF_BYTES = 2
 
 
 def model_facts(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
@@ -212,32 +169,17 @@ def model_lines(
     yield Content()
     yield title(tr("Model details"))
     note = trained_words(planned.parameters, planned.trainable_parameters)
-    yield line(tr("Parameters"), short_count(planned.parameters), note, width)
+    yield from said(tr("Parameters"), short_count(planned.parameters), width, note)
     yield from said(tr("Method"), learnt_text(planned), width)
-    yield line(tr("Architecture"), planned.architecture or tr("unknown"), "", width)
+    yield from said(tr("Architecture"), planned.architecture or tr("unknown"), width)
     if model is None:
         return
-    shape = shape_words(model)
-    if shape:
-        yield from said(tr("Shape"), shape, width)
     yield from said(tr("Size"), size_words(planned.parameters, facts), width)
     yield from said(tr("Weights"), weights_words(model, facts), width)
-    yield from said(tr("License"), licence_words(model, facts), width)
-
-
-def shape_words(model: ModelSpec) -> str:
-    """ "33 layers · 1280 wide · 20 heads", as far as its config says it."""
-    config = model.architecture
-    layers, wide, heads = (
-        next((config[key] for key in keys if isinstance(config.get(key), int)), None)
-        for keys in (LAYERS, WIDTHS, HEADS)
-    )
-    parts = [
-        None if layers is None else trn("{n} layer", "{n} layers", layers),
-        None if wide is None else tr("hidden size {n}", n=wide),
-        None if heads is None else trn("{n} head", "{n} heads", heads),
-    ]
-    return f" {marks.dot} ".join(filter(None, parts))
+    licence = (facts.license if facts is not None else None) or model.license
+    if licence is not None or model.hub_id is not None:
+        shown = plain_text(licence, 60) if licence else tr("unknown; see its page on the Hub")
+        yield from said(tr("License"), shown, width)
 
 
 def size_words(parameters: float | None, facts: ModelFacts | None) -> str:
@@ -246,13 +188,8 @@ def size_words(parameters: float | None, facts: ModelFacts | None) -> str:
         return tr("{size} on disk", size=size(facts.weights_bytes))
     if facts is not None and facts.download_bytes is not None:
         return tr("{size} to download", size=size(facts.download_bytes))
-    if not parameters:
-        return tr("unknown")
-    return tr(
-        "{half} in half precision, {full} in fp32",
-        half=size(parameters * HALF_BYTES),
-        full=size(parameters * FP32_BYTES),
-    )
+    half = None if parameters is None else parameters * HALF_BYTES
+    return tr("{half} in half precision", half=size(half))
 
 
 def weights_words(model: ModelSpec, facts: ModelFacts | None) -> str:
@@ -266,21 +203,91 @@ def weights_words(model: ModelSpec, facts: ModelFacts | None) -> str:
     return tr("not on this machine; on the Hub as {hub_id}", hub_id=hub_id)
 
 
-def licence_words(model: ModelSpec, facts: ModelFacts | None) -> str:
-    """Of the published weights; a model from random weights has none."""
-    name = (facts.license if facts is not None else None) or model.license
-    if name is not None:
-        shown = plain_text(name, 60)
-        is_closed = any(word in name.lower() for word in NON_COMMERCIAL)
-        return tr("{name}: not for commercial use", name=shown) if is_closed else shown
-    if model.hub_id is not None:
-        return tr("unknown; see its page on the Hub")
-    return tr("not stated") if model.has_weights else tr("none applies: no published weights are used")
+# The first rows, and which columns are learnt from.
+
+GAP, INDENT = 2, 2
+LEAST, WIDEST = 10, 80
+TALL_ROWS, SHORT_ROWS = 5, 2
+
+
+def first_rows(state: PlanState, width: int, is_small: bool) -> Iterable[Content]:
+    glance = state.reading.glance
+    if glance is None or not glance.columns:
+        return ()
+    return table_lines(glance, SHORT_ROWS if is_small else TALL_ROWS, width)
+
+
+def shown_columns(glance: Glance, rows: int, width: int) -> list[tuple[int, int]]:
+    """(position, cells) of the columns that fit into `width`, in the order of the file; at least one.
+
+    Those that are learnt from come first where not all fit; what narrow ones do not need is for the others.
+    """
+    mapped = [place for place in (glance.text, glance.target) if place is not None]
+    most = max(1, width // (LEAST + GAP))
+    places = list(islice(dict.fromkeys([*mapped, *range(len(glance.columns))]), most))
+    wanted = {place: _wanted(glance, place, rows) for place in places}
+    room, wide = width - GAP * (len(places) - 1), {}
+    for done, place in enumerate(sorted(places, key=wanted.__getitem__)):
+        wide[place] = min(wanted[place], max(1, room // (len(places) - done)))
+        room -= wide[place]
+    return sorted(wide.items())
+
+
+def _wanted(glance: Glance, place: int, rows: int) -> int:
+    """Cells that a column would like to have."""
+    texts = [column_name(glance, place), role_of(glance, place), *(cell_text(row[place]) for row in glance.rows[:rows])]
+    return min(WIDEST, max(map(cells, texts)) + 2)
+
+
+def column_name(glance: Glance, place: int) -> str:
+    return plain_text(glance.columns[place].name, 4 * WIDEST) or tr("(no name)")
+
+
+def role_of(glance: Glance, place: int) -> str:
+    """What a column is used for, in a word; the type of one that cannot be used."""
+    if place in glance.parts:
+        return tr(glance.parts[place])
+    if place == glance.text:
+        return tr("text")
+    if place == glance.target:
+        return tr("class") if glance.kind in CLASSIFIES else tr("target")
+    column = glance.columns[place]
+    return "" if column.is_text else plain_text(column.type_name, WIDEST)
+
+
+def cell_text(cell: str | None) -> str:
+    """A cell in one line; what is not there and what is empty is said."""
+    if cell is None:
+        return tr("(no value)")
+    text = plain_text(cell[: 8 * WIDEST], 4 * WIDEST).strip()
+    return text or tr("(empty)")
+
+
+def table_lines(glance: Glance, rows: int, width: int) -> Iterator[Content]:
+    """A title, the names of the columns, what each is used for, the first rows."""
+    shown, files = shown_columns(glance, rows, width - INDENT), glance.files
+    used = {glance.text, glance.target, *glance.parts}
+    name = plain_text(glance.path.name, 200)
+    heading = trn("First rows of {file}", "First rows of {file}, one of {n} files", files, file=name)
+    yield Content()
+    yield title(cut(heading, width, marks.ellipsis))
+    names = {place: column_name(glance, place) for place, _ in shown}
+    roles = {place: f"{marks.ok if place in used else ''} {role_of(glance, place)}".strip() for place, _ in shown}
+    for texts in (names, roles, *(dict(enumerate(map(cell_text, row))) for row in glance.rows[:rows])):
+        line = [
+            (pad(cut(texts[place], wide), wide + GAP), "$foreground" if place in used else "$muted")
+            for place, wide in shown
+        ]
+        yield Content.assemble(" " * INDENT, *line)
+    if not glance.rows:
+        yield Content.styled("  " + tr("No readable rows."), "$muted")
+    if hidden := len(glance.columns) - len(shown):
+        yield Content.styled("  " + trn("{n} more column", "{n} more columns", hidden), "$muted")
 
 
 # Pictures of one line: the learning rate over the run, and the lengths of rows.
 
-INDENT = 4
+MARGIN = 4
 MOST_COLUMNS, LEAST_COLUMNS = 40, 8
 
 
@@ -291,31 +298,24 @@ def rate_curve(schedule: RateSchedule, columns: int) -> str:
     return spark(rates, columns, max(rates))
 
 
-def length_bars(ordered: Sequence[int], limit: int, columns: int) -> tuple[str, str]:
-    """Rows for each length, of those that are kept and of those that are cut. A long tail is in the last block.
-
-    `ordered`: tokens, shortest first, not empty. At most about `columns` blocks; no rows leave a blank.
-    """
-    longest, usual = max(1, ordered[-1]), ordered[(len(ordered) - 1) * 99 // 100]
-    edges = {round(usual * place / columns) for place in range(1, columns)} | {longest, min(limit, longest)}
-    below = [(0, 0), *((edge, bisect_right(ordered, edge)) for edge in sorted(edges - {0}))]
-    rows = [(high - low) / (edge - before) or None for (before, low), (edge, high) in pairwise(below)]
-    bars = spark(rows, len(rows), max(filter(None, rows)))
-    kept = sum(edge <= limit for edge, _ in below[1:])
-    return bars[:kept], bars[kept:]
-
-
 def length_line(ordered: Sequence[int], limit: int, width: int) -> list[Content]:
-    """The bars between their lengths, `0 ▁▃█▅│512│▂▁ 1,024`; nothing where there is no room."""
-    mark, end = f"{marks.stroke}{count(limit)}{marks.stroke}", count(ordered[-1])
-    room = width - INDENT - cells(f"0  {mark} {end}") - 2
-    if room < LEAST_COLUMNS:
+    """Rows for each length: kept, the limit, truncated; a long tail is in the last block; `0 ▁▃█▅│512│▂▁ 1,024`.
+
+    `ordered`: tokens, shortest first, not empty. Nothing where there is no room.
+    """
+    longest, usual = ordered[-1], max(1, ordered[(len(ordered) - 1) * 99 // 100])
+    mark = f"{marks.stroke}{count(limit)}{marks.stroke}" if longest > limit else ""
+    end = f"{mark} {count(longest)}"
+    columns = min(MOST_COLUMNS, width - MARGIN - cells(f"0  {end}") - 2)
+    if columns < LEAST_COLUMNS:
         return []
-    kept, longer = length_bars(ordered, limit, min(MOST_COLUMNS, room))
-    start = Content.assemble((" " * INDENT + "0 ", "$muted"), (kept, "$accent"))
-    if longer:
-        return [start + Content.assemble(mark, (longer, "$warning"), (f" {end}", "$muted"))]
-    return [start + Content.assemble((f" {end} ", "$muted"), mark)]
+    edges = sorted({usual * place // columns for place in range(1, columns)} | {longest, min(limit, longest)})
+    below = [(0, 0), *((edge, bisect_right(ordered, edge)) for edge in edges)]
+    # Rows for each length: the blocks beside the limit are narrower, and the last one is wider.
+    rows = [(high - low) / max(1, edge - before) or None for (before, low), (edge, high) in pairwise(below)]
+    bars, kept = spark(rows, len(rows), max(filter(None, rows))), sum(edge <= limit for edge in edges)
+    start = Content.assemble((f"{' ' * MARGIN}0 ", "$muted"), (bars[:kept], "$accent"))
+    return [Content.assemble(start, mark, (bars[kept:], "$warning"), (f" {count(longest)}", "$muted"))]
 
 
 def rate_facts(state: PlanState, width: int, is_small: bool) -> list[Content]:
@@ -329,98 +329,75 @@ def rate_facts(state: PlanState, width: int, is_small: bool) -> list[Content]:
     fixed = plan.config.training.max_steps
     known = plan.time.steps or fixed
     if not known:
-        words = tr("The number of steps is not known yet, and so is not the end of the learning rate.")
-        return indented(words, width)
-    # Without a fixed number the Trainer counts the steps of its epochs itself.
-    steps = count(known) if fixed is not None else tr("about {n}", n=count(known))
+        unknown = tr("The number of steps is not known yet, and so is not the end of the learning rate.")
+        return indented(unknown, width)
     schedule = rate_schedule(plan.config, known)
-    words = _shape_words(schedule, steps)
+    # Without a fixed number the Trainer counts the steps of its epochs itself.
+    words = [
+        tr(
+            "{kind}: {warmup} warmup steps, at most {highest}, {last} at step {steps}.",
+            kind=word_for("training.schedule", plan.config.training.schedule),
+            warmup=count(schedule.warmup_steps),
+            highest=number(float(f"{schedule.highest:.4g}")),
+            last=number(schedule.last),
+            steps=count(known) if fixed is not None else tr("about {n}", n=count(known)),
+        )
+    ]
     if plan.config.engine.deepspeed_file is not None:
-        words = f"{words} {tr('A scheduler in your DeepSpeed file replaces it.')}"
-    columns = min(MOST_COLUMNS, width - INDENT - 1)
-    curve = Content.styled(" " * INDENT + rate_curve(schedule, columns), "$accent")
-    return [*indented(words, width), *([curve] if columns >= LEAST_COLUMNS else [])]
-
-
-SHAPES = {
-    ("constant", True): mark("Warmup to {peak} over {warmup} steps, then constant to step {steps}."),
-    ("constant", False): mark("Constant {peak} from the first step to step {steps}."),
-    ("cosine", True): mark("Warmup to {peak} over {warmup} steps, then cosine decay to {last} at step {steps}."),
-    ("cosine", False): mark("Cosine decay from {peak} to {last} at step {steps}."),
-    ("linear", True): mark("Warmup to {peak} over {warmup} steps, then linear decay to {last} at step {steps}."),
-    ("linear", False): mark("Linear decay from {peak} to {last} at step {steps}."),
-}
-"""What a schedule does, with and without a warm-up; all others are drawn straight."""
-
-
-def _shape_words(schedule: RateSchedule, steps: str) -> str:
-    warms_up = schedule.warmup_steps > 0 and schedule.kind != "constant"
-    if warms_up and schedule.warmup_steps >= schedule.steps:
-        highest = number(float(f"{schedule.highest:.4g}"))
-        return tr("Warmup lasts the whole run: up to {peak} in {steps} steps.", peak=highest, steps=steps)
-    kind = next((kind for kind in ("constant", "cosine") if schedule.kind.startswith(kind)), "linear")
-    peak, warmup, last = number(schedule.peak), count(schedule.warmup_steps), number(schedule.last)
-    return tr(SHAPES[kind, warms_up], peak=peak, warmup=warmup, last=last, steps=steps)
+        words.append(tr("A scheduler in your DeepSpeed file replaces it."))
+    columns = min(MOST_COLUMNS, width - MARGIN - 1)
+    curve = Content.styled(" " * MARGIN + rate_curve(schedule, columns), "$accent")
+    return [*indented(sentence_gap().join(words), width), *([curve] if columns >= LEAST_COLUMNS else [])]
 
 
 # How long the rows are, and what is cut and padded there.
 
 
-def input_lengths(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
-    """What the chosen length does to the inputs."""
+def lengths(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
+    """What the chosen lengths do to the inputs, and to targets, which are padded with them."""
     from trainwiz.core.data.lengths import joins_texts
 
     data, plan = state.reading.data, state.plan
     if data is None or plan is None:
         return
-    limit, batch = plan.batch.sequence_length, plan.batch
+    limit, waste = plan.batch.sequence_length, plan.batch.padding_waste
     if joins_texts(plan.config):
-        sentence = tr(
-            "Texts are packed into sequences of {length} tokens, without truncation or padding.",
-            length=count(limit),
+        yield from indented(
+            tr(
+                "Texts are packed into sequences of {length} tokens, without truncation or padding.",
+                length=count(limit),
+            ),
+            width,
         )
-        yield from indented(sentence, width)
         return
     yield from _lengths(data.lengths, data, limit, width, is_small)
-    waste = batch.padding_waste
-    if not data.lengths or is_small or waste is None:
-        return
-    yield from indented(tr("{share} of the processed tokens are padding.", share=percent(waste)), width)
-
-
-def target_lengths(state: PlanState, width: int, is_small: bool) -> Iterator[Content]:
-    """The same for targets, which are padded with their inputs; nothing where rows have none."""
-    data, plan = state.reading.data, state.plan
-    if data is not None and plan is not None and plan.task == "seq2seq":
-        limit = plan.config.batch.target_length or plan.batch.sequence_length
-        yield from _lengths(data.target_lengths, data, limit, width, is_small)
+    if plan.task == "seq2seq" and data.target_lengths:
+        yield from indented(tr("Targets:"), width)
+        yield from _lengths(data.target_lengths, data, plan.config.batch.target_length or limit, width, is_small)
+    if data.lengths and not is_small and waste is not None:
+        yield from indented(tr("{share} of the processed tokens are padding.", share=percent(waste)), width)
 
 
 def _lengths(rows: tuple[int, ...], data: DataSummary, limit: int, width: int, is_small: bool) -> Iterator[Content]:
     from trainwiz.core.plan.rows import lengths_of
 
-    lengths = lengths_of(rows)
-    if lengths is not None:
-        yield from length_line(lengths.ordered, limit, width)
-        yield from indented(_cut(lengths, limit), width)
+    known = lengths_of(rows)
+    if known is not None:
+        yield from length_line(known.ordered, limit, width)
+        yield from indented(_cut(known, limit), width)
         if not is_small:
-            yield from indented(_usual(lengths, estimated=data.length_unit != "tokens"), width)
+            yield from indented(_usual(known, estimated=data.length_unit != "tokens"), width)
 
 
 def _usual(lengths: Lengths, *, estimated: bool) -> str:
     middle, most, longest = (
         count(number) for number in (lengths.quantile(1, 2), lengths.quantile(95, 100), lengths.longest)
     )
-    if estimated:
-        return tr(
-            "Median about {middle} tokens per row, 95% of the rows up to {most}, the longest {longest}; estimated "
-                "from bytes.",
-            middle=middle, most=most, longest=longest,
-        )  # fmt: skip
-    return tr(
+    words = tr(
         "Median {middle} tokens per row, 95% of the rows up to {most}, the longest {longest}.",
         middle=middle, most=most, longest=longest,
     )  # fmt: skip
+    return f"{words}{sentence_gap()}{tr('Estimated from bytes.')}" if estimated else words
 
 
 def _cut(lengths: Lengths, limit: int) -> str:

@@ -17,7 +17,7 @@ from trainwiz.tui.keys import bindings
 from trainwiz.tui.screens.plan_fields import Setting
 from trainwiz.tui.text import cells, cut, pad
 from trainwiz.tui.theme import marks
-from trainwiz.tui.widgets.lists import FocusLines, LinesWidget, Pressed, TextLines, indented, wrap
+from trainwiz.tui.widgets.lists import FocusLines, LinesWidget, Pressed, TextLines, indented
 
 LONGEST_INPUT = 4096
 ORIGINS = {
@@ -28,7 +28,6 @@ ORIGINS = {
     "default": mark("default"),
 }
 """Who chose a value, as the row writes it."""
-REASON_INDENT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,32 +41,32 @@ class FieldView:
     invalid: str = ""
     changed: bool = False
     has_list: bool = False
-    dimmed: bool = False
 
 
 def row_lines(view: FieldView, width: int, *, focused: bool, roomy: bool, editing: bool) -> list[Content]:
     """The lines of a row in `width` cells. `roomy` shows reasons of rows without focus, in one line."""
-    label_width = label_cells(width)
+    left = label_cells(width)
     origin = tr(ORIGINS.get(view.origin, view.origin))
-    origin = f"{marks.changed} {origin}" if view.changed else origin
-    label = cut(plain_text(view.label), label_width - 1, marks.ellipsis)
+    end = f"{marks.changed} {origin}" if view.changed else origin
     menu = f" {marks.menu}" if view.has_list else ""
-    room = max(4, width - label_width - 4 - cells(origin) - len(menu))
-    value = cut(plain_text(view.value, LONGEST_INPUT), room, marks.ellipsis)
-    gap = " " * max(1, width - label_width - 2 - cells(value) - len(menu) - cells(origin) - 1)
-    value_style = "$muted" if view.dimmed else "$foreground"
-    here = (f"{marks.here} " if focused else "  ", "$accent")
-    name = (pad(label, label_width), "$foreground" if focused else "$muted")
-    said = ((value, value_style), (menu, "$muted"), gap, (origin, "$accent" if view.changed else "$muted"))
-    head = Content.assemble(here, name, *(() if editing else said))
-    reason = plain_text(view.reason)
+    room = width - left - 3 - len(menu) - cells(end)
+    value = cut(plain_text(view.value, LONGEST_INPUT), max(4, room - 1), marks.ellipsis)
+    parts = [
+        (f"{marks.here} " if focused else "  ", "$accent"),
+        (pad(cut(view.label, left - 1, marks.ellipsis), left), "$foreground" if focused else "$muted"),
+    ]
+    if not editing:
+        gap = " " * max(1, room - cells(value))
+        parts += [(value, "$foreground"), (menu, "$muted"), (gap, "")]
+        parts.append((end, "$accent" if view.changed else "$muted"))
+    head = Content.assemble(*parts)
     if view.invalid:
         return [head, *indented(f"{marks.bad} {plain_text(view.invalid, 400)}", width, "$error")]
+    reason = plain_text(view.reason)
     if focused:
         return [head, *indented(reason, width)]
     # One line, cut.
-    reason = cut(reason, width - REASON_INDENT - 1, marks.ellipsis)
-    return [head, Content.styled(" " * REASON_INDENT + reason, "$muted")] if reason and roomy else [head]
+    return [head, *indented(cut(reason, width - 5, marks.ellipsis), width)] if roomy else [head]
 
 
 def label_cells(width: int) -> int:
@@ -114,8 +113,6 @@ class FieldRow(FocusLines, can_focus=True):
 
         row: FieldRow
         text: str
-        is_first: bool
-        """The text is the one that the editor was opened with."""
 
     @dataclass
     class Done(Message):
@@ -129,8 +126,6 @@ class FieldRow(FocusLines, can_focus=True):
         self.spec = spec
         self.view = FieldView(label=tr(spec.label), value=marks.ellipsis, has_list=spec.opens_a_list)
         self._editor: FieldInput | None = None
-        self._first_text = ""
-        self._last_text = ""
 
     @property
     def editing(self) -> bool:
@@ -142,30 +137,18 @@ class FieldRow(FocusLines, can_focus=True):
 
     def show(self, view: FieldView) -> None:
         if view != self.view:
-            before = self._height()
             self.view = view
-            # A layout of the whole screen costs more than all else that a key brings about.
-            grown = self._height() - before
-            self.refresh(layout=grown != 0)
-            if grown > 0 and self.editing:
+            if self.redraw() and self.editing:
                 # What is wrong with the text stands below it, which may be below the form's last line.
                 self.call_after_refresh(self.scroll_visible, animate=False)
 
-    def _height(self) -> int:
-        width = self.content_size.width
-        return len(self.lines_in(width)) if width else 0
-
     def begin_edit(self, text: str) -> None:
         """Open the editor on `text`, all of it selected: typing replaces it."""
-        if self._editor is not None:
-            return
-        self._editor = FieldInput(text)
-        self._first_text = self._last_text = self._editor.value
+        editor = self._editor = FieldInput(text)
         left = label_cells(self.content_size.width) + 2
-        self._editor.styles.offset = (left, 0)
-        self._editor.styles.width = max(8, self.content_size.width - left - 1)
-        self.mount(self._editor)
-        self._editor.focus()
+        editor.styles.offset, editor.styles.width = (left, 0), max(8, self.content_size.width - left - 1)
+        self.mount(editor)
+        editor.focus()
         self.refresh(layout=True)
 
     async def end_edit(self) -> None:
@@ -181,27 +164,25 @@ class FieldRow(FocusLines, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
-        if self._editor is None:
+        if not self.editing:
             self.focus(scroll_visible=False)
         self.post_message(Pressed(self))
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
-        if self._editor is not None and event.value != self._last_text:
-            self._last_text = event.value
-            self.post_message(self.Typed(self, event.value, event.value == self._first_text))
+        if self.editing:
+            self.post_message(self.Typed(self, event.value))
 
 
 class ActionButton(LinesWidget, can_focus=True):
-    """A word in brackets that says what it does, or why it cannot. Enter (through the screen) or a click presses it."""
+    """A word in brackets that says what it does. Enter (through the screen) or a click presses it."""
 
     FOCUS_ON_CLICK = False
     """As of a FieldRow."""
 
     DEFAULT_CSS = """
     ActionButton { width: auto; height: 1; margin: 0 2 0 0; color: $foreground; }
-    ActionButton.-blocked { width: 1fr; height: auto; margin: 0; color: $error; }
     ActionButton:hover { background: $panel; }
     ActionButton:focus { background: $accent; color: $background; text-style: bold; }
     """
@@ -210,17 +191,15 @@ class ActionButton(LinesWidget, can_focus=True):
         super().__init__(id=f"button-{action}")
         self.action = action
         self._label = label
-        self._reason = ""
 
-    def show(self, label: str, reason: str = "") -> None:
-        """Another word on it, and beneath it why it cannot do that now."""
-        if (label, reason) != (self._label, self._reason):
-            self._label, self._reason = label, reason
-            self.set_class(bool(reason), "-blocked")
+    def show(self, label: str) -> None:
+        """Another word on it."""
+        if label != self._label:
+            self._label = label
             self.refresh(layout=True)
 
     def lines_in(self, width: int) -> list[Content]:
-        return [Content(f"[ {self._label} ]"), *(Content(f"  {line}") for line in wrap(self._reason, width - 2))]
+        return [Content(f"[ {self._label} ]")]
 
     def get_content_width(self, container: Size, viewport: Size) -> int:
         return self.lines_in(container.width)[0].cell_length

@@ -38,13 +38,10 @@ def first_folder(start: str, here: Path) -> Path:
 
 def unusable_name(name: str) -> str:
     """Why a path with this name could not be written into a config and read back; empty when it can."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return tr("The file name is not UTF-8. Rename it first.")
-    if name != name.strip() or not name.isprintable():
-        return tr("The name starts or ends with a space, or contains invisible characters. Rename it first.")
-    return ""
+    # What is not UTF-8 is not printable either.
+    if name == name.strip() and name.isprintable():
+        return ""
+    return tr("The name is not UTF-8, contains invisible characters, or starts or ends with a space. Rename it first.")
 
 
 def path_text(path: Path, here: Path) -> str:
@@ -96,10 +93,11 @@ class FilePicker(Window[str]):
     FilePicker .hint { color: $muted; }
     """
 
-    def __init__(self, title: str, start: str, kinds: Sequence[str]) -> None:
+    def __init__(self, title: str, start: str, kinds: Sequence[str], stands_for_folder: str = "") -> None:
         """`start`: a file, whose folder is opened, or a folder; else the working folder is. `kinds`: endings of the
-        names of files, in lower case."""
+        names of files, in lower case. A file called `stands_for_folder` means the folder that it lies in."""
         super().__init__()
+        self._stands_for_folder = stands_for_folder
         self._title, self._kinds, self._here = title, kinds, Path.cwd()
         self.folder = first_folder(start, self._here)
 
@@ -123,13 +121,12 @@ class FilePicker(Window[str]):
     @on(DirectoryTree.FileSelected)
     def _selected(self, event: DirectoryTree.FileSelected) -> None:
         event.stop()
-        self.answer(event.path)
+        path = event.path
+        self.answer(path.parent if path.name == self._stands_for_folder else path)
 
     def answer(self, path: Path) -> None:
         """Close with a path, or say why it cannot be taken."""
-        problem = unusable_name(path.name) or unusable_name(str(path))
-        if not problem and not path.exists():
-            problem = tr("{name} does not exist.", name=path.name)
+        problem = unusable_name(str(path)) or ("" if path.exists() else tr("{name} does not exist.", name=path.name))
         if problem:
             self._say(problem)
         else:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from textual import on
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.timer import Timer
 from textual.widgets import Static
 from trainwiz.core.language import mark, tr
 from trainwiz.core.text import plain_text
-from trainwiz.tui.screens.plan_machine import asked_gpus, is_asked, toggled, usable_gpus, with_gpus
+from trainwiz.tui.screens.plan_machine import asked_gpus, is_asked, toggled, with_gpus
 from trainwiz.tui.text import cells, cut, gib, pad, size
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.lists import FocusLines, Pressed, indented
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 # The lines of one GPU to choose: taken or not, name, busy, free memory, who holds it. Pure functions.
 
 MOST_HOLDERS = 3
-BUSY_WIDTH = 5
-SHORTEST_NAME = 8
+ROOMY_CELLS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,34 +43,36 @@ class RowView:
     can_be_chosen: bool = False
     of_several: bool = False
     """There is something to choose: the row has a box."""
-    hidden_by: str = ""
-    """CUDA_VISIBLE_DEVICES, as it is set."""
+
+
+def row_views(machine: Machine, loads: GpuLoads | None, names: list[str] | None) -> list[RowView]:
+    """The rows of all cards where those of these names are to train; None: all that are visible."""
+    several = len(machine.visible_gpus) > 1 or (names is not None and len(machine.gpus) > 1)
+    return [
+        RowView(
+            gpu,
+            loads.of(gpu) if loads is not None else None,
+            is_chosen=is_asked(gpu, names),
+            can_be_chosen=several and (gpu.visible or (names is not None and is_asked(gpu, names))),
+            of_several=several,
+        )
+        for gpu in machine.gpus
+    ]
 
 
 def row_lines(view: RowView, width: int, *, focused: bool, roomy: bool) -> list[Content]:
     """The lines of a row in `width` cells; `roomy` or the focus shows who holds the card."""
-    gpu = view.gpu
-    mark = marks.here if focused else " "
+    gpu, problem = view.gpu, _problem(view)
     box = ("[x] " if view.is_chosen else "[ ] " if view.can_be_chosen else "    ") if view.of_several else ""
-    number = "  " if gpu.parent_uuid is not None else ""
-    head = f"{mark} {box}{number}{tr('GPU {index}', index=gpu.index)}  "
-    problem = _problem(view)
-    tails = [""] if problem else _load_words(view)
-    least = width - cells(head) - SHORTEST_NAME - 1
-    tail = next((words for words in tails if cells(words) <= least), tails[-1])
-    room = width - cells(head) - cells(tail) - 1
-    name = cut(plain_text(_name(gpu), 80), max(SHORTEST_NAME, room), marks.ellipsis)
+    number = f"{'  ' if gpu.parent_uuid else ''}{tr('GPU {index}', index=gpu.index)}"
+    tail = "" if problem else _load_words(view, width >= ROOMY_CELLS)
+    room = width - cells(tail) - 3
+    left = pad(cut(f"{box}{number}  {plain_text(_name(gpu), 80)}", room, marks.ellipsis), room)
     style = "$foreground" if view.is_chosen or not view.of_several else "$muted"
-    lines = [
-        Content.assemble(
-            (f"{mark} ", "$accent"), (head[2:], style), (pad(name, max(0, room)), style), " ", (tail, style)
-        )
-    ]
+    line = Content.assemble((f"{marks.here if focused else ' '} ", "$accent"), (f"{left} {tail}", style))
     if problem:
-        lines += indented(f"{marks.tight} {problem}", width, "$warning")
-    elif focused or roomy or not view.of_several:
-        lines += indented(_holders_words(view.load), width)
-    return lines
+        return [line, *indented(f"{marks.tight} {problem}", width, "$warning")]
+    return [line, *(indented(_holders_words(view.load), width) if focused or roomy or not view.of_several else ())]
 
 
 def notes_below(machine: Machine, loads: GpuLoads | None, refused: str) -> list[str]:
@@ -86,8 +87,9 @@ def notes_below(machine: Machine, loads: GpuLoads | None, refused: str) -> list[
 
 
 def _name(gpu: Gpu) -> str:
-    name = (gpu.name or tr("unknown")).removeprefix("NVIDIA ").removeprefix("GeForce ")
-    return f"MIG {gpu.mig}" if gpu.parent_uuid is not None and gpu.mig else name
+    if gpu.parent_uuid is not None and gpu.mig:
+        return f"MIG {gpu.mig}"
+    return (gpu.name or tr("unknown")).removeprefix("NVIDIA ").removeprefix("GeForce ")
 
 
 def _problem(view: RowView) -> str:
@@ -95,39 +97,32 @@ def _problem(view: RowView) -> str:
     gpu, load = view.gpu, view.load
     reason = gpu.unavailable.get("gpu") or (load.problem if load is not None else "")
     if reason:
-        by_hand = mark("This GPU can't be used: {reason}. Press space to deselect it.")
-        by_itself = mark("This GPU can't be used: {reason}. The plan continues without it.")
-        return tr(by_hand if view.is_chosen else by_itself, reason=plain_text(reason))
+        return tr("This GPU can't be used: {reason}.", reason=plain_text(reason))
     if gpu.visible or view.can_be_chosen:
         return ""
-    if gpu.mig == "enabled" and gpu.parent_uuid is None:
-        return tr("Split into MIG slices; a run uses one slice.")
-    return tr("Not visible to this process (CUDA_VISIBLE_DEVICES={value}).", value=plain_text(view.hidden_by, 60))
+    if gpu.mig == "enabled" or gpu.parent_uuid is not None:
+        return tr("A run uses one MIG slice: the visible one, or the one that --gpus names.")
+    return tr("Not visible to this process (CUDA_VISIBLE_DEVICES).")
 
 
-def _load_words(view: RowView) -> list[str]:
-    """ "93 %  5.0 of 8.0 GiB free", each part at the same place in every row; then the same in fewer words."""
+def _load_words(view: RowView, is_roomy: bool) -> str:
+    """ " 93%   5.0 of 8.0 GiB free", each part at the same place in every row."""
     from trainwiz.core.telemetry.gpu import free_bytes
 
     percent = view.load.utilization_percent if view.load is not None else None
-    busy = pad("" if percent is None else f"{percent}%", BUSY_WIDTH, right=True)
-    free = f"{gib(free_bytes(view.gpu, view.load)):>5}"
-    total = gib(view.gpu.memory_total_bytes)
-    return [
-        f"{busy}  {tr('{free} of {total} GiB free', free=free, total=total)}",
-        f"{busy}  {tr('{free} GiB free', free=free)}",
-        f"{busy} {free}",
-    ]
+    busy = "" if percent is None else f"{percent}%"
+    words = mark("{free} of {total} GiB free") if is_roomy else mark("{free} GiB free")
+    free, total = gib(free_bytes(view.gpu, view.load)), gib(view.gpu.memory_total_bytes)
+    return f"{busy:>5}  {tr(words, free=f'{free:>5}', total=total)}"
 
 
 def _holders_words(load: GpuLoad | None) -> str:
     """Who holds the memory, the largest first; empty where nobody does or nobody is known."""
     if load is None or not load.holders:
         return ""
-    names = [_holder_words(holder) for holder in load.holders[:MOST_HOLDERS]]
-    rest, listed = len(load.holders) - len(names), ", ".join(names)
-    words = mark("used by {processes} and {n} more") if rest else mark("used by {processes}")
-    return tr(words, processes=listed, n=rest)
+    listed = ", ".join(map(_holder_words, load.holders[:MOST_HOLDERS]))
+    words = mark("used by {processes} and {n} more") if load.holders[MOST_HOLDERS:] else mark("used by {processes}")
+    return tr(words, processes=listed, n=len(load.holders) - MOST_HOLDERS)
 
 
 def _holder_words(holder: GpuHolder) -> str:
@@ -157,32 +152,11 @@ class GpuRow(PartRow, FocusLines):
             self.view = view
             self.refresh(layout=True)
 
-    def press(self) -> None:
-        if self.view.can_be_chosen:
-            super().press()
-
     def lines_in(self, width: int) -> list[Content]:
         return row_lines(self.view, width, focused=self.has_focus, roomy=not is_small(self))
 
 
 LOOK_S = 2.0
-
-
-def row_views(machine: Machine, loads: GpuLoads | None, names: list[str] | None) -> list[RowView]:
-    """The rows of all cards where those of these names are to train; None: all that are visible."""
-    usable = usable_gpus(machine)
-    several = len(usable) > 1 or (names is not None and len(machine.gpus) > 1)
-    return [
-        RowView(
-            gpu,
-            loads.of(gpu) if loads is not None else None,
-            is_chosen=is_asked(gpu, names),
-            can_be_chosen=several and (gpu in usable or (names is not None and is_asked(gpu, names))),
-            of_several=several,
-            hidden_by=machine.cuda_visible_devices or "",
-        )
-        for gpu in machine.gpus
-    ]
 
 
 class GpuChoice(StepPart):
@@ -197,36 +171,26 @@ class GpuChoice(StepPart):
         super().__init__()
         self._machine: Machine | None = None
         self._loads: GpuLoads | None = None
-        self._timer: Timer | None = None
-        self._is_looking = False
-        self._is_visited = False
+        self._is_looking = self._is_seen = False
         self._refused = ""
         self._notes = Static("", classes="notes", markup=False)
 
     def compose(self) -> ComposeResult:
         yield self._notes
 
+    def on_mount(self) -> None:
+        self.set_interval(LOOK_S, self._look)
+
     def show(self, state: PlanState) -> None:
         self._state = state
         machine = state.reading.machine
         planned = state.plan.machine if state.plan is not None else None
         self.display = machine is not None and bool(machine.gpus) and not (planned is not None and planned.hypothetical)
-        if machine is None or not self.display:
-            return
-        self._machine = machine
-        self._draw_rows()
-        if self._is_visited:
-            self._begin()
-
-    def visit(self, shown: bool) -> None:
-        self._is_visited = shown
-        if shown:
-            self._begin()
-        elif self._timer is not None:
-            self._timer.stop()
-            self._timer = None
-            if self._source is not None:
-                self.run_worker(self._source.rest, thread=True, group="gpus", exit_on_error=False)
+        if machine is not None and self.display:
+            self._machine = machine
+            self._draw_rows()
+            if self._loads is None:
+                self.call_after_refresh(self._look)
 
     def _draw_rows(self) -> None:
         machine, state = self._machine, self._state
@@ -249,25 +213,23 @@ class GpuChoice(StepPart):
     def _source(self) -> PlanReader | None:
         return cast("PlanScreen", self.screen).reader
 
-    def _begin(self) -> None:
-        if self._timer is None and self.display and self._machine is not None:
-            self._timer = self.set_interval(LOOK_S, self._look)
-            self._look()
-
     def _look(self) -> None:
-        """One look, unless the one before is not done or something else covers the step."""
-        if self._is_looking or not self.display or not self.screen.is_current or self._source is None:
+        """One look, unless the one before is not done; the driver rests where the rows cannot be seen."""
+        source, machine, was_seen = self._source, self._machine, self._is_seen
+        self._is_seen = self.is_on_screen and self.screen.is_current
+        if source is None or machine is None or self._is_looking or not (was_seen or self._is_seen):
             return
         self._is_looking = True
-        self.run_worker(self._work, thread=True, group="gpus", exit_on_error=False)
+        work = partial(self._work, source, machine, self._is_seen)
+        self.run_worker(work, thread=True, group="gpus", exit_on_error=False)
 
-    def _work(self) -> None:
+    def _work(self, source: PlanReader, machine: Machine, is_seen: bool) -> None:
         """In a thread: a driver that sleeps takes a second or two to answer."""
         from trainwiz.core.telemetry.gpu import is_outdated
 
-        source, machine = self._source, self._machine
         try:
-            if source is None or machine is None or self._timer is None:
+            if not is_seen:
+                source.rest()
                 return
             loads = source.loads()
             outdated = is_outdated(machine.gpus, loads)

@@ -59,8 +59,7 @@ class LinedWidget(Widget):
         self.auto_links = False
         self._drawn: Sequence[LineKey] = ()
         self._lines: list[Content] | None = None
-        self._lines_for = self.outer_size
-        self._width = 0
+        self._lines_for = self.outer_size, self.content_size
 
     def content_lines(self) -> list[Content]:
         """The lines for the size that the widget has now."""
@@ -85,17 +84,16 @@ class LinedWidget(Widget):
     def render_line(self, y: int) -> Strip:
         if self.text_selection is not None:
             return super().render_line(y)
-        lines, width = self._now(), self._width
+        lines, width = self._now(), self.content_size.width
         if y >= len(lines) or not width:
             return Strip.blank(width, self.visual_style.rich_style)
         return Visual.to_strips(self, lines[y], width, 1, self.visual_style)[0]
 
     def _now(self) -> list[Content]:
-        width = self.content_size.width
         # The lines may be asked for before the layout that gives a width.
-        if self._lines is None or self._lines_for != self.outer_size or self._width != width:
-            self._lines_for, self._width = self.outer_size, width
-            self._lines = self.content_lines()
+        sizes = self.outer_size, self.content_size
+        if self._lines is None or self._lines_for != sizes:
+            self._lines_for, self._lines = sizes, self.content_lines()
         return self._lines
 
 
@@ -111,6 +109,13 @@ class LinesWidget(Widget):
 
     def lines_in(self, width: int) -> list[Content]:
         return []
+
+    def redraw(self) -> bool:
+        """Paint the lines anew; the screen is laid out, which costs most, only for more or fewer. True for more."""
+        width, before = self.content_size
+        now = len(self.lines_in(width)) if width else before
+        self.refresh(layout=now != before)
+        return now > before
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self.lines_in(width))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from textual.app import ComposeResult
@@ -44,8 +45,17 @@ class FilesView(Vertical):
         self._views: dict[str, tuple[Collapsible, Static]] = {}
 
     def compose(self) -> ComposeResult:
-        self._views = {name: _file_view(name, text) for name, text in self._files.items()}
-        yield from (view for view, _ in self._views.values())
+        self._views = {}
+        for name, text in self._files.items():
+            shown = Static(file_content(text), markup=False)
+            view = Collapsible(
+                VerticalScroll(shown),
+                title=_title(name, text),
+                collapsed_symbol=marks.more,
+                expanded_symbol=marks.menu,
+            )
+            self._views[name] = view, shown
+            yield view
         if not self._files:
             yield Static(Content.styled(tr("nothing yet"), "$muted"), markup=False)
 
@@ -55,20 +65,11 @@ class FilesView(Vertical):
         if list(before) != list(files):
             self._views = {}
             self.refresh(recompose=True)
-            return
         # A text that came while the views were being made is in them.
         for name, (view, shown) in self._views.items():
             if files[name] != before[name]:
                 view.title = _title(name, files[name])
                 shown.update(file_content(files[name]))
-
-
-def _file_view(name: str, text: str) -> tuple[Collapsible, Static]:
-    shown = Static(file_content(text), markup=False)
-    title = _title(name, text)
-    return Collapsible(
-        VerticalScroll(shown), title=title, collapsed_symbol=marks.more, expanded_symbol=marks.menu
-    ), shown
 
 
 def _title(name: str, text: str) -> str:
@@ -89,22 +90,12 @@ WIDEST_KEY = 36
 LONGEST_VALUE = 60
 
 
-def value_words(key: str, value: Any) -> str:
-    """A value as the fields write it; lists of sources by their names."""
-    if value is None or value in ([], {}, ""):
-        return tr("not set")
-    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
-        return ", ".join(str(item.get("name", item)) for item in value)
-    return word_for(key, value)
-
-
 def change_words(theirs: str, yours: str, room: int) -> str:
     """ "theirs -> yours" in at most `room` cells; each keeps half of them before the other is cut."""
     theirs, yours = plain_text(theirs, LONGEST_VALUE), plain_text(yours, LONGEST_VALUE)
     both = room - cells(marks.arrow) - 2
-    for_theirs = max(both // 2, both - cells(yours))
-    theirs = cut(theirs, for_theirs, marks.ellipsis)
-    return cut(f"{theirs} {marks.arrow} {cut(yours, both - cells(theirs), marks.ellipsis)}", room, marks.ellipsis)
+    theirs = cut(theirs, max(both // 2, both - cells(yours)), marks.ellipsis)
+    return cut(f"{theirs} {marks.arrow} {yours}", room, marks.ellipsis)
 
 
 Change = tuple[str, Any, Any]
@@ -116,7 +107,7 @@ def changed_values(state: PlanState, width: int, is_small: bool) -> list[Content
     values = state.reading.profile_values
     found = [(key, profile_value(values, key), yours) for key, yours in state.request.overrides.items()]
     nothing = Content.styled("  " + tr("None: no value of the profile was changed."), "$muted")
-    return change_lines([(key, theirs, yours) for key, theirs, yours in found if theirs != yours], width) or [nothing]
+    return change_lines([change for change in found if change[1] != change[2]], width) or [nothing]
 
 
 def profile_value(values: Mapping[str, Any], key: str) -> Any:
@@ -130,14 +121,13 @@ def profile_value(values: Mapping[str, Any], key: str) -> Any:
 
 def change_lines(changes: Sequence[Change], width: int) -> list[Content]:
     """One line for each: key, the profile's value, yours."""
-    key_width = min(max((cells(key) for key, _, _ in changes), default=0), WIDEST_KEY, max(8, width // 2 - 3))
-    room = max(4, width - key_width - 5)
+    column = min([WIDEST_KEY, width // 2 - 3, max((cells(key) for key, _, _ in changes), default=0)])
     lines = []
     for key, theirs, yours in changes:
-        name = pad(cut(plain_text(key), key_width, marks.ellipsis), key_width)
-        before = tr("auto") if theirs is None else value_words(key, theirs)
-        words = change_words(before, value_words(key, yours), room)
-        lines.append(Content.assemble("  ", (f"{name}  ", "$muted"), (words, "$foreground")))
+        name = pad(cut(plain_text(key), column, marks.ellipsis), column)
+        before = tr("auto") if theirs is None else word_for(key, theirs) or tr("not set")
+        words = change_words(before, word_for(key, yours) or tr("not set"), width - column - 5)
+        lines.append(Content.assemble("  ", (f"{name}  ", "$muted"), words))
     return lines
 
 
@@ -147,7 +137,7 @@ BUTTONS = {
     "write": mark("Write only"),
     "save": mark("Save as my profile"),
 }
-BUSY_WORDS = {"starting": mark("starting"), "writing": mark("writing")}
+UPDATING = mark("updating the plan")
 
 
 class Review(StepPart):
@@ -165,57 +155,41 @@ class Review(StepPart):
         super().__init__(id="review")
 
     def compose(self) -> ComposeResult:
-        yield Static(tr("Start"), classes="heading", markup=False)
+        heading = partial(Static, classes="heading", markup=False)
+        text = partial(Static, "", classes="text", markup=False)
         start, detached, write, save = (ActionButton(tr(label), action) for action, label in BUTTONS.items())
+        yield heading(tr("Start"))
         yield Horizontal(start, detached, id="buttons", classes="buttons")
         yield Horizontal(write, save, classes="buttons")
-        yield Static("", id="verdict", classes="text", markup=False)
-        yield Static("", id="changes-title", classes="heading", markup=False)
+        yield text(id="verdict")
+        yield heading(id="changes-title")
         yield LinesPart(changed_values)
-        yield Static(tr("Command-line equivalent (press c to copy)"), classes="heading", markup=False)
-        yield Static("", id="command", classes="text", markup=False)
-        yield Static(tr("Files to write"), classes="heading", markup=False)
+        yield heading(tr("Command-line equivalent (press c to copy)"))
+        yield text(id="command")
+        yield heading(tr("Files to write"))
         yield FilesView()
 
     def show(self, state: PlanState) -> None:
-        self._show_buttons(state)
-        self.query_one("#verdict", Static).update(self._verdict(state))
+        obstacle = "" if state.busy else start_obstacle(state)
+        label = tr("Cannot start") if obstacle else tr(state.busy or BUTTONS["start"])
+        self.query_one("#button-start", ActionButton).show(label)
+        self.query_one("#button-detached", ActionButton).display = not obstacle
+        self.query_one("#verdict", Static).update(Content.styled(*_verdict(state, obstacle)))
         self.query_one("#command", Static).update(Content(plain_text(command_line(state.request))))
-        profile = state.request.profile
-        title = (
-            tr("Changes from {profile}", profile=plain_text(profile))
-            if profile
-            else tr("Changes from the choices of trainwiz")
-        )
-        self.query_one("#changes-title", Static).update(Content(title))
+        profile = plain_text(state.request.profile) if state.request.profile else tr("the choices of trainwiz")
+        self.query_one("#changes-title", Static).update(Content(tr("Changes from {profile}", profile=profile)))
         if is_ready(state):
             # Else what was read may be of another profile.
             self.query_one(LinesPart).show(state)
         self.query_one(FilesView).show(state.reading.files)
 
-    def _show_buttons(self, state: PlanState) -> None:
-        obstacle = "" if state.busy else start_obstacle(state)
-        label = tr(BUSY_WORDS.get(state.busy, state.busy)) if state.busy else tr("Start")
-        reason = f"{marks.bad} {plain_text(obstacle)}" if obstacle else ""
-        self.query_one("#button-start", ActionButton).show(tr("Cannot start") if obstacle else label, reason)
-        self.query_one("#button-detached", ActionButton).display = not obstacle
 
-    def _verdict(self, state: PlanState) -> Content:
-        """Why the last start failed, or what a start waits for, or where it goes."""
-        if state.problem and state.problem != start_obstacle(state):
-            return Content.styled(f"{marks.bad} {plain_text(state.problem)}", "$error")
-        if state.wanted_start and not state.busy:
-            return Content.styled(tr("starts when the plan is ready; esc cancels"), "$accent")
-        if not is_ready(state):
-            if _is_without_plan(state):
-                # Nothing is on its way: the button says why.
-                return Content("")
-            waits_for = tr(state.reading.waits_for) if state.reading.waits_for else tr("updating the plan")
-            return Content.styled(f"{waits_for} {marks.ellipsis}", "$muted")
-        where = tr("Writes to {folder}; nothing is overwritten.", folder=plain_text(state.reading.folder))
-        return Content.styled(where, "$muted")
-
-
-def _is_without_plan(state: PlanState) -> bool:
-    """There is none and none is being made."""
-    return state.plan is None and not state.updating and not state.reading.waits_for
+def _verdict(state: PlanState, obstacle: str) -> tuple[str, str]:
+    """(words, colour): why the last start failed, why none can be, what it waits for, or where it goes."""
+    if problem := state.problem or obstacle:
+        return f"{marks.bad} {plain_text(problem)}", "$error"
+    if state.wanted_start and not state.busy:
+        return tr("starts when the plan is ready; esc cancels"), "$accent"
+    if is_ready(state):
+        return tr("Writes to {folder}; nothing is overwritten.", folder=plain_text(state.reading.folder)), "$muted"
+    return f"{tr(state.reading.waits_for or UPDATING)} {marks.ellipsis}", "$muted"

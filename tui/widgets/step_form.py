@@ -30,14 +30,13 @@ from trainwiz.tui.screens.plan_fields import (
     fields_of,
     hidden_fields,
 )
-from trainwiz.tui.screens.plan_offers import browse_data, browse_model
 from trainwiz.tui.screens.plan_state import FILES_FOLLOW, PlanState, goal_of
-from trainwiz.tui.screens.plan_views import field_view
-from trainwiz.tui.text import cut, pad
+from trainwiz.tui.screens.plan_views import browse_data, browse_model, field_view
+from trainwiz.tui.text import pad
 from trainwiz.tui.theme import marks
 from trainwiz.tui.widgets.field_row import ActionButton, FieldRow
 from trainwiz.tui.widgets.frame import failure_words
-from trainwiz.tui.widgets.lists import LinesWidget, Pressed, line_key
+from trainwiz.tui.widgets.lists import Pressed, TextLines
 
 if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest
@@ -70,9 +69,6 @@ class StepPart(Widget):
     def show(self, state: PlanState) -> None:
         """Draw a state; called for every change while the step is on the screen. Must be quick."""
 
-    def visit(self, shown: bool) -> None:
-        """The step came onto the screen or left it: what polls begins and ends here."""
-
     def failed(self, sentence: str) -> None:
         """A worker of the part broke off. Said once: what polls would say it again and again."""
         if sentence != self._said:
@@ -86,43 +82,41 @@ class StepPart(Widget):
             self.failed(failure_words(event.worker.error))
 
 
-class LinesPart(StepPart, LinesWidget):
+class LinesPart(StepPart):
     """The lines that a pure function makes of the state."""
+
+    DEFAULT_CSS = """
+    LinesPart { layout: vertical; }
+    """
 
     def __init__(self, draw: Draw) -> None:
         super().__init__()
         self.draw = draw
-        self._kept: dict[tuple[int, bool], list[Content]] = {}
-        """The lines of the state by width and smallness: the layout and the painting ask for the same ones."""
+        self._lines = TextLines()
+
+    def compose(self) -> ComposeResult:
+        yield self._lines
 
     def show(self, state: PlanState) -> None:
-        if self._state is not None and state.reading.waits_for == FILES_FOLLOW:
-            # Figures first: a curve costs as much as all of them, and is drawn a moment later.
-            return
-        before, self._state = self._state, state
-        if before is not None and drawn_of(before) == drawn_of(state):
-            return
-        # The screen is laid out only where the height changes, and painted where a line does: that costs most.
-        width, size = self.content_size.width, self.app.size
-        drawn = self._kept.get((width, is_small(self)))
-        self._kept.clear()
-        if drawn is not None and [*map(line_key, drawn)] == [*map(line_key, self.lines_in(width))]:
-            return
-        is_as_high = width > 0 and self.get_content_height(size, size, width) == self.content_size.height
-        self.refresh(layout=not is_as_high)
+        before = self._state
+        # Figures first: a curve costs as much as all of them, and is drawn a moment later.
+        if before is None or state.reading.waits_for != FILES_FOLLOW:
+            self._state = state
+            if before is None or drawn_of(before) != drawn_of(state):
+                self._redraw()
 
-    def lines_in(self, width: int) -> list[Content]:
-        if self._state is None:
-            return []
-        small = is_small(self)
-        if (width, small) not in self._kept:
-            self._kept[width, small] = list(self.draw(self._state, width, small))
-        return self._kept[width, small]
+    def on_resize(self) -> None:
+        self._redraw()
+
+    def _redraw(self) -> None:
+        width = self.size.width
+        if self._state is not None and width:
+            self._lines.show(list(self.draw(self._state, width, is_small(self))))
 
 
 def drawn_of(state: PlanState) -> tuple[object, ...]:
     """What the lines of a part follow from; equal where they cannot have changed."""
-    return id(state.reading), state.updating, state.slow, state.invalid, state.details
+    return id(state.reading), state.updating, state.slow, state.invalid
 
 
 def is_small(widget: Widget) -> bool:
@@ -131,46 +125,37 @@ def is_small(widget: Widget) -> bool:
 
 
 class PartRow(Widget, can_focus=True):
-    """A row of a part that takes the focus: space presses it, and help and reset are those of its field."""
+    """A row of a part that takes the focus; its help and reset are those of its field."""
 
     FOCUS_ON_CLICK = False
     """As of a FieldRow."""
 
     field_id = ""
 
-    def press(self) -> None:
-        """Space, or a click."""
-        self.post_message(Pressed(self))
-
     def on_click(self, event: events.Click) -> None:
         event.stop()
-        self.focus(scroll_visible=False)
-        self.press()
+        if self.can_focus:
+            self.focus(scroll_visible=False)
+            self.post_message(Pressed(self))
 
 
-def field_parts() -> Mapping[str, Callable[[], StepPart]]:
-    """Field id -> what stands beneath its row. Imported when a step is completed: the first frame waits for none."""
-    from trainwiz.tui.widgets.data_table import first_rows
-    from trainwiz.tui.widgets.facts import chat_facts, data_facts, input_lengths, rate_facts, target_lengths
+def parts() -> Mapping[str | int, Callable[[], StepPart]]:
+    """Field id -> what stands beneath its row; step -> what stands beneath all of its rows. Imported when a step is
+    completed: the first frame waits for none."""
+    from trainwiz.tui.widgets import facts
     from trainwiz.tui.widgets.gpu_choice import GpuChoice
-
-    return {
-        "final_learning_rate": partial(LinesPart, rate_facts),
-        "gpus": GpuChoice,
-        "data": partial(LinesPart, data_facts),
-        "layout": partial(LinesPart, chat_facts),
-        "target_column": partial(LinesPart, first_rows),
-        "length": partial(LinesPart, input_lengths),
-        "target_length": partial(LinesPart, target_lengths),
-    }
-
-
-def step_parts() -> Mapping[int, Callable[[], StepPart]]:
-    """Step -> what stands beneath all of its rows."""
-    from trainwiz.tui.widgets.facts import machine_facts, model_facts
     from trainwiz.tui.widgets.review import Review
 
-    return {HARDWARE: partial(LinesPart, machine_facts), MODEL: partial(LinesPart, model_facts), REVIEW: Review}
+    lines: Mapping[str | int, Draw] = {
+        "final_learning_rate": facts.rate_facts,
+        "data": facts.data_facts,
+        "layout": facts.chat_facts,
+        "target_column": facts.first_rows,
+        "length": facts.lengths,
+        HARDWARE: facts.machine_facts,
+        MODEL: facts.model_facts,
+    }
+    return {**{place: partial(LinesPart, draw) for place, draw in lines.items()}, "gpus": GpuChoice, REVIEW: Review}
 
 
 def _import_settings(state: PlanState) -> ModalScreen[Any]:
@@ -224,7 +209,7 @@ class GoalRow(PartRow):
     _is_chosen = False
 
     DEFAULT_CSS = """
-    GoalRow { height: 1; color: $muted; }
+    GoalRow { height: 1; color: $muted; text-wrap: nowrap; text-overflow: ellipsis; }
     GoalRow:focus { background: $panel; }
     """
 
@@ -239,12 +224,10 @@ class GoalRow(PartRow):
             self.refresh()
 
     def render(self) -> RenderResult:
-        width = self.content_size.width
         here, chosen = (marks.here if self.has_focus else " "), (marks.ok if self._is_chosen else " ")
         label, note = GOALS[self.goal]
         name = (pad(tr(label), GOAL_CELLS), "$foreground" if self.has_focus or self._is_chosen else "$muted")
-        note = cut(tr(note), max(0, width - GOAL_CELLS - 4), marks.ellipsis)
-        return Content.assemble((f"{here} {chosen} ", "$accent"), name, (note, "$muted"))
+        return Content.assemble((f"{here} {chosen} ", "$accent"), name, (tr(note), "$muted"))
 
 
 class FieldButton(ActionButton):
@@ -305,21 +288,21 @@ class StepForm(Vertical):
         if self.has_parts:
             return
         self.has_parts = True
-        beneath, last = field_parts(), step_parts().get(self.step)
+        made = parts()
         for spec in fields_of(self.step, self.more):
-            if spec.id in beneath:
+            if spec.id in made:
                 row = self.query_one(f"#field-{spec.id}")
                 place = self.children.index(row) + (spec.id in FIELD_ACTIONS)
-                await self.mount(beneath[spec.id](), after=place)
-        if last is not None:
-            await self.mount(last())
+                await self.mount(made[spec.id](), after=place)
+        if self.step in made:
+            await self.mount(made[self.step]())
 
     def show(self, state: PlanState) -> None:
         used = set[str]()
         for child in self.children:
             if isinstance(child, FieldRow):
                 child.display = applies(child.spec, state.plan) or child.editing
-                child.show(field_view(state, child.spec, typing=child.editing))
+                child.show(field_view(state, child.spec))
                 used |= {child.spec.group} if child.display else set()
             elif isinstance(child, MoreRow):
                 child.show(hidden_fields(self.step, state.plan))
@@ -335,11 +318,6 @@ class StepForm(Vertical):
         for group, title in self._titles.items():
             title.display = group in used
 
-    def visit(self, shown: bool) -> None:
-        """The step came onto the screen or left it."""
-        for part in self.query(StepPart):
-            part.visit(shown)
-
 
 class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
     """The forms of the steps that were seen, made once and kept; one is shown. The arrow keys move the focus."""
@@ -350,9 +328,7 @@ class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
     async def complete(self) -> None:
         """What the first frame does not wait for: the tables and lists of the step that it shows."""
         for form in self.query(StepForm):
-            if not form.has_parts:
-                await form.add_parts()
-                form.visit(form.display)
+            await form.add_parts()
 
     def draw(self, state: PlanState) -> None:
         for form in self.children:
@@ -362,8 +338,6 @@ class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
     async def turn_to(self, step: int, *, more: bool) -> None:
         """Show a step, with or without its rarely changed rows."""
         for form in self.query(StepForm):
-            if form.display != (form.step == step):
-                form.visit(form.step == step)
             form.display = form.step == step
             if form.step == step and form.more != more:
                 await form.remove()
@@ -371,7 +345,6 @@ class FormScroll(VerticalScroll, can_focus=False, inherit_bindings=False):
             form = StepForm(step, more=more)
             await self.mount(form)
             await form.add_parts()
-            form.visit(True)
         self.scroll_home(animate=False)
 
 
