@@ -11,14 +11,13 @@ from trainwiz.core.language import mark, tr
 from trainwiz.core.lines import Seldom, TextTail
 from trainwiz.core.run.attempts import Advice
 from trainwiz.core.run.lost import CREATE_TIME_TOLERANCE_S
-from trainwiz.core.telemetry.advice import LIVE_RULES, worst_first
+from trainwiz.core.telemetry.advice import live_advice, worst_first
 from trainwiz.core.telemetry.diagnosed import LogDiagnosis
 from trainwiz.core.telemetry.job import Job, began, job_of, named_writer, training_tops
 from trainwiz.core.telemetry.job_metrics import Clues, FoundMetrics, clues_of, find_metrics
 from trainwiz.core.telemetry.log import LogLines
-from trainwiz.core.telemetry.machine import MachineHistory, MachineSampler
+from trainwiz.core.telemetry.machine import CheckpointSize, MachineHistory, MachineSampler
 from trainwiz.core.telemetry.processes import ProcessSampler, ProcessTable
-from trainwiz.core.telemetry.run_setup import CheckpointSize
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
 from trainwiz.core.telemetry.target import Source, Target, open_files_source
 
@@ -131,8 +130,7 @@ def with_machine(
         unavailable={**snapshot.unavailable, **reasons},
         engine=snapshot.engine if uses_gpu is not False or holds_memory else {**snapshot.engine, **CPU_ENGINE},
     )
-    live = [item for rule in LIVE_RULES for item in rule(snapshot)]
-    return replace(snapshot, advice=worst_first(snapshot.advice, live))
+    return replace(snapshot, advice=worst_first(snapshot.advice, live_advice(snapshot)))
 
 
 def with_reasons(snapshot: Snapshot, reasons: Mapping[str, str]) -> Snapshot:

@@ -12,12 +12,12 @@ from trainwiz.core.run.attempts import ACCUMULATION, MICRO, Advice, PhaseNow
 from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.log import LogLine
 from trainwiz.core.telemetry.metrics import NO_PACE, NO_TREND, LossTrend, MetricSummary, Pace
-from trainwiz.core.telemetry.run_setup import RunSetup, Saves
 from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
 from trainwiz.core.text import numbers_finite, object_in, objects_in, text_in, whole_in
 
 if TYPE_CHECKING:
     from trainwiz.core.diagnosis.cause import Diagnosis
+    from trainwiz.core.telemetry.machine import Saves
 
 
 SourceKind = Literal["run", "trainer", "tensorboard", "process"]
@@ -75,7 +75,6 @@ class GpuReading:
     processes: tuple[GpuProcess, ...] = ()
     idle_since_s: float | None = None
     """Unix time since which the card has done nothing."""
-    memory_history: tuple[float | None, ...] = ()
     sample: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -243,7 +242,6 @@ class Snapshot:
     unavailable: Mapping[str, str] = field(default_factory=dict)
     planned: Planned = field(default_factory=Planned)
     engine: Mapping[str, Any] = field(default_factory=dict)
-    setup: RunSetup = field(default_factory=RunSetup)
     saves: Saves | None = None
     """What the run still writes to its disk, and what the next checkpoint takes of it, where that is known."""
     checkpoint_bytes: int | None = None

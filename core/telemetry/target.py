@@ -180,7 +180,7 @@ def _ending(status: str, reading: Reading, now: float, written_s: float | None) 
 def open_source(target: Target, *, clock: Callable[[], float] = time.time) -> Source:
     """The source that reads `target`. Opens nothing that could fail: that is said by its first look."""
     if target.replay_speed is not None:
-        from trainwiz.core.telemetry.replay import ReplaySource
+        from trainwiz.core.telemetry.run_source import ReplaySource
 
         return ReplaySource(RunFolder(target.path), target.replay_speed)
     if target.kind == "run":
