@@ -7,12 +7,11 @@ import os
 import platform
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from trainwiz.core.files import at_home, read_small
+from trainwiz.core.files import at_home
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import ProcessId, identify
@@ -37,7 +36,7 @@ from trainwiz.core.telemetry.words import (
     shown_command,
     trains_by_its_words,
 )
-from trainwiz.core.text import parse_json, plain_text
+from trainwiz.core.text import plain_text
 
 # The folders and files that a training's command line names for its output.
 
@@ -46,65 +45,22 @@ _OUTPUT = re.compile(
     r"|default[_-]root[_-]dir|project[_-]dir|save[_-]?dir|exp(eriment)?[_-]?dir|run[_-]?dir|model[_-]dir|work[_-]?dir)",
     re.IGNORECASE,
 )
-_CONFIG = (".json", ".yaml", ".yml")
-LARGEST_CONFIG_BYTES = 256 * 1024
-DEEPEST_KEY = 3
 
 
 def output_paths(command: Sequence[str], cwd: Path) -> list[Path]:
-    """Named by options (`--output_dir X`, `train.output_dir=X`) or in a config file among the words; none twice.
-
-    Whether they exist is not asked.
-    """
+    """Named by options (`--output_dir X`, `train.output_dir=X`), none twice. Whether they exist is not asked."""
     named = []
     for word, after in itertools.zip_longest(command, command[1:], fillvalue=""):
         name, equals, value = word.partition("=")
         if _OUTPUT.fullmatch(name.lstrip("-+")) and (equals or (word.startswith("--") and not after.startswith("--"))):
             named.append(value if equals else after)
-    named += _from_configs(command, cwd)
     return list(dict.fromkeys(cwd / at_home(Path(text)) for text in named if text and "\0" not in text))
-
-
-def _from_configs(command: Sequence[str], cwd: Path) -> Iterator[str]:
-    for word in command[1:]:
-        text = word.partition("=")[2] or word
-        if text.lower().endswith(_CONFIG):
-            yield from _named_in(_load(cwd / text), DEEPEST_KEY)
-
-
-def _load(path: Path) -> Any:
-    """The document of a config file; None for anything that is none."""
-    try:
-        if not path.is_file() or path.stat().st_size > LARGEST_CONFIG_BYTES:
-            return None
-        text = read_small(path).decode()
-        if path.suffix.lower() == ".json":
-            return parse_json(text)
-        import yaml
-        from trainwiz.core.config.yaml_text import load_yaml
-    except (OSError, ValueError):
-        return None
-    try:
-        return load_yaml(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return None
-
-
-def _named_in(document: Any, depth: int) -> Iterator[str]:
-    if not isinstance(document, Mapping) or depth == 0:
-        return
-    for key, value in document.items():
-        if isinstance(value, str) and _OUTPUT.fullmatch(str(key)):
-            yield value
-        else:
-            yield from _named_in(value, depth - 1)
 
 
 # Files in which a training records its metrics: how they are called, where they lie, and which process writes one.
 
 EVENT_FILE = re.compile(r"events\.out\.tfevents\.\d+\.(?P<host>.+?)(\.(?P<pid>\d+)\.\d+)?(\.v2)?")
 RECORDS = ("trainer_state.json", "metrics.csv")
-WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 GRAPHICS = ("/dev/nvidia", "/dev/dxg", "/dev/kfd")
 """Devices through which CUDA, CUDA in WSL and ROCm compute."""
 CLOCK_SLACK_S = 2.0
@@ -222,7 +178,7 @@ def job_of(pid: int, table: ProcessTable) -> Job | None:
     if not table.is_alive(pid):
         return None
     top = top_of(pid, table)
-    if top == pid and len(below := trainings_if_above(pid, table)) == 1:
+    if top == pid and len(below := trainings_below(pid, table)) == 1:
         top = below[0]
     root = identify(top)
     if root is None:
@@ -231,13 +187,45 @@ def job_of(pid: int, table: ProcessTable) -> Job | None:
     return Job(root, name, shown_command(table.command(top)), run_of(top, table))
 
 
-def trainings_if_above(pid: int, table: ProcessTable) -> list[int]:
-    """The trainings below a process that is none itself: a shell, a session, a server, a queue; [] for any other."""
+def trains(pid: int, table: ProcessTable) -> bool:
+    """Whether it is a keeper, a launcher that has launched, or `is_training`."""
     command = table.command(pid)
-    is_ours = is_python(command) and TRAINING_MODULE in command
-    below = [] if is_launcher(command) or is_keeper(command) or is_ours else trainings_below(pid, table)
-    itself = below and not is_wrapper(command) and maps_any(pid, FRAMEWORKS) and works(pid, table)
-    return [] if itself else below
+    launches = is_launcher(command) and bool(table.children(pid))
+    return is_keeper(command) or launches or is_training(pid, table)
+
+
+def training_tops(table: ProcessTable, computing: Collection[int] = ()) -> list[int]:
+    """The tops of all trainings of this machine that this user can see, without who only stands above some.
+
+    `computing`: pids that compute on a GPU, which count whatever they are called.
+    """
+    alive = [pid for pid in table.members if table.is_alive(pid)]
+    tops = {top_of(pid, table) for pid in alive if pid in computing or trains(pid, table)}
+    return sorted(top for top in tops if top in computing or not trainings_below(top, table))
+
+
+def trainings_below(pid: int, table: ProcessTable) -> list[int]:
+    """The tops of the trainings below a process that is none itself: a shell, a session, a queue; [] for any other."""
+    command = table.command(pid)
+    if is_launcher(command) or is_keeper(command) or (is_python(command) and TRAINING_MODULE in command):
+        return []
+    tops = _tops_below(pid, table)
+    itself = tops and not is_wrapper(command) and loads_framework(pid, table) and works(pid, table)
+    return [] if itself else tops
+
+
+def _tops_below(pid: int, table: ProcessTable) -> list[int]:
+    below = table.tree(pid)[1:]
+    # Who names a shell of theirs knows what it runs: a program that is called like a training is one before it has loaded.
+    found = (one for one in below if trains_by_its_words(table.command(one)) or trains(one, table))
+    tops = {top_of(one, table) for one in found}.intersection(below)
+    return sorted(top for top in tops if not trainings_below(top, table))
+
+
+def members_of(top: int, table: ProcessTable) -> list[int]:
+    """The processes of a job, parents first: its tree without the trainings below that are jobs of their own."""
+    others = {pid for other in _tops_below(top, table) for pid in table.tree(other)}
+    return [pid for pid in table.tree(top) if pid not in others]
 
 
 def loads_framework(pid: int, table: ProcessTable) -> bool:
@@ -258,25 +246,19 @@ def is_training(pid: int, table: ProcessTable) -> bool:
 
 
 def works(pid: int, table: ProcessTable) -> bool:
-    """Whether it has a graphics card open, writes records, weights or a log with metrics, or began an event file."""
+    """Whether it has a graphics card open, writes records or a log with metrics, or began an event file."""
     from trainwiz.core.telemetry.trainer_files import prints_metrics
 
     files, cwd, here = open_files(pid) or [], working_folder(pid), identify(pid)
     if here is None or any(file.name.startswith(GRAPHICS) for file in files):
         return here is not None
-    if any(is_record(path.name) or path.suffix in WEIGHTS for path in written_files(pid, files)):
+    if any(is_record(path.name) for path in written_files(pid, files)):
         return True
     if any(file.path is not None and file.descriptor in (1, 2) and prints_metrics(file.path) for file in files):
         return True
     folders = [] if cwd is None else [*output_paths(table.command(pid), cwd), cwd]
     events = (path for folder in folders for path in records(folder, here.create_time, is_event_file))
     return any(began(path) == pid for path in events)
-
-
-def members_of(top: int, table: ProcessTable) -> list[int]:
-    """The processes of a job, parents first: its tree without the trainings below that are jobs of their own."""
-    others = {pid for other in trainings_below(top, table) for pid in table.tree(other)}
-    return [pid for pid in table.tree(top) if pid not in others]
 
 
 def top_of(pid: int, table: ProcessTable) -> int:
@@ -297,26 +279,6 @@ def _is_child_of_a_python(command: list[str], parent: list[str]) -> bool:
     if not is_python(parent):
         return False
     return command == parent or any(module in word for word in command[1:5] for module in CHILD_MODULES)
-
-
-def trainings_below(pid: int, table: ProcessTable) -> list[int]:
-    """The tops of all trainings below a shell or session, in order of their numbers; [] where none is seen."""
-    surely, perhaps = list[int](), list[int]()
-    waiting = table.children(pid)
-    while waiting:
-        one = waiting.pop()
-        command = table.command(one)
-        if top_of(one, table) != one:
-            waiting += table.children(one)
-        elif is_launcher(command) or is_keeper(command):
-            surely.append(one)
-        elif trains_by_its_words(command) or is_training(one, table):
-            surely += trainings_if_above(one, table) or [one]
-        elif loads_framework(one, table):
-            perhaps.append(one)
-        else:
-            waiting += table.children(one)
-    return sorted(surely or perhaps)
 
 
 def job_name(top: int, table: ProcessTable) -> str:
@@ -341,19 +303,3 @@ def run_of(top: int, table: ProcessTable) -> RunFolder | None:
             if RunFolder(cwd / word).is_run():
                 return RunFolder((cwd / word).resolve())
     return None
-
-
-def training_tops(table: ProcessTable, computing: Collection[int] = ()) -> list[int]:
-    """The tops of all trainings of this machine that this user can see.
-
-    `computing`: pids that compute on a GPU, which count whatever they are called. Of others, a
-    launcher counts, and whatever `is_training`; who only stands above trainings of their own does not.
-    """
-    tops = {top_of(pid, table) for pid in computing if table.is_alive(pid)}
-    for pid in table.members:
-        command = table.command(pid)
-        if not command or not table.is_alive(pid):
-            continue
-        if is_keeper(command) or (is_launcher(command) and len(table.children(pid)) > 0) or is_training(pid, table):
-            tops.add(top_of(pid, table))
-    return sorted(top for top in tops if top in computing or not trainings_if_above(top, table))

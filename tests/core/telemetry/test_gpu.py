@@ -178,7 +178,7 @@ def test_the_jobs_memory_is_apart_from_others_and_a_hidden_job_has_reasons(tmp_p
         driver.write([ours, FakeGpu(memory_used=1 * GIB, processes={other.pid: 1 * GIB}), FakeGpu(lost=True)])
         snapshot = look(job.pid)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("trainwiz.core.telemetry.job_metrics.open_files", lambda pid: None)
+            patch.setattr("trainwiz.core.telemetry.job_source.open_files", lambda pid: None)
             hidden = look(job.pid)
     assert hidden.status == "running" and hidden.job_rss_bytes
     assert "belongs to another user" in hidden.unavailable["metrics"]

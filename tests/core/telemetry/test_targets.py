@@ -63,9 +63,9 @@ def test_names_and_numbers_that_fit_nothing_or_several(here: Path) -> None:
     (here / "notes").mkdir()
     for text, words in {
         "protein": "matches 2 runs: protein-small, protein-large", "protien-large": "Did you mean protein-large",
-        "noets": "Did you mean notes?", "./other/x": "File or folder not found: './other/x'",
-        "": "File or folder not found: ''", "x" * 5000: "There is no run, file or process",
-        "[bold]x": "There is no run, file or process", "0": "Process 0 does not exist or is not visible",
+        "noets": "Did you mean notes?", "./other/x": "There is no run, file or process './other/x'",
+        "": "There is no run, file or process ''", "x" * 5000: "There is no run, file or process",
+        "[bold]x": "There is no run, file or process", "0": "Process 0 does not exist, is not visible",
         "99999999999999999999": "Process 99999999999999999999 does not exist",
     }.items():  # fmt: skip
         assert words in refusal(text), text
@@ -84,8 +84,6 @@ def test_processes(here: Path) -> None:
         assert (target.kind, target.pid, target.path) == ("process", process.pid, here)
         assert target.name == f"train.py · process {process.pid}"
     assert f"Process {process.pid} does not exist" in refusal(str(process.pid))
-    if Path("/proc/2").exists() and not Path("/proc/2/cmdline").read_text():
-        assert "it is part of the kernel" in refusal("2")
 
 
 @on_linux
@@ -113,8 +111,8 @@ def test_what_trains_on_a_gpu(driver: FakeNvml, here: Path) -> None:
         driver.write(cards)
         assert [find_target(text).pid for text in ("gpu:0", "GPU:1")] == [one.pid, two.pid]
         assert "On the GPUs 2 jobs are running" in refusal("gpu")
-        assert "Nothing is computing on GPU 2 now." in refusal("gpu:2")
-        assert "Process 999999999 computes on GPU 3 but is not visible from here" in refusal("gpu:3")
+        assert "Nothing that is visible from here computes on GPU 2" in refusal("gpu:2")
+        assert "Nothing that is visible from here computes on GPU 3" in refusal("gpu:3")
         assert "There is no GPU '7' on this machine; available: gpu:0" in refusal("gpu:7")
         assert "There is no GPU '-1'" in refusal("gpu:-1")
         # A job on a card is listed whatever it is called.
