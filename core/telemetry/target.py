@@ -116,14 +116,14 @@ class FilesSource(Source):
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
         reading = self._read(time.monotonic() + POLL_S)
-        now, shown = self._clock(), reading.shown
+        now, shown, loss = self._clock(), reading.shown, reading.series.get(reading.loss or "")
         if reading.grew and self._has_read and not shown.behind:
             # What the first looks find was there before; whatever comes later is being written.
             self._grew_s = now
         self._has_read = self._has_read or not shown.behind
         written_s = max((t for t in (shown.written_s, self._grew_s) if t is not None), default=None)
         status = status_of(reading, now, self._grew_s if reading.written_by_file_time else written_s)
-        runs, loss = status == "running", reading.series.get(reading.loss or "")
+        runs = status == "running"
         snapshot = replace(
             shown,
             source=self.target.kind,
@@ -137,7 +137,7 @@ class FilesSource(Source):
             written_s=written_s,
             curves={name: tag.curve() for name in curves if (tag := reading.series.get(name))},
             non_finite_steps=loss.non_finite_steps if loss else (),
-            ending=None if runs or shown.behind else _ending(status, reading, now, written_s),
+            ending=None if runs or shown.behind else _ending(status, shown, loss, now, written_s),
         )
         notes = [{"code": "note", "severity": "note", "text": note} for note in reading.notes]
         return replace(snapshot, advice=advise(snapshot, notes))
@@ -151,23 +151,18 @@ def status_of(reading: Reading, now: float, written_s: float | None) -> str:
     anything else; where the process that writes is seen (job_source), that is "running" as well.
     """
     step, max_steps = reading.shown.step, reading.shown.max_steps
-    loss = reading.series.get(reading.loss or "")
-    recent: Sequence[tuple[float, float]] = loss.recent if loss else ()
     if reading.ended or (step is not None and max_steps and step >= max_steps):
         return "finished"
-    pause_s = (recent[-1][1] - recent[0][1]) / (len(recent) - 1) if len(recent) > 1 else 0.0
-    return (
-        "running"
-        if written_s is not None and now - written_s <= max(QUIET_AFTER_S, pause_s * QUIET_AFTER_PAUSES)
-        else "quiet"
-    )
+    loss = reading.series.get(reading.loss or "")
+    times = [time_s for _, time_s in loss.recent] if loss else []
+    pause_s = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
+    patience_s = max(QUIET_AFTER_S, pause_s * QUIET_AFTER_PAUSES)
+    return "running" if written_s is not None and now - written_s <= patience_s else "quiet"
 
 
-def _ending(status: str, reading: Reading, now: float, written_s: float | None) -> Ending:
-    shown = reading.shown
+def _ending(status: str, shown: Snapshot, loss: TagSeries | None, now: float, written_s: float | None) -> Ending:
     place = None if shown.step is None else step_words(shown.step, shown.max_steps)
     if status == "finished":
-        loss = reading.series.get(reading.loss or "")
         return Ending(finished_words(place, loss.first if loss else None, loss.last if loss else None))
     if written_s is None:
         return Ending(tr("The time of the last write is unknown."))

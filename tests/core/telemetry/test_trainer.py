@@ -21,11 +21,12 @@ from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import NOTHING, FilesSource, Reading, Target, open_files_source, status_of
 from trainwiz.core.telemetry.trainer_files import (
     NewestState,
-    TrainerArguments,
     TrainerLog,
     TrainerState,
     parse_arguments,
+    planned_steps,
     read_trainer_state,
+    shown_arguments,
 )
 
 from tests.core.telemetry.event_writers import BEGAN_S, write_points
@@ -121,10 +122,10 @@ def test_a_job_that_stopped_early_says_so_itself_and_a_new_checkpoint_is_growth(
 
 def test_the_steps_of_all_epochs_are_told_by_one_of_them() -> None:
     for step, epoch, steps in ((50, 0.5, 300), (310, 3.2, 310), (0, 0.0, None), (50, None, None)):
-        assert TrainerArguments(epochs=3.0).steps_in_all(step, epoch) == steps
-    assert TrainerArguments(epochs=3.0, max_steps=7).steps_in_all(50, 0.5) == 7
+        assert planned_steps({"num_train_epochs": 3.0}, step, epoch) == steps
+    assert planned_steps({"num_train_epochs": 3.0, "max_steps": 7}, 50, 0.5) == 7
     arguments = parse_arguments(json.dumps({"max_steps": -1, "num_train_epochs": 2, "hub_token": "x", "bf16": True}))
-    assert arguments == TrainerArguments(epochs=2.0, shown={"max_steps": "-1", "num_train_epochs": "2", "bf16": "true"})
+    assert shown_arguments(arguments) == {"max_steps": "-1", "num_train_epochs": "2", "bf16": "true"}
 
 
 def log(folder: Path, text: str) -> TrainerLog:
