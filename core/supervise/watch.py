@@ -171,7 +171,7 @@ def watch_loss(observation: Observation, run: Run) -> Iterable[Advice]:
         )
         return
     metrics = observation.metrics
-    yield from loss_advice(metrics.summaries(), metrics.non_finite_steps("loss"), metrics.trend())
+    yield from loss_advice(metrics.summaries(), metrics.of("loss").non_finite_steps, metrics.trend())
 
 
 def watch_steps(observation: Observation, run: Run) -> Iterable[Advice]:

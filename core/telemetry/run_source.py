@@ -20,7 +20,7 @@ from trainwiz.core.run.state import ENDED, Attempt, RunExit, RunState, read_stat
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.machine import CheckpointSize, MachineHistory, saves_of
-from trainwiz.core.telemetry.metrics import NO_SERIES, Metrics
+from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.snapshot import (
     AnswersFile,
     Ending,
@@ -130,8 +130,8 @@ class RunSource(Source):
             ended_s=state.ended_s,
             pace=metrics.pace(),
             metrics=summaries,
-            curves={name: metrics.curve(name) for name in curves},
-            non_finite_steps=metrics.non_finite_steps("loss"),
+            curves={name: metrics.of(name).curve() for name in curves},
+            non_finite_steps=metrics.of("loss").non_finite_steps,
             loss_trend=metrics.trend(),
             **readings,
             peak_memory_bytes=machine.peak_memory_bytes(on_cpu=computes_on_cpu(state.engine)),
@@ -202,7 +202,7 @@ def ending_of(state: RunState, folder: RunFolder, step: int | None, max_steps: i
     place = None if step is None else step_words(step, max_steps)
     resume = f"trainwiz runs resume {name_for_commands(folder.path)}"
     if state.status == "finished":
-        loss = metrics.series.get("loss", NO_SERIES)
+        loss = metrics.of("loss")
         said = finished_words(place, loss.first, loss.last)
         if folder.final_model.is_dir():
             said = tr("{finished} The model is in {path}.", finished=said, path=folder.final_model)

@@ -11,8 +11,7 @@ from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.attempts import ACCUMULATION, MICRO, Advice, PhaseNow
 from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.log import LogLine
-from trainwiz.core.telemetry.metrics import NO_PACE, NO_TREND, LossTrend, MetricSummary, Pace
-from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
+from trainwiz.core.telemetry.metrics import EMPTY_CURVE, NO_PACE, NO_TREND, Curve, LossTrend, MetricSummary, Pace
 from trainwiz.core.text import numbers_finite, object_in, objects_in, text_in, whole_in
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.metrics import TagSeries, summary_of
+from trainwiz.core.telemetry.metrics import Series
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot, SourceKind, finished_words
 from trainwiz.core.telemetry.words import span_words, step_words
 from trainwiz.core.text import moment_words
@@ -88,7 +88,7 @@ class Reading:
 
     shown: Snapshot = NOTHING
     """With what the files themselves tell; the metrics, the moment, the status and what follows from them are left open."""
-    series: Mapping[str, TagSeries] = field(default_factory=dict)
+    series: Mapping[str, Series] = field(default_factory=dict)
     loss: str | None = None
     """The metric that is logged as the training's loss."""
     written_by_file_time: bool = False
@@ -131,7 +131,7 @@ class FilesSource(Source):
             name=self.target.name,
             status=status,
             time_s=now,
-            metrics={name: summary_of(tag) for name, tag in reading.series.items()},
+            metrics={name: tag.summary() for name, tag in reading.series.items()},
             eta_s=shown.left_s if runs else None,
             ended_s=written_s if status == "finished" else None,
             written_s=written_s,
@@ -154,13 +154,13 @@ def status_of(reading: Reading, now: float, written_s: float | None) -> str:
     if reading.ended or (step is not None and max_steps and step >= max_steps):
         return "finished"
     loss = reading.series.get(reading.loss or "")
-    times = [time_s for _, time_s in loss.recent] if loss else []
+    times = [time_s for _, time_s, _ in loss.recent] if loss else []
     pause_s = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
     patience_s = max(QUIET_AFTER_S, pause_s * QUIET_AFTER_PAUSES)
     return "running" if written_s is not None and now - written_s <= patience_s else "quiet"
 
 
-def _ending(status: str, shown: Snapshot, loss: TagSeries | None, now: float, written_s: float | None) -> Ending:
+def _ending(status: str, shown: Snapshot, loss: Series | None, now: float, written_s: float | None) -> Ending:
     place = None if shown.step is None else step_words(shown.step, shown.max_steps)
     if status == "finished":
         return Ending(finished_words(place, loss.first if loss else None, loss.last if loss else None))

@@ -129,12 +129,12 @@ class EventsReader:
         current = [newest, *others]
         names = {run.name: self._names_of(run) for run in runs}
         every = (
-            (name, tag) for run in runs for name, tag in zip(names[run.name], run.scalars.tags.values(), strict=True)
+            (name, tag) for run in runs for name, tag in zip(names[run.name], run.scalars.series.values(), strict=True)
         )
         series = dict(itertools.islice(every, MOST_NAMES))
         step = max((run.scalars.step for run in current if run.scalars.step is not None), default=None)
-        epochs = (run.scalars.last(tag) for run in current for tag in EPOCH_TAGS)
-        epoch = next((epoch for epoch in epochs if epoch is not None), None)
+        epochs = (run.scalars.series[tag].last for run in current for tag in EPOCH_TAGS if tag in run.scalars.series)
+        epoch = next(epochs, None)
         said = (tail.arguments for tail in reversed(newest.tails) if tail.arguments is not None)
         arguments = parse_arguments(next(said, ""))
         loss = loss_name(name for run in current for name in names[run.name] if name in series)
@@ -166,8 +166,8 @@ class EventsReader:
             tails += [EventFileTail(path) for path in files if path not in known]
 
     def _names_of(self, run: EventRun) -> list[str]:
-        plain = run.name == "." or sum(bool(run.scalars.tags) for run in self._runs.values()) < 2
-        return [tag if plain else f"{run.name}/{tag}" for tag in run.scalars.tags]
+        plain = run.name == "." or sum(bool(run.scalars.series) for run in self._runs.values()) < 2
+        return [tag if plain else f"{run.name}/{tag}" for tag in run.scalars.series]
 
 
 def _problems(tails: list[EventFileTail]) -> Iterator[str]:
@@ -299,14 +299,14 @@ def _of_state(state: TrainerState) -> Reading:
     step = state.step if state.step is not None else state.scalars.step
     files = (str(state.path),)
     shown = replace(NOTHING, step=step, epoch=state.epoch, read_from=files, written_s=state.written_s)
-    return Reading(shown, state.scalars.tags, written_by_file_time=True)
+    return Reading(shown, state.scalars.series, written_by_file_time=True)
 
 
 def _of_log(log: TrainerLog) -> Reading:
     pace, files = replace(NO_PACE, wall_step_s=log.step_s), (str(log.path),)
     shown = replace(NOTHING, step=log.step, epoch=log.epoch, pace=pace, read_from=files, written_s=written_s(log.path))
     notes = (tr("The log contains no steps and no progress bar: its points are counted instead."),)
-    return Reading(shown, log.scalars.tags, written_by_file_time=True, notes=notes if log.counted else ())
+    return Reading(shown, log.scalars.series, written_by_file_time=True, notes=notes if log.counted else ())
 
 
 def _has_ended(reading: Reading) -> bool:

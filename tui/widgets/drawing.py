@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, smooth
+from trainwiz.core.telemetry.metrics import EMPTY_CURVE, Curve, smooth
 from trainwiz.tui.text import cells, pad, wrap
 from trainwiz.tui.widgets.canvas import (
     DotCanvas,

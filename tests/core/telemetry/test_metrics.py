@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.telemetry.machine import TREND_S, Peaks, Trend
-from trainwiz.core.telemetry.metrics import Metrics
-from trainwiz.core.telemetry.series import MOST_GROUPS, Series, fill_between, smooth
+from trainwiz.core.telemetry.metrics import MOST_GROUPS, Metrics, Series, fill_between, smooth
 from trainwiz.core.telemetry.snapshot import AnswersFile
 
 from tests.each import each
@@ -24,11 +23,11 @@ def test_a_resumed_run_forgets_what_lies_after_its_checkpoint() -> None:
     metrics.add_rows([{"resumed_from": 5, "time_s": 1.0}, {"step": 6, "loss": 0.5}])
     summary = metrics.summaries()["loss"]
     assert (summary.count, summary.last, summary.maximum, summary.minimum) == (6, 0.5, 9.0, 0.5)
-    assert list(metrics.curve("loss").steps) == [1, 2, 3, 4, 5, 6]
+    assert list(metrics.of("loss").curve().steps) == [1, 2, 3, 4, 5, 6]
     # A step that goes back without a marker is a restart too.
     metrics = Metrics()
     metrics.add_rows({"step": step, "loss": 1.0} for step in (1, 2, 3, 4, 2, 3))
-    assert list(metrics.curve("loss").steps) == [1, 2, 3]
+    assert list(metrics.of("loss").curve().steps) == [1, 2, 3]
 
 
 def test_evaluation_lines_do_not_disturb_the_pace() -> None:
@@ -74,7 +73,7 @@ def test_columns_put_each_point_where_it_belongs_and_rewinding_is_right_within_o
         assert (columns.low[index], columns.high[index]) == (min(inside), max(inside))
     for step in range(100, 2 * MOST_GROUPS):
         series.add(step, float(step))
-    series.rewind(1000)
+    series.rewind(1001)
     assert 0 <= series.count - 1001 < 4
     assert series.maximum is not None and series.maximum - 1000 < 4
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from trainwiz.core.telemetry.metrics import NO_PACE, TagSeries
+from trainwiz.core.telemetry.metrics import NO_PACE, Series
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import NOTHING, FilesSource, Reading, Target, open_files_source, status_of
 from trainwiz.core.telemetry.trainer_files import (
@@ -73,13 +73,13 @@ def test_bare_nan_text_numbers_too_large_and_odd_rows(tmp_path: Path) -> None:
         '{"step": 1, "loss": NaN}, {"step": 2, "loss": "NaN"}, {"step": 3, "loss": "-0.5"}, '
         '{"step": 4, "loss": -Infinity, "note": "text", "flag": true, "huge": 1' + "0" * 400 + "}]}"
     )
-    tags = read(tmp_path, text).scalars.tags
+    tags = read(tmp_path, text).scalars.series
     assert set(tags) == {"loss", "huge"}
     loss = tags["loss"]
     assert (loss.count, loss.last, loss.non_finite_steps, loss.newest(9)) == (4, -math.inf, (1, 2, 4), (-0.5,))
     assert (tags["huge"].last_step, tags["huge"].last) == (4, math.inf)
     odd: Any = [{"loss": 1.0}, None, 7, {"step": "x", "loss": 2.0}, {"step": 3, "loss": None}]
-    assert read(tmp_path, state(3, odd)).scalars.tags["loss"].newest(9) == (1.0, 2.0)
+    assert read(tmp_path, state(3, odd)).scalars.series["loss"].newest(9) == (1.0, 2.0)
 
 
 def test_the_newest_readable_state_counts_and_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
@@ -210,8 +210,8 @@ def said(*readings: Reading) -> FilesSource:
     ({"step": 100, "max_steps": None}, None, 0.0, "running"),
 ])  # fmt: skip
 def test_a_status_that_no_job_says(shown: dict[str, Any], pause_s: float | None, silent_s: float, status: str) -> None:
-    loss = TagSeries()
-    loss.recent.extend([] if pause_s is None else [(1.0, 0.0), (2.0, pause_s)])
+    loss = Series()
+    loss.recent.extend([] if pause_s is None else [(1.0, 0.0, 1.0), (2.0, pause_s, 1.0)])
     reading = Reading(replace(NOTHING, **shown), {"loss": loss}, "loss")
     assert status_of(reading, NOW_S, NOW_S - silent_s) == status
 
