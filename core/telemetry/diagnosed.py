@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
@@ -28,6 +29,7 @@ from trainwiz.core.telemetry.trainer_files import (
     NewestState,
     TrainerState,
     value_of,
+    written_s,
 )
 from trainwiz.core.telemetry.trainer_folder import folders_below
 from trainwiz.core.telemetry.words import step_words
@@ -54,13 +56,12 @@ def diagnose_log(path: Path, last_bytes: int | None = None) -> Diagnosis:
     except NotALogError:
         raise _not_a_log(str(path)) from None
     except OSError as error:
-        raise _unreadable(path, error) from None
+        message = tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
+        raise usage_error("not_readable", str(path), message) from None
     found = diagnose(Evidence(log=facts))
-    return (
-        found
-        if facts.lines
-        else replace(found, message=tr("{path} is empty: there is nothing to diagnose.", path=path))
-    )
+    if facts.lines:
+        return found
+    return replace(found, message=tr("{path} is empty: there is nothing to diagnose.", path=path))
 
 
 def diagnose_folder(path: Path) -> Diagnosis:
@@ -71,7 +72,8 @@ def diagnose_folder(path: Path) -> Diagnosis:
         try:
             os.scandir(path).close()
         except OSError as error:
-            raise _unreadable(path, error) from None
+            message = tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
+            raise usage_error("not_readable", str(path), message) from None
         logs = find_logs(path)
     record = NewestState(path)
     state = record.look()
@@ -98,17 +100,18 @@ def _of_state(state: TrainerState) -> Diagnosis:
     rows = [row for row in state.rows if "loss" in row]
     name, step = state.path.name, state.step
     loss, norm = (value_of(rows[-1].get(key)) if rows else None for key in ("loss", "grad_norm"))
+    # The Trainer logs a NaN as 0 where it filters them.
     if loss is not None and not math.isfinite(norm if loss == 0 and norm is not None else loss):
         said = tr("the last of {n} logged losses: {loss}", n=len(rows), loss=str(rows[-1])[:200])
         return _not_a_number(said, name, step)
-    message = tr("The record shows neither that the training finished nor why it ended.")
-    proofs: tuple[Proof, ...] = ()
-    if step is not None and state.max_steps is not None:
-        said = tr("step {step} of {steps}", step=f"{step:,}", steps=f"{state.max_steps:,}")
-        message = tr("The log ends at {place} with no error, and no training log was found next to it.", place=said)
-        proofs = (Proof(None, said, name),)
-        if step >= state.max_steps:
-            return Diagnosis(None, "high", tr("The training finished."), proofs, (), step)
+    if step is None or state.max_steps is None:
+        message = tr("The record shows neither that the training finished nor why it ended.")
+        return Diagnosis("unknown", "low", message, (), remedies_for("unknown", NOWHERE), step)
+    place = step_words(step, state.max_steps)
+    proofs = (Proof(None, place, name),)
+    if step >= state.max_steps:
+        return Diagnosis(None, "high", tr("The training finished."), proofs, (), step)
+    message = tr("The log ends at {place} with no error, and no training log was found next to it.", place=place)
     return Diagnosis("unknown", "low", message, proofs, remedies_for("unknown", NOWHERE), step)
 
 
@@ -119,22 +122,24 @@ def _not_a_number(said: str, source: str, step: int | None) -> Diagnosis:
 
 def diagnose_logs(logs: list[Path], last_bytes: int | None = None) -> Diagnosis:
     """Several logs of one training, as of its ranks: the one that failed first, not the loudest. Raises UsageError."""
-    found: list[tuple[tuple[bool, bool, float], Diagnosis]] = []
+    failures, others = list[tuple[bool, float, Diagnosis]](), list[tuple[float, Diagnosis]]()
     refused: UsageError | None = None
     for path in logs:
         try:
-            diagnosis = diagnose_log(path, last_bytes)
-            written_s = path.stat().st_mtime
+            found = diagnose_log(path, last_bytes)
         except UsageError as error:
             refused = error
             continue
-        except OSError:
-            continue
-        nothing = diagnosis.cause in (None, "unknown")
-        found.append(((nothing, diagnosis.cause in PARTNER_CAUSES, -written_s if nothing else written_s), diagnosis))
-    if not found:
-        raise refused or usage_error("nothing_to_diagnose", str(logs[0]), tr("{path} cannot be read.", path=logs[0]))
-    return min(found, key=lambda one: one[0])[1]
+        last_s = written_s(path) or 0.0
+        if found.cause in (None, "unknown"):
+            others.append((last_s, found))
+        else:
+            failures.append((found.cause in PARTNER_CAUSES, last_s, found))
+    if failures:
+        return min(failures, key=lambda failure: failure[:2])[-1]
+    if others:
+        return max(others, key=lambda other: other[0])[-1]
+    raise refused or usage_error("nothing_to_diagnose", str(logs[0]), tr("{path} cannot be read.", path=logs[0]))
 
 
 def find_logs(folder: Path) -> list[Path]:
@@ -146,12 +151,6 @@ def find_logs(folder: Path) -> list[Path]:
         if name.endswith(LOG_ENDINGS) and not name.startswith(".")
     )
     return list(itertools.islice(found, MOST_LOGS))
-
-
-def _unreadable(path: Path, error: OSError) -> UsageError:
-    return usage_error(
-        "not_readable", str(path), tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
-    )
 
 
 def _not_a_log(source: str) -> UsageError:
@@ -189,21 +188,21 @@ class LogDiagnosis:
             return snapshot
         what = found.remedies[0].text if found.remedies else None
         advice = Advice(found.cause, "error", plain_text(found.message), what)
-        if not any(item.code == found.cause for item in snapshot.advice):
-            snapshot = replace(snapshot, advice=worst_first(snapshot.advice, (advice,)))
-        snapshot = replace(snapshot, diagnosis=found)
+        is_said = any(item.code == found.cause for item in snapshot.advice)
+        said = snapshot.advice if is_said else worst_first(snapshot.advice, (advice,))
+        snapshot = replace(snapshot, diagnosis=found, advice=said)
         if snapshot.ending is None:
             return snapshot
         if found.cause == "nan_loss":
             return replace(snapshot, ending=replace(snapshot.ending, cause=found.cause))
         place = self._stamps[0][0] if len(self._stamps) == 1 else Path(snapshot.path)
         command = shlex.join(["trainwiz", "diagnose", str(place)])
-        said = advice.text
+        text = advice.text
         if snapshot.step is not None:
             where = step_words(snapshot.step, snapshot.max_steps)
-            said = tr("Failed after {place}: {message}", place=where, message=said)
+            text = tr("Failed after {place}: {message}", place=where, message=text)
         remedy = tr("{what} See the lines that prove it:", what=what or "").strip()
-        ending = Ending(said, f"{remedy} {command}", command, found.cause)
+        ending = Ending(text, f"{remedy} {command}", command, found.cause)
         status = "stopped" if found.cause == "user_stop" else "failed"
         return replace(snapshot, status=status, ending=ending, eta_s=None)
 
@@ -213,17 +212,17 @@ class LogDiagnosis:
 
     def _read_logs(self, snapshot: Snapshot) -> None:
         stamps = sorted(_logs_of(snapshot))
-        if stamps != self._stamps:
-            self._stamps, self._found = stamps, None
-            try:
-                found = diagnose_logs([path for path, *_ in stamps], LAST_BYTES) if stamps else None
-            except UsageError:
-                found = None
-            if found is not None and (found.cause != "unknown" or found.signal is not None):
-                # Lines of an end are not counted from the beginning: `trainwiz diagnose` does that.
-                proofs = tuple(replace(proof, line=None) for proof in found.evidence)
-                whole = all(size <= LAST_BYTES for _, size, _ in stamps)
-                self._found = found if whole else replace(found, evidence=proofs)
+        if stamps == self._stamps:
+            return
+        self._stamps, self._found = stamps, None
+        if not stamps:
+            return
+        with contextlib.suppress(UsageError):
+            found = diagnose_logs([path for path, *_ in stamps], LAST_BYTES)
+            # Lines of an end are not counted from the beginning: `trainwiz diagnose` does that.
+            proofs = tuple(replace(proof, line=None) for proof in found.evidence)
+            if found.cause != "unknown" or found.signal is not None:
+                self._found = replace(found, evidence=proofs)
 
 
 def _logs_of(snapshot: Snapshot) -> list[tuple[Path, int, int]]:
