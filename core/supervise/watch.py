@@ -171,7 +171,7 @@ def watch_loss(observation: Observation, run: Run) -> Iterable[Advice]:
         )
         return
     metrics = observation.metrics
-    yield from loss_advice(metrics.summaries(), metrics.of("loss").non_finite_steps, metrics.trend())
+    yield from loss_advice(metrics.summaries().get("loss"), metrics.of("loss").non_finite_steps)
 
 
 def watch_steps(observation: Observation, run: Run) -> Iterable[Advice]:
@@ -179,7 +179,8 @@ def watch_steps(observation: Observation, run: Run) -> Iterable[Advice]:
     if run.status != "running":
         return
     since_s = max(observation.began_s, observation.awake_s)
-    yield from stall_advice(observation.metrics.trend(), observation.now_s, since_s, observation.phase)
+    metrics, phase = observation.metrics, observation.phase
+    yield from stall_advice(metrics.time_s, metrics.pause_s(), observation.now_s, since_s, phase)
     yield from _long_phase(observation, run, since_s)
 
 

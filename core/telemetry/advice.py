@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +12,7 @@ from trainwiz.core.run.attempts import Advice, AdviceLevel, PhaseNow, advice_of
 from trainwiz.core.run.lost import HEARTBEAT_LOST_S
 from trainwiz.core.run.state import ENDED
 from trainwiz.core.telemetry.machine import TREND_S, Saves, limited_by_heat
-from trainwiz.core.telemetry.metrics import LossTrend, MetricSummary, Pace, loss_name
+from trainwiz.core.telemetry.metrics import MetricSummary, Pace, loss_name
 from trainwiz.core.telemetry.snapshot import GpuReading, HostReading, Planned, Snapshot, without_parents
 from trainwiz.core.telemetry.words import first_of, span_words
 from trainwiz.core.text import numbers_finite, whole_in
@@ -25,7 +23,6 @@ STALLED_PAUSES = 5
 """No new row for so many of the usual pauses between two rows,"""
 STALLED_S = 120.0
 """and for this long beyond one of them, is worth a word."""
-RISING_EVALUATIONS = 3
 DATA_WAIT_SHARE = 0.25
 """Of a step: more waiting than this is worth a word."""
 DISK_SHORT_BYTES = 2 * GIB
@@ -48,14 +45,12 @@ MOMENTARY = frozenset({
 """Codes that are about a moment of a run that goes on; a keeper that was killed could not take them back."""
 
 SEVERITIES: Mapping[str, AdviceLevel] = {
-    "nan_loss": "error", "gpu_lost": "error", "checkpoint_does_not_fit": "error", "evaluation_rises": "note",
+    "nan_loss": "error", "gpu_lost": "error", "checkpoint_does_not_fit": "error",
     "others_on_gpu": "note", "memory_as_planned": "ok",
 }  # fmt: skip
 """By code; all others are warnings. What is outside of the plan is never "ok"."""
 SAYINGS: Mapping[str, str] = {
     "nan_loss": mark("The loss was NaN or infinite in {n} of {count} logged steps, first at step {step}."),
-    "loss_rises": mark("The loss is higher than at the start: {now} now, {then} at the start."),
-    "evaluation_rises": mark("The evaluation loss rose {n} times in a row: from {first} to {last}."),
     "slower_than_plan": mark("Steps take {times}x as long as planned."),
     "stalled": mark("No step was logged for {time}; usually there is one every {pause}."),
     "keeper_silent": mark(
@@ -88,8 +83,6 @@ REMEDIES: Mapping[str, str] = {
         "Check the data and the labels; a lower learning rate may help, and with fp16 a format with a wider range. The "
         "last checkpoint before it is still good."
     ),
-    "loss_rises": mark("A lower learning rate or a longer warmup may help."),
-    "evaluation_rises": mark("An earlier checkpoint may be the better model."),
     "stalled": mark(
         "One of its processes may be hanging: the log may show which. To restart it, stop and resume the run."
     ),
@@ -151,7 +144,7 @@ def training_advice(snapshot: Snapshot) -> Iterable[Advice]:
         # Others name their metrics as they like, and their loss alone is known for what it is.
         name = loss_name(metrics)
         metrics = {"loss": metrics[name]} if name is not None else {}
-    yield from loss_advice(metrics, snapshot.non_finite_steps, snapshot.loss_trend)
+    yield from loss_advice(metrics.get("loss"), snapshot.non_finite_steps)
     planned = snapshot.planned
     if snapshot.pace.against(planned.step_low_s, planned.step_high_s) == "slower":
         yield _say("slower_than_plan", times=f"{(snapshot.pace.step_s or 0.0) / (planned.step_high_s or 1.0):.1f}")
@@ -163,7 +156,7 @@ def live_advice(snapshot: Snapshot) -> Iterable[Advice]:
     """Of a training that goes on: an ended one has no machine."""
     if snapshot.status == "running" and not snapshot.behind:
         began_s = snapshot.attempts[-1].started_s if snapshot.attempts else None
-        yield from stall_advice(snapshot.loss_trend, snapshot.time_s, began_s, snapshot.phase)
+        yield from stall_advice(snapshot.logged_s, snapshot.pause_s, snapshot.time_s, began_s, snapshot.phase)
     silent_s = 0.0 if snapshot.heartbeat_s is None else snapshot.time_s - snapshot.heartbeat_s
     if silent_s > HEARTBEAT_LOST_S:
         # The keeper lives and does not write: its readings are old, and a stop has to wait.
@@ -172,21 +165,12 @@ def live_advice(snapshot: Snapshot) -> Iterable[Advice]:
     yield from host_advice(snapshot.host, snapshot.checkpoint_bytes, saves=snapshot.saves, left_s=snapshot.left_s)
 
 
-def loss_advice(
-    metrics: Mapping[str, MetricSummary], non_finite_steps: Sequence[float], loss_trend: LossTrend
-) -> Iterable[Advice]:
-    """Only what is certain: no number, higher than it began, an evaluation that rises and rises."""
-    loss = metrics.get("loss")
+def loss_advice(loss: MetricSummary | None, non_finite_steps: Sequence[float]) -> Iterable[Advice]:
     if loss is not None and loss.non_finite:
         first = f"{non_finite_steps[0]:,.0f}" if non_finite_steps else "?"
         said = _say("nan_loss", n=f"{loss.non_finite:,}", count=f"{loss.count:,}", step=first)
         # The loss found its way back.
         yield said if numbers_finite(loss.last) is None else replace(said, level="warning")
-    if loss_trend.newest and (now := statistics.median(loss_trend.newest)) > max(loss_trend.first):
-        yield _say("loss_rises", then=f"{statistics.median(loss_trend.first):.4g}", now=f"{now:.4g}")
-    newest = loss_trend.evaluations[-RISING_EVALUATIONS - 1 :]
-    if len(newest) > RISING_EVALUATIONS and all(a < b for a, b in itertools.pairwise(newest)):
-        yield _say("evaluation_rises", n=RISING_EVALUATIONS, first=f"{newest[0]:.4g}", last=f"{newest[-1]:.4g}")
 
 
 def _memory_advice(planned: Planned, peak: int | None, *, has_stepped: bool) -> Iterable[Advice]:
@@ -202,17 +186,16 @@ def _memory_advice(planned: Planned, peak: int | None, *, has_stepped: bool) -> 
 
 
 def stall_advice(
-    loss_trend: LossTrend, now_s: float, began_s: float | None, phase: PhaseNow | None
+    logged_s: float | None, pause_s: float | None, now_s: float, began_s: float | None, phase: PhaseNow | None
 ) -> Iterable[Advice]:
     """A run that is said to go on and logs nothing for much longer than it used to.
 
-    `began_s`: when this attempt began; the rows before are another's. `phase`: what the training says
-    of itself; work that is no step is no stall, and the time of it does not count.
+    `logged_s` is when it logged last, `pause_s` its usual pause. `began_s`: when this attempt began; the rows before are
+    another's. `phase`: what the training says of itself; work that is no step is no stall, and the time of it does not count.
     """
-    pause_s = loss_trend.pause_s
-    if loss_trend.newest_s is None or pause_s is None or (phase is not None and phase.phase != "training"):
+    if logged_s is None or pause_s is None or (phase is not None and phase.phase != "training"):
         return
-    silent_s = now_s - max(loss_trend.newest_s, began_s or 0.0, phase.since_s if phase else 0.0)
+    silent_s = now_s - max(logged_s, began_s or 0.0, phase.since_s if phase else 0.0)
     if silent_s > max(STALLED_PAUSES * pause_s, pause_s + STALLED_S):
         yield _say("stalled", time=span_words(silent_s), pause=span_words(pause_s))
 

@@ -219,10 +219,12 @@ class LogDiagnosis:
             return
         with contextlib.suppress(UsageError):
             found = diagnose_logs([path for path, *_ in stamps], LAST_BYTES)
-            # Lines of an end are not counted from the beginning: `trainwiz diagnose` does that.
-            proofs = tuple(replace(proof, line=None) for proof in found.evidence)
             if found.cause != "unknown" or found.signal is not None:
-                self._found = replace(found, evidence=proofs)
+                self._found = found
+        if self._found is not None and any(size > LAST_BYTES for _, size, _ in stamps):
+            # Lines of an end are not counted from the beginning: `trainwiz diagnose` does that.
+            proofs = tuple(replace(proof, line=None) for proof in self._found.evidence)
+            self._found = replace(self._found, evidence=proofs)
 
 
 def _logs_of(snapshot: Snapshot) -> list[tuple[Path, int, int]]:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psutil
@@ -14,7 +14,6 @@ import pynvml
 from trainwiz.core.hardware.machine import Gpu
 from trainwiz.core.hardware.nvml import (
     NO_GPU,
-    PERMANENT_CODES,
     NvmlSession,
     Unreadable,
     call,
@@ -117,14 +116,15 @@ RETRY_S = 10.0
 
 @dataclass
 class _Device:
+    """A card or MIG slice; `problem` says why it has no handle."""
+
     index: int
     handle: Any = None
     uuid: str | None = None
     name: str | None = None
     mig: str | None = None
     is_slice: bool = False
-    permanent: dict[str, str] = field(default_factory=dict)
-    """Sensors that this card will never report, with the reason: not asked again."""
+    problem: str = ""
 
 
 class GpuSampler:
@@ -134,9 +134,9 @@ class GpuSampler:
         self._clock = clock
         self._session = NvmlSession()
         self._devices: list[_Device] = []
-        self._count: int | None = None
         self._next_open_s: float | None = None
-        self._known: dict[int, tuple[str | None, str | None]] = {}
+        self._known: dict[int, _Device] = {}
+        """The cards as they were opened last: a lost one no longer says which it is."""
 
     def sample(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
         """(one dict for each card or MIG slice, reasons for what is None).
@@ -157,7 +157,6 @@ class GpuSampler:
     def close(self) -> None:
         self._session.close()
         self._devices = []
-        self._count = None
 
     def _prepare(self) -> str | None:
         """Bring the list of devices up to date; the reason where there is none.
@@ -179,72 +178,55 @@ class GpuSampler:
         try:
             count = int(call("nvmlDeviceGetCount"))
         except Unreadable as error:
-            self._count = None
+            self._devices = []
             return error.reason
-        if count != self._count or any(device.handle is None for device in self._devices):
-            self._count = count
-            self._devices = [device for index in range(count) for device in self._open_device(index)]
+        if count != len({device.index for device in self._devices}) or any(device.problem for device in self._devices):
+            self._devices = [device for index in range(count) for device in self._open_card(index)]
         return None if count else tr(NO_GPU)
 
-    def _open_device(self, index: int) -> list[_Device]:
-        uuid, name = self._known.get(index, (None, None))
-        device = _Device(index, uuid=uuid, name=name)
+    def _open_card(self, index: int) -> list[_Device]:
+        """The card, and behind it its slices."""
         try:
-            device.handle = call("nvmlDeviceGetHandleByIndex", index)
-            device.uuid = str(call("nvmlDeviceGetUUID", device.handle))
-            device.name = str(call("nvmlDeviceGetName", device.handle))
-            self._known[index] = device.uuid, device.name
-            enabled, slices = mig_handles(device.handle)
+            handle = call("nvmlDeviceGetHandleByIndex", index)
+            card = _opened(index, handle)
+            enabled, slices = mig_handles(handle)
         except Unreadable as error:
-            device.handle = None
-            device.permanent["gpu"] = error.reason
-            return [device]
-        device.mig = {None: None, True: "enabled", False: "disabled"}[enabled]
-        return [device, *(self._open_slice(device, handle) for handle in slices)]
+            known = self._known.get(index, _Device(index))
+            return [replace(known, handle=None, mig=None, problem=error.reason)]
+        card.mig = {None: None, True: "enabled", False: "disabled"}[enabled]
+        self._known[index] = card
+        return [card, *(self._open_slice(card, handle) for handle in slices)]
 
     def _open_slice(self, card: _Device, handle: Any) -> _Device:
-        one = _Device(card.index, handle, name=card.name, is_slice=True)
         try:
-            one.uuid = str(call("nvmlDeviceGetUUID", handle))
-            one.name = str(call("nvmlDeviceGetName", handle))
-        except Unreadable as error:
-            one.permanent["name"] = error.reason
-        one.mig = slice_profile(one.name)
-        return one
+            part = _opened(card.index, handle)
+        except Unreadable:
+            part = _Device(card.index, handle, name=card.name)
+        return replace(part, mig=slice_profile(part.name), is_slice=True)
 
     def _sample_device(self, device: _Device, unavailable: dict[str, str]) -> dict[str, Any]:
-        line: dict[str, Any] = {
-            "index": device.index,
-            "uuid": device.uuid,
-            "name": device.name,
-            "mig": device.mig,
-        } | dict.fromkeys(READS)
+        line: dict[str, Any] = {"index": device.index, "uuid": device.uuid, "name": device.name, "mig": device.mig}
+        line |= dict.fromkeys(READS)
         where = f"gpus.{device.index}" + (f".{device.uuid}" if device.is_slice else "")
-        try:
-            if device.handle is None:
-                raise Unreadable(device.permanent["gpu"])
-            for sensor in READS:
-                line[sensor] = self._read(device, sensor, unavailable, where)
-        except Unreadable as error:
-            # The whole card is gone: half a reading of it would look like a quiet card.
-            line |= dict.fromkeys(READS)
-            unavailable[f"gpus.{device.index}"] = error.reason
-        return line
-
-    def _read(self, device: _Device, sensor: str, unavailable: dict[str, str], where: str) -> Any:
-        """The value, or None with its reason in `unavailable`. Raises Unreadable for a lost card."""
-        reason = device.permanent.get(sensor)
-        if reason is None:
+        if device.problem:
+            unavailable[f"gpus.{device.index}"] = device.problem
+            return line
+        for sensor, read in READS.items():
             try:
-                return READS[sensor](device.handle)
+                line[sensor] = read(device.handle)
             except Unreadable as error:
                 if error.lost:
-                    raise
-                reason = error.reason
-                if error.code in PERMANENT_CODES:
-                    device.permanent[sensor] = reason
-        unavailable[f"{where}.{sensor}"] = reason
-        return None
+                    # The whole card is gone: half a reading of it would look like a quiet card.
+                    unavailable[f"gpus.{device.index}"] = error.reason
+                    return line | dict.fromkeys(READS)
+                unavailable[f"{where}.{sensor}"] = error.reason
+        return line
+
+
+def _opened(index: int, handle: Any) -> _Device:
+    """Raises Unreadable."""
+    uuid, name = str(call("nvmlDeviceGetUUID", handle)), str(call("nvmlDeviceGetName", handle))
+    return _Device(index, handle, uuid, name)
 
 
 MOVED_BYTES = 2**29

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from operator import add, truediv
+from operator import add
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainwiz.core.text import FARTHEST_STEP, number, numbers_finite
@@ -22,9 +22,6 @@ PACE_ROWS = 50
 WARM_ROWS = 2
 PACE_MARGIN = 1.1
 """Beyond the planned range by which a step is called slower or faster."""
-COMPARED_ROWS = 20
-"""So many of the first losses are compared with so many of the newest."""
-EVALUATIONS_KEPT = 8
 MOST_NAMES = 1_000
 """A file with more names than this is not a metrics file; further names are left out."""
 
@@ -95,25 +92,6 @@ class Pace:
 
 
 NO_PACE = Pace(None, None, None, None, None)
-
-
-@dataclass(frozen=True, slots=True)
-class LossTrend:
-    """How a training went lately, as far as advice asks."""
-
-    newest_s: float | None = None
-    """Unix time of the newest row."""
-    pause_s: float | None = None
-    """Median seconds between two logged rows; None while there are fewer than four of them."""
-    first: tuple[float, ...] = ()
-    """The first COMPARED_ROWS losses."""
-    newest: tuple[float, ...] = ()
-    """As many of the newest; empty before there are twice as many."""
-    evaluations: tuple[float, ...] = ()
-    """Losses of the newest evaluations, oldest first."""
-
-
-NO_TREND = LossTrend()
 
 
 # A line through a metric, and the metric over its steps.
@@ -300,10 +278,6 @@ class Series:
         """The first MOST_NON_FINITE_STEPS steps whose value is not finite."""
         return tuple(self._non_finite_steps)
 
-    def newest(self, count: int) -> tuple[float, ...]:
-        """The newest finite values, oldest first; of a long series the means of groups."""
-        return tuple(map(truediv, self._sums[-count:], self._counts[-count:]))
-
     def curve(self) -> Curve:
         """A frozen copy, made by copying memory; the same object while nothing is added."""
         if self._curve is None:
@@ -374,8 +348,6 @@ class Metrics:
         self.step: float | None = None
         self.epoch: float | None = None
         self.time_s: float | None = None
-        self._first: list[tuple[float, float]] = []
-        """Step and value of the first COMPARED_ROWS finite losses."""
 
     @property
     def series(self) -> Mapping[str, Series]:
@@ -402,9 +374,6 @@ class Metrics:
             self._rewind(step - 1)
         self.step = step
         self.epoch = numbers_finite(row.get("epoch"), self.epoch)
-        loss = numbers_finite(row.get("loss"))
-        if loss is not None and len(self._first) < COMPARED_ROWS:
-            self._first.append((step, loss))
         for name, raw in row.items():
             if name not in NOT_METRICS and (value := number(raw)) is not None:
                 series = self._scalars.named(name)
@@ -414,7 +383,6 @@ class Metrics:
     def _rewind(self, step: float) -> None:
         self._scalars.purge(math.nextafter(step, math.inf))
         self.step = step
-        self._first = [point for point in self._first if point[0] <= step]
 
     def summaries(self) -> dict[str, MetricSummary]:
         """By name, in the order of first appearance."""
@@ -438,16 +406,11 @@ class Metrics:
         known = [value for value in values[start:] or values[-1:] if 0 <= value < FASTEST]
         return statistics.median_high(known) if known else None
 
-    def trend(self) -> LossTrend:
-        losses = self.of("loss")
-        pauses = [later - earlier for (_, earlier, _), (_, later, _) in pairwise(losses.recent) if later >= earlier]
-        return LossTrend(
-            newest_s=self.time_s,
-            pause_s=statistics.median(pauses) if len(pauses) >= 3 else None,
-            first=tuple(loss for _, loss in self._first),
-            newest=losses.newest(COMPARED_ROWS) if losses.count - losses.non_finite >= 2 * COMPARED_ROWS else (),
-            evaluations=self.of("eval_loss").newest(EVALUATIONS_KEPT),
-        )
+    def pause_s(self) -> float | None:
+        """Median seconds between two logged losses; None while there are fewer than four of them."""
+        recent = self.of("loss").recent
+        pauses = [later - earlier for (_, earlier, _), (_, later, _) in pairwise(recent) if later >= earlier]
+        return statistics.median(pauses) if len(pauses) >= 3 else None
 
 
 def wall_step_s(recent: Sequence[tuple[float, ...]]) -> float | None:

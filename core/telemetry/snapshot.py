@@ -11,7 +11,7 @@ from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.attempts import ACCUMULATION, MICRO, Advice, PhaseNow
 from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.log import LogLine
-from trainwiz.core.telemetry.metrics import EMPTY_CURVE, NO_PACE, NO_TREND, Curve, LossTrend, MetricSummary, Pace
+from trainwiz.core.telemetry.metrics import EMPTY_CURVE, NO_PACE, Curve, MetricSummary, Pace
 from trainwiz.core.text import numbers_finite, object_in, objects_in, text_in, whole_in
 
 if TYPE_CHECKING:
@@ -229,8 +229,9 @@ class Snapshot:
     """Curves of the metrics that were asked for."""
     non_finite_steps: tuple[float, ...] = ()
     """The first steps at which the loss was not a number."""
-    loss_trend: LossTrend = NO_TREND
-    """Of a run, for its advice."""
+    logged_s: float | None = None
+    """Of a run: Unix time of its newest row of metrics, and its usual pause between two."""
+    pause_s: float | None = None
     gpus: tuple[GpuReading, ...] = ()
     host: HostReading = field(default_factory=HostReading)
     processes: tuple[ProcessReading, ...] = ()
