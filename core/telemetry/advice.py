@@ -14,7 +14,7 @@ from trainwiz.core.run.state import ENDED
 from trainwiz.core.telemetry.machine import TREND_S, Saves, limited_by_heat
 from trainwiz.core.telemetry.metrics import MetricSummary, Pace, loss_name
 from trainwiz.core.telemetry.snapshot import GpuReading, HostReading, Planned, Snapshot, without_parents
-from trainwiz.core.telemetry.words import first_of, span_words
+from trainwiz.core.telemetry.words import span_words
 from trainwiz.core.text import numbers_finite, whole_in
 
 GIB = 1024**3
@@ -29,9 +29,6 @@ DISK_SHORT_BYTES = 2 * GIB
 FORESEEN_S = 24 * TREND_S
 """What lasts longer at the pace of the last minutes is not spoken of: that pace is not believed for so long."""
 IDLE_S = 120.0
-OTHERS_BYTES = GIB // 4
-"""A desktop takes that much; it is no other job."""
-OTHERS_NAMED = 3
 LOST = "GPU is lost"
 """In the reason of core/hardware/nvml.py for a card that is gone; records hold it in English."""
 
@@ -46,7 +43,7 @@ MOMENTARY = frozenset({
 
 SEVERITIES: Mapping[str, AdviceLevel] = {
     "nan_loss": "error", "gpu_lost": "error", "checkpoint_does_not_fit": "error",
-    "others_on_gpu": "note", "memory_as_planned": "ok",
+    "memory_as_planned": "ok",
 }  # fmt: skip
 """By code; all others are warnings. What is outside of the plan is never "ok"."""
 SAYINGS: Mapping[str, str] = {
@@ -64,7 +61,6 @@ SAYINGS: Mapping[str, str] = {
     "power_brake": mark("{gpus} throttled by the hardware."),
     "gpu_memory_full": mark("Memory nearly full on {gpus}: a longer batch could run out of memory."),
     "gpu_idle": mark("Idle for {time}: {gpus}."),
-    "others_on_gpu": mark("Other processes use {size} GiB of {gpus}: {names}."),
     "checkpoint_does_not_fit": mark(
         "The next checkpoint does not fit: the last one takes {size}, and {free} of disk space is free."
     ),
@@ -94,7 +90,6 @@ REMEDIES: Mapping[str, str] = {
     "gpu_idle": mark("The log may show why: loading, saving, waiting for data or for another process."),
     "heat": mark("Better airflow, a cleaner fan or a lower power limit helps."),
     "power_brake": mark("The power supply or a cable may not deliver enough."),
-    "others_on_gpu": mark("They take memory and time from this training."),
     "checkpoint_does_not_fit": mark("Free disk space: older checkpoints of this run or of others can be deleted."),
     "disk_short": mark("Keep fewer checkpoints, save less often, or free disk space."),
     "ram_full": mark(
@@ -245,7 +240,6 @@ def gpu_advice(gpus: Sequence[GpuReading], *, status: str, now_s: float) -> Iter
     if idle:
         least_s = min(now_s - (gpu.idle_since_s or now_s) for gpu in idle)
         yield _say("gpu_idle", gpus=_names(idle), time=span_words(least_s))
-    yield from _others(readable)
 
 
 def _names(gpus: Sequence[GpuReading]) -> str:
@@ -258,22 +252,6 @@ def _names(gpus: Sequence[GpuReading]) -> str:
 
 def _is_nearly(used: int | None, total: int | None) -> bool:
     return bool(used and total and used > NEARLY_FULL * total)
-
-
-def _others(gpus: Sequence[GpuReading]) -> Iterable[Advice]:
-    """Where no process of the job is known on a card, none is known to be another's either."""
-    cards, names, held = list[GpuReading](), dict[str, None](), 0
-    for gpu in gpus:
-        strangers = [process for process in gpu.processes if not process.mine]
-        size = sum(process.memory_used_bytes or 0 for process in strangers)
-        if size >= OTHERS_BYTES and len(strangers) < len(gpu.processes):
-            cards.append(gpu)
-            held += size
-            names |= {process.name or tr("process {pid}", pid=process.pid): None for process in strangers}
-    if cards:
-        yield _say(
-            "others_on_gpu", size=f"{held / GIB:.1f}", gpus=_names(cards), names=first_of([*names], OTHERS_NAMED)
-        )
 
 
 def host_advice(

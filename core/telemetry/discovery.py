@@ -331,7 +331,7 @@ def _of_process(pid: int) -> Target:
     # One of the kernel has no command line.
     if job is None or not table.command(pid):
         message = tr("Process {pid} does not exist, is not visible from here, or is part of the kernel.", pid=pid)
-        raise usage_error("no_such_process", str(pid), _with_jobs(message))
+        raise usage_error("no_such_process", str(pid), _with_list(message))
     below = trainings_below(pid, table)
     return _the_job(below if len(below) > 1 else [job.pid], table, tr("below process {pid}", pid=pid))
 
@@ -358,7 +358,7 @@ def _on_gpu(card: str | None) -> Target:
         "Nothing that is visible from here computes on {place}; processes of other users and containers are not.",
         place=where,
     )
-    raise usage_error("idle_gpu", where, _with_jobs(message))
+    raise usage_error("idle_gpu", where, _with_list(message))
 
 
 def _the_job(pids: Iterable[int], table: ProcessTable, where: str) -> Target:
@@ -387,19 +387,11 @@ def _unknown(text: str) -> UsageError:
     message = tr("There is no run, file or process {name}.", name=repr(plain_text(text, LONGEST_SHOWN)))
     if near:
         message = tr("{message} Did you mean {guess}?", message=message, guess=tr(" or ").join(near))
-    return usage_error("no_such_target", text, message if near else _with_jobs(message))
+    return usage_error("no_such_target", text, message if near else _with_list(message))
 
 
-def _with_jobs(message: str) -> str:
-    """`message` and what does train here; `trainwiz monitor` where nothing does."""
-    running = [found.target for found in list_jobs()]
-    if not running:
-        return tr("{message} `trainwiz monitor` lists what can be monitored.", message=message)
-    names = [
-        f"{target.pid} ({target.name.partition(' · ')[0]})" if target.pid else plain_text(target.name)
-        for target in running
-    ]
-    return tr("{message} Training on this machine: {names}.", message=message, names=first_of(names, NAMES_SHOWN))
+def _with_list(message: str) -> str:
+    return tr("{message} `trainwiz monitor` lists what can be monitored.", message=message)
 
 
 def _exists(path: Path) -> bool:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pynvml
@@ -22,6 +22,9 @@ from trainwiz.core.hardware.nvml import (
     slice_profile,
 )
 from trainwiz.core.language import mark, tr
+
+if TYPE_CHECKING:
+    from trainwiz.core.telemetry.snapshot import GpuReading
 
 # The sensors of one card or MIG slice: which there are, and how each is read.
 
@@ -234,45 +237,14 @@ MOVED_BYTES = 2**29
 
 
 @dataclass(frozen=True, slots=True)
-class GpuHolder:
-    """A process that holds memory of a GPU."""
-
-    pid: int
-    name: str | None
-    """None where it cannot be seen from here: of another container."""
-    memory_bytes: int | None
-    kind: str = "compute"
-    """Or "graphics"."""
-
-
-@dataclass(frozen=True, slots=True)
-class GpuLoad:
-    """One card or MIG slice. What cannot be read is None."""
-
-    index: int
-    uuid: str | None
-    used_bytes: int | None = None
-    utilization_percent: int | None = None
-    holders: tuple[GpuHolder, ...] = ()
-    """Who holds most comes first."""
-    problem: str = ""
-    """Why nothing of it can be read: it is lost."""
-    name: str | None = None
-
-    @property
-    def computing(self) -> list[int]:
-        return [holder.pid for holder in self.holders if holder.kind == "compute"]
-
-
-@dataclass(frozen=True, slots=True)
 class GpuLoads:
     """All of them at one moment."""
 
-    gpus: tuple[GpuLoad, ...] = ()
+    gpus: tuple[GpuReading, ...] = ()
     problem: str = ""
     """Why there is none."""
 
-    def of(self, gpu: Gpu) -> GpuLoad | None:
+    def of(self, gpu: Gpu) -> GpuReading | None:
         """The load of one GPU of a machine; by its place where it had no UUID."""
         if gpu.uuid is not None:
             return next((load for load in self.gpus if load.uuid == gpu.uuid), None)
@@ -287,9 +259,14 @@ class LoadReader:
         self._lock = threading.Lock()
 
     def read(self) -> GpuLoads:
+        # Loaded with the first reading: the wizard's first frame does without.
+        from trainwiz.core.telemetry.machine import MachineHistory
+
         with self._lock:
             rows, unavailable = self._sampler.sample()
-        return GpuLoads(tuple(_load(row, unavailable) for row in rows), unavailable.get("gpus", "") if not rows else "")
+        history = MachineHistory()
+        history.add_rows([{"gpus": rows, "unavailable": unavailable}])
+        return GpuLoads(history.gpus(), unavailable.get("gpus", "") if not rows else "")
 
     def close(self) -> None:
         """End the driver's session: only the first one that is opened after all others are closed sees new cards."""
@@ -302,15 +279,15 @@ def read_loads() -> GpuLoads:
         return reader.read()
 
 
-def free_bytes(gpu: Gpu, load: GpuLoad | None) -> int | None:
+def free_bytes(gpu: Gpu, load: GpuReading | None) -> int | None:
     """Memory of `gpu` that is free now: what was free when the machine was read, less what came to be used since.
 
     By the difference, since what the driver keeps for itself counts in neither: the same number as a plan's capacity.
     """
     before, used_before = gpu.memory_free_bytes, gpu.memory_other_bytes
-    if before is None or used_before is None or load is None or load.used_bytes is None:
+    if before is None or used_before is None or load is None or load.memory_used_bytes is None:
         return before
-    free = before + used_before - load.used_bytes
+    free = before + used_before - load.memory_used_bytes
     return max(0, free if gpu.memory_total_bytes is None else min(free, gpu.memory_total_bytes))
 
 
@@ -320,22 +297,7 @@ def is_outdated(gpus: Sequence[Gpu], loads: GpuLoads) -> bool:
     now = {load.uuid or str(load.index) for load in loads.gpus if not load.problem}
     held = ((gpu.memory_other_bytes, loads.of(gpu)) for gpu in gpus if gpu.visible)
     return before != now or any(
-        abs(load.used_bytes - other) >= MOVED_BYTES
+        abs(load.memory_used_bytes - other) >= MOVED_BYTES
         for other, load in held
-        if other is not None and load is not None and load.used_bytes is not None
-    )
-
-
-def _load(row: Mapping[str, Any], unavailable: Mapping[str, str]) -> GpuLoad:
-    holders = [
-        GpuHolder(one["pid"], one["name"], one["memory_used_bytes"], one["kind"]) for one in row["processes"] or ()
-    ]
-    return GpuLoad(
-        index=int(row["index"]),
-        uuid=row["uuid"],
-        used_bytes=row["memory_used_bytes"],
-        utilization_percent=row["utilization_percent"],
-        holders=tuple(sorted(holders, key=lambda one: -(one.memory_bytes or 0))),
-        problem=unavailable.get(f"gpus.{row['index']}", ""),
-        name=row["name"],
+        if other is not None and load is not None and load.memory_used_bytes is not None
     )

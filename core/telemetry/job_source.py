@@ -32,7 +32,7 @@ from trainwiz.core.telemetry.job import (
     written_files,
 )
 from trainwiz.core.telemetry.log import LogLines
-from trainwiz.core.telemetry.machine import CheckpointSize, MachineHistory, MachineSampler
+from trainwiz.core.telemetry.machine import MachineHistory, MachineSampler
 from trainwiz.core.telemetry.processes import (
     OpenFile,
     ProcessSampler,
@@ -233,7 +233,7 @@ class JobSource(Source):
             return snapshot
         return replace(snapshot, log=self._log.read(), log_path=str(self._log_path))
 
-    def _while_it_runs(self, snapshot: Snapshot, checkpoint_bytes: int | None = None) -> Snapshot:
+    def _while_it_runs(self, snapshot: Snapshot) -> Snapshot:
         """`snapshot` of files whose writer is alive, with its machine: they may rest, as in a long step, and the job does not.
 
         One that has reached its last step stays finished: its processes save, or wait in a notebook.
@@ -244,7 +244,7 @@ class JobSource(Source):
             self._history.add_rows([self._machine.sample(self._processes.sample())])
         if snapshot.status != "finished":
             snapshot = replace(snapshot, status="running", ending=None, ended_s=None, eta_s=snapshot.left_s)
-        snapshot = replace(self._diagnosis.add_to(snapshot, runs=True), checkpoint_bytes=checkpoint_bytes)
+        snapshot = self._diagnosis.add_to(snapshot, runs=True)
         return with_machine(snapshot, self._history, uses_gpu=self._clues.uses_gpu)
 
 
@@ -377,7 +377,6 @@ class FolderSource(JobSource):
     def __init__(self, target: Target, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__(target, clock=clock)
         self._files: Source = open_files_source(target, clock=clock)
-        self._checkpoint_size = CheckpointSize(target.path, clock=clock)
         self._writer_gone = False
         """The process that wrote was seen, or named by a file, and has ended."""
 
@@ -397,7 +396,7 @@ class FolderSource(JobSource):
             return with_reasons(self._diagnosis.add_to(snapshot, runs=False), {"machine": tr(NOT_HERE)})
         started_s = snapshot.started_s or self._job.started_s
         snapshot = replace(self._with_log(snapshot), command=self._job.command, started_s=started_s)
-        return self._while_it_runs(snapshot, self._checkpoint_size.next_bytes())
+        return self._while_it_runs(snapshot)
 
     def _look_for_job(self, files: list[Path]) -> None:
         """Look for the job, or at what a known one has open now."""

@@ -119,20 +119,9 @@ class Peaks:
     """Of the fullest training process."""
     peak_trainers_rss_bytes: int = 0
     """Of all training processes together."""
-    idle_since_s: dict[str, float] = field(default_factory=dict)
-    _time_s: float | None = None
 
     def add(self, row: Mapping[str, Any]) -> None:
-        time_s = numbers_finite(row.get("time_s"))
-        if time_s is not None:
-            if self._time_s is not None and not 0 <= time_s - self._time_s <= GAP_S:
-                self.idle_since_s.clear()
-            self._time_s = time_s
-        before = object_in(row.get("so_far"))
-        self._raise_to(before)
-        for key, since_s in object_in(before.get("idle_since_s")).items():
-            if (known := numbers_finite(since_s)) is not None:
-                self.idle_since_s[key] = min(known, self.idle_since_s.get(key, known))
+        self._raise_to(object_in(row.get("so_far")))
         gpus = {gpu_key(gpu, index): gpu for index, gpu in enumerate(objects_in(row.get("gpus")))}
         processes = objects_in(row.get("processes"))
         pids = pids_of(processes)
@@ -147,12 +136,6 @@ class Peaks:
                 "peak_trainers_rss_bytes": sum(trainers),
             }
         )
-        for key, gpu in gpus.items():
-            busy = numbers_finite(gpu.get("utilization_percent"))
-            if busy is None or busy >= IDLE_PERCENT:
-                self.idle_since_s.pop(key, None)
-            elif time_s is not None:
-                self.idle_since_s.setdefault(key, time_s)
 
     def _raise_to(self, seen: Mapping[str, Any]) -> None:
         """Take what is higher in one sample, or in the `so_far` of a record, by the names of `to_json`."""
@@ -170,9 +153,7 @@ class Peaks:
 
     def to_json(self) -> dict[str, Any]:
         """The object that `add` takes up again from a row's `so_far`."""
-        document = asdict(self)
-        del document["_time_s"]
-        return document
+        return asdict(self)
 
 
 def gpu_key(gpu: Mapping[str, Any], index: int) -> str:
@@ -252,6 +233,8 @@ class MachineHistory:
         self.latest: Mapping[str, Any] = {}
         self.so_far = Peaks()
         self._disk, self._ram = Trend(), Trend()
+        self._idle_since_s: dict[str, float] = {}
+        self._time_s: float | None = None
         self._charts: defaultdict[tuple[str, str], Chart] = defaultdict(lambda: deque(maxlen=KEPT_SAMPLES))
         """By (key of a card, "host" or "job", name of the number)."""
 
@@ -274,13 +257,23 @@ class MachineHistory:
     def _add(self, row: Mapping[str, Any]) -> None:
         self.latest = row
         self.so_far.add(row)
+        time_s = numbers_finite(row.get("time_s"))
+        if time_s is not None:
+            if self._time_s is not None and not 0 <= time_s - self._time_s <= GAP_S:
+                self._idle_since_s.clear()
+            self._time_s = time_s
         for index, gpu in enumerate(objects_in(row.get("gpus"))):
+            key, busy = gpu_key(gpu, index), numbers_finite(gpu.get("utilization_percent"))
+            if busy is None or busy >= IDLE_PERCENT:
+                self._idle_since_s.pop(key, None)
+            elif time_s is not None:
+                self._idle_since_s.setdefault(key, time_s)
             for name in GPU_CHARTS:
-                self._charts[gpu_key(gpu, index), name].append(numbers_finite(gpu.get(name)))
+                self._charts[key, name].append(numbers_finite(gpu.get(name)))
         loads = (numbers_finite(process.get("cpu_percent")) for process in objects_in(row.get("processes")))
         known = [load for load in loads if load is not None]
         self._charts["job", "cpu"].append(sum(known) if known else None)
-        host, time_s = object_in(row.get("host")), numbers_finite(row.get("time_s"))
+        host = object_in(row.get("host"))
         self._charts["host", "cpu"].append(numbers_finite(host.get("cpu_percent")))
         used, total = numbers_finite(host.get("ram_used_bytes")), numbers_finite(host.get("ram_total_bytes"))
         if time_s is not None and used is not None and total is not None:
@@ -312,7 +305,7 @@ class MachineHistory:
             utilization_history=self._chart(key, "utilization_percent"),
             temperature_history=self._chart(key, "temperature_c"),
             power_history=self._chart(key, "power_w"),
-            idle_since_s=self.so_far.idle_since_s.get(key),
+            idle_since_s=self._idle_since_s.get(key),
             mig=text_in(gpu.get("mig")),
             processes=tuple(_gpu_process(process, pids) for process in objects_in(gpu.get("processes"))),
             sample=gpu,

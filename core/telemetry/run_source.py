@@ -7,11 +7,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.errors import usage_error
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.actions import allowed
 from trainwiz.core.lines import JsonLinesTail, TextTail, share_read, stamp_of
 from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile, PhaseNow, attempt_words, read_phase
@@ -175,14 +176,8 @@ class RunSource(Source):
         found = (gone, self._metrics_tail.problem, self._system_tail.problem, self._log.problem)
         problems = [problem for problem in found if problem]
         if garbage := self._metrics_tail.garbage_lines:
-            sentence = trn(
-                "{file}: {n} line is not JSON and was skipped.",
-                "{file}: {n} lines are not JSON and were skipped.",
-                garbage,
-                n=f"{garbage:,}",
-                file=self.folder.metrics_jsonl.name,
-            )
-            problems.append(sentence)
+            name = self.folder.metrics_jsonl.name
+            problems.append(tr("{file}: lines that are not JSON were skipped: {n}.", n=f"{garbage:,}", file=name))
         return tuple(problems)
 
 
@@ -190,29 +185,24 @@ class RunSource(Source):
 
 
 OUTCOMES = {
-    "stopped": (mark("Stopped."), mark("Stopped at {place}.")),
-    "lost": (
-        mark("Lost: its processes disappeared without a final record."),
-        mark("Lost at {place}: its processes disappeared without a final record."),
-    ),
+    "stopped": mark("Stopped."),
+    "lost": mark("Lost: its processes disappeared without a final record."),
 }
 
 
 def ending_of(state: RunState, folder: RunFolder, step: int | None, max_steps: int | None, metrics: Metrics) -> Ending:
     """The supervisor's own words where it left some; for a finished run what came out of it."""
-    place = None if step is None else step_words(step, max_steps)
-    resume = f"trainwiz runs resume {name_for_commands(folder.path)}"
     if state.status == "finished":
-        loss = metrics.of("loss")
+        loss, place = metrics.of("loss"), None if step is None else step_words(step, max_steps)
         said = finished_words(place, loss.first, loss.last)
         if folder.final_model.is_dir():
             said = tr("{finished} The model is in {path}.", finished=said, path=folder.final_model)
         return Ending(" ".join([said, *result_sentences(state.outcome or {})]))
     exit_ = state.exit or RunExit(1, None, "", None)
-    said, said_at = OUTCOMES.get(state.status, (mark("Failed."), mark("Failed at {place}.")))
+    resume = f"trainwiz runs resume {name_for_commands(folder.path)}"
     read_why = None if state.status in OUTCOMES else tr("See why in {path}.", path=folder.train_log)
-    said = tr(said) if place is None else tr(said_at, place=place)
-    return Ending(exit_.message or said, exit_.remedy or read_why or resume, resume, exit_.cause)
+    said = exit_.message or tr(OUTCOMES.get(state.status, mark("Failed.")))
+    return Ending(said, exit_.remedy or read_why or resume, resume, exit_.cause)
 
 
 # A finished run once more: its files as far as they had grown at a moment, which goes on at a chosen speed.
@@ -341,12 +331,11 @@ def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
             status=tr(state.status),
         )
         raise usage_error("still_running", "--replay", message)
-    last_s = state.ended_s or state.heartbeat_s
-    begun: list[tuple[float | None, float | None]]
-    begun = [(attempt.started_s, attempt.ended_s) for attempt in state.attempts] or [(state.started_s, last_s)]
-    followed = [*(start for start, _ in begun[1:]), last_s]
-    known = ((start, end or after) for (start, end), after in zip(begun, followed, strict=True))
-    spans = [(start, end) for start, end in known if start is not None and end is not None and start < end]
+    spans = []
+    for attempt, after in zip_longest(state.attempts, state.attempts[1:]):
+        end_s = attempt.ended_s or (after.started_s if after else state.ended_s or state.heartbeat_s)
+        if end_s is not None and attempt.started_s < end_s:
+            spans.append((attempt.started_s, end_s))
     if not spans:
         message = tr("{name} cannot be replayed: its record does not say when it was trained.", name=name)
         raise usage_error("nothing_to_replay", "--replay", message)

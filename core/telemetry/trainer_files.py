@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import heapq
-import json
 import os
 import re
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,17 +17,10 @@ from trainwiz.core.language import tr
 from trainwiz.core.lines import ByteTail, TextTail, stamp_of
 from trainwiz.core.telemetry.event_file import Scalar
 from trainwiz.core.telemetry.log import LogLines
-from trainwiz.core.telemetry.metrics import NOT_METRICS, Scalars, wall_step_s
+from trainwiz.core.telemetry.metrics import NOT_METRICS, Scalars
 from trainwiz.core.text import number, numbers_finite, object_in, parse_json, step_of
 
 # What transformers' TrainingArguments say about a job, as its TensorBoard callback writes them down.
-
-SHOWN = (
-    "max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate",
-    "lr_scheduler_type", "warmup_ratio", "warmup_steps", "weight_decay", "optim", "fp16", "bf16", "tf32",
-    "gradient_checkpointing", "activation_checkpointing", "deepspeed", "fsdp", "seed", "logging_steps", "save_steps",
-)  # fmt: skip
-"""Keys that are shown; others (paths, tokens of the hub) stay out."""
 
 
 def parse_arguments(text: str) -> Mapping[str, Any]:
@@ -38,14 +29,6 @@ def parse_arguments(text: str) -> Mapping[str, Any]:
         return object_in(parse_json(text))
     except ValueError:
         return {}
-
-
-def shown_arguments(arguments: Mapping[str, Any]) -> dict[str, str]:
-    said = {name: arguments[name] for name in SHOWN if arguments.get(name) not in (None, False, "", [], {})}
-    return {
-        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)[:200]
-        for name, value in said.items()
-    }
 
 
 def planned_steps(arguments: Mapping[str, Any], step: int | None, epoch: float | None) -> int | None:
@@ -208,9 +191,6 @@ def written_s(file: Path) -> float | None:
 
 LOG_ENDINGS = (".log", ".out", ".txt", ".err")
 LARGEST_DICT_BYTES = 16 * 1024
-CLOCK_TELLS_S = 10
-"""The clock of a bar has whole seconds."""
-CLOCK_POINTS = 50
 AFTER_BYTES = 1024
 """Where the progress bar of a dict is looked for behind it."""
 
@@ -218,14 +198,13 @@ _DICT = rb"\{\s*['\"][^{}\r\n]{1,%d}\}" % LARGEST_DICT_BYTES
 # A bar without a name before the percentage: the Trainer's own are, those of the data's are not.
 _BAR = (
     rb"(?:^|(?<=[\r\n]))(?:\x1b\[[\d;]*[A-Za-z])*[ \t]*\d{1,3}%\|[^|\r\n]*\|"
-    rb"\s*(?P<at>\d{1,18})/(?P<total>\d{1,18})\s*\[(?P<times>[^\]\r\n]*)\]"
+    rb"\s*(?P<at>\d{1,18})/(?P<total>\d{1,18})\s*\["
 )
 _DICTS, _BARS = re.compile(_DICT), re.compile(_BAR)
 _EITHER = re.compile(_DICT + b"|" + _BAR)
 _PAIR = re.compile(
     r"""['"](?P<name>[^'"]{1,200})['"]\s*:\s*['"]?(?P<value>[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity))\b"""
 )
-_CLOCK = re.compile(rb"((?:\d{1,4}:)?\d{1,2}:\d\d)<")
 STEP_NAMES = ("step", "global_step")
 
 
@@ -250,16 +229,7 @@ class TrainerLog:
         self.epoch: float | None = None
         self.step: int | None = None
         self._training_rows = 0
-        self._clock: deque[tuple[int, int]] = deque(maxlen=CLOCK_POINTS)
-        """Step and seconds of the newest bars of this launch."""
         self._rest = b""
-
-    @property
-    def step_s(self) -> float | None:
-        """By the clock of the bar. The rate that it shows is none: a training that goes on from a checkpoint jumps to
-        its step, and its bar takes the jump for speed, at its end too."""
-        tells = len(self._clock) > 1 and self._clock[-1][1] - self._clock[0][1] >= CLOCK_TELLS_S
-        return wall_step_s(self._clock) if tells else None
 
     def read(self, deadline: float) -> bool:
         """Read what is new until time.monotonic() is `deadline`; whether metrics were printed."""
@@ -318,13 +288,6 @@ class TrainerLog:
             self.max_steps = total
         if total != self.max_steps:
             return None
-        clock = _CLOCK.match(bar["times"])
-        if clock is not None and at:
-            elapsed_s = sum(int(part) * 60**n for n, part in enumerate(reversed(clock[1].split(b":"))))
-            if self._clock and (at < self._clock[-1][0] or elapsed_s < self._clock[-1][1]):
-                self._clock.clear()
-            if not self._clock or elapsed_s > self._clock[-1][1]:
-                self._clock.append((at, elapsed_s))
         self.step = at if self.step is None else max(at, self.step)
         return at
 

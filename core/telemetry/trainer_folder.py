@@ -16,24 +16,19 @@ from typing import Any
 from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import Seldom, share_read
-from trainwiz.core.run.folder import read_json
 from trainwiz.core.telemetry.event_file import EVENT_MARK, EventFileTail, Scalar, begun_s
 from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Scalars, last_step, loss_name, wall_step_s
-from trainwiz.core.telemetry.snapshot import Planned
 from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.trainer_files import (
     CHECKPOINT,
     NewestState,
     TrainerLog,
     TrainerState,
-    checkpoints_in,
     find_log,
     parse_arguments,
     planned_steps,
-    shown_arguments,
     written_s,
 )
-from trainwiz.core.text import text_in
 
 # A folder of event files: the runs that wrote them, and their metrics.
 
@@ -147,7 +142,6 @@ class EventsReader:
             pace=replace(NO_PACE, wall_step_s=wall_step_s(series[loss].recent) if loss else None),
             started_s=newest.newest.first_time_s,
             written_s=newest.newest.last_time_s,
-            hyperparameters=shown_arguments(arguments),
             read_from=tuple(str(tail.path) for tail in tails),
             problems=tuple(_problems(tails)),
             behind=behind,
@@ -243,7 +237,6 @@ class TrainerReader:
         log = path if is_log else log
         self._log = TrainerLog(log) if log is not None else None
         self._look = Seldom(LOOK_FOR_LOG_S)
-        self._model = model_name(path) if self._is_folder else None
 
     def _event_files(self) -> dict[str, list[Path]]:
         """Those of all sessions as one run."""
@@ -278,8 +271,6 @@ class TrainerReader:
         shown = replace(
             chosen.shown,
             max_steps=next((steps for steps in planned if steps and steps >= (chosen.shown.step or 0)), None),
-            planned=Planned(model=self._model),
-            hyperparameters=events.shown.hyperparameters,
             log=log.lines.read() if log else (),
             log_path=str(log.path) if log else None,
             problems=tuple(problems),
@@ -303,8 +294,8 @@ def _of_state(state: TrainerState) -> Reading:
 
 
 def _of_log(log: TrainerLog) -> Reading:
-    pace, files = replace(NO_PACE, wall_step_s=log.step_s), (str(log.path),)
-    shown = replace(NOTHING, step=log.step, epoch=log.epoch, pace=pace, read_from=files, written_s=written_s(log.path))
+    files = (str(log.path),)
+    shown = replace(NOTHING, step=log.step, epoch=log.epoch, read_from=files, written_s=written_s(log.path))
     notes = (tr("The log contains no steps and no progress bar: its points are counted instead."),)
     return Reading(shown, log.scalars.series, written_by_file_time=True, notes=notes if log.counted else ())
 
@@ -317,15 +308,3 @@ def _has_ended(reading: Reading) -> bool:
         for name in ("train_samples_per_second", "loss")
     )
     return end is not None and (loss is None or end >= loss)
-
-
-def model_name(folder: Path) -> str | None:
-    """The base model by its hub id, or the last part of its path, else its kind; None where nothing says."""
-    for place in (folder, *(path for _, path in checkpoints_in(folder)[:1])):
-        adapter, config = (read_json(place / file) or {} for file in ("adapter_config.json", "config.json"))
-        names = (adapter.get("base_model_name_or_path"), config.get("_name_or_path"), config.get("model_type"))
-        for name in map(text_in, names):
-            if name is not None:
-                is_id = name.count("/") <= 1 and not name.startswith((".", "/", "~"))
-                return name if is_id else Path(name).name or name
-    return None

@@ -21,7 +21,8 @@ from trainwiz.tui.widgets.step_form import PartRow, StepPart, is_small
 if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest
     from trainwiz.core.hardware import Gpu, Machine
-    from trainwiz.core.telemetry.gpu import GpuHolder, GpuLoad, GpuLoads
+    from trainwiz.core.telemetry.gpu import GpuLoads
+    from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading
     from trainwiz.tui.screens.plan import PlanScreen
     from trainwiz.tui.screens.plan_reader import PlanReader
     from trainwiz.tui.screens.plan_state import PlanState
@@ -39,7 +40,7 @@ class RowView:
     """What a row shows of one card or slice."""
 
     gpu: Gpu
-    load: GpuLoad | None
+    load: GpuReading | None
     is_chosen: bool = False
     can_be_chosen: bool = False
     of_several: bool = False
@@ -93,7 +94,7 @@ def _name(gpu: Gpu) -> str:
 def _problem(view: RowView) -> str:
     """Why the card cannot be used; empty where it can."""
     gpu, load = view.gpu, view.load
-    reason = gpu.unavailable.get("gpu") or (load.problem if load is not None else "")
+    reason = gpu.unavailable.get("gpu") or (load.problem if load is not None else None)
     if reason:
         by_hand = mark("This GPU can't be used: {reason}. Press space to deselect it.")
         by_itself = mark("This GPU can't be used: {reason}. The plan continues without it.")
@@ -110,7 +111,7 @@ def _load_words(view: RowView) -> list[str]:
     from trainwiz.core.telemetry.gpu import free_bytes
 
     percent = view.load.utilization_percent if view.load is not None else None
-    busy = pad("" if percent is None else f"{percent}%", BUSY_WIDTH, right=True)
+    busy = pad("" if percent is None else f"{percent:.0f}%", BUSY_WIDTH, right=True)
     free = f"{gib(free_bytes(view.gpu, view.load)):>5}"
     total = gib(view.gpu.memory_total_bytes)
     return [
@@ -120,19 +121,20 @@ def _load_words(view: RowView) -> list[str]:
     ]
 
 
-def _holders_words(load: GpuLoad | None) -> str:
+def _holders_words(load: GpuReading | None) -> str:
     """Who holds the memory, the largest first; empty where nobody does or nobody is known."""
-    if load is None or not load.holders:
+    if load is None or not load.processes:
         return ""
-    names = [_holder_words(holder) for holder in load.holders[:MOST_HOLDERS]]
-    rest, listed = len(load.holders) - len(names), ", ".join(names)
+    holders = sorted(load.processes, key=lambda process: -(process.memory_used_bytes or 0))
+    names = [_holder_words(holder) for holder in holders[:MOST_HOLDERS]]
+    rest, listed = len(holders) - len(names), ", ".join(names)
     words = mark("used by {processes} and {n} more") if rest else mark("used by {processes}")
     return tr(words, processes=listed, n=rest)
 
 
-def _holder_words(holder: GpuHolder) -> str:
+def _holder_words(holder: GpuProcess) -> str:
     name = plain_text(holder.name, 30) if holder.name else tr("a process not visible from here")
-    held = "" if holder.memory_bytes is None else f" {size(holder.memory_bytes)}"
+    held = "" if holder.memory_used_bytes is None else f" {size(holder.memory_used_bytes)}"
     return f"{name} ({holder.pid}){held}"
 
 

@@ -24,8 +24,6 @@ CARD = GpuReading(
     job_memory_bytes=8 * GIB, problem=None, processes=(GpuProcess(7, "python", 8 * GIB, mine=True),),
 )  # fmt: skip
 HOST = HostReading(ram_used_bytes=20 * GIB, ram_total_bytes=64 * GIB, disk_free_bytes=100 * GIB)
-OTHER = GpuProcess(9, "blender", 3 * GIB, mine=False)
-XORG = GpuProcess(9, "Xorg", GIB // 10, mine=False)
 
 
 def card(**changes: Any) -> GpuReading:
@@ -61,8 +59,8 @@ def logged(rows: int, every_s: float = 10.0) -> dict[str, Any]:
     return {"logged_s": metrics.time_s, "pause_s": metrics.pause_s()}
 
 
-def on(*others: GpuProcess, **changes: Any) -> dict[str, Any]:
-    return {"gpus": [card(processes=(*CARD.processes, *others), **changes)]}
+def on(**changes: Any) -> dict[str, Any]:
+    return {"gpus": [card(**changes)]}
 
 
 def host(**changes: Any) -> dict[str, Any]:
@@ -102,9 +100,6 @@ IN_CONTAINER = card(idle_since_s=NOW_S - 240, job_memory_bytes=None, processes=(
     # Another's card; the only card, on which nobody is known; one of two.
     ("gpu_idle", on(idle_since_s=NOW_S - 240, job_memory_bytes=None), {"gpus": [IN_CONTAINER]}, "GPU 0"),
     ("gpu_idle", {"gpus": [IN_CONTAINER, CARD]}, None, ""),
-    ("others_on_gpu", on(XORG), on(OTHER), "3.0 GiB of GPU 0: blender"),
-    # Nobody knows which process is ours.
-    ("others_on_gpu", {"gpus": [card(processes=(OTHER,))]}, None, ""),
     ("ram_full", host(ram_used_bytes=60 * GIB), host(ram_used_bytes=62 * GIB), "62.0 GiB of 64.0 GiB."),
     # The pace of five minutes is believed for two hours; what ends before them does not matter.
     ("ram_short", host(ram_lasts_s=2 * HOUR), host(ram_lasts_s=1.5 * HOUR), "full in 90 min at the rate of the last 5 min."),
@@ -140,14 +135,13 @@ def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -
     found = texts_of(gpus=[lost, card(index=2, memory_used_bytes=int(23.9 * GIB))])
     assert found["gpu_lost"] == "GPU 1 cannot be read: the GPU is lost: it has fallen off the bus."
     assert found["gpu_memory_full"].startswith("Memory nearly full on GPU 2")
-    trouble = {"throttle_reasons": ("heat (software)",), "processes": (*CARD.processes, OTHER)}
+    trouble = {"throttle_reasons": ("heat (software)",)}
     cards = [card(index=n, idle_since_s=NOW_S - 200 - n, memory_used_bytes=24 * GIB, **trouble) for n in range(3)]
     names = "GPUs 0, 1 and 2"
     assert texts_of(gpus=cards) == {
         "heat": f"{names} throttled by heat.",
         "gpu_memory_full": f"Memory nearly full on {names}: a longer batch could run out of memory.",
         "gpu_idle": f"Idle for 3 min: {names}.",
-        "others_on_gpu": f"Other processes use 9.0 GiB of {names}: blender.",
     }
     # A partitioned card is one card, and its memory is told once.
     whole = card(mig="enabled", memory_used_bytes=24 * GIB)
@@ -231,14 +225,14 @@ def test_the_advice_names_the_number(engine: dict[str, Any], remedy: str) -> Non
 
 def test_the_worst_comes_first_and_an_ended_run_has_no_machine() -> None:
     facts: dict[str, Any] = {
-        "gpus": [card(processes=(*CARD.processes, OTHER)), card(problem="gone")],
+        "gpus": [CARD, card(problem="gone")],
         "recorded": [
             {"code": "a", "severity": "ok", "text": "Fine."},
             {"code": "b", "severity": "error", "message": "Bad."},
         ],
         **host(disk_free_bytes=GIB),
     }
-    assert [item.level for item in advice_on(**facts)] == ["error", "warning", "warning", "note", "ok"]
+    assert [item.level for item in advice_on(**facts)] == ["error", "warning", "warning", "ok"]
     assert [item.code for item in advice_on(status="failed", **facts)] == ["b", "a"]
 
 

@@ -129,13 +129,14 @@ def card(number: int, **changes: Any) -> FakeGpu:
     return FakeGpu(**{"uuid": f"GPU-{number}", "memory_total": 10 * GIB, **changes})
 
 
-def test_free_memory_is_the_plans_capacity_and_who_holds_most_comes_first(driver: FakeNvml, loads: LoadReader) -> None:
+def test_free_memory_is_the_plans_capacity_and_who_holds_it_is_named(driver: FakeNvml, loads: LoadReader) -> None:
     """The driver's own reserve is in neither figure."""
     driver.write([card(0, memory_used=5 * GIB, utilization=93, processes={2**22 + 5: GIB, ME: 4 * GIB})])
     (load,) = loads.read().gpus
-    assert (load.used_bytes, load.utilization_percent, load.problem) == (5 * GIB, 93, "")
-    assert [(one.pid, one.memory_bytes) for one in load.holders] == [(ME, 4 * GIB), (2**22 + 5, GIB)]
-    assert load.holders[0].name and load.holders[1].name is None
+    assert (load.memory_used_bytes, load.utilization_percent, load.problem) == (5 * GIB, 93, None)
+    held = {process.pid: process for process in load.processes}
+    assert {pid: process.memory_used_bytes for pid, process in held.items()} == {2**22 + 5: GIB, ME: 4 * GIB}
+    assert held[ME].name and held[2**22 + 5].name is None
     driver.write([card(0, memory_used=2 * GIB, memory_reserved=GIB)])
     (gpu,) = read_gpus().gpus
     (load,) = loads.read().gpus

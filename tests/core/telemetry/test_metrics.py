@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.lines import JsonLinesTail
-from trainwiz.core.telemetry.machine import TREND_S, Peaks, Trend
+from trainwiz.core.telemetry.machine import TREND_S, MachineHistory, Peaks, Trend
 from trainwiz.core.telemetry.metrics import MOST_GROUPS, Metrics, Series, fill_between, smooth
 from trainwiz.core.telemetry.snapshot import AnswersFile
 
@@ -111,18 +111,17 @@ def test_a_late_viewer_knows_the_same() -> None:
     late = peaks_of(*rows[-3:])
     assert late.peak_gpu_bytes == late.peak_job_gpu_bytes == {"GPU-a": 9 * GIB}
     assert (late.peak_job_rss_bytes, late.peak_trainer_rss_bytes) == (9 * GIB + 5, 9 * GIB)
-    assert late.idle_since_s == {"GPU-a": 1e9}
-    for garbage in (3, [], {"peak_gpu_bytes": [1], "peak_job_gpu_bytes": 5, "idle_since_s": "now"}):
+    for garbage in (3, [], {"peak_gpu_bytes": [1], "peak_job_gpu_bytes": 5}):
         assert peaks_of({**row(0), "so_far": garbage}).peak_gpu_bytes == {"GPU-a": GIB}
 
 
 def test_idle_is_below_five_percent_and_nothing_lasts_over_a_night_without_samples() -> None:
-    peaks = peaks_of(row(0, busy=5.0))
-    assert peaks.idle_since_s == {}
-    peaks.add(row(1, busy=4.9))
-    assert peaks.idle_since_s == {"GPU-a": 1e9 + 1}
-    night = peaks_of(row(0, busy=0.0), row(30_000, busy=0.0))
-    assert night.idle_since_s == {"GPU-a": 1e9 + 30_000}
+    history = MachineHistory()
+    for sample, since_s in (
+        (row(0, busy=5.0), None), (row(1, busy=4.9), 1e9 + 1), (row(2, busy=0.0), 1e9 + 1), (row(30_000, busy=0.0), 1e9 + 30_000),
+    ):  # fmt: skip
+        history.add_rows([sample])
+        assert history.gpus()[0].idle_since_s == since_s
 
 
 def said(step: int, text: Any, prompt: int = 0, **more: Any) -> dict[str, Any]:

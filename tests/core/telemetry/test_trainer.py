@@ -26,7 +26,6 @@ from trainwiz.core.telemetry.trainer_files import (
     parse_arguments,
     planned_steps,
     read_trainer_state,
-    shown_arguments,
 )
 
 from tests.core.telemetry.event_writers import BEGAN_S, write_points
@@ -124,8 +123,9 @@ def test_the_steps_of_all_epochs_are_told_by_one_of_them() -> None:
     for step, epoch, steps in ((50, 0.5, 300), (310, 3.2, 310), (0, 0.0, None), (50, None, None)):
         assert planned_steps({"num_train_epochs": 3.0}, step, epoch) == steps
     assert planned_steps({"num_train_epochs": 3.0, "max_steps": 7}, 50, 0.5) == 7
-    arguments = parse_arguments(json.dumps({"max_steps": -1, "num_train_epochs": 2, "hub_token": "x", "bf16": True}))
-    assert shown_arguments(arguments) == {"max_steps": "-1", "num_train_epochs": "2", "bf16": "true"}
+    assert (
+        parse_arguments('{"max_steps": -1}') == {"max_steps": -1} and parse_arguments("[") == parse_arguments("3") == {}
+    )
 
 
 def log(folder: Path, text: str) -> TrainerLog:
@@ -153,7 +153,7 @@ def test_numbers_and_strings_are_values(tmp_path: Path) -> None:
     assert found[5:] == [("grad_norm", 30, math.inf), ("loss", 40, 1000.0)]
 
 
-def test_the_bar_after_a_dict_is_its_step_and_gives_the_pace(tmp_path: Path) -> None:
+def test_the_bar_after_a_dict_is_its_step(tmp_path: Path) -> None:
     text = "Map: 100%|██████████| 1000/1000 [00:00<00:00, 9.9it/s]\n"
     for at in (10, 20):
         # The bar before a dict may lag behind: tqdm draws it ten times a second at most.
@@ -166,11 +166,6 @@ def test_the_bar_after_a_dict_is_its_step_and_gives_the_pace(tmp_path: Path) -> 
     text = bar(2) + bar(20) + "\r{'loss': '1.0', 'epoch': '0.1'}\n"
     text += bar(90, 99) + "\r{'eval_loss': '0.9', 'epoch': '0.1'}\n"
     assert [found[:2] for found in points(log(tmp_path, text))] == [("loss", 20), ("eval_loss", 20)]
-    # A training that goes on jumps to step 50, takes that for speed, and says 2 steps a second: it was 1 s a step.
-    jumps = [(0, 0), *((50 + second, second) for second in range(1, 51))]
-    metrics = log(tmp_path, "".join(bar(at, 100, "2.00it/s", second) for at, second in jumps) + "\n")
-    metrics.read_new()
-    assert metrics.step_s == 1.0
 
 
 def test_without_a_bar_the_count_tells_and_numbers_that_are_none_end_nothing(tmp_path: Path) -> None:
@@ -307,8 +302,6 @@ def test_a_real_training_that_was_resumed_is_one_series(tmp_path: Path) -> None:
     assert list(snapshot.curve("loss").steps) == steps
     assert (snapshot.status, snapshot.step, snapshot.max_steps, snapshot.epoch) == ("finished", 20, 20, 1.0)
     assert snapshot.pace.wall_step_s is not None and snapshot.problems == ()
-    assert snapshot.hyperparameters["gradient_accumulation_steps"] == "2"
-    assert "token" not in " ".join(snapshot.hyperparameters)
     assert all("tfevents" in path for path in snapshot.read_from)
     # Its log alone has the same steps.
     snapshot = look(log_path)
