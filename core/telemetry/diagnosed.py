@@ -28,10 +28,10 @@ from trainwiz.core.telemetry.trainer_files import (
     TRAINER_STATE,
     NewestState,
     TrainerState,
+    folders_below,
     value_of,
     written_s,
 )
-from trainwiz.core.telemetry.trainer_folder import folders_below
 from trainwiz.core.telemetry.words import step_words
 from trainwiz.core.text import plain_text
 
@@ -104,12 +104,9 @@ def _of_state(state: TrainerState) -> Diagnosis:
     if loss is not None and not math.isfinite(norm if loss == 0 and norm is not None else loss):
         said = tr("the last of {n} logged losses: {loss}", n=len(rows), loss=str(rows[-1])[:200])
         return _not_a_number(said, name, step)
-    if step is None or state.max_steps is None:
-        message = tr("The record shows neither that the training finished nor why it ended.")
-        return Diagnosis("unknown", "low", message, (), remedies_for("unknown", NOWHERE), step)
-    place = step_words(step, state.max_steps)
+    place = tr("an unknown step") if step is None else step_words(step, state.max_steps)
     proofs = (Proof(None, place, name),)
-    if step >= state.max_steps:
+    if step is not None and state.max_steps is not None and step >= state.max_steps:
         return Diagnosis(None, "high", tr("The training finished."), proofs, (), step)
     message = tr("The log ends at {place} with no error, and no training log was found next to it.", place=place)
     return Diagnosis("unknown", "low", message, proofs, remedies_for("unknown", NOWHERE), step)
@@ -188,23 +185,17 @@ class LogDiagnosis:
             return snapshot
         what = found.remedies[0].text if found.remedies else None
         advice = Advice(found.cause, "error", plain_text(found.message), what)
-        is_said = any(item.code == found.cause for item in snapshot.advice)
-        said = snapshot.advice if is_said else worst_first(snapshot.advice, (advice,))
-        snapshot = replace(snapshot, diagnosis=found, advice=said)
+        others = (item for item in snapshot.advice if item.code != found.cause)
+        snapshot = replace(snapshot, diagnosis=found, advice=worst_first((advice,), others))
         if snapshot.ending is None:
             return snapshot
         if found.cause == "nan_loss":
             return replace(snapshot, ending=replace(snapshot.ending, cause=found.cause))
         place = self._stamps[0][0] if len(self._stamps) == 1 else Path(snapshot.path)
         command = shlex.join(["trainwiz", "diagnose", str(place)])
-        text = advice.text
-        if snapshot.step is not None:
-            where = step_words(snapshot.step, snapshot.max_steps)
-            text = tr("Failed after {place}: {message}", place=where, message=text)
-        remedy = tr("{what} See the lines that prove it:", what=what or "").strip()
-        ending = Ending(text, f"{remedy} {command}", command, found.cause)
+        remedy = tr("{what} See the lines that prove it: {command}", what=what or "", command=command).strip()
         status = "stopped" if found.cause == "user_stop" else "failed"
-        return replace(snapshot, status=status, ending=ending, eta_s=None)
+        return replace(snapshot, status=status, ending=Ending(advice.text, remedy, command, found.cause), eta_s=None)
 
     def _of_log(self, snapshot: Snapshot) -> Diagnosis | None:
         self._look.do(lambda: self._read_logs(snapshot))
@@ -247,5 +238,5 @@ def _of_loss(snapshot: Snapshot) -> Diagnosis | None:
     last = snapshot.metrics[name].last if name else None
     if last is None or math.isfinite(last):
         return None
-    source = Path(snapshot.read_from[-1]).name if snapshot.read_from else ""
+    source = "".join(Path(file).name for file in snapshot.read_from[-1:])
     return _not_a_number(f"{plain_text(name)} {last}", source, snapshot.step)

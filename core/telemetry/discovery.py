@@ -40,7 +40,7 @@ from trainwiz.core.telemetry.trainer_files import (
     read_trainer_state,
     state_files,
 )
-from trainwiz.core.telemetry.trainer_folder import find_scalar_files, folders_below
+from trainwiz.core.telemetry.trainer_folder import find_scalar_files
 from trainwiz.core.telemetry.words import first_of, short_command
 from trainwiz.core.text import plain_text
 
@@ -130,8 +130,10 @@ def _below(path: Path) -> list[Path]:
 
 
 def _subfolders(path: Path) -> list[Path]:
-    folders = [folder for folder, _ in folders_below(path, None, deepest=1)][1:]
-    return folders[:MOST_FOLDERS_SEEN]
+    with contextlib.suppress(OSError):
+        inside = [place for place in sorted(path.iterdir()) if not place.name.startswith(".")]
+        return [place for place in inside if place.is_dir() and not place.is_symlink()][:MOST_FOLDERS_SEEN]
+    return []
 
 
 def _file(path: Path) -> Target | str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import os
 import platform
 import re
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +22,7 @@ from trainwiz.core.telemetry.processes import (
     open_files,
     working_folder,
 )
+from trainwiz.core.telemetry.trainer_files import folders_below, prints_metrics, written_s
 from trainwiz.core.telemetry.words import (
     KEEPER_MODULE,
     NEVER,
@@ -64,33 +63,20 @@ RECORDS = ("trainer_state.json", "metrics.csv")
 GRAPHICS = ("/dev/nvidia", "/dev/dxg", "/dev/kfd")
 """Devices through which CUDA, CUDA in WSL and ROCm compute."""
 CLOCK_SLACK_S = 2.0
-MOST_ENTRIES = 4_000
+MOST_FOLDERS = 500
 DEEPEST = 5
-SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__", ".cache", "wandb"})
+SKIPPED = re.compile(r"(venv|node_modules|site-packages|__pycache__|wandb)$")
 
 
 def records(folder: Path, since_s: float, is_wanted: Callable[[str], bool]) -> list[Path]:
     """The files below `folder` with a wanted name that were written since `since_s` (Unix time), the newest first.
 
-    Looks at MOST_ENTRIES names at most.
+    Looks into MOST_FOLDERS folders at most.
     """
-    found: list[tuple[float, Path]] = []
-    left = MOST_ENTRIES
-    waiting = deque([(folder, 0)])
-    while waiting and left > 0:
-        here, depth = waiting.popleft()
-        try:
-            with os.scandir(here) as entries:
-                for entry in entries:
-                    left -= 1
-                    if entry.is_dir(follow_symlinks=False):
-                        if depth < DEEPEST and entry.name not in SKIPPED:
-                            waiting.append((Path(entry.path), depth + 1))
-                    elif is_wanted(entry.name) and (written_s := entry.stat().st_mtime) >= since_s:
-                        found.append((written_s, Path(entry.path)))
-        except OSError:
-            continue
-    return [path for _, path in sorted(found, key=lambda one: one[0], reverse=True)]
+    places = itertools.islice(folders_below(folder, SKIPPED, DEEPEST), MOST_FOLDERS)
+    files = [place / name for place, names in places for name in names if is_wanted(name)]
+    found = [(at_s, file) for file in files if (at_s := written_s(file)) is not None and at_s >= since_s]
+    return [file for _, file in sorted(found, reverse=True)]
 
 
 def named_writer(event_file: Path) -> int | None:
@@ -247,8 +233,6 @@ def is_training(pid: int, table: ProcessTable) -> bool:
 
 def works(pid: int, table: ProcessTable) -> bool:
     """Whether it has a graphics card open, writes records or a log with metrics, or began an event file."""
-    from trainwiz.core.telemetry.trainer_files import prints_metrics
-
     files, cwd, here = open_files(pid) or [], working_folder(pid), identify(pid)
     if here is None or any(file.name.startswith(GRAPHICS) for file in files):
         return here is not None

@@ -190,12 +190,11 @@ class Ending:
 
 def finished_words(place: str | None, first_loss: float | None, last_loss: float | None) -> str:
     """The sentence of a training that reached its end. `place`: as `step_words` says it."""
-    if first_loss is None or last_loss is None:
-        return tr("Finished.") if place is None else tr("Finished at {place}.", place=place)
-    losses = f"{first_loss:.4g} → {last_loss:.4g}"
     if place is None:
-        return tr("Finished, loss {losses}.", losses=losses)
-    return tr("Finished at {place}, loss {losses}.", place=place, losses=losses)
+        return tr("Finished.")
+    if first_loss is None or last_loss is None:
+        return tr("Finished at {place}.", place=place)
+    return tr("Finished at {place}, loss {losses}.", place=place, losses=f"{first_loss:.4g} → {last_loss:.4g}")
 
 
 def computes_on_cpu(engine: Mapping[str, Any]) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +128,30 @@ def read_trainer_state(path: Path) -> TrainerState | str:
         scalars=scalars,
         written_s=written_s,
     )
+
+
+MOST_FOLDERS = 5_000
+DEEPEST = 8
+
+
+def folders_below(
+    root: Path, skip: re.Pattern[str] | None = None, deepest: int = DEEPEST
+) -> Iterator[tuple[Path, list[str]]]:
+    """`root` and the folders below it, the upper ones first, each with the names of its files. Hidden ones, links and
+    names that match `skip` are not entered."""
+    waiting = deque([(root, 0)])
+    for _ in range(MOST_FOLDERS):
+        if not waiting:
+            return
+        folder, depth = waiting.popleft()
+        names = []
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if not entry.is_dir(follow_symlinks=False):
+                    names.append(entry.name)
+                elif depth < deepest and not entry.name.startswith(".") and not (skip and skip.match(entry.name)):
+                    waiting.append((folder / entry.name, depth + 1))
+        yield folder, names
 
 
 def checkpoints_in(folder: Path) -> list[tuple[int, Path]]:

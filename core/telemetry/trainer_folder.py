@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import re
 import time
 from collections import deque
@@ -25,6 +24,7 @@ from trainwiz.core.telemetry.trainer_files import (
     TrainerLog,
     TrainerState,
     find_log,
+    folders_below,
     parse_arguments,
     planned_steps,
     written_s,
@@ -36,8 +36,6 @@ from trainwiz.core.telemetry.trainer_files import (
 LOOK_FOR_FILES_S = 5.0
 SAME_TIME_S = 120.0
 EPOCH_TAGS = ("epoch", "train/epoch")
-MOST_FOLDERS = 5_000
-DEEPEST = 8
 
 FindFiles = Callable[[], Mapping[str, Sequence[Path]]]
 """Gives the files of each run, as `find_scalar_files` does."""
@@ -56,18 +54,6 @@ def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[s
         if files := sorted(folder / name for name in names if EVENT_MARK in name):
             found[folder.relative_to(root).as_posix()] = files
     return dict(sorted(found.items(), key=lambda item: begun_s(item[1][0])))
-
-
-def folders_below(root: Path, skip: re.Pattern[str] | None, deepest: int = DEEPEST) -> Iterator[tuple[Path, list[str]]]:
-    """`root` and the folders below it, each with the names of its files; hidden ones are not entered."""
-    for count, (folder, subfolders, names) in enumerate(os.walk(root)):
-        path = Path(folder)
-        depth = len(path.relative_to(root).parts)
-        kept = sorted(name for name in subfolders if not name.startswith(".") and not (skip and skip.match(name)))
-        subfolders[:] = kept if depth < deepest else []
-        yield path, names
-        if count >= MOST_FOLDERS:
-            return
 
 
 @dataclass
