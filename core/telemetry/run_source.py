@@ -302,22 +302,13 @@ class ReplaySource(RunSource):
         moment = self._moment()
         if moment >= self._spans[-1][1]:
             return self._final
+        begun = [attempt for attempt in self._final.attempts if attempt.started_s <= moment]
         # Whether the training speaks yet is in its metrics.
         self._read_metrics()
-        begun = [attempt for attempt in self._final.attempts if attempt.started_s <= moment]
-        since_s = begun[-1].started_s if begun else 0.0
-        speaks = self._metrics.time_s is not None and self._metrics.time_s >= since_s
-        engine = self._final.engine
+        speaks = self._metrics.time_s is not None and self._metrics.time_s >= begun[-1].started_s
+        status = "running" if speaks else "starting"
         return replace(
-            self._final,
-            status="running" if speaks else "starting",
-            attempts=begun,
-            ended_s=None,
-            exit=None,
-            outcome=None,
-            notes=[],
-            stop=None,
-            engine=engine if speaks else {key: engine[key] for key in engine if key.startswith("planned")},
+            self._final, status=status, attempts=begun, ended_s=None, exit=None, outcome=None, notes=[], stop=None
         )
 
 
