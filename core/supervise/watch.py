@@ -146,7 +146,6 @@ WATCHED_AFTER_S: Mapping[str, float] = {
     "ram_full": 30.0,
     "ram_short": 60.0,
     "disk_short": 60.0,
-    "checkpoint_does_not_fit": 5.0,
 }
 """Code -> seconds that it must hold before it is written: a hot second is no trouble. Other codes are left to viewers."""
 
@@ -212,7 +211,6 @@ def watch_host(observation: Observation, run: Run) -> Iterable[Advice]:
         host = replace(host, ram_lasts_s=None, disk_lasts_s=None)
     return host_advice(
         host,
-        observation.sizes.next_bytes(),
         saves=saves_of(run.engine, observation.sizes, step),
         left_s=pace.left_s(step, whole_in(run.engine.get("max_steps"))),
     )

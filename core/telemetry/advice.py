@@ -36,13 +36,13 @@ BRAKES = frozenset({"power brake", "hardware slowdown"})
 
 LEVELS: dict[AdviceLevel, int] = {"error": 0, "warning": 1, "note": 2, "ok": 3}
 MOMENTARY = frozenset({
-    "stalled", "ram_full", "ram_short", "disk_short", "checkpoint_does_not_fit", "gpu_lost", "gpu_unreadable", "heat",
+    "stalled", "ram_full", "ram_short", "disk_short", "gpu_lost", "gpu_unreadable", "heat",
     "power_brake", "sensors_silent", "waiting_for_disk",
 })  # fmt: skip
 """Codes that are about a moment of a run that goes on; a keeper that was killed could not take them back."""
 
 SEVERITIES: Mapping[str, AdviceLevel] = {
-    "nan_loss": "error", "gpu_lost": "error", "checkpoint_does_not_fit": "error",
+    "nan_loss": "error", "gpu_lost": "error",
     "memory_as_planned": "ok",
 }  # fmt: skip
 """By code; all others are warnings. What is outside of the plan is never "ok"."""
@@ -61,9 +61,6 @@ SAYINGS: Mapping[str, str] = {
     "power_brake": mark("{gpus} throttled by the hardware."),
     "gpu_memory_full": mark("Memory nearly full on {gpus}: a longer batch could run out of memory."),
     "gpu_idle": mark("Idle for {time}: {gpus}."),
-    "checkpoint_does_not_fit": mark(
-        "The next checkpoint does not fit: the last one takes {size}, and {free} of disk space is free."
-    ),
     "disk_short.saves": mark(
         "The disk will be full before the run ends: checkpoints and model still need {need}, and {free} is free."
     ),
@@ -90,7 +87,6 @@ REMEDIES: Mapping[str, str] = {
     "gpu_idle": mark("The log may show why: loading, saving, waiting for data or for another process."),
     "heat": mark("Better airflow, a cleaner fan or a lower power limit helps."),
     "power_brake": mark("The power supply or a cable may not deliver enough."),
-    "checkpoint_does_not_fit": mark("Free disk space: older checkpoints of this run or of others can be deleted."),
     "disk_short": mark("Keep fewer checkpoints, save less often, or free disk space."),
     "ram_full": mark(
         "Close other programs that use RAM; fewer loader workers, if there are any, free some too (data.workers)."
@@ -157,7 +153,7 @@ def live_advice(snapshot: Snapshot) -> Iterable[Advice]:
         # The keeper lives and does not write: its readings are old, and a stop has to wait.
         yield _say("keeper_silent", time=span_words(silent_s))
     yield from gpu_advice(snapshot.used_gpus, status=snapshot.status, now_s=snapshot.time_s)
-    yield from host_advice(snapshot.host, snapshot.checkpoint_bytes, saves=snapshot.saves, left_s=snapshot.left_s)
+    yield from host_advice(snapshot.host, saves=snapshot.saves, left_s=snapshot.left_s)
 
 
 def loss_advice(loss: MetricSummary | None, non_finite_steps: Sequence[float]) -> Iterable[Advice]:
@@ -254,11 +250,8 @@ def _is_nearly(used: int | None, total: int | None) -> bool:
     return bool(used and total and used > NEARLY_FULL * total)
 
 
-def host_advice(
-    host: HostReading, checkpoint_bytes: int | None, *, saves: Saves | None = None, left_s: float | None = None
-) -> Iterable[Advice]:
-    """`checkpoint_bytes`: what the next checkpoint takes, where that is known. `saves`: what the run still
-    writes, and `left_s` the time until its end; None where unknown."""
+def host_advice(host: HostReading, *, saves: Saves | None = None, left_s: float | None = None) -> Iterable[Advice]:
+    """`saves`: what the run still writes, and `left_s` the time until its end; None where unknown."""
     foreseen_s = FORESEEN_S if left_s is None else min(FORESEEN_S, left_s)
     used, total, free = host.ram_used_bytes, host.ram_total_bytes, host.disk_free_bytes
     if _is_nearly(used, total):
@@ -267,8 +260,6 @@ def host_advice(
         yield _say("ram_short", time=span_words(host.ram_lasts_s), span=span_words(TREND_S))
     if free is None:
         return
-    if checkpoint_bytes is not None and checkpoint_bytes > free:
-        yield _say("checkpoint_does_not_fit", size=_size(checkpoint_bytes), free=_size(free))
     if saves is not None and saves.needed_bytes > free:
         yield _say("disk_short.saves", need=_size(saves.needed_bytes), free=_size(free))
     # Of a run that has not yet as many checkpoints as it keeps, the pace is not the one to come.

@@ -221,16 +221,11 @@ class Found:
 def list_targets(root: Path = DEFAULT_ROOT) -> list[Found]:
     """All that can be watched: what is running first, then runs that have ended, the newest first."""
     runs = [_found_run(summary) for summary in (*list_runs(root), *list_runs_elsewhere(root))]
-    running = [found for found in runs if found.runs_now]
-    ended = [found for found in runs if not found.runs_now]
-    places = {found.target.path.resolve() for found in running}
-    running += [
-        found for found in list_jobs() if found.target.kind == "process" or found.target.path.resolve() not in places
-    ]
-    return [
-        *sorted(running, key=lambda found: found.started_s or 0.0, reverse=True),
-        *sorted(ended, key=lambda found: found.started_s or 0.0, reverse=True)[:MOST_RUNS],
-    ]
+    known = {found.target.path.resolve() for found in runs if found.runs_now}
+    jobs = [job for job in list_jobs() if job.target.kind == "process" or job.target.path.resolve() not in known]
+    found = sorted((*runs, *jobs), key=lambda found: found.started_s or 0.0, reverse=True)
+    ended = [one for one in found if not one.runs_now]
+    return [*(one for one in found if one.runs_now), *ended[:MOST_RUNS]]
 
 
 def default_target(found: Iterable[Found]) -> Target | None:

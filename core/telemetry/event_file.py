@@ -56,7 +56,6 @@ def _byte_table() -> list[int]:
 #
 # Field numbers: tensorboard/compat/proto/{event,summary,tensor}.proto.
 
-SESSION_START = 1
 ARGUMENTS_TAG = "args/text_summary"
 """Of the only text that is handed on: the TrainingArguments that transformers' Trainer writes."""
 LONGEST_TEXT_BYTES = 256 * 1024
@@ -139,8 +138,8 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     raise ValueError("a number breaks off")
 
 
-Scalar = tuple[str | None, int, float, float]
-"""Tag, step, value, Unix time. Tag None: the writer started again at this step."""
+Scalar = tuple[str, int, float, float]
+"""Tag, step, value, Unix time."""
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
@@ -212,7 +211,6 @@ class EventFileTail(ByteTail):
         try:
             parts = message(record)
             (wall_time,) = _double.unpack(_last(parts, 1, bytes(8)))
-            starts_again = SESSION_START in message(_last(parts, 7, b"")).get(1, ())
             found = message(_last(parts, 5, b"")).get(1, ())
             values = [read_value(value, self._scalar_tensors) for value in found if isinstance(value, bytes)]
         except (ValueError, struct.error):
@@ -221,8 +219,6 @@ class EventFileTail(ByteTail):
         step = step - (1 << 64) if step >> 63 else step
         self.last_time_s = time_s = wall_time if is_moment(wall_time) else self.last_time_s or 0.0
         self.first_time_s = self.first_time_s or time_s or None
-        if starts_again:
-            scalars.append((None, step, 0.0, time_s))
         scalars += [(tag, step, scalar, time_s) for tag, scalar, _ in values if scalar is not None]
         self.arguments = next((text for *_, text in reversed(values) if text is not None), self.arguments)
         return True

@@ -34,11 +34,8 @@ THROTTLE_WORDS: dict[int, str] = {
     pynvml.nvmlClocksEventReasonSwThermalSlowdown: mark("heat (software)"),
     pynvml.nvmlClocksEventReasonHwThermalSlowdown: mark("heat (hardware)"),
     pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: mark("power brake"),
-    pynvml.nvmlClocksEventReasonSyncBoost: mark("sync boost"),
-    pynvml.nvmlClocksEventReasonApplicationsClocksSetting: mark("clock setting"),
-    pynvml.nvmlClocksEventReasonDisplayClockSetting: mark("display clock setting"),
 }
-"""Bits of NVML's clock event reasons that hold a working card back (an idle card is not held back).
+"""Bits of NVML's clock event reasons that hold a working card back against its user's will.
 
 Records hold these words and programs compare them: they are codes, and `tr` makes words of them where they are drawn.
 """

@@ -96,7 +96,6 @@ class MachineSampler:
 
 # Peaks: what all samples of a run together say, in few words, so that nobody has to read all of them.
 
-HARMLESS_THROTTLING = ("idle", "clock setting", "sync boost")
 IDLE_PERCENT = 5.0
 """Below this a card does nothing."""
 GAP_S = 120.0
@@ -170,11 +169,6 @@ def job_memory(gpu: Mapping[str, Any], pids: set[int]) -> int | None:
     own = [process for process in objects_in(gpu.get("processes")) if whole_in(process.get("pid")) in pids]
     sizes = [size for process in own if (size := whole_in(process.get("memory_used_bytes"))) is not None]
     return sum(sizes) if sizes else None
-
-
-def real_throttling(reasons: Iterable[str]) -> tuple[str, ...]:
-    """The reasons that slow a busy card; an idle card and clocks that the user set are none."""
-    return tuple(reason for reason in reasons if not any(word in reason.lower() for word in HARMLESS_THROTTLING))
 
 
 def limited_by_heat(reasons: Iterable[str]) -> bool:
@@ -395,34 +389,27 @@ class CheckpointSize:
         self.folder = folder
         self._clock = clock
         self._look = Seldom(LOOK_EVERY_S)
-        self._newest: Path | None = None
-        """The newest checkpoint, where it is whole."""
-        self._usual: int | None = None
+        self._measured: Path | None = None
+        """The newest checkpoint, once it is whole."""
+        self._bytes: int | None = None
         self.present = 0
         """Checkpoints that lie there, as of the last look."""
-
-    def next_bytes(self) -> int | None:
-        """Bytes of the newest checkpoint; None where there is none, or one is being written now."""
-        usual = self.usual_bytes()
-        return usual if self._newest else None
 
     def usual_bytes(self) -> int | None:
         """Bytes of a checkpoint of this run, also while the next is being written; None before there is one."""
         self._look.do(self._measure)
-        return self._usual
+        return self._bytes
 
     def _measure(self) -> None:
         paths = [path for _, path in checkpoints_in(self.folder)]
         self.present = len(paths)
-        if paths and paths[0] == self._newest:
-            return
-        self._newest = None
         for path in paths[:2]:
+            if path == self._measured:
+                return
             size, changed_s = _size_of(path)
-            settled = self._clock() - changed_s > SETTLED_AFTER_S
             # The one before was whole when the newest was begun.
-            if settled or path != paths[0]:
-                self._usual, self._newest = size, path if path == paths[0] else None
+            if path != paths[0] or self._clock() - changed_s > SETTLED_AFTER_S:
+                self._measured, self._bytes = path, size
                 return
 
 

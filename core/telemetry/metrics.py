@@ -323,10 +323,7 @@ class Scalars:
     def add_all(self, scalars: Iterable[Scalar], *, session: object = None) -> None:
         """`session` is another object for each launch."""
         for tag, step, value, time_s in scalars:
-            if tag is None:
-                self.purge(step)
-            else:
-                self.named(tag).add(step, value, time_s, session)
+            self.named(tag).add(step, value, time_s, session)
 
     def purge(self, step: float) -> None:
         """Forget `step` and all later ones: the writer starts again there."""

@@ -141,7 +141,6 @@ class RunSource(Source):
             planned=planned,
             engine=state.engine,
             saves=None if ended else saves_of(state.engine, self._checkpoint_size, step),
-            checkpoint_bytes=None if ended else self._checkpoint_size.next_bytes(),
             heartbeat_s=state.heartbeat_s,
             attempts=tuple(state.attempts),
             attempt_words=attempt_words(attempt, object_in(self.plan.get("batch"))) if attempt else "",

@@ -243,8 +243,7 @@ class Snapshot:
     planned: Planned = field(default_factory=Planned)
     engine: Mapping[str, Any] = field(default_factory=dict)
     saves: Saves | None = None
-    """What the run still writes to its disk, and what the next checkpoint takes of it, where that is known."""
-    checkpoint_bytes: int | None = None
+    """What the run still writes to its disk, where that is known."""
     heartbeat_s: float | None = None
     """When the keeper of a run said its last word (Unix time)."""
     attempts: tuple[Attempt, ...] = ()

@@ -97,7 +97,6 @@ class Reading:
     """The job itself wrote that its training ended."""
     grew: bool = False
     """Files gained something since the look before."""
-    notes: tuple[str, ...] = ()
 
 
 Read = Callable[[float], Reading]
@@ -139,8 +138,7 @@ class FilesSource(Source):
             non_finite_steps=loss.non_finite_steps if loss else (),
             ending=None if runs or shown.behind else _ending(status, shown, loss, now, written_s),
         )
-        notes = [{"code": "note", "severity": "note", "text": note} for note in reading.notes]
-        return replace(snapshot, advice=advise(snapshot, notes))
+        return replace(snapshot, advice=advise(snapshot))
 
 
 def status_of(reading: Reading, now: float, written_s: float | None) -> str:

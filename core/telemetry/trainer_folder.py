@@ -120,6 +120,9 @@ class EventsReader:
         arguments = parse_arguments(next(said, ""))
         loss = loss_name(name for run in current for name in names[run.name] if name in series)
         tails = [tail for run in runs for tail in run.tails]
+        problems = [*_problems(tails)]
+        if not series and not behind and any(tail.records for tail in tails):
+            problems.append(tr("The event files contain no scalars."))
         shown = replace(
             NOTHING,
             step=step,
@@ -129,13 +132,11 @@ class EventsReader:
             started_s=newest.newest.first_time_s,
             written_s=newest.newest.last_time_s,
             read_from=tuple(str(tail.path) for tail in tails),
-            problems=tuple(_problems(tails)),
+            problems=tuple(problems),
             behind=behind,
             read_share=share_read(tails) if behind else 1.0,
         )
-        is_empty = not series and not behind and any(tail.records for tail in tails)
-        notes = (tr("The event files contain no scalars."),) if is_empty else ()
-        return Reading(shown, series, loss, grew=grew, notes=notes)
+        return Reading(shown, series, loss, grew=grew)
 
     def _look_for_files(self) -> None:
         for name, files in self._find().items():
@@ -194,9 +195,6 @@ class TrainerScalars(Scalars):
 
     def _renamed(self, scalars: Iterable[Scalar], session: Path) -> Iterable[Scalar]:
         for tag, step, value, time_s in scalars:
-            if tag is None:
-                yield tag, step, value, time_s
-                continue
             if session not in self._sessions:
                 if not step and self.step:
                     # A model evaluated by a process of its own knows no step; it says nothing of the training's course.
@@ -249,6 +247,8 @@ class TrainerReader:
         planned = [source.max_steps for source in (state, log, chosen.shown, events.shown) if source]
         problems = [*(self._state.problems if self._state else ()), *events.shown.problems]
         problems += [log.tail.problem] if log and log.tail.problem else []
+        if log and log.counted and chosen.shown.read_from == (str(log.path),):
+            problems.append(tr("The log contains no steps and no progress bar: its points are counted instead."))
         behind_log = log is not None and log.tail.behind
         behind = events.shown.behind or behind_log
         if not (chosen.series or behind or problems or events.shown.read_from):
@@ -282,8 +282,7 @@ def _of_state(state: TrainerState) -> Reading:
 def _of_log(log: TrainerLog) -> Reading:
     files = (str(log.path),)
     shown = replace(NOTHING, step=log.step, epoch=log.epoch, read_from=files, written_s=written_s(log.path))
-    notes = (tr("The log contains no steps and no progress bar: its points are counted instead."),)
-    return Reading(shown, log.scalars.series, written_by_file_time=True, notes=notes if log.counted else ())
+    return Reading(shown, log.scalars.series, written_by_file_time=True)
 
 
 def _has_ended(reading: Reading) -> bool:

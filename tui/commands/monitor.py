@@ -14,7 +14,6 @@ from trainwiz.core.errors import usage_error
 from trainwiz.core.language import mark, tr
 from trainwiz.core.run.folder import DEFAULT_ROOT
 from trainwiz.core.run.state import ENDED
-from trainwiz.core.telemetry.machine import real_throttling
 from trainwiz.core.text import moment_words, plain_text
 from trainwiz.tui.output import Row, is_terminal, say, say_json, say_rows
 from trainwiz.tui.run_words import EVALUATION_WORDS, first_choice, measured, say_runs, steps_of
@@ -89,7 +88,7 @@ def gpu_parts(gpu: GpuReading, snapshot: Snapshot) -> list[str]:
         parts.append(f"{gpu.temperature_c:.0f} °C")
     if gpu.power_w is not None:
         parts.append(f"{of_limit(gpu.power_w, gpu.power_limit_w)} W")
-    if slowing := real_throttling(gpu.throttle_reasons):
+    if slowing := gpu.throttle_reasons:
         parts.append(tr("throttled: {reasons}", reasons=plain_text(tr(", ").join(map(tr, slowing)))))
     return parts
 

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Size
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.telemetry.machine import limited_by_heat, real_throttling
+from trainwiz.core.telemetry.machine import limited_by_heat
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import ScreenName, bindings
 from trainwiz.tui.text import GIB, cells, gib, pad, span
@@ -90,7 +90,7 @@ def holders_lines(gpu: GpuReading, planned: Planned, width: int) -> list[Content
 def clock_lines(gpu: GpuReading, width: int) -> list[Content]:
     """The clock, what holds it back (instead of the highest clock), and the fan, as far as they are known."""
     # The line of the heat tells of heat.
-    held = [reason for reason in real_throttling(gpu.throttle_reasons) if not limited_by_heat([reason])]
+    held = [reason for reason in gpu.throttle_reasons if not limited_by_heat([reason])]
     parts = []
     if gpu.clock_mhz is not None:
         parts.append(Content(f"{of_limit(gpu.clock_mhz, None if held else gpu.clock_limit_mhz)} MHz"))
