@@ -119,24 +119,19 @@ def _not_a_number(said: str, source: str, step: int | None) -> Diagnosis:
 
 def diagnose_logs(logs: list[Path], last_bytes: int | None = None) -> Diagnosis:
     """Several logs of one training, as of its ranks: the one that failed first, not the loudest. Raises UsageError."""
-    failures, others = list[tuple[bool, float, Diagnosis]](), list[tuple[float, Diagnosis]]()
+    found: list[tuple[tuple[bool, bool, float], Diagnosis]] = []
     refused: UsageError | None = None
     for path in logs:
         try:
-            found = diagnose_log(path, last_bytes)
+            diagnosis = diagnose_log(path, last_bytes)
         except UsageError as error:
             refused = error
             continue
-        last_s = written_s(path) or 0.0
-        if found.cause in (None, "unknown"):
-            others.append((last_s, found))
-        else:
-            failures.append((found.cause in PARTNER_CAUSES, last_s, found))
-    if failures:
-        return min(failures, key=lambda failure: failure[:2])[-1]
-    if others:
-        return max(others, key=lambda other: other[0])[-1]
-    raise refused or usage_error("nothing_to_diagnose", str(logs[0]), tr("{path} cannot be read.", path=logs[0]))
+        nothing, last_s = diagnosis.cause in (None, "unknown"), written_s(path) or 0.0
+        found.append(((nothing, diagnosis.cause in PARTNER_CAUSES, -last_s if nothing else last_s), diagnosis))
+    if not found:
+        raise refused or usage_error("nothing_to_diagnose", str(logs[0]), tr("{path} cannot be read.", path=logs[0]))
+    return min(found, key=lambda one: one[0])[1]
 
 
 def find_logs(folder: Path) -> list[Path]:
@@ -221,15 +216,12 @@ class LogDiagnosis:
 def _logs_of(snapshot: Snapshot) -> list[tuple[Path, int, int]]:
     """The log that is known, else those in the folder that were written to the last, with size and time."""
     place = Path(snapshot.path)
-    known = [Path(snapshot.log_path)] if snapshot.log_path else []
-    if not known and snapshot.source != "process" and place.is_dir():
-        known = find_logs(place)
-    found = []
-    for path in known:
-        stamp = stamp_of(path)
-        if stamp is not None and stamp[1] / 1e9 >= (snapshot.ended_s or 0.0) - WRITTEN_BEFORE_S:
-            found.append((path, *stamp))
-    return found
+    logs = [Path(snapshot.log_path)] if snapshot.log_path else []
+    if not logs and snapshot.source != "process" and place.is_dir():
+        logs = find_logs(place)
+    since_ns = ((snapshot.ended_s or 0.0) - WRITTEN_BEFORE_S) * 1e9
+    stamps = [(path, stamp) for path in logs if (stamp := stamp_of(path)) is not None]
+    return [(path, *stamp) for path, stamp in stamps if stamp[1] >= since_ns]
 
 
 def _of_loss(snapshot: Snapshot) -> Diagnosis | None:

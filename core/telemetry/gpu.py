@@ -62,14 +62,12 @@ def running_processes(handle: Any) -> list[dict[str, Any]]:
 
     The pids are those of the machine: in a container they name none of its own processes.
     """
-    found: dict[int, dict[str, Any]] = {}
     compute = call("nvmlDeviceGetComputeRunningProcesses", handle)
-    for kind, processes in (("compute", compute), ("graphics", _graphics(handle))):
-        for process in processes:
-            pid, used = int(process.pid), process.usedGpuMemory
-            if pid not in found:
-                used = None if used is None else int(used)
-                found[pid] = {"pid": pid, "name": _process_name(pid), "kind": kind, "memory_used_bytes": used}
+    kinds = [*((process, "compute") for process in compute), *((process, "graphics") for process in _graphics(handle))]
+    found: dict[int, dict[str, Any]] = {}
+    for process, kind in kinds:
+        pid, used = int(process.pid), process.usedGpuMemory
+        found.setdefault(pid, {"pid": pid, "name": _process_name(pid), "kind": kind, "memory_used_bytes": used})
     return list(found.values())
 
 

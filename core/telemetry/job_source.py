@@ -301,12 +301,13 @@ class ProcessSource(JobSource):
         if alive:
             snapshot = self._while_it_runs(snapshot)
             return with_reasons(snapshot, self._reasons(snapshot))
+        has_finished = snapshot.status == "finished"
         snapshot = replace(
             snapshot,
-            status="finished" if snapshot.status == "finished" else "quiet",
+            status="finished" if has_finished else "quiet",
             eta_s=None,
             ended_s=self._ended_s,
-            ending=self._ending(snapshot.status),
+            ending=snapshot.ending if has_finished else self._ending(),
             unavailable={**snapshot.unavailable, "machine": tr(ENDED)},
         )
         return self._diagnosis.add_to(snapshot, runs=False)
@@ -356,19 +357,15 @@ class ProcessSource(JobSource):
             reasons.setdefault("metrics", none)
         return reasons
 
-    def _ending(self, status: str) -> Ending:
+    def _ending(self) -> Ending:
         if self._job is None:
             return Ending(tr("Process {pid} has ended.", pid=self.target.pid))
         when = time.strftime("%H:%M:%S", time.localtime(self._ended_s))
-        if status == "finished":
-            return Ending(tr("It reached its last step; its processes had ended by {time}.", time=when))
-        return Ending(
-            tr(
-                "Its processes had ended by {time}; how they ended is unknown because another program started them.",
-                time=when,
-            ),
-            remedy=tr("See why in {path}.", path=self._log_path) if self._log_path is not None else None,
+        said = tr(
+            "Its processes had ended by {time}; how they ended is unknown because another program started them.",
+            time=when,
         )
+        return Ending(said, None if self._log_path is None else tr("See why in {path}.", path=self._log_path))
 
 
 class FolderSource(JobSource):

@@ -102,15 +102,18 @@ def smooth(means: Sequence[float | None], reach: int) -> tuple[float | None, ...
     each side. Gaps between the first and the last known value are filled, so that the line stays one
     line. Cost follows the number of columns, not the reach.
     """
-    line = fill_between(means)
-    known = [index for index, value in enumerate(line) if value is not None]
+    known = [(place, value) for place, value in enumerate(means) if value is not None]
     if not known:
-        return line
-    first, last = known[0], known[-1]
-    values = [value for value in line[first : last + 1] if value is not None]
+        return tuple(means)
+    line = [
+        before + (after - before) * step / (right - left)
+        for (left, before), (right, after) in pairwise(known)
+        for step in range(right - left)
+    ]
+    line.append(known[-1][1])
     for _ in range(3):
-        values = _running_mean(values, reach)
-    return (*line[:first], *values, *line[last + 1 :])
+        line = _running_mean(line, reach)
+    return (*[None] * known[0][0], *line, *[None] * (len(means) - 1 - known[-1][0]))
 
 
 def _running_mean(values: list[float], reach: int) -> list[float]:
@@ -125,16 +128,6 @@ def _running_mean(values: list[float], reach: int) -> list[float]:
         start, stop = index - left, index + right + 1
         result.append((sums[stop] - sums[start]) / (stop - start))
     return result
-
-
-def fill_between(values: Sequence[float | None]) -> tuple[float | None, ...]:
-    """Straight lines over the None between known values; None before the first and after the last stays."""
-    result = list(values)
-    known = [(place, value) for place, value in enumerate(values) if value is not None]
-    for (left, before), (right, after) in pairwise(known):
-        for place in range(left + 1, right):
-            result[place] = before + (after - before) * (place - left) / (right - left)
-    return tuple(result)
 
 
 MOST_GROUPS = 32_768

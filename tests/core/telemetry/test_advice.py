@@ -183,7 +183,7 @@ ENGINE = {
 def saves(step: int = 150, present: int = 1, **changes: Any) -> Saves:
     """Of a run whose checkpoints take 10 GiB and whose model takes 3."""
     sizes = CheckpointSize(Path())
-    sizes.present, sizes._usual, sizes._look.next_s = present, 10 * GIB, math.inf
+    sizes.present, sizes._bytes, sizes._look.next_s = present, 10 * GIB, math.inf
     found = saves_of(ENGINE | changes, sizes, step)
     assert found is not None
     return found

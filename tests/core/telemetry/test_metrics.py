@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.telemetry.machine import TREND_S, MachineHistory, Peaks, Trend
-from trainwiz.core.telemetry.metrics import MOST_GROUPS, Metrics, Series, fill_between, smooth
+from trainwiz.core.telemetry.metrics import MOST_GROUPS, Metrics, Series, smooth
 from trainwiz.core.telemetry.snapshot import AnswersFile
 
 from tests.each import each
@@ -81,7 +81,7 @@ def test_columns_put_each_point_where_it_belongs_and_rewinding_is_right_within_o
 def test_smoothing_keeps_a_constant_and_the_start_fills_gaps_and_reduces_noise() -> None:
     line = smooth([None, 2.0, None, None, 2.0, 2.0, None], 3)
     assert line == (None, *[pytest.approx(2.0)] * 5, None)
-    assert fill_between([1.0, None, 3.0]) == (1.0, 2.0, 3.0)
+    assert smooth([1.0, None, 3.0], 0) == (1.0, 2.0, 3.0)
     source = random.Random(1)
     truth = [3.0 * math.exp(-index / 30) for index in range(240)]
     values = [value + source.gauss(0, 0.2) for value in truth]
