@@ -234,25 +234,22 @@ class JobSource(Source):
         return replace(snapshot, log=self._log.read(), log_path=str(self._log_path))
 
     def _while_it_runs(self, snapshot: Snapshot) -> Snapshot:
-        """`snapshot` of files whose writer is alive, with its machine: they may rest, as in a long step, and the job does not.
-
-        One that has reached its last step stays finished: its processes save, or wait in a notebook.
-        """
         now = time.monotonic()
         if self._machine is not None and self._processes is not None and now >= self._next_sample_s:
             self._next_sample_s = now + SAMPLE_EVERY_S
             self._history.add_rows([self._machine.sample(self._processes.sample())])
-        if snapshot.status != "finished":
-            snapshot = replace(snapshot, status="running", ending=None, ended_s=None, eta_s=snapshot.left_s)
         snapshot = self._diagnosis.add_to(snapshot, runs=True)
         return with_machine(snapshot, self._history, uses_gpu=self._clues.uses_gpu)
 
 
 def with_machine(snapshot: Snapshot, machine: MachineHistory, *, uses_gpu: bool | None) -> Snapshot:
-    """`snapshot` with the readings of `machine`, their reasons and their advice added to its own.
+    """`snapshot` of files whose writer is alive, with the readings of `machine`, their reasons and their advice.
 
-    `uses_gpu`: whether the job has a card open; None where that is not known.
+    The files may rest, as in a long step, and the job does not. One that has reached its last step stays finished: its
+    processes save, or wait in a notebook. `uses_gpu`: whether the job has a card open; None where that is not known.
     """
+    if snapshot.status != "finished":
+        snapshot = replace(snapshot, status="running", ending=None, ended_s=None, eta_s=snapshot.left_s)
     readings, reasons = machine.readings(), machine.unavailable()
     holds_memory = any(gpu.job_memory_bytes for gpu in readings["gpus"])
     if uses_gpu and readings["gpus"] and not holds_memory:

@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -304,7 +303,8 @@ class ReplaySource(RunSource):
         begun = [attempt for attempt in self._final.attempts if attempt.started_s <= moment]
         # Whether the training speaks yet is in its metrics.
         self._read_metrics()
-        speaks = self._metrics.time_s is not None and self._metrics.time_s >= begun[-1].started_s
+        since_s = begun[-1].started_s if begun else 0.0
+        speaks = self._metrics.time_s is not None and self._metrics.time_s >= since_s
         status = "running" if speaks else "starting"
         return replace(
             self._final, status=status, attempts=begun, ended_s=None, exit=None, outcome=None, notes=[], stop=None
@@ -321,11 +321,11 @@ def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
             status=tr(state.status),
         )
         raise usage_error("still_running", "--replay", message)
-    spans = []
-    for attempt, after in zip_longest(state.attempts, state.attempts[1:]):
-        end_s = attempt.ended_s or (after.started_s if after else state.ended_s or state.heartbeat_s)
-        if end_s is not None and attempt.started_s < end_s:
-            spans.append((attempt.started_s, end_s))
+    last_s = state.ended_s or state.heartbeat_s
+    begun = [(attempt.started_s, attempt.ended_s) for attempt in state.attempts] or [(state.started_s or 0.0, last_s)]
+    followed = [*(begin_s for begin_s, _ in begun[1:]), last_s]
+    known = ((begin_s, end_s or after_s) for (begin_s, end_s), after_s in zip(begun, followed, strict=True))
+    spans = [(begin_s, end_s) for begin_s, end_s in known if begin_s and end_s is not None and begin_s < end_s]
     if not spans:
         message = tr("{name} cannot be replayed: its record does not say when it was trained.", name=name)
         raise usage_error("nothing_to_replay", "--replay", message)

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry import target as targets
-from trainwiz.core.telemetry.job_source import while_it_runs, with_machine
+from trainwiz.core.telemetry.job_source import with_machine
 from trainwiz.core.telemetry.machine import MachineHistory
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Source, Target
@@ -131,9 +131,8 @@ class RecordedProcess(Source):
             ]
             row["processes"] = [{"pid": 4711, "role": "trainer", "rss_bytes": 3 * GIB, "cpu_percent": 104.0}]
             machine.add_rows([row])
-        snapshot = while_it_runs(self._files.poll(curves))
         snapshot = dataclasses.replace(
-            snapshot,
+            self._files.poll(curves),
             source="process",
             path=str(self._target.path),
             name=self._target.name,
