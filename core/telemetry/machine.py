@@ -242,7 +242,7 @@ class MachineHistory:
         on_card = None if on_cpu else max((so_far.peak_job_gpu_bytes or so_far.peak_gpu_bytes).values(), default=None)
         if on_card is not None:
             return on_card
-        return max(so_far.peak_trainers_rss_bytes, so_far.peak_trainer_rss_bytes) or so_far.peak_job_rss_bytes or None
+        return so_far.peak_trainers_rss_bytes or so_far.peak_job_rss_bytes or None
 
     def add_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:

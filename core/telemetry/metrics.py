@@ -41,22 +41,11 @@ class MetricSummary:
     minimum: float | None
     maximum: float | None
     non_finite: int
-    whole: bool = False
-    """All values were written as integers (counts, bytes)."""
 
     def to_json(self) -> dict[str, Any]:
         """A non-finite last value is null, as JSON has no number for it; `non_finite` tells of it."""
-        return {
-            "last": self._json(self.last),
-            "count": self.count,
-            "min": self._json(self.minimum),
-            "max": self._json(self.maximum),
-            "non_finite": self.non_finite,
-        }
-
-    def _json(self, value: float | None) -> float | int | None:
-        known = numbers_finite(value)
-        return int(known) if known is not None and self.whole else known
+        last, least, most = (numbers_finite(value) for value in (self.last, self.minimum, self.maximum))
+        return {"last": last, "count": self.count, "min": least, "max": most, "non_finite": self.non_finite}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +190,6 @@ class Series:
     def __init__(self) -> None:
         self.count = 0
         self.non_finite = 0
-        self.whole = False
         self.first: float | None = None
         self.last: float | None = None
         self.last_step: float | None = None
@@ -274,14 +262,12 @@ class Series:
     def curve(self) -> Curve:
         """A frozen copy, made by copying memory; the same object while nothing is added."""
         if self._curve is None:
-            columns = (column[:] for column in self._all)
-            self._curve = Curve(*columns, self._last_finite_step, self.non_finite_steps)
+            steps, lows, highs, sums, counts = (column[:] for column in self._all)
+            self._curve = Curve(steps, lows, highs, sums, counts, self._last_finite_step, self.non_finite_steps)
         return self._curve
 
     def summary(self) -> MetricSummary:
-        return MetricSummary(
-            self.last, self.last_step, self.count, self.minimum, self.maximum, self.non_finite, self.whole
-        )
+        return MetricSummary(self.last, self.last_step, self.count, self.minimum, self.maximum, self.non_finite)
 
     def _merge(self) -> None:
         """Every two groups become one."""
@@ -366,9 +352,7 @@ class Metrics:
         self.epoch = numbers_finite(row.get("epoch"), self.epoch)
         for name, raw in row.items():
             if name not in NOT_METRICS and (value := number(raw)) is not None:
-                series = self._scalars.named(name)
-                series.whole = isinstance(raw, int) and (series.whole or not series.count)
-                series.add(step, value, self.time_s or 0.0)
+                self._scalars.named(name).add(step, value, self.time_s or 0.0)
 
     def _rewind(self, step: float) -> None:
         self._scalars.purge(math.nextafter(step, math.inf))

@@ -16,7 +16,16 @@ from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import Seldom, share_read
 from trainwiz.core.telemetry.event_file import EVENT_MARK, EventFileTail, Scalar, begun_s
-from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Scalars, last_step, loss_name, wall_step_s
+from trainwiz.core.telemetry.metrics import (
+    MOST_NAMES,
+    NO_PACE,
+    NO_SERIES,
+    Scalars,
+    Series,
+    last_step,
+    loss_name,
+    wall_step_s,
+)
 from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.trainer_files import (
     CHECKPOINT,
@@ -162,18 +171,13 @@ def _problems(tails: list[EventFileTail]) -> Iterator[str]:
 
 LOOK_FOR_LOG_S = 15.0
 
-TRAIN = "train/"
-OTHER_SETS = ("eval/", "test/")
+PREFIXES = {"train/": "", "eval/": "eval_", "test/": "test_"}
 
 
 def trainer_name(tag: str) -> str:
     """The name before transformers' `rewrite_logs` made a tag of it: train/loss -> loss, eval/loss -> eval_loss."""
-    if tag.startswith(TRAIN):
-        return tag[len(TRAIN) :]
-    for prefix in OTHER_SETS:
-        if tag.startswith(prefix):
-            return f"{prefix[:-1]}_{tag[len(prefix) :]}"
-    return tag
+    prefix = next((prefix for prefix in PREFIXES if tag.startswith(prefix)), "")
+    return PREFIXES.get(prefix, "") + tag[len(prefix) :]
 
 
 class TrainerScalars(Scalars):
@@ -240,8 +244,11 @@ class TrainerReader:
         if state is not None and state.written_s < (self._scalars.training_began_s or -math.inf):
             state = None
         places = [events] if events.series else []
-        places += [_of_state(state)] if state else []
-        places += [_of_log(log)] if log and log.rows else []
+        if state is not None:
+            step = state.step if state.step is not None else state.scalars.step
+            places.append(_of_file(state.path, step, state.epoch, state.written_s, state.scalars))
+        if log is not None and log.rows:
+            places.append(_of_file(log.path, log.step, log.epoch, written_s(log.path), log.scalars))
         # On a tie the first: event files are the finest, a log is rounded. A state's own step may lie after its last row.
         chosen = max(places, key=lambda place: last_step(place.series.values()) or -1, default=events)
         planned = [source.max_steps for source in (state, log, chosen.shown, events.shown) if source]
@@ -265,31 +272,20 @@ class TrainerReader:
         )
         # The epoch is no metric: the look has it itself.
         series = {name: tag for name, tag in chosen.series.items() if name != "epoch"}
-        return replace(chosen, shown=shown, series=series, loss="loss", ended=_has_ended(chosen), grew=grew)
+        return replace(chosen, shown=shown, series=series, loss="loss", ended=_has_ended(chosen.series), grew=grew)
 
     def _look_for_log(self) -> None:
         found = find_log(self._path)
         self._log = TrainerLog(found) if found is not None else None
 
 
-def _of_state(state: TrainerState) -> Reading:
-    step = state.step if state.step is not None else state.scalars.step
-    files = (str(state.path),)
-    shown = replace(NOTHING, step=step, epoch=state.epoch, read_from=files, written_s=state.written_s)
-    return Reading(shown, state.scalars.series, written_by_file_time=True)
+def _of_file(path: Path, step: int | None, epoch: float | None, at_s: float | None, scalars: Scalars) -> Reading:
+    shown = replace(NOTHING, step=step, epoch=epoch, read_from=(str(path),), written_s=at_s)
+    return Reading(shown, scalars.series, written_by_file_time=True)
 
 
-def _of_log(log: TrainerLog) -> Reading:
-    files = (str(log.path),)
-    shown = replace(NOTHING, step=log.step, epoch=log.epoch, read_from=files, written_s=written_s(log.path))
-    return Reading(shown, log.scalars.series, written_by_file_time=True)
-
-
-def _has_ended(reading: Reading) -> bool:
+def _has_ended(series: Mapping[str, Series]) -> bool:
     """The Trainer writes its samples a second once, when its training is over; a resumed one logs losses after that. Its
     runtime is no sign: one that counts its tokens logs it with every loss."""
-    end, loss = (
-        reading.series[name].last_step if name in reading.series else None
-        for name in ("train_samples_per_second", "loss")
-    )
-    return end is not None and (loss is None or end >= loss)
+    end, loss = series.get("train_samples_per_second"), series.get("loss", NO_SERIES)
+    return end is not None and (end.last_step or 0) >= (loss.last_step or 0)
