@@ -40,7 +40,7 @@ from trainwiz.core.telemetry.trainer_files import (
     read_trainer_state,
     state_files,
 )
-from trainwiz.core.telemetry.trainer_folder import find_scalar_files
+from trainwiz.core.telemetry.trainer_folder import find_scalar_files, names_arguments
 from trainwiz.core.telemetry.words import first_of, short_command
 from trainwiz.core.text import plain_text
 
@@ -114,10 +114,8 @@ def is_trainer_output(folder: Path) -> bool:
         return True
     # transformers writes runs/<time>_<host>/ by default; torch's own SummaryWriter does so too, without arguments.
     logs = [inner for name in LOG_FOLDERS if is_folder(inner := folder / name) and not state_files(inner)]
-    tails = [EventFileTail(run[0]) for inner in logs for run in find_scalar_files(inner).values()]
-    for tail in tails[-3:]:
-        tail.read_new()
-    return any(tail.arguments is not None for tail in tails)
+    files = [run[0] for inner in logs for run in find_scalar_files(inner).values()]
+    return any(map(names_arguments, files[-3:]))
 
 
 def _below(path: Path) -> list[Path]:
@@ -177,10 +175,9 @@ def _refusal_of_scalars(path: Path) -> str | None:
 
 
 def _target(kind: SourceKind, path: Path, named: Path | None = None) -> Target:
-    """Its name for titles is that of `named`, else of `path`; a checkpoint or log folder with the folder above it."""
+    """Its name for titles is that of `named`, else of `path`; a checkpoint with the folder above it."""
     whole = (named or path).resolve()
-    within = CHECKPOINT.match(whole.name) or re.match(r"version_\d+$|runs$|logs?$", whole.name)
-    return Target(kind, path, f"{whole.parent.name}/{whole.name}" if within else whole.name)
+    return Target(kind, path, f"{whole.parent.name}/{whole.name}" if CHECKPOINT.match(whole.name) else whole.name)
 
 
 # What there is to look at on this machine: the runs of this user, and trainings that were started elsewhere.
@@ -257,17 +254,14 @@ def list_jobs() -> list[Found]:
 
     loads = read_loads().gpus
     table = ProcessTable()
-    rows, seen = [], set[int]()
-    for top in training_tops(table, {pid for load in loads for pid in load.computing}):
-        job = None if top in seen else job_of(top, table)
-        if job is None:
-            continue
-        members = set(members_of(job.pid, table))
-        seen |= members
+    found = (job_of(top, table) for top in training_tops(table, {pid for load in loads for pid in load.computing}))
+    rows = []
+    for job in {job.pid: job for job in found if job is not None}.values():
         if job.run is not None:
             rows.append(_found_run(summarize_run(job.run)))
             continue
-        gpus = tuple(load.index for load in loads if members.intersection(load.computing))
+        members = members_of(job.pid, table)
+        gpus = tuple(load.index for load in loads if set(load.computing) & set(members))
         what = short_command(table.command(job.pid))
         rows.append(Found(target_of_job(job), "running", what, job.started_s, gpus=gpus))
     return rows

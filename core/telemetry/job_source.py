@@ -44,6 +44,7 @@ from trainwiz.core.telemetry.processes import (
 )
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
 from trainwiz.core.telemetry.target import Source, Target, open_files_source
+from trainwiz.core.telemetry.trainer_folder import names_arguments
 
 # Which record a process writes, as far as that is proved.
 
@@ -129,24 +130,20 @@ def find_metrics(job: Job, clues: Clues, table: ProcessTable) -> tuple[Target, M
     found = (path for folder in places for path in records(folder, since_s, is_event_file))
     # tensorboard's own writer opens its file for each flush only.
     own = list(dict.fromkeys((*clues.event_files, *(path for path in found if named_writer(path) in clues.pids))))
-    folders = list(dict.fromkeys(file.parent for file in own))
-    outputs = [path for path in clues.outputs if all(folder.is_relative_to(path) for folder in folders)]
-    if len(folders) == 1 and folders[0].parent.name == "runs":
-        # A Trainer writes to OUTPUT/runs/<time>_<host>; a plain SummaryWriter to ./runs/<time>_<host>.
-        outputs.append(folders[0].parent.parent)
-    for path in outputs:
-        is_shared = not set(records(path, since_s, is_event_file)) <= set(own)
-        target = None if is_shared or not records(path, since_s, is_record) else recognise(path)
-        if isinstance(target, Target):
-            is_home = target.kind == "trainer" and target.path == path
-            if (own and is_home) or (not own and not _is_claimed(path, clues, table)):
-                return target, {}
     if own:
+        folders = list(dict.fromkeys(file.parent for file in own))
         root = Path(os.path.commonpath(folders))
         runs = {
             folder.relative_to(root).as_posix(): [file for file in own if file.parent == folder] for folder in folders
         }
-        return Target("tensorboard", root, root.name), runs
+        return Target("trainer" if any(map(names_arguments, own)) else "tensorboard", root, root.name), runs
+    for path in clues.outputs:
+        names = [file.name for file in records(path, since_s, is_record)]
+        # Event files that are not its own are of another process.
+        is_others = any(map(is_event_file, names)) or _is_claimed(path, clues, table)
+        target = recognise(path) if names and not is_others else None
+        if isinstance(target, Target):
+            return target, {}
     target = recognise(clues.log) if clues.log is not None else None
     return (target, {}) if isinstance(target, Target) and not _is_claimed(None, clues, table) else None
 

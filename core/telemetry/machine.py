@@ -221,9 +221,7 @@ Chart = deque[float | None]
 class MachineHistory:
     """Takes samples in file order; the newest decides the readings."""
 
-    def __init__(self, gpu_names: Mapping[str, str] | None = None) -> None:
-        self.gpu_names = dict(gpu_names or {})
-        """UUID -> name, for samples that carry no name."""
+    def __init__(self) -> None:
         self.latest: Mapping[str, Any] = {}
         self.so_far = Peaks()
         self._disk, self._ram = Trend(), Trend()
@@ -289,7 +287,7 @@ class MachineHistory:
         values: dict[str, Any] = {name: numbers_finite(gpu.get(name)) for name in GPU_NUMBERS}
         return GpuReading(
             index=index,
-            name=str(gpu.get("name") or self.gpu_names.get(key) or "GPU"),
+            name=text_in(gpu.get("name")) or "GPU",
             uuid=text_in(gpu.get("uuid")),
             memory_used_bytes=whole_in(gpu.get("memory_used_bytes")),
             memory_total_bytes=whole_in(gpu.get("memory_total_bytes")),

@@ -28,7 +28,6 @@ from trainwiz.core.telemetry.snapshot import (
     Snapshot,
     computes_on_cpu,
     finished_words,
-    gpu_names,
     read_planned,
     with_changes,
 )
@@ -72,11 +71,10 @@ class RunSource(Source):
             self._plan_stamp = stamp
             self.plan = read_json(self.folder.plan_json) or {}
             self._planned = read_planned(self.plan)
-            self._machine.gpu_names = gpu_names(self.plan)
         self._read_metrics()
         rows = self._system_tail.read_new()
         if self._system_tail.began_anew:
-            self._machine = MachineHistory(gpu_names(self.plan))
+            self._machine = MachineHistory()
         self._machine.add_rows(rows)
         return self._with_advice(self._snapshot(state, curves), state)
 

@@ -12,7 +12,7 @@ from trainwiz.core.run.attempts import ACCUMULATION, MICRO, Advice, PhaseNow
 from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.log import LogLine
 from trainwiz.core.telemetry.metrics import EMPTY_CURVE, NO_PACE, Curve, MetricSummary, Pace
-from trainwiz.core.text import numbers_finite, object_in, objects_in, text_in, whole_in
+from trainwiz.core.text import numbers_finite, object_in, text_in, whole_in
 
 if TYPE_CHECKING:
     from trainwiz.core.diagnosis.cause import Diagnosis
@@ -170,12 +170,6 @@ def with_changes(planned: Planned, changes: Mapping[str, Any]) -> Planned:
     if now.micro_batch == planned.micro_batch:
         return now
     return replace(now, memory_bytes=None, memory_low_bytes=None, memory_high_bytes=None, host_ram_bytes=None)
-
-
-def gpu_names(plan: Mapping[str, Any]) -> dict[str, str]:
-    """UUID -> name of the GPUs of the machine that the plan was made for."""
-    gpus = objects_in(object_in(plan.get("machine")).get("gpus"))
-    return {str(gpu["uuid"]): str(gpu["name"]) for gpu in gpus if gpu.get("uuid") and gpu.get("name")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,15 +159,13 @@ def status_of(reading: Reading, now: float, written_s: float | None) -> str:
 
 
 def _ending(status: str, shown: Snapshot, loss: Series | None, now: float, written_s: float | None) -> Ending:
-    place = None if shown.step is None else step_words(shown.step, shown.max_steps)
     if status == "finished":
+        place = None if shown.step is None else step_words(shown.step, shown.max_steps)
         return Ending(finished_words(place, loss.first if loss else None, loss.last if loss else None))
     if written_s is None:
         return Ending(tr("The time of the last write is unknown."))
-    words = {"place": place, "when": moment_words(written_s), "ago": span_words(max(0.0, now - written_s))}
-    if place is None:
-        return Ending(tr("Quiet: last written {ago} ago, {when}.", **words))
-    return Ending(tr("Quiet at {place}: last written {ago} ago, {when}.", **words))
+    ago = span_words(max(0.0, now - written_s))
+    return Ending(tr("Quiet: last written {ago} ago, {when}.", ago=ago, when=moment_words(written_s)))
 
 
 def open_source(target: Target, *, clock: Callable[[], float] = time.time) -> Source:
@@ -200,7 +198,7 @@ def open_files_source(
     if target.kind == "trainer":
         from trainwiz.core.telemetry.trainer_folder import TrainerReader
 
-        return FilesSource(target, TrainerReader(target.path, log=log).read, clock=clock)
+        return FilesSource(target, TrainerReader(target.path, log, find).read, clock=clock)
     from trainwiz.core.telemetry.trainer_folder import EventsReader, find_scalar_files
 
     return FilesSource(target, EventsReader(find or partial(find_scalar_files, target.path)).read, clock=clock)

@@ -334,14 +334,11 @@ def _metrics_of(values: Mapping[str, float]) -> list[str]:
 
 def find_log(folder: Path) -> Path | None:
     """The newest log of a folder in which a Trainer printed metrics; else None. Looks at the end of each."""
-    try:
-        with os.scandir(folder) as entries:
-            # There may be 100,000 files: no more is asked of one that is not called like a log.
-            named = (one for one in entries if one.name.endswith(LOG_ENDINGS) and not one.name.startswith("."))
-            logs = [(one.stat().st_mtime, Path(one.path)) for one in named if one.is_file()]
-    except OSError:
-        return None
-    return next((path for _, path in heapq.nlargest(50, logs) if prints_metrics(path)), None)
+    names = next((names for _, names in folders_below(folder, deepest=0)), [])
+    # There may be 100,000 files: no more is asked of one that is not called like a log.
+    logs = [folder / name for name in names if name.endswith(LOG_ENDINGS) and not name.startswith(".")]
+    newest = heapq.nlargest(50, logs, key=lambda log: written_s(log) or 0.0)
+    return next((log for log in newest if prints_metrics(log)), None)
 
 
 def prints_metrics(path: Path) -> bool:

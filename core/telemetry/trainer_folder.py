@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,13 @@ class EventRun:
     @property
     def last_s(self) -> float:
         return self.newest.last_time_s or 0.0
+
+
+def names_arguments(file: Path) -> bool:
+    """Whether it is an event file that begins with the arguments of a Trainer."""
+    tail = EventFileTail(file)
+    tail.read_new()
+    return tail.arguments is not None
 
 
 class EventsReader:
@@ -213,14 +221,16 @@ class TrainerReader:
     """Metrics come from the event files, which are written live; from the newest readable state where
     that reaches further, or there are none; from the log where that reaches further than a state."""
 
-    def __init__(self, path: Path, log: Path | None = None) -> None:
-        """`log`: where its standard output goes, for whom knows; else it is looked for in the folder."""
+    def __init__(self, path: Path, log: Path | None = None, find: FindFiles | None = None) -> None:
+        """For whom knows: `log` is where its standard output goes, `find` names its event files; else they are looked for
+        in the folder."""
         self._path = path
         self._is_folder = not is_file(path)
         is_log = not self._is_folder and path.suffix != ".json"
         self._state = None if is_log else NewestState(path)
         self._last_state: TrainerState | None = None
         self._scalars = TrainerScalars()
+        self._find = find or partial(find_scalar_files, path, CHECKPOINT)
         self._events = EventsReader(self._event_files, lambda: self._scalars)
         log = path if is_log else log
         self._log = TrainerLog(log) if log is not None else None
@@ -228,8 +238,7 @@ class TrainerReader:
 
     def _event_files(self) -> dict[str, list[Path]]:
         """Those of all sessions as one run."""
-        found = find_scalar_files(self._path, CHECKPOINT) if self._is_folder else {}
-        files = [file for run in found.values() for file in run]
+        files = [file for run in self._find().values() for file in run] if self._is_folder else []
         return {".": files} if files else {}
 
     def read(self, deadline: float) -> Reading:

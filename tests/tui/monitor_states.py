@@ -122,9 +122,10 @@ class RecordedProcess(Source):
         self._files = targets.open_files_source(dataclasses.replace(target, kind="trainer"), clock=lambda: NOW_S)
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
-        machine = MachineHistory({"GPU-0": "NVIDIA GeForce RTX 3090"})
+        machine = MachineHistory()
         for index in range(120):
             row = system_row(index, 1)
+            row["gpus"][0]["name"] = "NVIDIA GeForce RTX 3090"
             row["gpus"][0]["processes"] = [
                 {"pid": 4711, "name": "python", "memory_used_bytes": 4 * GIB, "kind": "compute"},
                 {"pid": 900, "name": "Xorg", "memory_used_bytes": GIB, "kind": "graphics"},
