@@ -218,9 +218,10 @@ def data_wait_advice(pace: Pace, engine: Mapping[str, Any]) -> Iterable[Advice]:
 def gpu_advice(gpus: Sequence[GpuReading], *, status: str, now_s: float) -> Iterable[Advice]:
     """One sentence for each trouble, whichever cards have it."""
     lost = [gpu for gpu in gpus if gpu.problem and not gpu.is_slice]
-    for reason in dict.fromkeys(gpu.problem or "" for gpu in lost):
-        cards = [gpu for gpu in lost if gpu.problem == reason]
-        yield _say("gpu_lost" if LOST in reason else "gpu_unreadable", gpus=_names(cards), reason=tr(reason))
+    if lost:
+        reasons = "; ".join(dict.fromkeys(tr(gpu.problem or "") for gpu in lost))
+        is_lost = any(LOST in (gpu.problem or "") for gpu in lost)
+        yield _say("gpu_lost" if is_lost else "gpu_unreadable", gpus=_names(lost), reason=reasons)
     readable = [gpu for gpu in gpus if not gpu.problem]
     hot = [gpu for gpu in readable if limited_by_heat(gpu.throttle_reasons)]
     slowed = [gpu for gpu in readable if gpu not in hot and BRAKES.intersection(gpu.throttle_reasons)]

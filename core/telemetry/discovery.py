@@ -64,11 +64,9 @@ def recognise(path: Path) -> Target | str:
             return _folder(path)
         if path.is_file():
             return _file(path)
-        if os.path.lexists(path):
-            return tr("{path} is neither a readable file nor a readable folder.", path=path)
     except OSError as error:
         return tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
-    return tr("{path} does not exist.", path=path)
+    return tr("{path} is neither a readable file nor a readable folder.", path=path)
 
 
 def _folder(path: Path) -> Target | str:
@@ -144,8 +142,6 @@ def _file(path: Path) -> Target | str:
         return refusal or _target("tensorboard", path)
     if prints_metrics(path):
         return _target("trainer", path)
-    if not path.stat().st_size:
-        return tr("{path} is empty: there is nothing to monitor.", path=path)
     said = tr(
         "{path} cannot be monitored: it is not an event file, not a {state} and not a log with metrics printed by a "
         "Trainer.",
@@ -333,14 +329,12 @@ def _on_gpu(card: str | None) -> Target:
     from trainwiz.core.telemetry.gpu import read_loads
 
     loads = read_loads()
-    if not loads.gpus:
-        reason = loads.problem or tr("no GPU found")
-        raise usage_error("no_gpu", "gpu", tr("There is no GPU to monitor: {reason}.", reason=reason))
     chosen = [load for load in loads.gpus if not card or str(load.index) == card]
     if not chosen:
-        known = ", ".join(f"gpu:{load.index} ({load.name or tr('unknown')})" for load in loads.gpus)
-        message = tr("There is no GPU {name} on this machine; available: {names}.", name=repr(card), names=known)
-        raise usage_error("no_such_gpu", f"gpu:{card}", message)
+        known = ", ".join(f"gpu:{load.index} ({load.name})" for load in loads.gpus) or loads.problem
+        name = repr(card) if card else tr("here")
+        message = tr("There is no GPU {name} to monitor: {known}.", name=name, known=known or tr("no GPU found"))
+        raise usage_error("no_such_gpu", f"gpu:{card or ''}", message)
     where, table = tr("GPU {number}", number=card) if card else tr("the GPUs"), ProcessTable()
     pids = {pid for load in chosen for pid in load.computing if table.is_alive(pid)}
     if pids:

@@ -43,9 +43,8 @@ def sample_host(disk_path: Path) -> tuple[dict[str, Any], dict[str, str]]:
         try:
             line |= dict(zip(names, read(), strict=True))
         except (OSError, psutil.Error, RuntimeError) as error:
-            reason = os_reason(error) if isinstance(error, OSError) else str(error)
             line |= dict.fromkeys(names)
-            unavailable |= dict.fromkeys(names, reason or type(error).__name__)
+            unavailable |= dict.fromkeys(names, os_reason(error) if isinstance(error, OSError) else str(error))
     return line, unavailable
 
 
@@ -373,9 +372,9 @@ def saves_of(engine: Mapping[str, Any], sizes: CheckpointSize, step: float | Non
         return None
     # The last step saves in any case.
     to_come = math.ceil(max(0, last - step // every * every) / every)
-    stay = to_come if kept is None else min(to_come, max(0, kept - sizes.present))
+    room = to_come if kept is None else kept - sizes.present
     # A new checkpoint is whole before an old one goes; at the end the model takes the place of the one too many.
-    at_once = to_come if kept is None else min(to_come, max(0, kept + 1 - sizes.present))
+    at_once, stay = (max(0, min(to_come, count)) for count in (room + 1, room))
     model_bytes = (whole_in(engine.get("parameters")) or 0) * (4 if engine.get("weights_dtype") == "float32" else 2)
     return Saves(max(at_once * size, stay * size + model_bytes), grows=stay > 0)
 

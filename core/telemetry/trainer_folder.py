@@ -157,11 +157,9 @@ class EventsReader:
 
     def _look_for_files(self) -> None:
         for name, files in self._find().items():
-            if name not in self._runs:
-                self._runs[name] = EventRun(name, self._new_scalars())
-            tails = self._runs[name].tails
-            known = {tail.path for tail in tails}
-            tails += [EventFileTail(path) for path in files if path not in known]
+            run = self._runs.setdefault(name, EventRun(name, self._new_scalars()))
+            known = {tail.path for tail in run.tails}
+            run.tails += [EventFileTail(path) for path in files if path not in known]
 
     def _names_of(self, run: EventRun) -> list[str]:
         plain = run.name == "." or sum(bool(run.scalars.series) for run in self._runs.values()) < 2
