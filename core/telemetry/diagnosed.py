@@ -174,8 +174,9 @@ class LogDiagnosis:
         """`runs`: a process of it is alive, so that nothing has ended it; its loss may still be no number."""
         if snapshot.behind:
             return snapshot
-        found = None if runs else self._of_log(snapshot)
-        found = found or _of_loss(snapshot)
+        if not runs:
+            self._look.do(lambda: self._read_logs(snapshot))
+        found = _of_loss(snapshot) if runs or self._found is None else self._found
         if found is None or found.cause is None:
             return snapshot
         what = found.remedies[0].text if found.remedies else None
@@ -191,10 +192,6 @@ class LogDiagnosis:
         remedy = tr("{what} See the lines that prove it: {command}", what=what or "", command=command).strip()
         status = "stopped" if found.cause == "user_stop" else "failed"
         return replace(snapshot, status=status, ending=Ending(advice.text, remedy, command, found.cause), eta_s=None)
-
-    def _of_log(self, snapshot: Snapshot) -> Diagnosis | None:
-        self._look.do(lambda: self._read_logs(snapshot))
-        return self._found
 
     def _read_logs(self, snapshot: Snapshot) -> None:
         stamps = sorted(_logs_of(snapshot))

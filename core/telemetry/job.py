@@ -15,12 +15,11 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import ProcessId, identify
 from trainwiz.core.telemetry.event_file import EVENT_MARK, begun_s
 from trainwiz.core.telemetry.processes import (
-    OpenFile,
     ProcessTable,
-    is_written,
     maps_any,
     open_files,
     working_folder,
+    written_files,
 )
 from trainwiz.core.telemetry.trainer_files import folders_below, prints_metrics, written_s
 from trainwiz.core.telemetry.words import (
@@ -96,11 +95,6 @@ def began(event_file: Path) -> int | None:
     # A number that was used again belongs to a process that began after the file.
     is_older = process is not None and process.create_time <= begun_s(event_file) + CLOCK_SLACK_S
     return pid if is_older else None
-
-
-def written_files(pid: int, files: list[OpenFile]) -> list[Path]:
-    """Of what the process has open, the files that it has open for writing."""
-    return [file.path for file in files if file.path is not None and is_written(pid, file.descriptor)]
 
 
 def is_event_file(name: str) -> bool:

@@ -29,17 +29,16 @@ from trainwiz.core.telemetry.job import (
     output_paths,
     records,
     training_tops,
-    written_files,
 )
 from trainwiz.core.telemetry.log import LogLines
 from trainwiz.core.telemetry.machine import MachineHistory, MachineSampler
 from trainwiz.core.telemetry.processes import (
     OpenFile,
-    ProcessSampler,
     ProcessTable,
     environment_of,
     open_files,
     working_folder,
+    written_files,
     written_through,
 )
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot
@@ -192,7 +191,6 @@ class JobSource(Source):
         self._job: Job | None = None
         self._clues = Clues(cwd=None)
         self._machine: MachineSampler | None = None
-        self._processes: ProcessSampler | None = None
         self._next_sample_s = 0.0
         self._history = MachineHistory()
         self._log = LogLines()
@@ -218,8 +216,7 @@ class JobSource(Source):
             self._log = LogLines(TextTail(log))
         if self._machine is None:
             place = self._clues.cwd if self.target.kind == "process" else self.target.path
-            self._processes = ProcessSampler(job.pid)
-            self._machine = MachineSampler(place or self.target.path, clock=self._clock)
+            self._machine = MachineSampler(place or self.target.path, job.pid, clock=self._clock)
 
     @property
     def _log_path(self) -> Path | None:
@@ -232,9 +229,9 @@ class JobSource(Source):
 
     def _while_it_runs(self, snapshot: Snapshot) -> Snapshot:
         now = time.monotonic()
-        if self._machine is not None and self._processes is not None and now >= self._next_sample_s:
+        if self._machine is not None and now >= self._next_sample_s:
             self._next_sample_s = now + SAMPLE_EVERY_S
-            self._history.add_rows([self._machine.sample(self._processes.sample())])
+            self._history.add_rows([self._machine.sample()])
         snapshot = self._diagnosis.add_to(snapshot, runs=True)
         return with_machine(snapshot, self._history, uses_gpu=self._clues.uses_gpu)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from trainwiz.core.errors import os_reason
 from trainwiz.core.lines import Seldom
+from trainwiz.core.telemetry.processes import ProcessSampler
 from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, ProcessReading
 from trainwiz.core.telemetry.trainer_files import checkpoints_in
 from trainwiz.core.text import numbers_finite, object_in, objects_in, plain_text, text_in, texts_in, whole_in
@@ -63,18 +64,19 @@ def _disk(path: Path) -> tuple[int, int]:
 
 
 class MachineSampler:
-    """GPUs and host. Never raises; not for use by two threads at once."""
+    """GPUs, host and the processes of a job. Never raises; not for use by two threads at once."""
 
-    def __init__(self, disk_path: Path, *, clock: Callable[[], float] = time.time) -> None:
-        """`disk_path`: a folder on the disk that the job fills."""
+    def __init__(self, disk_path: Path, root_pid: int, *, clock: Callable[[], float] = time.time) -> None:
+        """`disk_path`: a folder on the disk that the job fills. `root_pid`: the top of its processes."""
         from trainwiz.core.telemetry.gpu import GpuSampler
 
         self.disk_path = disk_path
         self._clock = clock
         self._gpus = GpuSampler()
+        self._processes = ProcessSampler(root_pid)
 
-    def sample(self, processes: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
-        """{time_s, gpus, host, processes, unavailable}; `processes` are those of the job.
+    def sample(self) -> dict[str, Any]:
+        """{time_s, gpus, host, processes, unavailable}.
 
         What could not be read is None (a card or device that is not there has no row), with its reason
         under `unavailable`: "gpus", "gpus.0", "gpus.0.power_w", "host.ram_used_bytes".
@@ -85,7 +87,7 @@ class MachineSampler:
             "time_s": round(self._clock(), 3),
             "gpus": gpus,
             "host": host,
-            "processes": list(processes),
+            "processes": self._processes.sample(),
             "unavailable": {**unavailable, **{f"host.{key}": reason for key, reason in reasons.items()}},
         }
 

@@ -311,21 +311,14 @@ def is_written(pid: int, descriptor: int) -> bool:
     return flags is None or bool(int(flags[1], 8) & WRITING)
 
 
-def written_through(pipe: str) -> list[Path]:
-    """The files into which a reader of `pipe` ("pipe:[1234]") writes: `python train.py | tee train.log`.
+def written_files(pid: int, files: list[OpenFile]) -> list[Path]:
+    """Of what the process has open, the files that it has open for writing."""
+    return [file.path for file in files if file.path is not None and is_written(pid, file.descriptor)]
 
-    Looks at processes of this user whose standard input is that pipe.
-    """
-    found: list[Path] = []
+
+def written_through(pipe: str) -> Iterator[Path]:
+    """The files into which a reader of `pipe` ("pipe:[1234]") writes: `python train.py | tee train.log`."""
     for pid in all_pids():
-        try:
-            if os.readlink(f"/proc/{pid}/fd/0") != pipe:  # noqa: PTH115 - a pipe is no path
-                continue
-        except OSError:
-            continue
-        found += [
-            file.path
-            for file in open_files(pid) or ()
-            if file.path is not None and file.descriptor > 0 and is_written(pid, file.descriptor)
-        ]
-    return found
+        files = open_files(pid) or []
+        if any(file.descriptor == 0 and file.name == pipe for file in files):
+            yield from written_files(pid, files)

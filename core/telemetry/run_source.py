@@ -303,9 +303,15 @@ class ReplaySource(RunSource):
         self._read_metrics()
         since_s = begun[-1].started_s if begun else 0.0
         speaks = self._metrics.time_s is not None and self._metrics.time_s >= since_s
-        status = "running" if speaks else "starting"
         return replace(
-            self._final, status=status, attempts=begun, ended_s=None, exit=None, outcome=None, notes=[], stop=None
+            self._final,
+            status="running" if speaks else "starting",
+            attempts=begun,
+            ended_s=None,
+            exit=None,
+            outcome=None,
+            notes=[],
+            stop=None,
         )
 
 

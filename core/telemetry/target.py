@@ -12,7 +12,7 @@ from pathlib import Path
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.metrics import Series
+from trainwiz.core.telemetry.metrics import NO_SERIES, Series
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot, SourceKind, finished_words
 from trainwiz.core.telemetry.words import span_words, step_words
 from trainwiz.core.text import moment_words
@@ -89,8 +89,8 @@ class Reading:
     shown: Snapshot = NOTHING
     """With what the files themselves tell; the metrics, the moment, the status and what follows from them are left open."""
     series: Mapping[str, Series] = field(default_factory=dict)
-    loss: str | None = None
-    """The metric that is logged as the training's loss."""
+    loss: Series = NO_SERIES
+    """What is logged as the training's loss."""
     written_by_file_time: bool = False
     """`written_s` is the time of a file, which a copy has too: it does not show that something runs."""
     ended: bool = False
@@ -115,7 +115,7 @@ class FilesSource(Source):
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
         reading = self._read(time.monotonic() + POLL_S)
-        now, shown, loss = self._clock(), reading.shown, reading.series.get(reading.loss or "")
+        now, shown, loss = self._clock(), reading.shown, reading.loss
         if reading.grew and self._has_read and not shown.behind:
             # What the first looks find was there before; whatever comes later is being written.
             self._grew_s = now
@@ -135,7 +135,7 @@ class FilesSource(Source):
             ended_s=written_s if status == "finished" else None,
             written_s=written_s,
             curves={name: tag.curve() for name in curves if (tag := reading.series.get(name))},
-            non_finite_steps=loss.non_finite_steps if loss else (),
+            non_finite_steps=loss.non_finite_steps,
             ending=None if runs or shown.behind else _ending(status, shown, loss, now, written_s),
         )
         return replace(snapshot, advice=advise(snapshot))
@@ -151,17 +151,16 @@ def status_of(reading: Reading, now: float, written_s: float | None) -> str:
     step, max_steps = reading.shown.step, reading.shown.max_steps
     if reading.ended or (step is not None and max_steps and step >= max_steps):
         return "finished"
-    loss = reading.series.get(reading.loss or "")
-    times = [time_s for _, time_s, _ in loss.recent] if loss else []
+    times = [time_s for _, time_s, _ in reading.loss.recent]
     pause_s = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
     patience_s = max(QUIET_AFTER_S, pause_s * QUIET_AFTER_PAUSES)
     return "running" if written_s is not None and now - written_s <= patience_s else "quiet"
 
 
-def _ending(status: str, shown: Snapshot, loss: Series | None, now: float, written_s: float | None) -> Ending:
+def _ending(status: str, shown: Snapshot, loss: Series, now: float, written_s: float | None) -> Ending:
     if status == "finished":
         place = None if shown.step is None else step_words(shown.step, shown.max_steps)
-        return Ending(finished_words(place, loss.first if loss else None, loss.last if loss else None))
+        return Ending(finished_words(place, loss.first, loss.last))
     if written_s is None:
         return Ending(tr("The time of the last write is unknown."))
     ago = span_words(max(0.0, now - written_s))

@@ -135,7 +135,9 @@ class EventsReader:
         epoch = next(epochs, None)
         said = (tail.arguments for tail in reversed(newest.tails) if tail.arguments is not None)
         arguments = parse_arguments(next(said, ""))
-        loss = loss_name(name for run in current for name in names[run.name] if name in series)
+        loss = series.get(
+            loss_name(name for run in current for name in names[run.name] if name in series) or "", NO_SERIES
+        )
         tails = [tail for run in runs for tail in run.tails]
         problems = [*_problems(tails)]
         if not series and not behind and any(tail.records for tail in tails):
@@ -145,7 +147,7 @@ class EventsReader:
             step=step,
             max_steps=planned_steps(arguments, step, epoch),
             epoch=epoch,
-            pace=replace(NO_PACE, wall_step_s=wall_step_s(series[loss].recent) if loss else None),
+            pace=replace(NO_PACE, wall_step_s=wall_step_s(loss.recent)),
             started_s=newest.newest.first_time_s,
             written_s=newest.newest.last_time_s,
             read_from=tuple(str(tail.path) for tail in tails),
@@ -279,7 +281,14 @@ class TrainerReader:
         )
         # The epoch is no metric: the look has it itself.
         series = {name: tag for name, tag in chosen.series.items() if name != "epoch"}
-        return replace(chosen, shown=shown, series=series, loss="loss", ended=_has_ended(chosen.series), grew=grew)
+        return replace(
+            chosen,
+            shown=shown,
+            series=series,
+            loss=series.get("loss", NO_SERIES),
+            ended=_has_ended(chosen.series),
+            grew=grew,
+        )
 
     def _look_for_log(self) -> None:
         found = find_log(self._path)

@@ -19,7 +19,6 @@ from trainwiz.core.hardware.nvml import read_gpus
 from trainwiz.core.telemetry.gpu import READS, GpuSampler, LoadReader, free_bytes, is_outdated
 from trainwiz.core.telemetry.job_source import with_machine
 from trainwiz.core.telemetry.machine import MachineHistory, MachineSampler, sample_host
-from trainwiz.core.telemetry.processes import ProcessSampler
 from trainwiz.core.telemetry.snapshot import Snapshot
 
 from tests.core.telemetry.foreign_jobs import look, python, started, write_scripts
@@ -165,10 +164,10 @@ def test_a_sample_has_numbers_in_their_ranges_and_reasons(tmp_path: Path, monkey
     assert (line["ram_used_bytes"], line["ram_total_bytes"]) == (3_000, 4_000)
 
     monkeypatch.setattr(psutil, "swap_memory", Mock(side_effect=PermissionError(13, "Permission denied")))
-    row = MachineSampler(tmp_path).sample([{"pid": 1}])
+    row = MachineSampler(tmp_path, ME).sample()
     assert row["host"]["swap_used_bytes"] is None and row["host"]["ram_used_bytes"] > 0
     assert row["unavailable"]["host.swap_used_bytes"] == "Permission denied"
-    assert row["processes"] == [{"pid": 1}]
+    assert row["processes"][0]["pid"] == ME
 
 
 @on_linux
@@ -196,7 +195,7 @@ def test_a_driver_that_names_no_process_of_the_job_is_said(driver: FakeNvml) -> 
     driver.write([FakeGpu(memory_used=GIB, processes={999999999: GIB})])
     bare = Snapshot(source="process", path="/", name="x", status="running", time_s=0.0)
     history = MachineHistory()
-    history.add_rows([MachineSampler(Path("/")).sample(ProcessSampler(ME).sample())])
+    history.add_rows([MachineSampler(Path("/"), ME).sample()])
     assert "lists no process of this job" in with_machine(bare, history, uses_gpu=True).unavailable["job_gpu_memory"]
     unknown = with_machine(bare, history, uses_gpu=None)
     assert "job_gpu_memory" not in unknown.unavailable and unknown.used_gpus

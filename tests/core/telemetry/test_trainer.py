@@ -207,7 +207,7 @@ def said(*readings: Reading) -> FilesSource:
 def test_a_status_that_no_job_says(shown: dict[str, Any], pause_s: float | None, silent_s: float, status: str) -> None:
     loss = Series()
     loss.recent.extend([] if pause_s is None else [(1.0, 0.0, 1.0), (2.0, pause_s, 1.0)])
-    reading = Reading(replace(NOTHING, **shown), {"loss": loss}, "loss")
+    reading = Reading(replace(NOTHING, **shown), {"loss": loss}, loss)
     assert status_of(reading, NOW_S, NOW_S - silent_s) == status
 
 
