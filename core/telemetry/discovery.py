@@ -161,13 +161,11 @@ def _refusal_of_scalars(path: Path) -> str | None:
     """Why an event file cannot be read; None where it can, or has only just been begun."""
     tail = EventFileTail(path)
     tail.read_new()
-    if tail.refusal or tail.problem:
+    is_new = not tail.offset and EVENT_MARK in path.name
+    none_yet = tail.offset >= HEADER_BYTES and not tail.damaged_bytes
+    if tail.refusal or tail.problem or tail.records or is_new or none_yet:
         return tail.refusal or tail.problem
-    if not tail.offset and EVENT_MARK in path.name:
-        return None
-    if not tail.records and (tail.offset < HEADER_BYTES or tail.damaged_bytes):
-        return tr("{path} is not a TensorBoard event file: it contains no complete record.", path=path)
-    return None
+    return tr("{path} is not a TensorBoard event file: it contains no complete record.", path=path)
 
 
 def _target(kind: SourceKind, path: Path, named: Path | None = None) -> Target:
@@ -205,10 +203,10 @@ class Found:
 
     def to_json(self) -> dict[str, Any]:
         """The row of `trainwiz monitor --json` where there is more than one thing to watch."""
-        target, row = self.target, asdict(self)
-        row.pop("target")
+        target = self.target
         place = {"source": target.kind, "name": target.name, "path": str(target.path), "pid": target.pid}
-        return place | row | {"gpus": list(self.gpus)}
+        rest = {name: value for name, value in asdict(self).items() if name != "target"}
+        return {**place, **rest, "gpus": list(self.gpus)}
 
 
 def list_targets(root: Path = DEFAULT_ROOT) -> list[Found]:

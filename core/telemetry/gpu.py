@@ -290,9 +290,5 @@ def is_outdated(gpus: Sequence[Gpu], loads: GpuLoads) -> bool:
     """Since `gpus` were read, some have come or gone, or much of the memory of one was taken or given back."""
     before = {gpu.uuid or str(gpu.index) for gpu in gpus if "gpu" not in gpu.unavailable}
     now = {load.uuid or str(load.index) for load in loads.gpus if not load.problem}
-    held = ((gpu.memory_other_bytes, loads.of(gpu)) for gpu in gpus if gpu.visible)
-    return before != now or any(
-        abs(load.memory_used_bytes - other) >= MOVED_BYTES
-        for other, load in held
-        if other is not None and load is not None and load.memory_used_bytes is not None
-    )
+    free = ((gpu.memory_free_bytes or 0, free_bytes(gpu, loads.of(gpu)) or 0) for gpu in gpus if gpu.visible)
+    return before != now or any(abs(free_now - free_then) >= MOVED_BYTES for free_then, free_now in free)

@@ -122,7 +122,7 @@ class Peaks:
 
     def add(self, row: Mapping[str, Any]) -> None:
         self._raise_to(object_in(row.get("so_far")))
-        gpus = {gpu_key(gpu, index): gpu for index, gpu in enumerate(objects_in(row.get("gpus")))}
+        gpus = {gpu_key(gpu): gpu for gpu in objects_in(row.get("gpus"))}
         processes = objects_in(row.get("processes"))
         pids = pids_of(processes)
         sizes = [(process.get("role"), whole_in(process.get("rss_bytes")) or 0) for process in processes]
@@ -156,9 +156,9 @@ class Peaks:
         return asdict(self)
 
 
-def gpu_key(gpu: Mapping[str, Any], index: int) -> str:
+def gpu_key(gpu: Mapping[str, Any]) -> str:
     """The UUID, or the number of a card whose UUID is not known."""
-    return str(gpu.get("uuid") or f"index {gpu.get('index', index)}")
+    return str(gpu.get("uuid") or f"index {gpu.get('index')}")
 
 
 def pids_of(processes: Iterable[Mapping[str, Any]]) -> set[int]:
@@ -255,8 +255,8 @@ class MachineHistory:
             if self._time_s is not None and not 0 <= time_s - self._time_s <= GAP_S:
                 self._idle_since_s.clear()
             self._time_s = time_s
-        for index, gpu in enumerate(objects_in(row.get("gpus"))):
-            key, busy = gpu_key(gpu, index), numbers_finite(gpu.get("utilization_percent"))
+        for gpu in objects_in(row.get("gpus")):
+            key, busy = gpu_key(gpu), numbers_finite(gpu.get("utilization_percent"))
             if busy is None or busy >= IDLE_PERCENT:
                 self._idle_since_s.pop(key, None)
             elif time_s is not None:
@@ -279,12 +279,10 @@ class MachineHistory:
 
     def gpus(self) -> tuple[GpuReading, ...]:
         pids = pids_of(objects_in(self.latest.get("processes")))
-        return tuple(self._gpu(gpu, index, pids) for index, gpu in enumerate(objects_in(self.latest.get("gpus"))))
+        return tuple(self._gpu(gpu, pids) for gpu in objects_in(self.latest.get("gpus")))
 
-    def _gpu(self, gpu: Mapping[str, Any], position: int, pids: set[int]) -> GpuReading:
-        key = gpu_key(gpu, position)
-        number = whole_in(gpu.get("index"))
-        index = position if number is None else number
+    def _gpu(self, gpu: Mapping[str, Any], pids: set[int]) -> GpuReading:
+        key, index = gpu_key(gpu), whole_in(gpu.get("index")) or 0
         values: dict[str, Any] = {name: numbers_finite(gpu.get(name)) for name in GPU_NUMBERS}
         return GpuReading(
             index=index,

@@ -194,10 +194,8 @@ def open_files_source(
     For whom knows: `log` is where the standard output of the Trainer goes, `find` names the event
     files of each run.
     """
+    from trainwiz.core.telemetry.trainer_folder import EventsReader, TrainerReader, find_scalar_files
+
     if target.kind == "trainer":
-        from trainwiz.core.telemetry.trainer_folder import TrainerReader
-
         return FilesSource(target, TrainerReader(target.path, log, find).read, clock=clock)
-    from trainwiz.core.telemetry.trainer_folder import EventsReader, find_scalar_files
-
     return FilesSource(target, EventsReader(find or partial(find_scalar_files, target.path)).read, clock=clock)
