@@ -289,7 +289,7 @@ def find_target(text: str) -> Target:
     if re.fullmatch(r"[0-9]+", text):
         return _of_process(int(text))
     path = at_home(Path(text))
-    if text and _exists(path):
+    if text and os.path.lexists(path):
         beside = RunFolder(path.parent)
         found = Target.of_run(beside) if is_file(path) and beside.is_run() else recognise(path)
         if isinstance(found, Target):
@@ -316,7 +316,7 @@ def _of_process(pid: int) -> Target:
     # One of the kernel has no command line.
     if job is None or not table.command(pid):
         message = tr("Process {pid} does not exist, is not visible from here, or is part of the kernel.", pid=pid)
-        raise usage_error("no_such_process", str(pid), _with_list(message))
+        raise usage_error("no_such_process", str(pid), message)
     below = trainings_below(pid, table)
     return _the_job(below if len(below) > 1 else [job.pid], table, tr("below process {pid}", pid=pid))
 
@@ -341,7 +341,7 @@ def _on_gpu(card: str | None) -> Target:
         "Nothing that is visible from here computes on {place}; processes of other users and containers are not.",
         place=where,
     )
-    raise usage_error("idle_gpu", where, _with_list(message))
+    raise usage_error("idle_gpu", where, message)
 
 
 def _the_job(pids: Iterable[int], table: ProcessTable, where: str) -> Target:
@@ -367,20 +367,11 @@ def _unknown(text: str) -> UsageError:
     with contextlib.suppress(OSError):
         known += [entry.name for entry in at_home(path.parent).iterdir()]
     near = [str(path.parent / one) for one in difflib.get_close_matches(path.name, known, n=3, cutoff=0.5)]
-    message = tr("There is no run, file or process {name}.", name=repr(plain_text(text, LONGEST_SHOWN)))
+    message = tr(
+        "There is no run, file or process {name} that this user can see.", name=repr(plain_text(text, LONGEST_SHOWN))
+    )
     if near:
         message = tr("{message} Did you mean {guess}?", message=message, guess=tr(" or ").join(near))
-    return usage_error("no_such_target", text, message if near else _with_list(message))
-
-
-def _with_list(message: str) -> str:
-    return tr("{message} `trainwiz monitor` lists what can be monitored.", message=message)
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists() or path.is_symlink()
-    except PermissionError:
-        return True
-    except (OSError, ValueError):
-        return False
+    else:
+        message = tr("{message} `trainwiz monitor` lists what can be monitored.", message=message)
+    return usage_error("no_such_target", text, message)

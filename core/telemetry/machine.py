@@ -121,39 +121,39 @@ class Peaks:
     """Of all training processes together."""
 
     def add(self, row: Mapping[str, Any]) -> None:
-        self._raise_to(object_in(row.get("so_far")))
-        gpus = {gpu_key(gpu): gpu for gpu in objects_in(row.get("gpus"))}
-        processes = objects_in(row.get("processes"))
+        """A sample, or one that has the peaks of those before it in its `so_far`."""
+        before, processes = object_in(row.get("so_far")), objects_in(row.get("processes"))
         pids = pids_of(processes)
         sizes = [(process.get("role"), whole_in(process.get("rss_bytes")) or 0) for process in processes]
         trainers = [size for role, size in sizes if role == "trainer"]
-        self._raise_to(
-            {
-                "peak_gpu_bytes": {key: gpu.get("memory_used_bytes") for key, gpu in gpus.items()},
-                "peak_job_gpu_bytes": {key: job_memory(gpu, pids) for key, gpu in gpus.items()},
-                "peak_job_rss_bytes": sum(size for _, size in sizes),
-                "peak_trainer_rss_bytes": max(trainers, default=0),
-                "peak_trainers_rss_bytes": sum(trainers),
-            }
+        for gpu in objects_in(row.get("gpus")):
+            _raise(self.peak_gpu_bytes, {gpu_key(gpu): gpu.get("memory_used_bytes")})
+            _raise(self.peak_job_gpu_bytes, {gpu_key(gpu): job_memory(gpu, pids)})
+        _raise(self.peak_gpu_bytes, before.get("peak_gpu_bytes"))
+        _raise(self.peak_job_gpu_bytes, before.get("peak_job_gpu_bytes"))
+        whole, fullest, together = sum(size for _, size in sizes), max(trainers, default=0), sum(trainers)
+        self.peak_job_rss_bytes = _highest(self.peak_job_rss_bytes, before.get("peak_job_rss_bytes"), whole)
+        self.peak_trainer_rss_bytes = _highest(
+            self.peak_trainer_rss_bytes, before.get("peak_trainer_rss_bytes"), fullest
         )
-
-    def _raise_to(self, seen: Mapping[str, Any]) -> None:
-        """Take what is higher in one sample, or in the `so_far` of a record, by the names of `to_json`."""
-        for name, peaks in (("peak_gpu_bytes", self.peak_gpu_bytes), ("peak_job_gpu_bytes", self.peak_job_gpu_bytes)):
-            for key, value in object_in(seen.get(name)).items():
-                if held := whole_in(value):
-                    peaks[key] = max(peaks.get(key, 0), held)
-        self.peak_job_rss_bytes = max(self.peak_job_rss_bytes, whole_in(seen.get("peak_job_rss_bytes")) or 0)
-        self.peak_trainer_rss_bytes = max(
-            self.peak_trainer_rss_bytes, whole_in(seen.get("peak_trainer_rss_bytes")) or 0
-        )
-        self.peak_trainers_rss_bytes = max(
-            self.peak_trainers_rss_bytes, whole_in(seen.get("peak_trainers_rss_bytes")) or 0
+        self.peak_trainers_rss_bytes = _highest(
+            self.peak_trainers_rss_bytes, before.get("peak_trainers_rss_bytes"), together
         )
 
     def to_json(self) -> dict[str, Any]:
         """The object that `add` takes up again from a row's `so_far`."""
         return asdict(self)
+
+
+def _highest(*sizes: Any) -> int:
+    """Of sizes as a file may hold them."""
+    return max(whole_in(size) or 0 for size in sizes)
+
+
+def _raise(peaks: dict[str, int], seen: Any) -> None:
+    for key, size in object_in(seen).items():
+        if whole_in(size):
+            peaks[key] = _highest(peaks.get(key), size)
 
 
 def gpu_key(gpu: Mapping[str, Any]) -> str:

@@ -159,12 +159,10 @@ class Curve:
     def extremes(self, first: float, last: float, *, positive: bool = False) -> tuple[float, float] | None:
         """The lowest and the highest value in [first, last], of values above 0 only where `positive`."""
         inside = slice(bisect_left(self.steps, first), bisect_right(self.steps, last))
-        lows, highs = list(self.lows[inside]), self.highs[inside]
-        if positive:
-            lows = [low for low in lows if low > 0]
-        if not highs or (positive and max(highs) <= 0):
-            return None
-        return min(lows, default=max(highs)), max(highs)
+        lows, highs = (
+            [value for value in values[inside] if value > 0 or not positive] for values in (self.lows, self.highs)
+        )
+        return (min(lows, default=max(highs)), max(highs)) if highs else None
 
     def columns(self, first: float, last: float, count: int) -> Columns:
         """Lowest, highest and mean value in each of `count` equal parts of [first, last]."""
