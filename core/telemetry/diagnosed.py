@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -67,14 +66,7 @@ def diagnose_log(path: Path, last_bytes: int | None = None) -> Diagnosis:
 def diagnose_folder(path: Path) -> Diagnosis:
     """A folder that is no run: of a Trainer (or its trainer_state.json), with a log beside its record where there is
     one; or of logs. Raises UsageError where nothing in it can be read."""
-    logs = []
-    if path.is_dir():
-        try:
-            os.scandir(path).close()
-        except OSError as error:
-            message = tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
-            raise usage_error("not_readable", str(path), message) from None
-        logs = find_logs(path)
+    logs = find_logs(path) if path.is_dir() else []
     record = NewestState(path)
     state = record.look()
     of_log = diagnose_logs(logs) if logs else None
@@ -85,7 +77,7 @@ def diagnose_folder(path: Path) -> Diagnosis:
     if record.problems:
         raise usage_error("not_readable", str(path), record.problems[0])
     message = tr(
-        "{path} contains no run, no {state} and no log ({endings}); specify the log file itself.",
+        "{path} contains no run, no {state} and no log ({endings}) that can be read; specify the log file itself.",
         path=path,
         state=TRAINER_STATE,
         endings=", ".join(LOG_ENDINGS),

@@ -71,7 +71,7 @@ def read_value(data: bytes, scalar_tensors: set[str]) -> tuple[str, float | None
     `scalar_tensors`: tags whose tensors are scalars, as an earlier event of the file said; added to.
     """
     parts = message(data)
-    tag = (_last(parts, 1, b"") or _last(parts, 7, b"")).decode("utf-8", "replace")
+    tag = _last(parts, 1, b"").decode("utf-8", "replace")
     if 2 in parts:
         return tag, float(_float.unpack(_last(parts, 2, b""))[0]), None
     # SummaryMetadata -> plugin_data -> plugin_name.

@@ -159,9 +159,10 @@ class Curve:
     def extremes(self, first: float, last: float, *, positive: bool = False) -> tuple[float, float] | None:
         """The lowest and the highest value in [first, last], of values above 0 only where `positive`."""
         inside = slice(bisect_left(self.steps, first), bisect_right(self.steps, last))
-        lows, highs = (
-            [value for value in values[inside] if value > 0 or not positive] for values in (self.lows, self.highs)
-        )
+        lows: Sequence[float] = self.lows[inside]
+        highs: Sequence[float] = self.highs[inside]
+        if positive:
+            lows, highs = ([value for value in values if value > 0] for values in (lows, highs))
         return (min(lows, default=max(highs)), max(highs)) if highs else None
 
     def columns(self, first: float, last: float, count: int) -> Columns:

@@ -33,7 +33,7 @@ from trainwiz.core.telemetry.snapshot import (
 )
 from trainwiz.core.telemetry.target import POLL_S, Source
 from trainwiz.core.telemetry.words import step_words
-from trainwiz.core.text import numbers_finite, object_in, plain_text, whole_in
+from trainwiz.core.text import numbers_finite, object_in, objects_in, plain_text, whole_in
 
 SYSTEM_WINDOW_BYTES = 1024 * 1024
 """A long run's system.jsonl is entered this far from its end: small charts need no more."""
@@ -154,8 +154,7 @@ class RunSource(Source):
 
     def _with_advice(self, snapshot: Snapshot, state: RunState) -> Snapshot:
         notes = [{"text": note, "severity": "note", "code": "note"} for note in state.notes]
-        found = state.engine.get("findings")
-        findings = found if isinstance(found, list) else []
+        findings = objects_in(state.engine.get("findings"))
         advice = advise(snapshot, [*findings, *self._advice_file.read(), *notes])
         # A start may begin anew, a stop ends long before the last step, and what stands still does not finish.
         stands = snapshot.behind or any(item.code == "stalled" for item in advice)

@@ -163,11 +163,10 @@ def read_planned(plan: Mapping[str, Any]) -> Planned:
 
 def with_changes(planned: Planned, changes: Mapping[str, Any]) -> Planned:
     """The batch as it is now; `changes` are those of recovery. The time stays as planned; of memory nothing was."""
-    if not changes:
-        return planned
-    micro, accumulation = whole_in(changes.get(MICRO)), whole_in(changes.get(ACCUMULATION))
-    now = replace(planned, micro_batch=micro or planned.micro_batch, accumulation=accumulation or planned.accumulation)
-    if now.micro_batch == planned.micro_batch:
+    micro = whole_in(changes.get(MICRO)) or planned.micro_batch
+    accumulation = whole_in(changes.get(ACCUMULATION)) or planned.accumulation
+    now = replace(planned, micro_batch=micro, accumulation=accumulation)
+    if micro == planned.micro_batch:
         return now
     return replace(now, memory_bytes=None, memory_low_bytes=None, memory_high_bytes=None, host_ram_bytes=None)
 

@@ -121,10 +121,10 @@ class EventsReader:
         return Reading() if not runs else self._reading(runs, grew=grew, behind=bool(unread))
 
     def _reading(self, runs: list[EventRun], *, grew: bool, behind: bool) -> Reading:
-        newest = max(runs, key=lambda run: run.last_s)
-        # The run that was written to last, and those written to shortly before, that first.
-        others = (run for run in runs if run is not newest and run.last_s >= newest.last_s - SAME_TIME_S)
-        current = [newest, *others]
+        by_time = sorted(runs, key=lambda run: run.last_s, reverse=True)
+        newest = by_time[0]
+        # The run that was written to last, and those written to shortly before.
+        current = [run for run in by_time if run.last_s >= newest.last_s - SAME_TIME_S]
         names = {run.name: self._names_of(run) for run in runs}
         every = (
             (name, tag) for run in runs for name, tag in zip(names[run.name], run.scalars.series.values(), strict=True)
