@@ -130,12 +130,9 @@ def worst_first(*advice: Iterable[Advice]) -> tuple[Advice, ...]:
 
 def training_advice(snapshot: Snapshot) -> Iterable[Advice]:
     """Of the training: its loss, its pace, its memory against the plan; true of one that has ended, too."""
-    metrics = snapshot.metrics
-    if snapshot.source != "run":
-        # Others name their metrics as they like, and their loss alone is known for what it is.
-        name = loss_name(metrics)
-        metrics = {"loss": metrics[name]} if name is not None else {}
-    yield from loss_advice(metrics.get("loss"), snapshot.non_finite_steps)
+    # Others name their metrics as they like, and their loss alone is known for what it is.
+    name = "loss" if snapshot.source == "run" else loss_name(snapshot.metrics)
+    yield from loss_advice(snapshot.metrics.get(name or ""), snapshot.non_finite_steps)
     planned = snapshot.planned
     if snapshot.pace.against(planned.step_low_s, planned.step_high_s) == "slower":
         yield _say("slower_than_plan", times=f"{(snapshot.pace.step_s or 0.0) / (planned.step_high_s or 1.0):.1f}")

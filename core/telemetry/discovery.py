@@ -60,7 +60,6 @@ def recognise(path: Path) -> Target | str:
     """
     try:
         if path.is_dir():
-            os.scandir(path).close()
             return _folder(path)
         if path.is_file():
             return _file(path)

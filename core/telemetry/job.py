@@ -260,9 +260,8 @@ def _is_child_of_a_python(command: list[str], parent: list[str]) -> bool:
 
 
 def job_name(top: int, table: ProcessTable) -> str:
-    """The script or module that trains: of a launcher the one that it launches."""
-    trains = is_launcher(table.command(top)) or is_keeper(table.command(top))
-    for pid in table.tree(top) if trains else [top]:
+    """The script or module that trains: of a launcher or a shell the one below it."""
+    for pid in table.tree(top):
         command = table.command(pid)
         if is_python(command) and not is_launcher(command) and not is_keeper(command) and program_of(command):
             return program_of(command)

@@ -340,8 +340,7 @@ class ProcessSource(JobSource):
 
     def _reasons(self, snapshot: Snapshot) -> Mapping[str, str]:
         """Why there are no metrics, or no log."""
-        clues = self._clues
-        reasons = {what: why for what, why in clues.reasons.items() if what != "log" or not snapshot.log}
+        clues, reasons = self._clues, dict(self._clues.reasons)
         if not snapshot.metrics:
             looked = ", ".join([str(path) for path in (*clues.outputs, clues.log, clues.cwd) if path is not None][:3])
             none = tr("It has not written any known metrics (looked in {places}).", places=looked)

@@ -139,9 +139,6 @@ class EventsReader:
             loss_name(name for run in current for name in names[run.name] if name in series) or "", NO_SERIES
         )
         tails = [tail for run in runs for tail in run.tails]
-        problems = [*_problems(tails)]
-        if not series and not behind and any(tail.records for tail in tails):
-            problems.append(tr("The event files contain no scalars."))
         shown = replace(
             NOTHING,
             step=step,
@@ -151,7 +148,7 @@ class EventsReader:
             started_s=newest.newest.first_time_s,
             written_s=newest.newest.last_time_s,
             read_from=tuple(str(tail.path) for tail in tails),
-            problems=tuple(problems),
+            problems=tuple(_problems(tails)),
             behind=behind,
             read_share=share_read(tails) if behind else 1.0,
         )
