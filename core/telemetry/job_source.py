@@ -331,9 +331,9 @@ class ProcessSource(JobSource):
         found, self._event_files = find_metrics(job, self._clues, table) or (None, {})
         if found is None or found != self._found:
             self._found = found
-            # Beside event files a log adds nothing, and the reader prefers them; beside states it tells the newest.
+            # Beside its event files a log adds nothing, and may have an earlier job's lines; beside states it tells the newest.
             find = (lambda: self._event_files) if self._event_files else None
-            log = self._clues.log
+            log = None if self._event_files else self._clues.log
             self._files = None
             if found is not None:
                 self._files = open_files_source(found, clock=self._clock, log=log, find=find)
