@@ -10,6 +10,8 @@ GUIDE_SUFFIX = "-guide"
 """NAME-guide is a guide to the letter, beside the profile NAME that fits its card."""
 NO_PROFILE = "none"
 """As `--profile`: none, also where one is in use."""
+REPLAY_SPEED = 60.0
+"""Seconds of a run in one second of its replay."""
 SETTINGS_FILE = ".trainwiz.yaml"
 """Holds the profile that later commands in its folder use."""
 

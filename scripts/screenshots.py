@@ -28,7 +28,8 @@ from trainwiz.core.config.request import PlanRequest  # noqa: E402
 from trainwiz.core.hardware.read import catalogue_machine  # noqa: E402
 from trainwiz.core.language import use_language  # noqa: E402
 from trainwiz.core.telemetry import target as targets  # noqa: E402
-from trainwiz.core.telemetry.gpu import GpuLoad, GpuLoads  # noqa: E402
+from trainwiz.core.telemetry.gpu import GpuLoads  # noqa: E402
+from trainwiz.core.telemetry.snapshot import GpuReading  # noqa: E402
 from trainwiz.core.telemetry.target import Source, Target  # noqa: E402
 from trainwiz.tui.app import TrainwizApp  # noqa: E402
 from trainwiz.tui.screens import plan_reader  # noqa: E402
@@ -113,7 +114,12 @@ class DescribedReader(PlanReader):
 
     def loads(self) -> GpuLoads:
         gpus = described_machine().gpus  # type: ignore[attr-defined]
-        return GpuLoads(tuple(GpuLoad(gpu.index, gpu.uuid, gpu.memory_other_bytes, 0) for gpu in gpus))
+        return GpuLoads(
+            tuple(
+                GpuReading(gpu.index, uuid=gpu.uuid, memory_used_bytes=gpu.memory_other_bytes, utilization_percent=0)
+                for gpu in gpus
+            )
+        )
 
     def forget_machine(self) -> None:
         """It stays."""

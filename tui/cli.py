@@ -54,9 +54,9 @@ def resume_without_value(args: Sequence[str]) -> list[str]:
 
 def replay_without_speed(args: Sequence[str]) -> list[str]:
     """`--replay` before anything that is no number means `--replay 60`."""
-    from trainwiz.core.telemetry.replay import DEFAULT_SPEED
+    from trainwiz.core.defaults import REPLAY_SPEED
 
-    return _with_value(args, "--replay", f"{DEFAULT_SPEED:g}", lambda following: bool(SPEED.fullmatch(following)))
+    return _with_value(args, "--replay", f"{REPLAY_SPEED:g}", lambda following: bool(SPEED.fullmatch(following)))
 
 
 def _with_value(args: Sequence[str], flag: str, value: str, is_value: Callable[[str], bool]) -> list[str]:

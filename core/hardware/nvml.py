@@ -41,9 +41,6 @@ _REASONS: dict[int, str] = {
 LOST_CODES = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 """Errors that concern the whole card, not one sensor."""
 
-PERMANENT_CODES = frozenset({pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND})
-"""Errors that will not go away while the driver stays: there is no use in asking again."""
-
 
 class Unreadable(Exception):
     """A value that NVML did not give: `code` is NVML's (None for a failure outside it), the text says why."""

@@ -20,7 +20,6 @@ from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.folder import PARTIAL, RunFolder
 from trainwiz.core.supervise.ties import SideThread
 from trainwiz.core.telemetry.machine import Peaks
-from trainwiz.core.telemetry.processes import ProcessSampler
 
 # SampleFile: system.jsonl, which stays small however long a run takes.
 #
@@ -233,12 +232,11 @@ class Recorder(SideThread):
         from trainwiz.core.telemetry.machine import MachineSampler
 
         self._try(self._remember)
-        machine = MachineSampler(self.run.path)
-        processes = ProcessSampler(os.getpid())
+        machine = MachineSampler(self.run.path, os.getpid())
         wait_s = 0.0
         while not self._stop.wait(wait_s):
             started_wall, started_cpu = time.monotonic(), time.thread_time()
-            self._try(lambda: self._write(machine.sample(processes.sample())))
+            self._try(lambda: self._write(machine.sample()))
             interval_s = max(self.every_s, (time.thread_time() - started_cpu) / SHARE_OF_A_CORE)
             # Thinning is rare; a pause after it to make up for its cost would be a gap for nothing.
             if self.problem is None:

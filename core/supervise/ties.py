@@ -104,7 +104,7 @@ def run_processes(mark: str, keeper: int) -> set[int]:
     A child that was started with an environment of its own carries no mark; where the keeper adopts
     orphans (`become_subreaper`), it is below it all the same.
     """
-    below = {member.pid for member in tree_of(keeper) if not member.zombie}
+    below = {member.pid for member in tree_of(keeper)}
     return (below | set(marked_processes(mark))) - {keeper}
 
 

@@ -27,12 +27,11 @@ from trainwiz.core.telemetry.advice import (
     loss_advice,
     stall_advice,
 )
-from trainwiz.core.telemetry.machine import MachineHistory
+from trainwiz.core.telemetry.machine import CheckpointSize, MachineHistory, saves_of
 from trainwiz.core.telemetry.metrics import Metrics
-from trainwiz.core.telemetry.run_setup import CheckpointSize, RunSetup, saves_of, setup_of
 from trainwiz.core.telemetry.snapshot import computes_on_cpu, read_planned
 from trainwiz.core.telemetry.words import span_words
-from trainwiz.core.text import objects_in, plain_text, text_in
+from trainwiz.core.text import objects_in, plain_text, text_in, whole_in
 
 # Observation: what the watchers know of a run, from the recorder's samples and the files that the training writes.
 
@@ -125,7 +124,8 @@ class Run:
     """What the keeper knows beside what is seen."""
 
     status: str
-    setup: RunSetup
+    engine: Mapping[str, Any]
+    """The engine record of its state."""
     on_cpu: bool
     """No card of this machine computes for the run."""
     planned_step_s: float | None = None
@@ -146,7 +146,6 @@ WATCHED_AFTER_S: Mapping[str, float] = {
     "ram_full": 30.0,
     "ram_short": 60.0,
     "disk_short": 60.0,
-    "checkpoint_does_not_fit": 5.0,
 }
 """Code -> seconds that it must hold before it is written: a hot second is no trouble. Other codes are left to viewers."""
 
@@ -171,7 +170,7 @@ def watch_loss(observation: Observation, run: Run) -> Iterable[Advice]:
         )
         return
     metrics = observation.metrics
-    yield from loss_advice(metrics.summaries(), metrics.non_finite_steps("loss"), metrics.trend())
+    yield from loss_advice(metrics.summaries().get("loss"), metrics.of("loss").non_finite_steps)
 
 
 def watch_steps(observation: Observation, run: Run) -> Iterable[Advice]:
@@ -179,7 +178,8 @@ def watch_steps(observation: Observation, run: Run) -> Iterable[Advice]:
     if run.status != "running":
         return
     since_s = max(observation.began_s, observation.awake_s)
-    yield from stall_advice(observation.metrics.trend(), observation.now_s, since_s, observation.phase)
+    metrics, phase = observation.metrics, observation.phase
+    yield from stall_advice(metrics.time_s, metrics.pause_s(), observation.now_s, since_s, phase)
     yield from _long_phase(observation, run, since_s)
 
 
@@ -201,7 +201,7 @@ def _long_phase(observation: Observation, run: Run, since_s: float) -> Iterable[
 def watch_input(observation: Observation, run: Run) -> Iterable[Advice]:
     if observation.rows < LEAST_ROWS:
         return ()
-    return data_wait_advice(observation.metrics.pace(), run.setup)
+    return data_wait_advice(observation.metrics.pace(), run.engine)
 
 
 def watch_host(observation: Observation, run: Run) -> Iterable[Advice]:
@@ -211,10 +211,8 @@ def watch_host(observation: Observation, run: Run) -> Iterable[Advice]:
         host = replace(host, ram_lasts_s=None, disk_lasts_s=None)
     return host_advice(
         host,
-        observation.sizes.next_bytes(),
-        saves=saves_of(run.setup, observation.sizes, step),
-        step_s=pace.wall_step_s,
-        left_s=pace.left_s(step, run.setup.max_steps),
+        saves=saves_of(run.engine, observation.sizes, step),
+        left_s=pace.left_s(step, whole_in(run.engine.get("max_steps"))),
     )
 
 
@@ -385,9 +383,7 @@ class Watch(SideThread):
         observation.look()
         engine = dict(self.state.engine)
         self._log.tell(
-            watched_advice(
-                observation, Run(self.state.status, setup_of(engine), computes_on_cpu(engine), self._planned_step_s)
-            )
+            watched_advice(observation, Run(self.state.status, engine, computes_on_cpu(engine), self._planned_step_s))
         )
 
     def _begin_attempt(self) -> None:

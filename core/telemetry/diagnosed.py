@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +27,10 @@ from trainwiz.core.telemetry.trainer_files import (
     TRAINER_STATE,
     NewestState,
     TrainerState,
+    folders_below,
     value_of,
+    written_s,
 )
-from trainwiz.core.telemetry.trainer_folder import folders_below
 from trainwiz.core.telemetry.words import step_words
 from trainwiz.core.text import plain_text
 
@@ -54,25 +55,18 @@ def diagnose_log(path: Path, last_bytes: int | None = None) -> Diagnosis:
     except NotALogError:
         raise _not_a_log(str(path)) from None
     except OSError as error:
-        raise _unreadable(path, error) from None
+        message = tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
+        raise usage_error("not_readable", str(path), message) from None
     found = diagnose(Evidence(log=facts))
-    return (
-        found
-        if facts.lines
-        else replace(found, message=tr("{path} is empty: there is nothing to diagnose.", path=path))
-    )
+    if facts.lines:
+        return found
+    return replace(found, message=tr("{path} is empty: there is nothing to diagnose.", path=path))
 
 
 def diagnose_folder(path: Path) -> Diagnosis:
     """A folder that is no run: of a Trainer (or its trainer_state.json), with a log beside its record where there is
     one; or of logs. Raises UsageError where nothing in it can be read."""
-    logs = []
-    if path.is_dir():
-        try:
-            os.scandir(path).close()
-        except OSError as error:
-            raise _unreadable(path, error) from None
-        logs = find_logs(path)
+    logs = find_logs(path) if path.is_dir() else []
     record = NewestState(path)
     state = record.look()
     of_log = diagnose_logs(logs) if logs else None
@@ -83,7 +77,7 @@ def diagnose_folder(path: Path) -> Diagnosis:
     if record.problems:
         raise usage_error("not_readable", str(path), record.problems[0])
     message = tr(
-        "{path} contains no run, no {state} and no log ({endings}); specify the log file itself.",
+        "{path} contains no run, no {state} and no log ({endings}) that can be read; specify the log file itself.",
         path=path,
         state=TRAINER_STATE,
         endings=", ".join(LOG_ENDINGS),
@@ -98,17 +92,15 @@ def _of_state(state: TrainerState) -> Diagnosis:
     rows = [row for row in state.rows if "loss" in row]
     name, step = state.path.name, state.step
     loss, norm = (value_of(rows[-1].get(key)) if rows else None for key in ("loss", "grad_norm"))
+    # The Trainer logs a NaN as 0 where it filters them.
     if loss is not None and not math.isfinite(norm if loss == 0 and norm is not None else loss):
         said = tr("the last of {n} logged losses: {loss}", n=len(rows), loss=str(rows[-1])[:200])
         return _not_a_number(said, name, step)
-    message = tr("The record shows neither that the training finished nor why it ended.")
-    proofs: tuple[Proof, ...] = ()
-    if step is not None and state.max_steps is not None:
-        said = tr("step {step} of {steps}", step=f"{step:,}", steps=f"{state.max_steps:,}")
-        message = tr("The log ends at {place} with no error, and no training log was found next to it.", place=said)
-        proofs = (Proof(None, said, name),)
-        if step >= state.max_steps:
-            return Diagnosis(None, "high", tr("The training finished."), proofs, (), step)
+    place = tr("an unknown step") if step is None else step_words(step, state.max_steps)
+    proofs = (Proof(None, place, name),)
+    if step is not None and state.max_steps is not None and step >= state.max_steps:
+        return Diagnosis(None, "high", tr("The training finished."), proofs, (), step)
+    message = tr("The log ends at {place} with no error, and no training log was found next to it.", place=place)
     return Diagnosis("unknown", "low", message, proofs, remedies_for("unknown", NOWHERE), step)
 
 
@@ -124,14 +116,11 @@ def diagnose_logs(logs: list[Path], last_bytes: int | None = None) -> Diagnosis:
     for path in logs:
         try:
             diagnosis = diagnose_log(path, last_bytes)
-            written_s = path.stat().st_mtime
         except UsageError as error:
             refused = error
             continue
-        except OSError:
-            continue
-        nothing = diagnosis.cause in (None, "unknown")
-        found.append(((nothing, diagnosis.cause in PARTNER_CAUSES, -written_s if nothing else written_s), diagnosis))
+        nothing, last_s = diagnosis.cause in (None, "unknown"), written_s(path) or 0.0
+        found.append(((nothing, diagnosis.cause in PARTNER_CAUSES, -last_s if nothing else last_s), diagnosis))
     if not found:
         raise refused or usage_error("nothing_to_diagnose", str(logs[0]), tr("{path} cannot be read.", path=logs[0]))
     return min(found, key=lambda one: one[0])[1]
@@ -146,12 +135,6 @@ def find_logs(folder: Path) -> list[Path]:
         if name.endswith(LOG_ENDINGS) and not name.startswith(".")
     )
     return list(itertools.islice(found, MOST_LOGS))
-
-
-def _unreadable(path: Path, error: OSError) -> UsageError:
-    return usage_error(
-        "not_readable", str(path), tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
-    )
 
 
 def _not_a_log(source: str) -> UsageError:
@@ -183,61 +166,51 @@ class LogDiagnosis:
         """`runs`: a process of it is alive, so that nothing has ended it; its loss may still be no number."""
         if snapshot.behind:
             return snapshot
-        found = None if runs else self._of_log(snapshot)
-        found = found or _of_loss(snapshot)
+        if not runs:
+            self._look.do(lambda: self._read_logs(snapshot))
+        found = _of_loss(snapshot) if runs or self._found is None else self._found
         if found is None or found.cause is None:
             return snapshot
         what = found.remedies[0].text if found.remedies else None
         advice = Advice(found.cause, "error", plain_text(found.message), what)
-        if not any(item.code == found.cause for item in snapshot.advice):
-            snapshot = replace(snapshot, advice=worst_first(snapshot.advice, (advice,)))
-        snapshot = replace(snapshot, diagnosis=found)
+        others = (item for item in snapshot.advice if item.code != found.cause)
+        snapshot = replace(snapshot, diagnosis=found, advice=worst_first((advice,), others))
         if snapshot.ending is None:
             return snapshot
         if found.cause == "nan_loss":
             return replace(snapshot, ending=replace(snapshot.ending, cause=found.cause))
         place = self._stamps[0][0] if len(self._stamps) == 1 else Path(snapshot.path)
         command = shlex.join(["trainwiz", "diagnose", str(place)])
-        said = advice.text
-        if snapshot.step is not None:
-            where = step_words(snapshot.step, snapshot.max_steps)
-            said = tr("Failed after {place}: {message}", place=where, message=said)
-        remedy = tr("{what} See the lines that prove it:", what=what or "").strip()
-        ending = Ending(said, f"{remedy} {command}", command, found.cause)
+        remedy = tr("{what} See the lines that prove it: {command}", what=what or "", command=command).strip()
         status = "stopped" if found.cause == "user_stop" else "failed"
-        return replace(snapshot, status=status, ending=ending, eta_s=None)
-
-    def _of_log(self, snapshot: Snapshot) -> Diagnosis | None:
-        self._look.do(lambda: self._read_logs(snapshot))
-        return self._found
+        return replace(snapshot, status=status, ending=Ending(advice.text, remedy, command, found.cause), eta_s=None)
 
     def _read_logs(self, snapshot: Snapshot) -> None:
         stamps = sorted(_logs_of(snapshot))
-        if stamps != self._stamps:
-            self._stamps, self._found = stamps, None
-            try:
-                found = diagnose_logs([path for path, *_ in stamps], LAST_BYTES) if stamps else None
-            except UsageError:
-                found = None
-            if found is not None and (found.cause != "unknown" or found.signal is not None):
-                # Lines of an end are not counted from the beginning: `trainwiz diagnose` does that.
-                proofs = tuple(replace(proof, line=None) for proof in found.evidence)
-                whole = all(size <= LAST_BYTES for _, size, _ in stamps)
-                self._found = found if whole else replace(found, evidence=proofs)
+        if stamps == self._stamps:
+            return
+        self._stamps, self._found = stamps, None
+        if not stamps:
+            return
+        with contextlib.suppress(UsageError):
+            found = diagnose_logs([path for path, *_ in stamps], LAST_BYTES)
+            if found.cause != "unknown" or found.signal is not None:
+                self._found = found
+        if self._found is not None and any(size > LAST_BYTES for _, size, _ in stamps):
+            # Lines of an end are not counted from the beginning: `trainwiz diagnose` does that.
+            proofs = tuple(replace(proof, line=None) for proof in self._found.evidence)
+            self._found = replace(self._found, evidence=proofs)
 
 
 def _logs_of(snapshot: Snapshot) -> list[tuple[Path, int, int]]:
     """The log that is known, else those in the folder that were written to the last, with size and time."""
     place = Path(snapshot.path)
-    known = [Path(snapshot.log_path)] if snapshot.log_path else []
-    if not known and snapshot.source != "process" and place.is_dir():
-        known = find_logs(place)
-    found = []
-    for path in known:
-        stamp = stamp_of(path)
-        if stamp is not None and stamp[1] / 1e9 >= (snapshot.ended_s or 0.0) - WRITTEN_BEFORE_S:
-            found.append((path, *stamp))
-    return found
+    logs = [Path(snapshot.log_path)] if snapshot.log_path else []
+    if not logs and snapshot.source != "process" and place.is_dir():
+        logs = find_logs(place)
+    since_ns = ((snapshot.ended_s or 0.0) - WRITTEN_BEFORE_S) * 1e9
+    stamps = [(path, stamp) for path in logs if (stamp := stamp_of(path)) is not None]
+    return [(path, *stamp) for path, stamp in stamps if stamp[1] >= since_ns]
 
 
 def _of_loss(snapshot: Snapshot) -> Diagnosis | None:
@@ -246,5 +219,5 @@ def _of_loss(snapshot: Snapshot) -> Diagnosis | None:
     last = snapshot.metrics[name].last if name else None
     if last is None or math.isfinite(last):
         return None
-    source = Path(snapshot.read_from[-1]).name if snapshot.read_from else ""
+    source = "".join(Path(file).name for file in snapshot.read_from[-1:])
     return _not_a_number(f"{plain_text(name)} {last}", source, snapshot.step)

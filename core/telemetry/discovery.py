@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
@@ -26,7 +27,7 @@ from trainwiz.core.run.listing import (
 )
 from trainwiz.core.run.state import ACTIVE
 from trainwiz.core.telemetry.event_file import EVENT_MARK, HEADER_BYTES, EventFileTail
-from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops, trainings_if_above
+from trainwiz.core.telemetry.job import Job, job_of, members_of, training_tops, trainings_below
 from trainwiz.core.telemetry.processes import ProcessTable, working_folder
 from trainwiz.core.telemetry.snapshot import SourceKind
 from trainwiz.core.telemetry.target import Target
@@ -39,14 +40,14 @@ from trainwiz.core.telemetry.trainer_files import (
     read_trainer_state,
     state_files,
 )
-from trainwiz.core.telemetry.trainer_folder import find_scalar_files
+from trainwiz.core.telemetry.trainer_folder import find_scalar_files, names_arguments
 from trainwiz.core.telemetry.words import first_of, short_command
 from trainwiz.core.text import plain_text
 
 # recognise: what a folder or file is to a monitor, or why it is nothing that can be watched.
 
+NAMES_SHOWN = 4
 LOG_FOLDERS = ("runs", "logs", "log", "logging", "tb", "tb_logs", "tensorboard")
-MOST_NAMED = 4
 MOST_FOLDERS_SEEN = 500
 
 
@@ -59,15 +60,12 @@ def recognise(path: Path) -> Target | str:
     """
     try:
         if path.is_dir():
-            os.scandir(path).close()
             return _folder(path)
         if path.is_file():
             return _file(path)
-        if os.path.lexists(path):
-            return tr("{path} is neither a readable file nor a readable folder.", path=path)
     except OSError as error:
         return tr("Cannot read {path}: {reason}.", path=path, reason=os_reason(error))
-    return tr("{path} does not exist.", path=path)
+    return tr("{path} is neither a readable file nor a readable folder.", path=path)
 
 
 def _folder(path: Path) -> Target | str:
@@ -83,19 +81,15 @@ def _folder(path: Path) -> Target | str:
             "{path} contains the outputs of {n} trainings; specify one of them: {names}.",
             path=path,
             n=f"{len(outputs):,}",
-            names=first_of([str(output.relative_to(path)) for output in outputs], MOST_NAMED),
+            names=first_of([str(output.relative_to(path)) for output in outputs], NAMES_SHOWN),
         )
-    files = [file for run in find_scalar_files(path).values() for file in run]
-    if files:
-        refusals = [refusal for file in files[:50] if (refusal := _refusal_of_scalars(file)) is not None]
-        return refusals[0] if len(refusals) == len(files) else _target("tensorboard", path)
+    refusals = [_refusal_of_scalars(file) for run in find_scalar_files(path).values() for file in run[:50]]
+    if refusals:
+        return refusals[0] if refusals[0] and all(refusals) else _target("tensorboard", path)
     if find_log(path) is not None:
         return _target("trainer", path)
-    return _nothing_in(path)
-
-
-def _nothing_in(path: Path) -> str:
-    if not any(path.iterdir()):
+    names = [file.name for file in path.iterdir()]
+    if not names:
         return tr("{path} is empty: there is nothing to monitor.", path=path)
     for state in map(read_trainer_state, state_files(path)[:1]):
         if isinstance(state, str):
@@ -106,49 +100,35 @@ def _nothing_in(path: Path) -> str:
         path=path,
         state=TRAINER_STATE,
     )
-    has_logs = any(file.name.endswith(LOG_ENDINGS) for file in path.iterdir())
-    return _or_diagnose(said, path) if has_logs else said
+    return _or_diagnose(said, path) if any(name.endswith(LOG_ENDINGS) for name in names) else said
 
 
 def is_trainer_output(folder: Path) -> bool:
     """Whether transformers' Trainer writes there: a readable state, its arguments, or event files that name them."""
-    states = state_files(folder)[:3]
-    if any(not isinstance(read_trainer_state(file), str) for file in states):
+    if any(not isinstance(read_trainer_state(file), str) for file in state_files(folder)[:3]):
         return True
     if is_file(folder / "training_args.bin"):
         return True
     # transformers writes runs/<time>_<host>/ by default; torch's own SummaryWriter does so too, without arguments.
     logs = [inner for name in LOG_FOLDERS if is_folder(inner := folder / name) and not state_files(inner)]
     files = [run[0] for inner in logs for run in find_scalar_files(inner).values()]
-    return any(_names_arguments(file) for file in files[-3:])
-
-
-def _names_arguments(file: Path) -> bool:
-    if EVENT_MARK not in file.name:
-        return False
-    tail = EventFileTail(file)
-    tail.read_new()
-    return tail.arguments is not None
+    return any(map(names_arguments, files[-3:]))
 
 
 def _below(path: Path) -> list[Path]:
     """Outputs of Trainers one and two levels below, not those inside of another."""
     found: list[Path] = []
     for folder in _subfolders(path):
-        if is_trainer_output(folder):
-            found.append(folder)
-        else:
-            found += [inner for inner in _subfolders(folder) if is_trainer_output(inner)]
+        inner = [folder] if is_trainer_output(folder) else _subfolders(folder)
+        found += [place for place in inner if place == folder or is_trainer_output(place)]
     return found
 
 
 def _subfolders(path: Path) -> list[Path]:
-    try:
-        with os.scandir(path) as entries:
-            folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
-    return sorted(folder for folder in folders if not folder.name.startswith("."))[:MOST_FOLDERS_SEEN]
+    with contextlib.suppress(OSError):
+        inside = [place for place in sorted(path.iterdir()) if not place.name.startswith(".")]
+        return [place for place in inside if place.is_dir() and not place.is_symlink()][:MOST_FOLDERS_SEEN]
+    return []
 
 
 def _file(path: Path) -> Target | str:
@@ -161,8 +141,6 @@ def _file(path: Path) -> Target | str:
         return refusal or _target("tensorboard", path)
     if prints_metrics(path):
         return _target("trainer", path)
-    if not path.stat().st_size:
-        return tr("{path} is empty: there is nothing to monitor.", path=path)
     said = tr(
         "{path} cannot be monitored: it is not an event file, not a {state} and not a log with metrics printed by a "
         "Trainer.",
@@ -182,20 +160,17 @@ def _refusal_of_scalars(path: Path) -> str | None:
     """Why an event file cannot be read; None where it can, or has only just been begun."""
     tail = EventFileTail(path)
     tail.read_new()
-    if tail.refusal or tail.problem:
+    is_new = not tail.offset and EVENT_MARK in path.name
+    none_yet = tail.offset >= HEADER_BYTES and not tail.damaged_bytes
+    if tail.refusal or tail.problem or tail.records or is_new or none_yet:
         return tail.refusal or tail.problem
-    if not tail.offset and EVENT_MARK not in path.name:
-        return tr("{path} is empty.", path=path)
-    if tail.offset and not tail.records and (tail.offset < HEADER_BYTES or tail.damaged_bytes):
-        return tr("{path} is not a TensorBoard event file: it contains no complete record.", path=path)
-    return None
+    return tr("{path} is not a TensorBoard event file: it contains no complete record.", path=path)
 
 
 def _target(kind: SourceKind, path: Path, named: Path | None = None) -> Target:
-    """Its name for titles is that of `named`, else of `path`; a checkpoint or log folder with the folder above it."""
+    """Its name for titles is that of `named`, else of `path`; a checkpoint with the folder above it."""
     whole = (named or path).resolve()
-    within = CHECKPOINT.match(whole.name) or re.match(r"version_\d+$|runs$|logs?$", whole.name)
-    return Target(kind, path, f"{whole.parent.name}/{whole.name}" if within else whole.name)
+    return Target(kind, path, f"{whole.parent.name}/{whole.name}" if CHECKPOINT.match(whole.name) else whole.name)
 
 
 # What there is to look at on this machine: the runs of this user, and trainings that were started elsewhere.
@@ -227,25 +202,20 @@ class Found:
 
     def to_json(self) -> dict[str, Any]:
         """The row of `trainwiz monitor --json` where there is more than one thing to watch."""
-        target, row = self.target, asdict(self)
-        row.pop("target")
+        target = self.target
         place = {"source": target.kind, "name": target.name, "path": str(target.path), "pid": target.pid}
-        return place | row | {"gpus": list(self.gpus)}
+        rest = {name: value for name, value in asdict(self).items() if name != "target"}
+        return {**place, **rest, "gpus": list(self.gpus)}
 
 
 def list_targets(root: Path = DEFAULT_ROOT) -> list[Found]:
     """All that can be watched: what is running first, then runs that have ended, the newest first."""
     runs = [_found_run(summary) for summary in (*list_runs(root), *list_runs_elsewhere(root))]
-    running = [found for found in runs if found.runs_now]
-    ended = [found for found in runs if not found.runs_now]
-    places = {found.target.path.resolve() for found in running}
-    running += [
-        found for found in list_jobs() if found.target.kind == "process" or found.target.path.resolve() not in places
-    ]
-    return [
-        *sorted(running, key=lambda found: found.started_s or 0.0, reverse=True),
-        *sorted(ended, key=lambda found: found.started_s or 0.0, reverse=True)[:MOST_RUNS],
-    ]
+    known = {found.target.path.resolve() for found in runs if found.runs_now}
+    jobs = [job for job in list_jobs() if job.target.kind == "process" or job.target.path.resolve() not in known]
+    found = sorted((*runs, *jobs), key=lambda found: found.started_s or 0.0, reverse=True)
+    ended = [one for one in found if not one.runs_now]
+    return [*(one for one in found if one.runs_now), *ended[:MOST_RUNS]]
 
 
 def default_target(found: Iterable[Found]) -> Target | None:
@@ -275,22 +245,18 @@ def list_jobs() -> list[Found]:
     """
     from trainwiz.core.telemetry.gpu import read_loads
 
-    computing: dict[int, list[int]] = {}
-    for load in read_loads().gpus:
-        for pid in load.computing:
-            computing.setdefault(pid, []).append(load.index)
+    loads = read_loads().gpus
     table = ProcessTable()
-    rows, seen = [], set[int]()
-    for top in training_tops(table, computing):
-        job = None if top in seen else job_of(top, table)
-        if job is None:
+    found = (job_of(top, table) for top in training_tops(table, {pid for load in loads for pid in load.computing}))
+    rows = []
+    for job in {job.pid: job for job in found if job is not None}.values():
+        if job.run is not None:
+            rows.append(_found_run(summarize_run(job.run)))
             continue
-        members = set(members_of(job.pid, table))
-        seen |= members
-        gpus = sorted({index for pid in members for index in computing.get(pid, ())})
+        members = members_of(job.pid, table)
+        gpus = tuple(load.index for load in loads if set(load.computing) & set(members))
         what = short_command(table.command(job.pid))
-        found = Found(target_of_job(job), "running", what, job.started_s, gpus=tuple(gpus))
-        rows.append(_found_run(summarize_run(job.run)) if job.run else found)
+        rows.append(Found(target_of_job(job), "running", what, job.started_s, gpus=gpus))
     return rows
 
 
@@ -298,18 +264,14 @@ def target_of_job(job: Job) -> Target:
     """The run where it is one of ours, else the processes."""
     if job.run is not None:
         return Target.of_run(job.run)
-    root = job.root
-    folder = working_folder(root.pid) or Path("/")
-    return Target(
-        "process", folder, tr("{name} · process {pid}", name=job.name, pid=root.pid), root.pid, root.create_time
-    )
+    name = tr("{name} · process {pid}", name=job.name, pid=job.pid)
+    return Target("process", working_folder(job.pid) or Path("/"), name, job.pid, job.started_s)
 
 
 # find_target: what somebody named -> the Target that is watched.
 
 _GPU = re.compile(r"gpu(?::(?P<card>.*))?", re.IGNORECASE)
 LARGEST_PID = 2**31 - 1
-NAMES_SHOWN = 5
 LONGEST_SHOWN = 80
 
 
@@ -326,7 +288,7 @@ def find_target(text: str) -> Target:
     if re.fullmatch(r"[0-9]+", text):
         return _of_process(int(text))
     path = at_home(Path(text))
-    if text and _exists(path):
+    if text and os.path.lexists(path):
         beside = RunFolder(path.parent)
         found = Target.of_run(beside) if is_file(path) and beside.is_run() else recognise(path)
         if isinstance(found, Target):
@@ -350,16 +312,12 @@ def _of_process(pid: int) -> Target:
     """The job that the process belongs to. Raises UsageError where there is none, or several below a shell."""
     table = ProcessTable()
     job = job_of(pid, table) if 0 < pid <= LARGEST_PID else None
+    # One of the kernel has no command line.
     if job is None or not table.command(pid):
-        message = tr("Process {pid} does not exist or is not visible from here.", pid=pid)
-        if job is not None:
-            message = tr("Process {pid} has no command line: it is part of the kernel, or about to end.", pid=pid)
-        raise usage_error("no_such_process", str(pid), _with_jobs(message))
-    if job.pid == pid:
-        below = [one for one in (job_of(top, table) for top in trainings_if_above(pid, table)) if one is not None]
-        if len(below) > 1:
-            raise _several(tr("below process {pid}", pid=pid), below)
-    return target_of_job(job)
+        message = tr("Process {pid} does not exist, is not visible from here, or is part of the kernel.", pid=pid)
+        raise usage_error("no_such_process", str(pid), message)
+    below = trainings_below(pid, table)
+    return _the_job(below if len(below) > 1 else [job.pid], table, tr("below process {pid}", pid=pid))
 
 
 def _on_gpu(card: str | None) -> Target:
@@ -368,54 +326,28 @@ def _on_gpu(card: str | None) -> Target:
     from trainwiz.core.telemetry.gpu import read_loads
 
     loads = read_loads()
-    if not loads.gpus:
-        reason = loads.problem or tr("no GPU found")
-        raise usage_error("no_gpu", "gpu", tr("There is no GPU to monitor: {reason}.", reason=reason))
-    chosen = [one for one in loads.gpus if not card or str(one.index) == card]
+    chosen = [load for load in loads.gpus if not card or str(load.index) == card]
     if not chosen:
-        known = ", ".join(f"gpu:{one.index} ({one.name or tr('unknown')})" for one in loads.gpus)
-        message = tr("There is no GPU {name} on this machine; available: {names}.", name=repr(card), names=known)
-        raise usage_error("no_such_gpu", f"gpu:{card}", message)
-    where = tr("GPU {number}", number=card) if card else tr("the GPUs")
-    table = ProcessTable()
-    pids = list(dict.fromkeys(pid for one in chosen for pid in one.computing))
-    jobs = {job.pid: job for pid in pids if (job := job_of(pid, table)) is not None}
-    if len(jobs) > 1:
-        raise _several(tr("on {place}", place=where), list(jobs.values()))
-    if jobs:
-        return target_of_job(next(iter(jobs.values())))
-    message = tr("Nothing is computing on {place} now.", place=where)
+        known = ", ".join(f"gpu:{load.index} ({load.name})" for load in loads.gpus) or loads.problem
+        name = repr(card) if card else tr("here")
+        message = tr("There is no GPU {name} to monitor: {known}.", name=name, known=known or tr("no GPU found"))
+        raise usage_error("no_such_gpu", f"gpu:{card or ''}", message)
+    where, table = tr("GPU {number}", number=card) if card else tr("the GPUs"), ProcessTable()
+    pids = {pid for load in chosen for pid in load.computing if table.is_alive(pid)}
     if pids:
-        message = tr(
-            "Process {pids} computes on {place} but is not visible from here: it belongs to another container or user.",
-            pids=first_of([*map(str, pids)], NAMES_SHOWN),
-            place=where,
-        )
-    raise usage_error("idle_gpu", where, message if pids else _with_jobs(message))
+        return _the_job(pids, table, tr("on {place}", place=where))
+    message = tr(
+        "Nothing that is visible from here computes on {place}; processes of other users and containers are not.",
+        place=where,
+    )
+    raise usage_error("idle_gpu", where, message)
 
 
-def _unknown(text: str) -> UsageError:
-    """What is nothing, with the nearest names."""
-    plain = bool(text) and Path(text).name == text
-    folder, name = Path() if plain else Path(text).parent, repr(plain_text(text, LONGEST_SHOWN))
-    try:
-        known = [entry.name for entry in at_home(folder).iterdir()]
-    except OSError:
-        known = []
-    if plain:
-        known += [run.path.name for run in (*recorded_runs(), *run_folders(DEFAULT_ROOT))]
-    near = [str(folder / one) for one in difflib.get_close_matches(Path(text).name, known, n=3, cutoff=0.5)]
-    message = tr("File or folder not found: {path}.", path=name)
-    if plain:
-        message = tr("There is no run, file or process {name}.", name=name)
-    if near:
-        message = tr("{message} Did you mean {guess}?", message=message, guess=tr(" or ").join(near))
-    elif plain:
-        message = _with_jobs(message)
-    return usage_error("no_such_target" if plain else "no_such_path", text, message)
-
-
-def _several(where: str, jobs: list[Job]) -> UsageError:
+def _the_job(pids: Iterable[int], table: ProcessTable, where: str) -> Target:
+    """The only job of these processes. Raises UsageError where there are several."""
+    jobs = list({job.pid: job for job in (job_of(pid, table) for pid in sorted(pids)) if job is not None}.values())
+    if len(jobs) == 1:
+        return target_of_job(jobs[0])
     place = where[:1].upper() + where[1:]
     message = tr(
         "{place} {n} jobs are running: {names}. Specify the number of one: trainwiz monitor {pid}",
@@ -424,25 +356,21 @@ def _several(where: str, jobs: list[Job]) -> UsageError:
         names=first_of([f"{job.pid} ({job.name})" for job in jobs], NAMES_SHOWN),
         pid=jobs[0].pid,
     )
-    return usage_error("several_jobs", place, message)
+    raise usage_error("several_jobs", place, message)
 
 
-def _with_jobs(message: str) -> str:
-    """`message` and what does train here; `trainwiz monitor` where nothing does."""
-    running = [found.target for found in list_jobs()]
-    if not running:
-        return tr("{message} `trainwiz monitor` lists what can be monitored.", message=message)
-    names = [
-        f"{target.pid} ({target.name.partition(' · ')[0]})" if target.pid else plain_text(target.name)
-        for target in running
-    ]
-    return tr("{message} Training on this machine: {names}.", message=message, names=first_of(names, NAMES_SHOWN))
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists() or path.is_symlink()
-    except PermissionError:
-        return True
-    except (OSError, ValueError):
-        return False
+def _unknown(text: str) -> UsageError:
+    """What is nothing, with the nearest names."""
+    path = Path(text)
+    known = [] if path.name != text else [run.path.name for run in (*recorded_runs(), *run_folders(DEFAULT_ROOT))]
+    with contextlib.suppress(OSError):
+        known += [entry.name for entry in at_home(path.parent).iterdir()]
+    near = [str(path.parent / one) for one in difflib.get_close_matches(path.name, known, n=3, cutoff=0.5)]
+    message = tr(
+        "There is no run, file or process {name} that this user can see.", name=repr(plain_text(text, LONGEST_SHOWN))
+    )
+    if near:
+        message = tr("{message} Did you mean {guess}?", message=message, guess=tr(" or ").join(near))
+    else:
+        message = tr("{message} `trainwiz monitor` lists what can be monitored.", message=message)
+    return usage_error("no_such_target", text, message)

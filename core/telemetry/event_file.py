@@ -56,13 +56,12 @@ def _byte_table() -> list[int]:
 #
 # Field numbers: tensorboard/compat/proto/{event,summary,tensor}.proto.
 
-SESSION_START = 1
 ARGUMENTS_TAG = "args/text_summary"
 """Of the only text that is handed on: the TrainingArguments that transformers' Trainer writes."""
 LONGEST_TEXT_BYTES = 256 * 1024
 
-_BYTES = 2
-_LENGTHS = {0: None, 1: 8, _BYTES: None, 5: 4}
+_FIXED_BYTES = {1: 8, 5: 4}
+"""Wire type of a number that is not packed -> its length."""
 _64_BITS = (1 << 64) - 1
 
 
@@ -72,32 +71,26 @@ def read_value(data: bytes, scalar_tensors: set[str]) -> tuple[str, float | None
     `scalar_tensors`: tags whose tensors are scalars, as an earlier event of the file said; added to.
     """
     parts = message(data)
-    tag = (_last(parts, 1, b"") or _last(parts, 7, b"")).decode("utf-8", "replace")
+    tag = _last(parts, 1, b"").decode("utf-8", "replace")
+    if 2 in parts:
+        return tag, float(_float.unpack(_last(parts, 2, b""))[0]), None
     # SummaryMetadata -> plugin_data -> plugin_name.
     metadata = message(_last(message(_last(parts, 9, b"")), 1, b""))
-    tensor = _last(parts, 8, b"") if 8 in parts else None
-    if 2 in parts:
-        return tag, float(_float.unpack((_last(parts, 2, 0) & 0xFFFFFFFF).to_bytes(4, "little"))[0]), None
-    if tensor is not None and _last(metadata, 1, b"") == b"scalars":
+    tensor = message(_last(parts, 8, b"")) if len(_last(parts, 8, b"")) <= LONGEST_TEXT_BYTES else {}
+    if _last(metadata, 1, b"") == b"scalars":
         scalar_tensors.add(tag)
-    if tensor is not None and tag in scalar_tensors:
+    if tag in scalar_tensors:
         return tag, tensor_scalar(tensor), None
-    if tag != ARGUMENTS_TAG or tensor is None or len(tensor) > LONGEST_TEXT_BYTES:
-        return tag, None, None
-    texts = [value for value in message(tensor).get(8, ()) if isinstance(value, bytes)]
-    return tag, None, texts[-1].decode("utf-8", "replace") if texts else None
+    text = _last(tensor, 8, b"").decode("utf-8", "replace")
+    return tag, None, text if tag == ARGUMENTS_TAG and text else None
 
 
-def tensor_scalar(tensor: bytes) -> float | None:
+def tensor_scalar(tensor: Parts) -> float | None:
     """The single float or double of a TensorProto, which is what writers of scalars make; None for any other."""
-    parts = message(tensor)
-    form = {1: _float, 2: _double}.get(_last(parts, 1, 0))
+    form = {1: _float, 2: _double}.get(_last(tensor, 1, 0))
     # tensor_content, or float_val and double_val, packed or not.
-    value = next((parts[number][-1] for number in (4, 5, 6) if parts.get(number, [b""])[-1]), None)
-    if form is None or value is None:
-        return None
-    data = value if isinstance(value, bytes) else (value & (1 << 8 * form.size) - 1).to_bytes(form.size, "little")
-    return float(form.unpack(data)[0]) if len(data) == form.size else None
+    data = next((found for number in (4, 5, 6) if (found := _last(tensor, number, b""))), b"")
+    return float(form.unpack(data)[0]) if form is not None and len(data) == form.size else None
 
 
 Parts = dict[int, list[int | bytes]]
@@ -105,26 +98,24 @@ T = TypeVar("T", int, bytes)
 
 
 def message(data: bytes) -> Parts:
-    """The values of each field by its number, in order; numbers as unsigned integers. Raises ValueError where it breaks off."""
+    """The values of each field by its number, in order: varints as unsigned integers, all others as bytes. Raises
+    ValueError where it breaks off."""
     parts: Parts = {}
-    position, size = 0, len(data)
-    while position < size:
+    position = 0
+    while position < len(data):
         key, position = read_varint(data, position)
         number, wire = key >> 3, key & 7
-        if wire not in _LENGTHS:
-            raise ValueError(f"wire type {wire}")
-        length = _LENGTHS[wire]
-        value: int | bytes = 0
-        if length is None:
+        value: int | bytes
+        if wire == 0:
             value, position = read_varint(data, position)
-            length = value if wire == _BYTES else 0
-        end = position + length
-        if end > size or not number:
-            raise ValueError("a field ends after the message")
-        if length or wire == _BYTES:
-            value = data[position:end] if wire == _BYTES else int.from_bytes(data[position:end], "little")
+        else:
+            length = _FIXED_BYTES.get(wire)
+            if wire == 2:
+                length, position = read_varint(data, position)
+            if length is None or not number or position + length > len(data):
+                raise ValueError(f"field {number} of wire type {wire} ends after the message")
+            value, position = data[position : position + length], position + length
         parts.setdefault(number, []).append(value)
-        position = end
     return parts
 
 
@@ -147,14 +138,13 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     raise ValueError("a number breaks off")
 
 
-Scalar = tuple[str | None, int, float, float]
-"""Tag, step, value, Unix time. Tag None: the writer started again at this step."""
+Scalar = tuple[str, int, float, float]
+"""Tag, step, value, Unix time."""
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 LONGEST_CHECKED_BYTES = 4096
-"""Longer records hold pictures and graphs: passed over by their (checked) length, their content unchecked."""
-LONGEST_KEPT_BYTES = 1024 * 1024
+"""Longer records hold pictures and graphs: their content is not checked, their length is."""
 LONGEST_RECORD_BYTES = 1 << 40
 """A length above this is no length."""
 
@@ -163,7 +153,8 @@ class EventFileTail(ByteTail):
     """New scalars of an event file, which may still grow.
 
     A record that is not whole yet waits. A record with a wrong checksum is left out, and all after one whose
-    length is none, as TensorBoard does; `damaged_bytes` counts both. `refusal` is one sentence when the file is no event file. `arguments` is the newest text of ARGUMENTS_TAG.
+    length is none, as TensorBoard does; `damaged_bytes` counts both. `refusal` is one sentence when the file is no
+    event file. `arguments` is the newest text of ARGUMENTS_TAG.
     """
 
     def __init__(self, path: Path) -> None:
@@ -179,7 +170,6 @@ class EventFileTail(ByteTail):
         self.arguments: str | None = None
         self._scalar_tensors: set[str] = set()
         self._rest = b""
-        self._passing_bytes = 0
         self._is_broken = False
 
     def _restart(self) -> None:
@@ -188,75 +178,50 @@ class EventFileTail(ByteTail):
 
     def read_new(self) -> list[Scalar]:
         """Scalars of the next READ_BYTES at most, in file order; call again while `behind` is true."""
-        data = self.read_bytes()
-        if self._is_broken:
-            self.damaged_bytes += len(data)
-        if not data or self.refusal or self._is_broken:
-            return []
-        if self._passing_bytes:
-            passed = min(self._passing_bytes, len(data))
-            self._passing_bytes -= passed
-            data = data[passed:]
-        data = self._rest + data
-        if not self.records and not self._begins_well(data):
-            return []
-        scalars: list[Scalar] = []
-        self._rest = data[self._read_records(data, scalars) :]
-        return scalars
-
-    def _begins_well(self, data: bytes) -> bool:
-        """Whether the file can be an event file; False also while too little of it is there (that waits)."""
-        if len(data) >= HEADER_BYTES and _length_of(data[:HEADER_BYTES]) is None:
-            self.refusal = tr(
-                "{path} is not a TensorBoard event file: it does not start with a record.", path=self.path
-            )
-        elif len(data) < HEADER_BYTES:
-            self._rest = data
-        return self.refusal is None and len(data) >= HEADER_BYTES
-
-    def _read_records(self, data: bytes, scalars: list[Scalar]) -> int:
-        """Read the whole records of `data`; the position where the rest begins."""
-        position, size = 0, len(data)
-        while size - position >= HEADER_BYTES:
-            length = _length_of(data[position : position + HEADER_BYTES])
+        new = self.read_bytes()
+        data, position, scalars = self._rest + new, 0, list[Scalar]()
+        while len(data) - position >= HEADER_BYTES and not self._is_broken:
+            start = position + HEADER_BYTES
+            length = _length_of(data[position:start])
             if length is None:
                 self._is_broken = True
-                self.damaged_bytes += size - position
-                return size
-            start = position + HEADER_BYTES
-            end = start + length
-            if end + FOOTER_BYTES > size:
-                if length <= LONGEST_KEPT_BYTES:
-                    break
-                self._passing_bytes = end + FOOTER_BYTES - size
-                return size
-            record = data[start:end]
-            if length <= LONGEST_CHECKED_BYTES and masked_crc32c(record) != _crc.unpack_from(data, end)[0]:
-                self.damaged_bytes += end + FOOTER_BYTES - position
+                if not self.records and not self.damaged_bytes:
+                    self.refusal = tr(
+                        "{path} is not a TensorBoard event file: it does not start with a record.", path=self.path
+                    )
+                break
+            end = start + length + FOOTER_BYTES
+            if end > len(data):
+                break
+            record, crc = data[start : start + length], data[start + length : end]
+            is_damaged = length <= LONGEST_CHECKED_BYTES and _crc.pack(masked_crc32c(record)) != crc
+            if is_damaged or not self._read_event(record, scalars):
+                self.damaged_bytes += end - position
             else:
                 self.records += 1
-                self._read_event(record, scalars)
-            position = end + FOOTER_BYTES
-        return position
+            position = end
+        if self._is_broken:
+            self.damaged_bytes += len(data) - position
+            position = len(data)
+        self._rest = data[position:]
+        return scalars
 
-    def _read_event(self, record: bytes, scalars: list[Scalar]) -> None:
+    def _read_event(self, record: bytes, scalars: list[Scalar]) -> bool:
+        """Whether it is an event; its scalars are added to `scalars`."""
         try:
             parts = message(record)
-            (wall_time,) = _double.unpack(_last(parts, 1, 0).to_bytes(8, "little"))
-            step = _last(parts, 2, 0)
-            step = step - (1 << 64) if step >> 63 else step
-            starts_again = SESSION_START in message(_last(parts, 7, b"")).get(1, ())
+            (wall_time,) = _double.unpack(_last(parts, 1, bytes(8)))
             found = message(_last(parts, 5, b"")).get(1, ())
             values = [read_value(value, self._scalar_tensors) for value in found if isinstance(value, bytes)]
         except (ValueError, struct.error):
-            self.damaged_bytes += len(record) + HEADER_BYTES + FOOTER_BYTES
-            return
+            return False
+        step = _last(parts, 2, 0)
+        step = step - (1 << 64) if step >> 63 else step
         self.last_time_s = time_s = wall_time if is_moment(wall_time) else self.last_time_s or 0.0
         self.first_time_s = self.first_time_s or time_s or None
-        if starts_again:
-            scalars.append((None, step, 0.0, time_s))
         scalars += [(tag, step, scalar, time_s) for tag, scalar, _ in values if scalar is not None]
         self.arguments = next((text for *_, text in reversed(values) if text is not None), self.arguments)
+        return True
 
 
 def _length_of(header: bytes) -> int | None:

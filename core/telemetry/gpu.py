@@ -6,15 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pynvml
 from trainwiz.core.hardware.machine import Gpu
 from trainwiz.core.hardware.nvml import (
     NO_GPU,
-    PERMANENT_CODES,
     NvmlSession,
     Unreadable,
     call,
@@ -24,6 +23,9 @@ from trainwiz.core.hardware.nvml import (
 )
 from trainwiz.core.language import mark, tr
 
+if TYPE_CHECKING:
+    from trainwiz.core.telemetry.snapshot import GpuReading
+
 # The sensors of one card or MIG slice: which there are, and how each is read.
 
 THROTTLE_WORDS: dict[int, str] = {
@@ -32,11 +34,8 @@ THROTTLE_WORDS: dict[int, str] = {
     pynvml.nvmlClocksEventReasonSwThermalSlowdown: mark("heat (software)"),
     pynvml.nvmlClocksEventReasonHwThermalSlowdown: mark("heat (hardware)"),
     pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: mark("power brake"),
-    pynvml.nvmlClocksEventReasonSyncBoost: mark("sync boost"),
-    pynvml.nvmlClocksEventReasonApplicationsClocksSetting: mark("clock setting"),
-    pynvml.nvmlClocksEventReasonDisplayClockSetting: mark("display clock setting"),
 }
-"""Bits of NVML's clock event reasons that hold a working card back (an idle card is not held back).
+"""Bits of NVML's clock event reasons that hold a working card back against its user's will.
 
 Records hold these words and programs compare them: they are codes, and `tr` makes words of them where they are drawn.
 """
@@ -63,14 +62,12 @@ def running_processes(handle: Any) -> list[dict[str, Any]]:
 
     The pids are those of the machine: in a container they name none of its own processes.
     """
-    found: dict[int, dict[str, Any]] = {}
     compute = call("nvmlDeviceGetComputeRunningProcesses", handle)
-    for kind, processes in (("compute", compute), ("graphics", _graphics(handle))):
-        for process in processes:
-            pid, used = int(process.pid), process.usedGpuMemory
-            if pid not in found:
-                used = None if used is None else int(used)
-                found[pid] = {"pid": pid, "name": _process_name(pid), "kind": kind, "memory_used_bytes": used}
+    kinds = [*((process, "compute") for process in compute), *((process, "graphics") for process in _graphics(handle))]
+    found: dict[int, dict[str, Any]] = {}
+    for process, kind in kinds:
+        pid, used = int(process.pid), process.usedGpuMemory
+        found.setdefault(pid, {"pid": pid, "name": _process_name(pid), "kind": kind, "memory_used_bytes": used})
     return list(found.values())
 
 
@@ -117,14 +114,15 @@ RETRY_S = 10.0
 
 @dataclass
 class _Device:
+    """A card or MIG slice; `problem` says why it has no handle."""
+
     index: int
     handle: Any = None
     uuid: str | None = None
     name: str | None = None
     mig: str | None = None
     is_slice: bool = False
-    permanent: dict[str, str] = field(default_factory=dict)
-    """Sensors that this card will never report, with the reason: not asked again."""
+    problem: str = ""
 
 
 class GpuSampler:
@@ -134,9 +132,9 @@ class GpuSampler:
         self._clock = clock
         self._session = NvmlSession()
         self._devices: list[_Device] = []
-        self._count: int | None = None
         self._next_open_s: float | None = None
-        self._known: dict[int, tuple[str | None, str | None]] = {}
+        self._known: dict[int, _Device] = {}
+        """The cards as they were opened last: a lost one no longer says which it is."""
 
     def sample(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
         """(one dict for each card or MIG slice, reasons for what is None).
@@ -157,7 +155,6 @@ class GpuSampler:
     def close(self) -> None:
         self._session.close()
         self._devices = []
-        self._count = None
 
     def _prepare(self) -> str | None:
         """Bring the list of devices up to date; the reason where there is none.
@@ -179,72 +176,55 @@ class GpuSampler:
         try:
             count = int(call("nvmlDeviceGetCount"))
         except Unreadable as error:
-            self._count = None
+            self._devices = []
             return error.reason
-        if count != self._count or any(device.handle is None for device in self._devices):
-            self._count = count
-            self._devices = [device for index in range(count) for device in self._open_device(index)]
+        if count != len({device.index for device in self._devices}) or any(device.problem for device in self._devices):
+            self._devices = [device for index in range(count) for device in self._open_card(index)]
         return None if count else tr(NO_GPU)
 
-    def _open_device(self, index: int) -> list[_Device]:
-        uuid, name = self._known.get(index, (None, None))
-        device = _Device(index, uuid=uuid, name=name)
+    def _open_card(self, index: int) -> list[_Device]:
+        """The card, and behind it its slices."""
         try:
-            device.handle = call("nvmlDeviceGetHandleByIndex", index)
-            device.uuid = str(call("nvmlDeviceGetUUID", device.handle))
-            device.name = str(call("nvmlDeviceGetName", device.handle))
-            self._known[index] = device.uuid, device.name
-            enabled, slices = mig_handles(device.handle)
+            handle = call("nvmlDeviceGetHandleByIndex", index)
+            card = _opened(index, handle)
+            enabled, slices = mig_handles(handle)
         except Unreadable as error:
-            device.handle = None
-            device.permanent["gpu"] = error.reason
-            return [device]
-        device.mig = {None: None, True: "enabled", False: "disabled"}[enabled]
-        return [device, *(self._open_slice(device, handle) for handle in slices)]
+            known = self._known.get(index, _Device(index))
+            return [replace(known, handle=None, mig=None, problem=error.reason)]
+        card.mig = {None: None, True: "enabled", False: "disabled"}[enabled]
+        self._known[index] = card
+        return [card, *(self._open_slice(card, handle) for handle in slices)]
 
     def _open_slice(self, card: _Device, handle: Any) -> _Device:
-        one = _Device(card.index, handle, name=card.name, is_slice=True)
         try:
-            one.uuid = str(call("nvmlDeviceGetUUID", handle))
-            one.name = str(call("nvmlDeviceGetName", handle))
-        except Unreadable as error:
-            one.permanent["name"] = error.reason
-        one.mig = slice_profile(one.name)
-        return one
+            part = _opened(card.index, handle)
+        except Unreadable:
+            part = _Device(card.index, handle, name=card.name)
+        return replace(part, mig=slice_profile(part.name), is_slice=True)
 
     def _sample_device(self, device: _Device, unavailable: dict[str, str]) -> dict[str, Any]:
-        line: dict[str, Any] = {
-            "index": device.index,
-            "uuid": device.uuid,
-            "name": device.name,
-            "mig": device.mig,
-        } | dict.fromkeys(READS)
+        line: dict[str, Any] = {"index": device.index, "uuid": device.uuid, "name": device.name, "mig": device.mig}
+        line |= dict.fromkeys(READS)
         where = f"gpus.{device.index}" + (f".{device.uuid}" if device.is_slice else "")
-        try:
-            if device.handle is None:
-                raise Unreadable(device.permanent["gpu"])
-            for sensor in READS:
-                line[sensor] = self._read(device, sensor, unavailable, where)
-        except Unreadable as error:
-            # The whole card is gone: half a reading of it would look like a quiet card.
-            line |= dict.fromkeys(READS)
-            unavailable[f"gpus.{device.index}"] = error.reason
-        return line
-
-    def _read(self, device: _Device, sensor: str, unavailable: dict[str, str], where: str) -> Any:
-        """The value, or None with its reason in `unavailable`. Raises Unreadable for a lost card."""
-        reason = device.permanent.get(sensor)
-        if reason is None:
+        if device.problem:
+            unavailable[f"gpus.{device.index}"] = device.problem
+            return line
+        for sensor, read in READS.items():
             try:
-                return READS[sensor](device.handle)
+                line[sensor] = read(device.handle)
             except Unreadable as error:
                 if error.lost:
-                    raise
-                reason = error.reason
-                if error.code in PERMANENT_CODES:
-                    device.permanent[sensor] = reason
-        unavailable[f"{where}.{sensor}"] = reason
-        return None
+                    # The whole card is gone: half a reading of it would look like a quiet card.
+                    unavailable[f"gpus.{device.index}"] = error.reason
+                    return line | dict.fromkeys(READS)
+                unavailable[f"{where}.{sensor}"] = error.reason
+        return line
+
+
+def _opened(index: int, handle: Any) -> _Device:
+    """Raises Unreadable."""
+    uuid, name = str(call("nvmlDeviceGetUUID", handle)), str(call("nvmlDeviceGetName", handle))
+    return _Device(index, handle, uuid, name)
 
 
 MOVED_BYTES = 2**29
@@ -252,45 +232,14 @@ MOVED_BYTES = 2**29
 
 
 @dataclass(frozen=True, slots=True)
-class GpuHolder:
-    """A process that holds memory of a GPU."""
-
-    pid: int
-    name: str | None
-    """None where it cannot be seen from here: of another container."""
-    memory_bytes: int | None
-    kind: str = "compute"
-    """Or "graphics"."""
-
-
-@dataclass(frozen=True, slots=True)
-class GpuLoad:
-    """One card or MIG slice. What cannot be read is None."""
-
-    index: int
-    uuid: str | None
-    used_bytes: int | None = None
-    utilization_percent: int | None = None
-    holders: tuple[GpuHolder, ...] = ()
-    """Who holds most comes first."""
-    problem: str = ""
-    """Why nothing of it can be read: it is lost."""
-    name: str | None = None
-
-    @property
-    def computing(self) -> list[int]:
-        return [holder.pid for holder in self.holders if holder.kind == "compute"]
-
-
-@dataclass(frozen=True, slots=True)
 class GpuLoads:
     """All of them at one moment."""
 
-    gpus: tuple[GpuLoad, ...] = ()
+    gpus: tuple[GpuReading, ...] = ()
     problem: str = ""
     """Why there is none."""
 
-    def of(self, gpu: Gpu) -> GpuLoad | None:
+    def of(self, gpu: Gpu) -> GpuReading | None:
         """The load of one GPU of a machine; by its place where it had no UUID."""
         if gpu.uuid is not None:
             return next((load for load in self.gpus if load.uuid == gpu.uuid), None)
@@ -305,9 +254,14 @@ class LoadReader:
         self._lock = threading.Lock()
 
     def read(self) -> GpuLoads:
+        # Loaded with the first reading: the wizard's first frame does without.
+        from trainwiz.core.telemetry.machine import MachineHistory
+
         with self._lock:
             rows, unavailable = self._sampler.sample()
-        return GpuLoads(tuple(_load(row, unavailable) for row in rows), unavailable.get("gpus", "") if not rows else "")
+        history = MachineHistory()
+        history.add_rows([{"gpus": rows, "unavailable": unavailable}])
+        return GpuLoads(history.gpus(), unavailable.get("gpus", "") if not rows else "")
 
     def close(self) -> None:
         """End the driver's session: only the first one that is opened after all others are closed sees new cards."""
@@ -320,15 +274,15 @@ def read_loads() -> GpuLoads:
         return reader.read()
 
 
-def free_bytes(gpu: Gpu, load: GpuLoad | None) -> int | None:
+def free_bytes(gpu: Gpu, load: GpuReading | None) -> int | None:
     """Memory of `gpu` that is free now: what was free when the machine was read, less what came to be used since.
 
     By the difference, since what the driver keeps for itself counts in neither: the same number as a plan's capacity.
     """
     before, used_before = gpu.memory_free_bytes, gpu.memory_other_bytes
-    if before is None or used_before is None or load is None or load.used_bytes is None:
+    if before is None or used_before is None or load is None or load.memory_used_bytes is None:
         return before
-    free = before + used_before - load.used_bytes
+    free = before + used_before - load.memory_used_bytes
     return max(0, free if gpu.memory_total_bytes is None else min(free, gpu.memory_total_bytes))
 
 
@@ -336,24 +290,5 @@ def is_outdated(gpus: Sequence[Gpu], loads: GpuLoads) -> bool:
     """Since `gpus` were read, some have come or gone, or much of the memory of one was taken or given back."""
     before = {gpu.uuid or str(gpu.index) for gpu in gpus if "gpu" not in gpu.unavailable}
     now = {load.uuid or str(load.index) for load in loads.gpus if not load.problem}
-    held = ((gpu.memory_other_bytes, loads.of(gpu)) for gpu in gpus if gpu.visible)
-    return before != now or any(
-        abs(load.used_bytes - other) >= MOVED_BYTES
-        for other, load in held
-        if other is not None and load is not None and load.used_bytes is not None
-    )
-
-
-def _load(row: Mapping[str, Any], unavailable: Mapping[str, str]) -> GpuLoad:
-    holders = [
-        GpuHolder(one["pid"], one["name"], one["memory_used_bytes"], one["kind"]) for one in row["processes"] or ()
-    ]
-    return GpuLoad(
-        index=int(row["index"]),
-        uuid=row["uuid"],
-        used_bytes=row["memory_used_bytes"],
-        utilization_percent=row["utilization_percent"],
-        holders=tuple(sorted(holders, key=lambda one: -(one.memory_bytes or 0))),
-        problem=unavailable.get(f"gpus.{row['index']}", ""),
-        name=row["name"],
-    )
+    free = ((gpu.memory_free_bytes or 0, free_bytes(gpu, loads.of(gpu)) or 0) for gpu in gpus if gpu.visible)
+    return before != now or any(abs(free_now - free_then) >= MOVED_BYTES for free_then, free_now in free)

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import itertools
-import os
 import platform
 import re
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from trainwiz.core.files import at_home, read_small
+from trainwiz.core.files import at_home
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.lost import ProcessId, identify
 from trainwiz.core.telemetry.event_file import EVENT_MARK, begun_s
 from trainwiz.core.telemetry.processes import (
-    OpenFile,
     ProcessTable,
-    is_written,
     maps_any,
     open_files,
     working_folder,
+    written_files,
 )
+from trainwiz.core.telemetry.trainer_files import folders_below, prints_metrics, written_s
 from trainwiz.core.telemetry.words import (
     KEEPER_MODULE,
     NEVER,
@@ -37,7 +34,7 @@ from trainwiz.core.telemetry.words import (
     shown_command,
     trains_by_its_words,
 )
-from trainwiz.core.text import parse_json, plain_text
+from trainwiz.core.text import plain_text
 
 # The folders and files that a training's command line names for its output.
 
@@ -46,95 +43,39 @@ _OUTPUT = re.compile(
     r"|default[_-]root[_-]dir|project[_-]dir|save[_-]?dir|exp(eriment)?[_-]?dir|run[_-]?dir|model[_-]dir|work[_-]?dir)",
     re.IGNORECASE,
 )
-_CONFIG = (".json", ".yaml", ".yml")
-LARGEST_CONFIG_BYTES = 256 * 1024
-DEEPEST_KEY = 3
 
 
 def output_paths(command: Sequence[str], cwd: Path) -> list[Path]:
-    """Named by options (`--output_dir X`, `train.output_dir=X`) or in a config file among the words; none twice.
-
-    Whether they exist is not asked.
-    """
+    """Named by options (`--output_dir X`, `train.output_dir=X`), none twice. Whether they exist is not asked."""
     named = []
     for word, after in itertools.zip_longest(command, command[1:], fillvalue=""):
         name, equals, value = word.partition("=")
         if _OUTPUT.fullmatch(name.lstrip("-+")) and (equals or (word.startswith("--") and not after.startswith("--"))):
             named.append(value if equals else after)
-    named += _from_configs(command, cwd)
     return list(dict.fromkeys(cwd / at_home(Path(text)) for text in named if text and "\0" not in text))
-
-
-def _from_configs(command: Sequence[str], cwd: Path) -> Iterator[str]:
-    for word in command[1:]:
-        text = word.partition("=")[2] or word
-        if text.lower().endswith(_CONFIG):
-            yield from _named_in(_load(cwd / text), DEEPEST_KEY)
-
-
-def _load(path: Path) -> Any:
-    """The document of a config file; None for anything that is none."""
-    try:
-        if not path.is_file() or path.stat().st_size > LARGEST_CONFIG_BYTES:
-            return None
-        text = read_small(path).decode()
-        if path.suffix.lower() == ".json":
-            return parse_json(text)
-        import yaml
-        from trainwiz.core.config.yaml_text import load_yaml
-    except (OSError, ValueError):
-        return None
-    try:
-        return load_yaml(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return None
-
-
-def _named_in(document: Any, depth: int) -> Iterator[str]:
-    if not isinstance(document, Mapping) or depth == 0:
-        return
-    for key, value in document.items():
-        if isinstance(value, str) and _OUTPUT.fullmatch(str(key)):
-            yield value
-        else:
-            yield from _named_in(value, depth - 1)
 
 
 # Files in which a training records its metrics: how they are called, where they lie, and which process writes one.
 
 EVENT_FILE = re.compile(r"events\.out\.tfevents\.\d+\.(?P<host>.+?)(\.(?P<pid>\d+)\.\d+)?(\.v2)?")
 RECORDS = ("trainer_state.json", "metrics.csv")
-WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 GRAPHICS = ("/dev/nvidia", "/dev/dxg", "/dev/kfd")
 """Devices through which CUDA, CUDA in WSL and ROCm compute."""
 CLOCK_SLACK_S = 2.0
-MOST_ENTRIES = 4_000
+MOST_FOLDERS = 500
 DEEPEST = 5
-SKIPPED = frozenset({".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__", ".cache", "wandb"})
+SKIPPED = re.compile(r"(venv|node_modules|site-packages|__pycache__|wandb)$")
 
 
 def records(folder: Path, since_s: float, is_wanted: Callable[[str], bool]) -> list[Path]:
     """The files below `folder` with a wanted name that were written since `since_s` (Unix time), the newest first.
 
-    Looks at MOST_ENTRIES names at most.
+    Looks into MOST_FOLDERS folders at most.
     """
-    found: list[tuple[float, Path]] = []
-    left = MOST_ENTRIES
-    waiting = deque([(folder, 0)])
-    while waiting and left > 0:
-        here, depth = waiting.popleft()
-        try:
-            with os.scandir(here) as entries:
-                for entry in entries:
-                    left -= 1
-                    if entry.is_dir(follow_symlinks=False):
-                        if depth < DEEPEST and entry.name not in SKIPPED:
-                            waiting.append((Path(entry.path), depth + 1))
-                    elif is_wanted(entry.name) and (written_s := entry.stat().st_mtime) >= since_s:
-                        found.append((written_s, Path(entry.path)))
-        except OSError:
-            continue
-    return [path for _, path in sorted(found, key=lambda one: one[0], reverse=True)]
+    places = itertools.islice(folders_below(folder, SKIPPED, DEEPEST), MOST_FOLDERS)
+    files = [place / name for place, names in places for name in names if is_wanted(name)]
+    found = [(at_s, file) for file in files if (at_s := written_s(file)) is not None and at_s >= since_s]
+    return [file for _, file in sorted(found, reverse=True)]
 
 
 def named_writer(event_file: Path) -> int | None:
@@ -154,11 +95,6 @@ def began(event_file: Path) -> int | None:
     # A number that was used again belongs to a process that began after the file.
     is_older = process is not None and process.create_time <= begun_s(event_file) + CLOCK_SLACK_S
     return pid if is_older else None
-
-
-def written_files(pid: int, files: list[OpenFile]) -> list[Path]:
-    """Of what the process has open, the files that it has open for writing."""
-    return [file.path for file in files if file.path is not None and is_written(pid, file.descriptor)]
 
 
 def is_event_file(name: str) -> bool:
@@ -222,7 +158,7 @@ def job_of(pid: int, table: ProcessTable) -> Job | None:
     if not table.is_alive(pid):
         return None
     top = top_of(pid, table)
-    if top == pid and len(below := trainings_if_above(pid, table)) == 1:
+    if top == pid and len(below := trainings_below(pid, table)) == 1:
         top = below[0]
     root = identify(top)
     if root is None:
@@ -231,13 +167,45 @@ def job_of(pid: int, table: ProcessTable) -> Job | None:
     return Job(root, name, shown_command(table.command(top)), run_of(top, table))
 
 
-def trainings_if_above(pid: int, table: ProcessTable) -> list[int]:
-    """The trainings below a process that is none itself: a shell, a session, a server, a queue; [] for any other."""
+def trains(pid: int, table: ProcessTable) -> bool:
+    """Whether it is a keeper, a launcher that has launched, or `is_training`."""
     command = table.command(pid)
-    is_ours = is_python(command) and TRAINING_MODULE in command
-    below = [] if is_launcher(command) or is_keeper(command) or is_ours else trainings_below(pid, table)
-    itself = below and not is_wrapper(command) and maps_any(pid, FRAMEWORKS) and works(pid, table)
-    return [] if itself else below
+    launches = is_launcher(command) and bool(table.children(pid))
+    return is_keeper(command) or launches or is_training(pid, table)
+
+
+def training_tops(table: ProcessTable, computing: Collection[int] = ()) -> list[int]:
+    """The tops of all trainings of this machine that this user can see, without who only stands above some.
+
+    `computing`: pids that compute on a GPU, which count whatever they are called.
+    """
+    alive = [pid for pid in table.members if table.is_alive(pid)]
+    tops = {top_of(pid, table) for pid in alive if pid in computing or trains(pid, table)}
+    return sorted(top for top in tops if top in computing or not trainings_below(top, table))
+
+
+def trainings_below(pid: int, table: ProcessTable) -> list[int]:
+    """The tops of the trainings below a process that is none itself: a shell, a session, a queue; [] for any other."""
+    command = table.command(pid)
+    if is_launcher(command) or is_keeper(command) or (is_python(command) and TRAINING_MODULE in command):
+        return []
+    tops = _tops_below(pid, table)
+    itself = tops and not is_wrapper(command) and loads_framework(pid, table) and works(pid, table)
+    return [] if itself else tops
+
+
+def _tops_below(pid: int, table: ProcessTable) -> list[int]:
+    below = table.tree(pid)[1:]
+    # Who names a shell of theirs knows what it runs: a program that is called like a training is one before it has loaded.
+    found = (one for one in below if trains_by_its_words(table.command(one)) or trains(one, table))
+    tops = {top_of(one, table) for one in found}.intersection(below)
+    return sorted(top for top in tops if not trainings_below(top, table))
+
+
+def members_of(top: int, table: ProcessTable) -> list[int]:
+    """The processes of a job, parents first: its tree without the trainings below that are jobs of their own."""
+    others = {pid for other in _tops_below(top, table) for pid in table.tree(other)}
+    return [pid for pid in table.tree(top) if pid not in others]
 
 
 def loads_framework(pid: int, table: ProcessTable) -> bool:
@@ -258,25 +226,17 @@ def is_training(pid: int, table: ProcessTable) -> bool:
 
 
 def works(pid: int, table: ProcessTable) -> bool:
-    """Whether it has a graphics card open, writes records, weights or a log with metrics, or began an event file."""
-    from trainwiz.core.telemetry.trainer_files import prints_metrics
-
+    """Whether it has a graphics card open, writes records or a log with metrics, or began an event file."""
     files, cwd, here = open_files(pid) or [], working_folder(pid), identify(pid)
     if here is None or any(file.name.startswith(GRAPHICS) for file in files):
         return here is not None
-    if any(is_record(path.name) or path.suffix in WEIGHTS for path in written_files(pid, files)):
+    if any(is_record(path.name) for path in written_files(pid, files)):
         return True
     if any(file.path is not None and file.descriptor in (1, 2) and prints_metrics(file.path) for file in files):
         return True
     folders = [] if cwd is None else [*output_paths(table.command(pid), cwd), cwd]
     events = (path for folder in folders for path in records(folder, here.create_time, is_event_file))
     return any(began(path) == pid for path in events)
-
-
-def members_of(top: int, table: ProcessTable) -> list[int]:
-    """The processes of a job, parents first: its tree without the trainings below that are jobs of their own."""
-    others = {pid for other in trainings_below(top, table) for pid in table.tree(other)}
-    return [pid for pid in table.tree(top) if pid not in others]
 
 
 def top_of(pid: int, table: ProcessTable) -> int:
@@ -299,30 +259,9 @@ def _is_child_of_a_python(command: list[str], parent: list[str]) -> bool:
     return command == parent or any(module in word for word in command[1:5] for module in CHILD_MODULES)
 
 
-def trainings_below(pid: int, table: ProcessTable) -> list[int]:
-    """The tops of all trainings below a shell or session, in order of their numbers; [] where none is seen."""
-    surely, perhaps = list[int](), list[int]()
-    waiting = table.children(pid)
-    while waiting:
-        one = waiting.pop()
-        command = table.command(one)
-        if top_of(one, table) != one:
-            waiting += table.children(one)
-        elif is_launcher(command) or is_keeper(command):
-            surely.append(one)
-        elif trains_by_its_words(command) or is_training(one, table):
-            surely += trainings_if_above(one, table) or [one]
-        elif loads_framework(one, table):
-            perhaps.append(one)
-        else:
-            waiting += table.children(one)
-    return sorted(surely or perhaps)
-
-
 def job_name(top: int, table: ProcessTable) -> str:
-    """The script or module that trains: of a launcher the one that it launches."""
-    trains = is_launcher(table.command(top)) or is_keeper(table.command(top))
-    for pid in table.tree(top) if trains else [top]:
+    """The script or module that trains: of a launcher or a shell the one below it."""
+    for pid in table.tree(top):
         command = table.command(pid)
         if is_python(command) and not is_launcher(command) and not is_keeper(command) and program_of(command):
             return program_of(command)
@@ -341,19 +280,3 @@ def run_of(top: int, table: ProcessTable) -> RunFolder | None:
             if RunFolder(cwd / word).is_run():
                 return RunFolder((cwd / word).resolve())
     return None
-
-
-def training_tops(table: ProcessTable, computing: Collection[int] = ()) -> list[int]:
-    """The tops of all trainings of this machine that this user can see.
-
-    `computing`: pids that compute on a GPU, which count whatever they are called. Of others, a
-    launcher counts, and whatever `is_training`; who only stands above trainings of their own does not.
-    """
-    tops = {top_of(pid, table) for pid in computing if table.is_alive(pid)}
-    for pid in table.members:
-        command = table.command(pid)
-        if not command or not table.is_alive(pid):
-            continue
-        if is_keeper(command) or (is_launcher(command) and len(table.children(pid)) > 0) or is_training(pid, table):
-            tops.add(top_of(pid, table))
-    return sorted(top for top in tops if top in computing or not trainings_if_above(top, table))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from typing import Literal
@@ -24,17 +25,6 @@ class LogLine:
 
     text: str
     level: LogLevel = "info"
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A progress bar. Two lines with the same `key` are versions of one bar."""
-
-    key: str
-    done: bool
-    """It has reached its end."""
-    length: int
-    """Characters of the line that belong to the bar; what follows was printed behind it."""
 
 
 # Words without which no line is an error or a warning, in lower case: asking for them is cheap.
@@ -64,8 +54,8 @@ _RANK = re.compile(
 )
 
 _TQDM = re.compile(
-    r"(?P<name>.*?)\b(?P<percent>\d{1,3})%\|[^|]*"
-    r"(?:\|\s*(?P<at>[\d.,]+\w?)/(?P<total>[\d.,]+\w?|\?)\s*(?:\[[^\]\n]*\]?)?)?"
+    r"(?P<name>.*?)\b\d{1,3}%\|[^|]*"
+    r"(?:\|\s*[\d.,]+\w?/(?P<total>[\d.,]+\w?|\?)\s*(?:\[[^\]\n]*\]?)?)?"
 )
 _TQDM_OPEN = re.compile(r"(?P<name>.*?)(?<![\w.,])[\d.,]++\w*+(?: [a-z]+)? ?\[\d[\d:]*\d, [^\]\n]*(?:/s|s/)[^\]\n]*\]")
 _REWRITTEN = re.compile(r"\r|\x1b\[\d*A")
@@ -92,51 +82,36 @@ def level_of(text: str) -> LogLevel:
     return "info" if glog is None else "warning" if glog.group(1) == "W" else "error"
 
 
-def bar_of(text: str) -> Bar | None:
-    """The progress bar (of tqdm) that the line is or begins with."""
+def bar_of(text: str) -> tuple[str, int] | None:
+    """The progress bar (of tqdm) that the line is or begins with: a key that all its versions have, and its length."""
     if "%|" in text:
-        found = _TQDM.match(text)
-        if found is None:
+        if (found := _TQDM.match(text)) is None:
             return None
-        total = found["total"]
-        done = found["percent"] == "100" if total is None else found["at"] == total
         # Without a count behind it, the whole line is the bar.
-        return Bar(f"{found['name'].strip()}/{total}", done, found.end() if total else len(text))
+        return f"{found['name'].strip()}/{found['total']}", found.end() if found["total"] else len(text)
     if "[" in text and ("/s" in text or "s/" in text) and (found := _TQDM_OPEN.match(text)) is not None:
-        return Bar(f"{found['name'].strip()}/?", False, found.end())
+        return f"{found['name'].strip()}/?", found.end()
     return None
 
 
-def versions_of(line: str) -> list[str]:
-    """The plain texts that a terminal showed of one written line, the oldest first.
+def parts_of(line: str) -> Iterator[tuple[str, str | None]]:
+    """The plain lines that a terminal shows of one written line, each with the key of the bar that it is.
 
-    A line that is rewritten (carriage return, or the cursor goes up to a bar above) has several:
-    of its progress bars the last version of each, and its last other text.
+    Of a line that is rewritten (carriage return, or the cursor goes up to a bar above) these are the last version of each
+    progress bar, and its last other text; what was printed behind a bar is a line of its own.
     """
-    if "\r" not in line and "\x1b[" not in line:
-        return [_plain(line)]
-    texts = [text for part in _REWRITTEN.split(line)[-MOST_VERSIONS:] if (text := _plain(part))]
-    shown: dict[str, str] = {}
-    for text in texts:
-        bar = bar_of(text)
-        key = "" if bar is None else bar.key
+    texts = [_plain(line)]
+    if "\r" in line or "\x1b[" in line:
+        texts = [text for part in _REWRITTEN.split(line)[-MOST_VERSIONS:] if (text := _plain(part))]
+    shown: dict[str | None, tuple[str, str]] = {}
+    for text in texts or [""]:
+        key, length = bar_of(text) or (None, len(text))
         shown.pop(key, None)
-        shown[key] = text
-    return list(shown.values()) or [""]
-
-
-def parts_of(line: str) -> list[tuple[str, Bar | None]]:
-    """The lines that one written line shows, each with the bar that it is; what was printed behind a bar is its own."""
-    parts: list[tuple[str, Bar | None]] = []
-    for text in versions_of(line):
-        bar = bar_of(text)
-        if bar is None:
-            parts.append((text, None))
-            continue
-        parts.append((text[: bar.length].rstrip(), bar))
-        if behind := text[bar.length :].strip():
-            parts.append((behind, None))
-    return parts
+        shown[key] = text[:length].rstrip(), text[length:].strip()
+    for key, (text, behind) in shown.items():
+        yield text, key
+        if behind:
+            yield behind, None
 
 
 def _plain(text: str) -> str:
@@ -148,31 +123,24 @@ MOST_BARS = 64
 
 
 class Folded:
-    """A newer version of a progress bar takes the place of the older one at the end; where something was logged
-    between the two, one that had reached its end stays as it was."""
+    """A newer version of a progress bar takes the place of the older one, at the end."""
 
     def __init__(self, kept: int) -> None:
         self.lines: dict[int, LogLine] = {}
         self._kept = kept
-        self._number = self._last_text = 0
-        self._bars: dict[str, tuple[int, bool]] = {}
-        """Key -> (number of the line that shows the bar, whether it has reached its end)."""
+        self._number = 0
+        self._bars: dict[str, int] = {}
+        """Key -> number of the line that shows the bar."""
         self._open = set[str]()
         """Ranks inside of a traceback, which is an error from its head to its exception."""
 
     def add(self, written: str) -> None:
         for text, bar in parts_of(written):
             self._number += 1
-            if bar is None:
-                line = LogLine(text, self._level_of(text))
-                self._last_text = self._number
-            else:
-                line = LogLine(text, "progress")
-                before, done = self._bars.pop(bar.key, (0, True))
-                if before > self._last_text or bar.done or not done:
-                    self.lines.pop(before, None)
-                self._bars[bar.key] = (self._number, bar.done)
-            self.lines[self._number] = line
+            if bar is not None:
+                self.lines.pop(self._bars.pop(bar, 0), None)
+                self._bars[bar] = self._number
+            self.lines[self._number] = LogLine(text, "progress" if bar is not None else self._level_of(text))
             if len(self.lines) > self._kept:
                 del self.lines[next(iter(self.lines))]
             if len(self._bars) > MOST_BARS:

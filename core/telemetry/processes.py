@@ -83,12 +83,9 @@ class Member:
 
 
 def tree_of(root_pid: int) -> list[Member]:
-    """`root_pid` and all its descendants, parents before children; zombies included."""
+    """`root_pid` and all its living descendants, parents before children."""
     table = ProcessTable()
-    order = [root_pid] if root_pid in table.members else []
-    for pid in order:
-        order.extend(table.children_of.get(pid, ()))
-    return [table.members[pid] for pid in order]
+    return [table.members[pid] for pid in table.tree(root_pid)]
 
 
 def member_of(pid: int) -> Member | None:
@@ -127,48 +124,44 @@ def _member_with_psutil(pid: int) -> Member | None:
         return None
 
 
-def role_of(command: list[str], parent_role: Role | None, parent_command: list[str]) -> Role:
-    """What a process does in a training job, from its own and its parent's command line.
+def roles_of(members: list[Member]) -> dict[int, Role]:
+    """What each member of a tree (parents before children) does in a training job, by its own and its parent's command.
 
     The keeper forks its guard and loaders are forked from trainers: a child with the very command of
-    its parent is such a helper. `parent_role` is None for the root of the tree.
-    """
-    joined = " ".join(command)
-    same = bool(command) and command == parent_command
-    if KEEPER_MODULE in joined:
-        return "guard" if parent_role == "supervisor" and same else "supervisor"
-    if any(name in joined for name in HELPERS):
-        return "helper"
-    if is_launcher(command) or (parent_role in (None, "launcher") and is_wrapper(command)):
-        return "launcher"
-    if parent_role is None or (parent_role == "launcher" and "multiprocessing.spawn" not in joined):
-        return "trainer"
-    if parent_role in ("trainer", "loader") and (same or "multiprocessing.spawn" in joined):
-        return "loader"
-    return "helper"
-
-
-def roles_of(members: list[Member]) -> dict[int, Role]:
-    """The role of each member of a tree (parents before children).
-
-    The first child of a keeper that is not its guard is the launcher, whatever it is called; later
+    its parent is such a helper. The first other child of a keeper is the launcher, whatever it is called; later
     ones are orphans that came to the keeper.
     """
     commands = {member.pid: command_of(member.pid) for member in members}
-    first: dict[int, int] = {}
+    roles: dict[int, Role] = {}
+    launched: dict[int, int] = {}
     for member in sorted(members, key=lambda member: (member.started_ticks, member.pid)):
         if commands[member.pid] != commands.get(member.parent):
-            first.setdefault(member.parent, member.pid)
-    roles: dict[int, Role] = {}
+            launched.setdefault(member.parent, member.pid)
     for member in members:
-        command, above = commands[member.pid], commands.get(member.parent, [])
-        role = role_of(command, roles.get(member.parent), above)
-        if role == "loader" and command == above and _has_own_rank(member):
-            role = "trainer"
-        if roles.get(member.parent) == "supervisor" and role != "guard":
-            role = "launcher" if first.get(member.parent) == member.pid else "helper"
-        roles[member.pid] = role
+        above = roles.get(member.parent)
+        same = commands[member.pid] == commands.get(member.parent, [])
+        if above == "supervisor" and not same:
+            roles[member.pid] = "launcher" if launched[member.parent] == member.pid else "helper"
+        elif above in ("trainer", "loader") and same:
+            roles[member.pid] = "trainer" if _has_own_rank(member) else "loader"
+        else:
+            roles[member.pid] = _role_of(commands[member.pid], above)
     return roles
+
+
+def _role_of(command: list[str], above: Role | None) -> Role:
+    """By its own words and the role of its parent; None for the root of the tree."""
+    words = " ".join(command)
+    if KEEPER_MODULE in words:
+        return "guard" if above == "supervisor" else "supervisor"
+    if any(name in words for name in HELPERS):
+        return "helper"
+    if is_launcher(command) or (above in (None, "launcher") and is_wrapper(command)):
+        return "launcher"
+    is_spawned = "multiprocessing.spawn" in words
+    if above in (None, "launcher") and not is_spawned:
+        return "trainer"
+    return "loader" if above in ("trainer", "loader") and is_spawned else "helper"
 
 
 def _has_own_rank(member: Member) -> bool:
@@ -190,43 +183,36 @@ class ProcessSampler:
     def __init__(self, root_pid: int) -> None:
         self.root_pid = root_pid
         self._members: list[Member] = []
-        self._roles: dict[tuple[int, int], Role] = {}
+        self._roles: dict[int, Role] = {}
         self._cpu: dict[tuple[int, int], tuple[float, float]] = {}
         self._look = Seldom(SCAN_EVERY_S)
 
     def sample(self) -> list[dict[str, Any]]:
         """[{pid, role, rss_bytes, cpu_percent}]; CPU since the last sample, None in a process's first."""
-        now = time.monotonic()
         if not self._look.do(self._scan):
             again = ((member_of(member.pid), member) for member in self._members)
-            self._members = [now for now, then in again if now and now.started_ticks == then.started_ticks]
-        rows = []
-        cpu: dict[tuple[int, int], tuple[float, float]] = {}
+            self._members = [
+                now for now, then in again if now and now.started_ticks == then.started_ticks and not now.zombie
+            ]
+        now_s, rows, before = time.monotonic(), [], self._cpu
+        self._cpu = {(member.pid, member.started_ticks): (now_s, member.cpu_s) for member in self._members}
         for member in self._members:
-            if member.zombie:
-                continue
-            key = (member.pid, member.started_ticks)
-            before = self._cpu.get(key)
-            cpu[key] = (now, member.cpu_s)
             percent = None
-            if before is not None and now > before[0]:
-                percent = round(max(0.0, member.cpu_s - before[1]) / (now - before[0]) * 100, 1)
-            role = self._roles.get(key, "helper")
+            if (member.pid, member.started_ticks) in before:
+                then_s, cpu_s = before[member.pid, member.started_ticks]
+                percent = round(max(0.0, member.cpu_s - cpu_s) / max(now_s - then_s, 1e-6) * 100, 1)
+            role = self._roles.get(member.pid, "helper")
             rows.append({"pid": member.pid, "role": role, "rss_bytes": member.rss_bytes, "cpu_percent": percent})
-        self._cpu = cpu
         return rows
 
     def _scan(self) -> None:
         self._members = tree_of(self.root_pid)
-        roles = roles_of(self._members)
-        self._roles = {(member.pid, member.started_ticks): roles[member.pid] for member in self._members}
+        self._roles = roles_of(self._members)
 
 
 def trainers_below(root_pid: int) -> list[ProcessId]:
     """The training processes (ranks) of the tree: those that may be asked to stop."""
-    members = [member for member in tree_of(root_pid) if not member.zombie]
-    roles = roles_of(members)
-    found = (identify(member.pid) for member in members if roles[member.pid] == "trainer")
+    found = (identify(pid) for pid, role in roles_of(tree_of(root_pid)).items() if role == "trainer")
     return [process for process in found if process is not None]
 
 
@@ -325,21 +311,14 @@ def is_written(pid: int, descriptor: int) -> bool:
     return flags is None or bool(int(flags[1], 8) & WRITING)
 
 
-def written_through(pipe: str) -> list[Path]:
-    """The files into which a reader of `pipe` ("pipe:[1234]") writes: `python train.py | tee train.log`.
+def written_files(pid: int, files: list[OpenFile]) -> list[Path]:
+    """Of what the process has open, the files that it has open for writing."""
+    return [file.path for file in files if file.path is not None and is_written(pid, file.descriptor)]
 
-    Looks at processes of this user whose standard input is that pipe.
-    """
-    found: list[Path] = []
+
+def written_through(pipe: str) -> Iterator[Path]:
+    """The files into which a reader of `pipe` ("pipe:[1234]") writes: `python train.py | tee train.log`."""
     for pid in all_pids():
-        try:
-            if os.readlink(f"/proc/{pid}/fd/0") != pipe:  # noqa: PTH115 - a pipe is no path
-                continue
-        except OSError:
-            continue
-        found += [
-            file.path
-            for file in open_files(pid) or ()
-            if file.path is not None and file.descriptor > 0 and is_written(pid, file.descriptor)
-        ]
-    return found
+        files = open_files(pid) or []
+        if any(file.descriptor == 0 and file.name == pipe for file in files):
+            yield from written_files(pid, files)

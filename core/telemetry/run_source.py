@@ -1,14 +1,17 @@
-"""A run of trainwiz as a source."""
+"""A run of trainwiz as a source: as it goes on, or a finished one once more at any speed."""
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.errors import usage_error
+from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.actions import allowed
 from trainwiz.core.lines import JsonLinesTail, TextTail, share_read, stamp_of
 from trainwiz.core.run.attempts import ADVICE_JSONL, AdviceFile, PhaseNow, attempt_words, read_phase
@@ -16,9 +19,8 @@ from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.run.state import ENDED, Attempt, RunExit, RunState, read_state, result_sentences
 from trainwiz.core.telemetry.advice import advise
 from trainwiz.core.telemetry.log import LogLines
-from trainwiz.core.telemetry.machine import MachineHistory
-from trainwiz.core.telemetry.metrics import NO_SERIES, Metrics
-from trainwiz.core.telemetry.run_setup import CheckpointSize, saves_of, setup_of
+from trainwiz.core.telemetry.machine import CheckpointSize, MachineHistory, saves_of
+from trainwiz.core.telemetry.metrics import Metrics
 from trainwiz.core.telemetry.snapshot import (
     AnswersFile,
     Ending,
@@ -26,19 +28,15 @@ from trainwiz.core.telemetry.snapshot import (
     Snapshot,
     computes_on_cpu,
     finished_words,
-    gpu_names,
     read_planned,
     with_changes,
 )
-from trainwiz.core.telemetry.target import Source
+from trainwiz.core.telemetry.target import POLL_S, Source
 from trainwiz.core.telemetry.words import step_words
-from trainwiz.core.text import object_in, whole_in
+from trainwiz.core.text import numbers_finite, object_in, objects_in, plain_text, whole_in
 
 SYSTEM_WINDOW_BYTES = 1024 * 1024
 """A long run's system.jsonl is entered this far from its end: small charts need no more."""
-POLL_S = 0.2
-"""One look reads for this long at most; what is left is read by the next ones (`Snapshot.behind`)."""
-GONE_REMEDY = mark("The data read before is shown; `trainwiz monitor FOLDER` opens the run at its new place.")
 CLOCK_SLACK_S = 5.0
 """So far the clocks of the training's machine and of the viewer's may differ; a replay has not come to what is later."""
 
@@ -55,8 +53,9 @@ class RunSource(Source):
         self._checkpoint_size = CheckpointSize(folder.path, clock=clock)
         self._advice_file = AdviceFile(self._rows_of(folder.file(ADVICE_JSONL)))
         self._answers = AnswersFile(self._rows_of(folder.generations_jsonl))
-        self._plan: Mapping[str, Any] = {}
         self._plan_stamp: tuple[int, int] | None = None
+        self.plan: Mapping[str, Any] = {}
+        """The document of plan.json as of the last look; empty where there is none."""
         self._planned = Planned()
         self._last_state = RunState(name=folder.path.name)
         self._gone = ""
@@ -64,18 +63,20 @@ class RunSource(Source):
     def _rows_of(self, path: Path, window_bytes: int | None = None) -> JsonLinesTail:
         return JsonLinesTail(path, window_bytes)
 
-    @property
-    def plan(self) -> Mapping[str, Any]:
-        """The document of plan.json as of the last look; empty where there is none."""
-        return self._plan
-
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
         # The state is read first: a run that has ended by then has written all its lines.
         state = self._state()
-        self._read_plan()
+        stamp = stamp_of(self.folder.plan_json)
+        if stamp is not None and stamp != self._plan_stamp:
+            self._plan_stamp = stamp
+            self.plan = read_json(self.folder.plan_json) or {}
+            self._planned = read_planned(self.plan)
         self._read_metrics()
-        self._read_system()
-        return self._snapshot(state, curves)
+        rows = self._system_tail.read_new()
+        if self._system_tail.began_anew:
+            self._machine = MachineHistory()
+        self._machine.add_rows(rows)
+        return self._with_advice(self._snapshot(state, curves), state)
 
     def _state(self) -> RunState:
         """What state.json says; of a folder that is gone, what it said last."""
@@ -89,16 +90,8 @@ class RunSource(Source):
         state = self._last_state
         if state.has_ended:
             return state
-        exit_ = RunExit(1, "unknown", self._gone, tr(GONE_REMEDY))
-        return replace(state, status="lost", ended_s=state.heartbeat_s, exit=exit_)
-
-    def _read_plan(self) -> None:
-        stamp = stamp_of(self.folder.plan_json)
-        if stamp is not None and stamp != self._plan_stamp:
-            self._plan_stamp = stamp
-            self._plan = read_json(self.folder.plan_json) or {}
-            self._planned = read_planned(self._plan)
-            self._machine.gpu_names = gpu_names(self._plan)
+        remedy = tr("The data read before is shown; `trainwiz monitor FOLDER` opens the run at its new place.")
+        return replace(state, status="lost", ended_s=state.heartbeat_s, exit=RunExit(1, "unknown", self._gone, remedy))
 
     def _read_metrics(self) -> None:
         deadline = time.monotonic() + POLL_S
@@ -110,26 +103,19 @@ class RunSource(Source):
             if not self._metrics_tail.behind or time.monotonic() > deadline:
                 return
 
-    def _read_system(self) -> None:
-        rows = self._system_tail.read_new()
-        if self._system_tail.began_anew:
-            self._machine = MachineHistory(gpu_names(self._plan))
-        self._machine.add_rows(rows)
-
     def _snapshot(self, state: RunState, curves: Iterable[str]) -> Snapshot:
-        metrics, machine = self._metrics, self._machine
-        attempt = state.newest
-        ended, gone = state.status in ENDED, bool(self._gone)
+        metrics, machine, attempt = self._metrics, self._machine, state.newest
+        ended = state.status in ENDED
         planned = with_changes(self._planned, attempt.changes if attempt else {})
         max_steps = state.max_steps or planned.steps or None
         step = whole_in(metrics.step if metrics.step is not None else (state.outcome or {}).get("step"))
-        summaries, readings, setup = metrics.summaries(), machine.readings(), setup_of(state.engine)
+        summaries, readings = metrics.summaries(), machine.readings()
         if ended or not summaries:
             # Nothing is used up any more; or a start loads model and data, which ends.
             readings["host"] = replace(readings["host"], disk_lasts_s=None, ram_lasts_s=None)
         if ended:
             readings["processes"] = ()
-        snapshot = Snapshot(
+        return Snapshot(
             source="run",
             path=str(self.folder.path),
             name=self.folder.path.resolve().name,
@@ -142,33 +128,33 @@ class RunSource(Source):
             ended_s=state.ended_s,
             pace=metrics.pace(),
             metrics=summaries,
-            curves={name: metrics.curve(name) for name in curves},
-            non_finite_steps=metrics.non_finite_steps("loss"),
-            loss_trend=metrics.trend(),
+            curves={name: metrics.of(name).curve() for name in curves},
+            non_finite_steps=metrics.of("loss").non_finite_steps,
+            logged_s=metrics.time_s,
+            pause_s=metrics.pause_s(),
             **readings,
             peak_memory_bytes=machine.peak_memory_bytes(on_cpu=computes_on_cpu(state.engine)),
             unavailable=machine.unavailable(),
             planned=planned,
             engine=state.engine,
-            setup=setup,
-            saves=None if ended else saves_of(setup, self._checkpoint_size, step),
-            checkpoint_bytes=None if ended else self._checkpoint_size.next_bytes(),
+            saves=None if ended else saves_of(state.engine, self._checkpoint_size, step),
             heartbeat_s=state.heartbeat_s,
             attempts=tuple(state.attempts),
-            attempt_words=attempt_words(attempt, object_in(self._plan.get("batch"))) if attempt else "",
+            attempt_words=attempt_words(attempt, object_in(self.plan.get("batch"))) if attempt else "",
             phase=None if ended else self._phase(attempt),
             ending=ending_of(state, self.folder, step, max_steps, metrics) if ended else None,
             answers=self._answers.read(),
             log=self._log.read(),
             log_path=str(self.folder.train_log),
-            actions=frozenset() if gone else allowed(state),
+            actions=frozenset() if self._gone else allowed(state),
             problems=self._problems(),
             behind=self._metrics_tail.behind or self._system_tail.behind,
             read_share=share_read([self._metrics_tail]) if self._metrics_tail.behind else 1.0,
         )
+
+    def _with_advice(self, snapshot: Snapshot, state: RunState) -> Snapshot:
         notes = [{"text": note, "severity": "note", "code": "note"} for note in state.notes]
-        found = state.engine.get("findings")
-        findings = found if isinstance(found, list) else []
+        findings = objects_in(state.engine.get("findings"))
         advice = advise(snapshot, [*findings, *self._advice_file.read(), *notes])
         # A start may begin anew, a stop ends long before the last step, and what stands still does not finish.
         stands = snapshot.behind or any(item.code == "stalled" for item in advice)
@@ -181,20 +167,12 @@ class RunSource(Source):
         return now if now and attempt and attempt.started_s <= now.since_s <= self._clock() + CLOCK_SLACK_S else None
 
     def _problems(self) -> tuple[str, ...]:
-        tails = (self._metrics_tail, self._system_tail, self._log)
-        problems = [tail.problem for tail in tails if tail.problem]
-        if self._gone and self._last_state.has_ended:
-            problems.insert(0, self._gone)
-        garbage = self._metrics_tail.garbage_lines
-        if garbage:
-            sentence = trn(
-                "{file}: {n} line is not JSON and was skipped.",
-                "{file}: {n} lines are not JSON and were skipped.",
-                garbage,
-                n=f"{garbage:,}",
-                file=self.folder.metrics_jsonl.name,
-            )
-            problems.append(sentence)
+        gone = self._gone if self._last_state.has_ended else ""
+        found = (gone, self._metrics_tail.problem, self._system_tail.problem, self._log.problem)
+        problems = [problem for problem in found if problem]
+        if garbage := self._metrics_tail.garbage_lines:
+            name = self.folder.metrics_jsonl.name
+            problems.append(tr("{file}: lines that are not JSON were skipped: {n}.", n=f"{garbage:,}", file=name))
         return tuple(problems)
 
 
@@ -202,26 +180,156 @@ class RunSource(Source):
 
 
 OUTCOMES = {
-    "stopped": (mark("Stopped."), mark("Stopped at {place}.")),
-    "lost": (
-        mark("Lost: its processes disappeared without a final record."),
-        mark("Lost at {place}: its processes disappeared without a final record."),
-    ),
+    "stopped": mark("Stopped."),
+    "lost": mark("Lost: its processes disappeared without a final record."),
 }
 
 
 def ending_of(state: RunState, folder: RunFolder, step: int | None, max_steps: int | None, metrics: Metrics) -> Ending:
     """The supervisor's own words where it left some; for a finished run what came out of it."""
-    place = None if step is None else step_words(step, max_steps)
-    resume = f"trainwiz runs resume {name_for_commands(folder.path)}"
     if state.status == "finished":
-        loss = metrics.series.get("loss", NO_SERIES)
+        loss, place = metrics.of("loss"), None if step is None else step_words(step, max_steps)
         said = finished_words(place, loss.first, loss.last)
         if folder.final_model.is_dir():
             said = tr("{finished} The model is in {path}.", finished=said, path=folder.final_model)
         return Ending(" ".join([said, *result_sentences(state.outcome or {})]))
     exit_ = state.exit or RunExit(1, None, "", None)
-    said, said_at = OUTCOMES.get(state.status, (mark("Failed."), mark("Failed at {place}.")))
+    resume = f"trainwiz runs resume {name_for_commands(folder.path)}"
     read_why = None if state.status in OUTCOMES else tr("See why in {path}.", path=folder.train_log)
-    said = tr(said) if place is None else tr(said_at, place=place)
-    return Ending(exit_.message or said, exit_.remedy or read_why or resume, resume, exit_.cause)
+    said = exit_.message or tr(OUTCOMES.get(state.status, mark("Failed.")))
+    return Ending(said, exit_.remedy or read_why or resume, resume, exit_.cause)
+
+
+# A finished run once more: its files as far as they had grown at a moment, which goes on at a chosen speed.
+
+FASTEST = 1e9
+
+
+def parse_speed(text: str) -> float:
+    """ "60", "60x" or "0.5" as seconds of the run in one second. Raises UsageError for anything else."""
+    try:
+        speed = float(text.strip().lower().removesuffix("x"))
+    except ValueError:
+        speed = math.nan
+    if not 0 < speed <= FASTEST:
+        message = tr(
+            "--replay needs a speed above 0, such as 60 or 0.5x (seconds of the run per second), not {text}.",
+            text=repr(text),
+        )
+        raise usage_error("bad_speed", "--replay", message)
+    return speed
+
+
+class TimedRows(JsonLinesTail):
+    """Rows of a JSON-lines file whose `time_s` has come; one without a time goes with the row before it."""
+
+    def __init__(self, path: Path, moment: Callable[[], float]) -> None:
+        super().__init__(path)
+        self._moment = moment
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._last_time_s = 0.0
+        self._more = False
+        """Whether the file goes on after the rows that wait."""
+
+    def read_new(self) -> list[dict[str, Any]]:
+        """Rows up to the present moment, as many as one read holds; call again while `behind` is true."""
+        if not self._waiting:
+            self._waiting.extend(super().read_new())
+            self._more = self.behind
+        moment, due = self._moment(), []
+        while self._waiting:
+            time_s = numbers_finite(self._waiting[0].get("time_s"), self._last_time_s) or 0.0
+            if time_s > moment:
+                break
+            self._last_time_s = time_s
+            due.append(self._waiting.popleft())
+        self.behind = self._more and not self._waiting
+        return due
+
+
+class ReplaySource(RunSource):
+    """A run folder, played: its attempts one after the other, the nights between them left out. The log carries no
+    times, and is shown at the end. `clock` counts the viewer's seconds. Not thread-safe but for `toggle`."""
+
+    def __init__(self, folder: RunFolder, speed: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises UsageError for a run that is going on or that carries no times."""
+        self._final = read_state(folder)
+        self._spans = spans_of(folder, self._final)
+        self._viewer_clock = clock
+        self._full_speed = speed
+        self._play: tuple[float, float, float] = (0.0, clock(), speed)
+        """Seconds that were played at a moment of the viewer's clock, and the speed since then, 0 while it pauses:
+        replaced as a whole, for the screen pauses it while a look reads it."""
+        super().__init__(folder, clock=self._moment)
+
+    def _rows_of(self, path: Path, window_bytes: int | None = None) -> JsonLinesTail:
+        return TimedRows(path, self._moment)
+
+    def toggle(self) -> None:
+        """Pause, or go on. Any thread may call it."""
+        now = self._viewer_clock()
+        self._play = self._played_s(now), now, 0.0 if self._play[2] else self._full_speed
+
+    def _played_s(self, now: float) -> float:
+        played_s, since, speed = self._play
+        return played_s + (now - since) * speed
+
+    def _moment(self) -> float:
+        """The Unix time of the run that is shown now."""
+        left_s = self._played_s(self._viewer_clock())
+        for begin, end in self._spans:
+            if left_s < end - begin:
+                return begin + left_s
+            left_s -= end - begin
+        return self._spans[-1][1]
+
+    def poll(self, curves: Iterable[str] = ()) -> Snapshot:
+        snapshot = super().poll(curves)
+        snapshot = replace(snapshot, actions=frozenset({"plan", "command"}), replayed_s=snapshot.time_s)
+        if snapshot.ending is not None:
+            return replace(snapshot, replay_speed=0.0)
+        # The file holds what is still to come.
+        reasons = {**snapshot.unavailable, "log": tr("A replay shows the log once it has reached the end.")}
+        return replace(snapshot, log=(), log_path=None, unavailable=reasons, replay_speed=self._play[2])
+
+    def _state(self) -> RunState:
+        """The state as it was: no end, no checkpointed outcome, no attempt that was still to come."""
+        moment = self._moment()
+        if moment >= self._spans[-1][1]:
+            return self._final
+        begun = [attempt for attempt in self._final.attempts if attempt.started_s <= moment]
+        # Whether the training speaks yet is in its metrics.
+        self._read_metrics()
+        since_s = begun[-1].started_s if begun else 0.0
+        speaks = self._metrics.time_s is not None and self._metrics.time_s >= since_s
+        return replace(
+            self._final,
+            status="running" if speaks else "starting",
+            attempts=begun,
+            ended_s=None,
+            exit=None,
+            outcome=None,
+            notes=[],
+            stop=None,
+        )
+
+
+def spans_of(folder: RunFolder, state: RunState) -> list[tuple[float, float]]:
+    """When the run was trained: (begin, end) of each attempt, in Unix time. Raises UsageError, as ReplaySource does."""
+    name = plain_text(folder.path.resolve().name)
+    if state.is_active:
+        message = tr(
+            "{name} is {status}: only a run that has ended can be replayed. Monitor it live without --replay.",
+            name=name,
+            status=tr(state.status),
+        )
+        raise usage_error("still_running", "--replay", message)
+    last_s = state.ended_s or state.heartbeat_s
+    begun = [(attempt.started_s, attempt.ended_s) for attempt in state.attempts] or [(state.started_s or 0.0, last_s)]
+    followed = [*(begin_s for begin_s, _ in begun[1:]), last_s]
+    known = ((begin_s, end_s or after_s) for (begin_s, end_s), after_s in zip(begun, followed, strict=True))
+    spans = [(begin_s, end_s) for begin_s, end_s in known if begin_s and end_s is not None and begin_s < end_s]
+    if not spans:
+        message = tr("{name} cannot be replayed: its record does not say when it was trained.", name=name)
+        raise usage_error("nothing_to_replay", "--replay", message)
+    return spans

@@ -11,13 +11,12 @@ from trainwiz.core.lines import JsonLinesTail
 from trainwiz.core.run.attempts import ACCUMULATION, MICRO, Advice, PhaseNow
 from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.log import LogLine
-from trainwiz.core.telemetry.metrics import NO_PACE, NO_TREND, LossTrend, MetricSummary, Pace
-from trainwiz.core.telemetry.run_setup import RunSetup, Saves
-from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve
-from trainwiz.core.text import numbers_finite, object_in, objects_in, text_in, whole_in
+from trainwiz.core.telemetry.metrics import EMPTY_CURVE, NO_PACE, Curve, MetricSummary, Pace
+from trainwiz.core.text import numbers_finite, object_in, text_in, whole_in
 
 if TYPE_CHECKING:
     from trainwiz.core.diagnosis.cause import Diagnosis
+    from trainwiz.core.telemetry.machine import Saves
 
 
 SourceKind = Literal["run", "trainer", "tensorboard", "process"]
@@ -25,6 +24,12 @@ Action = Literal["stop", "stop_now", "resume", "plan", "command", "model"]
 
 
 BATCH_KEYS = ("micro_batch", "accumulation", "world_size", "effective_samples", "effective_tokens")
+TIME_KEYS = ("step_s", "step_low_s", "step_high_s", "total_s")
+MEMORY_KEYS = {
+    "memory_bytes": "device_used_bytes", "memory_low_bytes": "low_bytes", "memory_high_bytes": "high_bytes",
+    "host_ram_bytes": "host_ram_bytes",
+}  # fmt: skip
+"""As they are called here, and in plan.json."""
 PLAIN_KEYS = (
     "source", "path", "name", "status", "step", "max_steps", "epoch", "eta_s", "peak_memory_bytes", "command",
     "replayed_s", "behind",
@@ -49,18 +54,18 @@ class GpuReading:
     """The newest sample of one GPU, with its recent past for small charts. None is what could not be read."""
 
     index: int
-    name: str
-    uuid: str | None
-    utilization_percent: float | None
-    memory_used_bytes: int | None
-    memory_total_bytes: int | None
-    temperature_c: float | None
-    power_w: float | None
-    power_limit_w: float | None
-    throttle_reasons: tuple[str, ...]
-    job_memory_bytes: int | None
+    name: str = "GPU"
+    uuid: str | None = None
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    job_memory_bytes: int | None = None
     """What the processes of this run hold of it."""
-    problem: str | None
+    problem: str | None = None
     """Why the card could not be read at all."""
     utilization_history: tuple[float | None, ...] = ()
     temperature_history: tuple[float | None, ...] = ()
@@ -75,13 +80,17 @@ class GpuReading:
     processes: tuple[GpuProcess, ...] = ()
     idle_since_s: float | None = None
     """Unix time since which the card has done nothing."""
-    memory_history: tuple[float | None, ...] = ()
     sample: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_slice(self) -> bool:
         """A MIG slice: it stands beside its card, and is none itself."""
         return self.mig not in (None, "enabled", "disabled")
+
+    @property
+    def computing(self) -> list[int]:
+        """The processes that compute on it."""
+        return [process.pid for process in self.processes if process.kind == "compute"]
 
 
 def without_parents(gpus: Iterable[GpuReading]) -> list[GpuReading]:
@@ -145,38 +154,21 @@ class Planned:
 def read_planned(plan: Mapping[str, Any]) -> Planned:
     """From the document of plan.json; whatever is missing or of another type is None."""
     memory, time, batch, model = (object_in(plan.get(key)) for key in ("memory", "time", "batch", "model"))
-    seconds: dict[str, Any] = {
-        name: numbers_finite(time.get(name)) for name in ("step_s", "step_low_s", "step_high_s", "total_s")
-    }
+    seconds: dict[str, Any] = {name: numbers_finite(time.get(name)) for name in TIME_KEYS}
     counts: dict[str, Any] = {name: whole_in(batch.get(name)) for name in BATCH_KEYS}
-    return Planned(
-        memory_bytes=whole_in(memory.get("device_used_bytes")),
-        memory_low_bytes=whole_in(memory.get("low_bytes")),
-        memory_high_bytes=whole_in(memory.get("high_bytes")),
-        host_ram_bytes=whole_in(memory.get("host_ram_bytes")),
-        steps=whole_in(time.get("steps")),
-        model=text_in(model.get("name")),
-        device=text_in(memory.get("device")),
-        **seconds,
-        **counts,
-    )
+    sizes: dict[str, Any] = {name: whole_in(memory.get(key)) for name, key in MEMORY_KEYS.items()}
+    steps, name, device = whole_in(time.get("steps")), text_in(model.get("name")), text_in(memory.get("device"))
+    return Planned(steps=steps, model=name, device=device, **seconds, **counts, **sizes)
 
 
 def with_changes(planned: Planned, changes: Mapping[str, Any]) -> Planned:
     """The batch as it is now; `changes` are those of recovery. The time stays as planned; of memory nothing was."""
-    if not changes:
-        return planned
-    micro, accumulation = whole_in(changes.get(MICRO)), whole_in(changes.get(ACCUMULATION))
-    now = replace(planned, micro_batch=micro or planned.micro_batch, accumulation=accumulation or planned.accumulation)
-    if now.micro_batch == planned.micro_batch:
+    micro = whole_in(changes.get(MICRO)) or planned.micro_batch
+    accumulation = whole_in(changes.get(ACCUMULATION)) or planned.accumulation
+    now = replace(planned, micro_batch=micro, accumulation=accumulation)
+    if micro == planned.micro_batch:
         return now
     return replace(now, memory_bytes=None, memory_low_bytes=None, memory_high_bytes=None, host_ram_bytes=None)
-
-
-def gpu_names(plan: Mapping[str, Any]) -> dict[str, str]:
-    """UUID -> name of the GPUs of the machine that the plan was made for."""
-    gpus = objects_in(object_in(plan.get("machine")).get("gpus"))
-    return {str(gpu["uuid"]): str(gpu["name"]) for gpu in gpus if gpu.get("uuid") and gpu.get("name")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +183,11 @@ class Ending:
 
 def finished_words(place: str | None, first_loss: float | None, last_loss: float | None) -> str:
     """The sentence of a training that reached its end. `place`: as `step_words` says it."""
-    if first_loss is None or last_loss is None:
-        return tr("Finished.") if place is None else tr("Finished at {place}.", place=place)
-    losses = f"{first_loss:.4g} → {last_loss:.4g}"
     if place is None:
-        return tr("Finished, loss {losses}.", losses=losses)
-    return tr("Finished at {place}, loss {losses}.", place=place, losses=losses)
+        return tr("Finished.")
+    if first_loss is None or last_loss is None:
+        return tr("Finished at {place}.", place=place)
+    return tr("Finished at {place}, loss {losses}.", place=place, losses=f"{first_loss:.4g} → {last_loss:.4g}")
 
 
 def computes_on_cpu(engine: Mapping[str, Any]) -> bool:
@@ -231,8 +222,9 @@ class Snapshot:
     """Curves of the metrics that were asked for."""
     non_finite_steps: tuple[float, ...] = ()
     """The first steps at which the loss was not a number."""
-    loss_trend: LossTrend = NO_TREND
-    """Of a run, for its advice."""
+    logged_s: float | None = None
+    """Of a run: Unix time of its newest row of metrics, and its usual pause between two."""
+    pause_s: float | None = None
     gpus: tuple[GpuReading, ...] = ()
     host: HostReading = field(default_factory=HostReading)
     processes: tuple[ProcessReading, ...] = ()
@@ -243,10 +235,8 @@ class Snapshot:
     unavailable: Mapping[str, str] = field(default_factory=dict)
     planned: Planned = field(default_factory=Planned)
     engine: Mapping[str, Any] = field(default_factory=dict)
-    setup: RunSetup = field(default_factory=RunSetup)
     saves: Saves | None = None
-    """What the run still writes to its disk, and what the next checkpoint takes of it, where that is known."""
-    checkpoint_bytes: int | None = None
+    """What the run still writes to its disk, where that is known."""
     heartbeat_s: float | None = None
     """When the keeper of a run said its last word (Unix time)."""
     attempts: tuple[Attempt, ...] = ()
@@ -266,8 +256,6 @@ class Snapshot:
     """Where all of the log lies; None where this kind of source has none."""
     read_from: tuple[str, ...] = ()
     """The files that the metrics come from, for sources that had to look for them."""
-    hyperparameters: Mapping[str, str] = field(default_factory=dict)
-    """What a foreign job's files say of its settings, as text."""
     actions: frozenset[Action] = frozenset()
     """What can be done to the run from here, now."""
     replayed_s: float | None = None
@@ -327,7 +315,6 @@ class Snapshot:
             "problems": list(self.problems),
             "read_share": round(self.read_share, 4),
             "read_from": list(self.read_from),
-            "hyperparameters": dict(self.hyperparameters),
         }
 
 
@@ -382,44 +369,36 @@ class AnswersFile:
 
     def __init__(self, tail: JsonLinesTail) -> None:
         self._tail = tail
-        self._asked: dict[tuple[str, int], tuple[str, str | None]] = {}
-        self._answers: dict[tuple[str, int], dict[int, Answer]] = {}
-        self._found: tuple[PromptAnswers, ...] = ()
+        self._prompts: dict[tuple[str, int], PromptAnswers] = {}
 
     def read(self) -> tuple[PromptAnswers, ...]:
         """All so far, in the order in which they were first asked."""
         rows = self._tail.read_new()
         if self._tail.began_anew:
-            self._asked, self._answers = {}, {}
-        elif not rows:
-            return self._found
-        self._take(rows)
-        self._found = tuple(
-            PromptAnswers(*self._asked[key], tuple(answers[step] for step in sorted(answers)))
-            for key, answers in self._answers.items()
-            if answers
-        )
-        return self._found
-
-    def _take(self, rows: Iterable[Mapping[str, Any]]) -> None:
+            self._prompts.clear()
         for row in rows:
-            since = whole_in(row.get("resumed_from"))
-            if since is not None:
-                for answers in self._answers.values():
-                    for step in [step for step in answers if step > since or since == 0]:
-                        del answers[step]
-                continue
-            at, kind = whole_in(row.get("step")), "prompt" if "prompt" in row else "row"
-            number = whole_in(row.get(kind))
-            if at is None or number is None or row.get("generation") is None:
-                continue
-            key = kind, number
-            if key not in self._asked and len(self._asked) >= MOST_PROMPTS:
-                continue
-            reference = row.get("reference")
-            # A text that reads as a number that JSON does not have comes back as one.
-            self._asked[key] = str(row.get("source", "")), None if reference is None else str(reference)
-            answers = self._answers.setdefault(key, {})
-            answers[at] = Answer(at, str(row["generation"]), row.get("ended") is not False)
-            if len(answers) > MOST_STEPS:
-                del answers[sorted(answers)[1]]
+            self._take(row)
+        return tuple(prompt for prompt in self._prompts.values() if prompt.answers)
+
+    def _take(self, row: Mapping[str, Any]) -> None:
+        since = whole_in(row.get("resumed_from"))
+        if since is not None:
+            for key, prompt in self._prompts.items():
+                kept = tuple(answer for answer in prompt.answers if 0 < since >= answer.step)
+                self._prompts[key] = replace(prompt, answers=kept)
+            return
+        step, kind = whole_in(row.get("step")), "prompt" if "prompt" in row else "row"
+        number, text = whole_in(row.get(kind)), row.get("generation")
+        if step is None or number is None or text is None:
+            return
+        before = self._prompts.get((kind, number))
+        if before is None and len(self._prompts) >= MOST_PROMPTS:
+            return
+        answers = [answer for answer in before.answers if answer.step < step] if before else []
+        # A text that reads as a number that JSON does not have comes back as one.
+        answers.append(Answer(step, str(text), row.get("ended") is not False))
+        if len(answers) > MOST_STEPS:
+            del answers[1]
+        reference = row.get("reference")
+        source, known = str(row.get("source", "")), None if reference is None else str(reference)
+        self._prompts[kind, number] = PromptAnswers(source, known, tuple(answers))

@@ -12,7 +12,7 @@ from pathlib import Path
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.metrics import TagSeries, summary_of
+from trainwiz.core.telemetry.metrics import NO_SERIES, Series
 from trainwiz.core.telemetry.snapshot import Ending, Snapshot, SourceKind, finished_words
 from trainwiz.core.telemetry.words import span_words, step_words
 from trainwiz.core.text import moment_words
@@ -88,16 +88,15 @@ class Reading:
 
     shown: Snapshot = NOTHING
     """With what the files themselves tell; the metrics, the moment, the status and what follows from them are left open."""
-    series: Mapping[str, TagSeries] = field(default_factory=dict)
-    loss: str | None = None
-    """The metric that is logged as the training's loss."""
+    series: Mapping[str, Series] = field(default_factory=dict)
+    loss: Series = NO_SERIES
+    """What is logged as the training's loss."""
     written_by_file_time: bool = False
     """`written_s` is the time of a file, which a copy has too: it does not show that something runs."""
     ended: bool = False
     """The job itself wrote that its training ended."""
     grew: bool = False
     """Files gained something since the look before."""
-    notes: tuple[str, ...] = ()
 
 
 Read = Callable[[float], Reading]
@@ -116,14 +115,14 @@ class FilesSource(Source):
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
         reading = self._read(time.monotonic() + POLL_S)
-        now, shown = self._clock(), reading.shown
+        now, shown, loss = self._clock(), reading.shown, reading.loss
         if reading.grew and self._has_read and not shown.behind:
             # What the first looks find was there before; whatever comes later is being written.
             self._grew_s = now
         self._has_read = self._has_read or not shown.behind
         written_s = max((t for t in (shown.written_s, self._grew_s) if t is not None), default=None)
         status = status_of(reading, now, self._grew_s if reading.written_by_file_time else written_s)
-        runs, loss = status == "running", reading.series.get(reading.loss or "")
+        runs = status == "running"
         snapshot = replace(
             shown,
             source=self.target.kind,
@@ -131,16 +130,15 @@ class FilesSource(Source):
             name=self.target.name,
             status=status,
             time_s=now,
-            metrics={name: summary_of(tag) for name, tag in reading.series.items()},
+            metrics={name: tag.summary() for name, tag in reading.series.items()},
             eta_s=shown.left_s if runs else None,
             ended_s=written_s if status == "finished" else None,
             written_s=written_s,
             curves={name: tag.curve() for name in curves if (tag := reading.series.get(name))},
-            non_finite_steps=loss.non_finite_steps if loss else (),
-            ending=None if runs or shown.behind else _ending(status, reading, now, written_s),
+            non_finite_steps=loss.non_finite_steps,
+            ending=None if runs or shown.behind else _ending(status, shown, loss, now, written_s),
         )
-        notes = [{"code": "note", "severity": "note", "text": note} for note in reading.notes]
-        return replace(snapshot, advice=advise(snapshot, notes))
+        return replace(snapshot, advice=advise(snapshot))
 
 
 def status_of(reading: Reading, now: float, written_s: float | None) -> str:
@@ -151,36 +149,28 @@ def status_of(reading: Reading, now: float, written_s: float | None) -> str:
     anything else; where the process that writes is seen (job_source), that is "running" as well.
     """
     step, max_steps = reading.shown.step, reading.shown.max_steps
-    loss = reading.series.get(reading.loss or "")
-    recent: Sequence[tuple[float, float]] = loss.recent if loss else ()
     if reading.ended or (step is not None and max_steps and step >= max_steps):
         return "finished"
-    pause_s = (recent[-1][1] - recent[0][1]) / (len(recent) - 1) if len(recent) > 1 else 0.0
-    return (
-        "running"
-        if written_s is not None and now - written_s <= max(QUIET_AFTER_S, pause_s * QUIET_AFTER_PAUSES)
-        else "quiet"
-    )
+    times = [time_s for _, time_s, _ in reading.loss.recent]
+    pause_s = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
+    patience_s = max(QUIET_AFTER_S, pause_s * QUIET_AFTER_PAUSES)
+    return "running" if written_s is not None and now - written_s <= patience_s else "quiet"
 
 
-def _ending(status: str, reading: Reading, now: float, written_s: float | None) -> Ending:
-    shown = reading.shown
-    place = None if shown.step is None else step_words(shown.step, shown.max_steps)
+def _ending(status: str, shown: Snapshot, loss: Series, now: float, written_s: float | None) -> Ending:
     if status == "finished":
-        loss = reading.series.get(reading.loss or "")
-        return Ending(finished_words(place, loss.first if loss else None, loss.last if loss else None))
+        place = None if shown.step is None else step_words(shown.step, shown.max_steps)
+        return Ending(finished_words(place, loss.first, loss.last))
     if written_s is None:
         return Ending(tr("The time of the last write is unknown."))
-    words = {"place": place, "when": moment_words(written_s), "ago": span_words(max(0.0, now - written_s))}
-    if place is None:
-        return Ending(tr("Quiet: last written {ago} ago, {when}.", **words))
-    return Ending(tr("Quiet at {place}: last written {ago} ago, {when}.", **words))
+    ago = span_words(max(0.0, now - written_s))
+    return Ending(tr("Quiet: last written {ago} ago, {when}.", ago=ago, when=moment_words(written_s)))
 
 
 def open_source(target: Target, *, clock: Callable[[], float] = time.time) -> Source:
     """The source that reads `target`. Opens nothing that could fail: that is said by its first look."""
     if target.replay_speed is not None:
-        from trainwiz.core.telemetry.replay import ReplaySource
+        from trainwiz.core.telemetry.run_source import ReplaySource
 
         return ReplaySource(RunFolder(target.path), target.replay_speed)
     if target.kind == "run":
@@ -204,10 +194,8 @@ def open_files_source(
     For whom knows: `log` is where the standard output of the Trainer goes, `find` names the event
     files of each run.
     """
+    from trainwiz.core.telemetry.trainer_folder import EventsReader, TrainerReader, find_scalar_files
+
     if target.kind == "trainer":
-        from trainwiz.core.telemetry.trainer_folder import TrainerReader
-
-        return FilesSource(target, TrainerReader(target.path, log=log).read, clock=clock)
-    from trainwiz.core.telemetry.trainer_folder import EventsReader, find_scalar_files
-
+        return FilesSource(target, TrainerReader(target.path, log, find).read, clock=clock)
     return FilesSource(target, EventsReader(find or partial(find_scalar_files, target.path)).read, clock=clock)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
-import json
 import os
 import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,54 +19,29 @@ from trainwiz.core.language import tr
 from trainwiz.core.lines import ByteTail, TextTail, stamp_of
 from trainwiz.core.telemetry.event_file import Scalar
 from trainwiz.core.telemetry.log import LogLines
-from trainwiz.core.telemetry.metrics import NOT_METRICS, Scalars, wall_step_s
-from trainwiz.core.text import number, numbers_finite, parse_json, step_of
+from trainwiz.core.telemetry.metrics import NOT_METRICS, Scalars
+from trainwiz.core.text import number, numbers_finite, object_in, parse_json, step_of
 
-# TrainerArguments: what transformers' TrainingArguments say about a job, as its TensorBoard callback writes them down.
-
-SHOWN = (
-    "max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate",
-    "lr_scheduler_type", "warmup_ratio", "warmup_steps", "weight_decay", "optim", "fp16", "bf16", "tf32",
-    "gradient_checkpointing", "activation_checkpointing", "deepspeed", "fsdp", "seed", "logging_steps", "save_steps",
-)  # fmt: skip
-"""Keys that are shown; others (paths, tokens of the hub) stay out."""
+# What transformers' TrainingArguments say about a job, as its TensorBoard callback writes them down.
 
 
-@dataclass(frozen=True, slots=True)
-class TrainerArguments:
-    """None where they do not say."""
-
-    max_steps: int | None = None
-    epochs: float | None = None
-    shown: Mapping[str, str] = field(default_factory=dict)
-
-    def steps_in_all(self, step: int | None, epoch: float | None) -> int | None:
-        """The planned steps; without a number of its own, by how far in the epochs `step` is (a guess within 1 %)."""
-        if self.max_steps:
-            return self.max_steps
-        if not step or not epoch or not self.epochs or self.epochs < 0:
-            return None
-        whole = step_of(step / epoch * self.epochs + 0.5)
-        return None if whole is None else max(step, whole)
-
-
-def parse_arguments(text: str) -> TrainerArguments:
+def parse_arguments(text: str) -> Mapping[str, Any]:
     """From the JSON text that the callback writes; empty for anything else."""
     try:
-        document = parse_json(text)
+        return object_in(parse_json(text))
     except ValueError:
-        return TrainerArguments()
-    if not isinstance(document, dict):
-        return TrainerArguments()
-    return TrainerArguments(
-        max_steps=_count(document.get("max_steps")),
-        epochs=numbers_finite(document.get("num_train_epochs")),
-        shown={key: as_text(document[key]) for key in SHOWN if document.get(key) not in (None, False, "", [], {})},
-    )
+        return {}
 
 
-def as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)[:200]
+def planned_steps(arguments: Mapping[str, Any], step: int | None, epoch: float | None) -> int | None:
+    """Without a number of its own, by how far in the epochs `step` is (a guess within 1 %)."""
+    epochs = numbers_finite(arguments.get("num_train_epochs"))
+    if steps := _count(arguments.get("max_steps")):
+        return steps
+    if not step or not epoch or not epochs or epochs < 0:
+        return None
+    whole = step_of(step / epoch * epochs + 0.5)
+    return None if whole is None else max(step, whole)
 
 
 def _count(value: Any, least: int = 1) -> int | None:
@@ -155,6 +130,30 @@ def read_trainer_state(path: Path) -> TrainerState | str:
     )
 
 
+MOST_FOLDERS = 5_000
+DEEPEST = 8
+
+
+def folders_below(
+    root: Path, skip: re.Pattern[str] | None = None, deepest: int = DEEPEST
+) -> Iterator[tuple[Path, list[str]]]:
+    """`root` and the folders below it, the upper ones first, each with the names of its files. Hidden ones, links and
+    names that match `skip` are not entered."""
+    waiting = deque([(root, 0)])
+    for _ in range(MOST_FOLDERS):
+        if not waiting:
+            return
+        folder, depth = waiting.popleft()
+        names = []
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if not entry.is_dir(follow_symlinks=False):
+                    names.append(entry.name)
+                elif depth < deepest and not entry.name.startswith(".") and not (skip and skip.match(entry.name)):
+                    waiting.append((folder / entry.name, depth + 1))
+        yield folder, names
+
+
 def checkpoints_in(folder: Path) -> list[tuple[int, Path]]:
     """(step, path) of each `checkpoint-N`, the highest first; [] where the folder cannot be listed."""
     try:
@@ -178,11 +177,12 @@ class NewestState:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.problems: tuple[str, ...] = ()
-        self._read: dict[Path, tuple[tuple[int, int], TrainerState | str]] = {}
+        self._read: dict[Path, tuple[tuple[int, int] | None, TrainerState | str]] = {}
 
     def look(self) -> TrainerState | None:
-        states, problems = list[TrainerState](), list[str]()
         files = state_files(self.path) if is_folder(self.path) else [self.path]
+        self._read = {file: read for file, read in self._read.items() if file in files}
+        states, problems = list[TrainerState](), list[str]()
         for file in files[: MOST_CHECKPOINTS_READ + 1]:
             state = self._state_of(file)
             if isinstance(state, str):
@@ -192,19 +192,18 @@ class NewestState:
             if file.parent != self.path:
                 break
         self.problems = tuple(problems)
-        best = max(states, key=lambda state: state.step or 0, default=None)
-        newest = self._state_of(max(files, key=lambda file: written_s(file) or 0.0)) if best else None
-        self._read = {file: read for file, read in self._read.items() if file in files}
+        if not states:
+            return None
+        best = max(states, key=lambda state: state.step or 0)
+        newest = self._state_of(max(files, key=lambda file: written_s(file) or 0.0))
+        if isinstance(newest, str) or newest.written_s <= best.written_s or best.goes_through(newest):
+            return best
         # Written last, by another training than the one that went furthest. Times alone say little: copies are in any order.
-        if best and isinstance(newest, TrainerState) and newest.written_s > best.written_s:
-            return best if best.goes_through(newest) else newest
-        return best
+        return newest
 
     def _state_of(self, file: Path) -> TrainerState | str:
         stamp = stamp_of(file)
-        if stamp is None:
-            return read_trainer_state(file)
-        if file not in self._read or self._read[file][0] != stamp:
+        if stamp is None or file not in self._read or self._read[file][0] != stamp:
             self._read[file] = stamp, read_trainer_state(file)
         return self._read[file][1]
 
@@ -218,21 +217,20 @@ def written_s(file: Path) -> float | None:
 
 LOG_ENDINGS = (".log", ".out", ".txt", ".err")
 LARGEST_DICT_BYTES = 16 * 1024
-CLOCK_TELLS_S = 10
-"""The clock of a bar has whole seconds."""
-CLOCK_POINTS = 50
-BEFORE_BYTES, AFTER_BYTES = 4096, 1024
-"""Where a progress bar is looked for around a dict."""
+AFTER_BYTES = 1024
+"""Where the progress bar of a dict is looked for behind it."""
 
-_DICT = re.compile(rb"\{\s*['\"][^{}\r\n]{1,%d}\}" % LARGEST_DICT_BYTES)
+_DICT = rb"\{\s*['\"][^{}\r\n]{1,%d}\}" % LARGEST_DICT_BYTES
+# A bar without a name before the percentage: the Trainer's own are, those of the data's are not.
+_BAR = (
+    rb"(?:^|(?<=[\r\n]))(?:\x1b\[[\d;]*[A-Za-z])*[ \t]*\d{1,3}%\|[^|\r\n]*\|"
+    rb"\s*(?P<at>\d{1,18})/(?P<total>\d{1,18})\s*\["
+)
+_DICTS, _BARS = re.compile(_DICT), re.compile(_BAR)
+_EITHER = re.compile(_DICT + b"|" + _BAR)
 _PAIR = re.compile(
     r"""['"](?P<name>[^'"]{1,200})['"]\s*:\s*['"]?(?P<value>[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity))\b"""
 )
-# A bar without a name before the percentage: the Trainer's own are, those of the data's are not.
-_BAR = re.compile(
-    rb"(?:^|[\r\n])(?:\x1b\[[\d;]*[A-Za-z])*[ \t]*\d{1,3}%\|[^|\r\n]*\|\s*(?P<at>\d{1,18})/(?P<total>\d{1,18})\s*\[(?P<times>[^\]\r\n]*)\]"
-)
-_CLOCK = re.compile(rb"((?:\d{1,4}:)?\d{1,2}:\d\d)<")
 STEP_NAMES = ("step", "global_step")
 
 
@@ -257,16 +255,7 @@ class TrainerLog:
         self.epoch: float | None = None
         self.step: int | None = None
         self._training_rows = 0
-        self._clock: deque[tuple[int, int]] = deque(maxlen=CLOCK_POINTS)
-        """Step and seconds of the newest bars of this launch."""
         self._rest = b""
-
-    @property
-    def step_s(self) -> float | None:
-        """By the clock of the bar. The rate that it shows is none: a training that goes on from a checkpoint jumps to
-        its step, and its bar takes the jump for speed, at its end too."""
-        tells = len(self._clock) > 1 and self._clock[-1][1] - self._clock[0][1] >= CLOCK_TELLS_S
-        return wall_step_s(self._clock) if tells else None
 
     def read(self, deadline: float) -> bool:
         """Read what is new until time.monotonic() is `deadline`; whether metrics were printed."""
@@ -283,53 +272,40 @@ class TrainerLog:
         data = self.tail.read_bytes()
         if self.tail.began_anew:
             self._forget()
-        if not data:
-            return []
         data = self._rest + data
         # A dict is printed whole; one without its end of line is waited for, but not for ever.
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if not end and len(data) > 2 * LARGEST_DICT_BYTES:
             end = len(data) - LARGEST_DICT_BYTES
         scalars: list[Scalar] = []
-        for found in _DICT.finditer(data, 0, end):
-            scalars += self._read_dict(data, found)
-        self._look_for_bar(data[max(0, len(data) - BEFORE_BYTES) :])
+        for found in _EITHER.finditer(data, 0, end):
+            if found["at"]:
+                self._take_bar(found)
+                continue
+            # The bar before a dict may lag behind.
+            after = _BARS.search(data[found.end() : found.end() + AFTER_BYTES].split(b"{", 1)[0])
+            scalars += self._read_dict(found.group(), after)
         self._rest = data[end:]
+        if bar := _BARS.match(self._rest):
+            self._take_bar(bar)
         return scalars
 
-    def _read_dict(self, data: bytes, found: re.Match[bytes]) -> list[Scalar]:
-        values = _pairs_of(found.group().decode("utf-8", "replace"))
+    def _read_dict(self, text: bytes, bar: re.Match[bytes] | None) -> list[Scalar]:
+        """`bar`: the one right after it."""
+        values = _pairs_of(text)
         names = _metrics_of(values)
         if not names:
             return []
         self.rows += 1
-        training = "loss" in values
-        self._training_rows += training
-        step = self._step_of(values, data, found, training)
+        self._training_rows += "loss" in values
         self.epoch = numbers_finite(values.get("epoch"), self.epoch)
+        step = next((step for name in STEP_NAMES if (step := step_of(values.get(name))) is not None), None)
+        if step is None:
+            step = (self._take_bar(bar) if bar else None) or self.step
+        self.step = step
+        if step is None:
+            self.counted, step = True, max(1, self._training_rows)
         return [(name, step, values[name], 0.0) for name in names]
-
-    def _step_of(self, values: dict[str, float], data: bytes, found: re.Match[bytes], training: bool) -> int:
-        at = next((step for name in STEP_NAMES if (step := step_of(values.get(name))) is not None), None)
-        before = data[max(0, found.start() - BEFORE_BYTES) : found.start()]
-        if at is None and self.max_steps is None:
-            # The first bar is the training's: it stands before the dict where an evaluation's follows.
-            self._look_for_bar(before)
-        if at is None:
-            # The bar before a dict may lag behind.
-            after = data[found.end() : found.end() + AFTER_BYTES].split(b"{", 1)[0]
-            bar = _BAR.search(after)
-            at = (self._take_bar(bar) if bar else None) or self._look_for_bar(before)
-        at = self.step if at is None else at
-        if at is None:
-            self.counted = True
-            return max(1, self._training_rows)
-        self.step = at
-        return at
-
-    def _look_for_bar(self, text: bytes) -> int | None:
-        taken = [at for bar in _BAR.finditer(text) if (at := self._take_bar(bar)) is not None]
-        return taken[-1] if taken else None
 
     def _take_bar(self, bar: re.Match[bytes]) -> int | None:
         """Where the bar stands, if it is the training's: the first one with a length; those of evaluations have another."""
@@ -338,21 +314,14 @@ class TrainerLog:
             self.max_steps = total
         if total != self.max_steps:
             return None
-        clock = _CLOCK.match(bar["times"])
-        if clock is not None and at:
-            elapsed_s = sum(int(part) * 60**n for n, part in enumerate(reversed(clock[1].split(b":"))))
-            if self._clock and (at < self._clock[-1][0] or elapsed_s < self._clock[-1][1]):
-                self._clock.clear()
-            if not self._clock or elapsed_s > self._clock[-1][1]:
-                self._clock.append((at, elapsed_s))
-        if self.step is None or at >= self.step:
-            self.step = at
+        self.step = at if self.step is None else max(at, self.step)
         return at
 
 
-def _pairs_of(text: str) -> dict[str, float]:
+def _pairs_of(text: bytes) -> dict[str, float]:
     """The numbers of a printed dict by name, also those printed as text, nan and inf."""
-    pairs = ((found["name"], value_of(found["value"])) for found in _PAIR.finditer(text))
+    found = _PAIR.finditer(text.decode("utf-8", "replace"))
+    pairs = ((pair["name"], value_of(pair["value"])) for pair in found)
     return {name: value for name, value in pairs if value is not None}
 
 
@@ -365,14 +334,11 @@ def _metrics_of(values: Mapping[str, float]) -> list[str]:
 
 def find_log(folder: Path) -> Path | None:
     """The newest log of a folder in which a Trainer printed metrics; else None. Looks at the end of each."""
-    try:
-        with os.scandir(folder) as entries:
-            # There may be 100,000 files: no more is asked of one that is not called like a log.
-            named = (one for one in entries if one.name.endswith(LOG_ENDINGS) and not one.name.startswith("."))
-            logs = [(one.stat().st_mtime, Path(one.path)) for one in named if one.is_file()]
-    except OSError:
-        return None
-    return next((path for _, path in heapq.nlargest(50, logs) if prints_metrics(path)), None)
+    names = next((names for _, names in folders_below(folder, deepest=0)), [])
+    # There may be 100,000 files: no more is asked of one that is not called like a log.
+    logs = [folder / name for name in names if name.endswith(LOG_ENDINGS) and not name.startswith(".")]
+    newest = heapq.nlargest(50, logs, key=lambda log: written_s(log) or 0.0)
+    return next((log for log in newest if prints_metrics(log)), None)
 
 
 def prints_metrics(path: Path) -> bool:
@@ -386,8 +352,4 @@ def prints_metrics(path: Path) -> bool:
             texts = (head, file.read(size))
     except OSError:
         return False
-    return any(
-        _metrics_of(_pairs_of(found.group().decode("utf-8", "replace")))
-        for text in texts
-        for found in _DICT.finditer(text)
-    )
+    return any(_metrics_of(_pairs_of(found)) for text in texts for found in _DICTS.findall(text))

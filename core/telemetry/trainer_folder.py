@@ -4,31 +4,39 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.files import is_file
 from trainwiz.core.language import tr
 from trainwiz.core.lines import Seldom, share_read
-from trainwiz.core.run.folder import read_json
 from trainwiz.core.telemetry.event_file import EVENT_MARK, EventFileTail, Scalar, begun_s
-from trainwiz.core.telemetry.metrics import MOST_NAMES, NO_PACE, Scalars, TagSeries, last_step, loss_name, wall_step_s
-from trainwiz.core.telemetry.snapshot import Planned
+from trainwiz.core.telemetry.metrics import (
+    MOST_NAMES,
+    NO_PACE,
+    NO_SERIES,
+    Scalars,
+    Series,
+    last_step,
+    loss_name,
+    wall_step_s,
+)
 from trainwiz.core.telemetry.target import NOTHING, Reading
 from trainwiz.core.telemetry.trainer_files import (
     CHECKPOINT,
     NewestState,
     TrainerLog,
     TrainerState,
-    checkpoints_in,
     find_log,
+    folders_below,
     parse_arguments,
+    planned_steps,
     written_s,
 )
 
@@ -38,8 +46,6 @@ from trainwiz.core.telemetry.trainer_files import (
 LOOK_FOR_FILES_S = 5.0
 SAME_TIME_S = 120.0
 EPOCH_TAGS = ("epoch", "train/epoch")
-MOST_FOLDERS = 5_000
-DEEPEST = 8
 
 FindFiles = Callable[[], Mapping[str, Sequence[Path]]]
 """Gives the files of each run, as `find_scalar_files` does."""
@@ -60,49 +66,29 @@ def find_scalar_files(root: Path, skip: re.Pattern[str] | None = None) -> dict[s
     return dict(sorted(found.items(), key=lambda item: begun_s(item[1][0])))
 
 
-def folders_below(root: Path, skip: re.Pattern[str] | None, deepest: int = DEEPEST) -> Iterator[tuple[Path, list[str]]]:
-    """`root` and the folders below it, each with the names of its files; hidden ones are not entered."""
-    for count, (folder, subfolders, names) in enumerate(os.walk(root)):
-        path = Path(folder)
-        depth = len(path.relative_to(root).parts)
-        kept = sorted(name for name in subfolders if not name.startswith(".") and not (skip and skip.match(name)))
-        subfolders[:] = kept if depth < deepest else []
-        yield path, names
-        if count >= MOST_FOLDERS:
-            return
-
-
+@dataclass
 class EventRun:
     """One run: its files in the order in which they were begun, as one series for each tag."""
 
-    def __init__(self, name: str, scalars: Scalars) -> None:
-        self.name = name
-        self.scalars = scalars
-        self.tails: list[EventFileTail] = []
-
-    def read(self, deadline: float) -> tuple[bool, bool]:
-        """Read what is new until time.monotonic() is `deadline`: (whether anything was, whether more is left)."""
-        grew = False
-        for tail in self.tails:
-            while True:
-                scalars = tail.read_new()
-                grew = grew or bool(scalars)
-                self.scalars.add_all(scalars, session=tail)
-                if time.monotonic() > deadline:
-                    return grew, tail.behind or tail is not self.tails[-1]
-                if not tail.behind:
-                    break
-        return grew, False
+    name: str
+    scalars: Scalars
+    tails: list[EventFileTail] = field(default_factory=list)
 
     @property
     def newest(self) -> EventFileTail:
         """The file that was written to last, by the clock of the machine that wrote it."""
-        return max(self.tails, key=_last_s)
+        return max(self.tails, key=lambda tail: tail.last_time_s or 0.0)
+
+    @property
+    def last_s(self) -> float:
+        return self.newest.last_time_s or 0.0
 
 
-def _last_s(written: EventFileTail | EventRun) -> float:
-    newest = written.newest if isinstance(written, EventRun) else written
-    return newest.last_time_s or 0.0
+def names_arguments(file: Path) -> bool:
+    """Whether it is an event file that begins with the arguments of a Trainer."""
+    tail = EventFileTail(file)
+    tail.read_new()
+    return tail.arguments is not None
 
 
 class EventsReader:
@@ -120,59 +106,63 @@ class EventsReader:
 
     def read(self, deadline: float) -> Reading:
         self._look.do(self._look_for_files)
-        runs, grew, behind = list(self._runs.values()), False, False
-        for run in runs:
-            more, behind = run.read(deadline)
-            grew = grew or more
-            if behind:
-                # The runs of one training follow each other: a later one waits.
+        runs, grew = list(self._runs.values()), False
+        # The files of one training follow each other: a later one waits.
+        unread = deque((run, tail) for run in runs for tail in run.tails)
+        while unread:
+            run, tail = unread[0]
+            scalars = tail.read_new()
+            grew = grew or bool(scalars)
+            run.scalars.add_all(scalars, session=tail)
+            if not tail.behind:
+                unread.popleft()
+            if time.monotonic() > deadline:
                 break
-        if not runs:
-            return Reading()
-        series, newest = self._by_name(), max(runs, key=_last_s)
-        # The run that was written to last, and those written to shortly before, that first.
-        others = [run for run in runs if run is not newest and _last_s(run) >= _last_s(newest) - SAME_TIME_S]
-        current = [newest, *others]
+        return Reading() if not runs else self._reading(runs, grew=grew, behind=bool(unread))
+
+    def _reading(self, runs: list[EventRun], *, grew: bool, behind: bool) -> Reading:
+        by_time = sorted(runs, key=lambda run: run.last_s, reverse=True)
+        newest = by_time[0]
+        # The run that was written to last, and those written to shortly before.
+        current = [run for run in by_time if run.last_s >= newest.last_s - SAME_TIME_S]
+        names = {run.name: self._names_of(run) for run in runs}
+        every = (
+            (name, tag) for run in runs for name, tag in zip(names[run.name], run.scalars.series.values(), strict=True)
+        )
+        series = dict(itertools.islice(every, MOST_NAMES))
         step = max((run.scalars.step for run in current if run.scalars.step is not None), default=None)
-        epochs = (run.scalars.last(tag) for run in current for tag in EPOCH_TAGS)
-        epoch = next((epoch for epoch in epochs if epoch is not None), None)
+        epochs = (run.scalars.series[tag].last for run in current for tag in EPOCH_TAGS if tag in run.scalars.series)
+        epoch = next(epochs, None)
         said = (tail.arguments for tail in reversed(newest.tails) if tail.arguments is not None)
         arguments = parse_arguments(next(said, ""))
-        loss = loss_name(name for run in current for name in self._names_of(run) if name in series)
+        loss = series.get(
+            loss_name(name for run in current for name in names[run.name] if name in series) or "", NO_SERIES
+        )
         tails = [tail for run in runs for tail in run.tails]
         shown = replace(
             NOTHING,
             step=step,
-            max_steps=arguments.steps_in_all(step, epoch),
+            max_steps=planned_steps(arguments, step, epoch),
             epoch=epoch,
-            pace=replace(NO_PACE, wall_step_s=wall_step_s(series[loss].recent) if loss else None),
+            pace=replace(NO_PACE, wall_step_s=wall_step_s(loss.recent)),
             started_s=newest.newest.first_time_s,
             written_s=newest.newest.last_time_s,
-            hyperparameters=arguments.shown,
             read_from=tuple(str(tail.path) for tail in tails),
             problems=tuple(_problems(tails)),
             behind=behind,
             read_share=share_read(tails) if behind else 1.0,
         )
-        is_empty = not series and not behind and any(tail.records for tail in tails)
-        notes = (tr("The event files contain no scalars."),) if is_empty else ()
-        return Reading(shown, series, loss, grew=grew, notes=notes)
+        return Reading(shown, series, loss, grew=grew)
 
     def _look_for_files(self) -> None:
         for name, files in self._find().items():
-            if name not in self._runs:
-                self._runs[name] = EventRun(name, self._new_scalars())
-            tails = self._runs[name].tails
-            known = {tail.path for tail in tails}
-            tails += [EventFileTail(path) for path in files if path not in known]
-
-    def _by_name(self) -> dict[str, TagSeries]:
-        named = (zip(self._names_of(run), run.scalars.tags.values(), strict=True) for run in self._runs.values())
-        return dict(itertools.islice(itertools.chain.from_iterable(named), MOST_NAMES))
+            run = self._runs.setdefault(name, EventRun(name, self._new_scalars()))
+            known = {tail.path for tail in run.tails}
+            run.tails += [EventFileTail(path) for path in files if path not in known]
 
     def _names_of(self, run: EventRun) -> list[str]:
-        plain = run.name == "." or sum(bool(run.scalars.tags) for run in self._runs.values()) < 2
-        return [tag if plain else f"{run.name}/{tag}" for tag in run.scalars.tags]
+        plain = run.name == "." or sum(bool(run.scalars.series) for run in self._runs.values()) < 2
+        return [tag if plain else f"{run.name}/{tag}" for tag in run.scalars.series]
 
 
 def _problems(tails: list[EventFileTail]) -> Iterator[str]:
@@ -186,18 +176,13 @@ def _problems(tails: list[EventFileTail]) -> Iterator[str]:
 
 LOOK_FOR_LOG_S = 15.0
 
-TRAIN = "train/"
-OTHER_SETS = ("eval/", "test/")
+PREFIXES = {"train/": "", "eval/": "eval_", "test/": "test_"}
 
 
 def trainer_name(tag: str) -> str:
     """The name before transformers' `rewrite_logs` made a tag of it: train/loss -> loss, eval/loss -> eval_loss."""
-    if tag.startswith(TRAIN):
-        return tag[len(TRAIN) :]
-    for prefix in OTHER_SETS:
-        if tag.startswith(prefix):
-            return f"{prefix[:-1]}_{tag[len(prefix) :]}"
-    return tag
+    prefix = next((prefix for prefix in PREFIXES if tag.startswith(prefix)), "")
+    return PREFIXES.get(prefix, "") + tag[len(prefix) :]
 
 
 class TrainerScalars(Scalars):
@@ -219,9 +204,6 @@ class TrainerScalars(Scalars):
 
     def _renamed(self, scalars: Iterable[Scalar], session: Path) -> Iterable[Scalar]:
         for tag, step, value, time_s in scalars:
-            if tag is None:
-                yield tag, step, value, time_s
-                continue
             if session not in self._sessions:
                 if not step and self.step:
                     # A model evaluated by a process of its own knows no step; it says nothing of the training's course.
@@ -236,29 +218,30 @@ class TrainerReader:
     """Metrics come from the event files, which are written live; from the newest readable state where
     that reaches further, or there are none; from the log where that reaches further than a state."""
 
-    def __init__(self, path: Path, log: Path | None = None) -> None:
-        """`log`: where its standard output goes, for whom knows; else it is looked for in the folder."""
+    def __init__(self, path: Path, log: Path | None = None, find: FindFiles | None = None) -> None:
+        """For whom knows: `log` is where its standard output goes, `find` names its event files; else they are looked for
+        in the folder."""
         self._path = path
-        self._folder = None if is_file(path) else path
-        is_log = self._folder is None and path.suffix != ".json"
+        self._is_folder = not is_file(path)
+        is_log = not self._is_folder and path.suffix != ".json"
         self._state = None if is_log else NewestState(path)
         self._last_state: TrainerState | None = None
         self._scalars = TrainerScalars()
+        self._find = find or partial(find_scalar_files, path, CHECKPOINT)
         self._events = EventsReader(self._event_files, lambda: self._scalars)
-        path_of_log = path if is_log else log
-        self._log = TrainerLog(path_of_log) if path_of_log is not None else None
+        log = path if is_log else log
+        self._log = TrainerLog(log) if log is not None else None
         self._look = Seldom(LOOK_FOR_LOG_S)
 
     def _event_files(self) -> dict[str, list[Path]]:
         """Those of all sessions as one run."""
-        found = find_scalar_files(self._folder, CHECKPOINT) if self._folder else {}
-        files = [file for run in found.values() for file in run]
+        files = [file for run in self._find().values() for file in run] if self._is_folder else []
         return {".": files} if files else {}
 
     def read(self, deadline: float) -> Reading:
         events = self._events.read(deadline)
         state = self._state.look() if self._state else None
-        if self._log is None:
+        if self._log is None and self._is_folder:
             self._look.do(self._look_for_log)
         log = self._log
         grew = log is not None and log.read(deadline)
@@ -266,79 +249,56 @@ class TrainerReader:
         # A state may be left by a training before the one that writes the events now, however far it went.
         if state is not None and state.written_s < (self._scalars.training_began_s or -math.inf):
             state = None
-        places = [place for place in (events if events.series else None, _of_state(state), _of_log(log)) if place]
+        places = [events] if events.series else []
+        if state is not None:
+            step = state.step if state.step is not None else state.scalars.step
+            places.append(_of_file(state.path, step, state.epoch, state.written_s, state.scalars))
+        if log is not None and log.rows:
+            places.append(_of_file(log.path, log.step, log.epoch, written_s(log.path), log.scalars))
         # On a tie the first: event files are the finest, a log is rounded. A state's own step may lie after its last row.
         chosen = max(places, key=lambda place: last_step(place.series.values()) or -1, default=events)
-        planned = (state and state.max_steps, log and log.max_steps, chosen.shown.max_steps, events.shown.max_steps)
+        planned = [source.max_steps for source in (state, log, chosen.shown, events.shown) if source]
+        problems = [*(self._state.problems if self._state else ()), *events.shown.problems]
+        problems += [log.tail.problem] if log and log.tail.problem else []
+        if log and log.counted and chosen.shown.read_from == (str(log.path),):
+            problems.append(tr("The log contains no steps and no progress bar: its points are counted instead."))
         behind_log = log is not None and log.tail.behind
         behind = events.shown.behind or behind_log
+        if not (chosen.series or behind or problems or events.shown.read_from):
+            said = tr("{path} contains no metrics yet: event files, states and logs have none.", path=self._path)
+            problems.append(said)
         shown = replace(
             chosen.shown,
             max_steps=next((steps for steps in planned if steps and steps >= (chosen.shown.step or 0)), None),
-            planned=Planned(model=self._model),
-            hyperparameters=events.shown.hyperparameters,
             log=log.lines.read() if log else (),
             log_path=str(log.path) if log else None,
-            problems=self._problems(events, bool(chosen.series) or behind),
+            problems=tuple(problems),
             behind=behind,
             read_share=share_read([log.tail]) if log and behind_log else events.shown.read_share,
         )
         # The epoch is no metric: the look has it itself.
         series = {name: tag for name, tag in chosen.series.items() if name != "epoch"}
-        return replace(chosen, shown=shown, series=series, loss="loss", ended=_has_ended(chosen), grew=grew)
+        return replace(
+            chosen,
+            shown=shown,
+            series=series,
+            loss=series.get("loss", NO_SERIES),
+            ended=_has_ended(chosen.series),
+            grew=grew,
+        )
 
     def _look_for_log(self) -> None:
-        found = find_log(self._folder) if self._folder is not None else None
+        found = find_log(self._path)
         self._log = TrainerLog(found) if found is not None else None
 
-    @cached_property
-    def _model(self) -> str | None:
-        return None if self._folder is None else model_name(self._folder)
 
-    def _problems(self, events: Reading, has_metrics: bool) -> tuple[str, ...]:
-        problems = [*(self._state.problems if self._state else ()), *events.shown.problems]
-        problems += [self._log.tail.problem] if self._log and self._log.tail.problem else []
-        if has_metrics or problems or events.shown.read_from:
-            return tuple(problems)
-        return (tr("{path} contains no metrics yet: event files, states and logs have none.", path=self._path),)
+def _of_file(path: Path, step: int | None, epoch: float | None, at_s: float | None, scalars: Scalars) -> Reading:
+    shown = replace(NOTHING, step=step, epoch=epoch, read_from=(str(path),), written_s=at_s)
+    return Reading(shown, scalars.series, written_by_file_time=True)
 
 
-def _of_state(state: TrainerState | None) -> Reading | None:
-    if state is None:
-        return None
-    step = state.step if state.step is not None else state.scalars.step
-    files = (str(state.path),)
-    shown = replace(NOTHING, step=step, epoch=state.epoch, read_from=files, written_s=state.written_s)
-    return Reading(shown, state.scalars.tags, written_by_file_time=True)
-
-
-def _of_log(log: TrainerLog | None) -> Reading | None:
-    if log is None or not log.rows:
-        return None
-    pace, files = replace(NO_PACE, wall_step_s=log.step_s), (str(log.path),)
-    shown = replace(NOTHING, step=log.step, epoch=log.epoch, pace=pace, read_from=files, written_s=written_s(log.path))
-    notes = (tr("The log contains no steps and no progress bar: its points are counted instead."),)
-    return Reading(shown, log.scalars.tags, written_by_file_time=True, notes=notes if log.counted else ())
-
-
-def _has_ended(reading: Reading) -> bool:
+def _has_ended(series: Mapping[str, Series]) -> bool:
     """The Trainer writes its samples a second once, when its training is over; a resumed one logs losses after that. Its
     runtime is no sign: one that counts its tokens logs it with every loss."""
-    end, loss = (
-        reading.series[name].last_step if name in reading.series else None
-        for name in ("train_samples_per_second", "loss")
-    )
-    return end is not None and (loss is None or end >= loss)
-
-
-def model_name(folder: Path) -> str | None:
-    """The base model by its hub id, or the last part of its path, else its kind; None where nothing says."""
-    keys = {"adapter_config.json": ("base_model_name_or_path",), "config.json": ("_name_or_path", "model_type")}
-    for place in (folder, *(path for _, path in checkpoints_in(folder)[:1])):
-        for file, names in keys.items():
-            config = read_json(place / file) or {}
-            for name in (config.get(key) for key in names):
-                if isinstance(name, str) and name:
-                    is_id = name.count("/") <= 1 and not name.startswith((".", "/", "~"))
-                    return name if is_id else Path(name).name or name
-    return None
+    end, loss = series.get("train_samples_per_second"), series.get("loss", NO_SERIES)
+    return end is not None and (end.last_step or 0) >= (loss.last_step or 0)

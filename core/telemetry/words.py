@@ -6,23 +6,20 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import mark, tr
 from trainwiz.core.text import FARTHEST_S, plain_text
 
 # Spans of time in a word or two, as sentences use them.
 
-DAY_S, HOUR_S, MINUTE_S = 86_400.0, 3_600.0, 60.0
+UNITS = ((86_400.0, mark("{n} days")), (3_600.0, mark("{n} h")), (60.0, mark("{n} min")))
 
 
 def span_words(seconds: float) -> str:
     """ "12 days", "5 h", "40 min", "7 s": the largest unit of which there are two, else the next smaller."""
-    seconds = seconds if seconds < FARTHEST_S else FARTHEST_S
-    if seconds >= 2 * DAY_S:
-        return trn("{n} day", "{n} days", days := round(seconds / DAY_S), n=f"{days:,}")
-    if seconds >= 2 * HOUR_S:
-        return tr("{n} h", n=round(seconds / HOUR_S))
-    if seconds >= 2 * MINUTE_S:
-        return tr("{n} min", n=round(seconds / MINUTE_S))
+    seconds = min(seconds, FARTHEST_S)
+    for unit_s, words in UNITS:
+        if seconds >= 2 * unit_s:
+            return tr(words, n=f"{seconds / unit_s:,.0f}")
     return tr("{n} s", n=f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}")
 
 
@@ -87,7 +84,7 @@ Words = Sequence[str]
 
 def base_name(word: str) -> str:
     """The last part of a path of this or another system, without a login shell's dash."""
-    return re.split(r"[/\\]", word)[-1].lstrip("-")
+    return re.split(r"[/\\]", word)[-1].removeprefix("-")
 
 
 def is_python(command: Words) -> bool:
@@ -136,15 +133,10 @@ def trains_by_its_words(command: Words) -> bool:
     program = program_of(command)
     if not is_python(command) or program.split(".")[0] in NEVER or is_keeper(command):
         return False
-    name = program.removesuffix(".py")
-    if _TRAINS.search(name) or name.split(".")[0] in TRAINING_MODULES:
+    if _TRAINS.search(program.removesuffix(".py")) or program.split(".")[0] in TRAINING_MODULES:
         return True
-    # Console scripts take what to do as their first word: `yolo train`, `axolotl train`.
-    rest = list(command[1:6])
-    after = rest[rest.index(program) + 1 :] if program in rest else rest[1:]
-    if after and _TRAINS.fullmatch(after[0]):
-        return True
-    return any(TRAINING_FLAG.match(word) for word in command)
+    # Console scripts take what to do as one of their first words: `yolo train`, `axolotl train`.
+    return any(_TRAINS.fullmatch(word) for word in command[2:6]) or any(TRAINING_FLAG.match(word) for word in command)
 
 
 # A command line as it may be shown: without tokens, keys and passwords.
@@ -213,12 +205,7 @@ def _without_secrets(word: str) -> str:
 
 def short_command(command: Sequence[str]) -> str:
     """The command line without the folders of its programs, for lists: "python train.py --epochs 3"."""
-    words = list(command)
-    if not words:
-        return ""
-    if is_python(words) and len(words) > 1 and is_launcher(words[1:]):
-        words = words[1:]
-    words[0] = base_name(words[0])
-    if is_python(words) and len(words) > 1 and not words[1].startswith("-"):
-        words[1] = base_name(words[1])
-    return shown_command(words)
+    if is_python(command) and is_launcher(command[1:]):
+        command = command[1:]
+    programs = 2 if is_python(command) else 1
+    return shown_command([*(base_name(word) for word in command[:programs]), *command[programs:]])

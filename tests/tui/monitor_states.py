@@ -13,7 +13,7 @@ from typing import Any
 
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.telemetry import target as targets
-from trainwiz.core.telemetry.job_source import while_it_runs, with_machine
+from trainwiz.core.telemetry.job_source import with_machine
 from trainwiz.core.telemetry.machine import MachineHistory
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Source, Target
@@ -122,18 +122,18 @@ class RecordedProcess(Source):
         self._files = targets.open_files_source(dataclasses.replace(target, kind="trainer"), clock=lambda: NOW_S)
 
     def poll(self, curves: Iterable[str] = ()) -> Snapshot:
-        machine = MachineHistory({"GPU-0": "NVIDIA GeForce RTX 3090"})
+        machine = MachineHistory()
         for index in range(120):
             row = system_row(index, 1)
+            row["gpus"][0]["name"] = "NVIDIA GeForce RTX 3090"
             row["gpus"][0]["processes"] = [
                 {"pid": 4711, "name": "python", "memory_used_bytes": 4 * GIB, "kind": "compute"},
                 {"pid": 900, "name": "Xorg", "memory_used_bytes": GIB, "kind": "graphics"},
             ]
             row["processes"] = [{"pid": 4711, "role": "trainer", "rss_bytes": 3 * GIB, "cpu_percent": 104.0}]
             machine.add_rows([row])
-        snapshot = while_it_runs(self._files.poll(curves))
         snapshot = dataclasses.replace(
-            snapshot,
+            self._files.poll(curves),
             source="process",
             path=str(self._target.path),
             name=self._target.name,

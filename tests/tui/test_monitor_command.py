@@ -110,7 +110,7 @@ def test_once_as_text_and_as_json(runs: Path, capsys: pytest.CaptureFixture[str]
         "measured 742 s/step ✓   planned 460 to 1,150",
         "GPU 0",
         "79 °C",
-        "warning: The loss was NaN or infinite once, at step 812.",
+        "warning: The loss was NaN or infinite in 1 of 400 logged steps, first at step 812.",
     ):
         assert part in out
     write_run(runs / "again", **RUN_STATES["recovered"])

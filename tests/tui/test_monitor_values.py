@@ -151,7 +151,7 @@ def test_an_old_output_folder_of_a_trainer(tmp_path: Path) -> None:
     snapshot = look_at(target_of("quiet", tmp_path))
     text = header_of(snapshot)
     assert "◌ quiet · step 1,200 of 3,000 · epoch 1.2" in text
-    assert "Trainer output" in text and "Quiet at step 1,200 of 3,000: " in text and " 2026-11-2" in text
+    assert "Trainer output" in text and "Quiet: last written" in text and " 2026-11-2" in text
     # Nothing of this machine is shown for a job that is not seen on it.
     assert title_of(DevicePanel, snapshot) == "device"
     assert snapshot.unavailable["machine"] in text_of(DevicePanel, snapshot).replace("\n", " ")

@@ -8,8 +8,7 @@ import math
 from pathlib import Path
 
 from textual.widgets import OptionList
-from trainwiz.core.telemetry.metrics import MetricSummary
-from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, Series
+from trainwiz.core.telemetry.metrics import EMPTY_CURVE, Curve, MetricSummary, Series
 from trainwiz.tui.run_words import first_choice, held_out_name, ordered_names
 from trainwiz.tui.screens.monitor_cards import metric_words
 from trainwiz.tui.text import value_label

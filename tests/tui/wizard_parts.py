@@ -25,7 +25,8 @@ from trainwiz.core.data.summary import DataSummary, Glance
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.hardware.machine import Gpu, Libraries, Machine
 from trainwiz.core.plan.result import BatchPlan, MemoryPlan, Plan, PlannedModel, TimePlan
-from trainwiz.core.telemetry.gpu import GpuLoad, GpuLoads
+from trainwiz.core.telemetry.gpu import GpuLoads
+from trainwiz.core.telemetry.snapshot import GpuReading
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.screens.plan import PlanScreen
 from trainwiz.tui.screens.plan_reader import PlanReader
@@ -175,7 +176,12 @@ class FrozenReader(PlanReader):
 
     def loads(self) -> GpuLoads:
         """Every card is idle, as the machine was read."""
-        return GpuLoads(tuple(GpuLoad(gpu.index, gpu.uuid, gpu.memory_other_bytes, 0) for gpu in self.machine.gpus))
+        return GpuLoads(
+            tuple(
+                GpuReading(gpu.index, uuid=gpu.uuid, memory_used_bytes=gpu.memory_other_bytes, utilization_percent=0)
+                for gpu in self.machine.gpus
+            )
+        )
 
 
 def frozen_app(

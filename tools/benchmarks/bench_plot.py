@@ -10,7 +10,7 @@ import time
 
 from textual.app import ComposeResult
 from textual.screen import Screen
-from trainwiz.core.telemetry.series import Curve, Series
+from trainwiz.core.telemetry.metrics import Curve, Series
 from trainwiz.tui.app import TrainwizApp
 from trainwiz.tui.widgets.drawing import PlotData
 from trainwiz.tui.widgets.metric_panel import Plot

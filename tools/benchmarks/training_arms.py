@@ -72,7 +72,7 @@ class Arm(ABC):
 
     def freeze(self) -> None:
         """Nothing of this arm takes any time of the CPU until `thaw`."""
-        self._frozen = [member.pid for member in tree_of(self.root()) if not member.zombie]
+        self._frozen = [member.pid for member in tree_of(self.root())]
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:

@@ -274,7 +274,7 @@ def replayed(target: Target, speed: str, *, once: bool = False) -> Target:
     """The target as a replay. Raises UsageError where it cannot be one."""
     from trainwiz.core.run.folder import RunFolder
     from trainwiz.core.run.state import read_state
-    from trainwiz.core.telemetry.replay import parse_speed, spans_of
+    from trainwiz.core.telemetry.run_source import parse_speed, spans_of
 
     if once:
         message = tr("--replay only works in the live monitor or with --plain; --once shows how the run ended.")

@@ -285,7 +285,7 @@ class MonitorScreen(Screen[None]):
         self.app.call_from_thread(self.look)
 
     def action_pause(self) -> None:
-        from trainwiz.core.telemetry.replay import ReplaySource
+        from trainwiz.core.telemetry.run_source import ReplaySource
 
         if isinstance(self._source, ReplaySource):
             self._source.toggle()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from trainwiz.core.language import mark, tr
-from trainwiz.core.telemetry.series import EMPTY_CURVE, Curve, smooth
+from trainwiz.core.telemetry.metrics import EMPTY_CURVE, Curve, smooth
 from trainwiz.tui.text import cells, pad, value_label, wrap
 from trainwiz.tui.theme import can_draw
 

@@ -21,7 +21,8 @@ from trainwiz.tui.widgets.step_form import PartRow, StepPart, is_small
 if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest
     from trainwiz.core.hardware import Gpu, Machine
-    from trainwiz.core.telemetry.gpu import GpuHolder, GpuLoad, GpuLoads
+    from trainwiz.core.telemetry.gpu import GpuLoads
+    from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading
     from trainwiz.tui.screens.plan import PlanScreen
     from trainwiz.tui.screens.plan_reader import PlanReader
     from trainwiz.tui.screens.plan_state import PlanState
@@ -38,7 +39,7 @@ class RowView:
     """What a row shows of one card or slice."""
 
     gpu: Gpu
-    load: GpuLoad | None
+    load: GpuReading | None
     is_chosen: bool = False
     can_be_chosen: bool = False
     of_several: bool = False
@@ -95,7 +96,7 @@ def _name(gpu: Gpu) -> str:
 def _problem(view: RowView) -> str:
     """Why the card cannot be used; empty where it can."""
     gpu, load = view.gpu, view.load
-    reason = gpu.unavailable.get("gpu") or (load.problem if load is not None else "")
+    reason = gpu.unavailable.get("gpu") or (load.problem if load is not None else None)
     if reason:
         return tr("This GPU can't be used: {reason}.", reason=plain_text(reason))
     if gpu.visible or view.can_be_chosen:
@@ -110,24 +111,24 @@ def _load_words(view: RowView, is_roomy: bool) -> str:
     from trainwiz.core.telemetry.gpu import free_bytes
 
     percent = view.load.utilization_percent if view.load is not None else None
-    busy = "" if percent is None else f"{percent}%"
+    busy = "" if percent is None else f"{percent:.0f}%"
     words = mark("{free} of {total} GiB free") if is_roomy else mark("{free} GiB free")
     free, total = gib(free_bytes(view.gpu, view.load)), gib(view.gpu.memory_total_bytes)
     return f"{busy:>5}  {tr(words, free=f'{free:>5}', total=total)}"
 
 
-def _holders_words(load: GpuLoad | None) -> str:
+def _holders_words(load: GpuReading | None) -> str:
     """Who holds the memory, the largest first; empty where nobody does or nobody is known."""
-    if load is None or not load.holders:
+    if load is None or not load.processes:
         return ""
     listed = ", ".join(map(_holder_words, load.holders[:MOST_HOLDERS]))
     words = mark("used by {processes} and {n} more") if load.holders[MOST_HOLDERS:] else mark("used by {processes}")
     return tr(words, processes=listed, n=len(load.holders) - MOST_HOLDERS)
 
 
-def _holder_words(holder: GpuHolder) -> str:
+def _holder_words(holder: GpuProcess) -> str:
     name = plain_text(holder.name, 30) if holder.name else tr("a process not visible from here")
-    held = "" if holder.memory_bytes is None else f" {size(holder.memory_bytes)}"
+    held = "" if holder.memory_used_bytes is None else f" {size(holder.memory_used_bytes)}"
     return f"{name} ({holder.pid}){held}"
 
 

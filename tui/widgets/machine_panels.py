@@ -8,7 +8,7 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.geometry import Size
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.telemetry.machine import limited_by_heat, real_throttling
+from trainwiz.core.telemetry.machine import limited_by_heat
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import ScreenName, bindings
 from trainwiz.tui.text import GIB, duration, gib, pad, span
@@ -114,7 +114,7 @@ def holder_parts(gpu: GpuReading, planned: Planned) -> list[Content]:
 
 def clock_parts(gpu: GpuReading) -> list[Content]:
     """The clock, what else than heat holds it back, and the fan, as far as they are known."""
-    held = [reason for reason in real_throttling(gpu.throttle_reasons) if not limited_by_heat([reason])]
+    held = [reason for reason in gpu.throttle_reasons if not limited_by_heat([reason])]
     parts = [] if gpu.clock_mhz is None else [Content(f"{of_limit(gpu.clock_mhz, gpu.clock_limit_mhz)} MHz")]
     if held:
         reasons = tr(" and ").join(tr(plain_text(reason, 30)) for reason in held)

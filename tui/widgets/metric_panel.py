@@ -14,8 +14,7 @@ from textual.events import Resize
 from textual.strip import Strip
 from textual.widget import Widget
 from trainwiz.core.language import mark, tr
-from trainwiz.core.telemetry.metrics import MetricSummary
-from trainwiz.core.telemetry.series import EMPTY_CURVE
+from trainwiz.core.telemetry.metrics import EMPTY_CURVE, MetricSummary
 from trainwiz.core.text import plain_text
 from trainwiz.tui.keys import ScreenName, bindings
 from trainwiz.tui.run_words import first_choice, held_out_name, held_out_word, measured, ordered_names

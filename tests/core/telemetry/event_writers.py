@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
@@ -16,18 +16,13 @@ Points = Mapping[str, Iterable[tuple[int, float]]]
 BEGAN_S = 1_700_000_000.0
 
 
-def write_points(
-    folder: Path, points: Points, *, purge_step: int | None = None, suffix="", later_s: float = 0.0, after_s: int = 0
-) -> Path:
+def write_points(folder: Path, points: Points, *, suffix="", later_s: float = 0.0, after_s: int = 0) -> Path:
     """One event file with the points of each tag, a second apart, written by tensorboard's own writer.
 
     Its name says that it was begun `after_s` from now.
     """
     before = set(folder.glob("*")) if folder.is_dir() else set()
     writer = EventFileWriter(str(folder), filename_suffix=suffix)
-    if purge_step is not None:
-        start = SessionLog(status=SessionLog.START)
-        writer.add_event(Event(wall_time=BEGAN_S, step=purge_step, session_log=start))
     for tag, values in points.items():
         for step, value in values:
             writer.add_event(scalar_event(tag, step, value, later_s))

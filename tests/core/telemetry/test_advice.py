@@ -1,8 +1,8 @@
 """Advice: each rule on both sides of its limit, and what the record of a run carries."""
 
 import json
+import math
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,8 @@ from typing import Any
 from trainwiz.core.run.attempts import Advice
 from trainwiz.core.run.state import Attempt
 from trainwiz.core.telemetry.advice import advise
-from trainwiz.core.telemetry.metrics import LossTrend, Metrics, MetricSummary, Pace
-from trainwiz.core.telemetry.run_setup import CheckpointSize, RunSetup, Saves, setup_of
+from trainwiz.core.telemetry.machine import CheckpointSize, Saves, saves_of
+from trainwiz.core.telemetry.metrics import Metrics, MetricSummary, Pace
 from trainwiz.core.telemetry.snapshot import GpuProcess, GpuReading, HostReading, Planned, Snapshot
 
 from tests.core.telemetry.written_run import NOW_S, source_of, write_run
@@ -24,8 +24,6 @@ CARD = GpuReading(
     job_memory_bytes=8 * GIB, problem=None, processes=(GpuProcess(7, "python", 8 * GIB, mine=True),),
 )  # fmt: skip
 HOST = HostReading(ram_used_bytes=20 * GIB, ram_total_bytes=64 * GIB, disk_free_bytes=100 * GIB)
-OTHER = GpuProcess(9, "blender", 3 * GIB, mine=False)
-XORG = GpuProcess(9, "Xorg", GIB // 10, mine=False)
 
 
 def card(**changes: Any) -> GpuReading:
@@ -54,37 +52,31 @@ def pace_of(step_s: float = 2.0, wait: float | None = None) -> Pace:
     return Pace(step_s=step_s, wall_step_s=step_s, tokens_per_s=None, real_tokens_per_s=None, data_wait=wait)
 
 
-def trend_of(losses: Sequence[float], every_s: float = 10.0, name: str = "loss") -> LossTrend:
-    """The newest row is NOW_S old by nothing."""
-    metrics, last = Metrics(), len(losses) - 1
-    metrics.add_rows(
-        {"step": 1 + n, name: loss, "time_s": NOW_S - (last - n) * every_s} for n, loss in enumerate(losses)
-    )
-    return metrics.trend()
+def logged(rows: int, every_s: float = 10.0) -> dict[str, Any]:
+    """So many losses, the newest at NOW_S."""
+    metrics = Metrics()
+    metrics.add_rows({"step": 1 + n, "loss": 2.0, "time_s": NOW_S - (rows - 1 - n) * every_s} for n in range(rows))
+    return {"logged_s": metrics.time_s, "pause_s": metrics.pause_s()}
 
 
-def on(*others: GpuProcess, **changes: Any) -> dict[str, Any]:
-    return {"gpus": [card(processes=(*CARD.processes, *others), **changes)]}
+def on(**changes: Any) -> dict[str, Any]:
+    return {"gpus": [card(**changes)]}
 
 
 def host(**changes: Any) -> dict[str, Any]:
     return {"host": replace(HOST, **changes)}
 
 
-def norms(bad: int) -> dict[str, Any]:
-    return {"metrics": {"grad_norm": MetricSummary(1.0, 100.0, 100, 0.1, 2.0, bad)}}
+def lost(last: float, bad: int) -> dict[str, Any]:
+    return {"metrics": {"loss": MetricSummary(last, 100.0, 100, 0.1, 2.0, bad)}, "non_finite_steps": (7.0,)}
 
 
 def paced(step_s: float) -> dict[str, Any]:
     return {"pace": pace_of(step_s), "planned": Planned(step_s=15.0, step_low_s=10.0, step_high_s=20.0)}
 
 
-def stood(after_s: float, trend: LossTrend | None = None, **more: Any) -> dict[str, Any]:
-    return {"loss_trend": trend or trend_of([2.0] * 30), "time_s": NOW_S + after_s, **more}
-
-
-def losses(values: Sequence[float], name: str = "loss") -> dict[str, Any]:
-    return {"loss_trend": trend_of(values, name=name)}
+def stood(after_s: float, rows: int = 30, every_s: float = 10.0, **more: Any) -> dict[str, Any]:
+    return {**logged(rows, every_s), "time_s": NOW_S + after_s, **more}
 
 
 def memory(peak: int, *, stepped: bool = True) -> dict[str, Any]:
@@ -99,20 +91,15 @@ def held(reason: str) -> dict[str, Any]:
 
 ENDING = {"step": 9, "max_steps": 10, "pace": pace_of(100.0)}
 IN_CONTAINER = card(idle_since_s=NOW_S - 240, job_memory_bytes=None, processes=())
-SLOW = trend_of([2.0] * 30, every_s=700.0)
-START = [3.0 + 0.01 * index for index in range(20)]
 
 
 @each(("code", "silent", "speaking", "text"), [
     ("gpu_memory_full", on(memory_total_bytes=1000, memory_used_bytes=950),
-     on(memory_total_bytes=1000, memory_used_bytes=951), "GPU 0 is nearly"),
-    ("gpu_idle", on(idle_since_s=NOW_S - 30), on(idle_since_s=NOW_S - 240), "GPU 0 has been idle for 4 min."),
+     on(memory_total_bytes=1000, memory_used_bytes=951), "Memory nearly full on GPU 0"),
+    ("gpu_idle", on(idle_since_s=NOW_S - 30), on(idle_since_s=NOW_S - 240), "Idle for 4 min: GPU 0."),
     # Another's card; the only card, on which nobody is known; one of two.
     ("gpu_idle", on(idle_since_s=NOW_S - 240, job_memory_bytes=None), {"gpus": [IN_CONTAINER]}, "GPU 0"),
     ("gpu_idle", {"gpus": [IN_CONTAINER, CARD]}, None, ""),
-    ("others_on_gpu", on(XORG), on(OTHER), "3.0 GiB of GPU 0: blender"),
-    # Nobody knows which process is ours.
-    ("others_on_gpu", {"gpus": [card(processes=(OTHER,))]}, None, ""),
     ("ram_full", host(ram_used_bytes=60 * GIB), host(ram_used_bytes=62 * GIB), "62.0 GiB of 64.0 GiB."),
     # The pace of five minutes is believed for two hours; what ends before them does not matter.
     ("ram_short", host(ram_lasts_s=2 * HOUR), host(ram_lasts_s=1.5 * HOUR), "full in 90 min at the rate of the last 5 min."),
@@ -121,25 +108,18 @@ START = [3.0 + 0.01 * index for index in range(20)]
     ("heat", held("power limit"), held("heat (hardware)"), "GPU 0 throttled by heat."),
     ("power_brake", held("power limit"), held("hardware slowdown"), "GPU 0 throttled by the hardware."),
     ("disk_short", host(disk_free_bytes=2 * GIB), host(disk_free_bytes=2 * GIB - 1), "Only 2.0 GiB of disk space is free."),
-    ("checkpoint_does_not_fit", {"host": HOST, "checkpoint_bytes": 100 * GIB},
-     {"host": HOST, "checkpoint_bytes": 100 * GIB + 1}, "100.0 GiB of disk space is free"),
     # Before the first step only too much memory says anything.
     ("memory_as_planned", memory(100, stepped=False), memory(120), "Memory is as planned"),
     ("memory_above_plan", memory(120), memory(121), "Memory is 21% above the plan"),
     ("memory_above_plan", memory(100), memory(121, stepped=False), "Memory is 21% above the plan"),
-    ("memory_below_plan", memory(62, stepped=False), memory(62), "Memory is 38% below the plan"),
-    # fp16 finds its scale.
-    ("gradient_not_finite", norms(5), norms(30), "30%"),
-    ("faster_than_plan", paced(9.0), paced(8.9), "1.1x as fast"),
+    ("memory_as_planned", memory(79), memory(80), "Memory is as planned"),
+    ("nan_loss", lost(1.0, 0), lost(1.0, 30), "in 30 of 100 logged steps, first at step 7."),
     ("slower_than_plan", paced(22.0), paced(22.1), "1.1x as long"),
     ("stalled", stood(125), stood(600), "No step was logged for 10 min; usually there is one every 10 s."),
     # This attempt has just begun; no usual pause is known; slow steps are no stall.
-    ("stalled", stood(600, attempts=(Attempt(1, NOW_S + 580),)), stood(3_600, SLOW), "No step was logged"),
-    ("stalled", stood(600, trend_of([2.0] * 3)), stood(600), "It may be evaluating or saving"),
+    ("stalled", stood(600, attempts=(Attempt(1, NOW_S + 580),)), stood(3_600, every_s=700.0), "No step was logged"),
+    ("stalled", stood(600, rows=3), stood(600), "may be hanging"),
     ("stalled", stood(600, status="stopping"), None, ""),
-    ("loss_rises", losses([*START, *[2.5] * 100, *[3.15] * 20]), losses([*START, *[2.5] * 100, *[3.6] * 20]), "3.6 now"),
-    ("evaluation_rises", losses([2.5, 2.6, 2.6, 2.7], "eval_loss"),
-     losses([2.6, 2.5, 2.55, 2.6, 2.7], "eval_loss"), "2.5 to 2.7"),
 ])  # fmt: skip
 def test_each_side_of_a_limit(code: str, silent: dict[str, Any], speaking: dict[str, Any] | None, text: str) -> None:
     assert said(code, **silent) is None
@@ -152,20 +132,19 @@ def test_cards_with_the_same_trouble_are_one_sentence_and_a_lost_one_says_so() -
     lost = card(index=1, problem="the GPU is lost: it has fallen off the bus", memory_used_bytes=None, processes=())
     found = texts_of(gpus=[lost, card(index=2, memory_used_bytes=int(23.9 * GIB))])
     assert found["gpu_lost"] == "GPU 1 cannot be read: the GPU is lost: it has fallen off the bus."
-    assert found["gpu_memory_full"].startswith("GPU 2")
-    trouble = {"throttle_reasons": ("heat (software)",), "processes": (*CARD.processes, OTHER)}
+    assert found["gpu_memory_full"].startswith("Memory nearly full on GPU 2")
+    trouble = {"throttle_reasons": ("heat (software)",)}
     cards = [card(index=n, idle_since_s=NOW_S - 200 - n, memory_used_bytes=24 * GIB, **trouble) for n in range(3)]
     names = "GPUs 0, 1 and 2"
     assert texts_of(gpus=cards) == {
         "heat": f"{names} throttled by heat.",
-        "gpu_memory_full": f"{names} are nearly full: a longer batch could run out of memory.",
-        "gpu_idle": f"{names} have been idle for 3 min.",
-        "others_on_gpu": f"Other processes use 9.0 GiB of {names}: blender.",
+        "gpu_memory_full": f"Memory nearly full on {names}: a longer batch could run out of memory.",
+        "gpu_idle": f"Idle for 3 min: {names}.",
     }
     # A partitioned card is one card, and its memory is told once.
     whole = card(mig="enabled", memory_used_bytes=24 * GIB)
     parts = [whole, replace(whole, mig="1g.10gb", uuid="MIG-a")]
-    assert texts_of(gpus=parts)["gpu_memory_full"].startswith("GPU 0 (1g.10gb) is nearly full")
+    assert texts_of(gpus=parts)["gpu_memory_full"].startswith("Memory nearly full on GPU 0 (1g.10gb)")
     assert [item.text for item in advice_on(gpus=[replace(part, problem="gone") for part in parts])] == [
         "GPU 0 cannot be read: gone."
     ]
@@ -180,70 +159,78 @@ def test_the_size_of_a_checkpoint_is_that_of_the_newest_whole_one(tmp_path: Path
         weights.write_bytes(b"x" * length)
         os.utime(weights, (NOW_S - age_s, NOW_S - age_s))
 
-    assert size.next_bytes() is None
+    assert size.usual_bytes() is None
     checkpoint(9, 1_000, age_s=900)
     checkpoint(10, 3_000, age_s=500)
     (tmp_path / "checkpoint-best").mkdir()
-    assert size.next_bytes() is None, "the folder is looked into every ten seconds"
+    assert size.usual_bytes() is None, "the folder is looked into every ten seconds"
     size._look.next_s = 0.0
-    assert size.next_bytes() == 3_000
+    assert size.usual_bytes() == 3_000
     checkpoint(20, 10, age_s=1)
     size._look.next_s = 0.0
-    assert (size.next_bytes(), size.usual_bytes()) == (None, 3_000), "it is being written"
+    assert size.usual_bytes() == 3_000, "the newest is being written"
     assert CheckpointSize(tmp_path, clock=lambda: NOW_S).usual_bytes() == 3_000, "of the one before"
     checkpoint(20, 10, age_s=99)
     size._look.next_s = 0.0
-    assert (size.next_bytes(), size.usual_bytes(), size.present) == (10, 10, 3)
+    assert (size.usual_bytes(), size.present) == (10, 3)
 
 
-SAVES = Saves(
-    checkpoint_bytes=10 * GIB, present=1, kept=3, every_steps=100, step=150, max_steps=1_000, model_bytes=3 * GIB
-)
+ENGINE = {
+    "checkpoints_kept": 3, "save_every_steps": 100, "max_steps": 1_000, "parameters": 3 * GIB // 4, "weights_dtype": "float32",
+}  # fmt: skip
 
 
-def test_the_save_that_does_not_fit_is_named() -> None:
+def saves(step: int = 150, present: int = 1, **changes: Any) -> Saves:
+    """Of a run whose checkpoints take 10 GiB and whose model takes 3."""
+    sizes = CheckpointSize(Path())
+    sizes.present, sizes._bytes, sizes._look.next_s = present, 10 * GIB, math.inf
+    found = saves_of(ENGINE | changes, sizes, step)
+    assert found is not None
+    return found
+
+
+def test_what_the_run_still_saves_is_held_against_the_disk() -> None:
     # 3 are kept and 1 is there: 3 more lie there for a moment.
-    needed = [replace(SAVES, **changes).needed_bytes // GIB for changes in (
-        {}, {"kept": None}, {"kept": 1}, {"present": 3}, {"step": 950}, {"step": 1_000}, {"step": 0, "max_steps": 50},
+    needed = [found.needed_bytes // GIB for found in (
+        saves(), saves(checkpoints_kept=None), saves(checkpoints_kept=1), saves(present=3), saves(950), saves(1_000),
+        saves(0, max_steps=50),
     )]  # fmt: skip
     assert needed == [30, 93, 10, 10, 13, 3, 13]
-    assert [SAVES.fails_at_step(free * GIB) for free in (30, 25, 5)] == [None, 400, 200]
-    found = said("disk_short", host=HostReading(disk_free_bytes=25 * GIB), pace=pace_of(6.0), saves=SAVES)
-    assert found is not None and found.level == "warning" and "5.0 GiB" in (found.remedy or "")
-    assert "30.0 GiB" in found.text and "25.0 GiB" in found.text and "step 400, in about 25 min" in found.text
-    assert not advice_on(host=HostReading(disk_free_bytes=31 * GIB), pace=pace_of(6.0), saves=SAVES)
+    found = said("disk_short", host=HostReading(disk_free_bytes=25 * GIB), saves=saves())
+    assert found is not None and "30.0 GiB" in found.text and "25.0 GiB" in found.text
+    assert not advice_on(host=HostReading(disk_free_bytes=31 * GIB), saves=saves())
     # A disk that fills up with checkpoints that are kept is no trend.
     fills = HostReading(disk_free_bytes=100 * GIB, disk_lasts_s=HOUR)
-    assert not advice_on(host=fills, saves=SAVES) and said("disk_short", host=fills, saves=replace(SAVES, present=3))
+    assert not advice_on(host=fills, saves=saves()) and said("disk_short", host=fills, saves=saves(present=3))
 
 
-@each(("setup", "remedy"), [
+@each(("engine", "remedy"), [
     # 2 workers take 10 s each for what is computed in 4: 20 s of loading in 4 s are 5 workers, and a tenth more.
-    (RunSetup(workers=2, cpu_cores=32), "6 instead of 2 loader workers would help: --set data.workers=6"),
+    ({"workers": 2, "cpu_cores": 32}, "6 instead of 2 loader workers would help: --set data.workers=6"),
     # Without workers the process loads for 6 s what it computes in 4: two workers.
-    (RunSetup(workers=0), "2 instead of 0 loader workers would help: --set data.workers=2"),
-    (RunSetup(workers=2, cpu_cores=4), "3 instead of 2"), (RunSetup(workers=2, processes=2, cpu_cores=8), "3 instead of 2"),
+    ({"workers": 0}, "2 instead of 0 loader workers would help: --set data.workers=2"),
+    ({"workers": 2, "cpu_cores": 4}, "3 instead of 2"), ({"workers": 2, "world_size": 2, "cpu_cores": 8}, "3 instead of 2"),
     # Never fewer than there are. An engine that does not say it is no guess.
-    (RunSetup(workers=4, cpu_cores=4), "No CPU core is free for more loader workers"),
-    (setup_of({"actual": "single"}), "More loader workers may help (data.workers)."),
+    ({"workers": 4, "cpu_cores": 4}, "No CPU core is free for more loader workers"),
+    ({"actual": "single"}, "More loader workers may help (data.workers)."),
 ])  # fmt: skip
-def test_the_advice_names_the_number(setup: RunSetup, remedy: str) -> None:
+def test_the_advice_names_the_number(engine: dict[str, Any], remedy: str) -> None:
     """As many workers as load a step while the one before is computed."""
-    found = said("data_wait", pace=pace_of(10.0, wait=0.6), setup=setup)
+    found = said("data_wait", pace=pace_of(10.0, wait=0.6), engine=engine)
     assert found is not None and "60%" in found.text and remedy in (found.remedy or "")
-    assert said("data_wait", pace=pace_of(10.0, wait=0.25), setup=setup) is None
+    assert said("data_wait", pace=pace_of(10.0, wait=0.25), engine=engine) is None
 
 
 def test_the_worst_comes_first_and_an_ended_run_has_no_machine() -> None:
     facts: dict[str, Any] = {
-        "gpus": [card(processes=(*CARD.processes, OTHER)), card(problem="gone")],
+        "gpus": [CARD, card(problem="gone")],
         "recorded": [
             {"code": "a", "severity": "ok", "text": "Fine."},
             {"code": "b", "severity": "error", "message": "Bad."},
         ],
         **host(disk_free_bytes=GIB),
     }
-    assert [item.level for item in advice_on(**facts)] == ["error", "warning", "warning", "note", "ok"]
+    assert [item.level for item in advice_on(**facts)] == ["error", "warning", "warning", "ok"]
     assert [item.code for item in advice_on(status="failed", **facts)] == ["b", "a"]
 
 

@@ -12,7 +12,7 @@ from trainwiz.core.telemetry.event_file import EventFileTail, Scalar
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import Source, Target, open_files_source
 
-from tests.core.telemetry.event_writers import BEGAN_S, accumulated, header, scalar_event, write_points
+from tests.core.telemetry.event_writers import BEGAN_S, header, scalar_event, write_points
 
 LOSSES = [(step, 3.0 / (step + 1)) for step in range(200)]
 KERAS = Path(__file__).parent / "event_files" / "events.out.tfevents.1795316638.box.12837.0.v2"
@@ -120,15 +120,6 @@ def look(path: Path, now_s: float = BEGAN_S + 10_000) -> Snapshot:
 
 def counts(snapshot: Snapshot) -> dict[str, tuple[int, float | None]]:
     return {name: (summary.count, summary.last_step) for name, summary in snapshot.metrics.items()}
-
-
-def test_a_restart_that_says_so_drops_what_lies_after_it(tmp_path: Path) -> None:
-    write_points(tmp_path, {"loss": POINTS, "lr": [(90, 1.0)]}, suffix=".a")
-    write_points(tmp_path, {"loss": [(step, 7.0) for step in range(40, 45)]}, purge_step=40, suffix=".b")
-    snapshot = look(tmp_path)
-    kept = {tag: points for tag, points in accumulated(tmp_path).items() if points}
-    assert counts(snapshot) == {tag: (len(points), points[-1][0]) for tag, points in kept.items()}
-    assert (counts(snapshot), snapshot.step) == ({"loss": (45, 44)}, 44)
 
 
 def test_of_two_launches_into_one_folder_the_newer_is_drawn(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from trainwiz.core.hardware.nvml import read_gpus
 from trainwiz.core.telemetry.gpu import READS, GpuSampler, LoadReader, free_bytes, is_outdated
 from trainwiz.core.telemetry.job_source import with_machine
 from trainwiz.core.telemetry.machine import MachineHistory, MachineSampler, sample_host
-from trainwiz.core.telemetry.processes import ProcessSampler
 from trainwiz.core.telemetry.snapshot import Snapshot
 
 from tests.core.telemetry.foreign_jobs import look, python, started, write_scripts
@@ -129,13 +128,14 @@ def card(number: int, **changes: Any) -> FakeGpu:
     return FakeGpu(**{"uuid": f"GPU-{number}", "memory_total": 10 * GIB, **changes})
 
 
-def test_free_memory_is_the_plans_capacity_and_who_holds_most_comes_first(driver: FakeNvml, loads: LoadReader) -> None:
+def test_free_memory_is_the_plans_capacity_and_who_holds_it_is_named(driver: FakeNvml, loads: LoadReader) -> None:
     """The driver's own reserve is in neither figure."""
     driver.write([card(0, memory_used=5 * GIB, utilization=93, processes={2**22 + 5: GIB, ME: 4 * GIB})])
     (load,) = loads.read().gpus
-    assert (load.used_bytes, load.utilization_percent, load.problem) == (5 * GIB, 93, "")
-    assert [(one.pid, one.memory_bytes) for one in load.holders] == [(ME, 4 * GIB), (2**22 + 5, GIB)]
-    assert load.holders[0].name and load.holders[1].name is None
+    assert (load.memory_used_bytes, load.utilization_percent, load.problem) == (5 * GIB, 93, None)
+    held = {process.pid: process for process in load.processes}
+    assert {pid: process.memory_used_bytes for pid, process in held.items()} == {2**22 + 5: GIB, ME: 4 * GIB}
+    assert held[ME].name and held[2**22 + 5].name is None
     driver.write([card(0, memory_used=2 * GIB, memory_reserved=GIB)])
     (gpu,) = read_gpus().gpus
     (load,) = loads.read().gpus
@@ -164,10 +164,10 @@ def test_a_sample_has_numbers_in_their_ranges_and_reasons(tmp_path: Path, monkey
     assert (line["ram_used_bytes"], line["ram_total_bytes"]) == (3_000, 4_000)
 
     monkeypatch.setattr(psutil, "swap_memory", Mock(side_effect=PermissionError(13, "Permission denied")))
-    row = MachineSampler(tmp_path).sample([{"pid": 1}])
+    row = MachineSampler(tmp_path, ME).sample()
     assert row["host"]["swap_used_bytes"] is None and row["host"]["ram_used_bytes"] > 0
     assert row["unavailable"]["host.swap_used_bytes"] == "Permission denied"
-    assert row["processes"] == [{"pid": 1}]
+    assert row["processes"][0]["pid"] == ME
 
 
 @on_linux
@@ -178,7 +178,7 @@ def test_the_jobs_memory_is_apart_from_others_and_a_hidden_job_has_reasons(tmp_p
         driver.write([ours, FakeGpu(memory_used=1 * GIB, processes={other.pid: 1 * GIB}), FakeGpu(lost=True)])
         snapshot = look(job.pid)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("trainwiz.core.telemetry.job_metrics.open_files", lambda pid: None)
+            patch.setattr("trainwiz.core.telemetry.job_source.open_files", lambda pid: None)
             hidden = look(job.pid)
     assert hidden.status == "running" and hidden.job_rss_bytes
     assert "belongs to another user" in hidden.unavailable["metrics"]
@@ -195,7 +195,7 @@ def test_a_driver_that_names_no_process_of_the_job_is_said(driver: FakeNvml) -> 
     driver.write([FakeGpu(memory_used=GIB, processes={999999999: GIB})])
     bare = Snapshot(source="process", path="/", name="x", status="running", time_s=0.0)
     history = MachineHistory()
-    history.add_rows([MachineSampler(Path("/")).sample(ProcessSampler(ME).sample())])
+    history.add_rows([MachineSampler(Path("/"), ME).sample()])
     assert "lists no process of this job" in with_machine(bare, history, uses_gpu=True).unavailable["job_gpu_memory"]
     unknown = with_machine(bare, history, uses_gpu=None)
     assert "job_gpu_memory" not in unknown.unavailable and unknown.used_gpus

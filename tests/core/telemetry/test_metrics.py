@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from trainwiz.core.lines import JsonLinesTail
-from trainwiz.core.telemetry.machine import TREND_S, Peaks, Trend
-from trainwiz.core.telemetry.metrics import Metrics
-from trainwiz.core.telemetry.series import MOST_GROUPS, Series, fill_between, smooth
+from trainwiz.core.telemetry.machine import TREND_S, MachineHistory, Peaks, Trend
+from trainwiz.core.telemetry.metrics import MOST_GROUPS, Metrics, Series, smooth
 from trainwiz.core.telemetry.snapshot import AnswersFile
 
 from tests.each import each
@@ -24,11 +23,11 @@ def test_a_resumed_run_forgets_what_lies_after_its_checkpoint() -> None:
     metrics.add_rows([{"resumed_from": 5, "time_s": 1.0}, {"step": 6, "loss": 0.5}])
     summary = metrics.summaries()["loss"]
     assert (summary.count, summary.last, summary.maximum, summary.minimum) == (6, 0.5, 9.0, 0.5)
-    assert list(metrics.curve("loss").steps) == [1, 2, 3, 4, 5, 6]
+    assert list(metrics.of("loss").curve().steps) == [1, 2, 3, 4, 5, 6]
     # A step that goes back without a marker is a restart too.
     metrics = Metrics()
     metrics.add_rows({"step": step, "loss": 1.0} for step in (1, 2, 3, 4, 2, 3))
-    assert list(metrics.curve("loss").steps) == [1, 2, 3]
+    assert list(metrics.of("loss").curve().steps) == [1, 2, 3]
 
 
 def test_evaluation_lines_do_not_disturb_the_pace() -> None:
@@ -74,7 +73,7 @@ def test_columns_put_each_point_where_it_belongs_and_rewinding_is_right_within_o
         assert (columns.low[index], columns.high[index]) == (min(inside), max(inside))
     for step in range(100, 2 * MOST_GROUPS):
         series.add(step, float(step))
-    series.rewind(1000)
+    series.rewind(1001)
     assert 0 <= series.count - 1001 < 4
     assert series.maximum is not None and series.maximum - 1000 < 4
 
@@ -82,7 +81,7 @@ def test_columns_put_each_point_where_it_belongs_and_rewinding_is_right_within_o
 def test_smoothing_keeps_a_constant_and_the_start_fills_gaps_and_reduces_noise() -> None:
     line = smooth([None, 2.0, None, None, 2.0, 2.0, None], 3)
     assert line == (None, *[pytest.approx(2.0)] * 5, None)
-    assert fill_between([1.0, None, 3.0]) == (1.0, 2.0, 3.0)
+    assert smooth([1.0, None, 3.0], 0) == (1.0, 2.0, 3.0)
     source = random.Random(1)
     truth = [3.0 * math.exp(-index / 30) for index in range(240)]
     values = [value + source.gauss(0, 0.2) for value in truth]
@@ -112,18 +111,17 @@ def test_a_late_viewer_knows_the_same() -> None:
     late = peaks_of(*rows[-3:])
     assert late.peak_gpu_bytes == late.peak_job_gpu_bytes == {"GPU-a": 9 * GIB}
     assert (late.peak_job_rss_bytes, late.peak_trainer_rss_bytes) == (9 * GIB + 5, 9 * GIB)
-    assert late.idle_since_s == {"GPU-a": 1e9}
-    for garbage in (3, [], {"peak_gpu_bytes": [1], "peak_job_gpu_bytes": 5, "idle_since_s": "now"}):
+    for garbage in (3, [], {"peak_gpu_bytes": [1], "peak_job_gpu_bytes": 5}):
         assert peaks_of({**row(0), "so_far": garbage}).peak_gpu_bytes == {"GPU-a": GIB}
 
 
 def test_idle_is_below_five_percent_and_nothing_lasts_over_a_night_without_samples() -> None:
-    peaks = peaks_of(row(0, busy=5.0))
-    assert peaks.idle_since_s == {}
-    peaks.add(row(1, busy=4.9))
-    assert peaks.idle_since_s == {"GPU-a": 1e9 + 1}
-    night = peaks_of(row(0, busy=0.0), row(30_000, busy=0.0))
-    assert night.idle_since_s == {"GPU-a": 1e9 + 30_000}
+    history = MachineHistory()
+    for sample, since_s in (
+        (row(0, busy=5.0), None), (row(1, busy=4.9), 1e9 + 1), (row(2, busy=0.0), 1e9 + 1), (row(30_000, busy=0.0), 1e9 + 30_000),
+    ):  # fmt: skip
+        history.add_rows([sample])
+        assert history.gpus()[0].idle_since_s == since_s
 
 
 def said(step: int, text: Any, prompt: int = 0, **more: Any) -> dict[str, Any]:

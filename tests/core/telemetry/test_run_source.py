@@ -50,7 +50,7 @@ def test_empty_and_broken_files_are_sentences_and_never_exceptions(tmp_path: Pat
     (folder / "system.jsonl").write_text('{"gpus": 3, "host": [], "processes": {"a": 1}}\n{"gpus": [null, {}]}\n')
     snapshot = source_of(folder).poll()
     assert snapshot.metrics["loss"].count == 1
-    assert any("metrics.jsonl" in problem and "2 lines" in problem for problem in snapshot.problems)
+    assert any("metrics.jsonl" in problem and "skipped: 2" in problem for problem in snapshot.problems)
     assert len(snapshot.gpus) == 1
     assert snapshot.planned.memory_bytes is None
 

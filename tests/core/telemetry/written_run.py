@@ -121,7 +121,7 @@ def system_row(index: int, gpus: int, throttled: bool = False, count: int = 120)
     throttled = throttled and index > count - 20
     cards = [
         {
-            "index": number, "uuid": f"GPU-{number}", "memory_used_bytes": int((5.3 + 0.1 * number) * GIB),
+            "index": number, "uuid": f"GPU-{number}", "name": "NVIDIA GeForce RTX 2080 SUPER", "memory_used_bytes": int((5.3 + 0.1 * number) * GIB),
             "utilization_percent": 96 - noise.randrange(8) * (index % 7 == 0) * 5, "memory_total_bytes": int(7.8 * GIB),
             "temperature_c": 62 + min(17, index // 3), "power_w": 225 + noise.randrange(20), "power_limit_w": 250,
             "throttle_reasons": ["heat (software)"] if throttled else [], "fan_percent": 62,
