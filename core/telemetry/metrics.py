@@ -222,17 +222,26 @@ class Series:
                 self._non_finite_steps.append(step)
             return
         self._last_finite_step = step
+        # Without min() and loops: opening a long run adds a million values.
         if self.first is None or self.minimum is None or self.maximum is None:
             self.first = self.minimum = self.maximum = value
-        self.minimum, self.maximum = min(self.minimum, value), max(self.maximum, value)
-        if self._counts and self._counts[-1] < self._group_points:
-            self._lows[-1] = min(self._lows[-1], value)
-            self._highs[-1] = max(self._highs[-1], value)
+        elif value < self.minimum:
+            self.minimum = value
+        elif value > self.maximum:
+            self.maximum = value
+        if self._group_points > 1 and self._counts and self._counts[-1] < self._group_points:
+            if value < self._lows[-1]:
+                self._lows[-1] = value
+            elif value > self._highs[-1]:
+                self._highs[-1] = value
             self._sums[-1] += value
             self._counts[-1] += 1
             return
-        for column, figure in zip(self._all, (step, value, value, value, 1), strict=True):
-            column.append(figure)
+        self._steps.append(step)
+        self._lows.append(value)
+        self._highs.append(value)
+        self._sums.append(value)
+        self._counts.append(1)
         if len(self._steps) >= MOST_GROUPS:
             self._merge()
 
@@ -293,9 +302,11 @@ class Scalars:
 
     def named(self, name: str) -> Series:
         """The series, made where it has not appeared; one that is not kept where there are too many."""
-        known = self.series.get(name) or Series()
-        if len(self.series) < MOST_NAMES:
-            self.series[name] = known
+        known = self.series.get(name)
+        if known is None:
+            known = Series()
+            if len(self.series) < MOST_NAMES:
+                self.series[name] = known
         return known
 
     def add_all(self, scalars: Iterable[Scalar], *, session: object = None) -> None:

@@ -37,16 +37,31 @@ from trainwiz.core.text import numbers_finite, object_in, objects_in, plain_text
 
 SYSTEM_WINDOW_BYTES = 1024 * 1024
 """A long run's system.jsonl is entered this far from its end: small charts need no more."""
+METRICS_WINDOW_BYTES = 4 * 1024 * 1024
 CLOCK_SLACK_S = 5.0
 """So far the clocks of the training's machine and of the viewer's may differ; a replay has not come to what is later."""
+
+
+def _read_rows(tail: JsonLinesTail, metrics: Metrics) -> Metrics:
+    """What is new, for POLL_S at most; other metrics where the file is another one."""
+    deadline = time.monotonic() + POLL_S
+    while True:
+        rows = tail.read_new()
+        if tail.began_anew:
+            metrics = Metrics()
+        metrics.add_rows(rows)
+        if not tail.behind or time.monotonic() > deadline:
+            return metrics
 
 
 class RunSource(Source):
     def __init__(self, folder: RunFolder, *, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
         self._clock = clock
-        self._metrics = Metrics()
+        self._metrics = self._all_metrics = Metrics()
         self._metrics_tail = self._rows_of(folder.metrics_jsonl)
+        self._end_tail: JsonLinesTail | None = None
+        """Of a long file that is still being read: what it says last is shown until then."""
         self._machine = MachineHistory()
         self._system_tail = self._rows_of(folder.system_jsonl, SYSTEM_WINDOW_BYTES)
         self._log = LogLines(TextTail(folder.train_log))
@@ -94,14 +109,13 @@ class RunSource(Source):
         return replace(state, status="lost", ended_s=state.heartbeat_s, exit=RunExit(1, "unknown", self._gone, remedy))
 
     def _read_metrics(self) -> None:
-        deadline = time.monotonic() + POLL_S
-        while True:
-            rows = self._metrics_tail.read_new()
-            if self._metrics_tail.began_anew:
-                self._metrics = Metrics()
-            self._metrics.add_rows(rows)
-            if not self._metrics_tail.behind or time.monotonic() > deadline:
-                return
+        self._all_metrics = _read_rows(self._metrics_tail, self._all_metrics)
+        if not self._metrics_tail.behind:
+            self._metrics, self._end_tail = self._all_metrics, None
+            return
+        if self._end_tail is None:
+            self._metrics, self._end_tail = Metrics(), self._rows_of(self.folder.metrics_jsonl, METRICS_WINDOW_BYTES)
+        self._metrics = _read_rows(self._end_tail, self._metrics)
 
     def _snapshot(self, state: RunState, curves: Iterable[str]) -> Snapshot:
         metrics, machine, attempt = self._metrics, self._machine, state.newest

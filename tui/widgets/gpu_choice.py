@@ -121,9 +121,11 @@ def _holders_words(load: GpuReading | None) -> str:
     """Who holds the memory, the largest first; empty where nobody does or nobody is known."""
     if load is None or not load.processes:
         return ""
-    listed = ", ".join(map(_holder_words, load.holders[:MOST_HOLDERS]))
-    words = mark("used by {processes} and {n} more") if load.holders[MOST_HOLDERS:] else mark("used by {processes}")
-    return tr(words, processes=listed, n=len(load.holders) - MOST_HOLDERS)
+    holders = sorted(load.processes, key=lambda process: -(process.memory_used_bytes or 0))
+    names = [_holder_words(holder) for holder in holders[:MOST_HOLDERS]]
+    rest, listed = len(holders) - len(names), ", ".join(names)
+    words = mark("used by {processes} and {n} more") if rest else mark("used by {processes}")
+    return tr(words, processes=listed, n=rest)
 
 
 def _holder_words(holder: GpuProcess) -> str:

@@ -133,6 +133,7 @@ def test_a_long_file_is_read_in_parts_and_tells_its_share(tmp_path: Path, monkey
     snapshot, shares = source.poll(), list[float]()
     while snapshot.behind:
         assert snapshot.eta_s is None and "stalled" not in codes_of(snapshot)
+        assert snapshot.step == steps, "what it says last is shown first"
         shares.append(snapshot.read_share)
         snapshot = source.poll()
     assert len(shares) > 1 and shares == sorted(shares) and 0 < shares[0] < 1
