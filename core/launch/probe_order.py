@@ -27,7 +27,6 @@ TURN = "turn"
 """How many steps may be done in all, as a number: what a probe that is measured in turns waits for."""
 ON_THE_LONGEST = 2
 """Steps of a probe before the clock starts: the first makes the optimizer's states, the second peaks with them."""
-PROBE_MODULE = "trainwiz.core.training.probe"
 
 Rows = Literal["data", "lengths", "longest"]
 """Real rows; generated ones with the lengths of the data; generated ones, all of full length."""
