@@ -125,7 +125,7 @@ def run_model_export(path: str, *, to: str | None, merged: str | None, **targets
     with ModelWorker() as worker:
         known = worker.result("template", **order_of(model, stops=own_stops(model)))
     made = modelfile(model, known, place) if target == "ollama" else command_for(target, model, place, known)
-    return _out(made.text, to)
+    return _out(made, to)
 
 
 def _write_gguf(named: FoundModel, model: FoundModel, place: Path) -> int:
