@@ -19,7 +19,7 @@ from trainwiz.core.export.training_arguments import processes, uses_deepspeed
 from trainwiz.core.launch.probe_order import ProbeOrder
 from trainwiz.core.training.batches import IGNORED, EpochSampler, RowKey, length_order, sample_generator
 from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
-from trainwiz.core.training.model import batch_alone, decoder_only, encoder_decoder, random_model, vocabulary_of
+from trainwiz.core.training.model import INPUTS, batch_alone, random_model, vocabulary_of, with_head
 from trainwiz.core.training.tasks import Rows, TaskParts, TaskRows, load_task_rows, parts_of
 from trainwiz.core.training.tokens import TokenRow
 
@@ -128,9 +128,6 @@ def longest_rows(order: ProbeOrder, task: str, vocabulary: int, rows: int) -> li
     return [source[(0, index)] for index in range(rows)]
 
 
-INPUTS = {"causal-lm": decoder_only, "seq2seq": encoder_decoder}
-
-
 def probe_parts(
     config: RunConfig, folder: Path, order: ProbeOrder, device: torch.device, say: Callable[..., None]
 ) -> TaskParts:
@@ -144,7 +141,8 @@ def probe_parts(
             say("rows", rows="lengths" if order.lengths else "longest", why=error.findings[0].message)
     # ZeRO-3 shares a model out while it is made.
     on_device = device.type == "cuda" and not uses_deepspeed(config)
-    model = random_model(config, device if on_device else torch.device("cpu"), {} if task is None else task.head())
+    headed = config if task is None else with_head(config, task.head())
+    model = random_model(headed, device if on_device else torch.device("cpu"))
     nothing: Any = None
     if task is None:
         rows = GeneratedRows.of(order, config.row_kind, vocabulary_of(model), config.training.seed)

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from trainwiz.core.errors import EXIT_FINISHED, usage_error
 from trainwiz.core.language import mark, tr
-from trainwiz.core.model.card import model_card
 from trainwiz.core.model.export import (
     Target,
     check_exportable,
@@ -21,7 +20,7 @@ from trainwiz.core.model.export import (
     whole_model,
 )
 from trainwiz.core.model.found import FoundModel, find_model
-from trainwiz.core.model.push import check_account, plan_upload, push
+from trainwiz.core.model.publish import check_account, model_card, plan_upload, push
 from trainwiz.core.model.worker import ModelWorker, order_of
 from trainwiz.core.run.folder import PARTIAL
 from trainwiz.core.text import plain_text

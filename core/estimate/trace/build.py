@@ -10,9 +10,8 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
 from trainwiz.core.language import tr
 from trainwiz.core.tracing.request import ProblemCode, TraceRequest
-from trainwiz.core.training.model import ModelInputs, batch_alone, decoder_only, encoder_decoder
-from trainwiz.core.training.quantized import quantize
-from trainwiz.core.training.weights import MODEL_CLASSES, loading_options, with_adapters
+from trainwiz.core.training.model import INPUTS, batch_alone, with_adapters
+from trainwiz.core.training.weights import MODEL_CLASSES, loading_options, quantize
 from transformers import CONFIG_MAPPING, Adafactor, AutoConfig, Trainer
 from transformers.initialization import no_init_weights
 
@@ -171,9 +170,6 @@ def _architecture(values: dict[str, Any]) -> Any:
     except Exception as error:
         message = tr("The {kind} config is not valid: {reason}.", kind=repr(kind), reason=said_by(error))
         raise CannotTrace("invalid_config", message) from error
-
-
-INPUTS: dict[str, ModelInputs] = {"causal-lm": decoder_only, "seq2seq": encoder_decoder}
 
 
 def model_inputs(request: TraceRequest, rows: int, model: Any) -> dict[str, Any]:
