@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from trainwiz.core.errors import usage_error
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
 from trainwiz.core.model.export import GGUF_FAMILIES
-from trainwiz.core.run.folder import PARTIAL
+from trainwiz.core.model.found import FoundModel
 from trainwiz.core.training.model_loading import Json, config_of, load_tokenizer, writing_to
 from trainwiz.core.training.template_parts import end_of_turn
 from transformers import AutoConfig, PreTrainedTokenizerBase
@@ -46,33 +45,26 @@ FORMATS = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32"}
 FILE_TYPES = {"BF16": "MOSTLY_BF16", "F16": "MOSTLY_F16", "F32": "ALL_F32"}
 
 
-def write_gguf(order: Json) -> Json:
-    """Writes `order["to"]`, which must not be there: weights in the model's own format, norms and biases in fp32.
+def write_gguf(model: FoundModel, place: Path, name: str) -> Json:
+    """Writes `place`, which must not be there: weights in the model's own format, norms and biases in fp32.
 
     Returns {"tensors": their number, "bytes", "dtype", "stops": texts of the tokens that end an answer}. Raises
     UsageError for a model that is not known for certain, CannotRunError without the `gguf` package.
     """
     need(("gguf",))
-    place = Path(order["to"])
-    partial = place.with_name(f".{place.name}.{os.getpid()}{PARTIAL}")
-    with writing_to(place):
-        try:
-            found = _write(partial, order)
-            size = partial.stat().st_size
-            partial.rename(place)
-        finally:
-            partial.unlink(missing_ok=True)
-    return {**found, "bytes": size}
+    with writing_to(place) as partial:
+        found = _write(partial, model, name)
+        return {**found, "bytes": partial.stat().st_size}
 
 
-def _write(path: Path, order: Json) -> Json:
+def _write(path: Path, model: FoundModel, name: str) -> Json:
     """See `write_gguf`. Tensors are read from their mapped files as they are written; those that change are in memory."""
     import gguf
 
     logging.getLogger("gguf").setLevel(logging.ERROR)
-    folder = Path(order["path"])
+    folder = model.path
     config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
-    tokenizer = load_tokenizer(order, config_of(order))
+    tokenizer = load_tokenizer(model, config_of(model))
     cut = _pre_tokenizer(tokenizer)
     check_known(config, cut, folder)
     family = GGUF_FAMILIES[config.model_type]
@@ -85,21 +77,21 @@ def _write(path: Path, order: Json) -> Json:
     shards: list[Any] = [safe_open(file, "pt") for file in sorted(folder.glob("model*.safetensors"))]
     stored = {str(key): shard for shard in shards for key in shard.keys()}  # noqa: SIM118
     for key, shard in stored.items():
-        name, tensor = _gguf_name(names, key), shard.get_tensor(key)
+        to, tensor = _gguf_name(names, key), shard.get_tensor(key)
         if family == "LLAMA" and key.rpartition(".")[0].endswith(("q_proj", "k_proj")):
             tensor = rotated(tensor, config.num_attention_heads if "q_proj" in key else config.num_key_value_heads)
-        tensor = tensor.float() if tensor.ndim == 1 or name.endswith("_norm.weight") else tensor
+        tensor = tensor.float() if tensor.ndim == 1 or to.endswith("_norm.weight") else tensor
         # As bytes: numpy has no bf16.
         bytes_of_rows = tensor.contiguous().view(torch.uint8).numpy()
-        writer.add_tensor(name, bytes_of_rows, raw_dtype=gguf.GGMLQuantizationType[FORMATS[tensor.dtype]])
+        writer.add_tensor(to, bytes_of_rows, raw_dtype=gguf.GGMLQuantizationType[FORMATS[tensor.dtype]])
     embedding = "model.embed_tokens.weight"
     main = FORMATS[stored[embedding].get_tensor(embedding).dtype]
     writer.add_type(gguf.GGUFType.MODEL)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_file_type(gguf.LlamaFileType[FILE_TYPES[main]])
-    writer.add_name(str(order["name"]))
+    writer.add_name(name)
     _add_settings(writer, config)
-    stops = _add_tokens(writer, tokenizer, order, config.vocab_size, str(cut))
+    stops = _add_tokens(writer, tokenizer, model.tokenizer, config.vocab_size, str(cut))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -187,7 +179,7 @@ def _add_settings(writer: Any, config: Any) -> None:
     writer.add_vocab_size(config.vocab_size)
 
 
-def _add_tokens(writer: Any, tokenizer: Any, order: Json, rows: int, cut: str) -> list[str]:
+def _add_tokens(writer: Any, tokenizer: Any, folder: Path, rows: int, cut: str) -> list[str]:
     """The tokenizer, its template and what ends an answer; returns the texts of the latter. `rows` of the embedding:
     those without a token are named [PAD<row>]."""
     import gguf
@@ -208,7 +200,7 @@ def _add_tokens(writer: Any, tokenizer: Any, order: Json, rows: int, cut: str) -
     writer.add_tokenizer_pre(cut)
     writer.add_token_list([texts.get(row, f"[PAD{row}]") for row in range(rows)])
     writer.add_token_types(types)
-    gguf.SpecialVocab(order["tokenizer"], load_merges=True).add_to_gguf(writer, quiet=True)
+    gguf.SpecialVocab(folder, load_merges=True).add_to_gguf(writer, quiet=True)
     turn, end = end_of_turn(tokenizer), tokenizer.eos_token_id
     if turn is not None and turn != end:
         # llama.cpp stops at both.

@@ -6,9 +6,7 @@ import io
 import json
 import shlex
 import sys
-from io import BytesIO
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock, create_autospec
 
@@ -17,7 +15,6 @@ import pytest
 from huggingface_hub.errors import HfHubHTTPError
 from trainwiz.core.model.export import command_for, modelfile
 from trainwiz.core.model.found import find_model, next_commands
-from trainwiz.core.model.worker import ModelWorker
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.template_parts import template_parts
 from trainwiz.tui.cli import main
@@ -187,9 +184,3 @@ def test_without_network_account_or_answer_nothing_is_asked(
     monkeypatch.delenv("HF_TOKEN")
     assert "hf auth login" in failed(capsys, "push", "base-32", "me/tuned", "--yes")
     assert not hub.create_commit.called
-
-
-def test_what_a_library_prints_before_the_answers_is_passed_over() -> None:
-    worker = ModelWorker.__new__(ModelWorker)
-    worker._child = SimpleNamespace(stdout=BytesIO(b'[W1127 12:00:00] cpu\nloading\n{"done": {"bits": 4}}\n'))  # type: ignore[assignment]
-    assert worker._line() == {"done": {"bits": 4}}
