@@ -119,13 +119,12 @@ def _model_of_run(run: RunFolder) -> tuple[Path, str]:
             "{run} has no model yet: no final_model and no complete checkpoint that contains one.", run=run.path.name
         )
         raise usage_error("no_model", str(run.path), message)
-    newest, which = found[-1], tr("newest")
-    step = (read_json(newest.path / PROGRESS_JSON) or {}).get("best_step")
+    path, which = found[-1].path, tr("newest")
+    step = (read_json(path / PROGRESS_JSON) or {}).get("best_step")
     for one in found:
         if one.step == step:
-            newest, which = one, tr("best")
-    taken = tr("The run has no final model; its {which} checkpoint is used: {name}.", which=which, name=newest.name)
-    return newest.path, taken
+            path, which = one.path, tr("best")
+    return path, tr("The run has no final model; its {which} checkpoint is used: {name}.", which=which, name=path.name)
 
 
 def _read(folder: Path, run: RunFolder | None, taken: str, base: str | None) -> FoundModel:
@@ -135,8 +134,9 @@ def _read(folder: Path, run: RunFolder | None, taken: str, base: str | None) -> 
         if adapter is None:
             message = tr("{path} is not valid JSON; it may be truncated.", path=folder / ADAPTER_FILE)
             raise usage_error("broken_adapter", str(folder), message)
-        name = base or str(adapter.get("base_model_name_or_path") or "")
-        found = described = _base_of(name, folder, run, asked=base is not None)
+        name: str | None = base or str(adapter.get("base_model_name_or_path") or "")
+        found: Path | None = _base_of(str(name), folder, run, asked=base is not None)
+        described = found or folder
     elif base is not None:
         message = tr("{path} is a full model; --base only works with an adapter.", path=folder)
         raise usage_error("bad_choice", "--base", message)

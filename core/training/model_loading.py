@@ -246,7 +246,8 @@ def merge(model: FoundModel, place: Path, dtype: str, say: Callable[[str], None]
         apart = with_adapter(load_base(model, config, base, summed_in, bits=16, device="cpu"), model)
         before = logits_of(apart, prompts)
         say(tr("merging"))
-        whole: Any = merged(apart).eval()
+        whole: Any = merged(apart)
+        whole.eval()
         after = logits_of(whole, prompts)
         apart_by, scale = difference(before, after), max(1.0, *(float(one.abs().max()) for one in before))
         if not apart_by <= (AGREES if single else ROUNDED) * scale:

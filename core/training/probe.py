@@ -83,7 +83,8 @@ def memory_figures(device: torch.device) -> dict[str, int | None]:
         "rss_bytes": peak_rss_bytes(),
     }
     every: list[dict[str, int | None]] = gather_object([own])
-    return {name: max((one[name] for one in every if one[name] is not None), default=None) for name in own}
+    values = {name: [value for one in every if (value := one[name]) is not None] for name in own}
+    return {name: max(found, default=None) for name, found in values.items()}
 
 
 # ProbeTrainer and ProbeClock: the run's own steps with a clock beside them.

@@ -87,17 +87,19 @@ class Stopwatch:
 
     def _on_the_gpu(self, run: Callable[[], object]) -> float:
         """Between two events. The GPU sleeps while the work is queued, so that it never waits for Python in between."""
-        from torch import cuda
+        import torch
 
-        first, last = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        cuda: Any = torch.cuda
+
+        first, last = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
         if hasattr(cuda, "_sleep"):
             cuda._sleep(2_000_000 * CALLS)
-        first.record()  # type: ignore[no-untyped-call]
+        first.record()
         for _ in range(CALLS):
             run()
-        last.record()  # type: ignore[no-untyped-call]
+        last.record()
         cuda.synchronize()
-        return float(first.elapsed_time(last)) / 1000 / CALLS  # type: ignore[no-untyped-call]
+        return float(first.elapsed_time(last)) / 1000 / CALLS
 
     def _wait(self) -> None:
         """Until the device has done what was queued."""
@@ -237,7 +239,7 @@ def measured(device: torch.device, limit_s: float) -> dict[str, Any]:
     # The first tensor starts the device's driver: seconds that are no part of the time.
     addition(device, 1 << 10)()
     watch = Stopwatch(device, limit_s)
-    best: dict[tuple[str, Any], float] = {}
+    best: dict[tuple[str, tuple[str, int, int] | None], float] = {}
     latest: dict[tuple[str, str], float] = {}
     for work in chained_of.from_iterable(works(device, elements) for _ in range(ROUNDS)):
         share, kind = work.share / ROUNDS, (work.name, work.shape[0] if work.shape else "")

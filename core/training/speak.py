@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,8 @@ SHOWN_FILLS = 5
 
 @contextmanager
 def in_words() -> Iterator[None]:
-    """Whatever libraries raise becomes a TrainwizError with one sentence."""
+    """Whatever libraries raise becomes a TrainwizError with one sentence; what they only remark is not shown."""
+    logging.disable(logging.WARNING)
     try:
         yield
     except TrainwizError:
@@ -35,6 +37,8 @@ def in_words() -> Iterator[None]:
     except Exception as error:
         message = tr("The model failed: {name}: {reason}", name=type(error).__name__, reason=first_line(error))
         raise TrainwizError(Finding("model_failed", "error", "model", message), 1) from error
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 class Pieces(TextStreamer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -84,8 +85,10 @@ def load_libraries() -> None:
     os.environ.update(ENVIRONMENT)
     wait_briefly(os.environ)
     warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
     with heavy_imports(), contextlib.redirect_stdout(sys.stderr):
         importlib.import_module("trainwiz.core.training.speak")
+    logging.disable(logging.NOTSET)
 
 
 run_chat, run_fill, run_translate = (partial(run_speech, word) for word in ("chat", "fill", "translate"))
