@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from trainwiz.core.errors import EXIT_USAGE, UsageError
 from trainwiz.core.language import chosen_language, use_language
+from trainwiz.core.launch.start import changed_config
 from trainwiz.core.processes import heavy_imports, wait_briefly
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.identity import PARTS
@@ -25,7 +26,6 @@ from trainwiz.core.training.process import (
     let_output_be_dropped,
     packages_without_use,
     rank_of_this_process,
-    read_config,
 )
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def probe(folder: Path) -> None:
 def loading(folder: Path) -> Iterator[None]:
     # Files named in the exports (deepspeed.json) are relative to the run folder.
     os.chdir(folder)
-    with heavy_imports(packages_without_use(read_config(RunFolder(folder)))):
+    with heavy_imports(packages_without_use(changed_config(RunFolder(folder)))):
         yield
 
 

@@ -36,9 +36,9 @@ from trainwiz.core.files import read_small
 from trainwiz.core.hardware.nvml import NvmlSession, Unreadable, call
 from trainwiz.core.language import tr
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ON_THE_LONGEST, TURN, ProbeOrder
+from trainwiz.core.launch.start import changed_config
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.batches import (
-    ROW_LENGTHS,
     PaddedBatch,
 )
 from trainwiz.core.training.engine import begin_process
@@ -49,7 +49,6 @@ from trainwiz.core.training.model import (
     vocabulary_of,
 )
 from trainwiz.core.training.probe_rows import GeneratedRows, longest_rows, probe_parts
-from trainwiz.core.training.process import read_config
 from trainwiz.core.training.tasks import TaskParts
 from trainwiz.core.training.trainer import RunTrainer
 
@@ -117,25 +116,13 @@ class Answers:
 
 
 class ProbeTrainer(RunTrainer):
-    """Gives the longest batch for the first steps, then the rows of the run.
-
-    Where the GPU runs out of memory in the first step, the micro-batch is halved until it fits.
-    """
+    """Gives the longest batch for the first steps, then the rows of the run."""
 
     longest: Callable[[int], dict[str, Any]]
     """rows -> a batch of full length."""
     micro_batch: int
     warm: int = ON_THE_LONGEST
-    halves: bool = True
-    """A micro-batch that does not fit in the first step; rows that lie end to end are not taken apart again."""
-    out_of_memory_at: int | None = None
-    """The smallest micro-batch that did not fit."""
     window_tokens: int = 0
-
-    @property
-    def alone(self) -> bool:
-        """Whether this process can do again what failed: others, or a sharding engine, would wait in a collective."""
-        return self.accelerator.num_processes == 1 and not self.is_deepspeed_enabled
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
@@ -144,29 +131,9 @@ class ProbeTrainer(RunTrainer):
             batch = self.longest(self.micro_batch)
             window = [dict(batch) for _ in range(num_batches)]
         else:
-            window = [self._cut(batch) for batch in islice(epoch_iterator, num_batches)]
+            window = list(islice(epoch_iterator, num_batches))
         self.window_tokens = sum(int(batch["input_ids"].numel()) for batch in window)
         return window, self._labels_of_window(window, device)
-
-    def training_step(
-        self, model: Any, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
-    ) -> torch.Tensor:
-        while True:
-            try:
-                return super().training_step(model, self._cut(inputs), num_items_in_batch)
-            except RuntimeError as error:
-                again = self.halves and self.alone and self.micro_batch > 1 and not self.state.global_step
-                if not (again and is_out_of_memory(error)):
-                    raise
-            # Beyond the handler: the exception's frames hold the tensors.
-            self.out_of_memory_at, self.micro_batch = self.micro_batch, self.micro_batch // 2
-            model.zero_grad(set_to_none=True)
-            torch.cuda.empty_cache()
-
-    def _cut(self, batch: dict[str, Any]) -> dict[str, Any]:
-        if ROW_LENGTHS in batch or len(batch["input_ids"]) <= self.micro_batch:
-            return batch
-        return {name: value[: self.micro_batch] for name, value in batch.items()}
 
 
 class ProbeClock(RunCallback):
@@ -312,9 +279,9 @@ def search_largest(trainer: ProbeTrainer, order: ProbeOrder, answers: Answers, t
     `trial_s`: seconds of a trial at the micro-batch of the plan, as far as it is known. A GPU's memory decides, by running
     out of it. A CPU is never asked: a machine without RAM takes everybody's programs down.
     """
-    fits, fails = trainer.micro_batch, trainer.out_of_memory_at
-    why = tr("it does not fit") if fails is not None else ""
-    halvings = BISECTIONS if trainer.alone else 0
+    fits, fails, why = trainer.micro_batch, None, ""
+    # Several processes, or an engine that shards, are left in the middle of their communication.
+    halvings = BISECTIONS if trainer.accelerator.num_processes == 1 and not trainer.is_deepspeed_enabled else 0
     while fails is None or (halvings and fails - fits > max(1, fits // 8)):
         wanted = 2 * fits if fails is None else (fits + fails) // 2
         halvings -= fails is not None
@@ -374,7 +341,7 @@ def _step(trainer: ProbeTrainer, model: Any, rounds: int) -> None:
 
 
 def run_probe(folder: Path) -> None:
-    config, order = read_config(RunFolder(folder)), ProbeOrder.read(folder)
+    config, order = changed_config(RunFolder(folder)), ProbeOrder.read(folder)
     args = begin_process(config)
     args.eval_strategy = args.save_strategy = "no"
     args.report_to = []
@@ -386,7 +353,6 @@ def run_probe(folder: Path) -> None:
     kind, vocabulary, collate = config.row_kind, vocabulary_of(parts.model), parts.train_collate or PaddedBatch(0)
     trainer.longest = lambda rows: collate(longest_rows(order, kind, vocabulary, rows))
     trainer.micro_batch = order.micro_batch
-    trainer.halves = not order.in_turns and parts.train_collate is None
     clock = ProbeClock(trainer, order, answers)
     trainer.add_callback(clock)
     if args.device.type == "cuda":

@@ -15,6 +15,7 @@ import torch
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError, os_reason, usage_error
 from trainwiz.core.language import mark, tr
+from trainwiz.core.launch.start import changed_config
 from trainwiz.core.run.checkpoints import saved_by
 from trainwiz.core.run.folder import (
     OUTCOME_JSON,
@@ -53,7 +54,7 @@ from trainwiz.core.training.engine import (
 from trainwiz.core.training.generation import AnswersCallback
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter, json_number
 from trainwiz.core.training.model import may_skip_weights, save_final_model
-from trainwiz.core.training.process import StopRequest, first_line, phases, rank_of_this_process, read_config
+from trainwiz.core.training.process import StopRequest, first_line, phases, rank_of_this_process
 from trainwiz.core.training.saving import CheckpointSaver
 from trainwiz.core.training.tasks import TaskParts, build_task
 from trainwiz.core.training.trainer import RunTrainer
@@ -74,7 +75,7 @@ class TrainingSession:
     def run(self) -> None:
         """Train, then write final_model and outcome.json. Raises UsageError for what is wrong with the run."""
         phases.begin(self.folder)
-        config = read_config(self.folder)
+        config = changed_config(self.folder)
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.folder.file(TENSORBOARD_LOGS)))
         args = begin_process(config)
         identity = IdentityCheck(self.folder, config, self.checkpoint, self.accept)

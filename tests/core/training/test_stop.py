@@ -383,11 +383,3 @@ def test_loader_workers_have_ended_before_the_process_does() -> None:
     assert all(worker.is_alive() for worker in workers)
     end_loaders()
     assert not any(worker.is_alive() for worker in workers)
-
-
-def test_a_run_yaml_with_bytes_that_are_no_text_is_named(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", tiny_config())
-    with (tmp_path / "run" / "run.yaml").open("ab") as file:
-        file.write(b"\xff\xfe\n")
-    with pytest.raises(UsageError, match=r"run\.yaml is not valid YAML"):
-        processes.read_config(RunFolder(tmp_path / "run"))
