@@ -324,7 +324,6 @@ def _expectations(document: Mapping[str, Any], config: RunConfig) -> Iterator[Ex
     # torch's AdamW decays by 0.01 when it is told nothing, DeepSpeed's own by nothing.
     decay = 0.01 if _at(document, "optimizer.params.torch_adam") is True else 0.0
     yield "optimizer.params.weight_decay", training.weight_decay, "training.weight_decay", decay
-    yield "optimizer.params.adam_w_mode", True, "engine.optimizer", None
 
 
 def _at(document: Mapping[str, Any], path: str) -> Any:

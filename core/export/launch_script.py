@@ -173,7 +173,7 @@ def slurm_script(config: RunConfig, folder: Path, planned: Planned, order: Mappi
         "#!/bin/bash",
         *_directives(config, folder, planned, order, notice),
         "",
-        *(comment(text) for text in _assumptions(order)),
+        comment(tr("Assumes that all nodes see this run folder, its data and this environment at the same paths.")),
         "set -u",
         f"run={shlex.quote(str(folder))}",
         *(MEETING if several else ()),
@@ -283,17 +283,6 @@ def _directives(
     yield "#SBATCH --requeue"
     yield "#SBATCH --open-mode=append"
     yield f'#SBATCH --output="{folder}/slurm-%j.log"'
-
-
-def _assumptions(order: Mapping[str, str | None]) -> Iterator[str]:
-    yield tr("Assumes that all nodes see this run folder, its data and this environment at the same paths.")
-    if not (order.get("account") and order.get("partition")):
-        yield tr("No account or partition was set: the cluster's defaults are used (--account, --partition).")
-    if order.get("time") is None:
-        yield tr(
-            "The time limit is the upper end of the plan's estimate plus a quarter, or one day where the plan has none; "
-            "a run that needs more is requeued."
-        )
 
 
 def _clock(seconds: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -192,18 +191,6 @@ def _evaluation(config: RunConfig) -> dict[str, Any]:
 
 # The learning rate at each step, as the scheduler that a run is exported with gives it.
 
-Shape = Callable[[float], float]
-"""Share of the way from the end of the warm-up (0) to the last step (1) -> share of the way from the last rate (0)
-to the peak (1)."""
-
-SHAPES: dict[str, Shape] = {
-    "constant": lambda done: 1.0,
-    "linear": lambda done: 1.0 - done,
-    "polynomial": lambda done: 1.0 - done,
-    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
-}
-"""By the first word of the scheduler: cosine_with_min_lr has the shape of cosine. transformers/optimization.py, with the options that `scheduler_arguments` gives: polynomials of power 1, half a wave."""
-
 
 @dataclass(frozen=True, slots=True)
 class RateSchedule:
@@ -218,11 +205,16 @@ class RateSchedule:
     """The rate after the last step."""
 
     def at(self, step: int) -> float:
-        """The rate of the step that follows `step` finished ones: what `metrics.jsonl` logs as step `step + 1`."""
+        """The rate of the step that follows `step` finished ones: what `metrics.jsonl` logs as step `step + 1`.
+
+        transformers/optimization.py, with the options that `scheduler_arguments` gives: polynomials of power 1, half a wave.
+        """
         if step < self.warmup_steps and self.kind != "constant":
             return self.peak * step / max(1, self.warmup_steps)
         done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
-        share = SHAPES[self.kind.partition("_")[0]](min(1.0, max(0.0, done)))
+        share = 1.0 - min(1.0, max(0.0, done))
+        if self.kind.startswith("cosine"):
+            share = 0.5 * (1.0 - math.cos(math.pi * share))
         return self.last + (self.peak - self.last) * share
 
     @property

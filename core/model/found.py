@@ -51,11 +51,7 @@ class FoundModel:
 
     @property
     def name(self) -> str:
-        folder = self.run.path if self.run is not None else self.path
-        if folder.parent.name == "snapshots":
-            # models--OWNER--NAME/snapshots/REVISION, of the hub's cache.
-            return folder.parent.parent.name.removeprefix("models--").replace("--", "/")
-        return folder.resolve().name
+        return (self.run.path if self.run is not None else self.path).resolve().name
 
     @property
     def has_template(self) -> bool:
@@ -78,10 +74,9 @@ class FoundModel:
 
 
 def find_model(text: str, base: str | None = None) -> FoundModel:
-    """The model that `text` means: a run, a folder with a model or an adapter, or a model of the hub that is here.
+    """The model that `text` means: a run, or a folder with a model or an adapter.
     `base` overrides what an adapter says that it sits on. Raises UsageError with one sentence."""
     folder = at_home(Path(text))
-    cached = cached_model_folder(text) if is_hub_id(text) and "/" in text else None
     run, taken = None, ""
     if _holds_model(folder):
         parent = RunFolder(folder.resolve().parent)
@@ -93,8 +88,6 @@ def find_model(text: str, base: str | None = None) -> FoundModel:
             adapter=ADAPTER_FILE,
         )
         raise usage_error("no_model", str(folder), message)
-    elif cached is not None:
-        folder, taken = cached, tr("The copy of {name} in the Hugging Face cache is used.", name=text)
     else:
         run = find_run(text)
         folder, taken = _model_of_run(run)

@@ -111,7 +111,7 @@ def _about(model: FoundModel, license_name: str | None) -> list[str]:
 def _records(config: RunConfig, run: RunFolder) -> dict[str, Rows]:
     """The tables of the card."""
     plan, state = read_json(run.plan_json) or {}, read_state(run)
-    data, batch, time, machine = (object_in(plan.get(part)) for part in ("data", "batch", "time", "machine"))
+    data, batch, machine = (object_in(plan.get(part)) for part in ("data", "batch", "machine"))
     keys = (*(ADAPTERS if config.peft.method != "none" else ()), *SETTINGS)
     device = state.engine.get("device_name") or machine.get("cpu_model") or state.engine.get("device")
     lasted_s = sum((one.ended_s or one.started_s) - one.started_s for one in state.attempts)
@@ -125,7 +125,6 @@ def _records(config: RunConfig, run: RunFolder) -> dict[str, Rows]:
         tr("Training"): [
             *((key, config.value(key)) for key in keys),
             (tr("sequences of a step"), batch.get("effective_samples")),
-            (tr("planned steps"), time.get("steps")),
         ],
         tr("Results"): sorted((state.outcome or last_metrics(run.metrics_jsonl)).items()),
         tr("Hardware and software"): [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
-import gc
 import os
 import sys
 import threading
@@ -93,20 +92,10 @@ def loading(folder: Path) -> Iterator[None]:
         yield
 
 
-def end_loaders() -> None:
-    """Before torch does it: until 2.12 it waited five seconds for each worker in turn where memory is pinned. Seen on an H100:
-    a run that was done held 61 GiB for 21 s."""
-    for found in gc.get_objects():
-        if type(found).__name__ == "_MultiProcessingDataLoaderIter":
-            with contextlib.suppress(Exception):
-                found._shutdown_workers()
-
-
 def leave() -> None:
     """End a process that did its work. One of several ends without taking the interpreter apart: threads of gloo that
     still run then abort it now and then ("terminate called without an active exception"), and a good run counts as failed."""
     sys.stdout.flush()
-    end_loaders()
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()

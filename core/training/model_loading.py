@@ -19,9 +19,8 @@ from peft import PeftModel, get_peft_model_state_dict
 from peft.utils import load_peft_weights
 from trainwiz.core.catalog.model_config import has_attention
 from trainwiz.core.config import RunConfig
-from trainwiz.core.errors import CannotRunError, Finding, os_reason, usage_error
+from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
 from trainwiz.core.files import read_small
-from trainwiz.core.hardware.install import find_installer, install_line
 from trainwiz.core.language import tr
 from trainwiz.core.model.found import FoundModel
 from trainwiz.core.run.folder import PARTIAL
@@ -101,19 +100,9 @@ def load_tokenizer(model: FoundModel, config: RunConfig) -> PreTrainedTokenizerB
 def load_base(model: FoundModel, config: RunConfig, path: Path, dtype: torch.dtype, *, bits: int, device: str) -> Any:
     """A whole model, of `dtype` or in few `bits`. Raises UsageError."""
     few = bits < 16
-    if few:
-        try:
-            import bitsandbytes  # noqa: F401
-        except ImportError:
-            message = tr(
-                "Loading in {bits} bits needs bitsandbytes: {command}; or load in 16 bits: --bits 16.",
-                bits=bits,
-                command=install_line(find_installer(), "[qlora]"),
-            )
-            raise CannotRunError(Finding("missing_package", "error", "--bits", message)) from None
-        if dtype == torch.float16:
-            # fp16 is for autocast there, with norms in fp32.
-            dtype = torch.float32
+    if few and dtype == torch.float16:
+        # fp16 is for autocast there, with norms in fp32.
+        dtype = torch.float32
     values = {
         "engine.precision": PRECISIONS[dtype],
         "engine.device": device,
@@ -173,13 +162,7 @@ def load(
         return speaker
     speaker.sides["tuned"] = load_base(model, config, model.path, dtype, bits=16, device=device)
     if compare:
-        base = load_base(model, config, _base_of(model), dtype, bits=16, device=device)
-        if base.get_input_embeddings().weight.shape[0] < len(speaker.tokenizer):
-            message = tr(
-                "The base model has fewer tokens than the tokenizer of the fine-tuned model: they cannot be compared."
-            )
-            raise usage_error("another_vocabulary", str(model.base), message)
-        speaker.sides["base"] = base
+        speaker.sides["base"] = load_base(model, config, _base_of(model), dtype, bits=16, device=device)
     return speaker
 
 
@@ -312,7 +295,7 @@ def against_trained(
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         base = load_base(model, config, _base_of(model), torch.bfloat16, bits=model.bits, device=device)
-    except CannotRunError:
+    except UsageError:
         return None
     trained = logits_of(with_adapter(base, model), prompts)
     same = [left.argmax(-1) == right.argmax(-1) for left, right in zip(trained, after, strict=True)]

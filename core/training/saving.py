@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -38,7 +37,7 @@ SAYS_NO_ROOM = re.compile(
 """safetensors and torch hand on what the system said as text, torch not even that."""
 MARGIN = 1.02
 MOMENTS = 12
-"""Bytes that a sharded optimizer keeps for each trained parameter: a float32 copy and two moments."""
+"""Bytes that an optimizer keeps for each trained parameter at most: a float32 copy and two moments."""
 
 
 WAIT, GO, GIVE_UP = range(3)
@@ -240,13 +239,11 @@ def is_no_room(error: BaseException | None) -> bool:
     return False
 
 
-def planned_checkpoint_bytes(model: Any, optimizer: Any, *, sharded: bool) -> int:
-    """What a first checkpoint of this process group will take: weights and the optimizer's state as they are now."""
-    parameters: list[torch.nn.Parameter] = list(model.parameters())
+def planned_checkpoint_bytes(model: torch.nn.Module, *, sharded: bool) -> int:
+    """What a first checkpoint takes at most: all weights (twice where they are shared out), and what the optimizer keeps of
+    those that train."""
+    parameters = list(model.parameters())
     weights = sum(numbers_in(parameter) * parameter.element_size() for parameter in parameters)
-    if sharded:
-        trained = sum(numbers_in(parameter) for parameter in parameters if parameter.requires_grad)
-        return 2 * weights + MOMENTS * trained
-    states = getattr(optimizer, "state", None) or {}
-    kept = (value for state in states.values() for value in state.values() if isinstance(value, torch.Tensor))
-    return weights + sum(int(value.nbytes) for value in kept)
+    return (1 + sharded) * weights + MOMENTS * sum(
+        numbers_in(parameter) for parameter in parameters if parameter.requires_grad
+    )

@@ -28,7 +28,6 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.listing import recorded_runs, remove_run
 from trainwiz.core.run.state import read_state
 from trainwiz.core.training import process as processes
-from trainwiz.core.training.__main__ import end_loaders
 from trainwiz.core.training.callbacks import (
     ASK_EVERY,
     MOST_SKIPPED,
@@ -373,13 +372,3 @@ def test_a_reporter_that_fails_is_said_once_and_left_out(
     monkeypatch.delenv("WANDB_MODE")
     take_reporters(args)
     assert os.environ["WANDB_MODE"] == "offline"
-
-
-def test_loader_workers_have_ended_before_the_process_does() -> None:
-    """Else torch before 2.13 waits for each of them in turn at the end of a run on a GPU."""
-    loader = torch.utils.data.DataLoader(list(range(8)), num_workers=2, persistent_workers=True)
-    assert len(list(loader)) == 8
-    workers = loader._iterator._workers  # type: ignore[union-attr]
-    assert all(worker.is_alive() for worker in workers)
-    end_loaders()
-    assert not any(worker.is_alive() for worker in workers)
