@@ -101,6 +101,16 @@ def read_deepspeed_file(path: Path) -> dict[str, Any]:
     return document
 
 
+def _text(path: Path) -> str:
+    # Bytes, because reading as text would change the ends of the lines.
+    try:
+        return read_small(path).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = os_reason(error) if isinstance(error, OSError) else tr("not UTF-8 text")
+        message = tr("The DeepSpeed file {path} cannot be read: {reason}.", path=path, reason=reason)
+        raise usage_error("missing_file", KEY, message) from None
+
+
 def strategy_of(document: Mapping[str, Any]) -> tuple[Strategy, Offload]:
     """(engine.strategy, engine.offload) that a document of `read_deepspeed_file` stands for.
 
@@ -110,9 +120,9 @@ def strategy_of(document: Mapping[str, Any]) -> tuple[Strategy, Offload]:
     zero = document["zero_optimization"]
     otherwise: Strategy = "zero2"
     strategy = next((name for name, stage in ZERO_STAGES.items() if stage == zero.get("stage")), otherwise)
-    if strategy == "zero3" and _offloads(zero, "offload_param"):
+    if strategy == "zero3" and _at(zero, "offload_param.device") not in (None, "none"):
         return strategy, "all"
-    offloads = _offloads(zero, "offload_optimizer") or zero.get("cpu_offload") is True
+    offloads = _at(zero, "offload_optimizer.device") not in (None, "none") or zero.get("cpu_offload") is True
     return strategy, "optimizer" if offloads else "none"
 
 
@@ -129,11 +139,10 @@ def settled_by_file(config: RunConfig) -> RunConfig:
     except UsageError:
         return config
     strategy, offload = strategy_of(document)
+    enabled = [name for name in ("bf16", "fp16") if _at(document, f"{name}.enabled") is True]
     values: dict[str, Any] = {"engine.strategy": strategy, "engine.offload": offload}
-    if config.engine.precision is None:
-        for name in ("fp16", "bf16"):
-            if _at(document, f"{name}.enabled") is True:
-                values["engine.precision"] = name
+    if config.engine.precision is None and enabled:
+        values["engine.precision"] = enabled[0]
     values = {key: value for key, value in values.items() if config.origin(key).origin != "you"}
     return config.with_values(values, "solved", dict.fromkeys(values, tr("from your DeepSpeed file")))
 
@@ -150,12 +159,8 @@ def deepspeed_file_findings(config: RunConfig) -> tuple[Finding, ...]:
         document = read_deepspeed_file(path)
     except UsageError as error:
         return error.findings
-    return (
-        *(Finding("deepspeed_not_usable", "error", KEY, text) for text in _refused(document, path)),
-        *_other_strategy(document, config),
-        *_mismatches(document, config),
-        *_half_precision_sums(document, path, config),
-    )
+    refused = (Finding("deepspeed_not_usable", "error", KEY, text) for text in _refused(document, path))
+    return (*refused, *_mismatches(document, config), *_half_precision_sums(document, path, config))
 
 
 def checked_deepspeed_text(config: RunConfig) -> str | None:
@@ -169,35 +174,6 @@ def checked_deepspeed_text(config: RunConfig) -> str | None:
     if errors:
         raise UsageError(errors)
     return _text(at_home(Path(config.engine.deepspeed_file)))
-
-
-def _text(path: Path) -> str:
-    # Bytes, because reading as text would change the ends of the lines.
-    try:
-        return read_small(path).decode("utf-8")
-    except OSError as error:
-        message = tr("The DeepSpeed file {path} cannot be read: {reason}.", path=path, reason=os_reason(error))
-        raise usage_error("missing_file", KEY, message) from None
-    except UnicodeDecodeError:
-        message = tr("The DeepSpeed file {path} is not UTF-8 text.", path=path)
-        raise usage_error("broken_file", KEY, message) from None
-
-
-def _offloads(zero: Mapping[str, Any], section: str) -> bool:
-    return _at(zero, f"{section}.device") not in (None, "none")
-
-
-def _other_strategy(document: Mapping[str, Any], config: RunConfig) -> list[Finding]:
-    wanted, planned = strategy_of(document), (config.engine.strategy, config.engine.offload)
-    if config.engine.strategy is None or wanted == planned:
-        return []
-    message = tr(
-        "The DeepSpeed file uses {wanted}, but the run uses {planned} (engine.strategy and engine.offload). Remove "
-        "these settings, or change the file.",
-        wanted=tr("{strategy} with offload {offload}", strategy=wanted[0], offload=wanted[1]),
-        planned=tr("{strategy} with offload {offload}", strategy=planned[0], offload=planned[1]),
-    )
-    return [Finding("deepspeed_mismatch", "error", KEY, message)]
 
 
 # What a document says against itself, and against a run.
@@ -248,20 +224,31 @@ def _mismatches(document: Mapping[str, Any], config: RunConfig) -> Iterator[Find
     The comparisons are those of transformers' HfTrainerDeepSpeedConfig, and those that it leaves out: what counts
     when a key is absent, and the kind of the optimizer.
     """
-    for place, wanted, key, absent in _expectations(document, config):
+    wanted, planned = strategy_of(document), (config.engine.strategy, config.engine.offload)
+    if config.engine.strategy is not None and wanted != planned:
+        words = [
+            tr("{strategy} with offload {offload}", strategy=name, offload=kept) for name, kept in (wanted, planned)
+        ]
+        message = tr(
+            "The DeepSpeed file uses {wanted}, but the run uses {planned} (engine.strategy and engine.offload). Remove "
+            "these settings, or change the file.",
+            wanted=words[0],
+            planned=words[1],
+        )
+        yield Finding("deepspeed_mismatch", "error", KEY, message)
+    for place, expected, key, absent in _expectations(document, config):
         stands = _at(document, place)
         value = absent if stands is None else stands
         # To Python 1 equals true.
-        is_same = value == wanted and isinstance(value, bool) == isinstance(wanted, bool)
+        is_same = value == expected and isinstance(value, bool) == isinstance(expected, bool)
         if value is None or value == "auto" or is_same:
             continue
-        words = tr("unset, so {value}", value=repr(value)) if stands is None else repr(value)
         message = tr(
             "In the DeepSpeed file {place} is {words}, but the run uses {wanted} ({key}). Write the run's value there, "
             "or change the run.",
             place=place,
-            words=words,
-            wanted=repr(wanted),
+            words=tr("unset, so {value}", value=repr(value)) if stands is None else repr(value),
+            wanted=repr(expected),
             key=key,
         )
         # Leaving it out is a common way to switch clipping off.

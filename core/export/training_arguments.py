@@ -112,26 +112,37 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
     return given(arguments)
 
 
+OPTIONS = {"polynomial": "lr_end", "cosine_with_min_lr": "min_lr"}
+"""Scheduler of transformers -> what it calls the rate at its end."""
+
+
 def scheduler_arguments(config: RunConfig) -> dict[str, Any]:
-    """The scheduler. Linear decay to a rate above 0 is the polynomial one of power 1 with its `lr_end`.
+    kind, warmup, last = _scheduler(config)
+    options = {OPTIONS[kind]: last} if kind in OPTIONS else None
+    return given({"lr_scheduler_type": kind, "warmup_steps": warmup, "lr_scheduler_kwargs": options})
+
+
+def _scheduler(config: RunConfig) -> tuple[str, float, float]:
+    """Its name, its warm-up, and the rate after the last step. Linear decay to a rate above 0 is the polynomial one of
+    power 1.
 
     Where the warm-up is the whole run there is no decay: the polynomial one would divide by its no steps at the end.
     """
-    training = config.training
+    training, steps = config.training, config.training.max_steps
     final, peak = training.final_learning_rate, training.learning_rate
     # A float below 1 is a share of the steps for transformers 5; from 1 on it is a number of steps.
     warmup = training.warmup if training.warmup < 1 else int(training.warmup)
-    kind, options, steps = str(training.schedule), {}, training.max_steps
-    # TrainingArguments.get_warmup_steps
-    whole = steps is not None and (warmup if warmup >= 1 else math.ceil(steps * warmup)) >= steps
-    if kind == "constant" or final == peak or whole:
-        kind = "constant_with_warmup" if warmup else "constant"
-    elif kind == "polynomial" or (kind == "linear" and final > 0):
-        kind, options = "polynomial", {"lr_end": final}
-    elif kind == "cosine" and final > 0:
-        kind, options = "cosine_with_min_lr", {"min_lr": final}
-    schedule: dict[str, Any] = {"lr_scheduler_type": kind, "warmup_steps": warmup}
-    return {**schedule, "lr_scheduler_kwargs": options} if options else schedule
+    kind = str(training.schedule)
+    if kind == "constant" or final == peak or (steps is not None and warmup_steps(warmup, steps) >= steps):
+        return "constant_with_warmup" if warmup else "constant", warmup, peak
+    if kind == "polynomial" or (kind == "linear" and final > 0):
+        return "polynomial", warmup, final
+    return "cosine_with_min_lr" if kind == "cosine" and final > 0 else kind, warmup, final
+
+
+def warmup_steps(warmup: float, steps: int) -> int:
+    """TrainingArguments.get_warmup_steps"""
+    return int(warmup) if warmup >= 1 else math.ceil(steps * warmup)
 
 
 def _engine(config: RunConfig) -> dict[str, Any]:
@@ -207,13 +218,5 @@ def rate_schedule(config: RunConfig, steps: int) -> RateSchedule:
 
     A scheduler in a DeepSpeed file of the user's would take its place; it is refused (core/export/deepspeed.py).
     """
-    training = config.training
-    arguments = scheduler_arguments(config)
-    kind, warmup = str(arguments["lr_scheduler_type"]), arguments["warmup_steps"]
-    # TrainingArguments.get_warmup_steps
-    warmup_steps = int(warmup) if warmup >= 1 else math.ceil(steps * warmup)
-    options = arguments.get("lr_scheduler_kwargs", {})
-    last = options.get("lr_end", options.get("min_lr", 0.0))
-    if kind.startswith("constant"):
-        last = training.learning_rate
-    return RateSchedule(kind, steps, warmup_steps, training.learning_rate, float(last))
+    kind, warmup, last = _scheduler(config)
+    return RateSchedule(kind, steps, warmup_steps(warmup, steps), config.training.learning_rate, last)

@@ -89,9 +89,11 @@ def measured_accumulation(plan: Plan) -> int:
 
 
 def probe_config(plan: Plan) -> RunConfig:
-    """Weights from scratch, no evaluation, no checkpoint, no reports, and a run that ends only when it is told to."""
+    """Weights from scratch (in 4 or 8 bits the model's own), no evaluation, no checkpoint, no reports, and a run that ends
+    only when it is told to."""
+    in_few_bits = plan.config.engine.base_precision in ("nf4", "int8")
     values = {
-        "model.init": "scratch",
+        "model.init": plan.config.model.init if in_few_bits else "scratch",
         "batch.gradient_accumulation_steps": measured_accumulation(plan),
         "training.max_steps": NEVER,
         "checkpoint.every_steps": NEVER,

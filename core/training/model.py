@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState, init_empty_weights
+from accelerate import PartialState
 from peft import LoraConfig, PeftConfig, PeftModel, TaskType, get_peft_model, set_peft_model_state_dict
 from peft.utils import load_peft_weights
 from trainwiz.core.catalog.models import resolve_model
@@ -32,10 +32,8 @@ from trainwiz.core.training.weights import (
     load_weights,
     loading_options,
     name_of_weights,
-    pack,
     partial_of,
     put_in_place,
-    quantize,
 )
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
@@ -106,35 +104,14 @@ def build_model(
     return with_adapters(model, config, checkpoint or begun)
 
 
-def random_model(config: RunConfig, device: torch.device) -> PreTrainedModel:
-    """The model that `build_model` makes, with random weights and nothing read or saved: for measuring. Raises UsageError.
-
-    It is filled with random numbers on the `device`, where that is quick; in fewer bits matrix by matrix, for all of them
-    in 16 bits may not fit there.
-    """
-    if not is_quantized(config):
-        with device:
-            base = _from_scratch(config, None)
-    else:
-        with init_empty_weights():
-            base = _from_scratch(config, None)
-        quantize(base, config, device, lambda weight, *given: pack(_random(weight, device), *given))
-        for module in base.modules():
-            for name, parameter in list(module.named_parameters(recurse=False)):
-                # Norms and their like have one dimension.
-                if parameter.is_meta:
-                    filled = (
-                        _random(parameter, device) if parameter.ndim > 1 else torch.ones_like(parameter, device=device)
-                    )
-                    setattr(module, name, torch.nn.Parameter(filled, parameter.requires_grad))
-        base.tie_weights()
-        base.to(device)  # type: ignore[arg-type]
+def measured_model(config: RunConfig, folder: Path, device: torch.device) -> PreTrainedModel:
+    """The model that `build_model` makes, for measuring: with random weights, made on the `device`, where that is quick; in
+    fewer bits with its own, for all of them in 16 bits may not fit there. Raises UsageError."""
+    if is_quantized(config):
+        return build_model(config, None, folder, None)
+    with device:
+        base = _from_scratch(config, None)
     return base if config.peft.method == "none" else with_adapters(base, config, None)
-
-
-def _random(weight: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Numbers that only take their place and their time."""
-    return torch.empty(weight.shape, dtype=weight.dtype, device=device).normal_(std=0.02)
 
 
 def may_skip_weights(model: PreTrainedModel) -> bool:

@@ -19,7 +19,7 @@ from trainwiz.core.export.training_arguments import processes, uses_deepspeed
 from trainwiz.core.launch.probe_order import ProbeOrder
 from trainwiz.core.training.batches import IGNORED, EpochSampler, RowKey, length_order, sample_generator
 from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
-from trainwiz.core.training.model import INPUTS, batch_alone, random_model, vocabulary_of, with_head
+from trainwiz.core.training.model import INPUTS, batch_alone, measured_model, vocabulary_of, with_head
 from trainwiz.core.training.tasks import Rows, TaskParts, TaskRows, load_task_rows, parts_of
 from trainwiz.core.training.tokens import TokenRow
 
@@ -142,7 +142,7 @@ def probe_parts(
     # ZeRO-3 shares a model out while it is made.
     on_device = device.type == "cuda" and not uses_deepspeed(config)
     headed = config if task is None else with_head(config, task.head())
-    model = random_model(headed, device if on_device else torch.device("cpu"))
+    model = measured_model(headed, folder, device if on_device else torch.device("cpu"))
     nothing: Any = None
     if task is None:
         rows = GeneratedRows.of(order, config.row_kind, vocabulary_of(model), config.training.seed)

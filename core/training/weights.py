@@ -112,27 +112,13 @@ def norms_in_single(model: PreTrainedModel, config: RunConfig) -> None:
             vars(module)["support_avx512bf16_for_cpu"] = False
 
 
-Pack = Callable[[torch.Tensor, RunConfig, torch.device], torch.nn.Parameter]
-"""The weights of a layer -> the same in fewer bits, on a device."""
-
-
-def pack(weight: torch.Tensor, config: RunConfig, device: torch.device) -> torch.nn.Parameter:
-    """As `from_pretrained` does it."""
-    import bitsandbytes
-
-    kinds: Any = bitsandbytes.nn
-    if config.engine.base_precision == "int8":
-        made = kinds.Int8Params(weight.cpu(), requires_grad=False, has_fp16_weights=False)
-    else:
-        made = kinds.Params4bit(weight, requires_grad=False, compress_statistics=True, quant_type="nf4")
-    return made.to(device)  # type: ignore[no-any-return]
-
-
 def quantize(
-    model: PreTrainedModel, config: RunConfig, device: torch.device | None = None, packed: Pack = pack
+    model: PreTrainedModel,
+    config: RunConfig,
+    packed: Callable[[torch.Tensor, RunConfig], torch.nn.Parameter],
 ) -> None:
-    """A model that is here (for measuring: of random or of fake weights) as `from_pretrained` would have loaded it, its
-    layers one by one on `device`."""
+    """A model of fake weights as `from_pretrained` would have loaded it; `packed` makes of those of a layer the same in
+    fewer bits."""
     import bitsandbytes
 
     layers: Any = bitsandbytes.nn
@@ -153,7 +139,7 @@ def quantize(
                 layer = layers.Linear4bit(
                     inputs, outputs, False, bits.bnb_4bit_compute_dtype, True, "nf4", device="meta"
                 )
-        layer.weight, layer.bias = packed(weight, config, device or weight.device), module.bias
+        layer.weight, layer.bias = packed(weight, config), module.bias
         model.set_submodule(name, layer.requires_grad_(False))
     # By this peft knows its layers.
     setattr(model, f"is_loaded_in_{8 if eight else 4}bit", True)

@@ -42,7 +42,7 @@ def build_traced_model(request: TraceRequest) -> Any:
         # Left out with the rest.
         base.tie_weights()
         if request.base_precision != "none":
-            quantize(base, config, packed=pack_without_numbers)
+            quantize(base, config, pack_without_numbers)
             without_outliers(base)
         model: Any = with_adapters(base, config, None) if request.lora_rank else base
         if is_all_half(request):
@@ -69,7 +69,7 @@ def build_traced_model(request: TraceRequest) -> Any:
     return model
 
 
-def pack_without_numbers(weight: torch.Tensor, config: RunConfig, device: torch.device) -> torch.nn.Parameter:
+def pack_without_numbers(weight: torch.Tensor, config: RunConfig) -> torch.nn.Parameter:
     """What bitsandbytes 0.50 makes of a layer's weights (functional.quantize_4bit, int8_vectorwise_quant): its own kinds of
     parameters cannot hold fake tensors, and plain ones with the same attributes do as well."""
     from bitsandbytes.functional import QuantState
