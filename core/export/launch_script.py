@@ -14,7 +14,6 @@ from trainwiz.core.errors import usage_error
 from trainwiz.core.export.accelerate import (
     accelerate_yaml,
     cpu_threads,
-    launch_environment,
     run_variables,
 )
 from trainwiz.core.export.deepspeed import checked_deepspeed_text, deepspeed_config
@@ -25,8 +24,6 @@ from trainwiz.core.run.folder import ACCELERATE_YAML, DEEPSPEED_JSON, LAUNCH_SH
 from trainwiz.core.text import plain_text
 
 # RunConfig -> the launch command, and a launch.sh that does the same by hand, wherever its folder was copied to.
-
-__all__ = ["launch_command", "launch_environment", "launch_script"]
 
 TRAINING_MODULE = "trainwiz.core.training"
 NODES_MODULE = "trainwiz.core.nodes"

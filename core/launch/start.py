@@ -20,7 +20,8 @@ from trainwiz.core.config.build import with_recovery
 from trainwiz.core.config.yaml_text import problems_of, read_yaml
 from trainwiz.core.diagnosis.cause import clean
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
-from trainwiz.core.export.launch_script import export_files, launch_command, launch_environment
+from trainwiz.core.export.accelerate import launch_environment
+from trainwiz.core.export.launch_script import export_files, launch_command
 from trainwiz.core.files import read_small
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import chosen_language, tr, use_language

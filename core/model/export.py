@@ -61,14 +61,11 @@ def _go(text: str) -> str:
 
 
 def modelfile(model: FoundModel, known: dict[str, Any], merged: Path | None) -> str:
-    """`known`: what a child process says of the template (core/training/template_parts.py). `merged`: where the merged
+    """`known`: what is known of the template (core/training/template_parts.py). `merged`: where the merged
     model will lie, for an adapter."""
-    gguf = f"trainwiz model export {_quoted(model.path)} --gguf"
-    if _own_gguf(model):
-        gguf += f" --to {_slug(model)}.gguf"
     unreadable = tr(
         "If Ollama cannot read these safetensors, convert them first and put the resulting file in FROM: {command}",
-        command=gguf,
+        command=f"trainwiz model export {_quoted(model.path)} --gguf",
     )
     notes = [
         *_merge_first(model, merged),
@@ -131,14 +128,13 @@ def command_for(target: Target, model: FoundModel, merged: Path | None, known: d
     if target == "vllm":
         return _vllm(model, merged, known)
     if target == "gguf":
-        outtype = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}.get(model.dtype, "auto")
-        command = f"python llama.cpp/convert_hf_to_gguf.py {source} --outfile {name}.gguf --outtype {outtype}"
+        command = f"python llama.cpp/convert_hf_to_gguf.py {source} --outfile {name}.gguf --outtype auto"
         kind = model.architecture.get("model_type")
         notes = [
             tr("Needs a version of llama.cpp that supports {type} models, and the packages in its requirements.txt.", type=kind),
             tr("To make it smaller afterwards: llama-quantize FILE.gguf FILE-q4.gguf Q4_K_M"),
         ]  # fmt: skip
-        if _own_gguf(model):
+        if kind in GGUF_FAMILIES:
             notes.append(tr("trainwiz can write the file itself: add --to {name}.gguf", name=name))
     else:
         command = f"mlx_lm.convert --hf-path {source} --mlx-path {name}-mlx -q"
@@ -172,10 +168,6 @@ def _vllm(model: FoundModel, merged: Path | None, known: dict[str, Any]) -> str:
         words += ["--tokenizer", str(model.tokenizer.resolve()), "--chat-template", str(template.resolve())]
     notes.append(tr('Select the adapter by its name in requests: "model": "{name}".', name=_slug(model)))
     return _text(notes, shlex.join(words) + "\n")
-
-
-def _own_gguf(model: FoundModel) -> bool:
-    return model.architecture.get("model_type") in GGUF_FAMILIES
 
 
 def whole_model(model: FoundModel, merged: Path | None) -> FoundModel:

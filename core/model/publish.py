@@ -13,7 +13,6 @@ from typing import Any
 
 from trainwiz.core import product_version
 from trainwiz.core.catalog.hub import TOKENIZER_FILES, hub_endpoint, hub_token, is_hub_id, is_offline
-from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.catalog.models import read_model_facts, resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError, Finding, usage_error
@@ -62,7 +61,6 @@ def _front(model: FoundModel, license_name: str | None) -> list[str]:
     values: dict[str, Any] = {
         "license": license_name,
         "base_model": base,
-        "base_model_relation": base and ("adapter" if adapter else "finetune"),
         "datasets": [one.name for one in sources if is_of_the_hub(one.name)] or None,
         "library_name": "peft" if adapter else "transformers",
         "pipeline_tag": PIPELINES.get(model.task),
@@ -88,10 +86,6 @@ def public_base(model: FoundModel) -> str | None:
 def _license(model: FoundModel) -> str | None:
     """Of the base, from its README, the catalogue, or what the hub has said already."""
     spec = resolve_model(model.config.model)[0] if model.config is not None else None
-    folder = model.base or (model.path if model.config is None else None)
-    if folder is not None:
-        said = spec.license if spec is not None else None
-        spec = ModelSpec(name=model.name, architecture={}, task="causal-lm", license=said, path=folder)
     return read_model_facts(spec).license if spec is not None else None
 
 

@@ -285,10 +285,7 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
     try:
         with heavy_imports():
             import torch
-        if kind == "cuda":
-            if not torch.cuda.is_available():
-                return {"problem": tr("torch cannot use the GPU")}
-        elif kind == "cpu":
+        if kind == "cpu":
             torch.set_num_threads(max(1, int(order["threads"])))
         return {"rates": measured(torch.device(kind), float(order["limit_s"]))}
     except Exception as error:  # noqa: BLE001 - a driver fails in any way, and a plan goes on without rates

@@ -224,7 +224,7 @@ class RunTrainer(Trainer):
             return None
         counts = [(batch["labels"] != IGNORED).sum() for batch in window]
         count = torch.stack(counts).sum().to(device)
-        if self.args.average_tokens_across_devices and self.args.world_size > 1:
+        if self.args.world_size > 1:
             count = self.accelerator.gather(count).sum()
         return count
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config import RunConfig
-from trainwiz.core.export.launch_script import launch_environment
+from trainwiz.core.export.accelerate import launch_environment
 from trainwiz.core.export.training_arguments import training_arguments
 from trainwiz.core.launch.start import changed_config
 from trainwiz.core.run.folder import RunFolder

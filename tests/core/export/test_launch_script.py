@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from trainwiz.core.export.accelerate import cpu_threads
-from trainwiz.core.export.launch_script import launch_command, launch_environment, launch_script
+from trainwiz.core.export.accelerate import cpu_threads, launch_environment
+from trainwiz.core.export.launch_script import launch_command, launch_script
 
 from tests.core.export.solved_config import solved_config
 
