@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain as chained_of
+from itertools import islice
 from itertools import product as product_of
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -48,113 +48,98 @@ CALLS = 8
 """Of a GPU's work in a row."""
 
 
-class Stopwatch:
-    """Times work again and again until its share of the time is used up."""
-
-    def __init__(self, device: torch.device, limit_s: float) -> None:
-        self.device = device
-        self.limit_s = limit_s
-        # On a CPU the calling thread's own time (its share of the parallel parts and all of the others): what the work takes
-        # where no other program computes.
-        self._clock = time.thread_time if device.type == "cpu" else time.perf_counter
-        self._ends_s = time.monotonic() + max(limit_s, MOST_WAIT_S)
-
-    @property
-    def is_late(self) -> bool:
-        return time.monotonic() > self._ends_s
-
-    def time(self, run: Callable[[], object], share: float, *, by_events: bool = False) -> float:
-        """Seconds of one call, the quickest of some repeats within `share` of the time. The first one warms up, unless it
-        took longer than it may. `by_events`: of the GPU alone, several calls in a row."""
-        if self.device.type != "cpu":
-            # Libraries and each kernel are loaded at their first call: a second for the first product, and no part of the time.
-            run()
-        once = self._on_the_gpu if by_events and self.device.type == "cuda" else self._once
-        ends_s = self._clock() + share * self.limit_s
-        best = once(run)
-        if self._clock() < ends_s:
-            best = once(run)
-        while self._clock() < ends_s and not self.is_late:
-            best = min(best, once(run))
-        return best
-
-    def _once(self, run: Callable[[], object]) -> float:
-        self._wait()
-        began = self._clock()
+def quickest_s(
+    run: Callable[[], object], device: torch.device, share_s: float, ends_s: float, *, by_events: bool
+) -> float:
+    """Seconds of one call, the quickest of some repeats within `share_s`, and before `ends_s` on the monotonic clock. The
+    first one warms up, unless it took longer than it may. `by_events`: of the GPU alone, several calls in a row."""
+    # On a CPU the calling thread's own time (its share of the parallel parts and all of the others): what the work takes
+    # where no other program computes.
+    clock = time.thread_time if device.type == "cpu" else time.perf_counter
+    once = (
+        partial(_on_the_gpu, run) if by_events and device.type == "cuda" else partial(_by_the_clock, run, device, clock)
+    )
+    if device.type != "cpu":
+        # Libraries and each kernel are loaded at their first call: a second for the first product, and no part of the time.
         run()
-        self._wait()
-        return self._clock() - began
+    until_s = clock() + share_s
+    best = once()
+    if clock() < until_s:
+        best = once()
+    while clock() < until_s and time.monotonic() < ends_s:
+        best = min(best, once())
+    return best
 
-    def _on_the_gpu(self, run: Callable[[], object]) -> float:
-        """Between two events. The GPU sleeps while the work is queued, so that it never waits for Python in between."""
-        import torch
 
-        cuda: Any = torch.cuda
+def _by_the_clock(run: Callable[[], object], device: torch.device, clock: Callable[[], float]) -> float:
+    import torch
 
-        first, last = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-        if hasattr(cuda, "_sleep"):
-            cuda._sleep(2_000_000 * CALLS)
-        first.record()
-        for _ in range(CALLS):
-            run()
-        last.record()
-        cuda.synchronize()
-        return float(first.elapsed_time(last)) / 1000 / CALLS
+    # Until the device has done what was queued.
+    wait = {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}.get(device.type, int)
+    wait()
+    began = clock()
+    run()
+    wait()
+    return clock() - began
 
-    def _wait(self) -> None:
-        """Until the device has done what was queued."""
-        import torch
 
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        elif self.device.type == "mps":
-            torch.mps.synchronize()
+def _on_the_gpu(run: Callable[[], object]) -> float:
+    """Between two events. The GPU sleeps while the work is queued, so that it never waits for Python in between."""
+    import torch
+
+    cuda: Any = torch.cuda
+    first, last = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+    if hasattr(cuda, "_sleep"):
+        cuda._sleep(2_000_000 * CALLS)
+    first.record()
+    for _ in range(CALLS):
+        run()
+    last.record()
+    cuda.synchronize()
+    return float(first.elapsed_time(last)) / 1000 / CALLS
 
 
 # Work as training does it: forward and backward through the autograd engine.
+
+
+def both_ways(forward: Callable[..., torch.Tensor], *parts: torch.Tensor) -> Callable[[], None]:
+    import torch
+
+    for part in parts:
+        part.requires_grad_()
+    gradient = torch.randn_like(forward(*parts))
+
+    def run() -> None:
+        for part in parts:
+            part.grad = None
+        torch.autograd.backward(forward(*parts), gradient)
+
+    return run
 
 
 def product(device: torch.device, kind: torch.dtype, rows: int, width: int) -> Callable[[], None]:
     import torch
 
     make = partial(torch.randn, device=device, dtype=kind)
-    inputs, weight = make(rows, width, requires_grad=True), make(width, width, requires_grad=True)
-    gradient = make(rows, width)
-
-    def run() -> None:
-        inputs.grad = weight.grad = None
-        torch.autograd.backward(torch.nn.functional.linear(inputs, weight), gradient)
-
-    return run
+    return both_ways(torch.nn.functional.linear, make(rows, width), make(width, width))
 
 
 def attention(device: torch.device, kind: torch.dtype, rows: int, length: int) -> Callable[[], None]:
     import torch
 
-    make = partial(torch.randn, rows, HEADS, length, HEAD_WIDTH, device=device, dtype=kind)
-    query, key, value = parts = tuple(make(requires_grad=True) for _ in range(3))
-    gradient = make()
-
-    def run() -> None:
-        for part in parts:
-            part.grad = None
-        torch.autograd.backward(torch.nn.functional.scaled_dot_product_attention(query, key, value), gradient)
-
-    return run
+    parts = (torch.randn(rows, HEADS, length, HEAD_WIDTH, device=device, dtype=kind) for _ in range(3))
+    return both_ways(torch.nn.functional.scaled_dot_product_attention, *parts)
 
 
 def chain(device: torch.device) -> Callable[[], None]:
     import torch
 
-    start = torch.ones(64, device=device, requires_grad=True)
-
-    def run() -> None:
-        start.grad, value = None, start
+    def forward(value: torch.Tensor) -> torch.Tensor:
         for _ in range(CHAIN):
             value = torch.tanh(value)
-        torch.autograd.backward(value.sum())
+        return value.sum()
 
-    return run
+    return both_ways(forward, torch.ones(64, device=device))
 
 
 def addition(device: torch.device, elements: int, *, fresh: bool = False) -> Callable[[], object]:
@@ -211,14 +196,14 @@ def formats(device: torch.device) -> Iterator[tuple[str, torch.dtype]]:
         yield "fp16", torch.float16
 
 
-def works(device: torch.device, elements: int) -> Iterator[Work]:
+def works(device: torch.device, elements: int, *, only_fp32: bool) -> Iterator[Work]:
     # By the clock: on a GPU what is wanted is the time in which Python queues, which the GPU waits for.
     yield Work("launches", 2 * CHAIN + 2, partial(chain, device), by_events=False)
     yield Work("bytes_per_s", 12 * elements, partial(addition, device, elements))
     yield Work("fresh_bytes_per_s", 12 * elements, partial(addition, device, elements, fresh=True))
     yield Work("adam_parameters_per_s", elements // 16 * 8, partial(adam, device, elements // 2), ADAM_SHARE)
     where = "cpu" if device.type == "cpu" else "cuda"
-    for name, kind in formats(device):
+    for name, kind in islice(formats(device), 1 if only_fp32 else None):
         share = SHARE if name == "fp32" else FURTHER_SHARE
         for length in LENGTHS[where] if name != "tf32" else ():
             rows, width = max(1, ROWS[where][1] // length), HEADS * HEAD_WIDTH
@@ -236,18 +221,20 @@ def measured(device: torch.device, limit_s: float) -> dict[str, Any]:
         import torch
 
         elements = min(4 * elements, int(GPU_SHARE * torch.cuda.mem_get_info(device)[0]) // 12)
-    # The first tensor starts the device's driver: seconds that are no part of the time.
-    addition(device, 1 << 10)()
-    watch = Stopwatch(device, limit_s)
+    # The first tensor starts the device's driver, the first backward pass its threads: seconds that are no part of the time.
+    chain(device)()
+    ends_s = time.monotonic() + max(limit_s, MOST_WAIT_S)
     best: dict[tuple[str, tuple[str, int, int] | None], float] = {}
     latest: dict[tuple[str, str], float] = {}
-    for work in chained_of.from_iterable(works(device, elements) for _ in range(ROUNDS)):
-        share, kind = work.share / ROUNDS, (work.name, work.shape[0] if work.shape else "")
-        # Nothing where it would take much longer than its share, by the one before, which is a little smaller.
-        likely_s = work.units / latest.get(kind, inf)
-        if not watch.is_late and likely_s <= MOST_OF_A_SHARE * share * limit_s:
-            latest[kind] = work.units / watch.time(work.make(), share, by_events=work.by_events)
-            best[work.name, work.shape] = max(latest[kind], best.get((work.name, work.shape), 0.0))
+    for turn in range(ROUNDS):
+        # On a CPU other formats are mostly emulated and slow: they come once, when what trains there was measured twice.
+        for work in works(device, elements, only_fp32=device.type == "cpu" and turn < ROUNDS - 1):
+            share_s, kind = work.share / ROUNDS * limit_s, (work.name, work.shape[0] if work.shape else "")
+            # Nothing where it would take much longer than its share, by the one before, which is a little smaller.
+            likely_s = work.units / latest.get(kind, inf)
+            if time.monotonic() < ends_s and likely_s <= MOST_OF_A_SHARE * share_s:
+                latest[kind] = work.units / quickest_s(work.make(), device, share_s, ends_s, by_events=work.by_events)
+                best[work.name, work.shape] = max(latest[kind], best.get((work.name, work.shape), 0.0))
     found: dict[str, Any] = {"products": [], "attention": []}
     for (name, shape), rate in best.items():
         if shape is None:
