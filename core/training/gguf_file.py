@@ -71,13 +71,14 @@ def _write(path: Path, model: FoundModel, name: str) -> Json:
     arch = gguf.MODEL_ARCH[family]
     names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
-    factors = rope_factors(config)
-    if factors is not None:
+    if (factors := rope_factors(config)) is not None:
         writer.add_tensor("rope_freqs.weight", factors.numpy())
     shards: list[Any] = [safe_open(file, "pt") for file in sorted(folder.glob("model*.safetensors"))]
     stored = {str(key): shard for shard in shards for key in shard.keys()}  # noqa: SIM118
     for key, shard in stored.items():
-        to, tensor = _gguf_name(names, key), shard.get_tensor(key)
+        to, tensor = names.get_name(key, try_suffixes=(".weight", ".bias")), shard.get_tensor(key)
+        if to is None:
+            raise usage_error("gguf_unsupported", key, tr("GGUF has no name for the tensor {name}.", name=key))
         if family == "LLAMA" and key.rpartition(".")[0].endswith(("q_proj", "k_proj")):
             tensor = rotated(tensor, config.num_attention_heads if "q_proj" in key else config.num_key_value_heads)
         tensor = tensor.float() if tensor.ndim == 1 or to.endswith("_norm.weight") else tensor
@@ -135,13 +136,6 @@ def _pre_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str | None:
     return next((name for name, known in PRE_TOKENIZERS if plain and steps == known), None)
 
 
-def _gguf_name(names: Any, key: str) -> str:
-    found = names.get_name(key, try_suffixes=(".weight", ".bias"))
-    if found is None:
-        raise usage_error("gguf_unsupported", key, tr("GGUF has no name for the tensor {name}.", name=key))
-    return str(found)
-
-
 def rotated(rows: torch.Tensor, heads: int) -> torch.Tensor:
     """Rows of a projection of Llama [heads x head_dim, ...]: halves of a head (transformers) become pairs (llama.cpp)."""
     return rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
@@ -164,19 +158,22 @@ def _head_dim(config: Any) -> int:
 
 
 def _add_settings(writer: Any, config: Any) -> None:
+    """Under the keys of gguf.constants.Keys."""
     size = _head_dim(config)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(size)
-    writer.add_value_length(size)
-    writer.add_rope_dimension_count(size)
+    numbers = {
+        "block_count": config.num_hidden_layers,
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        **dict.fromkeys(("attention.key_length", "attention.value_length", "rope.dimension_count"), size),
+        "vocab_size": config.vocab_size,
+    }
+    for key, number in numbers.items():
+        writer.add_uint32(f"{writer.arch}.{key}", number)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_vocab_size(config.vocab_size)
 
 
 def _add_tokens(writer: Any, tokenizer: Any, folder: Path, rows: int, cut: str) -> list[str]:
@@ -189,13 +186,11 @@ def _add_tokens(writer: Any, tokenizer: Any, folder: Path, rows: int, cut: str) 
     kinds = gguf.TokenType
     types = []
     for row in range(rows):
-        if row not in texts:
-            types.append(kinds.UNUSED)
-        elif row in added:
+        kind = kinds.NORMAL if row in texts else kinds.UNUSED
+        if row in added:
             marks = texts[row].startswith("<|") and texts[row].endswith("|>")
-            types.append(kinds.CONTROL if added[row].special or marks else kinds.USER_DEFINED)
-        else:
-            types.append(kinds.NORMAL)
+            kind = kinds.CONTROL if added[row].special or marks else kinds.USER_DEFINED
+        types.append(kind)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(cut)
     writer.add_token_list([texts.get(row, f"[PAD{row}]") for row in range(rows)])
