@@ -167,10 +167,10 @@ def _base_of(name: str, adapter: Path, run: RunFolder | None, *, asked: bool) ->
     if not name:
         message = tr("The adapter in {path} does not name its base model; specify it: --base FOLDER.", path=adapter)
         raise usage_error("missing_base_model", str(adapter), message)
-    # A relative name is one from where the training was started: the folder of runs is in it, mostly.
-    places = [root / at_home(Path(name)) for root in (Path(), adapter)]
+    places = [at_home(Path(name))]
     if run is not None:
-        places += [run.path / name, run.path.parent.parent / name]
+        # A relative name is one from where the training was started: the folder of runs is in it, mostly.
+        places.append(run.path.parent.parent / name)
         if Path(name).name == run.base_model.name and not asked:
             places.insert(0, run.base_model)
     found = _whole_model(places, name)
