@@ -62,7 +62,7 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/telemetry/log.py", "died with"): "a pattern of the log",
     ("core/telemetry/log.py", "Traceback"): "a pattern of the log",
     ("core/training/chats.py", "for message in messages"): "a template",
-    ("core/training/probe_trainer.py", "out of memory"): "a pattern of torch's messages",
+    ("core/training/probe.py", "out of memory"): "a pattern of torch's messages",
     ("tui/commands/completion.py", "schema WHAT"): "a command and its argument",
     ("tui/commands/mcp_server.py", "Plans, starts and watches"): "read by an agent, with the English keys of the JSON",
     ("core/training/session.py", "The Quick brown fox"): "a text that shows how a tokenizer cuts",

@@ -11,6 +11,7 @@ import yaml
 from trainwiz.core.config.keys import ENVIRONMENT
 from trainwiz.core.config.run import RunConfig
 from trainwiz.core.export.training_arguments import (
+    given,
     mixed_precision,
     processes,
     runs_on_cpu,
@@ -132,30 +133,23 @@ def _chosen(config: RunConfig, name: str) -> str:
     return tr("{who}: {reason}", who=who, reason=reason) if who and reason else who or reason
 
 
-# RunConfig -> the `fsdp_config` of accelerate: FSDP 2, which is torch's `fully_shard` on each block.
-
-
-def fsdp_config(config: RunConfig) -> dict[str, Any]:
-    """The keys of accelerate's `fsdp_config` (FullyShardedDataParallelPlugin reads them from the environment).
-
-    Mixed precision is the one of accelerate.yaml: it becomes the type of what is gathered, computed and reduced.
-    """
-    return {
-        "fsdp_version": 2,
-        # Each block of the model (transformers' `_no_split_modules`), the embedding and the head by themselves.
-        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-        "fsdp_reshard_after_forward": True,
-        "fsdp_offload_params": config.engine.offload == "all",
-        # final_model and every checkpoint can be read by `from_pretrained`, and by any number of processes.
-        "fsdp_state_dict_type": "FULL_STATE_DICT",
-        "fsdp_cpu_ram_efficient_loading": False,
-        # The one of transformers takes its place (`activation_checkpointing` of TrainingArguments): accelerate 1.15
-        # recomputes without the random state of the first pass, so that dropout hides other values in the second.
-        "fsdp_activation_checkpointing": False,
-    }
-
-
 # RunConfig -> the YAML of `accelerate launch --config_file`.
+
+FSDP: dict[str, Any] = {
+    "fsdp_version": 2,
+    # Each block of the model (transformers' `_no_split_modules`), the embedding and the head by themselves.
+    "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+    "fsdp_reshard_after_forward": True,
+    # final_model and every checkpoint can be read by `from_pretrained`, and by any number of processes.
+    "fsdp_state_dict_type": "FULL_STATE_DICT",
+    "fsdp_cpu_ram_efficient_loading": False,
+    # The one of transformers takes its place (`activation_checkpointing` of TrainingArguments): accelerate 1.15
+    # recomputes without the random state of the first pass, so that dropout hides other values in the second.
+    "fsdp_activation_checkpointing": False,
+}
+"""FSDP 2, which is torch's `fully_shard` on each block: keys of accelerate's `fsdp_config` (FullyShardedDataParallelPlugin
+reads them from the environment). Mixed precision is the one beside it: it becomes the type of what is gathered, computed
+and reduced."""
 
 
 def accelerate_config(config: RunConfig) -> dict[str, Any]:
@@ -163,36 +157,32 @@ def accelerate_config(config: RunConfig) -> dict[str, Any]:
 
     Two processes on a CPU are MULTI_GPU with `use_cpu` (gloo): MULTI_CPU starts one process and says nothing.
     """
-    deepspeed = uses_deepspeed(config)
-    count = processes(config)
+    deepspeed, count, nodes = uses_deepspeed(config), processes(config), config.engine.nodes
     kind = "DEEPSPEED" if deepspeed else "FSDP" if uses_fsdp(config) else "MULTI_GPU" if count > 1 else "NO"
-    document: dict[str, Any] = {
+    with_deepspeed = {
+        "deepspeed_config_file": DEEPSPEED_JSON,
+        "zero3_init_flag": zero_stage(config) == 3,
+        # Each node is started by itself; the default starts the others from one by ssh (pdsh).
+        "deepspeed_multinode_launcher": "standard" if nodes > 1 else None,
+    }
+    document = {
         "compute_environment": "LOCAL_MACHINE",
         "debug": False,
         "distributed_type": kind,
         "machine_rank": 0,
         "main_training_function": "main",
-        "num_machines": config.engine.nodes,
+        "num_machines": nodes,
         "num_processes": count,
         "rdzv_backend": "static",
         "same_network": True,
         # DeepSpeed on a CPU is chosen by DS_ACCELERATOR; use_cpu would switch DeepSpeed off.
         "use_cpu": runs_on_cpu(config) and not deepspeed,
-    }
-    if deepspeed:
         # accelerate refuses mixed_precision, or any key of the JSON, beside deepspeed_config_file.
-        document["deepspeed_config"] = {
-            "deepspeed_config_file": DEEPSPEED_JSON,
-            "zero3_init_flag": zero_stage(config) == 3,
-        }
-        if config.engine.nodes > 1:
-            # Each node is started by itself; the default starts the others from one by ssh (pdsh).
-            document["deepspeed_config"]["deepspeed_multinode_launcher"] = "standard"
-    else:
-        document["mixed_precision"] = mixed_precision(config)
-    if uses_fsdp(config):
-        document["fsdp_config"] = fsdp_config(config)
-    return document
+        "deepspeed_config": given(with_deepspeed) if deepspeed else None,
+        "mixed_precision": None if deepspeed else mixed_precision(config),
+        "fsdp_config": {**FSDP, "fsdp_offload_params": config.engine.offload == "all"} if kind == "FSDP" else None,
+    }
+    return given(document)
 
 
 def accelerate_yaml(config: RunConfig) -> str:

@@ -11,6 +11,7 @@ from trainwiz.core.config.values import Offload, Strategy
 from trainwiz.core.errors import Finding, Severity, UsageError, os_reason, usage_error
 from trainwiz.core.export.training_arguments import (
     ZERO_STAGES,
+    given,
     mixed_precision,
     processes,
     runs_on_cpu,
@@ -35,10 +36,22 @@ def deepspeed_config(config: RunConfig) -> dict[str, Any] | None:
 
     Every key that TrainingArguments also sets is "auto": transformers fills it in, so the two cannot disagree.
     """
-    stage = zero_stage(config)
+    stage, offload = zero_stage(config), config.engine.offload
     if stage is None:
         return None
-    document: dict[str, Any] = {
+    pinned = {"device": "cpu", "pin_memory": not runs_on_cpu(config)}
+    zero = {
+        "stage": stage,
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "reduce_bucket_size": BUCKET_ELEMENTS,
+        "allgather_bucket_size": BUCKET_ELEMENTS if stage != 3 else None,
+        "stage3_gather_16bit_weights_on_model_save": True if stage == 3 else None,
+        "offload_optimizer": pinned if offload != "none" else None,
+        "offload_param": pinned if offload == "all" and stage == 3 else None,
+    }
+    in_half = solved(config.engine.precision, "engine.precision") not in ("fp32", "tf32")
+    document = {
         "train_batch_size": "auto",
         "train_micro_batch_size_per_gpu": "auto",
         "gradient_accumulation_steps": "auto",
@@ -46,46 +59,24 @@ def deepspeed_config(config: RunConfig) -> dict[str, Any] | None:
         # loss_scale 0 is dynamic scaling.
         "fp16": {"enabled": "auto", "loss_scale": 0, "initial_scale_power": 16, "hysteresis": 2, "min_loss_scale": 1},
         "bf16": {"enabled": "auto"},
-        "zero_optimization": _zero(config, stage),
+        "zero_optimization": given(zero),
         **_optimizer(config),
         "wall_clock_breakdown": False,
-    }
-    if solved(config.engine.precision, "engine.precision") not in ("fp32", "tf32"):
         # Gradients of one window would otherwise add up in the parameters' own 16 bits.
-        document["data_types"] = {"grad_accum_dtype": "fp32"}
-    return document
-
-
-def _zero(config: RunConfig, stage: int) -> dict[str, Any]:
-    pinned = {"device": "cpu", "pin_memory": not runs_on_cpu(config)}
-    zero: dict[str, Any] = {
-        "stage": stage,
-        "overlap_comm": True,
-        "contiguous_gradients": True,
-        "reduce_bucket_size": BUCKET_ELEMENTS,
+        "data_types": {"grad_accum_dtype": "fp32"} if in_half else None,
     }
-    if stage == 3:
-        zero["stage3_gather_16bit_weights_on_model_save"] = True
-    else:
-        zero["allgather_bucket_size"] = BUCKET_ELEMENTS
-    if config.engine.offload != "none":
-        zero["offload_optimizer"] = pinned
-    if config.engine.offload == "all" and stage == 3:
-        zero["offload_param"] = pinned
-    return zero
+    return given(document)
 
 
 def _optimizer(config: RunConfig) -> dict[str, Any]:
     """DeepSpeed's own AdamW (on the CPU where it is offloaded), or the Trainer's optimizer as it is."""
     offloaded = config.engine.offload != "none"
-    if solved(config.engine.optimizer, "engine.optimizer") in ADAMW:
-        params: dict[str, Any] = {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}
-        if not offloaded:
-            # torch's AdamW needs no compiler; DeepSpeed's fused one is built on first use.
-            params["torch_adam"] = True
-        return {"optimizer": {"type": "AdamW", "params": params}}
-    untested: dict[str, Any] = {"zero_allow_untested_optimizer": True}
-    return {**untested, "zero_force_ds_cpu_optimizer": False} if offloaded else untested
+    if solved(config.engine.optimizer, "engine.optimizer") not in ADAMW:
+        return {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False if offloaded else None}
+    # torch's AdamW needs no compiler; DeepSpeed's fused one is built on first use.
+    own = {} if offloaded else {"torch_adam": True}
+    auto = dict.fromkeys(("lr", "betas", "eps", "weight_decay"), "auto")
+    return {"optimizer": {"type": "AdamW", "params": {**auto, **own}}}
 
 
 # A file of the user's own.
@@ -110,6 +101,16 @@ def read_deepspeed_file(path: Path) -> dict[str, Any]:
     return document
 
 
+def _text(path: Path) -> str:
+    # Bytes, because reading as text would change the ends of the lines.
+    try:
+        return read_small(path).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = os_reason(error) if isinstance(error, OSError) else tr("not UTF-8 text")
+        message = tr("The DeepSpeed file {path} cannot be read: {reason}.", path=path, reason=reason)
+        raise usage_error("missing_file", KEY, message) from None
+
+
 def strategy_of(document: Mapping[str, Any]) -> tuple[Strategy, Offload]:
     """(engine.strategy, engine.offload) that a document of `read_deepspeed_file` stands for.
 
@@ -119,9 +120,9 @@ def strategy_of(document: Mapping[str, Any]) -> tuple[Strategy, Offload]:
     zero = document["zero_optimization"]
     otherwise: Strategy = "zero2"
     strategy = next((name for name, stage in ZERO_STAGES.items() if stage == zero.get("stage")), otherwise)
-    if strategy == "zero3" and _offloads(zero, "offload_param"):
+    if strategy == "zero3" and _at(zero, "offload_param.device") not in (None, "none"):
         return strategy, "all"
-    offloads = _offloads(zero, "offload_optimizer") or zero.get("cpu_offload") is True
+    offloads = _at(zero, "offload_optimizer.device") not in (None, "none") or zero.get("cpu_offload") is True
     return strategy, "optimizer" if offloads else "none"
 
 
@@ -138,11 +139,10 @@ def settled_by_file(config: RunConfig) -> RunConfig:
     except UsageError:
         return config
     strategy, offload = strategy_of(document)
+    enabled = [name for name in ("bf16", "fp16") if _at(document, f"{name}.enabled") is True]
     values: dict[str, Any] = {"engine.strategy": strategy, "engine.offload": offload}
-    if config.engine.precision is None:
-        for name in ("fp16", "bf16"):
-            if _at(document, f"{name}.enabled") is True:
-                values["engine.precision"] = name
+    if config.engine.precision is None and enabled:
+        values["engine.precision"] = enabled[0]
     values = {key: value for key, value in values.items() if config.origin(key).origin != "you"}
     return config.with_values(values, "solved", dict.fromkeys(values, tr("from your DeepSpeed file")))
 
@@ -159,12 +159,8 @@ def deepspeed_file_findings(config: RunConfig) -> tuple[Finding, ...]:
         document = read_deepspeed_file(path)
     except UsageError as error:
         return error.findings
-    return (
-        *(Finding("deepspeed_not_usable", "error", KEY, text) for text in _refused(document, path)),
-        *_other_strategy(document, config),
-        *_mismatches(document, config),
-        *_half_precision_sums(document, path, config),
-    )
+    refused = (Finding("deepspeed_not_usable", "error", KEY, text) for text in _refused(document, path))
+    return (*refused, *_mismatches(document, config), *_half_precision_sums(document, path, config))
 
 
 def checked_deepspeed_text(config: RunConfig) -> str | None:
@@ -178,35 +174,6 @@ def checked_deepspeed_text(config: RunConfig) -> str | None:
     if errors:
         raise UsageError(errors)
     return _text(at_home(Path(config.engine.deepspeed_file)))
-
-
-def _text(path: Path) -> str:
-    # Bytes, because reading as text would change the ends of the lines.
-    try:
-        return read_small(path).decode("utf-8")
-    except OSError as error:
-        message = tr("The DeepSpeed file {path} cannot be read: {reason}.", path=path, reason=os_reason(error))
-        raise usage_error("missing_file", KEY, message) from None
-    except UnicodeDecodeError:
-        message = tr("The DeepSpeed file {path} is not UTF-8 text.", path=path)
-        raise usage_error("broken_file", KEY, message) from None
-
-
-def _offloads(zero: Mapping[str, Any], section: str) -> bool:
-    return _at(zero, f"{section}.device") not in (None, "none")
-
-
-def _other_strategy(document: Mapping[str, Any], config: RunConfig) -> list[Finding]:
-    wanted, planned = strategy_of(document), (config.engine.strategy, config.engine.offload)
-    if config.engine.strategy is None or wanted == planned:
-        return []
-    message = tr(
-        "The DeepSpeed file uses {wanted}, but the run uses {planned} (engine.strategy and engine.offload). Remove "
-        "these settings, or change the file.",
-        wanted=tr("{strategy} with offload {offload}", strategy=wanted[0], offload=wanted[1]),
-        planned=tr("{strategy} with offload {offload}", strategy=planned[0], offload=planned[1]),
-    )
-    return [Finding("deepspeed_mismatch", "error", KEY, message)]
 
 
 # What a document says against itself, and against a run.
@@ -257,20 +224,31 @@ def _mismatches(document: Mapping[str, Any], config: RunConfig) -> Iterator[Find
     The comparisons are those of transformers' HfTrainerDeepSpeedConfig, and those that it leaves out: what counts
     when a key is absent, and the kind of the optimizer.
     """
-    for place, wanted, key, absent in _expectations(document, config):
+    wanted, planned = strategy_of(document), (config.engine.strategy, config.engine.offload)
+    if config.engine.strategy is not None and wanted != planned:
+        words = [
+            tr("{strategy} with offload {offload}", strategy=name, offload=kept) for name, kept in (wanted, planned)
+        ]
+        message = tr(
+            "The DeepSpeed file uses {wanted}, but the run uses {planned} (engine.strategy and engine.offload). Remove "
+            "these settings, or change the file.",
+            wanted=words[0],
+            planned=words[1],
+        )
+        yield Finding("deepspeed_mismatch", "error", KEY, message)
+    for place, expected, key, absent in _expectations(document, config):
         stands = _at(document, place)
         value = absent if stands is None else stands
         # To Python 1 equals true.
-        is_same = value == wanted and isinstance(value, bool) == isinstance(wanted, bool)
+        is_same = value == expected and isinstance(value, bool) == isinstance(expected, bool)
         if value is None or value == "auto" or is_same:
             continue
-        words = tr("unset, so {value}", value=repr(value)) if stands is None else repr(value)
         message = tr(
             "In the DeepSpeed file {place} is {words}, but the run uses {wanted} ({key}). Write the run's value there, "
             "or change the run.",
             place=place,
-            words=words,
-            wanted=repr(wanted),
+            words=tr("unset, so {value}", value=repr(value)) if stands is None else repr(value),
+            wanted=repr(expected),
             key=key,
         )
         # Leaving it out is a common way to switch clipping off.
@@ -324,7 +302,6 @@ def _expectations(document: Mapping[str, Any], config: RunConfig) -> Iterator[Ex
     # torch's AdamW decays by 0.01 when it is told nothing, DeepSpeed's own by nothing.
     decay = 0.01 if _at(document, "optimizer.params.torch_adam") is True else 0.0
     yield "optimizer.params.weight_decay", training.weight_decay, "training.weight_decay", decay
-    yield "optimizer.params.adam_w_mode", True, "engine.optimizer", None
 
 
 def _at(document: Mapping[str, Any], path: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -61,6 +60,11 @@ def mixed_precision(config: RunConfig) -> str:
     return "bf16" if precision == "bf16-true" and uses_deepspeed(config) else "no"
 
 
+def given(values: dict[str, Any]) -> dict[str, Any]:
+    """Without what is None: the libraries have their own word for that."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 # RunConfig -> keyword arguments of transformers.TrainingArguments (5.x), as plain data.
 
 
@@ -69,27 +73,29 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
 
     Raises ValueError for a config that a plan has not completed.
     """
-    batch, training, every = config.batch, config.training, config.logging.every_steps
+    batch, training, data, every = config.batch, config.training, config.data, config.logging.every_steps
     micro = solved(batch.micro_batch_size, "batch.micro_batch_size")
-    accumulation = solved(batch.gradient_accumulation_steps, "batch.gradient_accumulation_steps")
-    length: dict[str, Any] = {"max_steps": training.max_steps}
-    if training.max_steps is None:
-        length = {"num_train_epochs": solved(training.epochs, "training.epochs")}
-    same = {entry.trainer: config.value(key) for key, entry in SETTINGS.items() if entry.trainer}
-    targets = [name for name in config.logging.report_to if name != "none"]
-    return {
+    workers = solved(data.workers, "data.workers")
+    arguments = {
         "output_dir": ".",
         "run_name": config.name,
         "per_device_train_batch_size": micro,
         "per_device_eval_batch_size": batch.eval_micro_batch_size or micro,
-        "gradient_accumulation_steps": accumulation,
-        **length,
+        "gradient_accumulation_steps": solved(batch.gradient_accumulation_steps, "batch.gradient_accumulation_steps"),
+        "max_steps": training.max_steps,
+        "num_train_epochs": solved(training.epochs, "training.epochs") if training.max_steps is None else None,
         # Settings that are an argument of the Trainer under another name, where they are set.
-        **{name: value for name, value in same.items() if value is not None},
+        **{entry.trainer: config.value(key) for key, entry in SETTINGS.items() if entry.trainer},
         "optim": solved(config.engine.optimizer, "engine.optimizer"),
         **scheduler_arguments(config),
         **_engine(config),
-        **_loader(config),
+        "dataloader_num_workers": workers,
+        "dataloader_pin_memory": bool(data.pin_memory),
+        # Refused by transformers without workers.
+        "dataloader_persistent_workers": bool(data.persistent_workers) if workers else None,
+        "dataloader_prefetch_factor": data.prefetch if workers else None,
+        # The collator needs columns (the row's index) that the model does not take.
+        "remove_unused_columns": False,
         **_evaluation(config),
         "save_strategy": "steps",
         "save_steps": solved(config.checkpoint.every_steps, "checkpoint.every_steps"),
@@ -99,83 +105,66 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
         "logging_first_step": True,
         # The filter would hide a loss of NaN behind the last finite one.
         "logging_nan_inf_filter": False,
-        "report_to": targets or "none",
+        "report_to": [name for name in config.logging.report_to if name != "none"] or "none",
         "disable_tqdm": True,
         "data_seed": training.seed,
     }
+    return given(arguments)
+
+
+OPTIONS = {"polynomial": "lr_end", "cosine_with_min_lr": "min_lr"}
+"""Scheduler of transformers -> what it calls the rate at its end."""
 
 
 def scheduler_arguments(config: RunConfig) -> dict[str, Any]:
-    """The scheduler. Linear decay to a rate above 0 is the polynomial one of power 1 with its `lr_end`.
+    kind, warmup, last = _scheduler(config)
+    options = {OPTIONS[kind]: last} if kind in OPTIONS else None
+    return given({"lr_scheduler_type": kind, "warmup_steps": warmup, "lr_scheduler_kwargs": options})
+
+
+def _scheduler(config: RunConfig) -> tuple[str, float, float]:
+    """Its name, its warm-up, and the rate after the last step. Linear decay to a rate above 0 is the polynomial one of
+    power 1.
 
     Where the warm-up is the whole run there is no decay: the polynomial one would divide by its no steps at the end.
     """
-    training = config.training
+    training, steps = config.training, config.training.max_steps
     final, peak = training.final_learning_rate, training.learning_rate
     # A float below 1 is a share of the steps for transformers 5; from 1 on it is a number of steps.
     warmup = training.warmup if training.warmup < 1 else int(training.warmup)
-    kind, options, steps = str(training.schedule), {}, training.max_steps
-    # TrainingArguments.get_warmup_steps
-    whole = steps is not None and (warmup if warmup >= 1 else math.ceil(steps * warmup)) >= steps
-    if kind == "constant" or final == peak or whole:
-        kind = "constant_with_warmup" if warmup else "constant"
-    elif kind == "polynomial" or (kind == "linear" and final > 0):
-        kind, options = "polynomial", {"lr_end": final}
-    elif kind == "cosine" and final > 0:
-        kind, options = "cosine_with_min_lr", {"min_lr": final}
-    schedule: dict[str, Any] = {"lr_scheduler_type": kind, "warmup_steps": warmup}
-    return {**schedule, "lr_scheduler_kwargs": options} if options else schedule
+    kind = str(training.schedule)
+    if kind == "constant" or final == peak or (steps is not None and warmup_steps(warmup, steps) >= steps):
+        return "constant_with_warmup" if warmup else "constant", warmup, peak
+    if kind == "polynomial" or (kind == "linear" and final > 0):
+        return "polynomial", warmup, final
+    return "cosine_with_min_lr" if kind == "cosine" and final > 0 else kind, warmup, final
+
+
+def warmup_steps(warmup: float, steps: int) -> int:
+    """TrainingArguments.get_warmup_steps"""
+    return int(warmup) if warmup >= 1 else math.ceil(steps * warmup)
 
 
 def _engine(config: RunConfig) -> dict[str, Any]:
-    engine = config.engine
-    deepspeed = uses_deepspeed(config)
-    mixed = mixed_precision(config)
-    arguments: dict[str, Any] = {
+    engine, mixed = config.engine, mixed_precision(config)
+    deepspeed, on_gpu = uses_deepspeed(config), engine.device == "cuda"
+    accelerator = {
+        # Else every process adds up the whole gradients of a window in the type it computes in, and shares out the sum.
+        "gradient_accumulation_kwargs": {"sync_each_batch": True} if uses_fsdp(config) else None,
+        # A copy that blocks waits until all that was launched before is computed, at every micro-batch.
+        "non_blocking": True if on_gpu and config.data.pin_memory else None,
+    }
+    return {
         "fp16": mixed == "fp16",
         "bf16": mixed == "bf16",
+        "tf32": (engine.precision == "tf32" or engine.tf32) if on_gpu else None,
         "activation_checkpointing": bool(engine.checkpointing),
+        "activation_checkpointing_kwargs": {"use_reentrant": False} if engine.checkpointing else None,
         # With use_cpu the Trainer leaves DeepSpeed aside without a word; DS_ACCELERATOR chooses its device.
         "use_cpu": runs_on_cpu(config) and not deepspeed,
+        "deepspeed": DEEPSPEED_JSON if deepspeed else None,
+        "accelerator_config": given(accelerator) or None,
     }
-    if config.task == "masked-lm" and processes(config) > 1 and not deepspeed and not uses_fsdp(config):
-        # ESM's contact head gets no gradient; with checkpointing the Trainer would tell DDP to wait for all of them.
-        arguments["ddp_find_unused_parameters"] = True
-    if engine.checkpointing:
-        arguments["activation_checkpointing_kwargs"] = {"use_reentrant": False}
-    if engine.device == "cuda":
-        tf32 = True if engine.precision == "tf32" else engine.tf32
-        if tf32 is not None:
-            arguments["tf32"] = tf32
-    if deepspeed:
-        arguments["deepspeed"] = DEEPSPEED_JSON
-    accelerator: dict[str, Any] = {}
-    if uses_fsdp(config):
-        # Else every process adds up the whole gradients of a window in the type it computes in, and shares out the sum.
-        accelerator["gradient_accumulation_kwargs"] = {"sync_each_batch": True}
-    if engine.device == "cuda" and config.data.pin_memory:
-        # A copy that blocks waits until all that was launched before is computed, at every micro-batch.
-        accelerator["non_blocking"] = True
-    if accelerator:
-        arguments["accelerator_config"] = accelerator
-    return arguments
-
-
-def _loader(config: RunConfig) -> dict[str, Any]:
-    data = config.data
-    workers = solved(data.workers, "data.workers")
-    loader: dict[str, Any] = {
-        "dataloader_num_workers": workers,
-        "dataloader_pin_memory": bool(data.pin_memory),
-        # The collator needs columns (the row's index) that the model does not take.
-        "remove_unused_columns": False,
-    }
-    if workers > 0:
-        # Refused by transformers without workers.
-        loader["dataloader_persistent_workers"] = bool(data.persistent_workers)
-        if data.prefetch is not None:
-            loader["dataloader_prefetch_factor"] = data.prefetch
-    return loader
 
 
 def _evaluation(config: RunConfig) -> dict[str, Any]:
@@ -192,18 +181,6 @@ def _evaluation(config: RunConfig) -> dict[str, Any]:
 
 # The learning rate at each step, as the scheduler that a run is exported with gives it.
 
-Shape = Callable[[float], float]
-"""Share of the way from the end of the warm-up (0) to the last step (1) -> share of the way from the last rate (0)
-to the peak (1)."""
-
-SHAPES: dict[str, Shape] = {
-    "constant": lambda done: 1.0,
-    "linear": lambda done: 1.0 - done,
-    "polynomial": lambda done: 1.0 - done,
-    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
-}
-"""By the first word of the scheduler: cosine_with_min_lr has the shape of cosine. transformers/optimization.py, with the options that `scheduler_arguments` gives: polynomials of power 1, half a wave."""
-
 
 @dataclass(frozen=True, slots=True)
 class RateSchedule:
@@ -218,11 +195,16 @@ class RateSchedule:
     """The rate after the last step."""
 
     def at(self, step: int) -> float:
-        """The rate of the step that follows `step` finished ones: what `metrics.jsonl` logs as step `step + 1`."""
+        """The rate of the step that follows `step` finished ones: what `metrics.jsonl` logs as step `step + 1`.
+
+        transformers/optimization.py, with the options that `scheduler_arguments` gives: polynomials of power 1, half a wave.
+        """
         if step < self.warmup_steps and self.kind != "constant":
             return self.peak * step / max(1, self.warmup_steps)
         done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
-        share = SHAPES[self.kind.partition("_")[0]](min(1.0, max(0.0, done)))
+        share = 1.0 - min(1.0, max(0.0, done))
+        if self.kind.startswith("cosine"):
+            share = 0.5 * (1.0 - math.cos(math.pi * share))
         return self.last + (self.peak - self.last) * share
 
     @property
@@ -236,13 +218,5 @@ def rate_schedule(config: RunConfig, steps: int) -> RateSchedule:
 
     A scheduler in a DeepSpeed file of the user's would take its place; it is refused (core/export/deepspeed.py).
     """
-    training = config.training
-    arguments = scheduler_arguments(config)
-    kind, warmup = str(arguments["lr_scheduler_type"]), arguments["warmup_steps"]
-    # TrainingArguments.get_warmup_steps
-    warmup_steps = int(warmup) if warmup >= 1 else math.ceil(steps * warmup)
-    options = arguments.get("lr_scheduler_kwargs", {})
-    last = options.get("lr_end", options.get("min_lr", 0.0))
-    if kind.startswith("constant"):
-        last = training.learning_rate
-    return RateSchedule(kind, steps, warmup_steps, training.learning_rate, float(last))
+    kind, warmup, last = _scheduler(config)
+    return RateSchedule(kind, steps, warmup_steps(warmup, steps), config.training.learning_rate, last)

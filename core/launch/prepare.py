@@ -214,7 +214,7 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     files = [run.run_yaml, run.state_json, run.file(LOCK_FILE)]
     try:
         config = relative_to_folder(plan.config, path)
-        texts = planned_texts(plan, config, path)
+        texts = planned_texts(plan, config)
         files += map(run.file, texts)
         for name, text in texts.items():
             write_atomic(run.file(name), text)
@@ -234,11 +234,10 @@ def prepare_run(plan: Plan, folder: Path | None = None) -> RunFolder:
     return run
 
 
-def planned_texts(plan: Plan, config: RunConfig, path: Path) -> dict[str, str]:
-    """File name -> text of all that follows from a plan but run.yaml; `config` is its own, relative to `path`."""
+def planned_texts(plan: Plan, config: RunConfig) -> dict[str, str]:
+    """File name -> text of all that follows from a plan but run.yaml; `config` is its own, relative to the run folder."""
     plan_text = json.dumps(finite(_plan_json(plan, config)), ensure_ascii=False, indent=1, default=str) + "\n"
-    paths = [(one.key, one.name) for one in needed(config, path) if one.kind == "path"]
-    return {**export_files(plan.config, paths), PLAN_JSON: plan_text}
+    return {**export_files(plan.config), PLAN_JSON: plan_text}
 
 
 def _plan_json(plan: Plan, config: RunConfig) -> dict[str, Any]:

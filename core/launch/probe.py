@@ -20,13 +20,12 @@ from trainwiz.core.diagnosis.cause import Evidence
 from trainwiz.core.diagnosis.diagnose import diagnose
 from trainwiz.core.diagnosis.sources import kernel_oom_kills, killed_since, read_failures, read_log
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason
-from trainwiz.core.export.launch_script import TRAINING_MODULE, export_files, launch_command
+from trainwiz.core.export.launch_script import export_files, launch_command
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
 from trainwiz.core.launch.prepare import relative_to_folder, run_yaml_text
 from trainwiz.core.launch.probe_order import (
     ANSWERS_JSONL,
-    PROBE_MODULE,
     TURN,
     ProbeResult,
     probe_config,
@@ -262,7 +261,7 @@ class Probe:
 
     def _start(self) -> subprocess.Popen[bytes]:
         config = self._config
-        command = [PROBE_MODULE if word == TRAINING_MODULE else word for word in own_launcher(launch_command(config))]
+        command = [*own_launcher(launch_command(config)), "--probe"]
         # torchrun's and multiprocessing's own folders go with this one.
         scratch = self._folder / "tmp"
         scratch.mkdir()

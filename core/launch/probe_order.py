@@ -27,7 +27,6 @@ TURN = "turn"
 """How many steps may be done in all, as a number: what a probe that is measured in turns waits for."""
 ON_THE_LONGEST = 2
 """Steps of a probe before the clock starts: the first makes the optimizer's states, the second peaks with them."""
-PROBE_MODULE = "trainwiz.core.training.probe"
 
 Rows = Literal["data", "lengths", "longest"]
 """Real rows; generated ones with the lengths of the data; generated ones, all of full length."""
@@ -90,9 +89,11 @@ def measured_accumulation(plan: Plan) -> int:
 
 
 def probe_config(plan: Plan) -> RunConfig:
-    """Weights from scratch, no evaluation, no checkpoint, no reports, and a run that ends only when it is told to."""
+    """Weights from scratch (in 4 or 8 bits the model's own), no evaluation, no checkpoint, no reports, and a run that ends
+    only when it is told to."""
+    in_few_bits = plan.config.engine.base_precision in ("nf4", "int8")
     values = {
-        "model.init": "scratch",
+        "model.init": plan.config.model.init if in_few_bits else "scratch",
         "batch.gradient_accumulation_steps": measured_accumulation(plan),
         "training.max_steps": NEVER,
         "checkpoint.every_steps": NEVER,

@@ -20,11 +20,11 @@ from trainwiz.core.config.build import with_recovery
 from trainwiz.core.config.yaml_text import problems_of, read_yaml
 from trainwiz.core.diagnosis.cause import clean
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
-from trainwiz.core.export.launch_script import export_files, launch_command, launch_environment
+from trainwiz.core.export.accelerate import launch_environment
+from trainwiz.core.export.launch_script import export_files, launch_command
 from trainwiz.core.files import read_small
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import chosen_language, tr, use_language
-from trainwiz.core.launch.prepare import needed
 from trainwiz.core.run.attempts import RECOVERY_JSON, not_usable, why_not_start
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import (
@@ -237,8 +237,7 @@ def prepare_again(run: RunFolder) -> dict[str, Any]:
     config = changed_config(run)
     if config.engine.deepspeed_file is not None:
         _change_own_deepspeed_file(run, config)
-    needs = [(one.key, one.name) for one in needed(config, run.path) if one.kind == "path"]
-    for name, text in export_files(config, needs).items():
+    for name, text in export_files(config).items():
         write_atomic(run.file(name), text)
     run.file(LAUNCH_SH).chmod(0o755)
     setup = setup_of(config)

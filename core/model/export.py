@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -31,16 +30,9 @@ OLLAMA_PARAMETERS = {
 """Setting of generation_config.json -> PARAMETER of a Modelfile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+def _text(notes: list[str], body: str) -> str:
     """A text for another program: its notes say what must hold first, as comments above it."""
-
-    notes: tuple[str, ...]
-    body: str
-
-    @property
-    def text(self) -> str:
-        return "".join(f"# {plain_text(note)}\n" for note in self.notes) + self.body
+    return "".join(f"# {plain_text(note)}\n" for note in notes) + body
 
 
 def go_template(parts: dict[str, Any]) -> str:
@@ -68,62 +60,54 @@ def _go(text: str) -> str:
     return '{{ "' + "".join(shown) + '" }}'
 
 
-def modelfile(model: FoundModel, known: dict[str, Any], merged: Path | None) -> Exported:
-    """`known`: what a child process says of the template (core/training/template_parts.py). `merged`: where the merged
+def modelfile(model: FoundModel, known: dict[str, Any], merged: Path | None) -> str:
+    """`known`: what is known of the template (core/training/template_parts.py). `merged`: where the merged
     model will lie, for an adapter."""
-    source = merged or model.path
-    notes = [*_merge_first(model, merged), tr("Create it with: ollama create {name} -f Modelfile", name=_slug(model))]
-    gguf = f"trainwiz model export {_quoted(model.path)} --gguf" + (
-        f" --to {_slug(model)}.gguf" if _own_gguf(model) else ""
+    unreadable = tr(
+        "If Ollama cannot read these safetensors, convert them first and put the resulting file in FROM: {command}",
+        command=f"trainwiz model export {_quoted(model.path)} --gguf",
     )
-    notes.append(
-        tr(
-            "If Ollama cannot read these safetensors, convert them first and put the resulting file in FROM: {command}",
-            command=gguf,
-        )
-    )
-    lines = [f"FROM {plain_text(source.resolve())}"]
+    notes = [
+        *_merge_first(model, merged),
+        tr("Create it with: ollama create {name} -f Modelfile", name=_slug(model)),
+        unreadable,
+        *_template_notes(known),
+    ]
+    lines = [f"FROM {plain_text((merged or model.path).resolve())}"]
     if known["parts"] is not None:
-        notes += _template_notes(known)
         lines.append(f'TEMPLATE """{go_template(known["parts"])}"""')
-    else:
-        notes.append(_no_template(known))
     lines += [f'PARAMETER stop "{stop}"' for stop in known["stops"]]
-    own = _sampling(model)
-    lines += [f"PARAMETER {OLLAMA_PARAMETERS[name]} {value:g}" for name, value in own.items()]
-    if not own:
+    own = generation_settings(model)
+    sampling = {name: number(own.get(name)) for name in OLLAMA_PARAMETERS if own.get("do_sample")}
+    lines += [f"PARAMETER {OLLAMA_PARAMETERS[name]} {value:g}" for name, value in sampling.items() if value is not None]
+    if not sampling:
         notes.append(tr("The model has no sampling settings; Ollama's defaults apply (temperature 0.8)."))
     if model.config is not None:
-        notes.append(
-            tr("Trained on at most {n} tokens; the limit in Ollama is num_ctx.", n=model.config.batch.sequence_length)
-        )
-    return Exported(tuple(notes), "\n".join(lines) + "\n")
+        limit = model.config.batch.sequence_length
+        notes.append(tr("Trained on at most {n} tokens; the limit in Ollama is num_ctx.", n=limit))
+    return _text(notes, "\n".join(lines) + "\n")
 
 
 def _template_notes(known: dict[str, Any]) -> list[str]:
-    begin = known["begin"]
-    said = {
-        tr("TEMPLATE renders {n} test conversations exactly like the tokenizer.", n=known["chats"]): True,
-        tr("{token} is not in it: Ollama adds it at the start, as the tokenizer does.", token=begin): begin,
-        tr("The model's chat template does not support system turns; Ollama drops them."): known["parts"]["system"]
-        is None,
-        tr("The model's chat template inserts today's date; TEMPLATE keeps the date of this export."): known["dated"],
-        tr(
-            "Not included: tools, images, thinking, and the stripping of whitespace at the ends of a turn that some "
-            "templates do."
-        ): True,
-    }
-    return [note for note, holds in said.items() if holds]
-
-
-def _no_template(known: dict[str, Any]) -> str:
     if known["problem"] == "none":
-        return tr("The model has no chat template, so there is no TEMPLATE: Ollama passes texts on unchanged.")
-    return tr(
-        "The model's chat template does more than add text around turns, so no TEMPLATE is written: Ollama picks "
-        "one of its own templates by similarity with the template in the GGUF. Compare its answers with "
-        "`trainwiz model chat`."
+        return [tr("The model has no chat template, so there is no TEMPLATE: Ollama passes texts on unchanged.")]
+    if known["parts"] is None:
+        note = tr(
+            "The model's chat template does more than add text around turns, so no TEMPLATE is written: Ollama picks "
+            "one of its own templates by similarity with the template in the GGUF. Compare its answers with "
+            "`trainwiz model chat`."
+        )
+        return [note]
+    notes = [tr("TEMPLATE renders {n} test conversations exactly like the tokenizer.", n=known["chats"])]
+    if known["parts"]["system"] is None:
+        notes.append(tr("The model's chat template does not support system turns; Ollama drops them."))
+    if known["dated"]:
+        notes.append(tr("The model's chat template inserts today's date; TEMPLATE keeps the date of this export."))
+    left_out = tr(
+        "Not included: tools, images, thinking, and the stripping of whitespace at the ends of a turn that some "
+        "templates do."
     )
+    return [*notes, left_out]
 
 
 def generation_settings(model: FoundModel) -> dict[str, Any]:
@@ -138,66 +122,52 @@ def own_stops(model: FoundModel) -> list[int]:
     return [token for token in (said if isinstance(said, list) else [said]) if isinstance(token, int)]
 
 
-def _sampling(model: FoundModel) -> dict[str, float]:
-    values = generation_settings(model)
-    known = {name: number(values.get(name)) for name in OLLAMA_PARAMETERS if values.get("do_sample")}
-    return {name: value for name, value in known.items() if value is not None}
-
-
-def command_for(target: Target, model: FoundModel, merged: Path | None, known: dict[str, Any]) -> Exported:
+def command_for(target: Target, model: FoundModel, merged: Path | None, known: dict[str, Any]) -> str:
     """`merged`: where the merged model will lie, for an adapter."""
-    source, name = merged or model.path, _slug(model)
+    source, name = _quoted(merged or model.path), _slug(model)
     if target == "vllm":
-        return _vllm(model, source, merged, known)
+        return _vllm(model, merged, known)
     if target == "gguf":
-        outtype = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}.get(model.dtype, "auto")
-        command = f"python llama.cpp/convert_hf_to_gguf.py {_quoted(source)} --outfile {name}.gguf --outtype {outtype}"
-        own = tr("trainwiz can write the file itself: add --to {name}.gguf", name=name)
+        command = f"python llama.cpp/convert_hf_to_gguf.py {source} --outfile {name}.gguf --outtype auto"
+        kind = model.architecture.get("model_type")
         notes = [
-            *([own] if _own_gguf(model) else ()),
-            tr("Needs a version of llama.cpp that supports {type} models, and the packages in its requirements.txt.",
-               type=model.architecture.get("model_type")),
-            tr("The converter reads the template, stop token and token types from the tokenizer in the folder."),
+            tr("Needs a version of llama.cpp that supports {type} models, and the packages in its requirements.txt.", type=kind),
             tr("To make it smaller afterwards: llama-quantize FILE.gguf FILE-q4.gguf Q4_K_M"),
         ]  # fmt: skip
+        if kind in GGUF_FAMILIES:
+            notes.append(tr("trainwiz can write the file itself: add --to {name}.gguf", name=name))
     else:
-        command = f"mlx_lm.convert --hf-path {_quoted(source)} --mlx-path {name}-mlx -q"
+        command = f"mlx_lm.convert --hf-path {source} --mlx-path {name}-mlx -q"
         notes = [
             tr("Needs a Mac with Apple silicon and mlx-lm: pip install mlx-lm"),
             tr("-q quantizes it to 4 bits; omit it for 16 bits."),
         ]
-    return Exported((*_merge_first(model, merged), *notes), command + "\n")
+    return _text([*_merge_first(model, merged), *notes], command + "\n")
 
 
-def _vllm(model: FoundModel, source: Path, merged: Path | None, known: dict[str, Any]) -> Exported:
-    adapter = read_json(model.path / ADAPTER_FILE) or {}
-    needs = tr("Needs vLLM: pip install vllm")
-    ends = tr("Answers end with these stop tokens: {stops}", stops=", ".join(known["stops"]))
+def _vllm(model: FoundModel, merged: Path | None, known: dict[str, Any]) -> str:
+    notes = [tr("Needs vLLM: pip install vllm")]
     if known["unheard"]:
         ends = tr(
             'Send "stop": ["{token}"] with each request: no setting of the model ends an answer there.',
             token=known["unheard"],
         )
-    if model.kind == "whole" or model.base is None:
-        return Exported((needs, ends), f"vllm serve {_quoted(source)}\n")
-    rank = number(adapter.get("r"))
-    fits = [size for size in LORA_RANKS if rank is not None and size >= rank]
-    if adapter.get("use_dora") or adapter.get("modules_to_save") or not fits:
+        notes.append(ends)
+    adapter = read_json(model.path / ADAPTER_FILE) or {}
+    rank = number(adapter.get("r")) or LORA_RANKS[-1] + 1
+    if model.base is None or model.kind == "whole":
+        return _text(notes, f"vllm serve {_quoted(model.path)}\n")
+    if adapter.get("use_dora") or adapter.get("modules_to_save") or rank > LORA_RANKS[-1]:
         why = tr("vLLM only loads plain LoRA adapters up to rank {n}; this one must be merged.", n=LORA_RANKS[-1])
-        return Exported((why, *_merge_first(model, merged)), f"vllm serve {_quoted(source)}\n")
-    words: list[object] = ["vllm", "serve", model.base.resolve(), "--enable-lora"]
-    words += ["--max-lora-rank", fits[0], "--lora-modules", f"{_slug(model)}={model.path.resolve()}"]
+        return _text([why, *_merge_first(model, merged)], f"vllm serve {_quoted(merged or model.path)}\n")
+    room = next(size for size in LORA_RANKS if size >= rank)
+    words = ["vllm", "serve", str(model.base.resolve()), "--enable-lora", "--max-lora-rank", str(room)]
+    words += ["--lora-modules", f"{_slug(model)}={model.path.resolve()}"]
     template = model.tokenizer / "chat_template.jinja"
     if template.is_file() and model.tokenizer != model.base:
-        words += ["--tokenizer", model.tokenizer.resolve(), "--chat-template", template.resolve()]
-    notes = [needs, tr('Select the adapter by its name in requests: "model": "{name}".', name=_slug(model)), ends]
-    if model.bits < 16:
-        notes.append(tr("The base model was loaded in {bits} bits for training; vLLM loads it in 16.", bits=model.bits))
-    return Exported(tuple(notes), shlex.join(map(str, words)) + "\n")
-
-
-def _own_gguf(model: FoundModel) -> bool:
-    return model.architecture.get("model_type") in GGUF_FAMILIES
+        words += ["--tokenizer", str(model.tokenizer.resolve()), "--chat-template", str(template.resolve())]
+    notes.append(tr('Select the adapter by its name in requests: "model": "{name}".', name=_slug(model)))
+    return _text(notes, shlex.join(words) + "\n")
 
 
 def whole_model(model: FoundModel, merged: Path | None) -> FoundModel:

@@ -14,7 +14,7 @@ from trainwiz.core.catalog.models import has_chat_template, has_tokenizer, resol
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.files import at_home
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.start import read_run_config
 from trainwiz.core.plan.adapter_file import FILE as ADAPTER_FILE
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, complete_checkpoints
@@ -51,11 +51,7 @@ class FoundModel:
 
     @property
     def name(self) -> str:
-        folder = self.run.path if self.run is not None else self.path
-        if folder.parent.name == "snapshots":
-            # models--OWNER--NAME/snapshots/REVISION, of the hub's cache.
-            return folder.parent.parent.name.removeprefix("models--").replace("--", "/")
-        return folder.resolve().name
+        return (self.run.path if self.run is not None else self.path).resolve().name
 
     @property
     def has_template(self) -> bool:
@@ -78,7 +74,7 @@ class FoundModel:
 
 
 def find_model(text: str, base: str | None = None) -> FoundModel:
-    """The model that `text` means: a run, a folder with a model or an adapter, or a model of the hub that is here.
+    """The model that `text` means: a run, or a folder with a model or an adapter.
     `base` overrides what an adapter says that it sits on. Raises UsageError with one sentence."""
     folder = at_home(Path(text))
     run, taken = None, ""
@@ -93,18 +89,17 @@ def find_model(text: str, base: str | None = None) -> FoundModel:
         )
         raise usage_error("no_model", str(folder), message)
     else:
-        cached = cached_model_folder(text) if is_hub_id(text) and "/" in text else None
-        if cached is not None:
-            folder, taken = cached, tr("The copy of {name} in the Hugging Face cache is used.", name=text)
-        else:
-            run = find_run(text)
-            folder, taken = _model_of_run(run)
-    config = read_run_config(run) if run is not None else None
-    return _read(folder, run, config, taken, base)
+        run = find_run(text)
+        folder, taken = _model_of_run(run)
+    return _read(folder, run, taken, base)
 
 
 def _holds_model(folder: Path) -> bool:
-    return (folder / ADAPTER_FILE).is_file() or ((folder / CONFIG).is_file() and holds_weights(folder))
+    return (folder / ADAPTER_FILE).is_file() or _holds_whole(folder)
+
+
+def _holds_whole(folder: Path) -> bool:
+    return (folder / CONFIG).is_file() and holds_weights(folder)
 
 
 def _model_of_run(run: RunFolder) -> tuple[Path, str]:
@@ -117,27 +112,30 @@ def _model_of_run(run: RunFolder) -> tuple[Path, str]:
             "{run} has no model yet: no final_model and no complete checkpoint that contains one.", run=run.path.name
         )
         raise usage_error("no_model", str(run.path), message)
-    step = (read_json(found[-1].path / PROGRESS_JSON) or {}).get("best_step")
-    best = [one.path for one in found if one.step == step]
-    path = best[0] if best else found[-1].path
-    which = tr("best") if best else tr("newest")
+    path, which = found[-1].path, tr("newest")
+    step = (read_json(path / PROGRESS_JSON) or {}).get("best_step")
+    for one in found:
+        if one.step == step:
+            path, which = one.path, tr("best")
     return path, tr("The run has no final model; its {which} checkpoint is used: {name}.", which=which, name=path.name)
 
 
-def _read(folder: Path, run: RunFolder | None, config: RunConfig | None, taken: str, base: str | None) -> FoundModel:
-    adapter = read_json(folder / ADAPTER_FILE)
-    kind: Literal["whole", "adapter"] = "adapter" if (folder / ADAPTER_FILE).is_file() else "whole"
-    if kind == "whole":
-        if base is not None:
-            message = tr("{path} is a full model; --base only works with an adapter.", path=folder)
-            raise usage_error("bad_choice", "--base", message)
-        name, found, described = config.model.name if config else None, _trained_from(config, run), folder
-    elif adapter is None:
-        message = tr("{path} is not valid JSON; it may be truncated.", path=folder / ADAPTER_FILE)
-        raise usage_error("broken_adapter", str(folder), message)
+def _read(folder: Path, run: RunFolder | None, taken: str, base: str | None) -> FoundModel:
+    config = read_run_config(run) if run is not None else None
+    if (folder / ADAPTER_FILE).is_file():
+        adapter = read_json(folder / ADAPTER_FILE)
+        if adapter is None:
+            message = tr("{path} is not valid JSON; it may be truncated.", path=folder / ADAPTER_FILE)
+            raise usage_error("broken_adapter", str(folder), message)
+        name: str | None = base or str(adapter.get("base_model_name_or_path") or "")
+        found: Path | None = _base_of(str(name), folder, run, asked=base is not None)
+        described = found or folder
+    elif base is not None:
+        message = tr("{path} is a full model; --base only works with an adapter.", path=folder)
+        raise usage_error("bad_choice", "--base", message)
     else:
-        name = base or str(adapter.get("base_model_name_or_path") or "")
-        found = described = _base_of(name, folder, run, asked=base is not None)
+        adapter, described = None, folder
+        name, found = config.model.name if config else None, _trained_from(config, run)
     document = read_json(described / CONFIG)
     if document is None:
         message = tr("{path} is missing or not valid JSON.", path=described / CONFIG)
@@ -150,8 +148,18 @@ def _read(folder: Path, run: RunFolder | None, config: RunConfig | None, taken: 
     if tokenizer is None:
         message = tr("{path} contains no tokenizer, and neither does its base model.", path=folder)
         raise usage_error("missing_tokenizer", str(folder), message)
-    task = config.task if config is not None else spec.task
-    return FoundModel(folder, kind, task, spec.architecture, tokenizer, found, name, run, config, taken)
+    return FoundModel(
+        path=folder,
+        kind="whole" if adapter is None else "adapter",
+        task=config.task if config is not None else spec.task,
+        architecture=spec.architecture,
+        tokenizer=tokenizer,
+        base=found,
+        base_name=name,
+        run=run,
+        config=config,
+        taken=taken,
+    )
 
 
 def _base_of(name: str, adapter: Path, run: RunFolder | None, *, asked: bool) -> Path:
@@ -159,10 +167,13 @@ def _base_of(name: str, adapter: Path, run: RunFolder | None, *, asked: bool) ->
     if not name:
         message = tr("The adapter in {path} does not name its base model; specify it: --base FOLDER.", path=adapter)
         raise usage_error("missing_base_model", str(adapter), message)
-    own = [] if run is None or asked or Path(name).name != run.base_model.name else [run.base_model]
-    # A relative name is one from where the training was started: the folder of runs is in it, mostly.
-    roots = [Path(), adapter, *([run.path, run.path.parent.parent] if run is not None else [])]
-    found = _whole_model([*own, *(root / at_home(Path(name)) for root in roots)], name)
+    places = [at_home(Path(name))]
+    if run is not None:
+        # A relative name is one from where the training was started: the folder of runs is in it, mostly.
+        places.append(run.path.parent.parent / name)
+        if Path(name).name == run.base_model.name and not asked:
+            places.insert(0, run.base_model)
+    found = _whole_model(places, name)
     if found is not None:
         return found
     message = tr("{name} is not a folder that contains a model.", name=name)
@@ -181,14 +192,16 @@ def _trained_from(config: RunConfig | None, run: RunFolder | None) -> Path | Non
         return None
     spec, _ = resolve_model(config.model)
     name = at_home(Path(config.model.name))
-    return _whole_model([run.path / name, name], spec.hub_id if spec is not None else None)
+    return _whole_model([run.path / name, name], (spec and spec.hub_id) or "")
 
 
-def _whole_model(places: list[Path], hub_id: str | None) -> Path | None:
+def _whole_model(places: list[Path], hub_id: str) -> Path | None:
     """The first of `places` with a whole model, else that of the hub's cache."""
-    cached = cached_model_folder(hub_id) if hub_id is not None and is_hub_id(hub_id) else None
-    every = [*places, *([cached] if cached is not None else [])]
-    return next((place for place in every if (place / CONFIG).is_file() and holds_weights(place)), None)
+    cached = cached_model_folder(hub_id) if is_hub_id(hub_id) else None
+    return next((place for place in [*places, cached] if place is not None and _holds_whole(place)), None)
+
+
+SAID = {"chat": mark("chat with it"), "fill": mark("fill in masks with it"), "translate": mark("translate with it")}
 
 
 def next_commands(run: RunFolder) -> list[tuple[str, str]]:
@@ -200,8 +213,7 @@ def next_commands(run: RunFolder) -> list[tuple[str, str]]:
         speech = SPEECH.get(read_run_config(run).task)
     except UsageError:
         return []
-    words = {"chat": tr("chat with it"), "fill": tr("fill in masks with it"), "translate": tr("translate with it")}
-    commands = [] if speech is None else [(words[speech], f"trainwiz model {speech} {name}")]
+    commands = [] if speech is None else [(tr(SAID[speech]), f"trainwiz model {speech} {name}")]
     if (run.final_model / ADAPTER_FILE).is_file():
         target = shlex.quote(f"{run.path.name}-merged")
         commands.append((tr("merge the adapter into its base model"), f"trainwiz model merge {name} --to {target}"))

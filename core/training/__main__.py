@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
-import gc
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwiz.core.errors import EXIT_USAGE, UsageError
 from trainwiz.core.language import chosen_language, use_language
+from trainwiz.core.launch.start import changed_config
 from trainwiz.core.processes import heavy_imports, wait_briefly
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.run.identity import PARTS
@@ -24,7 +25,6 @@ from trainwiz.core.training.process import (
     let_output_be_dropped,
     packages_without_use,
     rank_of_this_process,
-    read_config,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 def main() -> None:
     has_keeper = hold_to_parent()
-    let_output_be_dropped()
     use_language(chosen_language(None, os.environ))
     parser = argparse.ArgumentParser(prog="trainwiz.core.training", description="Train the run in RUNFOLDER.")
     parser.add_argument("folder", type=Path, help="run folder that holds run.yaml")
@@ -43,18 +42,25 @@ def main() -> None:
     parser.add_argument(
         "--accept", default="", metavar="PARTS", help=f"go on with other {', '.join(PARTS)} than the run began with"
     )
+    parser.add_argument("--probe", action="store_true", help=argparse.SUPPRESS)
     choices = parser.parse_args()
-    accept = [part.strip() for part in choices.accept.split(",") if part.strip()]
-    folder = choices.folder.resolve()
-    checkpoint = choices.resume.resolve() if choices.resume else None
-    stop = StopRequest.install()
     # Before torch loads its OpenMP, which reads it.
     wait_briefly(os.environ)
+    folder = choices.folder.resolve()
+    if choices.probe:
+        probe(folder)
+    else:
+        accept = [part.strip() for part in choices.accept.split(",") if part.strip()]
+        train(folder, choices.resume.resolve() if choices.resume else None, accept, has_keeper=has_keeper)
+    leave()
+
+
+def train(folder: Path, checkpoint: Path | None, accept: list[str], *, has_keeper: bool) -> None:
+    let_output_be_dropped()
+    stop = StopRequest.install()
     kept = None if has_keeper else keep_by_hand(folder, checkpoint, stop)
     try:
-        # Files named in the exports (deepspeed.json) are relative to the run folder.
-        os.chdir(folder)
-        with heavy_imports(packages_without_use(read_config(RunFolder(folder)))):
+        with loading(folder):
             from trainwiz.core.training.session import TrainingSession
 
         TrainingSession(folder, checkpoint, stop, accept).run()
@@ -62,23 +68,34 @@ def main() -> None:
         exit_after_failure(folder, error, kept.end if kept else None)
     if kept:
         kept.end(0)
-    leave()
 
 
-def end_loaders() -> None:
-    """Before torch does it: until 2.12 it waited five seconds for each worker in turn where memory is pinned. Seen on an H100:
-    a run that was done held 61 GiB for 21 s."""
-    for found in gc.get_objects():
-        if type(found).__name__ == "_MultiProcessingDataLoaderIter":
-            with contextlib.suppress(Exception):
-                found._shutdown_workers()
+def probe(folder: Path) -> None:
+    """A few steps with a clock beside them: see core/training/probe.py."""
+    try:
+        with loading(folder):
+            from trainwiz.core.training.probe import run_probe
+
+        run_probe(folder)
+    except BaseException as error:  # noqa: BLE001
+        exit_after_failure(folder, error)
+    sys.stdout.flush()
+    # Loader workers and NCCL's threads may take seconds to close; nothing is left to write.
+    os._exit(0)
+
+
+@contextlib.contextmanager
+def loading(folder: Path) -> Iterator[None]:
+    # Files named in the exports (deepspeed.json) are relative to the run folder.
+    os.chdir(folder)
+    with heavy_imports(packages_without_use(changed_config(RunFolder(folder)))):
+        yield
 
 
 def leave() -> None:
     """End a process that did its work. One of several ends without taking the interpreter apart: threads of gloo that
     still run then abort it now and then ("terminate called without an active exception"), and a good run counts as failed."""
     sys.stdout.flush()
-    end_loaders()
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()

@@ -35,32 +35,24 @@ from transformers.utils.logging import disable_progress_bar
 class KernelBaton(FileBaton):
     """A kernel's lock on a file beside that one, which no dead process has."""
 
-    fd: int | None  # type: ignore[assignment]
-
-    def _locked(self, how: int) -> int:
-        descriptor = os.open(f"{self.lock_file_path}.held", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(descriptor, how)
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
+    fd: int  # type: ignore[assignment]
 
     def try_acquire(self) -> bool:
         """Whether this process builds; False while another one does."""
+        self.fd = os.open(f"{self.lock_file_path}.held", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
         try:
-            self.fd = self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
     def wait(self) -> None:
         """Until the other one is done, or dead: then what it built cannot be loaded, and this process says so."""
-        os.close(self._locked(fcntl.LOCK_SH))
+        fcntl.flock(self.fd, fcntl.LOCK_SH)
+        self.release()
 
     def release(self) -> None:
-        if self.fd is not None:
-            os.close(self.fd)
+        os.close(self.fd)
 
 
 def use_kernel_locks() -> None:
@@ -127,9 +119,7 @@ def name_blocks(trainer: Trainer) -> None:
     plugin: Any = getattr(trainer.accelerator.state, "fsdp_plugin", None)
     if plugin is None or trainer.model is None:
         return
-    names = block_classes(trainer.model)
-    if names:
-        plugin.transformer_cls_names_to_wrap = names
+    plugin.transformer_cls_names_to_wrap = block_classes(trainer.model) or plugin.transformer_cls_names_to_wrap
     # No language-model loss reaches the contact head of ESM: it never gets a gradient nor a state of the optimizer, and
     # without one torch 2.13 refuses to load the optimizer of a trained weight back.
     head = getattr(getattr(trainer.model, "esm", None), "contact_head", None)
@@ -192,39 +182,38 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
     args = trainer.args
     outer = trainer.model_wrapped
     wrapped: Any = getattr(outer, "_orig_mod", outer)
-    compiled = wrapped is not outer or bool(getattr(outer, "_compiled_call_impl", None))
     inner = trainer.accelerator.unwrap_model(wrapped, keep_torch_compile=False)
-    base = inner.get_base_model() if isinstance(inner, PeftModel) else inner
-    stage, offload = _zero(wrapped)
-    if is_fully_sharded(wrapped):
-        offload = _of_fsdp(wrapped)
+    adapted = isinstance(inner, PeftModel)
+    on_gpu = args.device.type == "cuda"
+    parameters = list(inner.parameters())
+    name, stage, offload = _engine_of(wrapped)
     return {
-        "actual": _name(wrapped, stage, offload),
-        "precision": _precision(trainer, wrapped, inner),
+        "actual": name if offload in (None, "none") else f"{name}+offload",
+        "precision": _precision(trainer, wrapped, parameters[0].dtype),
         "device": str(args.device),
-        "device_name": torch.cuda.get_device_name() if args.device.type == "cuda" else None,
+        "device_name": torch.cuda.get_device_name() if on_gpu else None,
         "world_size": args.world_size,
         "optimizer": _optimizer(trainer, wrapped),
         "attention": getattr(inner.config, "_attn_implementation", None),
         "wrapper": type(wrapped).__name__,
         # fully_shard makes a class of its own of the model's.
-        "model": type(base).__name__.removeprefix("FSDP"),
-        "adapter": str(inner.active_peft_config.peft_type.value).lower() if isinstance(inner, PeftModel) else None,
-        "compile": compiled,
+        "model": type(inner.get_base_model() if adapted else inner).__name__.removeprefix("FSDP"),
+        "adapter": str(inner.active_peft_config.peft_type.value).lower() if adapted else None,
+        "compile": wrapped is not outer or bool(getattr(outer, "_compiled_call_impl", None)),
         "distributed_type": str(trainer.accelerator.distributed_type.value),
         "zero_stage": stage,
         "offload": offload,
-        "weights_dtype": str(next(inner.parameters()).dtype).removeprefix("torch."),
+        "weights_dtype": str(parameters[0].dtype).removeprefix("torch."),
         "activation_checkpointing": bool(getattr(inner, "is_activation_checkpointing", False)),
         "backend": torch.distributed.get_backend() if torch.distributed.is_initialized() else None,
         "micro_batch_size": args.per_device_train_batch_size,
         "gradient_accumulation_steps": args.gradient_accumulation_steps,
         "max_steps": trainer.state.max_steps,
-        "parameters": sum(numbers_in(parameter) for parameter in inner.parameters()),
-        "trainable_parameters": sum(numbers_in(part) for part in inner.parameters() if part.requires_grad),
+        "parameters": sum(map(numbers_in, parameters)),
+        "trainable_parameters": sum(numbers_in(part) for part in parameters if part.requires_grad),
         "workers": args.dataloader_num_workers,
         "prefetch": args.dataloader_prefetch_factor,
-        "pin_memory": args.dataloader_pin_memory and args.device.type == "cuda",
+        "pin_memory": args.dataloader_pin_memory and on_gpu,
         "cpu_cores": count_cores(),
         # As the trainer solved a share of the run.
         "save_every_steps": trainer.state.save_steps if args.save_strategy == SaveStrategy.STEPS else None,
@@ -252,56 +241,39 @@ def refuse_unshared(strategy: str | None, engine: dict[str, Any]) -> None:
     raise CannotRunError(Finding("engine_not_as_planned", "error", "engine.strategy", message))
 
 
-def _zero(wrapped: Any) -> tuple[int | None, str | None]:
-    """ZeRO stage and what it keeps in host RAM, as the DeepSpeed engine answers."""
-    if not hasattr(wrapped, "zero_optimization_stage"):
-        return None, None
-    places = {"optimizer": wrapped.zero_offload_optimizer(), "parameters": wrapped.zero_offload_param()}
-    devices = {name: getattr(place, "device", None) for name, place in places.items()}
-    kept = [name for name, device in devices.items() if str(getattr(device, "value", device)) in ("cpu", "nvme")]
-    return int(wrapped.zero_optimization_stage()), "+".join(kept) or "none"
-
-
-def _of_fsdp(wrapped: Any) -> str:
-    """What FSDP keeps in host RAM: with the parameters go their gradients and the optimizer's states."""
-    states = (module._get_fsdp_state() for module in wrapped.modules() if hasattr(module, "_get_fsdp_state"))
-    groups = (group for state in states for group in getattr(state, "_fsdp_param_groups", ()))
-    kept = any(parameter.offload_to_cpu for group in groups for parameter in group.fsdp_params)
-    return "parameters" if kept else "none"
-
-
-def _name(wrapped: Any, stage: int | None, offload: str | None) -> str:
-    kept = "" if offload in (None, "none") else "+offload"
-    if stage is not None:
-        return f"zero{stage}{kept}"
-    if isinstance(wrapped, torch.nn.parallel.DistributedDataParallel):
-        return "ddp"
+def _engine_of(wrapped: Any) -> tuple[str, int | None, str | None]:
+    """Its name, the ZeRO stage, and what it keeps in host RAM."""
+    if hasattr(wrapped, "zero_optimization_stage"):
+        stage = int(wrapped.zero_optimization_stage())
+        places = {"optimizer": wrapped.zero_offload_optimizer(), "parameters": wrapped.zero_offload_param()}
+        devices = {name: getattr(place, "device", None) for name, place in places.items()}
+        kept = [name for name, device in devices.items() if str(getattr(device, "value", device)) in ("cpu", "nvme")]
+        return f"zero{stage}", stage, "+".join(kept) or "none"
     if is_fully_sharded(wrapped):
-        return f"fsdp{kept}"
-    if isinstance(wrapped, torch.nn.DataParallel):
-        return "dp"
-    return "single"
+        # With the parameters go their gradients and the optimizer's states.
+        states = (module._get_fsdp_state() for module in wrapped.modules() if hasattr(module, "_get_fsdp_state"))
+        groups = (group for state in states for group in getattr(state, "_fsdp_param_groups", ()))
+        kept_there = any(parameter.offload_to_cpu for group in groups for parameter in group.fsdp_params)
+        return "fsdp", None, "parameters" if kept_there else "none"
+    if isinstance(wrapped, torch.nn.parallel.DistributedDataParallel):
+        return "ddp", None, None
+    return "dp" if isinstance(wrapped, torch.nn.DataParallel) else "single", None, None
 
 
-def _precision(trainer: Trainer, wrapped: Any, inner: torch.nn.Module) -> str:
-    if hasattr(wrapped, "fp16_enabled") and hasattr(wrapped, "bfloat16_enabled"):
+def _precision(trainer: Trainer, wrapped: Any, held_in: torch.dtype) -> str:
+    mixed = str(trainer.accelerator.mixed_precision)
+    if hasattr(wrapped, "fp16_enabled"):
         mixed = "fp16" if wrapped.fp16_enabled() else "bf16" if wrapped.bfloat16_enabled() else "no"
-    else:
-        mixed = trainer.accelerator.mixed_precision
     if mixed != "no":
-        return str(mixed)
-    if next(inner.parameters()).dtype == torch.bfloat16:
+        return mixed
+    if held_in == torch.bfloat16:
         return "bf16-true"
-    return "tf32" if multiplies_in_tf32(trainer.args.device) else "fp32"
-
-
-def multiplies_in_tf32(device: torch.device) -> bool:
-    """Of `device`. From torch 2.9 on transformers sets `fp32_precision`, and the older `allow_tf32` cannot be read then."""
-    if device.type != "cuda":
-        return False
+    if trainer.args.device.type != "cuda":
+        return "fp32"
+    # From torch 2.9 on transformers sets `fp32_precision`, and the older `allow_tf32` cannot be read then.
     products = torch.backends.cuda.matmul
-    precision = getattr(products, "fp32_precision", None)
-    return bool(products.allow_tf32) if precision is None else precision == "tf32"
+    precision = getattr(products, "fp32_precision", None) or ("tf32" if products.allow_tf32 else "ieee")
+    return "tf32" if precision == "tf32" else "fp32"
 
 
 def _optimizer(trainer: Trainer, wrapped: Any) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from trainwiz.core.errors import usage_error
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
 from trainwiz.core.model.export import GGUF_FAMILIES
-from trainwiz.core.run.folder import PARTIAL
+from trainwiz.core.model.found import FoundModel
 from trainwiz.core.training.model_loading import Json, config_of, load_tokenizer, writing_to
 from trainwiz.core.training.template_parts import end_of_turn
 from transformers import AutoConfig, PreTrainedTokenizerBase
@@ -46,60 +45,54 @@ FORMATS = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32"}
 FILE_TYPES = {"BF16": "MOSTLY_BF16", "F16": "MOSTLY_F16", "F32": "ALL_F32"}
 
 
-def write_gguf(order: Json) -> Json:
-    """Writes `order["to"]`, which must not be there: weights in the model's own format, norms and biases in fp32.
+def write_gguf(model: FoundModel, place: Path, name: str) -> Json:
+    """Writes `place`, which must not be there: weights in the model's own format, norms and biases in fp32.
 
     Returns {"tensors": their number, "bytes", "dtype", "stops": texts of the tokens that end an answer}. Raises
     UsageError for a model that is not known for certain, CannotRunError without the `gguf` package.
     """
     need(("gguf",))
-    place = Path(order["to"])
-    partial = place.with_name(f".{place.name}.{os.getpid()}{PARTIAL}")
-    with writing_to(place):
-        try:
-            found = _write(partial, order)
-            size = partial.stat().st_size
-            partial.rename(place)
-        finally:
-            partial.unlink(missing_ok=True)
-    return {**found, "bytes": size}
+    with writing_to(place) as partial:
+        found = _write(partial, model, name)
+        return {**found, "bytes": partial.stat().st_size}
 
 
-def _write(path: Path, order: Json) -> Json:
+def _write(path: Path, model: FoundModel, name: str) -> Json:
     """See `write_gguf`. Tensors are read from their mapped files as they are written; those that change are in memory."""
     import gguf
 
     logging.getLogger("gguf").setLevel(logging.ERROR)
-    folder = Path(order["path"])
+    folder = model.path
     config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
-    tokenizer = load_tokenizer(order, config_of(order))
+    tokenizer = load_tokenizer(model, config_of(model))
     cut = _pre_tokenizer(tokenizer)
     check_known(config, cut, folder)
     family = GGUF_FAMILIES[config.model_type]
     arch = gguf.MODEL_ARCH[family]
     names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
-    factors = rope_factors(config)
-    if factors is not None:
+    if (factors := rope_factors(config)) is not None:
         writer.add_tensor("rope_freqs.weight", factors.numpy())
     shards: list[Any] = [safe_open(file, "pt") for file in sorted(folder.glob("model*.safetensors"))]
     stored = {str(key): shard for shard in shards for key in shard.keys()}  # noqa: SIM118
     for key, shard in stored.items():
-        name, tensor = _gguf_name(names, key), shard.get_tensor(key)
+        to, tensor = names.get_name(key, try_suffixes=(".weight", ".bias")), shard.get_tensor(key)
+        if to is None:
+            raise usage_error("gguf_unsupported", key, tr("GGUF has no name for the tensor {name}.", name=key))
         if family == "LLAMA" and key.rpartition(".")[0].endswith(("q_proj", "k_proj")):
             tensor = rotated(tensor, config.num_attention_heads if "q_proj" in key else config.num_key_value_heads)
-        tensor = tensor.float() if tensor.ndim == 1 or name.endswith("_norm.weight") else tensor
+        tensor = tensor.float() if tensor.ndim == 1 or to.endswith("_norm.weight") else tensor
         # As bytes: numpy has no bf16.
         bytes_of_rows = tensor.contiguous().view(torch.uint8).numpy()
-        writer.add_tensor(name, bytes_of_rows, raw_dtype=gguf.GGMLQuantizationType[FORMATS[tensor.dtype]])
+        writer.add_tensor(to, bytes_of_rows, raw_dtype=gguf.GGMLQuantizationType[FORMATS[tensor.dtype]])
     embedding = "model.embed_tokens.weight"
     main = FORMATS[stored[embedding].get_tensor(embedding).dtype]
     writer.add_type(gguf.GGUFType.MODEL)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_file_type(gguf.LlamaFileType[FILE_TYPES[main]])
-    writer.add_name(str(order["name"]))
+    writer.add_name(name)
     _add_settings(writer, config)
-    stops = _add_tokens(writer, tokenizer, order, config.vocab_size, str(cut))
+    stops = _add_tokens(writer, tokenizer, model.tokenizer, config.vocab_size, str(cut))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -143,13 +136,6 @@ def _pre_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str | None:
     return next((name for name, known in PRE_TOKENIZERS if plain and steps == known), None)
 
 
-def _gguf_name(names: Any, key: str) -> str:
-    found = names.get_name(key, try_suffixes=(".weight", ".bias"))
-    if found is None:
-        raise usage_error("gguf_unsupported", key, tr("GGUF has no name for the tensor {name}.", name=key))
-    return str(found)
-
-
 def rotated(rows: torch.Tensor, heads: int) -> torch.Tensor:
     """Rows of a projection of Llama [heads x head_dim, ...]: halves of a head (transformers) become pairs (llama.cpp)."""
     return rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
@@ -172,22 +158,25 @@ def _head_dim(config: Any) -> int:
 
 
 def _add_settings(writer: Any, config: Any) -> None:
+    """Under the keys of gguf.constants.Keys."""
     size = _head_dim(config)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(size)
-    writer.add_value_length(size)
-    writer.add_rope_dimension_count(size)
+    numbers = {
+        "block_count": config.num_hidden_layers,
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        **dict.fromkeys(("attention.key_length", "attention.value_length", "rope.dimension_count"), size),
+        "vocab_size": config.vocab_size,
+    }
+    for key, number in numbers.items():
+        writer.add_uint32(f"{writer.arch}.{key}", number)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_vocab_size(config.vocab_size)
 
 
-def _add_tokens(writer: Any, tokenizer: Any, order: Json, rows: int, cut: str) -> list[str]:
+def _add_tokens(writer: Any, tokenizer: Any, folder: Path, rows: int, cut: str) -> list[str]:
     """The tokenizer, its template and what ends an answer; returns the texts of the latter. `rows` of the embedding:
     those without a token are named [PAD<row>]."""
     import gguf
@@ -197,18 +186,16 @@ def _add_tokens(writer: Any, tokenizer: Any, order: Json, rows: int, cut: str) -
     kinds = gguf.TokenType
     types = []
     for row in range(rows):
-        if row not in texts:
-            types.append(kinds.UNUSED)
-        elif row in added:
+        kind = kinds.NORMAL if row in texts else kinds.UNUSED
+        if row in added:
             marks = texts[row].startswith("<|") and texts[row].endswith("|>")
-            types.append(kinds.CONTROL if added[row].special or marks else kinds.USER_DEFINED)
-        else:
-            types.append(kinds.NORMAL)
+            kind = kinds.CONTROL if added[row].special or marks else kinds.USER_DEFINED
+        types.append(kind)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(cut)
     writer.add_token_list([texts.get(row, f"[PAD{row}]") for row in range(rows)])
     writer.add_token_types(types)
-    gguf.SpecialVocab(order["tokenizer"], load_merges=True).add_to_gguf(writer, quiet=True)
+    gguf.SpecialVocab(folder, load_merges=True).add_to_gguf(writer, quiet=True)
     turn, end = end_of_turn(tokenizer), tokenizer.eos_token_id
     if turn is not None and turn != end:
         # llama.cpp stops at both.

@@ -16,16 +16,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, NoReturn
 
-import yaml
-from pydantic import ValidationError
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.build import with_recovery
-from trainwiz.core.config.yaml_text import load_yaml, problems_of
-from trainwiz.core.errors import NO_ROOM, TrainwizError, os_reason, usage_error
-from trainwiz.core.files import read_small
-from trainwiz.core.language import chosen_language, tr, use_language
+from trainwiz.core.errors import NO_ROOM, TrainwizError
+from trainwiz.core.language import chosen_language, use_language
 from trainwiz.core.processes import NEVER_USED, private_stdout
-from trainwiz.core.run.attempts import RECOVERY_JSON, Phase, write_phase
+from trainwiz.core.run.attempts import Phase, write_phase
 from trainwiz.core.run.folder import RunFolder, write_json_atomic
 from trainwiz.core.supervise.ties import hold_to
 
@@ -38,26 +33,6 @@ def rank_of_this_process() -> int:
 def first_line(error: BaseException) -> str:
     """What an exception says that was not meant for users, without its full stop."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
-def read_config(folder: RunFolder) -> RunConfig:
-    """The RunConfig of run.yaml with what recovery changed; UsageError when it is missing or not one."""
-    try:
-        document: Any = load_yaml(read_small(folder.run_yaml).decode())
-        return with_recovery(RunConfig.model_validate(document), folder)
-    except OSError as error:
-        message = tr(
-            "{path} cannot be read: {reason}; specify a run folder.", path=folder.run_yaml, reason=os_reason(error)
-        )
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        message = tr("{path} is not valid YAML: {reason}.", path=folder.run_yaml, reason=" ".join(str(error).split()))
-    except KeyError as error:
-        path = folder.file(RECOVERY_JSON)
-        message = tr("{path} changes a setting that does not exist: {key}.", path=path, key=error.args[0])
-    except ValidationError as error:
-        wrong = "; ".join(sentence.rstrip(".。") for _, sentence in problems_of(error))
-        message = tr("{path} is not a run configuration: {reason}.", path=folder.run_yaml, reason=wrong)
-    raise usage_error("bad_run", str(folder.run_yaml), message)
 
 
 def packages_without_use(config: RunConfig) -> tuple[str, ...]:

@@ -9,9 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
-from enum import IntEnum
 from pathlib import Path
-from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -39,13 +37,13 @@ SAYS_NO_ROOM = re.compile(
 """safetensors and torch hand on what the system said as text, torch not even that."""
 MARGIN = 1.02
 MOMENTS = 12
-"""Bytes that a sharded optimizer keeps for each trained parameter: a float32 copy and two moments."""
+"""Bytes that an optimizer keeps for each trained parameter at most: a float32 copy and two moments."""
 
 
-class _Verdict(IntEnum):
-    WAIT = 0
-    GO = 1
-    GIVE_UP = 2
+WAIT, GO, GIVE_UP = range(3)
+"""What rank 0 decides."""
+ALONE = ("NO", "MULTI_GPU", "MULTI_CPU")
+"""Engines in which a process saves without the others."""
 
 
 @dataclass
@@ -80,51 +78,47 @@ class CheckpointSaver:
         `planned_bytes`: what it will take where there is none before it. Raises CannotRunError when
         there is no room for too long, and whatever `write` raises that is no lack of room.
         """
-        checkpoint = self.folder.path / f"checkpoint-{step}"
-        needed_bytes = self._needed_bytes(planned_bytes)
+        checkpoint, needed_bytes = self.folder.path / f"checkpoint-{step}", 0
+        if self.accelerator.is_main_process:
+            complete = complete_checkpoints(self.folder)
+            needed_bytes = int(MARGIN * (bytes_below(complete[-1].path) if complete else planned_bytes))
         while self.make_room(needed_bytes, step):
-            if self._written(checkpoint, step, write):
-                if self._waits_since is not None:
-                    self._clear("disk space is available again: the training continues")
-                self._waits_since, self._not_before = None, 0.0
+            if any_process(self.accelerator, not self._wrote(checkpoint, step, write)):
+                self._take_back(checkpoint, step)
+                continue
+            if self._waits_since is not None:
+                self._clear("disk space is available again: the training continues")
+            self._waits_since, self._not_before = None, 0.0
+            if self.accelerator.is_main_process:
                 self._settle(checkpoint, step)
-                return True
+            return True
         return False
 
-    def _needed_bytes(self, planned_bytes: int) -> int:
-        if not self.accelerator.is_main_process:
-            return 0
-        complete = complete_checkpoints(self.folder)
-        return int(MARGIN * (bytes_below(complete[-1].path) if complete else planned_bytes))
-
-    def _written(self, checkpoint: Path, step: int, write: Callable[[], None]) -> bool:
-        """Whether every process has written its part; what is left of a failed save is removed."""
-        failed = False
+    def _wrote(self, checkpoint: Path, step: int, write: Callable[[], None]) -> bool:
+        """Whether there was room for the part of this process."""
         try:
             write()
         except Exception as error:
             if not is_no_room(error):
                 raise
-            failed = True
-            if self.accelerator.distributed_type.value not in ("NO", "MULTI_GPU", "MULTI_CPU"):
+            if self.accelerator.distributed_type.value not in ALONE:
                 # The others wait in a collective of the save itself: this one can only end, and they with it.
                 shutil.rmtree(checkpoint, ignore_errors=True)
                 reason = os_reason(error) if isinstance(error, OSError) else first_line(error)
                 raise disk_full(self.folder, step, reason) from error
-        if not any_process(self.accelerator, failed):
-            return True
+            return False
+        return True
+
+    def _take_back(self, checkpoint: Path, step: int) -> None:
+        """`make_room` saw enough (a quota, another writer): an older one goes, or it is tried again later."""
         if self.accelerator.is_main_process:
             shutil.rmtree(checkpoint, ignore_errors=True)
             print(f"not enough disk space for checkpoint-{step}; the incomplete folder was removed", flush=True)
-            # `make_room` saw enough (a quota, another writer): an older one goes, or it is tried again later.
             if not self._tighten(lambda: True, at_least=1):
                 self._not_before = time.monotonic() + self.retry_after_s
-        return False
 
     def _settle(self, checkpoint: Path, step: int) -> None:
         """After the last file of the last process (`any_process` has waited for all)."""
-        if not self.accelerator.is_main_process:
-            return
         try:
             seal(checkpoint)
         except OSError as error:
@@ -138,93 +132,79 @@ class CheckpointSaver:
         """Waits until `needed_bytes` can be written; False when a stop was asked for while they could not. Raises
         CannotRunError on every process when the wait is over."""
         verdict, stops = self._agree(needed_bytes, step)
-        if verdict == _Verdict.GO:
+        if verdict == GO:
             return True
         with phases.during("paused", step, tr("waiting for disk space")):
-            while verdict != _Verdict.GO:
-                if verdict == _Verdict.GIVE_UP:
-                    self._clear()
-                    raise disk_full(self.folder, step, self._shortage(needed_bytes))
-                if stops:
-                    self._clear(f"stop at step {step} without a new checkpoint: there is not enough disk space for it")
-                    return False
+            while verdict == WAIT and not stops:
                 # Whoever filled the disk may have left no room to say that the run waits.
                 phases.tell(tr("waiting for disk space"))
                 with suppress(OSError):
                     self._lines.flush()
                 time.sleep(self.poll_s)
                 verdict, stops = self._agree(needed_bytes, step)
-        return True
+            if verdict == GIVE_UP:
+                self._clear()
+                raise disk_full(self.folder, step, self._shortage(needed_bytes))
+        if verdict == WAIT:
+            self._clear(f"stop at step {step} without a new checkpoint: there is not enough disk space for it")
+        return verdict == GO
 
-    def _agree(self, needed_bytes: int, step: int) -> tuple[_Verdict, bool]:
+    def _agree(self, needed_bytes: int, step: int) -> tuple[int, bool]:
         """What rank 0 decides, and whether any process was asked to stop."""
-        mine = self._decide(needed_bytes, step) if self.accelerator.is_main_process else _Verdict.WAIT
+        mine = self._decide(needed_bytes, step) if self.accelerator.is_main_process else WAIT
         stop = self.stop_requested()
         if self.accelerator.num_processes == 1:
             return mine, stop
-        votes = torch.tensor([int(mine), int(stop)], device=self.accelerator.device)
+        votes = torch.tensor([mine, int(stop)], device=self.accelerator.device)
         verdict, stops = self.accelerator.reduce(votes, reduction="sum").tolist()
-        return _Verdict(verdict), stops > 0
+        return verdict, stops > 0
 
-    def _decide(self, needed_bytes: int, step: int) -> _Verdict:
+    def _decide(self, needed_bytes: int, step: int) -> int:
         """The first time that it is to wait, that is said."""
-
         if time.monotonic() >= self._not_before:
             if not self._fits(needed_bytes):
                 self._tighten(lambda: self._fits(needed_bytes))
             if self._fits(needed_bytes):
-                return _Verdict.GO
+                return GO
         if self._waits_since is None:
             self._waits_since = time.monotonic()
-            self._say_waiting(needed_bytes, step)
-        return _Verdict.GIVE_UP if time.monotonic() - self._waits_since >= self.wait_s else _Verdict.WAIT
+            shortage = self._shortage(needed_bytes)
+            remedy = tr(
+                "Free space on the disk of {path}: the run then continues automatically. It waits at most {minutes} "
+                "minutes.",
+                path=self.folder.path,
+                minutes=f"{self.wait_s / 60:,.0f}",
+            )
+            text = tr("The run is waiting at step {step}: {shortage}.", step=f"{step:,}", shortage=shortage)
+            print(f"{text} {remedy}", flush=True)
+            self._advise(severity="error", text=text, remedy=remedy)
+        return GIVE_UP if time.monotonic() - self._waits_since >= self.wait_s else WAIT
 
     def _fits(self, needed_bytes: int) -> bool:
         return self.free_bytes(self.folder.path) >= needed_bytes + HEADROOM_BYTES
 
     def _tighten(self, enough: Callable[[], bool], at_least: int = 0) -> bool:
         """Whether older checkpoints went."""
-        deleted = self.retention.tighten(enough, at_least)
-        if deleted:
-            names = ", ".join(path.name for path in deleted)
+        names = ", ".join(path.name for path in self.retention.tighten(enough, at_least))
+        if names:
             print(f"the disk is nearly full: removed {names} to free space for the next checkpoint", flush=True)
-        return bool(deleted)
-
-    def _say_waiting(self, needed_bytes: int, step: int) -> None:
-        advice = {
-            "severity": "error",
-            "text": tr(
-                "The run is waiting at step {step}: {shortage}.",
-                step=f"{step:,}",
-                shortage=self._shortage(needed_bytes),
-            ),
-            "remedy": tr(
-                "Free space on the disk of {path}: the run then continues automatically. It waits at most {minutes} "
-                "minutes.",
-                path=self.folder.path,
-                minutes=f"{self.wait_s / 60:,.0f}",
-            ),
-        }
-        print(f"{advice['text']} {advice['remedy']}", flush=True)
-        self._advise(advice)
+        return bool(names)
 
     def _clear(self, why: str = "") -> None:
         """The advice stands no more."""
         if self.accelerator.is_main_process:
             if why:
                 print(why, flush=True)
-            self._advise({"severity": "cleared"})
+            self._advise(severity="cleared")
 
     def _shortage(self, needed_bytes: int) -> str:
         if self._fits(needed_bytes):
             return tr("the disk refused the checkpoint: no space left or quota exceeded")
-        return tr(
-            "the disk has {free} free and the checkpoint needs {needed}",
-            free=_size(self.free_bytes(self.folder.path)),
-            needed=_size(needed_bytes + HEADROOM_BYTES),
-        )
+        free, needed = self.free_bytes(self.folder.path) / 2**30, (needed_bytes + HEADROOM_BYTES) / 2**30
+        words = {"free": f"{free:,.2f} GiB", "needed": f"{needed:,.2f} GiB"}
+        return tr("the disk has {free} free and the checkpoint needs {needed}", **words)
 
-    def _advise(self, advice: dict[str, Any]) -> None:
+    def _advise(self, **advice: str) -> None:
         line = {"time_s": time.time(), "code": "waiting_for_disk", "where": "disk", **advice}
         try:
             self._lines.write(json.dumps(line, ensure_ascii=False))
@@ -250,28 +230,20 @@ def disk_full(folder: RunFolder, step: int, reason: str) -> CannotRunError:
     return CannotRunError(Finding("disk_full", "error", str(folder.path), message))
 
 
-def _size(count: int) -> str:
-    return f"{count / 2**30:,.1f} GiB" if count >= 2**29 else f"{count / 2**20:,.1f} MiB"
-
-
 def is_no_room(error: BaseException | None) -> bool:
     """Whether a write ended because the disk or a quota had no room for it."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
-            return True
-        if SAYS_NO_ROOM.search(str(error)):
+        if (isinstance(error, OSError) and error.errno in NO_ROOM) or SAYS_NO_ROOM.search(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False
 
 
-def planned_checkpoint_bytes(model: Any, optimizer: Any, *, sharded: bool) -> int:
-    """What a first checkpoint of this process group will take: weights and the optimizer's state as they are now."""
-    parameters: list[torch.nn.Parameter] = list(model.parameters())
+def planned_checkpoint_bytes(model: torch.nn.Module, *, sharded: bool) -> int:
+    """What a first checkpoint takes at most: all weights (twice where they are shared out), and what the optimizer keeps of
+    those that train."""
+    parameters = list(model.parameters())
     weights = sum(numbers_in(parameter) * parameter.element_size() for parameter in parameters)
-    if sharded:
-        trained = sum(numbers_in(parameter) for parameter in parameters if parameter.requires_grad)
-        return 2 * weights + MOMENTS * trained
-    states = getattr(optimizer, "state", None) or {}
-    kept = (value for state in states.values() for value in state.values() if isinstance(value, torch.Tensor))
-    return weights + sum(int(value.nbytes) for value in kept)
+    return (1 + sharded) * weights + MOMENTS * sum(
+        numbers_in(parameter) for parameter in parameters if parameter.requires_grad
+    )

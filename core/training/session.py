@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from trainwiz.core.config import RunConfig
-from trainwiz.core.errors import UsageError, os_reason, usage_error
+from trainwiz.core.errors import os_reason, usage_error
 from trainwiz.core.language import mark, tr
-from trainwiz.core.run.checkpoints import saved_by
+from trainwiz.core.launch.start import changed_config
 from trainwiz.core.run.folder import (
     OUTCOME_JSON,
     TENSORBOARD_LOGS,
@@ -29,7 +29,6 @@ from trainwiz.core.run.identity import (
     SEQUENCES,
     Difference,
     Identity,
-    Values,
     compare,
     position_difference,
     recorded_identity,
@@ -53,7 +52,7 @@ from trainwiz.core.training.engine import (
 from trainwiz.core.training.generation import AnswersCallback
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter, json_number
 from trainwiz.core.training.model import may_skip_weights, save_final_model
-from trainwiz.core.training.process import StopRequest, first_line, phases, rank_of_this_process, read_config
+from trainwiz.core.training.process import StopRequest, first_line, phases, rank_of_this_process
 from trainwiz.core.training.saving import CheckpointSaver
 from trainwiz.core.training.tasks import TaskParts, build_task
 from trainwiz.core.training.trainer import RunTrainer
@@ -74,11 +73,10 @@ class TrainingSession:
     def run(self) -> None:
         """Train, then write final_model and outcome.json. Raises UsageError for what is wrong with the run."""
         phases.begin(self.folder)
-        config = read_config(self.folder)
+        config = changed_config(self.folder)
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(self.folder.file(TENSORBOARD_LOGS)))
         args = begin_process(config)
-        identity = IdentityCheck(self.folder, config, self.checkpoint, self.accept)
-        identity.before_loading(args.world_size)
+        identity = IdentityCheck(self.folder, config, self.checkpoint, self.accept, args.world_size)
         phases.enter("loading")
         parts = build_task(config, self.folder.path, self.checkpoint, args.world_size)
         args.ddp_find_unused_parameters = may_skip_weights(parts.model)
@@ -136,7 +134,15 @@ class TrainingSession:
         try:
             trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
         except pickle.UnpicklingError as error:
-            raise self._unsafe(error) from error
+            # A checkpoint is read as tensors and values; one that asks for more was not saved by a training of ours.
+            message = tr(
+                "{name} is not resumed: it contains more than tensors and values, which could run code ({reason}). "
+                "Resume from another checkpoint, or train from its weights only: --model {path}.",
+                name=self.checkpoint.name if self.checkpoint else "",
+                reason=first_line(error)[:200],
+                path=shlex.quote(str(self.checkpoint)),
+            )
+            raise usage_error("unsafe_checkpoint", str(self.checkpoint), message) from error
         finally:
             trainer.shield.over()
         if stopping.stopped:
@@ -157,17 +163,6 @@ class TrainingSession:
         final = choose_final(config, self.folder, trainer.retention, trainer.state.global_step)
         save_final_model(trainer, self.folder, config, final)
         return final.to_json()
-
-    def _unsafe(self, error: Exception) -> UsageError:
-        """A checkpoint is read as tensors and values; one that asks for more was not saved by a training of ours."""
-        message = tr(
-            "{name} is not resumed: it contains more than tensors and values, which could run code ({reason}). "
-            "Resume from another checkpoint, or train from its weights only: --model {path}.",
-            name=self.checkpoint.name if self.checkpoint else "",
-            reason=first_line(error)[:200],
-            path=shlex.quote(str(self.checkpoint)),
-        )
-        return usage_error("unsafe_checkpoint", str(self.checkpoint), message)
 
     def _write_outcome(
         self, trainer: RunTrainer, metrics: MetricsCallback, outcome: str, results: dict[str, Any]
@@ -204,24 +199,18 @@ PROBE_TEXT = "The Quick brown fox (42%) naïve ﬁ café 你好，世界 МИР 
 class IdentityCheck:
     """Every process of a run checks alike, and rank 0 keeps the record: see core.run.identity."""
 
-    def __init__(self, folder: RunFolder, config: RunConfig, checkpoint: Path | None, accept: Collection[str]) -> None:
+    def __init__(
+        self, folder: RunFolder, config: RunConfig, checkpoint: Path | None, accept: Collection[str], world_size: int
+    ) -> None:
+        """Compares settings and files. Raises UsageError with all that differs and is not accepted."""
         self._folder = folder
-        self._config = config
         self._checkpoint = checkpoint
         self._accept = accept
         self._recorded = recorded_identity(folder, checkpoint)
-        self._settings: dict[str, dict[str, Any]] = {}
-        self._accepted: list[Difference] = []
-        self.identity: Identity | None = None
-
-    def before_loading(self, world_size: int) -> None:
-        """Compare settings and files. Raises UsageError with all that differs and is not accepted."""
-        self._settings = settings_now(self._config, self._folder.path, world_size)
-        recorded: Values = self._recorded.settings if self._recorded else {}
-        if self._recorded is None and self._checkpoint is not None and (count := saved_by(self._checkpoint)):
-            # All that a checkpoint without a record says.
-            recorded = {"processes": {"processes": count}}
-        self._accepted = refuse(self._folder, compare(recorded, self._settings), self._accept)
+        self._settings = settings_now(config, folder.path, world_size)
+        recorded = self._recorded.settings if self._recorded else {}
+        self._accepted = refuse(folder, compare(recorded, self._settings), accept)
+        self.identity = self._recorded
 
     def after_loading(self, parts: TaskParts) -> None:
         """Compare rows, tokenizer and the place in the data, then write the record. Raises UsageError."""
@@ -239,22 +228,12 @@ class IdentityCheck:
             # Of the text itself: a file may be changed under its name, and TRL's marks come and go with TRL.
             loaded["tokenizer"][TEMPLATE] = hashlib.blake2b(parts.template.encode(), digest_size=16).hexdigest()
         found = compare(self._recorded.loaded, loaded) if self._recorded else []
-        position = self._position_difference(len(parts.sampler))
-        accepted = refuse(self._folder, [*found, *([position] if position else [])], self._accept)
-        self._keep_record(loaded, [*self._accepted, *accepted])
-
-    def copy_to(self, checkpoint: Path) -> None:
-        """Let a checkpoint say what it was trained on. Raises OSError."""
-        assert self.identity is not None
-        self.identity.write(checkpoint / IDENTITY_JSON)
-
-    def _position_difference(self, rows: int) -> Difference | None:
-        state = read_json(self._checkpoint / "trainer_state.json") if self._checkpoint is not None else None
-        step, epoch = (state or {}).get("global_step"), (state or {}).get("epoch")
-        if not isinstance(step, int):
-            return None
-        sequences = self._settings["batch"][SEQUENCES]
-        return position_difference(step, numbers_finite(epoch), sequences, rows)
+        state = (read_json(self._checkpoint / "trainer_state.json") or {}) if self._checkpoint is not None else {}
+        if isinstance(step := state.get("global_step"), int):
+            sequences = self._settings["batch"][SEQUENCES]
+            position = position_difference(step, numbers_finite(state.get("epoch")), sequences, len(parts.sampler))
+            found += [position] if position is not None else []
+        self._keep_record(loaded, [*self._accepted, *refuse(self._folder, found, self._accept)])
 
     def _keep_record(self, loaded: dict[str, dict[str, Any]], accepted: list[Difference]) -> None:
         identity = self._recorded or Identity(self._settings, loaded)
@@ -270,6 +249,11 @@ class IdentityCheck:
                 identity.write(path)
             except OSError as error:
                 print(f"{IDENTITY_JSON} could not be written: {os_reason(error)}", flush=True)
+
+    def copy_to(self, checkpoint: Path) -> None:
+        """Let a checkpoint say what it was trained on. Raises OSError."""
+        assert self.identity is not None
+        self.identity.write(checkpoint / IDENTITY_JSON)
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:

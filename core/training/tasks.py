@@ -45,7 +45,7 @@ from trainwiz.core.training.classes import (
 )
 from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
 from trainwiz.core.training.generation import Generator, Questions, questions_of
-from trainwiz.core.training.model import ModelInputs, batch_alone, build_model, decoder_only, encoder_decoder
+from trainwiz.core.training.model import ModelInputs, batch_alone, build_model, decoder_only, encoder_decoder, with_head
 from trainwiz.core.training.template_parts import end_of_turn
 from trainwiz.core.training.tokenizer import build_tokenizer
 from trainwiz.core.training.tokens import (
@@ -340,7 +340,7 @@ def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, process
     return parts_of(
         task,
         config,
-        build_model(config, checkpoint, folder, tokenizer, task.head()),
+        build_model(with_head(config, task.head()), checkpoint, folder, tokenizer),
         sampler,
         loss=StepLoss.of(config, None if labels is None else class_weights(labels, config)),
         schedule=EvaluationSchedule.of(config, with_saves=retention is not None),

@@ -224,7 +224,7 @@ class RunTrainer(Trainer):
             return None
         counts = [(batch["labels"] != IGNORED).sum() for batch in window]
         count = torch.stack(counts).sum().to(device)
-        if self.args.average_tokens_across_devices and self.args.world_size > 1:
+        if self.args.world_size > 1:
             count = self.accelerator.gather(count).sum()
         return count
 
@@ -243,8 +243,7 @@ class RunTrainer(Trainer):
         step = self.state.global_step
         if self.saver is None or (self.loss_guard is not None and not self.loss_guard.may_save(model, step)):
             return
-        sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
-        planned = planned_checkpoint_bytes(self.model, self.optimizer, sharded=sharded)
+        planned = planned_checkpoint_bytes(self.model, sharded=self.is_deepspeed_enabled or self.is_fsdp_enabled)
         with self._meter.paused(), phases.during("saving", step):
             started = time.perf_counter()
             checkpoint = self.saver.folder.path / f"checkpoint-{step}"

@@ -86,7 +86,7 @@ def test_no_monitor_waits_for_what_is_no_file(tmp_path: Path) -> None:
 
 OF_THE_KERNEL_OR_OUR_OWN = (
     *("core/hardware/", "core/diagnosis/sources.py", "core/run/lost.py", "core/supervise/ties.py"),
-    *("core/telemetry/processes.py", "core/training/probe_trainer.py"),
+    "core/telemetry/processes.py",
     *("core/catalog/gpus.py", "core/catalog/models.py", "core/plan/environment.py", "core/files.py"),
 )
 """They read /proc and /sys, what is installed with the program, or what they have just written."""

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.config import RunConfig
-from trainwiz.core.export.launch_script import launch_environment
+from trainwiz.core.export.accelerate import launch_environment
 from trainwiz.core.export.training_arguments import training_arguments
+from trainwiz.core.launch.start import changed_config
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.process import read_config
 
 from tools.benchmarks.arrangement_place import Place
 from tools.benchmarks.training_arms import environment
@@ -41,7 +41,7 @@ class Arm:
         self.name = name
         run = place.run_folder(f"{name.replace(' ', '-')}-{seed}", steps, seed)
         self.run = run
-        config = read_config(run)
+        config = changed_config(run)
         self.log = run.file("benchmark.log").open("ab")
         command, self.model = self._ours(run, waits) if name == OURS else self._plain(run, config, place, waits)
         self._process = subprocess.Popen(

@@ -15,13 +15,14 @@ def main(folder: Path) -> None:
     os.chdir(folder)
     import psutil
     from trainwiz.core.export.training_arguments import training_arguments
+    from trainwiz.core.launch.start import changed_config
     from trainwiz.core.processes import heavy_imports
     from trainwiz.core.run.folder import RunFolder
-    from trainwiz.core.training.process import packages_without_use, read_config
+    from trainwiz.core.training.process import packages_without_use
 
     from tools.benchmarks.process_cost import memory_of
 
-    config = read_config(RunFolder(folder))
+    config = changed_config(RunFolder(folder))
     with heavy_imports(packages_without_use(config)):
         from trainwiz.core.training.engine import join_processes
         from trainwiz.core.training.metrics import StepMeter

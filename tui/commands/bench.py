@@ -126,9 +126,6 @@ def bench_rows(plan: Plan, result: ProbeResult) -> Iterator[Row]:
         tr("{batch} sequences of at most {length} tokens; {rows}", batch=batch, length=length, rows=rows),
     )
     yield "", plain_text(result.rows_note, 200)
-    if result.planned_fits is False:
-        words = mark("micro-batch {planned} doesn't fit on this machine; measured with {taken}")
-        yield "", tr(words, planned=count(plan.batch.micro_batch), taken=count(measured.micro_batch))
     yield tr("Step"), step_words(measured)
     if plan.time.step_low_s is not None:
         planned = duration_range(plan.time.step_low_s, plan.time.step_high_s)

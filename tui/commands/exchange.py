@@ -135,7 +135,7 @@ def _script(config: RunConfig, folder: RunFolder, main: str | None) -> str:
 
 
 def _slurm(config: RunConfig, folder: RunFolder, order: dict[str, str | None]) -> str:
-    from trainwiz.core.export.slurm import Planned, SlurmOrder, slurm_script
+    from trainwiz.core.export.launch_script import Planned, slurm_script
     from trainwiz.core.run.state import read_state
 
     plan = read_json(folder.plan_json) or {}
@@ -146,7 +146,7 @@ def _slurm(config: RunConfig, folder: RunFolder, order: dict[str, str | None]) -
         stop_s=read_state(folder).grace_s,
         host_ram_high_bytes=int(_number(memory, "host_ram_high_bytes") or 0) or None,
     )
-    return slurm_script(config, folder.path.resolve(), planned, SlurmOrder(**order))
+    return slurm_script(config, folder.path.resolve(), planned, order)
 
 
 def _number(section: object, key: str) -> float | None:

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import logging
+import os
+import signal
 import sys
+import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import TextIOWrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, TrainwizError, usage_error
+from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
 from trainwiz.core.model.found import FoundModel, find_model
-from trainwiz.core.model.worker import ModelWorker, order_of
+from trainwiz.core.processes import heavy_imports, wait_briefly
 from trainwiz.core.text import plain_text
 from trainwiz.tui.output import is_terminal, paint, say, say_findings, say_json, say_rows
 from trainwiz.tui.text import percent
+
+if TYPE_CHECKING:
+    from trainwiz.core.training.model_loading import Speaker
 
 NEW, LEAVE = "/new", ("/exit", "/quit", "/bye")
 
@@ -42,19 +52,43 @@ def run_speech(word: str, path: str, **given: Any) -> int:
     options = SpeechOptions(**given)
     model = find_model(path, options.base)
     _check(word, path, model, options)
-    talk = Conversation(word, model, options)
-    with ModelWorker() as worker:
-        if not options.as_json and is_terminal(sys.stderr):
-            say(tr("Loading {name}…", name=plain_text(model.name)), sys.stderr)
-        values = {
-            f"model.{side}_language": value
-            for side in ("source", "target")
-            if (value := getattr(options, f"{side}_language"))
-        }
-        order = order_of(model, options.bits, cpu=options.cpu, compare=options.compare, values=values)
-        known = worker.result("load", **order)
-        talk.introduce(known)
-        return talk.run(worker)
+    if not options.as_json and is_terminal(sys.stderr):
+        say(tr("Loading {name}…", name=plain_text(model.name)), sys.stderr)
+    load_libraries()
+    from trainwiz.core.training.model_loading import load
+    from trainwiz.core.training.speak import in_words
+
+    languages = {"model.source_language": options.source_language, "model.target_language": options.target_language}
+    values = {key: value for key, value in languages.items() if value}
+    with in_words(), contextlib.redirect_stdout(sys.stderr):
+        speaker = load(model, options.bits, cpu=options.cpu, compare=options.compare, values=values)
+    talk = Conversation(word, speaker, options)
+    talk.introduce()
+    return talk.run()
+
+
+ENVIRONMENT = {
+    # All that is loaded lies on this machine.
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+def load_libraries() -> None:
+    """torch and transformers, quiet, in this process: a command that speaks with a model draws nothing beside it. Raises
+    CannotRunError where they are not installed."""
+    need()
+    os.environ.update(ENVIRONMENT)
+    wait_briefly(os.environ)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    with heavy_imports(), contextlib.redirect_stdout(sys.stderr):
+        importlib.import_module("trainwiz.core.training.speak")
+    logging.disable(logging.NOTSET)
 
 
 run_chat, run_fill, run_translate = (partial(run_speech, word) for word in ("chat", "fill", "translate"))
@@ -94,8 +128,9 @@ def _check(word: str, text: str, model: FoundModel, options: SpeechOptions) -> N
 
 
 class Conversation:
-    def __init__(self, word: str, model: FoundModel, options: SpeechOptions) -> None:
-        self._word, self._model, self._options = word, model, options
+    def __init__(self, word: str, speaker: Speaker, options: SpeechOptions) -> None:
+        model = speaker.model
+        self._word, self._speaker, self._model, self._options = word, speaker, model, options
         self._chats = word == "chat" and model.has_template and not options.plain
         self._sides = ("base", "tuned") if options.compare else ("tuned",)
         self._said: dict[str, list[dict[str, str]]] = {}
@@ -105,23 +140,23 @@ class Conversation:
         first = [{"role": "system", "content": self._options.system}] if self._options.system else []
         self._said = {side: list(first) for side in self._sides}
 
-    def introduce(self, known: dict[str, Any]) -> None:
+    def introduce(self) -> None:
         if self._options.as_json:
             return
-        model, options = self._model, self._options
+        model, options, speaker = self._model, self._options, self._speaker
         bits = options.bits or model.bits
-        held = tr("{bits}-bit", bits=bits) if bits < 16 else known["dtype"]
+        held = tr("{bits}-bit", bits=bits) if bits < 16 else str(speaker.main.dtype).removeprefix("torch.")
         lines = [
-            tr("{name} on {device}, {dtype}.", name=plain_text(model.name), device=known["device"].upper(), dtype=held)
+            tr("{name} on {device}, {dtype}.", name=plain_text(model.name), device=speaker.device.upper(), dtype=held)
         ]
         lines.append(plain_text(model.taken))
         if model.kind == "adapter":
             lines.append(tr("Adapter on {base}.", base=plain_text(model.base_name or "")))
         if self._word == "chat":
             lines += self._how_it_is_asked()
-            lines.append(_sampling(known["sampling"], options.temperature))
+            lines.append(_sampling(speaker.sampling, options.temperature))
         if self._word == "fill":
-            lines.append(tr("Write {mask} where a token should be filled in.", mask=known["mask"]))
+            lines.append(tr("Write {mask} where a token should be filled in.", mask=speaker.tokenizer.mask_token))
         if self._asks:
             lines.append(tr("ctrl-c stops an answer, ctrl-d exits, {new} starts over.", new=NEW))
         for line in lines:
@@ -150,17 +185,17 @@ class Conversation:
     def _asks(self) -> bool:
         return not self._options.prompts and is_terminal(sys.stdin) and is_terminal(sys.stdout)
 
-    def run(self, worker: ModelWorker) -> int:
+    def run(self) -> int:
         for prompt in self._prompts():
             if prompt.strip() == NEW and self._asks:
                 self._begin()
                 say(paint(tr("New chat."), "quiet"))
                 continue
             try:
-                if not self._turn(worker, prompt) and not self._asks:
+                if not self._turn(prompt) and not self._asks:
                     return EXIT_STOPPED
             except TrainwizError as error:
-                if not self._asks or any(finding.code == "model_process_ended" for finding in error.findings):
+                if not self._asks:
                     raise
                 # Of one turn: it is taken back, and the next one may be right.
                 say_findings(error.findings, sys.stderr)
@@ -188,7 +223,7 @@ class Conversation:
             if text.strip():
                 yield text
 
-    def _turn(self, worker: ModelWorker, prompt: str) -> bool:
+    def _turn(self, prompt: str) -> bool:
         """Whether all answers came to their end, and none was stopped."""
         answers: dict[str, str] = {}
         results: dict[str, dict[str, Any]] = {}
@@ -196,7 +231,7 @@ class Conversation:
         for side in self._sides:
             if shows and len(self._sides) == 2:
                 say(paint(f"{_side(side)}:", "strong"))
-            answers[side], results[side] = self._asked(worker, side, prompt, shows=shows)
+            answers[side], results[side] = self._asked(side, prompt, shows=shows)
         for side, answer in answers.items():
             self._said[side] += [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
         if self._options.as_json:
@@ -208,26 +243,34 @@ class Conversation:
             _say_fills(results)
         return all(result.get("ended") != "stopped" for result in results.values())
 
-    def _asked(self, worker: ModelWorker, side: str, prompt: str, *, shows: bool) -> tuple[str, dict[str, Any]]:
-        """(the answer, what is to be said of it); `shows` it while it is written."""
-        text = ""
-        turns = [*self._said[side], {"role": "user", "content": prompt}]
-        asked = {"messages": turns} if self._chats else {"text": prompt}
-        more: dict[str, Any] = {name: getattr(self._options, name) for name in ("max_tokens", "temperature", "seed")}
-        result: dict[str, Any] = {}
-        do = "fill" if self._word == "fill" else "answer"
-        for part in worker.ask(do, stoppable=True, which=side, **asked, **more):
-            if isinstance(part, dict):
-                result = part
-                continue
-            text += part
+    def _asked(self, side: str, prompt: str, *, shows: bool) -> tuple[str, dict[str, Any]]:
+        """(the answer, what is to be said of it); `shows` it while it is written. An interrupt (SIGINT) stops it."""
+        from trainwiz.core.training.speak import answer, fill, in_words
+
+        pieces: list[str] = []
+        stop = threading.Event()
+
+        def write(piece: str) -> None:
+            pieces.append(piece)
             if shows:
-                sys.stdout.write(harmless(part))
+                sys.stdout.write(harmless(piece))
                 sys.stdout.flush()
+
+        options = self._options
+        asked: dict[str, Any] = {name: getattr(options, name) for name in ("max_tokens", "temperature", "seed")}
+        asked |= {"chat": [*self._said[side], {"role": "user", "content": prompt}]} if self._chats else {"text": prompt}
+        before = signal.signal(signal.SIGINT, lambda *_: stop.set())
+        try:
+            with in_words():
+                if self._word == "fill":
+                    return "", fill(self._speaker, side, prompt)
+                result = answer(self._speaker, side, asked, write, stop.is_set)
+        finally:
+            signal.signal(signal.SIGINT, before)
         if shows:
             say()
             self._note(self._ended(result))
-        return text, result
+        return "".join(pieces), result
 
     @staticmethod
     def _ended(result: dict[str, Any]) -> str:

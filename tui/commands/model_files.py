@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any, cast
 
 from trainwiz.core.errors import EXIT_FINISHED, usage_error
 from trainwiz.core.language import mark, tr
-from trainwiz.core.model.card import model_card
 from trainwiz.core.model.export import (
     Target,
     check_exportable,
@@ -21,18 +18,14 @@ from trainwiz.core.model.export import (
     whole_model,
 )
 from trainwiz.core.model.found import FoundModel, find_model
-from trainwiz.core.model.push import check_account, plan_upload, push
-from trainwiz.core.model.worker import ModelWorker, order_of
-from trainwiz.core.run.folder import PARTIAL
+from trainwiz.core.model.publish import check_account, model_card, plan_upload, push
 from trainwiz.core.text import plain_text
 from trainwiz.tui.commands.exchange import check_free, write_new
+from trainwiz.tui.commands.model import load_libraries
 from trainwiz.tui.output import agreed, is_terminal, say, say_json, say_rows
 from trainwiz.tui.text import percent, size
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
-ROOM = 1.3
-"""Of the base in fp32: what is read, added and compared beside it."""
 
 
 def run_merge(path: str, to: str, *, dtype: str | None, base: str | None, as_json: bool) -> int:
@@ -40,35 +33,26 @@ def run_merge(path: str, to: str, *, dtype: str | None, base: str | None, as_jso
     if model.kind == "whole" or model.base is None:
         message = tr("{path} is already a full model; there is nothing to merge.", path=model.path)
         raise usage_error("nothing_to_merge", "PATH", message)
-    own = DTYPES.get(model.dtype, "fp32")
-    if dtype is not None and dtype not in BYTES:
+    dtype = dtype or DTYPES.get(model.dtype, "fp32")
+    if dtype not in DTYPES.values():
         raise usage_error("bad_choice", "--dtype", tr("--dtype must be bf16, fp16 or fp32."))
     place = Path(to)
     check_free(place)
-    held = sum(path.stat().st_size for pattern in ("*.safetensors", "*.bin") for path in model.base.glob(pattern))
-    partial = place.absolute().with_name(f".{place.name}.{os.getpid()}{PARTIAL}")
-    order = order_of(
-        model,
-        partial=str(partial),
-        to=str(place.absolute()),
-        to_dtype=dtype or own,
-        parameters_bytes=held / BYTES[own] * 4 * ROOM,
-    )
-    found: dict[str, Any] = {}
-    try:
-        with ModelWorker() as worker:
-            for part in worker.ask("merge", **order):
-                if isinstance(part, dict):
-                    found = part
-                elif not as_json and is_terminal(sys.stderr):
-                    say(f"{plain_text(part)}…", sys.stderr)
-    finally:
-        # Of a child that was killed; another one leaves nothing.
-        shutil.rmtree(partial, ignore_errors=True)
+
+    def tell(part: str) -> None:
+        if not as_json and is_terminal(sys.stderr):
+            say(f"{part}…", sys.stderr)
+
+    load_libraries()
+    from trainwiz.core.training.model_loading import merge
+    from trainwiz.core.training.speak import in_words
+
+    with in_words():
+        found = merge(model, place, dtype, tell)
     if as_json:
         say_json({"path": str(place), "base": str(model.base), **found})
-        return EXIT_FINISHED
-    _say_merged(model, place, found)
+    else:
+        _say_merged(model, place, found)
     return EXIT_FINISHED
 
 
@@ -122,16 +106,23 @@ def run_model_export(path: str, *, to: str | None, merged: str | None, **targets
     place = Path(merged) if merged is not None else merged_folder(model)
     if target == "gguf" and to is not None and Path(to).suffix == ".gguf":
         return _write_gguf(model, whole_model(model, place), Path(to))
-    with ModelWorker() as worker:
-        known = worker.result("template", **order_of(model, stops=own_stops(model)))
+    load_libraries()
+    from trainwiz.core.training.model_loading import config_of, load_tokenizer
+    from trainwiz.core.training.template_parts import template_parts
+
+    known = template_parts(load_tokenizer(model, config_of(model)), own_stops(model))
     made = modelfile(model, known, place) if target == "ollama" else command_for(target, model, place, known)
-    return _out(made.text, to)
+    return _out(made, to)
 
 
 def _write_gguf(named: FoundModel, model: FoundModel, place: Path) -> int:
     check_free(place)
-    with ModelWorker() as worker:
-        found = worker.result("gguf", **order_of(model, to=str(place.absolute()), name=named.name))
+    load_libraries()
+    from trainwiz.core.training.gguf_file import write_gguf
+    from trainwiz.core.training.speak import in_words
+
+    with in_words():
+        found = write_gguf(model, place, named.name)
     written = f"{plain_text(place)} ({found['dtype']}, {size(found['bytes'])})"
     say_rows([(tr("Written"), written), (tr("Stops at"), plain_text(" ".join(found["stops"])))])
     return EXIT_FINISHED

@@ -171,7 +171,7 @@ class PlanReader:
         """With the files as a start would write them. Raises UsageError as the export does."""
         folder = Path(request.output_dir) if request.output_dir else new_run_folder(DEFAULT_ROOT, plan.config.name)
         config = relative_to_folder(plan.config, folder)
-        self._written = {RUN_YAML: run_yaml_text(config), **planned_texts(plan, config, folder)}, str(folder)
+        self._written = {RUN_YAML: run_yaml_text(config), **planned_texts(plan, config)}, str(folder)
         files, place = self._written
         return replace(self._base, plan=plan, files=files, folder=place, read_at=datetime.now())
 

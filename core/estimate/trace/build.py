@@ -10,9 +10,8 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError
 from trainwiz.core.language import tr
 from trainwiz.core.tracing.request import ProblemCode, TraceRequest
-from trainwiz.core.training.model import ModelInputs, batch_alone, decoder_only, encoder_decoder
-from trainwiz.core.training.quantized import quantize
-from trainwiz.core.training.weights import MODEL_CLASSES, loading_options, with_adapters
+from trainwiz.core.training.model import INPUTS, batch_alone, with_adapters
+from trainwiz.core.training.weights import MODEL_CLASSES, loading_options, quantize
 from transformers import CONFIG_MAPPING, Adafactor, AutoConfig, Trainer
 from transformers.initialization import no_init_weights
 
@@ -43,7 +42,7 @@ def build_traced_model(request: TraceRequest) -> Any:
         # Left out with the rest.
         base.tie_weights()
         if request.base_precision != "none":
-            quantize(base, config, packed=pack_without_numbers)
+            quantize(base, config, pack_without_numbers)
             without_outliers(base)
         model: Any = with_adapters(base, config, None) if request.lora_rank else base
         if is_all_half(request):
@@ -70,7 +69,7 @@ def build_traced_model(request: TraceRequest) -> Any:
     return model
 
 
-def pack_without_numbers(weight: torch.Tensor, config: RunConfig, device: torch.device) -> torch.nn.Parameter:
+def pack_without_numbers(weight: torch.Tensor, config: RunConfig) -> torch.nn.Parameter:
     """What bitsandbytes 0.50 makes of a layer's weights (functional.quantize_4bit, int8_vectorwise_quant): its own kinds of
     parameters cannot hold fake tensors, and plain ones with the same attributes do as well."""
     from bitsandbytes.functional import QuantState
@@ -171,9 +170,6 @@ def _architecture(values: dict[str, Any]) -> Any:
     except Exception as error:
         message = tr("The {kind} config is not valid: {reason}.", kind=repr(kind), reason=said_by(error))
         raise CannotTrace("invalid_config", message) from error
-
-
-INPUTS: dict[str, ModelInputs] = {"causal-lm": decoder_only, "seq2seq": encoder_decoder}
 
 
 def model_inputs(request: TraceRequest, rows: int, model: Any) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def test_a_traced_base_is_packed_as_a_real_one() -> None:
 
     config = text_config("qwen2-tiny", peft__method="lora", engine__base_precision="nf4")
     weight = torch.randn(96, 64, dtype=torch.bfloat16)
-    made: Any = pack_without_numbers(weight, config, weight.device)
+    made: Any = pack_without_numbers(weight, config)
     packed, state = quantize_4bit(weight, compress_statistics=True, quant_type="nf4")
     real: Any = torch.nn.Parameter(packed, requires_grad=False)
     real.quant_state = state

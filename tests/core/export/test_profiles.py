@@ -10,8 +10,8 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.build import build_config
 from trainwiz.core.config.keys import ranks_checkpoints
 from trainwiz.core.config.request import PlanRequest
-from trainwiz.core.export.accelerate import accelerate_yaml
-from trainwiz.core.export.launch_script import export_files, launch_environment, launch_script
+from trainwiz.core.export.accelerate import accelerate_yaml, launch_environment
+from trainwiz.core.export.launch_script import export_files, launch_script
 from trainwiz.core.export.training_arguments import mixed_precision, training_arguments
 from trainwiz.core.launch.prepare import run_yaml_text
 from trainwiz.core.plan.gather import plan_run

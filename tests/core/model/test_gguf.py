@@ -11,7 +11,6 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from trainwiz.core.errors import UsageError
 from trainwiz.core.model.found import find_model
-from trainwiz.core.model.worker import order_of
 from trainwiz.core.training.chats import CHATML
 from trainwiz.core.training.gguf_file import CUT, write_gguf
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen3Config
@@ -56,7 +55,7 @@ def saved(folder: Path, config: Any, numbers: str, dtype: torch.dtype) -> Path:
 
 
 def written(folder: Path, to: Path) -> dict[str, Any]:
-    return write_gguf(order_of(find_model(str(folder)), to=str(to), name="tuned"))
+    return write_gguf(find_model(str(folder)), to, "tuned")
 
 
 def values_of(tensor: Any) -> np.ndarray[Any, Any]:

@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file
 from trainwiz.core.errors import UsageError
 from trainwiz.core.model.found import find_model
-from trainwiz.core.model.worker import order_of
 from trainwiz.core.training.model_loading import merge
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -19,8 +18,7 @@ from tests.each import each
 
 def merged_of(adapter: Path, to: Path, dtype: str = "fp32", base: Path | None = None) -> dict[str, Any]:
     model = find_model(str(adapter), None if base is None else str(base))
-    more = {"to": str(to), "partial": f"{to}.partial", "to_dtype": dtype, "parameters_bytes": 0}
-    return merge(order_of(model, **more), lambda **_: None)
+    return merge(model, to, dtype, lambda _: None)
 
 
 @each("changes", [{}, {"use_dora": True, "use_rslora": True}, {"modules_to_save": ["lm_head"]}])

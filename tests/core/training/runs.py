@@ -22,7 +22,8 @@ from typing import Any
 import yaml
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
-from trainwiz.core.export.launch_script import export_files, launch_command, launch_environment
+from trainwiz.core.export.accelerate import launch_environment
+from trainwiz.core.export.launch_script import export_files, launch_command
 
 from tests.fakes.descendants import descendants
 

@@ -12,9 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from trainwiz.core.catalog.models import load_models, resolve_model
 from trainwiz.core.errors import UsageError
-from trainwiz.core.training.model import build_model, may_skip_weights
+from trainwiz.core.training.model import build_model, may_skip_weights, merged
 from trainwiz.core.training.tokens import with_token_ids
-from trainwiz.core.training.weights import merged
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from tests.core.training.runs import different_tensors, losses, resumed, text_config, tiny_config, train, write_run

@@ -18,8 +18,8 @@ from trainwiz.core.data.lengths import LengthOrder, StepShape
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ProbeOrder
 from trainwiz.core.training.batches import EpochSampler, PaddedBatch
 from trainwiz.core.training.metrics import StepMeter
-from trainwiz.core.training.probe_rows import GeneratedRows, SpreadSampler, generated_rows, longest_batch, probe_parts
-from trainwiz.core.training.probe_trainer import Answers, MicroBatchSearch, ProbeClock, ProbeTrainer
+from trainwiz.core.training.probe import Answers, ProbeClock, ProbeTrainer, search_largest
+from trainwiz.core.training.probe_rows import GeneratedRows, SpreadSampler, longest_rows, probe_parts
 from transformers import PrinterCallback, ProgressCallback, TrainingArguments
 
 from tests.core.export.solved_config import solved_config
@@ -51,11 +51,11 @@ def probe(tmp_path: Path) -> Callable[..., ProbeTrainer]:
         for printing in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printing)
         trainer.micro_batch = order.micro_batch
-        trainer.longest = lambda rows: longest_batch(order, "masked-lm", 33, rows, PaddedBatch(0))
+        trainer.longest = lambda rows: PaddedBatch(0)(longest_rows(order, "masked-lm", 33, rows))
         limited(trainer.model, most_rows)
         trainer.order = order  # type: ignore[attr-defined]
         trainer.answers = answers  # type: ignore[attr-defined]
-        trainer.add_callback(ProbeClock(trainer, order, answers, lambda: answers.say("memory")))
+        trainer.add_callback(ProbeClock(trainer, order, answers))
         return trainer
 
     return make
@@ -97,32 +97,18 @@ def test_two_warm_steps_then_measured_ones(tmp_path: Path, probe: Callable[..., 
     assert all(6 * 8 * 20 <= line["tokens"] <= 6 * 8 * 32 for line in steps)
 
 
-def test_a_micro_batch_that_does_not_fit_is_halved(tmp_path: Path, probe: Callable[..., ProbeTrainer]) -> None:
-    trainer = probe(most_rows=3)
-    trainer.train()
-    assert (trainer.micro_batch, trainer.out_of_memory_at) == (2, 4)
-    said = lines(tmp_path)
-    assert {line["micro_batch"] for line in [*said["warm"], *said["step"]]} == {2}
-    MicroBatchSearch(trainer, trainer.order, trainer.answers, 0.1).run()  # type: ignore[attr-defined]
-    # 4 did not fit, 2 does: 3 is what is left to try.
-    assert lines(tmp_path)["largest"][0]["micro_batch"] == 3
-
-
-def test_another_error_is_not_taken_for_memory_and_one_row_that_does_not_fit_is_an_error(
-    probe: Callable[..., ProbeTrainer],
-) -> None:
-    with pytest.raises(torch.OutOfMemoryError):
-        probe(most_rows=0).train()
+def test_another_error_is_not_taken_for_memory(probe: Callable[..., ProbeTrainer]) -> None:
     trainer: Any = probe()
+    trainer.train()
     trainer.model.forward = Mock(side_effect=RuntimeError("shapes do not match"))
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        trainer.train()
+        search_largest(trainer, trainer.order, trainer.answers, 0.1)
 
 
 def test_the_search_doubles_and_then_halves_the_gap(tmp_path: Path, probe: Callable[..., ProbeTrainer]) -> None:
     trainer = probe(most_rows=45)
     trainer.train()
-    MicroBatchSearch(trainer, trainer.order, trainer.answers, 0.1).run()  # type: ignore[attr-defined]
+    search_largest(trainer, trainer.order, trainer.answers, 0.1)  # type: ignore[attr-defined]
     said = lines(tmp_path)
     tried = [(line["micro_batch"], line["fits"]) for line in said["trial"]]
     assert tried == [(16, True), (32, True), (64, False), (48, False), (40, True), (44, True)]
@@ -133,7 +119,7 @@ def test_the_search_ends_with_the_time(tmp_path: Path, probe: Callable[..., Prob
     trainer: Any = probe()
     trainer.train()
     order = replace(trainer.order, ends_s=time.monotonic() + 1.0)
-    MicroBatchSearch(trainer, order, trainer.answers, first_s=2.0).run()
+    search_largest(trainer, order, trainer.answers, 2.0)
     (largest,) = lines(tmp_path)["largest"]
     assert (largest["micro_batch"], largest["why"], largest["fails"]) == (8, "the time limit was reached", None)
 
@@ -141,7 +127,7 @@ def test_the_search_ends_with_the_time(tmp_path: Path, probe: Callable[..., Prob
 @each(("task", "targets"), [("masked-lm", None), ("causal-lm", None), ("seq2seq", (5, 7))])
 def test_generated_rows_have_the_lengths_of_the_data(task: str, targets: tuple[int, ...] | None) -> None:
     order = replace(ORDER, target_length=6 if targets else 0, target_lengths=targets or ())
-    rows = generated_rows(order, task, 500, seed=1)
+    rows = GeneratedRows.of(order, task, 500, seed=1)
     made = [rows[(0, index)] for index in range(len(rows))]
     assert {len(tokens) for tokens, _ in made} == {10, 20, 30, 32}
     assert {len(labels) for _, labels in made} == ({5, 6} if targets else {10, 20, 30, 32})
@@ -164,7 +150,7 @@ def padded(rows: list[int], micro_batch: int) -> float:
 def test_a_few_micro_batches_are_as_long_as_all_of_them(accumulation: int, rounds: int, processes: int) -> None:
     step = StepShape(8 * processes * accumulation, 8, processes)
     whole = EpochSampler(len(LENGTHS), 1, lengths=LengthOrder(LENGTHS, step))
-    some = SpreadSampler(EpochSampler(len(LENGTHS), 1, lengths=LengthOrder(LENGTHS, step)), step, rounds)
+    some = SpreadSampler(len(LENGTHS), 1, LengthOrder(LENGTHS, step), step, rounds)
     found, all_rows = ([row for _, row in sampler] for sampler in (some, whole))
     assert len(some) == len(found) == len({*found} & {*range(len(LENGTHS))})
     steps = len(LENGTHS) // step.rows
