@@ -69,7 +69,7 @@ def _go(text: str) -> str:
 
 
 def modelfile(model: FoundModel, known: dict[str, Any], merged: Path | None) -> Exported:
-    """`known`: what a child process says of the template (core/training/template_parts.py). `merged`: where the merged
+    """`known`: what a child process says of the template (core/training/chats.py). `merged`: where the merged
     model will lie, for an adapter."""
     source = merged or model.path
     notes = [*_merge_first(model, merged), tr("Create it with: ollama create {name} -f Modelfile", name=_slug(model))]

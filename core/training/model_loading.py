@@ -23,8 +23,8 @@ from trainwiz.core.errors import CannotRunError, Finding, os_reason, usage_error
 from trainwiz.core.files import read_small
 from trainwiz.core.hardware.install import find_installer, install_line
 from trainwiz.core.language import tr
+from trainwiz.core.training.chats import end_of_turn, render
 from trainwiz.core.training.process import first_line
-from trainwiz.core.training.template_parts import end_of_turn, render
 from trainwiz.core.training.tokenizer import set_languages
 from trainwiz.core.training.weights import load_weights, merged
 from transformers import AutoTokenizer, PreTrainedTokenizerBase

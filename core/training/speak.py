@@ -20,10 +20,10 @@ from trainwiz.core.training.process import begin_answering, first_line
 wait_briefly(os.environ)
 with heavy_imports():
     import torch
+    from trainwiz.core.training.chats import as_the_template_takes, template_parts
     from trainwiz.core.training.generation import Stopped
     from trainwiz.core.training.gguf_file import write_gguf
     from trainwiz.core.training.model_loading import Json, Speaker, config_of, load, load_tokenizer, merge
-    from trainwiz.core.training.template_parts import as_the_template_takes, template_parts
     from trainwiz.core.training.tokenizer import forced_first_token
     from trainwiz.core.training.tokens import CausalEncoder
     from transformers import TextStreamer

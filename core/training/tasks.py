@@ -34,7 +34,7 @@ from trainwiz.core.training.batches import (
     sample_generator,
 )
 from trainwiz.core.training.best import KeptCheckpoints, Patience, best_checkpoints, measured_ranking
-from trainwiz.core.training.chats import ChatEncoder, set_template
+from trainwiz.core.training.chats import ChatEncoder, end_of_turn, set_template
 from trainwiz.core.training.classes import (
     ClassEncoder,
     Scores,
@@ -46,7 +46,6 @@ from trainwiz.core.training.classes import (
 from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
 from trainwiz.core.training.generation import Generator, Questions, questions_of
 from trainwiz.core.training.model import ModelInputs, batch_alone, build_model, decoder_only, encoder_decoder
-from trainwiz.core.training.template_parts import end_of_turn
 from trainwiz.core.training.tokenizer import build_tokenizer
 from trainwiz.core.training.tokens import (
     CausalEncoder,
