@@ -17,7 +17,7 @@ from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import Finding, UsageError
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.evaluation import means
-from trainwiz.core.training.tokens import CutTexts, TokenRow, check_words
+from trainwiz.core.training.tokens import CutTexts, TokenRow
 from transformers import PreTrainedTokenizerBase
 
 # The classes of all rows. A plan may have seen a sample of them.
@@ -71,12 +71,10 @@ class ClassEncoder(CutTexts):
 
 
 class TagEncoder(ClassEncoder):
-    """Words and their tags: the first token of each word has its tag, the others have none (Devlin et al. 2019)."""
+    """Words and their tags: the first token of each word has its tag, the others have none (Devlin et al. 2019).
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int, labels: Labels) -> None:
-        """Raises UsageError for a tokenizer that does not say of which word a token is."""
-        check_words(tokenizer)
-        super().__init__(tokenizer, length, labels)
+    For a tokenizer that says of which word a token is.
+    """
 
     def row(self, text: str, target: str) -> TokenRow:
         """(tokens, labels), (n,) both."""
@@ -94,80 +92,60 @@ class TagEncoder(ClassEncoder):
         return [min(len(tokens), self._length) for tokens in encoded["input_ids"]]
 
 
-# What an evaluation measures: `size` sums over the batches of all processes, and the metrics that follow from them. `logits`
-# are (rows, classes) or (rows, length, classes), labels as they come in batches.
+# What an evaluation measures.
 
 
-def _labelled(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(loss, predictions, labels) of what is labelled: the summed cross entropy in nats, (n,), (n,)."""
-    where = labels.flatten() != IGNORED
-    rows, targets = logits.reshape(-1, logits.shape[-1])[where].float(), labels.flatten()[where]
-    return cross_entropy(rows, targets, reduction="sum"), rows.argmax(dim=-1), targets
+class Scores:
+    """Loss and accuracy; F1 of classes as the mean over them (macro: scikit-learn's), or precision, recall and F1 of whole
+    entities, all of them together (seqeval's)."""
 
-
-class ClassScores:
-    """Loss, accuracy, and F1 as the mean over the classes (macro): scikit-learn's f1_score(average="macro")."""
-
-    def __init__(self, classes: int) -> None:
-        self.size = 1 + 3 * classes
-        self._classes = classes
-
-    def sums(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The loss, and for each class how often it is right, predicted and meant."""
-        loss, predicted, targets = _labelled(logits, labels)
-        parts = (targets[predicted == targets], predicted, targets)
-        # On the CPU, which has numbers of 64 bits everywhere.
-        counts = [torch.bincount(part.cpu(), minlength=self._classes).double() for part in parts]
-        return torch.cat([loss.cpu().double()[None], *counts])
-
-    def metrics(self, sums: torch.Tensor, prefix: str) -> dict[str, Any]:
-        right, predicted, meant = sums[1:].cpu().numpy().reshape(3, self._classes)
-        count, seen = float(meant.sum()), predicted + meant > 0
-        f1 = 2 * right[seen] / (predicted + meant)[seen]
-        of_classes = {f"{prefix}_f1": float(f1.mean()) if count else float("nan")}
-        return means(prefix, float(sums[0]), float(right.sum()), count) | of_classes
-
-
-class EntityScores:
-    """Loss, accuracy of the tags, and precision, recall and F1 of whole entities, all of them together: seqeval's."""
-
-    size = 6
-
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], *, of_entities: bool) -> None:
+        self.size = 3 + 3 * (1 if of_entities else len(names))
         self._names = names
+        self._of_entities = of_entities
 
     def sums(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The loss, right tags, tags; right entities, those that are predicted and those that are meant."""
-        loss, predicted, targets = _labelled(logits, labels)
-        counts = np.zeros(3)
-        guesses = logits.argmax(dim=-1).cpu().numpy()
-        for guessed, meant in zip(guesses, labels.cpu().numpy(), strict=True):
-            of_row = meant != IGNORED
-            found, true = (entities([self._names[tag] for tag in tags[of_row]]) for tags in (guessed, meant))
-            counts += len(found & true), len(found), len(true)
-        right = (predicted == targets).sum()
-        numbers = [float(loss), float(right), float(len(targets)), *counts.tolist()]
-        return torch.tensor(numbers, dtype=torch.float64)
+        """(size,) float64, to be added up over batches and processes: the loss in nats, how many are right, how many there
+        are; of each class, or of entities, how often it is right, predicted and meant.
+
+        `logits` are (rows, classes) or (rows, length, classes), labels as they come in batches.
+        """
+        where = labels.flatten() != IGNORED
+        rows, targets = logits.reshape(-1, logits.shape[-1])[where].float(), labels.flatten()[where]
+        predicted = rows.argmax(dim=-1)
+        right = predicted == targets
+        if self._of_entities:
+            counts = self._entities(logits.argmax(dim=-1).tolist(), labels.tolist())
+        else:
+            # On the CPU, which has numbers of 64 bits everywhere.
+            parts = (part.cpu() for part in (targets[right], predicted, targets))
+            counts = torch.cat([torch.bincount(part, minlength=len(self._names)) for part in parts])
+        whole = torch.stack([cross_entropy(rows, targets, reduction="sum"), right.sum(), where.sum()])
+        return torch.cat([whole.cpu().double(), counts.double()])
+
+    def _entities(self, guesses: list[list[int]], labels: list[list[int]]) -> torch.Tensor:
+        counts = torch.zeros(3)
+        for guessed, meant in zip(guesses, labels, strict=True):
+            places = [place for place, label in enumerate(meant) if label != IGNORED]
+            found, true = (entities([self._names[tags[place]] for place in places]) for tags in (guessed, meant))
+            counts += torch.tensor([len(found & true), len(found), len(true)])
+        return counts
 
     def metrics(self, sums: torch.Tensor, prefix: str) -> dict[str, Any]:
-        loss, right, count, found_right, found, meant = sums.tolist()
-        precision, recall = (found_right / total if total else 0.0 for total in (found, meant))
-        return means(prefix, loss, right, count) | {
-            f"{prefix}_precision": precision,
-            f"{prefix}_recall": recall,
-            f"{prefix}_f1": 2 * precision * recall / (precision + recall) if precision + recall else 0.0,
-        }
-
-
-Scores = ClassScores | EntityScores
+        loss, correct, count, *counts = sums.tolist()
+        right, found, meant = np.reshape(counts, (3, -1))
+        seen = found + meant > 0
+        scores = {"f1": 2 * right[seen] / (found + meant)[seen]}
+        if self._of_entities:
+            scores |= {"precision": right[found > 0] / found[found > 0], "recall": right[meant > 0] / meant[meant > 0]}
+        means_of = {f"{prefix}_{name}": float(np.sum(score) / max(1, len(score))) for name, score in scores.items()}
+        return means(prefix, loss, correct, count) | means_of
 
 
 def scores_of(config: RunConfig, labels: Labels) -> Scores:
     """Entities where all tags are those of entities; else each tag is a class, as parts of speech are."""
     marks_entities = all(name == "O" or name[:2] in OF_ENTITIES for name in labels.names)
-    if config.task == "token-classification" and marks_entities:
-        return EntityScores(labels.names)
-    return ClassScores(len(labels.names))
+    return Scores(labels.names, of_entities=config.task == "token-classification" and marks_entities)
 
 
 OF_ENTITIES = frozenset({"B-", "I-", "E-", "S-"})

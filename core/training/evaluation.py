@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -16,10 +16,6 @@ from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.chunked_logits import READER, VocabularyProduct, sliced_loss
 from trainwiz.core.training.events import Moment, RunCallback
 from transformers import TrainerState
-
-if TYPE_CHECKING:
-    from trainwiz.core.training.classes import Scores
-
 
 # The loss: a mean over all labelled tokens of one optimizer step, over every process, or of the means of its micro-batches.
 
@@ -160,24 +156,6 @@ class ScheduleCallback(RunCallback):
 SUMS = 3
 
 
-def batch_sums(
-    model: Any,
-    inputs: dict[str, Any],
-    labels: torch.Tensor,
-    positions: Positions = labelled_positions,
-    scores: Scores | None = None,
-) -> torch.Tensor:
-    """`token_sums` of one batch, or those of `scores`, read inside the model's forward pass (see core.training.chunked_logits)."""
-
-    def reader(logits: torch.Tensor | VocabularyProduct) -> torch.Tensor:
-        if scores is not None and isinstance(logits, torch.Tensor):
-            return scores.sums(logits, labels)
-        return token_sums(logits, labels, positions)
-
-    sums: torch.Tensor = model(**inputs, **{READER: reader}).loss
-    return sums
-
-
 def token_sums(
     logits: torch.Tensor | VocabularyProduct, labels: torch.Tensor, positions: Positions = labelled_positions
 ) -> torch.Tensor:
@@ -193,6 +171,14 @@ def token_sums(
         return product.read(rows, lambda rows: _sums(rows, product.chunk, product.logits_of, targets))
     flat, step = logits.reshape(-1, logits.shape[-1]), evaluation_slice(logits.shape[-1])
     return _sums(where, step, lambda places: flat[places], targets)
+
+
+def batch_sums(
+    model: Any, inputs: dict[str, Any], labels: torch.Tensor, sums_of: Callable[..., torch.Tensor] = token_sums
+) -> torch.Tensor:
+    """`sums_of` the logits of one batch and their labels, inside the model's forward pass (see core.training.chunked_logits)."""
+    sums: torch.Tensor = model(**inputs, **{READER: lambda logits: sums_of(logits, labels)}).loss
+    return sums
 
 
 def _sums(
@@ -216,7 +202,8 @@ def token_metrics(sums: torch.Tensor, prefix: str) -> dict[str, Any]:
     """
     metrics = means(prefix, *(float(value) for value in sums))
     mean = metrics[f"{prefix}_loss"]
-    metrics[f"{prefix}_perplexity"] = math.exp(mean) if mean < 700 else math.inf if mean >= 700 else math.nan
+    # No float is larger than exp(709).
+    metrics[f"{prefix}_perplexity"] = math.inf if mean >= 700 else math.exp(mean)
     return metrics
 
 

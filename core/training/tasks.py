@@ -53,6 +53,7 @@ from trainwiz.core.training.tokens import (
     PairEncoder,
     TokenRow,
     TokenStore,
+    check_words,
     join_tokens,
     next_tokens,
     row_lengths,
@@ -211,7 +212,10 @@ def _classified(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
     """Texts with a class each, or words with one each."""
     labels = labels_of_rows(config, rows)
     tokenizer = build_tokenizer(config, folder, rows)
-    kind = ClassEncoder if config.task == "sequence-classification" else TagEncoder
+    kind = ClassEncoder
+    if config.task == "token-classification":
+        check_words(tokenizer)
+        kind = TagEncoder
     encoder = kind(tokenizer, config.batch.sequence_length, labels)
     architecture, _ = read_architecture(config.model.architecture or {})
     decodes = architecture is not None and architecture.kind == "decoder"

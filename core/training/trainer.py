@@ -22,7 +22,7 @@ from trainwiz.core.training.batches import (
 from trainwiz.core.training.best import KeptCheckpoints
 from trainwiz.core.training.callbacks import LossGuard, StopCallback
 from trainwiz.core.training.chunked_logits import let_logits_be_read
-from trainwiz.core.training.evaluation import SUMS, ScheduleCallback, batch_sums, token_metrics
+from trainwiz.core.training.evaluation import SUMS, ScheduleCallback, batch_sums, token_metrics, token_sums
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter
 from trainwiz.core.training.model import batch_alone
 from trainwiz.core.training.process import phases
@@ -184,7 +184,7 @@ class RunTrainer(Trainer):
             inputs = self._parts.inputs(self._prepare_inputs(batch), model)
             labels = inputs.pop("labels")
             with torch.no_grad():
-                of_batch = batch_sums(model, inputs, labels, scores=scores)
+                of_batch = batch_sums(model, inputs, labels, token_sums if scores is None else scores.sums)
             sums += of_batch.to(sums)
         reduced = self.accelerator.reduce(sums, reduction="sum")
         metrics = (token_metrics if scores is None else scores.metrics)(reduced, metric_key_prefix)
