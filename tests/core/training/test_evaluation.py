@@ -145,7 +145,7 @@ def test_processes_share_the_rows_and_a_stop_between_batches_ends_it_without_a_s
     generator, model, _ = made(tokenizers, config, tmp_path)
     shares = [generator._own_share(trainer_of(model, rank=rank, processes=2)) for rank in (0, 1)]
     assert [len(share) for share in shares] == [6, 6]
-    assert sorted([*shares[0], *shares[1]]) == sorted(generator._own_share(trainer_of(model)))
+    assert dict([*shares[0], *shares[1]]) == dict(generator._own_share(trainer_of(model)))
     asked: list[int] = []
 
     def stopped() -> bool:
@@ -179,7 +179,7 @@ def test_a_causal_prompt_and_its_answer_fit_the_sequence(
     long = text_rows(["red fox " * 40] * 2, ["x"] * 2, held_out=1)
     generator._numbers, generator._sources = long.held_out, long.texts
     generator._encode = partial(CausalEncoder(tokenizer, 48).prompt, room=prompt)
-    assert {length for *_, length in generator._own_share(trainer_of(model))} == {answer}
+    assert {written.tokens for _, written in generator._own_share(trainer_of(model))} == {answer}
 
 
 def test_what_is_kept_of_hostile_rows_cannot_move_a_terminal(tokenizers: Tokenizers, tmp_path: Path) -> None:
