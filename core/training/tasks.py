@@ -11,10 +11,19 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.values import CLASSIFIES, RowKind
+from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.data.labels import Labels
 from trainwiz.core.data.lengths import joins_texts, packs_rows, prompt_room
-from trainwiz.core.data.text_store import SPECIAL_TOKENS, ProteinStore
+from trainwiz.core.data.text_store import (
+    CLS,
+    EOS,
+    FIRST_RESIDUE,
+    LAST_RESIDUE,
+    MASK,
+    SPECIAL_TOKENS,
+    ProteinStore,
+    TextStore,
+)
 from trainwiz.core.data.texts import LastAnswers, TextRows, load_text_rows
 from trainwiz.core.errors import usage_error
 from trainwiz.core.estimate.families import read_architecture
@@ -28,7 +37,6 @@ from trainwiz.core.training.batches import (
     PaddedBatch,
     RowKey,
     length_order,
-    mask_sequence,
     mask_tokens,
     overfit_items,
     sample_generator,
@@ -62,8 +70,6 @@ from trainwiz.core.training.tokens import (
 from trainwiz.core.training.weights import esm_tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-Mask = tuple[int, tuple[int, int]]
-
 # Rows as the Trainer asks for them.
 
 
@@ -95,17 +101,33 @@ def text_row(rows: TextRows, encode: Callable[..., TokenRow], epoch: int, row: i
     return encode(rows.texts[row], None if rows.targets is None else rows.targets[row])
 
 
-def masked_protein(proteins: ProteinStore, probability: float, seed: int, epoch: int, row: int) -> TokenRow:
-    return mask_sequence(proteins.letters(row), probability, sample_generator(seed, epoch, row))
+RESIDUES = FIRST_RESIDUE, LAST_RESIDUE + 1
 
 
-def masked_text(
-    rows: TextRows, encoder: MaskEncoder, hidden: tuple[float, int], mask: Mask, epoch: int, row: int
-) -> TokenRow:
-    """`hidden`: probability and seed. `mask`: the token that hides, and the tokens that may stand for another one."""
-    probability, seed = hidden
-    places = encoder.places(rows.texts[row])
-    return mask_tokens(*places, probability, sample_generator(seed, epoch, row), *mask)
+@dataclass(frozen=True, slots=True)
+class MaskedRow:
+    """Makes rows of which some tokens are hidden: which ones is a function of (seed, epoch, row) and of nothing else."""
+
+    places: Callable[[int], tuple[np.ndarray, np.ndarray, np.ndarray]]
+    """Row -> its tokens, and where they may be hidden: see `mask_tokens`."""
+    mask: int
+    others: tuple[int, int]
+    probability: float
+    seed: int
+
+    def __call__(self, epoch: int, row: int) -> TokenRow:
+        generator = sample_generator(self.seed, epoch, row)
+        return mask_tokens(*self.places(row), self.probability, generator, self.mask, self.others)
+
+
+def protein_places(proteins: ProteinStore, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    letters = proteins.letters(row)
+    inside = np.arange(1, len(letters) + 1)
+    return np.concatenate([[CLS], letters, [EOS]]).astype(np.int64), inside, inside
+
+
+def text_places(texts: TextStore, encoder: MaskEncoder, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return encoder.places(texts[row])
 
 
 def blocks(tokens: TokenStore, length: int) -> Rows:
@@ -160,8 +182,7 @@ class TaskRows:
 def load_task_rows(config: RunConfig, folder: Path) -> TaskRows:
     """Read the rows and get the tokenizer. Raises UsageError."""
     rows = load_text_rows(config, folder)
-    kinds: dict[RowKind, Callable[..., TaskRows]] = {"proteins": _proteins, "masked-lm": _masked}
-    load = _classified if config.task in CLASSIFIES else kinds.get(config.row_kind, _texts)
+    load = _classified if config.task in CLASSIFIES else _masked if config.task == "masked-lm" else _texts
     task_rows = load(config, folder, rows)
     if len(task_rows.train) == 0:
         names = ", ".join(source.name for source in config.data.sources)
@@ -181,25 +202,19 @@ def _task(
     return TaskRows(rows=rows, tokenizer=tokenizer, padding=padding, train=train, evaluation=evaluation, **more)
 
 
-def _proteins(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
-    """Masked-LM training of ESM-2 on protein sequences."""
-    proteins = ProteinStore(rows.texts, config.batch.sequence_length - SPECIAL_TOKENS)
-    make = partial(masked_protein, proteins, config.training.mask_probability, config.training.seed)
-    return _task(
-        rows,
-        esm_tokenizer(),
-        lambda numbers: Rows(numbers, make),
-        lengths=lambda numbers: proteins.lengths[numbers],
-    )
-
-
 def _masked(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
-    """Masked language models on texts, each model with its own tokenizer."""
+    """Masked language models: ESM-2 on protein sequences, others on texts, each model with its own tokenizer."""
+    length, hidden = config.batch.sequence_length, (config.training.mask_probability, config.training.seed)
+    if config.row_kind == "proteins":
+        proteins, tokenizer = ProteinStore(rows.texts, length - SPECIAL_TOKENS), esm_tokenizer()
+        make = MaskedRow(partial(protein_places, proteins), MASK, RESIDUES, *hidden)
+        return _task(
+            rows, tokenizer, lambda numbers: Rows(numbers, make), lengths=lambda numbers: proteins.lengths[numbers]
+        )
     tokenizer = build_tokenizer(config, folder, rows)
-    encoder = MaskEncoder(tokenizer, config.batch.sequence_length, whole_words=config.training.whole_words)
-    mask = int(tokenizer.mask_token_id)
-    hidden = config.training.mask_probability, config.training.seed
-    make = partial(masked_text, rows, encoder, hidden, (mask, (0, len(tokenizer))))
+    encoder = MaskEncoder(tokenizer, length, whole_words=config.training.whole_words)
+    mask, others = int(tokenizer.mask_token_id), (0, len(tokenizer))
+    make = MaskedRow(partial(text_places, rows.texts, encoder), mask, others, *hidden)
     return _task(
         rows,
         tokenizer,

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from trainwiz.core.training.batches import (
     FILLER_TOKENS,
     IGNORED,
-    EvaluationSampler,
     LoaderShield,
+    evaluation_order,
     for_attention,
     out_of_shared_memory,
 )
@@ -233,10 +233,9 @@ class RunTrainer(Trainer):
             self._parts.sampler.fill_up(self.args.train_batch_size * self.args.world_size)
         return self._parts.sampler
 
-    def _get_eval_sampler(self, eval_dataset: Dataset[Any]) -> Sampler[Any]:
-        rows: int = len(eval_dataset)  # type: ignore[arg-type]
+    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         together = self.args.eval_batch_size * self.args.world_size
-        return EvaluationSampler(rows, together, self._parts.evaluation_lengths)
+        return evaluation_order(len(eval_dataset), together, self._parts.evaluation_lengths)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """One save; left out, and the training ended, when there is no room and a stop was asked for."""
