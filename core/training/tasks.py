@@ -20,8 +20,8 @@ from trainwiz.core.data.text_store import (
     FIRST_RESIDUE,
     LAST_RESIDUE,
     MASK,
+    NUMBERS,
     SPECIAL_TOKENS,
-    ProteinStore,
     TextStore,
 )
 from trainwiz.core.data.texts import LastAnswers, TextRows, load_text_rows
@@ -108,8 +108,9 @@ RESIDUES = FIRST_RESIDUE, LAST_RESIDUE + 1
 class MaskedRow:
     """Makes rows of which some tokens are hidden: which ones is a function of (seed, epoch, row) and of nothing else."""
 
-    places: Callable[[int], tuple[np.ndarray, np.ndarray, np.ndarray]]
-    """Row -> its tokens, and where they may be hidden: see `mask_tokens`."""
+    texts: TextStore
+    places: Callable[[str], tuple[np.ndarray, np.ndarray, np.ndarray]]
+    """Text -> its tokens, and where they may be hidden: see `mask_tokens`."""
     mask: int
     others: tuple[int, int]
     probability: float
@@ -117,17 +118,15 @@ class MaskedRow:
 
     def __call__(self, epoch: int, row: int) -> TokenRow:
         generator = sample_generator(self.seed, epoch, row)
-        return mask_tokens(*self.places(row), self.probability, generator, self.mask, self.others)
+        places = self.places(self.texts[row])
+        return mask_tokens(*places, self.probability, generator, self.mask, self.others)
 
 
-def protein_places(proteins: ProteinStore, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    letters = proteins.letters(row)
+def protein_places(most: int, sequence: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of its first `most` letters."""
+    letters = NUMBERS[np.frombuffer(sequence[:most].encode(), np.uint8)]
     inside = np.arange(1, len(letters) + 1)
     return np.concatenate([[CLS], letters, [EOS]]).astype(np.int64), inside, inside
-
-
-def text_places(texts: TextStore, encoder: MaskEncoder, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return encoder.places(texts[row])
 
 
 def blocks(tokens: TokenStore, length: int) -> Rows:
@@ -206,15 +205,14 @@ def _masked(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
     """Masked language models: ESM-2 on protein sequences, others on texts, each model with its own tokenizer."""
     length, hidden = config.batch.sequence_length, (config.training.mask_probability, config.training.seed)
     if config.row_kind == "proteins":
-        proteins, tokenizer = ProteinStore(rows.texts, length - SPECIAL_TOKENS), esm_tokenizer()
-        make = MaskedRow(partial(protein_places, proteins), MASK, RESIDUES, *hidden)
-        return _task(
-            rows, tokenizer, lambda numbers: Rows(numbers, make), lengths=lambda numbers: proteins.lengths[numbers]
-        )
+        most = length - SPECIAL_TOKENS
+        make = MaskedRow(rows.texts, partial(protein_places, most), MASK, RESIDUES, *hidden)
+        lengths = lambda numbers: np.minimum(rows.texts.lengths[numbers], most)  # noqa: E731
+        return _task(rows, esm_tokenizer(), lambda numbers: Rows(numbers, make), lengths=lengths)
     tokenizer = build_tokenizer(config, folder, rows)
     encoder = MaskEncoder(tokenizer, length, whole_words=config.training.whole_words)
     mask, others = int(tokenizer.mask_token_id), (0, len(tokenizer))
-    make = MaskedRow(partial(text_places, rows.texts, encoder), mask, others, *hidden)
+    make = MaskedRow(rows.texts, encoder.places, mask, others, *hidden)
     return _task(
         rows,
         tokenizer,

@@ -14,7 +14,7 @@ import torch
 from accelerate.data_loader import BatchSamplerShard, SkipBatchSampler
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.text_store import CLS, EOS, ESM_VOCABULARY, MASK, ProteinStore
+from trainwiz.core.data.text_store import CLS, EOS, ESM_VOCABULARY, MASK
 from trainwiz.core.data.texts import TextRows, load_text_rows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.batches import (
@@ -66,7 +66,7 @@ def _proteins() -> Rows:
 
 
 def masked(texts: Any, seed: int) -> MaskedRow:
-    return MaskedRow(partial(protein_places, ProteinStore(texts, 1022)), MASK, RESIDUES, 0.15, seed)
+    return MaskedRow(texts, partial(protein_places, 10**6), MASK, RESIDUES, 0.15, seed)
 
 
 def _texts() -> Rows:
@@ -137,8 +137,7 @@ def test_masks_of_a_resumed_epoch_are_those_of_an_undisturbed_one(
 
 def test_shares_of_masked_swapped_and_kept() -> None:
     letters = ESM_VOCABULARY[4] * 400_000
-    proteins = ProteinStore(store([letters, letters[0]]), len(letters))
-    make = MaskedRow(partial(protein_places, proteins), MASK, RESIDUES, 0.15, 0)
+    make = masked(store([letters, letters[0]]), 0)
     tokens, labels = make(0, 0)
     chosen = labels != IGNORED
     assert chosen.mean() == pytest.approx(0.15, abs=0.004)
@@ -156,9 +155,8 @@ def test_shares_of_masked_swapped_and_kept() -> None:
 
 def test_built_in_encoding_equals_the_real_tokenizer() -> None:
     text = "LAGVSERTIDPKQNFYMHWCXBUZO.-J"
-    ours = ProteinStore(store([text, text.lower()]), 100)
-    expected = esm_tokenizer()(text, add_special_tokens=False)["input_ids"]
-    assert [ours.letters(row).tolist() for row in (0, 1)] == [expected] * 2
+    expected = esm_tokenizer()(text)["input_ids"]
+    assert [protein_places(100, written)[0].tolist() for written in (text, text.lower())] == [expected] * 2
     assert ESM_VOCABULARY[:4] == ("<cls>", "<pad>", "<eos>", "<unk>") and ESM_VOCABULARY[31:] == ("<null_1>", "<mask>")
 
 
