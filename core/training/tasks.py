@@ -190,17 +190,6 @@ def load_task_rows(config: RunConfig, folder: Path) -> TaskRows:
     return task_rows
 
 
-def _task(
-    rows: TextRows, tokenizer: PreTrainedTokenizerBase, of: Callable[[np.ndarray], Rows], **more: Any
-) -> TaskRows:
-    """`of` some rows of the data."""
-    padding = tokenizer.pad_token_id
-    assert isinstance(padding, int)
-    train, held_out = of(rows.train), of(rows.held_out)
-    evaluation = held_out if len(held_out) else None
-    return TaskRows(rows=rows, tokenizer=tokenizer, padding=padding, train=train, evaluation=evaluation, **more)
-
-
 def _masked(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
     """Masked language models: ESM-2 on protein sequences, others on texts, each model with its own tokenizer."""
     length, hidden = config.batch.sequence_length, (config.training.mask_probability, config.training.seed)
@@ -208,16 +197,12 @@ def _masked(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
         most = length - SPECIAL_TOKENS
         make = MaskedRow(rows.texts, partial(protein_places, most), MASK, RESIDUES, *hidden)
         lengths = lambda numbers: np.minimum(rows.texts.lengths[numbers], most)  # noqa: E731
-        return _task(rows, esm_tokenizer(), lambda numbers: Rows(numbers, make), lengths=lengths)
+        return TaskRows(**_sets(rows, esm_tokenizer(), make), lengths=lengths)
     tokenizer = build_tokenizer(config, folder, rows)
     encoder = MaskEncoder(tokenizer, length, whole_words=config.training.whole_words)
-    mask, others = int(tokenizer.mask_token_id), (0, len(tokenizer))
-    make = MaskedRow(rows.texts, encoder.places, mask, others, *hidden)
-    return _task(
-        rows,
-        tokenizer,
-        lambda numbers: Rows(numbers, make),
-        lengths=lambda numbers: row_lengths(rows, numbers, config.row_kind, encoder.lengths),
+    make = MaskedRow(rows.texts, encoder.places, int(tokenizer.mask_token_id), (0, len(tokenizer)), *hidden)
+    return TaskRows(
+        **_sets(rows, tokenizer, make), lengths=partial(row_lengths, rows, config.row_kind, encoder.lengths)
     )
 
 
@@ -231,15 +216,12 @@ def _classified(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
         kind = TagEncoder
     encoder = kind(tokenizer, config.batch.sequence_length, labels)
     architecture, _ = read_architecture(config.model.architecture or {})
-    decodes = architecture is not None and architecture.kind == "decoder"
     # What is compared is classes, not texts.
     texts = replace(rows, targets=None)
-    return _task(
-        texts,
-        tokenizer,
-        lambda numbers: Rows(numbers, partial(text_row, rows, encoder.row)),
-        inputs=decoder_only if decodes else batch_alone,
-        lengths=lambda numbers: row_lengths(texts, numbers, config.row_kind, encoder.lengths),
+    return TaskRows(
+        **_sets(texts, tokenizer, partial(text_row, rows, encoder.row)),
+        inputs=decoder_only if architecture is not None and architecture.kind == "decoder" else batch_alone,
+        lengths=partial(row_lengths, texts, config.row_kind, encoder.lengths),
         labels=labels,
     )
 
@@ -251,28 +233,37 @@ def _texts(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
     encoder: PairEncoder | ChatEncoder | CausalEncoder
     joined, more = joins_texts(config), dict[str, Any]()
     if config.task == "seq2seq":
-        encoder = pairs = PairEncoder(tokenizer, length, config.batch.target_length or length)
-        more = {"encode_source": pairs.source, "inputs": encoder_decoder}
+        encoder = PairEncoder(tokenizer, length, config.batch.target_length or length)
+        more = {"encode_source": encoder.source, "inputs": encoder_decoder}
     else:
         if rows.are_chats:
-            encoder = chats = ChatEncoder(tokenizer, set_template(tokenizer, config, folder), length, train_on)
-            more = {
-                "ends": [end for end in (end_of_turn(tokenizer),) if end is not None],
-                "template": chats.template.text,
-            }
+            encoder = ChatEncoder(tokenizer, set_template(tokenizer, config, folder), length, train_on)
+            end = end_of_turn(tokenizer)
+            more = {"ends": [] if end is None else [end], "template": encoder.template.text}
         else:
             encoder = CausalEncoder(tokenizer, length, learns_all=train_on == "everything")
         more |= {"encode_source": partial(encoder.prompt, room=prompt_room(config)), "inputs": decoder_only}
         if config.data.too_long == "drop" and not joined:
             rows = without_long_rows(rows, encoder.whole_lengths, length)
+    sets = _sets(rows, tokenizer, partial(text_row, rows, encoder.row))
+    if joined and isinstance(encoder, CausalEncoder):
+        train, held_out = (
+            blocks(join_tokens(rows, part, encoder, tokenizer), length) for part in (rows.train, rows.held_out)
+        )
+        sets |= {"train": train, "evaluation": held_out if len(held_out) else None}
+    lengths = partial(row_lengths, rows, config.row_kind, encoder.lengths)
+    return TaskRows(**sets, lengths=lengths, joined=joined, **more)
 
-    def of(numbers: np.ndarray) -> Rows:
-        if joined and isinstance(encoder, CausalEncoder):
-            return blocks(join_tokens(rows, numbers, encoder, tokenizer), length)
-        return Rows(numbers, partial(text_row, rows, encoder.row))
 
-    lengths = lambda numbers: row_lengths(rows, numbers, config.row_kind, encoder.lengths)  # noqa: E731
-    return _task(rows, tokenizer, of, lengths=lengths, joined=joined, **more)
+def _sets(rows: TextRows, tokenizer: Any, make: Callable[[int, int], TokenRow]) -> dict[str, Any]:
+    """Fields of TaskRows, for an encoding of the rows one by one."""
+    return {
+        "rows": rows,
+        "tokenizer": tokenizer,
+        "padding": int(tokenizer.pad_token_id),
+        "train": Rows(rows.train, make),
+        "evaluation": Rows(rows.held_out, make) if len(rows.held_out) else None,
+    }
 
 
 # TaskParts: what a task hands to the Trainer.

@@ -114,7 +114,7 @@ def without_long_rows(rows: TextRows, count: Count, length: int) -> TextRows:
     return replace(rows, train=train, held_out=held_out)
 
 
-def row_lengths(rows: TextRows, numbers: np.ndarray, task: RowKind, count: Count) -> np.ndarray:
+def row_lengths(rows: TextRows, task: RowKind, count: Count, numbers: np.ndarray) -> np.ndarray:
     """(n,) int64 of the rows `numbers` (n,) int64, in tokens where counting them is quick, else in bytes: the same on every
     process, which must draw the same order.
 
