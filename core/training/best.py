@@ -21,7 +21,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, complete_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.text import numbers_finite
-from trainwiz.core.training.events import Moment, RunCallback
+from trainwiz.core.training.callbacks import Moment, RunCallback
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import LossMean
 from trainwiz.core.estimate.activations import evaluation_slice
 from trainwiz.core.training.batches import IGNORED
+from trainwiz.core.training.callbacks import Moment, RunCallback
 from trainwiz.core.training.chunked_logits import READER, VocabularyProduct, sliced_loss
-from trainwiz.core.training.events import Moment, RunCallback
 from transformers import TrainerState
 
 # The loss: a mean over all labelled tokens of one optimizer step, over every process, or of the means of its micro-batches.
@@ -28,6 +28,7 @@ def labelled_positions(labels: torch.Tensor) -> torch.Tensor:
     return (labels != IGNORED).flatten().nonzero().squeeze(1)
 
 
+@dataclass(frozen=True, slots=True)
 class StepLoss:
     """`compute_loss_func` of the Trainer, and what the model must be called with for it.
 
@@ -39,20 +40,12 @@ class StepLoss:
     labels: a trace, whose tensors have none, brings its own.
     """
 
-    def __init__(
-        self,
-        smoothing: float,
-        chunk: int | None,
-        positions: Positions = labelled_positions,
-        mean: LossMean = "tokens",
-        weights: torch.Tensor | None = None,
-    ) -> None:
-        """`weights` (classes,) float32: how much each counts; the mean is over their number, not over their weights."""
-        self.smoothing = smoothing
-        self.chunk = chunk
-        self.positions = positions
-        self.mean = mean
-        self.weights = weights
+    smoothing: float
+    chunk: int | None
+    positions: Positions = labelled_positions
+    mean: LossMean = "tokens"
+    weights: torch.Tensor | None = None
+    """(classes,) float32: how much each counts; the mean is over their number, not over their weights."""
 
     @classmethod
     def of(cls, config: RunConfig, weights: torch.Tensor | None = None) -> StepLoss:
@@ -128,6 +121,7 @@ def ends_epoch(state: TrainerState) -> bool:
     return state.epoch is not None and float(state.epoch).is_integer()
 
 
+@dataclass(eq=False)
 class ScheduleCallback(RunCallback):
     """Evaluates by the schedule in place of the Trainer's own rule, which knows steps or epochs but not both.
 
@@ -135,16 +129,15 @@ class ScheduleCallback(RunCallback):
     never twice at one step. It also tells the sampler which epoch begins, in the first run and in a resumed one.
     """
 
-    def __init__(self, schedule: EvaluationSchedule | None, start_epoch: Callable[[int], None]) -> None:
-        """None: nothing is held out, and nothing is evaluated."""
-        self._schedule = schedule
-        self._start_epoch = start_epoch
+    schedule: EvaluationSchedule | None
+    """None: nothing is held out, and nothing is evaluated."""
+    start_epoch: Callable[[int], None]
 
     def epoch_begin(self, now: Moment) -> None:
-        self._start_epoch(int(now.state.epoch or 0))
+        self.start_epoch(int(now.state.epoch or 0))
 
     def step_end(self, now: Moment) -> None:
-        schedule, control = self._schedule, now.control
+        schedule, control = self.schedule, now.control
         control.should_evaluate = schedule is not None and schedule.due(now.state, saves=control.should_save)
 
     def epoch_end(self, now: Moment) -> None:

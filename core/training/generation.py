@@ -25,10 +25,10 @@ from trainwiz.core.hardware.install import find_installer, install_line
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.text import json_line
+from trainwiz.core.training.callbacks import Moment, RunCallback, any_process
 from trainwiz.core.training.chats import place_of_last_answer
 from trainwiz.core.training.engine import forward_needs_all
 from trainwiz.core.training.evaluation import ends_epoch
-from trainwiz.core.training.events import Moment, RunCallback, any_process
 from trainwiz.core.training.metrics import StepMeter
 from trainwiz.core.training.process import LastingLines, phases
 from trainwiz.core.training.tokenizer import forced_first_token
@@ -350,6 +350,7 @@ def _masked(text: str, tokenizer: Any, filler: Filler, length: int, *, named: bo
     return Prompt(filler.shown(masked), masked, filler.shown(tokens))
 
 
+@dataclass(eq=False)
 class AnswersCallback(RunCallback):
     """Asks before the first step and after every evaluation; where nothing is held out, at every save.
 
@@ -357,51 +358,46 @@ class AnswersCallback(RunCallback):
     so that a run with prompts is the same run.
     """
 
-    def __init__(
-        self,
-        questions: Questions,
-        folder: RunFolder,
-        meter: StepMeter,
-        trainer: RunTrainer,
-        resumed_from: int | None,
-    ) -> None:
-        self._questions = questions
-        self._path = folder.generations_jsonl
-        self._lines = LastingLines(self._path)
-        self._meter = meter
-        self._trainer = trainer
-        self._resumed_from = self._asked_at = resumed_from
+    questions: Questions
+    folder: RunFolder
+    meter: StepMeter
+    trainer: RunTrainer
+    asked_at: int | None
+    """Step of the last answers, or of the checkpoint that the run is resumed from."""
+
+    def __post_init__(self) -> None:
+        self._lines = LastingLines(self.folder.generations_jsonl)
 
     def train_begin(self, now: Moment) -> None:
-        if now.state.is_world_process_zero and (self._resumed_from is not None or self._path.exists()):
+        if now.state.is_world_process_zero and (self.asked_at is not None or self.folder.generations_jsonl.exists()):
             # What was said after the checkpoint is taken back, as in metrics.jsonl.
-            self._lines.write(json_line({"time_s": time.time(), "resumed_from": self._resumed_from or 0}))
-        if self._resumed_from is None:
+            self._lines.write(json_line({"time_s": time.time(), "resumed_from": self.asked_at or 0}))
+        if self.asked_at is None:
             self._ask(0)
 
     def evaluate(self, now: Moment) -> None:
         self._ask(now.state.global_step)
 
     def save(self, now: Moment) -> None:
-        if self._trainer.eval_dataset is None:
+        if self.trainer.eval_dataset is None:
             self._ask(now.state.global_step)
 
     def _ask(self, step: int) -> None:
-        trainer, prompts, model = self._trainer, self._questions.prompts, self._trainer.model
+        trainer, prompts, model = self.trainer, self.questions.prompts, self.trainer.model
         assert model is not None
         together, is_main = forward_needs_all(model), trainer.accelerator.is_main_process
-        if self._asked_at == step or (trainer.stop_requested() and not together):
+        if self.asked_at == step or (trainer.stop_requested() and not together):
             return
-        self._asked_at = step
+        self.asked_at = step
         if not (together or is_main):
             return
         training = model.training
         model.eval()
-        with self._meter.paused(), phases.during("generating", step):
+        with self.meter.paused(), phases.during("generating", step):
             started = time.perf_counter()
             # Where each forward pass needs every process, only the length ends an answer.
             most_s = None if together else MOST_S
-            written = self._questions.writer.write([prompt.tokens for prompt in prompts], trainer, most_s)
+            written = self.questions.writer.write([prompt.tokens for prompt in prompts], trainer, most_s)
             seconds = time.perf_counter() - started
         model.train(training)
         if is_main and not trainer.stop_requested():

@@ -22,8 +22,8 @@ from trainwiz.core.language import tr
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ON_THE_LONGEST, TURN, ProbeOrder
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.batches import ROW_LENGTHS, PaddedBatch
+from trainwiz.core.training.callbacks import Moment, RunCallback, any_process
 from trainwiz.core.training.engine import begin_process
-from trainwiz.core.training.events import Moment, RunCallback, any_process
 from trainwiz.core.training.metrics import StepMeter
 from trainwiz.core.training.model import may_skip_weights, vocabulary_of
 from trainwiz.core.training.probe_rows import GeneratedRows, longest_batch, probe_parts

@@ -22,8 +22,8 @@ from trainwiz.core.run.attempts import ADVICE_JSONL
 from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoint, newest_complete, seal
 from trainwiz.core.run.folder import RunFolder, name_for_commands
 from trainwiz.core.training.best import KeptCheckpoints
+from trainwiz.core.training.callbacks import any_process
 from trainwiz.core.training.engine import numbers_in
-from trainwiz.core.training.events import any_process
 from trainwiz.core.training.process import LastingLines, first_line, phases
 
 # CheckpointSaver: room for a checkpoint before it is written, without which fewer are kept, then the training waits; and how
