@@ -16,8 +16,7 @@ from trainwiz.core.config.keys import (
     ranking_metric,
     ranks_checkpoints,
 )
-from trainwiz.core.errors import os_reason, usage_error
-from trainwiz.core.language import tr
+from trainwiz.core.errors import os_reason
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, complete_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.text import numbers_finite
@@ -121,25 +120,14 @@ def _delete(checkpoint: Path) -> bool:
 
 
 def best_checkpoints(config: RunConfig, folder: Path, *, evaluates: bool) -> KeptCheckpoints | None:
-    """What checkpoint.keep_best or checkpoint.final ask for, or None. Raises UsageError where nothing gives their score,
-    which a plan refuses before."""
-    keep_best, ranks = config.checkpoint.keep_best, ranks_checkpoints(config)
-    if not (keep_best or config.evaluation.patience is not None or (ranks and evaluates)):
+    """What checkpoint.keep_best or checkpoint.final ask for, or None: the newest are kept."""
+    if not (evaluates and ranks_checkpoints(config)):
         return None
-    metric, known = ranking_metric(config), known_metrics(config)
-    if not evaluates or metric not in known:
-        message = tr(
-            "nothing measures {metric} in this run: hold rows out (data.validation_rows), and set evaluation.metric to "
-            "one of {names}.",
-            metric=metric,
-            names=", ".join(known),
-        )
-        raise usage_error("unknown_metric", "evaluation.metric", message)
-    return KeptCheckpoints(folder, config.checkpoint.keep, Ranking(metric), not keep_best) if ranks else None
+    return KeptCheckpoints(folder, config.checkpoint.keep, measured_ranking(config), not config.checkpoint.keep_best)
 
 
 def measured_ranking(config: RunConfig) -> Ranking:
-    """By the metric that was asked for, where the run measures it."""
+    """By the metric that was asked for. A plan refuses one that the run does not measure; forced, the loss takes its place."""
     metric = ranking_metric(config)
     return Ranking(metric if metric in known_metrics(config) else DEFAULT_METRIC)
 

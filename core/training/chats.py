@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import random
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -310,20 +309,14 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int | None:
 
 
 def conversations(system: bool) -> list[list[dict[str, str]]]:
-    """Always the same: of one to six turns of the user, a third of them with a system turn where there are any."""
-    draw = random.Random(50)
-
-    def said() -> str:
+    """Always the same: of one to six turns of the user, some of them with a system turn where there are any."""
+    chats = []
+    for number in range(CHATS):
         # Blanks at an end of a turn are another question: some templates strip them, and Ollama's language cannot.
-        return " ".join(draw.choices(WORDS, k=draw.randint(1, 9)))
-
-    def chat(number: int) -> list[dict[str, str]]:
-        answers = [said() for _ in range(draw.randint(0, 5))]
-        return rounds(
-            [said() for _ in range(len(answers) + 1)], answers, said() if system and number % 3 == 0 else None
-        )
-
-    return [chat(number) for number in range(CHATS)]
+        said = [f"{WORDS[(number + place) % len(WORDS)]} {WORDS[place * number % len(WORDS)]}" for place in range(12)]
+        last = 2 * (number % 6)
+        chats.append(rounds(said[: last + 1 : 2], said[1:last:2], said[-1] if system and number % 5 == 0 else None))
+    return chats
 
 
 def template_parts(tokenizer: PreTrainedTokenizerBase, own_stops: Sequence[int] = ()) -> dict[str, Any]:

@@ -41,19 +41,15 @@ if TYPE_CHECKING:
 # BLEU of generated texts (Papineni et al. 2002), by sacrebleu.
 
 HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-KANA = re.compile(r"[\u3040-\u30ff]")
 HAN_SHARE = 0.2
-"""Share of Chinese characters among the letters of the references above which they are Chinese."""
+"""Share of Chinese characters in the references above which they are cut one by one."""
 LOOKED_AT = 200
 
 
 def word_cutter(choice: str | None, references: Sequence[str]) -> str:
-    """Name of sacrebleu's tokenizer: the choice, else zh for Chinese references and 13a for all others."""
-    if choice is not None:
-        return choice
+    """Name of sacrebleu's tokenizer: the choice, else zh for references with many Chinese characters and 13a for others."""
     text = "".join(references)
-    most_are_han = len(HAN.findall(text)) > HAN_SHARE * sum(map(str.isalpha, text))
-    return "zh" if most_are_han and not KANA.search(text) else "13a"
+    return choice or ("zh" if len(HAN.findall(text)) > HAN_SHARE * len(text) else "13a")
 
 
 def make_bleu(cutter: str) -> BLEU:
@@ -262,8 +258,6 @@ FIRST_HIDDEN, EVERY_HIDDEN = 3, 7
 """Of the tokens of such a row: about BERT's 15 %, the same at every evaluation."""
 ASKED_OF = 50
 """Held-out rows among which prompts are looked for."""
-LONGEST_SHOWN = 4000
-"""Characters of a text that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,20 +396,9 @@ class AnswersCallback(RunCallback):
         model.train(training)
         if is_main and not trainer.stop_requested():
             for number, (prompt, answer) in enumerate(zip(prompts, written, strict=True)):
-                self._lines.write(
-                    json_line(_answered(prompt, answer, step=step, prompt=number, answer_s=round(seconds, 3)))
-                )
+                line = {"time_s": time.time(), "step": step, "prompt": number, "source": prompt.shown}
+                line |= {"reference": prompt.reference, "generation": answer.text, "tokens": answer.tokens}
+                # The time of all answers together.
+                line |= {"ended": answer.ended, "answer_s": round(seconds, 3)}
+                self._lines.write(json_line(line))
             print(f"step {step}  answered {len(written)} prompts in {seconds:.1f} s", flush=True)
-
-
-def _answered(prompt: Prompt, answer: Written, **figures: float) -> dict[str, Any]:
-    """A line of generations.jsonl. `answer_s` is the time of all answers together."""
-    return {
-        "time_s": time.time(),
-        **figures,
-        "source": prompt.shown[:LONGEST_SHOWN],
-        "reference": None if prompt.reference is None else prompt.reference[:LONGEST_SHOWN],
-        "generation": answer.text[:LONGEST_SHOWN],
-        "tokens": answer.tokens,
-        "ended": answer.ended,
-    }
