@@ -134,12 +134,16 @@ class Scores:
     def metrics(self, sums: torch.Tensor, prefix: str) -> dict[str, Any]:
         loss, correct, count, *counts = sums.tolist()
         right, found, meant = np.reshape(counts, (3, -1))
-        seen = found + meant > 0
-        scores = {"f1": 2 * right[seen] / (found + meant)[seen]}
+        scores = {f"{prefix}_f1": _mean_share(2 * right, found + meant)}
         if self._of_entities:
-            scores |= {"precision": right[found > 0] / found[found > 0], "recall": right[meant > 0] / meant[meant > 0]}
-        means_of = {f"{prefix}_{name}": float(np.sum(score) / max(1, len(score))) for name, score in scores.items()}
-        return means(prefix, loss, correct, count) | means_of
+            scores |= {f"{prefix}_precision": _mean_share(right, found), f"{prefix}_recall": _mean_share(right, meant)}
+        return means(prefix, loss, correct, count) | scores
+
+
+def _mean_share(part: np.ndarray, whole: np.ndarray) -> float:
+    """Of those that there are; 0 where there are none."""
+    there = whole > 0
+    return float(np.mean(part[there] / whole[there])) if there.any() else 0.0
 
 
 def scores_of(config: RunConfig, labels: Labels) -> Scores:

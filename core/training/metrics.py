@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -120,13 +119,14 @@ def resident_bytes() -> int:
 # metrics.jsonl: one line for each logged step and each evaluation, written by rank 0.
 
 
+NO_JSON = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
 def json_number(value: Any) -> Any:
     """Numbers that JSON has; the others as the strings "NaN", "Infinity" and "-Infinity"."""
     if isinstance(value, torch.Tensor):
         value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    return value
+    return NO_JSON.get(str(value), value)
 
 
 def _json_numbers(values: dict[str, Any]) -> dict[str, Any]:

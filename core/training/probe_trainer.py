@@ -21,7 +21,7 @@ from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.launch.probe_order import ANSWERS_JSONL, ON_THE_LONGEST, TURN, ProbeOrder
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.batches import ROW_LENGTHS, PaddedBatch
+from trainwiz.core.training.batches import ROW_ENDS, PaddedBatch
 from trainwiz.core.training.callbacks import Moment, RunCallback, any_process
 from trainwiz.core.training.engine import begin_process
 from trainwiz.core.training.metrics import StepMeter
@@ -148,7 +148,7 @@ class ProbeTrainer(RunTrainer):
         return loss
 
     def _cut(self, batch: dict[str, Any]) -> dict[str, Any]:
-        if ROW_LENGTHS in batch or len(batch["input_ids"]) <= self.micro_batch:
+        if ROW_ENDS[0] in batch or len(batch["input_ids"]) <= self.micro_batch:
             return batch
         return {name: value[: self.micro_batch] for name, value in batch.items()}
 

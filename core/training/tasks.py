@@ -33,12 +33,12 @@ from trainwiz.core.training.batches import (
     IGNORED,
     EpochSampler,
     FillerRow,
-    PackedBatch,
     PaddedBatch,
     RowKey,
     length_order,
     mask_tokens,
     overfit_items,
+    packed_batch,
     sample_generator,
 )
 from trainwiz.core.training.best import KeptCheckpoints, Patience, best_checkpoints, measured_ranking
@@ -303,7 +303,7 @@ def parts_of(
         model=model,
         sampler=sampler,
         collate=PaddedBatch.of(config, task.padding),
-        train_collate=PackedBatch() if packs_rows(config) else None,
+        train_collate=packed_batch if packs_rows(config) else None,
         **more,
     )
 

@@ -16,7 +16,6 @@ from trainwiz.core.training.batches import (
     IGNORED,
     LoaderShield,
     evaluation_order,
-    for_attention,
     out_of_shared_memory,
 )
 from trainwiz.core.training.best import KeptCheckpoints
@@ -206,7 +205,7 @@ class RunTrainer(Trainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
         """With what the model needs beside the batch; the labels go to our own loss."""
-        complete = self._parts.inputs(for_attention(inputs), self.model)
+        complete = self._parts.inputs(inputs, self.model)
         complete = {**complete, **self._parts.loss.keywords(complete["labels"])}
         loss: Any = super().compute_loss(model, complete, return_outputs, num_items_in_batch)
         if self._parts.loss.mean == "micro_batches":
