@@ -201,27 +201,21 @@ STATES = (
 class FinalChoice:
     """Which weights final_model has."""
 
-    step: int
     checkpoint: Path | None
     """None: the weights as they are at the end."""
-    metric: str | None = None
-    score: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        which = {"step": self.step, "which": "last" if self.metric is None else "best"}
-        return {"final": which if self.metric is None else {**which, "metric": self.metric, "score": self.score}}
+    said: dict[str, Any]
+    """In outcome.json."""
 
 
 def choose_final(config: RunConfig, folder: RunFolder, retention: KeptCheckpoints, step: int) -> FinalChoice:
     """`step` is the last one. Every process must call it, and finds the same files."""
-    ranking = retention.ranking
-    if config.checkpoint.final != "best" or ranking is None:
-        return FinalChoice(step, None)
-    best = ranking.best([found.path for found in complete_checkpoints(folder)])
-    if best is None:
-        return FinalChoice(step, None)
+    ranking = retention.ranking if config.checkpoint.final == "best" else None
+    best = None if ranking is None else ranking.best([found.path for found in complete_checkpoints(folder)])
+    if ranking is None or best is None:
+        return FinalChoice(None, {"step": step, "which": "last"})
     at = step_of(best)
-    return FinalChoice(at, None if at == step else best, ranking.metric, ranking.score(best))
+    said = {"step": at, "which": "best", "metric": ranking.metric, "score": ranking.score(best)}
+    return FinalChoice(None if at == step else best, said)
 
 
 def copy_model(checkpoint: Path, place: Path) -> None:

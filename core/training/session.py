@@ -156,7 +156,7 @@ class TrainingSession:
             return {}
         final = choose_final(config, self.folder, trainer.retention, trainer.state.global_step)
         save_final_model(trainer, self.folder, config, final)
-        return final.to_json()
+        return {"final": final.said}
 
     def _unsafe(self, error: Exception) -> UsageError:
         """A checkpoint is read as tensors and values; one that asks for more was not saved by a training of ours."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +13,7 @@ import numpy as np
 from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import CLASSIFIES
-from trainwiz.core.data.labels import Labels
+from trainwiz.core.data.labels import Labels, classes_in, label_problems, labels_of
 from trainwiz.core.data.lengths import joins_texts, packs_rows, prompt_room
 from trainwiz.core.data.text_store import (
     CLS,
@@ -25,7 +26,7 @@ from trainwiz.core.data.text_store import (
     TextStore,
 )
 from trainwiz.core.data.texts import LastAnswers, TextRows, load_text_rows
-from trainwiz.core.errors import usage_error
+from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.language import tr
 from trainwiz.core.training.batches import (
@@ -43,22 +44,16 @@ from trainwiz.core.training.batches import (
 )
 from trainwiz.core.training.best import KeptCheckpoints, Patience, best_checkpoints, measured_ranking
 from trainwiz.core.training.chats import ChatEncoder, end_of_turn, set_template
-from trainwiz.core.training.classes import (
-    ClassEncoder,
-    Scores,
-    TagEncoder,
-    class_weights,
-    labels_of_rows,
-    scores_of,
-)
-from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
+from trainwiz.core.training.evaluation import EvaluationSchedule, Scores, StepLoss, class_weights, scores_of
 from trainwiz.core.training.generation import Generator, Questions, questions_of
 from trainwiz.core.training.model import ModelInputs, batch_alone, build_model, decoder_only, encoder_decoder
 from trainwiz.core.training.tokenizer import build_tokenizer
 from trainwiz.core.training.tokens import (
     CausalEncoder,
+    ClassEncoder,
     MaskEncoder,
     PairEncoder,
+    TagEncoder,
     TokenRow,
     TokenStore,
     check_words,
@@ -264,6 +259,27 @@ def _sets(rows: TextRows, tokenizer: Any, make: Callable[[int, int], TokenRow]) 
         "train": Rows(rows.train, make),
         "evaluation": Rows(rows.held_out, make) if len(rows.held_out) else None,
     }
+
+
+def labels_of_rows(config: RunConfig, rows: TextRows) -> Labels:
+    """Counted apart in the rows that train and in those that are held out. Raises UsageError with what is wrong."""
+    targets = rows.targets
+    assert targets is not None
+    train, held_out = (
+        Counter(classes_in((target for batch in targets.batches(part) for target in batch), config.task))
+        for part in (rows.train, rows.held_out)
+    )
+    labels = labels_of(config, train, held_out)
+    errors = [
+        Finding(code, severity, where, message)
+        for code, severity, where, message, _ in label_problems(labels, config)
+        if severity == "error" and (labels.problem or not config.forced)
+    ]
+    if errors:
+        raise UsageError(errors)
+    shown = ", ".join(f"{number} {name[:40]} ({count:,})" for number, (name, count) in enumerate(labels.train.items()))
+    print(f"classes: {shown[:2000]}", flush=True)
+    return labels
 
 
 # TaskParts: what a task hands to the Trainer.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 from trainwiz.core.config.values import RowKind
+from trainwiz.core.data.labels import Labels
 from trainwiz.core.data.text_file import BATCH_CHARACTERS
 from trainwiz.core.data.text_store import BATCH_TEXTS, file_lock
 from trainwiz.core.data.texts import TextRows
@@ -276,6 +279,40 @@ class MaskEncoder(CutTexts):
         words = np.array([-1 if word is None else word for word in encoded.word_ids()], np.int64)[places]
         begins = np.concatenate([[True], (words[1:] != words[:-1]) | (np.diff(places) > 1)])
         return tokens, places, places[begins][np.cumsum(begins) - 1]
+
+
+class ClassEncoder(CutTexts):
+    """A text cut to `length` tokens, and the number of its class."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int, labels: Labels) -> None:
+        super().__init__(tokenizer, length)
+        self._numbers = labels.numbers
+
+    def row(self, text: str, target: str) -> TokenRow:
+        """(n,) tokens and one label."""
+        return np.array(self.encoded(text)["input_ids"], np.int64), np.array([self._numbers[target]], np.int64)
+
+
+class TagEncoder(ClassEncoder):
+    """Words and their tags: the first token of each word has its tag, the others have none (Devlin et al. 2019).
+
+    For a tokenizer that says of which word a token is.
+    """
+
+    def row(self, text: str, target: str) -> TokenRow:
+        """(tokens, labels), (n,) both."""
+        words, tags = json.loads(text), json.loads(target)
+        encoded = self._tokenizer(words, is_split_into_words=True, truncation=True, max_length=self._length)
+        tokens = np.array(encoded["input_ids"], np.int64)
+        labels = np.full(len(tokens), IGNORED, np.int64)
+        for place, (before, word) in enumerate(pairwise([None, *encoded.word_ids()])):
+            if word is not None and word != before:
+                labels[place] = self._numbers[tags[word]]
+        return tokens, labels
+
+    def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
+        encoded = self._tokenizer([json.loads(text) for text in texts], is_split_into_words=True, verbose=False)
+        return [min(len(tokens), self._length) for tokens in encoded["input_ids"]]
 
 
 def uncut_tokens(tokenizer: Any, texts: list[str], *, special: bool = True) -> list[list[int]]:

@@ -21,8 +21,7 @@ from trainwiz.core.data.labels import labels_of
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.batches import IGNORED
-from trainwiz.core.training.classes import Scores, class_weights, entities, scores_of
-from trainwiz.core.training.evaluation import StepLoss
+from trainwiz.core.training.evaluation import Scores, StepLoss, class_weights, entities, scores_of
 from trainwiz.core.training.tasks import build_task
 from transformers import (
     AutoModelForMaskedLM,
