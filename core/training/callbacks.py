@@ -108,9 +108,7 @@ def take_reporters(args: TrainingArguments) -> list[GuardedReporter]:
     names, args.report_to = dict.fromkeys(args.report_to or ()), []
     if is_offline():
         os.environ.setdefault("WANDB_MODE", "offline")
-    # A class for each: the Trainer warns of two callbacks of the same one.
-    kind = GuardedReporter
-    return [type(f"{kind.__name__}_{name}", (kind,), {})(name, INTEGRATION_TO_CALLBACK[name]) for name in names]
+    return [GuardedReporter(name, INTEGRATION_TO_CALLBACK[name]) for name in names]
 
 
 # Small callbacks: the place of the run folder, the engine file and the phase.

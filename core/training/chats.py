@@ -136,18 +136,16 @@ def place_of_last_answer(turns: list[Any]) -> int:
     return max((place for place, turn in enumerate(turns) if turn["role"] == "assistant"), default=len(turns))
 
 
+@dataclass
 class ChatEncoder:
     """Rows that are chats, as core/data/chats.py keeps them."""
 
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, template: ChatTemplate, length: int, train_on: TrainOn
-    ) -> None:
-        """`length`: most tokens of a sequence; what is beyond is cut."""
-        self.length = length
-        self.template = template
-        self.train_on = train_on
-        self._tokenizer: Any = tokenizer
-        self._left_out = 0
+    tokenizer: Any
+    template: ChatTemplate
+    length: int
+    """Most tokens of a sequence; what is beyond is cut."""
+    train_on: TrainOn
+    left_out: int = 0
 
     def row(self, chat: str, target: None = None) -> TokenRow:
         """(tokens, labels), labels moved one place to the left: position t predicts token t + 1.
@@ -157,10 +155,10 @@ class ChatEncoder:
         try:
             whole = self.whole(chat)
         except ChatError as error:
-            self._left_out += 1
-            if self._left_out <= MOST_NAMED:
+            self.left_out += 1
+            if self.left_out <= MOST_NAMED:
                 print(tr("a chat is skipped: {reason}.", reason=error), flush=True)
-            return np.array([self._tokenizer.eos_token_id], np.int64), np.array([IGNORED], np.int64)
+            return np.array([self.tokenizer.eos_token_id], np.int64), np.array([IGNORED], np.int64)
         tokens = whole.tokens[: self.length]
         return tokens, next_tokens(tokens, whole.learnt[: self.length])
 
@@ -174,7 +172,7 @@ class ChatEncoder:
         for number, chat in enumerate(chats):
             with suppress(ChatError):
                 texts[number] = self._text(*messages_of(chat))
-        return [max(1, len(tokens)) for tokens in uncut_tokens(self._tokenizer, texts, special=False)]
+        return [max(1, len(tokens)) for tokens in uncut_tokens(self.tokenizer, texts, special=False)]
 
     def prompt(self, chat: str, room: int) -> list[int]:
         """The tokens that the last answer is generated from, at most `room`, the last ones."""
@@ -182,8 +180,8 @@ class ChatEncoder:
         try:
             text = self._text(turns[: place_of_last_answer(turns)], tools, asks=True)
         except ChatError:
-            return [self._tokenizer.eos_token_id]
-        return uncut_tokens(self._tokenizer, [text], special=False)[0][-room:]
+            return [self.tokenizer.eos_token_id]
+        return uncut_tokens(self.tokenizer, [text], special=False)[0][-room:]
 
     def whole(self, chat: str) -> WholeChat:
         """Raises ChatError."""
@@ -248,7 +246,7 @@ class ChatEncoder:
 
     def _cut(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """(tokens (n,), beginning and end of each in the text (n, 2)), int64."""
-        cut = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        cut = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         return np.array(cut["input_ids"], np.int64), np.array(cut["offset_mapping"], np.int64).reshape(-1, 2)
 
     def _text(self, turns: list[Any], tools: Any, *, asks: bool = False) -> str:
@@ -259,7 +257,7 @@ class ChatEncoder:
         plain = [{key: value for key, value in turn.items() if key != "learn"} for turn in turns]
         how |= {"tools": tools, "chat_template": self.template.text, "date_string": DATE.strftime("%d %b %Y")}
         try:
-            return self._tokenizer.apply_chat_template(plain, **how)
+            return self.tokenizer.apply_chat_template(plain, **how)
         except (TemplateError, TypeError, ValueError, KeyError, IndexError) as error:
             reason = tr("the template reports: {reason}", reason=first_line(error)[:LONGEST_REASON])
             raise ChatError("template_refuses", reason) from error

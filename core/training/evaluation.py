@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import LossMean
-from trainwiz.core.data.labels import Labels
 from trainwiz.core.estimate.activations import evaluation_slice
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.callbacks import Moment, RunCallback
 from trainwiz.core.training.chunked_logits import READER, VocabularyProduct, sliced_loss
 from transformers import TrainerState
+
+if TYPE_CHECKING:
+    # With pyarrow, which a trace need not load.
+    from trainwiz.core.data.labels import Labels
 
 # The loss: a mean over all labelled tokens of one optimizer step, over every process, or of the means of its micro-batches.
 
@@ -91,56 +94,41 @@ class StepLoss:
 # When held-out rows are measured.
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationSchedule:
-    """The steps after which a run evaluates. The last step is always one of them."""
-
-    every_steps: int | None
-    every_epoch: bool
-    with_saves: bool
-    """At each save too, so that every checkpoint has a score."""
-
-    @classmethod
-    def of(cls, config: RunConfig, *, with_saves: bool = False) -> EvaluationSchedule:
-        every_epoch = config.evaluation.every_epoch
-        every_steps = config.evaluation.every_steps
-        if every_steps is None and not every_epoch:
-            every_steps = config.checkpoint.every_steps
-        return cls(every_steps, every_epoch, with_saves)
-
-    def due(self, state: TrainerState, *, saves: bool) -> bool:
-        step = state.global_step
-        return (
-            (self.every_steps is not None and step % self.every_steps == 0)
-            or (self.every_epoch and ends_epoch(state))
-            or (self.with_saves and saves)
-            or step >= state.max_steps
-        )
-
-
 def ends_epoch(state: TrainerState) -> bool:
     """Whether the step that was just done is the last of its epoch: the Trainer's epoch is a whole number then."""
     return state.epoch is not None and float(state.epoch).is_integer()
 
 
 @dataclass(eq=False)
-class ScheduleCallback(RunCallback):
-    """Evaluates by the schedule in place of the Trainer's own rule, which knows steps or epochs but not both.
+class EvaluationSchedule(RunCallback):
+    """Evaluates in place of the Trainer's own rule, which knows steps or epochs but not both: after the last step too.
 
     Always at the end of a step and before its save, so that the checkpoint holds the score, and
     never twice at one step. It also tells the sampler which epoch begins, in the first run and in a resumed one.
     """
 
-    schedule: EvaluationSchedule | None
-    """None: nothing is held out, and nothing is evaluated."""
+    config: RunConfig
     start_epoch: Callable[[int], None]
+    evaluates: bool = False
+    """Where rows are held out."""
+    with_saves: bool = False
+    """At each save too, so that every checkpoint has a score."""
 
     def epoch_begin(self, now: Moment) -> None:
         self.start_epoch(int(now.state.epoch or 0))
 
     def step_end(self, now: Moment) -> None:
-        schedule, control = self.schedule, now.control
-        control.should_evaluate = schedule is not None and schedule.due(now.state, saves=control.should_save)
+        now.control.should_evaluate = self.evaluates and self.due(now.state, saves=now.control.should_save)
+
+    def due(self, state: TrainerState, *, saves: bool) -> bool:
+        wanted, step = self.config.evaluation, state.global_step
+        every = wanted.every_steps or (None if wanted.every_epoch else self.config.checkpoint.every_steps)
+        return (
+            (every is not None and step % every == 0)
+            or (wanted.every_epoch and ends_epoch(state))
+            or (self.with_saves and saves)
+            or step >= state.max_steps
+        )
 
     def epoch_end(self, now: Moment) -> None:
         now.control.should_evaluate = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,22 +34,27 @@ READ, ENCODED = 20_000, 2_000
 THOUGHT = "<think>"
 
 
+@dataclass
 class Look:
     """Reads the rows of a run and notes what is to be said of them."""
 
-    def __init__(self, config: RunConfig, folder: Path, tokenizer: Any, encoder: Any) -> None:
-        """`encoder`: a ChatEncoder where the run trains on chats, else a CausalEncoder."""
-        self._config, self._folder, self._tokenizer, self._encoder = config, folder, tokenizer, encoder
-        self._chats = trains_on_chats(config)
-        self._doubts: dict[str, Doubt] = {}
-        added = tokenizer.added_tokens_decoder
-        self._marks = {token for token in tokenizer.all_special_tokens if len(token) > 3}
-        self._marks |= {str(token) for token in added.values() if token.special}
-        self._ends = {*tokenizer.all_special_ids, *added}
+    config: RunConfig
+    folder: Path
+    tokenizer: Any
+    encoder: Any
+    """A ChatEncoder where the run trains on chats, else a CausalEncoder."""
+    doubts: dict[str, Doubt] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.chats = trains_on_chats(self.config)
+        added = self.tokenizer.added_tokens_decoder
+        self.marks = {token for token in self.tokenizer.all_special_tokens if len(token) > 3}
+        self.marks |= {str(token) for token in added.values() if token.special}
+        self.ends = {*self.tokenizer.all_special_ids, *added}
 
     def look(self, show: list[int]) -> ChatLook:
         """At some rows of each source, and at those with the numbers to `show`. Raises TrainwizError."""
-        train, held = all_sources(self._config)
+        train, held = all_sources(self.config)
         looked, shown, seen, number = list[Any](), list[ShownChat](), set[int](), 0
         for key, source in train:
             rows = list(self._rows(key, source))
@@ -57,25 +62,25 @@ class Look:
             looked.append(_columns(noted))
             shown += [self._shown(*rows[row - number]) for row in show if number <= row < number + len(rows)]
             number += len(rows)
-            for place, text, _ in rows if self._chats else ():
+            for place, text, _ in rows if self.chats else ():
                 if hash(text) in seen:
                     self._doubt("duplicates", place)
                 seen.add(hash(text))
-        for place, text, _ in (row for key, source in held if self._chats for row in self._rows(key, source)):
+        for place, text, _ in (row for key, source in held if self.chats for row in self._rows(key, source)):
             if hash(text) in seen:
                 self._doubt("held_out_is_trained", place)
-        template = self._encoder.template if self._chats else None
+        template = self.encoder.template if self.chats else None
         marks, family = ("", "") if template is None else (template.marks, template.family)
-        return ChatLook(marks, family, *_columns(looked), tuple(self._doubts.values()), tuple(shown))
+        return ChatLook(marks, family, *_columns(looked), tuple(self.doubts.values()), tuple(shown))
 
     def _doubt(self, code: str, place: str, detail: str = "") -> None:
-        before = self._doubts.get(code, Doubt(code, 0, place, detail))
-        self._doubts[code] = replace(before, rows=before.rows + 1)
+        before = self.doubts.get(code, Doubt(code, 0, place, detail))
+        self.doubts[code] = replace(before, rows=before.rows + 1)
 
     def _rows(self, key: str, source: Any) -> Iterator[tuple[str, str, str | None]]:
         """(place, text, target) of rows from all over a source. Raises TrainwizError."""
-        task, limit = self._config.task, READ if self._chats else ENCODED
-        files = find_files(source, key, self._folder, task=task, ask=False)
+        task, limit = self.config.task, READ if self.chats else ENCODED
+        files = find_files(source, key, self.folder, task=task, ask=False)
         for kept in read_rows(files, SourceTally(), task, limit=limit):
             texts = kept.texts.to_pylist()
             targets = [None] * len(texts) if kept.targets is None else kept.targets.to_pylist()
@@ -84,10 +89,10 @@ class Look:
 
     def _whole(self, text: str, target: str | None) -> WholeChat:
         """Of any row. Raises ChatError."""
-        if self._chats:
-            return self._encoder.whole(text)
-        ((tokens, unlabelled),) = self._encoder.whole([text], None if target is None else [target])
-        learnt = np.arange(len(tokens)) >= (0 if self._encoder.learns_all else unlabelled)
+        if self.chats:
+            return self.encoder.whole(text)
+        ((tokens, unlabelled),) = self.encoder.whole([text], None if target is None else [target])
+        learnt = np.arange(len(tokens)) >= (0 if self.encoder.learns_all else unlabelled)
         return WholeChat(tokens, learnt, [(unlabelled, len(tokens))])
 
     def _noted(self, place: str, text: str, target: str | None) -> tuple[int, int, int]:
@@ -97,10 +102,10 @@ class Look:
         except ChatError as error:
             self._doubt(error.code, place, str(error))
             return 1, 0, 0
-        begin = self._tokenizer.bos_token_id
+        begin = self.tokenizer.bos_token_id
         if begin is not None and whole.tokens[:2].tolist() == [begin, begin]:
             self._doubt("bos_twice", place)
-        for code in self._doubtful(messages_of(text)[0], whole) if self._chats else ():
+        for code in self._doubtful(messages_of(text)[0], whole) if self.chats else ():
             self._doubt(code, place)
         places = whole.learnt.nonzero()[0].tolist()
         return len(whole.tokens), len(places), places[-1] + 1 if places else 0
@@ -108,10 +113,10 @@ class Look:
     def _shown(self, place: str, text: str, target: str | None) -> ShownChat:
         try:
             whole = self._whole(text, target)
-            if self._chats:
-                pieces, turns = self._encoder.pieces(text)
+            if self.chats:
+                pieces, turns = self.encoder.pieces(text)
             else:
-                pieces = [self._tokenizer.decode([token]) for token in whole.tokens]
+                pieces = [self.tokenizer.decode([token]) for token in whole.tokens]
                 ((prompt, end),) = whole.answers
                 turns = [("text", end)] if target is None else [("prompt", prompt), ("response", end)]
         except ChatError as error:
@@ -119,7 +124,7 @@ class Look:
         return ShownChat(place, tuple(pieces), tuple(whole.learnt.tolist()), tuple(turns))
 
     def _doubtful(self, turns: list[dict[str, Any]], whole: WholeChat) -> Iterator[str]:
-        text = self._tokenizer.decode(whole.tokens)
+        text = self.tokenizer.decode(whole.tokens)
         if not whole.learnt.any():
             yield "no_label"
         elif not all(self._learns_to_end(whole, answer) for answer in whole.answers):
@@ -135,16 +140,16 @@ class Look:
             if thought.strip() not in text:
                 yield "thoughts_dropped"
                 break
-        if any(mark in turn["content"] for turn in turns for mark in self._marks):
+        if any(mark in turn["content"] for turn in turns for mark in self.marks):
             yield "marks_in_text"
 
     def _learns_to_end(self, whole: WholeChat, answer: tuple[int, int]) -> bool:
         """Whether an answer that is learnt ends in a token that ends a turn; blanks may follow it."""
         part = slice(*answer)
         tokens = whole.tokens[part][whole.learnt[part]].tolist()
-        while tokens and tokens[-1] not in self._ends and not self._tokenizer.decode([tokens[-1]]).strip():
+        while tokens and tokens[-1] not in self.ends and not self.tokenizer.decode([tokens[-1]]).strip():
             tokens.pop()
-        return not tokens or tokens[-1] in self._ends
+        return not tokens or tokens[-1] in self.ends
 
 
 def _columns(rows: list[Any]) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ from trainwiz.core.training.batches import (
     length_order,
     sample_generator,
 )
-from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
+from trainwiz.core.training.evaluation import StepLoss
 from trainwiz.core.training.model import (
     ModelInputs,
     batch_alone,
@@ -194,5 +194,4 @@ def probe_parts(
         model,
         SpreadSampler(sampler, shape, config.batch.gradient_accumulation_steps or 1),
         loss=StepLoss.of(config),
-        schedule=EvaluationSchedule.of(config, with_saves=False),
     )

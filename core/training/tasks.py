@@ -68,16 +68,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 # Rows as the Trainer asks for them.
 
 
+@dataclass(eq=False)
 class Rows(Dataset[TokenRow]):
     """Rows, each made into tokens when it is asked for: in the loader's workers, streamed or not.
 
     An item is asked for with its epoch, on which masks depend; number FILLER is one that fills up.
     """
 
-    def __init__(self, numbers: np.ndarray, make: Callable[[int, int], TokenRow]) -> None:
-        """`numbers` (n,) int64: the rows of the set. `make` an epoch and a row into (tokens, labels), (n,) int64 each."""
-        self.numbers = numbers
-        self.make = make
+    numbers: np.ndarray
+    """(n,) int64: the rows of the set."""
+    make: Callable[[int, int], TokenRow]
+    """Epoch, row -> (tokens, labels), (n,) int64 each."""
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -313,15 +314,15 @@ class TaskParts(TaskRows):
 def parts_of(
     task: TaskRows, config: RunConfig, model: PreTrainedModel, sampler: EpochSampler, **more: Any
 ) -> TaskParts:
-    """With what follows from the config alone."""
-    return TaskParts(
-        **vars(task),
-        model=model,
-        sampler=sampler,
-        collate=PaddedBatch.of(config, task.padding),
-        train_collate=packed_batch if packs_rows(config) else None,
-        **more,
-    )
+    """With what follows from the config alone; nothing is evaluated unless there is more."""
+    alone = {
+        "model": model,
+        "sampler": sampler,
+        "schedule": EvaluationSchedule(config, sampler.start_epoch),
+        "collate": PaddedBatch.of(config, task.padding),
+        "train_collate": packed_batch if packs_rows(config) else None,
+    }
+    return TaskParts(**(vars(task) | alone | more))
 
 
 def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, processes: int) -> TaskParts:
@@ -367,7 +368,7 @@ def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, process
         build_model(config, checkpoint, folder, tokenizer, task.head()),
         sampler,
         loss=StepLoss.of(config, None if labels is None else class_weights(labels, config)),
-        schedule=EvaluationSchedule.of(config, with_saves=retention is not None),
+        schedule=EvaluationSchedule(config, sampler.start_epoch, evaluates, with_saves=retention is not None),
         scores=None if labels is None else scores_of(config, labels),
         generator=generator,
         questions=questions,

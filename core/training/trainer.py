@@ -21,7 +21,7 @@ from trainwiz.core.training.batches import (
 from trainwiz.core.training.best import KeptCheckpoints
 from trainwiz.core.training.callbacks import LossGuard, StopCallback
 from trainwiz.core.training.chunked_logits import let_logits_be_read
-from trainwiz.core.training.evaluation import SUMS, ScheduleCallback, batch_sums, token_metrics, token_sums
+from trainwiz.core.training.evaluation import SUMS, batch_sums, token_metrics, token_sums
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter
 from trainwiz.core.training.model import batch_alone
 from trainwiz.core.training.process import phases
@@ -78,8 +78,7 @@ class RunTrainer(Trainer):
         self._weights_from = weights_from
         for printing in (PrinterCallback, ProgressCallback):
             self.remove_callback(printing)
-        schedule = parts.schedule if parts.evaluation is not None else None
-        self.add_callback(ScheduleCallback(schedule, parts.sampler.start_epoch))
+        self.add_callback(parts.schedule)
         if parts.inputs is not batch_alone:
             # Switched off by the Trainer for good, and saved with the model; we leave it out call by call.
             parts.model.config.use_cache = uses_cache

@@ -18,7 +18,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.data.lengths import prompt_room
 from trainwiz.core.estimate import activations as logit_slices
 from trainwiz.core.training.batches import IGNORED
-from trainwiz.core.training.evaluation import EvaluationSchedule, ScheduleCallback, token_metrics, token_sums
+from trainwiz.core.training.evaluation import EvaluationSchedule, token_metrics, token_sums
 from trainwiz.core.training.generation import Generator, make_bleu, word_cutter
 from trainwiz.core.training.model import build_model
 from trainwiz.core.training.tokens import CausalEncoder, PairEncoder
@@ -29,10 +29,9 @@ from tests.core.training.tokenizers_for_tests import CHINESE, SENTENCES, small_t
 from tests.each import each
 
 
-def evaluated_steps(schedule: EvaluationSchedule | None) -> list[int]:
+def evaluated_steps(callback: EvaluationSchedule) -> list[int]:
     last, per_epoch, saves = 10, 4, 5
-    callback, arguments = ScheduleCallback(schedule, int), SimpleNamespace()
-    found = []
+    arguments, found = SimpleNamespace(), list[int]()
     for step in range(1, last + 1):
         state = TrainerState(global_step=step, max_steps=last, epoch=step / per_epoch)
         control = TrainerControl(should_save=step % saves == 0, should_evaluate=True)
@@ -54,7 +53,8 @@ def evaluated_steps(schedule: EvaluationSchedule | None) -> list[int]:
     ({"evaluation__every_epoch": True}, True, [4, 5, 8, 10]),
 ])  # fmt: skip
 def test_steps_epochs_saves_and_always_the_end(changes: dict[str, Any], with_saves: bool, steps: list[int]) -> None:
-    assert evaluated_steps(EvaluationSchedule.of(tiny_config(**changes), with_saves=with_saves)) == steps
+    assert evaluated_steps(EvaluationSchedule(tiny_config(**changes), int, True, with_saves)) == steps
+    assert evaluated_steps(EvaluationSchedule(tiny_config(**changes), int, False, with_saves)) == []
 
 
 @each("slice_bytes", [2**28, 400])
