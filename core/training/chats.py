@@ -43,7 +43,7 @@ LONGEST_REASON = 200
 MOST_NAMED = 5
 """Chats that are left out, of a process; the plan counts them."""
 
-Spans = list[tuple[int, int]]
+Spans = Sequence[Sequence[int]]
 TrainOn = Literal["answers", "last_answer", "everything"]
 Marks = Literal["own", "training", "prefixes"]
 """How answers are found: by the template's own marks, by those of a training template that TRL ships for its family, or by
@@ -127,7 +127,7 @@ class WholeChat:
     """(n,) int64."""
     learnt: np.ndarray
     """(n,) bool: tokens that have a label."""
-    answers: Sequence[tuple[int, int]]
+    answers: Spans
     """First token and end of each answer that the run trains on, except where it trains on everything."""
 
 
@@ -302,7 +302,7 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int | None:
     with suppress(Exception):
         behind = render(tokenizer, rounds(USERS[:1], ANSWERS), asks=False).rpartition(ANSWERS[0])[2].lstrip()
     first = tokenizer(behind, add_special_tokens=False, verbose=False)["input_ids"][:1] if behind else []
-    special: set[Any] = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}  # type: ignore[attr-defined]
+    special: set[Any] = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     return int(first[0]) if special.issuperset(first) and first else None
 
 

@@ -279,7 +279,7 @@ class _LinearHead(torch.autograd.Function):
         asked = zip(inputs, ctx.needs_input_grad[3:], strict=True)
         sums = [torch.zeros_like(tensor) if needs else None for tensor, needs in asked]
         of_rows, of_weight, of_bias, *of_constants = sums
-        learned = [pair for pair in zip(constants, of_constants, strict=True) if pair[1] is not None]
+        learned = [(one, total) for one, total in zip(constants, of_constants, strict=True) if total is not None]
         with torch.autocast(**ctx.autocast):
             held, added = _cast(ctx.autocast, weight, bias)
             for start in range(0, len(rows), product.chunk):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -71,7 +71,8 @@ class Look:
                 self._doubt("held_out_is_trained", place)
         template = self.encoder.template if self.chats else None
         marks, family = ("", "") if template is None else (template.marks, template.family)
-        return ChatLook(marks, family, *_columns(looked), tuple(self.doubts.values()), tuple(shown))
+        lengths, learnt, ends = _columns(looked)
+        return ChatLook(marks, family, lengths, learnt, ends, tuple(self.doubts.values()), tuple(shown))
 
     def _doubt(self, code: str, place: str, detail: str = "") -> None:
         before = self.doubts.get(code, Doubt(code, 0, place, detail))
@@ -90,10 +91,11 @@ class Look:
     def _whole(self, text: str, target: str | None) -> WholeChat:
         """Of any row. Raises ChatError."""
         if self.chats:
-            return self.encoder.whole(text)
+            whole: WholeChat = self.encoder.whole(text)
+            return whole
         ((tokens, unlabelled),) = self.encoder.whole([text], None if target is None else [target])
         learnt = np.arange(len(tokens)) >= (0 if self.encoder.learns_all else unlabelled)
-        return WholeChat(tokens, learnt, [(unlabelled, len(tokens))])
+        return WholeChat(tokens, learnt, [[unlabelled, len(tokens)]])
 
     def _noted(self, place: str, text: str, target: str | None) -> tuple[int, int, int]:
         """Tokens of a row, how many are learnt, and the end of the last of them; what is doubtful is counted."""
@@ -143,7 +145,7 @@ class Look:
         if any(mark in turn["content"] for turn in turns for mark in self.marks):
             yield "marks_in_text"
 
-    def _learns_to_end(self, whole: WholeChat, answer: tuple[int, int]) -> bool:
+    def _learns_to_end(self, whole: WholeChat, answer: Sequence[int]) -> bool:
         """Whether an answer that is learnt ends in a token that ends a turn; blanks may follow it."""
         part = slice(*answer)
         tokens = whole.tokens[part][whole.learnt[part]].tolist()
