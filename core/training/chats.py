@@ -163,10 +163,6 @@ class ChatEncoder:
         return tokens, next_tokens(tokens, whole.learnt[: self.length])
 
     def lengths(self, chats: list[str], targets: None = None) -> list[int]:
-        """Tokens of each row as `row` gives it."""
-        return [min(count, self.length) for count in self.whole_lengths(chats)]
-
-    def whole_lengths(self, chats: list[str], targets: None = None) -> list[int]:
         """Tokens of each chat uncut; 1 of one that the template does not take."""
         texts = [""] * len(chats)
         for number, chat in enumerate(chats):

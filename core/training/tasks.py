@@ -217,7 +217,7 @@ def _classified(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
     return TaskRows(
         **_sets(texts, tokenizer, partial(text_row, rows, encoder.row)),
         inputs=decoder_only if architecture is not None and architecture.kind == "decoder" else batch_alone,
-        lengths=partial(row_lengths, texts, config.row_kind, encoder.lengths),
+        lengths=partial(row_lengths, texts, config.row_kind, encoder.lengths, config.batch.sequence_length),
         labels=labels,
     )
 
@@ -227,9 +227,10 @@ def _texts(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
     tokenizer = build_tokenizer(config, folder, rows)
     length, train_on = config.batch.sequence_length, config.training.train_on
     encoder: PairEncoder | ChatEncoder | CausalEncoder
-    joined, more = joins_texts(config), dict[str, Any]()
+    joined, more, most = joins_texts(config), dict[str, Any](), length
     if config.task == "seq2seq":
-        encoder = PairEncoder(tokenizer, length, config.batch.target_length or length)
+        target_length = config.batch.target_length or length
+        encoder, most = PairEncoder(tokenizer, length, target_length), max(length, target_length)
         more = {"encode_source": encoder.source, "inputs": encoder_decoder}
     else:
         if rows.are_chats:
@@ -240,14 +241,14 @@ def _texts(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
             encoder = CausalEncoder(tokenizer, length, learns_all=train_on == "everything")
         more |= {"encode_source": partial(encoder.prompt, room=prompt_room(config)), "inputs": decoder_only}
         if config.data.too_long == "drop" and not joined:
-            rows = without_long_rows(rows, encoder.whole_lengths, length)
+            rows = without_long_rows(rows, encoder.lengths, length)
     sets = _sets(rows, tokenizer, partial(text_row, rows, encoder.row))
     if joined and isinstance(encoder, CausalEncoder):
         train, held_out = (
             blocks(join_tokens(rows, part, encoder, tokenizer), length) for part in (rows.train, rows.held_out)
         )
         sets |= {"train": train, "evaluation": held_out if len(held_out) else None}
-    lengths = partial(row_lengths, rows, config.row_kind, encoder.lengths)
+    lengths = partial(row_lengths, rows, config.row_kind, encoder.lengths, most)
     return TaskRows(**sets, lengths=lengths, joined=joined, **more)
 
 

@@ -85,16 +85,19 @@ Count = Callable[[list[str], Any], list[int]]
 """(texts, targets or None) -> tokens of each row."""
 
 
+def _bytes(rows: TextRows, numbers: np.ndarray) -> np.ndarray:
+    """(n,) of both sides of each row."""
+    return rows.texts.lengths[numbers] + (0 if rows.targets is None else rows.targets.lengths[numbers])
+
+
 def _batches(rows: TextRows, numbers: np.ndarray) -> Iterator[Batch]:
     """Texts and targets of the rows, fewer at once where they are books; tells how far they are tokenised meanwhile."""
-    stores = [store for store in (rows.texts, rows.targets) if store is not None]
-    read_bytes = np.cumsum(sum(store.lengths[numbers] for store in stores))
-    batch = np.arange(len(numbers)) // BATCH_TEXTS + read_bytes // BATCH_CHARACTERS
+    batch = np.arange(len(numbers)) // BATCH_TEXTS + np.cumsum(_bytes(rows, numbers)) // BATCH_CHARACTERS
     done, count = 0, f"{len(numbers):,}"
     with parallel_tokenizing():
         for part in filter(len, np.split(numbers, np.flatnonzero(np.diff(batch)) + 1)):
-            texts, *targets = ([store[number] for number in part.tolist()] for store in stores)
-            yield texts, targets[0] if targets else None
+            texts = [rows.texts[number] for number in part.tolist()]
+            yield texts, None if rows.targets is None else [rows.targets[number] for number in part.tolist()]
             done += len(part)
             phases.tell(tr("{done} of {count} rows", done=f"{done:,}", count=count), whoever=True)
 
@@ -117,18 +120,16 @@ def without_long_rows(rows: TextRows, count: Count, length: int) -> TextRows:
     return replace(rows, train=train, held_out=held_out)
 
 
-def row_lengths(rows: TextRows, task: RowKind, count: Count, numbers: np.ndarray) -> np.ndarray:
-    """(n,) int64 of the rows `numbers` (n,) int64, in tokens where counting them is quick, else in bytes: the same on every
-    process, which must draw the same order.
+def row_lengths(rows: TextRows, task: RowKind, count: Count, most: int, numbers: np.ndarray) -> np.ndarray:
+    """(n,) int64 of the rows `numbers` (n,) int64, in tokens, `most` of them in a row, where counting them is quick, else in
+    bytes: the same on every process, which must draw the same order.
 
     Bytes stand for tokens badly where a script has three bytes a letter: on Chinese and English pairs rows arranged by bytes
     compute 1.53 tokens for each real one, by tokens 1.27 (docs/arrangement.md).
     """
-    stores = [store for store in (rows.texts, rows.targets) if store is not None]
-    all_bytes = sum(int(store.lengths[numbers].sum()) for store in stores)
-    if rows.in_pieces or len(numbers) > MOST_ROWS or all_bytes > MOST_BYTES:
+    if rows.in_pieces or len(numbers) > MOST_ROWS or _bytes(rows, numbers).sum() > MOST_BYTES:
         return rows.lengths_of(task, numbers)
-    return _counted(rows, numbers, count)
+    return np.minimum(_counted(rows, numbers, count), most)
 
 
 # Texts as token numbers: a prompt with its response in one sequence, or a source and its target.
@@ -167,13 +168,9 @@ class CausalEncoder:
             tokens[0] = begin
         return tokens, next_tokens(tokens, np.arange(len(tokens)) >= (0 if self.learns_all else unlabelled))
 
-    def whole_lengths(self, texts: list[str], targets: list[str] | None = None) -> list[int]:
+    def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
         """Tokens of each row, uncut; of what no cut can reach it is only known to be too long."""
         return [len(tokens) for tokens, _ in self._within_reach(texts, targets)]
-
-    def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
-        """Tokens of each row as `row` gives it."""
-        return [min(count, self.length) for count in self.whole_lengths(texts, targets)]
 
     def prompt(self, text: str, room: int) -> list[int]:
         """The tokens that a response is generated from, at most `room`, the last ones."""

@@ -133,7 +133,7 @@ def test_lengths_are_those_of_the_rows(
     tokenizer = build_tokenizer(config, tmp_path, rows)
     encoder: Any = CausalEncoder(tokenizer, sizes[0]) if task == "causal-lm" else PairEncoder(tokenizer, *sizes)
     made = Rows(rows.train, partial(text_row, rows, encoder.row))
-    in_memory = row_lengths(rows, task, encoder.lengths, rows.train)
+    in_memory = row_lengths(rows, task, encoder.lengths, 24, rows.train)
     assert in_memory.tolist() == [max(map(len, made[(0, row)])) for row in range(len(made))]
     assert len({*in_memory.tolist()}) >= 4
     # Of streamed rows those of one window are counted: a run that streams little is the one in memory, bit for bit.
@@ -144,7 +144,7 @@ def test_lengths_are_those_of_the_rows(
         several = streamed.windows.several
         assert several is (budget < 900 * len(streamed.windows._sizes))
         expected = streamed.lengths_of(task, streamed.train) if several else in_memory
-        assert np.array_equal(row_lengths(streamed, task, encoder.lengths, streamed.train), expected)
+        assert np.array_equal(row_lengths(streamed, task, encoder.lengths, 24, streamed.train), expected)
 
 
 def test_texts_follow_each_other_with_their_ends_and_prompts_stay_unlabelled(
