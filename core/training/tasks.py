@@ -198,7 +198,7 @@ def _masked(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
     encoder = MaskEncoder(tokenizer, length, whole_words=config.training.whole_words)
     make = MaskedRow(rows.texts, encoder.places, int(tokenizer.mask_token_id), (0, len(tokenizer)), *hidden)
     return TaskRows(
-        **_sets(rows, tokenizer, make), lengths=partial(row_lengths, rows, config.row_kind, encoder.lengths)
+        **_sets(rows, tokenizer, make), lengths=partial(row_lengths, rows, config.row_kind, encoder.lengths, length)
     )
 
 
