@@ -139,10 +139,11 @@ class EngineCallback(RunCallback):
     trainer: Trainer
 
     def train_begin(self, now: Moment) -> None:
-        phases.enter("compiling" if self.config.engine.compile else "training", now.state.global_step)
         engine = read_engine(self.trainer)
         if now.state.is_world_process_zero:
             write_json_atomic(self.folder.engine_json, {**engine, "checkpoints_kept": checkpoints_kept(self.config)})
+        # After it: whoever sees that the run trains may ask for its engine.
+        phases.enter("compiling" if self.config.engine.compile else "training", now.state.global_step)
         refuse_unshared(self.config.engine.strategy, engine)
 
     def step_end(self, now: Moment) -> None:

@@ -103,8 +103,7 @@ class VocabularyProduct:
         name = function.__name__.strip("_r")
         if name not in ("mul", "add", "tanh") or kwargs:
             raise not_sliceable(product.head)
-        others = [value for value in args if value is not product]
-        return product.recorded(name, *others)
+        return product.recorded(name, *(value for value in args if value is not product))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
