@@ -87,7 +87,8 @@ Count = Callable[[list[str], Any], list[int]]
 
 def _bytes(rows: TextRows, numbers: np.ndarray) -> np.ndarray:
     """(n,) of both sides of each row."""
-    return rows.texts.lengths[numbers] + (0 if rows.targets is None else rows.targets.lengths[numbers])
+    sizes: np.ndarray = rows.texts.lengths[numbers]
+    return sizes if rows.targets is None else sizes + rows.targets.lengths[numbers]
 
 
 def _batches(rows: TextRows, numbers: np.ndarray) -> Iterator[Batch]:
@@ -129,7 +130,8 @@ def row_lengths(rows: TextRows, task: RowKind, count: Count, most: int, numbers:
     """
     if rows.in_pieces or len(numbers) > MOST_ROWS or _bytes(rows, numbers).sum() > MOST_BYTES:
         return rows.lengths_of(task, numbers)
-    return np.minimum(_counted(rows, numbers, count), most)
+    counted: np.ndarray = np.minimum(_counted(rows, numbers, count), most)
+    return counted
 
 
 # Texts as token numbers: a prompt with its response in one sequence, or a source and its target.
