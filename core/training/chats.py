@@ -322,7 +322,7 @@ def template_parts(tokenizer: PreTrainedTokenizerBase, own_stops: Sequence[int] 
     """
     turn, others = end_of_turn(tokenizer), (tokenizer.eos_token_id, *own_stops)
     stops = [str(tokenizer.convert_ids_to_tokens(token)) for token in (turn, *others) if token is not None]
-    parts: dict[str, Any] | None = None
+    problem, parts = "differs" if tokenizer.chat_template else "none", None
     # A template raises whatever it likes.
     with suppress(Exception):
         parts = taken_apart(tokenizer)
@@ -339,7 +339,7 @@ def template_parts(tokenizer: PreTrainedTokenizerBase, own_stops: Sequence[int] 
         "unheard": stops[0] if turn not in (None, *others) else None,
         "chats": CHATS,
         "parts": parts,
-        "problem": None if parts is not None else "differs" if tokenizer.chat_template else "none",
+        "problem": problem if parts is None else None,
         "dated": "strftime_now" in str(tokenizer.chat_template),
     }
 

@@ -80,10 +80,9 @@ class VocabularyProduct:
         """With the method of that `name` of a tensor done to each slice."""
         if name == "__getitem__" and not _some_of_the_vocabulary(*others):
             raise not_sliceable(self.head)
-        for other in others:
-            if isinstance(other, torch.Tensor) and any(size != 1 for size in other.shape[:-1]):
-                # It differs from position to position, and the slices have lost their places.
-                raise not_sliceable(self.head)
+        if any(isinstance(other, torch.Tensor) and any(size != 1 for size in other.shape[:-1]) for other in others):
+            # It differs from position to position, and the slices have lost their places.
+            raise not_sliceable(self.head)
         kept = [_kept(other) if isinstance(other, torch.Tensor) else other for other in others]
         constants = (value for value in kept if isinstance(value, torch.Tensor))
         return replace(
@@ -278,7 +277,9 @@ class _LinearHead(torch.autograd.Function):
         asked = zip(inputs, ctx.needs_input_grad[3:], strict=True)
         sums = [torch.zeros_like(tensor) if needs else None for tensor, needs in asked]
         of_rows, of_weight, of_bias, *of_constants = sums
-        learned = [(one, total) for one, total in zip(constants, of_constants, strict=True) if total is not None]
+        learned = [
+            (constant, total) for constant, total in zip(constants, of_constants, strict=True) if total is not None
+        ]
         with torch.autocast(**ctx.autocast):
             held, added = _cast(ctx.autocast, weight, bias)
             for start in range(0, len(rows), product.chunk):

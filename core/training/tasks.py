@@ -177,8 +177,8 @@ class TaskRows:
 def load_task_rows(config: RunConfig, folder: Path) -> TaskRows:
     """Read the rows and get the tokenizer. Raises UsageError."""
     rows = load_text_rows(config, folder)
-    load = _classified if config.task in CLASSIFIES else _masked if config.task == "masked-lm" else _texts
-    task_rows = load(config, folder, rows)
+    kinds = {"masked-lm": _masked, **dict.fromkeys(CLASSIFIES, _classified)}
+    task_rows = kinds.get(config.task, _texts)(config, folder, rows)
     if len(task_rows.train) == 0:
         names = ", ".join(source.name for source in config.data.sources)
         message = tr("No rows of {names} are left to train on.", names=names)
