@@ -200,24 +200,3 @@ NUMBERS = _number_table()
 def trim_proteins(texts: pa.Array) -> pa.Array:
     """Sequences without surrounding blanks and without the `*` that marks a stop codon."""
     return pc.utf8_rtrim(pc.utf8_trim_whitespace(texts), characters="*")
-
-
-class ProteinStore:
-    """Sequences of a store of texts, each cut and encoded when it is asked for."""
-
-    def __init__(self, texts: TextStore, letters: int) -> None:
-        """`letters`: most of one sequence."""
-        self._texts = texts
-        self._letters = letters
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """(n,) int64: letters of each sequence."""
-        lengths: np.ndarray = np.minimum(self._texts.lengths, self._letters)
-        return lengths
-
-    def letters(self, row: int) -> np.ndarray:
-        """(n,) uint8: token numbers of one sequence."""
-        raw = self._texts[row][: self._letters].encode("utf-8")
-        numbers: np.ndarray = NUMBERS[np.frombuffer(raw, np.uint8)]
-        return numbers

@@ -61,7 +61,7 @@ def _go(text: str) -> str:
 
 
 def modelfile(model: FoundModel, known: dict[str, Any], merged: Path | None) -> str:
-    """`known`: what is known of the template (core/training/template_parts.py). `merged`: where the merged
+    """`known`: what is known of the template (core/training/chats.py). `merged`: where the merged
     model will lie, for an adapter."""
     unreadable = tr(
         "If Ollama cannot read these safetensors, convert them first and put the resulting file in FROM: {command}",

@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
 from multiprocessing import RawValue
@@ -25,7 +26,6 @@ from trainwiz.core.data.lengths import (
     padded_length,
     pool_steps,
 )
-from trainwiz.core.data.text_store import CLS, EOS, FIRST_RESIDUE, LAST_RESIDUE, MASK
 from trainwiz.core.run.identity import sequences_of_a_step
 
 # Which letters of a sequence are hidden: a function of (seed, epoch, sample) and of nothing else.
@@ -44,20 +44,6 @@ def sample_generator(seed: int, epoch: int, sample: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, sample]))
 
 
-def mask_sequence(
-    letters: np.ndarray, probability: float, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Input tokens and labels of one sequence, (n + 2,) int64 each, <cls> and <eos> added.
-
-    Each letter is chosen with `probability`; of the chosen, 80 % become <mask>, 10 % a random
-    amino acid and 10 % stay (Devlin et al. 2018, section 3.1; the same shares in ESM-2). At least
-    one letter is chosen, so that no batch is without a label.
-    """
-    tokens = np.concatenate([[CLS], letters, [EOS]]).astype(np.int64)
-    inside = np.arange(1, len(letters) + 1)
-    return mask_tokens(tokens, inside, inside, probability, generator, MASK, (FIRST_RESIDUE, LAST_RESIDUE + 1))
-
-
 def mask_tokens(
     tokens: np.ndarray,
     places: np.ndarray,
@@ -67,24 +53,24 @@ def mask_tokens(
     mask: int,
     others: tuple[int, int],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Input tokens and labels (n,) int64 of a row of `tokens` (n,), masked by the shares of `mask_sequence`.
+    """Input tokens and labels (n,) int64 of a row of `tokens` (n,).
 
-    `places` (m,) are those that may be chosen; a place is chosen with that of `firsts` (m,), the first one of its word.
-    `others`: tokens from the first to before the second stand for chosen ones at random.
+    Each of the `places` (m,) is chosen with `probability`, with that of `firsts` (m,), the first one of its word; at least
+    one is, so that no batch is without a label. Of the chosen 80 % become `mask`, 10 % one of `others` (from the first to
+    before the second) at random, and 10 % stay (Devlin et al. 2018, section 3.1; the same shares in ESM-2).
     """
-    length = len(places)
-    draws = generator.random((2, length))
-    replacement = generator.integers(*others, size=length)
-    drawn = draws[0][np.searchsorted(places, firsts)]
+    choice, fate = generator.random((2, len(places)))
+    replacement = generator.integers(*others, size=len(places))
+    drawn = choice[np.searchsorted(places, firsts)]
     chosen = drawn < probability
-    if length and not chosen.any():
-        chosen = drawn == drawn.min()
+    if not chosen.any():
+        chosen = drawn == drawn.min(initial=1.0)
     inputs, labels = tokens.copy(), np.full(len(tokens), IGNORED, dtype=np.int64)
     own = tokens[places]
     labels[places[chosen]] = own[chosen]
-    hidden = chosen & (draws[1] < MASK_SHARE)
-    swapped = chosen & (draws[1] >= MASK_SHARE) & (draws[1] < MASK_SHARE + RANDOM_SHARE)
-    inputs[places] = np.where(hidden, mask, np.where(swapped, replacement, own))
+    inputs[places] = np.select(
+        [chosen & (fate < MASK_SHARE), chosen & (fate < MASK_SHARE + RANDOM_SHARE)], [mask, replacement], own
+    )
     return inputs, labels
 
 
@@ -101,85 +87,65 @@ class FillerRow(tuple[np.ndarray, np.ndarray]):
     __slots__ = ()
 
 
+@dataclass(eq=False)
 class EpochSampler(Sampler[RowKey]):
-    """All training rows in an order that is a function of (seed, epoch): the windows of streamed rows, else all as one.
+    """All training rows in an order that is a function of (seed, epoch)."""
 
-    `repeat_first_epoch` gives epoch 0 again and again: the same batches with the same masks.
-    """
-
-    def __init__(
-        self,
-        rows: int,
-        seed: int,
-        *,
-        repeat_first_epoch: bool = False,
-        windows: Windows | None = None,
-        lengths: LengthOrder | None = None,
-    ) -> None:
-        """`windows` over these rows, where they are streamed; `lengths` where those of like length go together."""
-        self._rows = rows
-        self._windows = windows if windows is not None and windows.several else None
-        self._lengths = lengths
-        self._fillers = 0
-        self._seed = seed
-        self._repeat = repeat_first_epoch
-        self._epoch = 0
+    rows: int
+    seed: int
+    repeat_first_epoch: bool = False
+    """Epoch 0 again and again: the same batches with the same masks."""
+    windows: Windows | None = None
+    """Over these rows, where they are streamed; all are shuffled as one where there are not several."""
+    lengths: LengthOrder | None = None
+    """Where rows of like length go together."""
+    epoch: int = 0
+    fillers: int = 0
 
     @property
     def order(self) -> str:
         """What a resumed run must find the same, beside seed and epoch, to see the rows in the same order."""
-        return self._windows.described() if self._windows is not None else SHUFFLED_AS_ONE
+        return self.windows.described() if self.windows is not None and self.windows.several else SHUFFLED_AS_ONE
 
     def start_epoch(self, epoch: int) -> None:
         """Called by the Trainer's epoch callback. Not named `set_epoch`: accelerate would call that
         with its own count, which a resumed run does not share."""
-        self._epoch = 0 if self._repeat else epoch
+        self.epoch = 0 if self.repeat_first_epoch else epoch
 
     def fill_up(self, rows_of_all_processes: int) -> None:
         """Ends each epoch with rows that count for nothing, so that all processes get the same number of micro-batches.
 
         accelerate would repeat rows in their place, more or fewer of them with each size of the micro-batch.
         """
-        self._fillers = -self._rows % rows_of_all_processes
+        self.fillers = -self.rows % rows_of_all_processes
 
     def __len__(self) -> int:
-        return self._rows + self._fillers
+        return self.rows + self.fillers
 
     def __iter__(self) -> Iterator[RowKey]:
-        epoch = self._epoch
-        orders = self._windows.orders(self._seed, epoch) if self._windows is not None else self._whole(epoch)
-        if self._lengths is not None:
-            orders = self._lengths.arranged(orders, self._seed, epoch)
+        epoch = self.epoch
+        if self.windows is not None and self.windows.several:
+            orders = self.windows.orders(self.seed, epoch)
+        else:
+            # In which the Trainer of transformers would see them: accelerate's SeedableRandomSampler.
+            generator = torch.Generator().manual_seed(self.seed + epoch)
+            orders = iter([torch.randperm(self.rows, generator=generator).numpy()])
+        if self.lengths is not None:
+            orders = self.lengths.arranged(orders, self.seed, epoch)
         return chain(
-            ((epoch, row) for order in orders for row in order.tolist()), repeat((epoch, FILLER), self._fillers)
+            ((epoch, row) for order in orders for row in order.tolist()), repeat((epoch, FILLER), self.fillers)
         )
 
-    def _whole(self, epoch: int) -> Iterator[np.ndarray]:
-        """All rows in the order in which the Trainer of transformers would see them: accelerate's SeedableRandomSampler."""
-        generator = torch.Generator().manual_seed(self._seed + epoch)
-        yield torch.randperm(self._rows, generator=generator).numpy()
 
+def evaluation_order(rows: int, rows_of_all_processes: int, lengths: np.ndarray | None = None) -> list[RowKey]:
+    """All held-out rows, the longest first, filled up to whole batches on every process. `lengths` (rows,) int; None where
+    all are of one length: in order.
 
-class EvaluationSampler(Sampler[RowKey]):
-    """All held-out rows, the longest first, filled up to whole batches on every process.
-
-    Without the fillers accelerate would repeat rows to make the processes even, and the mean
-    would count them twice.
+    Without the fillers accelerate would repeat rows to make the processes even, and the mean would count them twice.
     """
-
-    def __init__(self, rows: int, rows_of_all_processes: int, lengths: np.ndarray | None = None) -> None:
-        """`lengths` (rows,) int; None where all are of one length: in order."""
-        self._rows = rows
-        self._order = np.arange(rows) if lengths is None else np.argsort(-lengths.astype(np.int64), kind="stable")
-        self._length = -(-rows // rows_of_all_processes) * rows_of_all_processes
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __iter__(self) -> Iterator[RowKey]:
-        for row in self._order.tolist():
-            yield EVALUATION_EPOCH, row
-        yield from repeat((EVALUATION_EPOCH, FILLER), self._length - self._rows)
+    order = np.arange(rows) if lengths is None else np.argsort(-lengths.astype(np.int64), kind="stable")
+    every = [*order.tolist(), *[FILLER] * (-rows % rows_of_all_processes)]
+    return [(EVALUATION_EPOCH, row) for row in every]
 
 
 def length_order(config: RunConfig, lengths: Callable[[], np.ndarray], processes: int) -> LengthOrder | None:
@@ -247,27 +213,24 @@ FILLER_TOKENS = "filler_tokens"
 """Key of a batch -> tokens in its rows that only fill up."""
 
 
+@dataclass(frozen=True, slots=True)
 class PaddedBatch:
     """Pads inputs and labels at the right, each to its own longest row, rounded up to a multiple."""
 
-    def __init__(
-        self, padding: int, multiple: int = 1, limit: int | None = None, target_limit: int | None = None
-    ) -> None:
-        """`padding`: the token number that fills inputs up; the attention mask hides it. `limit`, `target_limit`:
-        tokens of an input and of its labels that no rounding goes beyond; None where rows are not cut."""
-        self._padding = padding
-        self._multiple = multiple
-        self._limit = limit
-        self._target_limit = target_limit
+    padding: int
+    """The token number that fills inputs up; the attention mask hides it."""
+    multiple: int = 1
+    limit: int | None = None
+    """Tokens of an input that no rounding goes beyond; None where rows are not cut."""
+    target_limit: int | None = None
+    """Likewise of its labels."""
 
     @classmethod
     def of(cls, config: RunConfig, padding: int) -> PaddedBatch:
         """As the run wants it."""
         limit = config.batch.sequence_length
-        target_limit = (config.batch.target_length or limit) if config.task == "seq2seq" else limit
-        if config.task == "sequence-classification":
-            target_limit = 1
-        return cls(padding, config.data.pad_to_multiple_of or 1, limit, target_limit)
+        limits = {"seq2seq": config.batch.target_length or limit, "sequence-classification": 1}
+        return cls(padding, config.data.pad_to_multiple_of or 1, limit, limits.get(config.task, limit))
 
     def __call__(self, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, torch.Tensor]:
         """input_ids and attention_mask (rows, input length), labels (rows, label length), int64.
@@ -275,17 +238,21 @@ class PaddedBatch:
         And `FILLER_TOKENS`, which no model takes, where there are rows that only fill up.
         """
         inputs, labels = [tokens for tokens, _ in rows], [labels for _, labels in rows]
-        length = self._length(inputs, self._limit)
         batch = {
-            "input_ids": torch.from_numpy(padded(inputs, self._padding, length)),
-            "attention_mask": torch.from_numpy(padded([np.ones_like(tokens) for tokens in inputs], 0, length)),
-            "labels": torch.from_numpy(padded(labels, IGNORED, self._length(labels, self._target_limit))),
+            "input_ids": self._padded(inputs, self.padding, self.limit),
+            "attention_mask": self._padded([np.ones_like(tokens) for tokens in inputs], 0, self.limit),
+            "labels": self._padded(labels, IGNORED, self.target_limit),
         }
         fillers = [len(row[0]) for row in rows if isinstance(row, FillerRow)]
         return {**batch, FILLER_TOKENS: torch.tensor(sum(fillers))} if fillers else batch
 
-    def _length(self, rows: Sequence[np.ndarray], limit: int | None) -> int:
-        return padded_length(max(map(len, rows)), self._multiple, limit)
+    def _padded(self, rows: Sequence[np.ndarray], value: int, limit: int | None) -> torch.Tensor:
+        """(rows, length) int64, filled with `value`."""
+        length = padded_length(max(map(len, rows)), self.multiple, limit)
+        table = np.full((len(rows), length), value, dtype=np.int64)
+        for place, row in enumerate(rows):
+            table[place, : len(row)] = row
+        return torch.from_numpy(table)
 
 
 def out_of_shared_memory(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -302,49 +269,28 @@ def out_of_shared_memory(batch: Mapping[str, Any]) -> dict[str, Any]:
     return {name: own(value) for name, value in batch.items()}
 
 
-def padded(rows: Sequence[np.ndarray], value: int, length: int) -> np.ndarray:
-    """(rows, length) int64, filled with `value`."""
-    table = np.full((len(rows), length), value, dtype=np.int64)
-    for place, row in enumerate(rows):
-        table[place, : len(row)] = row
-    return table
-
-
 # Rows end to end in one sequence, each seeing itself alone: transformers keeps them apart by their positions.
 #
 # A model whose mask is causal makes one from `position_ids` that begin anew (masking_utils.find_packed_sequence_indices,
 # transformers 5), and its FlashAttention takes where rows end. Both want no mask and no cache.
 
-ROW_ENDS, ROW_LENGTHS = "cu_seq_lens_q", "row_lengths"
-"""Of a packed batch: (rows + 1,) int32, 0 and where each row ends, as transformers names it for FlashAttention; and the
-length of each row, which a device need not be asked for."""
+ROW_ENDS, LONGEST = ("cu_seq_lens_q", "cu_seq_lens_k"), ("max_length_q", "max_length_k")
+"""Of a packed batch, as transformers names it for FlashAttention: (rows + 1,) int32, 0 and where each row ends; and the
+length of the longest, a number, which a device need not be asked for."""
 
 
-class PackedBatch:
-    """Lays inputs and labels end to end. Rows that only fill up are left out where there is another."""
+def packed_batch(rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
+    """Inputs and labels end to end; rows that only fill up are left out where there is another.
 
-    def __call__(self, rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
-        """input_ids, labels and position_ids (1, tokens) int64, positions counted from each row's beginning;
-        ROW_LENGTHS, a list; ROW_ENDS (rows + 1,) int32. No mask: there is nothing to hide.
-        """
-        kept = [row for row in rows if not isinstance(row, FillerRow)]
-        fills_up = not kept
-        inputs, labels = zip(*(kept or rows[:1]), strict=True)
-        lengths = [len(tokens) for tokens in inputs]
-        batch: dict[str, Any] = {
-            "input_ids": torch.from_numpy(np.concatenate(inputs))[None],
-            "labels": torch.from_numpy(np.concatenate(labels))[None],
-            "position_ids": torch.from_numpy(np.concatenate([np.arange(length) for length in lengths]))[None],
-            ROW_LENGTHS: lengths,
-            ROW_ENDS: torch.from_numpy(np.cumsum([0, *lengths], dtype=np.int32)),
-        }
-        return {**batch, FILLER_TOKENS: torch.tensor(lengths[0])} if fills_up else batch
-
-
-def for_attention(batch: dict[str, Any]) -> dict[str, Any]:
-    """`batch` with all that attention asks for rows end to end; a padded batch as it is."""
-    if ROW_LENGTHS not in batch:
-        return batch
-    inputs = {name: value for name, value in batch.items() if name != ROW_LENGTHS}
-    longest = max(batch[ROW_LENGTHS])
-    return {**inputs, "cu_seq_lens_k": batch[ROW_ENDS], "max_length_q": longest, "max_length_k": longest}
+    input_ids, labels and position_ids (1, tokens) int64, positions counted from each row's beginning; ROW_ENDS, LONGEST.
+    No mask: there is nothing to hide.
+    """
+    kept = [row for row in rows if not isinstance(row, FillerRow)]
+    inputs, labels = zip(*(kept or rows[:1]), strict=True)
+    lengths = [len(tokens) for tokens in inputs]
+    positions = [np.arange(length) for length in lengths]
+    sides = {"input_ids": inputs, "labels": labels, "position_ids": positions}
+    batch: dict[str, Any] = {name: torch.from_numpy(np.concatenate(side))[None] for name, side in sides.items()}
+    batch |= dict.fromkeys(ROW_ENDS, torch.from_numpy(np.cumsum([0, *lengths], dtype=np.int32)))
+    batch |= dict.fromkeys(LONGEST, max(lengths))
+    return batch if kept else {**batch, FILLER_TOKENS: torch.tensor(lengths[0])}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,11 @@ from trainwiz.core.config.keys import (
     ranking_metric,
     ranks_checkpoints,
 )
-from trainwiz.core.errors import os_reason, usage_error
-from trainwiz.core.language import tr
+from trainwiz.core.errors import os_reason
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, complete_checkpoints
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.text import numbers_finite
-from trainwiz.core.training.events import Moment, RunCallback
+from trainwiz.core.training.callbacks import Moment, RunCallback
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +52,7 @@ class Ranking:
         return max(scored, key=self.rank, default=None)
 
 
+@dataclass(frozen=True, slots=True)
 class KeptCheckpoints:
     """The `keep` newest checkpoints; with a `ranking` the `keep` best and the newest for resuming, or, with `newest_first`,
     the best one and the newest.
@@ -62,49 +61,46 @@ class KeptCheckpoints:
     is renamed before it is deleted, so that a checkpoint is whole or not there; broken ones are left alone.
     """
 
-    def __init__(self, folder: Path, keep: int, ranking: Ranking | None = None, *, newest_first: bool = False) -> None:
-        self.ranking = ranking
-        self._folder = RunFolder(folder)
-        self._keep = keep
-        self._newest_first = newest_first
+    folder: Path
+    keep: int
+    ranking: Ranking | None = None
+    newest_first: bool = False
 
     def prune(self, newest: int) -> list[Path]:
         """Delete all complete checkpoints but those to keep and `checkpoint-<newest>`, once that is whole; what went."""
         complete = self._complete()
         if newest not in map(step_of, complete):
             return []
-        unwanted = (path for path in self._best_first(complete)[self._keep :] if step_of(path) != newest)
+        unwanted = (path for path in self._wanted_first(complete)[self.keep :] if step_of(path) != newest)
         return [path for path in unwanted if _delete(path)]
 
     def tighten(self, enough: Callable[[], bool], at_least: int = 0) -> list[Path]:
         """Delete complete checkpoints, the least wanted first, until it is `enough` and `at_least` so many went; the newest
         and the best one stay even where the disk has no room for the next."""
         complete = self._complete()
-        stay = {*complete[-1:], *self._best(complete)}
+        stay = (*complete[-1:], self._best(complete))
         deleted: list[Path] = []
-        for path in reversed(self._best_first(complete)):
+        for path in reversed(self._wanted_first(complete)):
             if len(deleted) >= at_least and enough():
                 break
             if path not in stay and _delete(path):
                 deleted.append(path)
         return deleted
 
-    def _best(self, complete: list[Path]) -> list[Path]:
-        best = None if self.ranking is None else self.ranking.best(complete)
-        return [] if best is None else [best]
+    def _best(self, complete: list[Path]) -> Path | None:
+        return None if self.ranking is None else self.ranking.best(complete)
 
-    def _best_first(self, complete: list[Path]) -> list[Path]:
-        """`complete` is ordered by step, the oldest first."""
-        if self.ranking is not None and not self._newest_first:
+    def _wanted_first(self, complete: list[Path]) -> list[Path]:
+        if self.ranking is not None and not self.newest_first:
             return sorted(complete, key=self.ranking.rank, reverse=True)
         best = self._best(complete)
-        return [*best, *(path for path in reversed(complete) if path not in best)]
+        return sorted(complete, key=lambda path: (path == best, step_of(path)), reverse=True)
 
     def _complete(self) -> list[Path]:
         """By step, the oldest first; what is half deleted goes."""
-        for left in self._folder.path.glob(".checkpoint-*.deleting"):
+        for left in self.folder.glob(".checkpoint-*.deleting"):
             shutil.rmtree(left, ignore_errors=True)
-        return [found.path for found in complete_checkpoints(self._folder)]
+        return [found.path for found in complete_checkpoints(RunFolder(self.folder))]
 
 
 def step_of(checkpoint: Path) -> int:
@@ -124,29 +120,14 @@ def _delete(checkpoint: Path) -> bool:
 
 
 def best_checkpoints(config: RunConfig, folder: Path, *, evaluates: bool) -> KeptCheckpoints | None:
-    """What checkpoint.keep_best or checkpoint.final ask for, or None. Raises UsageError where nothing gives their score,
-    which a plan refuses before."""
-    asked = config.checkpoint.keep_best or config.evaluation.patience is not None
-    if not (asked or (ranks_checkpoints(config) and evaluates)):
+    """What checkpoint.keep_best or checkpoint.final ask for, or None: the newest are kept."""
+    if not (evaluates and ranks_checkpoints(config)):
         return None
-    metric, known = ranking_metric(config), known_metrics(config)
-    if not evaluates or metric not in known:
-        message = tr(
-            "nothing measures {metric} in this run: hold rows out (data.validation_rows), and set evaluation.metric to "
-            "one of {names}.",
-            metric=metric,
-            names=", ".join(known),
-        )
-        raise usage_error("unknown_metric", "evaluation.metric", message)
-    if not ranks_checkpoints(config):
-        return None
-    return KeptCheckpoints(
-        folder, config.checkpoint.keep, Ranking(metric), newest_first=not config.checkpoint.keep_best
-    )
+    return KeptCheckpoints(folder, config.checkpoint.keep, measured_ranking(config), not config.checkpoint.keep_best)
 
 
 def measured_ranking(config: RunConfig) -> Ranking:
-    """By the metric that was asked for, where the run measures it."""
+    """By the metric that was asked for. A plan refuses one that the run does not measure; forced, the loss takes its place."""
     metric = ranking_metric(config)
     return Ranking(metric if metric in known_metrics(config) else DEFAULT_METRIC)
 
@@ -154,6 +135,7 @@ def measured_ranking(config: RunConfig) -> Ranking:
 # Waiting for a better score: evaluation.patience.
 
 
+@dataclass(eq=False)
 class Patience(RunCallback):
     """Remembers the best score of all evaluations, the one before the first step included, and ends a run that has
     found no better one in `evaluations` of them in a row; None never ends one.
@@ -161,58 +143,49 @@ class Patience(RunCallback):
     Every process has the same scores, and comes to the same end.
     """
 
-    def __init__(self, ranking: Ranking, evaluations: int | None) -> None:
-        self.ended = False
-        self._ranking = ranking
-        self._evaluations = evaluations
-        self._best: float | None = None
-        self._best_step: int | None = None
-        self._without_gain = 0
+    ranking: Ranking
+    evaluations: int | None
+    best: float | None = None
+    best_step: int | None = None
+    without_gain: int = 0
+    ended: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """For the progress.json of a checkpoint."""
-        return {"best": self._best, "best_step": self._best_step, "evaluations_without_gain": self._without_gain}
+        return {"best": self.best, "best_step": self.best_step, "evaluations_without_gain": self.without_gain}
 
     def resume(self, progress: Mapping[str, Any]) -> None:
-        self._best, self._best_step = numbers_finite(progress.get("best")), progress.get("best_step")
-        self._without_gain = int(progress.get("evaluations_without_gain") or 0)
+        self.best, self.best_step = numbers_finite(progress.get("best")), progress.get("best_step")
+        self.without_gain = int(progress.get("evaluations_without_gain") or 0)
 
     def train_begin(self, now: Moment) -> None:
         """A run that was killed between its last checkpoint and its end."""
         self._end_if_due(now)
 
     def evaluate(self, now: Moment) -> None:
-        score = numbers_finite((now.values.get("metrics") or {}).get(self._ranking.metric))
+        score = numbers_finite((now.values.get("metrics") or {}).get(self.ranking.metric))
         if score is None:
             return
-        sign = self._ranking.sign
-        if self._best is None or sign * score > sign * self._best:
-            self._best, self._best_step, self._without_gain = score, now.state.global_step, 0
+        sign = self.ranking.sign
+        if self.best is None or sign * score > sign * self.best:
+            self.best, self.best_step, self.without_gain = score, now.state.global_step, 0
         else:
-            self._without_gain += 1
+            self.without_gain += 1
         self._end_if_due(now)
 
     def _end_if_due(self, now: Moment) -> None:
-        if self._evaluations is None or self._without_gain < self._evaluations or self.ended:
-            return
-        if now.state.global_step >= now.state.max_steps:
-            return
-        self.ended = True
-        now.control.should_training_stop = True
-        now.control.should_save = now.state.global_step > 0
+        is_due = self.evaluations is not None and self.without_gain >= self.evaluations
+        if is_due and not self.ended and now.state.global_step < now.state.max_steps:
+            self.ended = now.control.should_training_stop = True
+            now.control.should_save = now.state.global_step > 0
 
     def outcome(self) -> dict[str, Any]:
         """What outcome.json says of a run that ended early, and of one that made nothing better."""
-        base = {"best_before_training": True} if self._best_step == 0 else {}
-        if not self.ended:
-            return base
-        early = {
-            "metric": self._ranking.metric,
-            "evaluations": self._evaluations,
-            "best": self._best,
-            "best_step": self._best_step,
-        }
-        return {"ended_early": early, **base}
+        base: dict[str, Any] = {"best_before_training": True} if self.best_step == 0 else {}
+        if self.ended:
+            how = {"metric": self.ranking.metric, "evaluations": self.evaluations}
+            base["ended_early"] = {**how, "best": self.best, "best_step": self.best_step}
+        return base
 
 
 # final_model: the last weights, or those of the best checkpoint.
@@ -228,33 +201,23 @@ STATES = (
 class FinalChoice:
     """Which weights final_model has."""
 
-    step: int
     checkpoint: Path | None
     """None: the weights as they are at the end."""
-    metric: str | None = None
-    score: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        which = {"step": self.step, "which": "last" if self.metric is None else "best"}
-        return {"final": which if self.metric is None else {**which, "metric": self.metric, "score": self.score}}
+    said: dict[str, Any]
+    """In outcome.json."""
 
 
 def choose_final(config: RunConfig, folder: RunFolder, retention: KeptCheckpoints, step: int) -> FinalChoice:
     """`step` is the last one. Every process must call it, and finds the same files."""
-    ranking = retention.ranking
-    if config.checkpoint.final != "best" or ranking is None:
-        return FinalChoice(step, None)
-    best = ranking.best([found.path for found in complete_checkpoints(folder)])
-    if best is None:
-        return FinalChoice(step, None)
+    ranking = retention.ranking if config.checkpoint.final == "best" else None
+    best = None if ranking is None else ranking.best([found.path for found in complete_checkpoints(folder)])
+    if ranking is None or best is None:
+        return FinalChoice(None, {"step": step, "which": "last"})
     at = step_of(best)
-    return FinalChoice(at, None if at == step else best, ranking.metric, ranking.score(best))
+    said = {"step": at, "which": "best", "metric": ranking.metric, "score": ranking.score(best)}
+    return FinalChoice(None if at == step else best, said)
 
 
 def copy_model(checkpoint: Path, place: Path) -> None:
     """The files of the model and its tokenizer: what the Trainer's own saving of a model writes."""
-    shutil.copytree(
-        checkpoint,
-        place,
-        ignore=lambda _, names: [name for name in names if any(fnmatch(name, state) for state in STATES)],
-    )
+    shutil.copytree(checkpoint, place, ignore=shutil.ignore_patterns(*STATES))

@@ -1,4 +1,5 @@
-"""What happens beside the steps: reporters, stops, losses that are no numbers, traces."""
+"""Callbacks: what the Trainer tells them, and what happens beside the steps: reporters, stops, losses that are no numbers,
+traces."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from accelerate import Accelerator
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import profile, schedule
 from trainwiz.core.catalog.hub import is_offline
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import checkpoints_kept
@@ -19,11 +21,56 @@ from trainwiz.core.language import tr
 from trainwiz.core.run.checkpoints import newest_complete
 from trainwiz.core.run.folder import FolderPlace, RunFolder, write_json_atomic
 from trainwiz.core.training.engine import read_engine, refuse_unshared
-from trainwiz.core.training.events import Moment, RunCallback, any_process
-from trainwiz.core.training.metrics import StepMeter
 from trainwiz.core.training.process import StopRequest, phases
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+if TYPE_CHECKING:
+    from trainwiz.core.training.metrics import StepMeter
+
+# What the Trainer tells its callbacks, and what the processes of a run ask each other.
+
+
+class Moment(NamedTuple):
+    """What is known where something happens."""
+
+    args: TrainingArguments
+    state: TrainerState
+    control: TrainerControl
+    values: dict[str, Any]
+    """What only some events bring, as "logs"."""
+
+
+class RunCallback(TrainerCallback):
+    """A callback of the Trainer with a method for each event that it hears: `step_end(now)` for on_step_end."""
+
+    def happens(self, event: str, now: Moment) -> None:
+        method: Callable[[Moment], None] | None = getattr(self, event.removeprefix("on_"), None)
+        if method is not None:
+            method(now)
+
+
+def _hears(event: str) -> Callable[..., None]:
+    def hear(
+        self: RunCallback, args: TrainingArguments, state: TrainerState, control: TrainerControl, **values: Any
+    ) -> None:
+        self.happens(event, Moment(args, state, control, values))
+
+    return hear
+
+
+for _event in dir(TrainerCallback):
+    if _event.startswith("on_"):
+        setattr(RunCallback, _event, _hears(_event))
+
+
+def any_process(accelerator: Accelerator, mine: bool | torch.Tensor) -> bool:
+    """Whether it is so in any process; every process must ask at the same place."""
+    if accelerator.num_processes == 1:
+        return bool(mine)
+    flag = torch.as_tensor(mine).to(accelerator.device, torch.int64).reshape(1)
+    return bool(accelerator.reduce(flag, reduction="sum").item() > 0)
+
 
 # Reporters (TensorBoard, Weights & Biases, ...): none of them may end a training.
 
@@ -61,45 +108,43 @@ def take_reporters(args: TrainingArguments) -> list[GuardedReporter]:
     names, args.report_to = dict.fromkeys(args.report_to or ()), []
     if is_offline():
         os.environ.setdefault("WANDB_MODE", "offline")
-    # A class for each: the Trainer warns of two callbacks of the same one.
-    kind = GuardedReporter
-    return [type(f"{kind.__name__}_{name}", (kind,), {})(name, INTEGRATION_TO_CALLBACK[name]) for name in names]
+    return [GuardedReporter(name, INTEGRATION_TO_CALLBACK[name]) for name in names]
 
 
 # Small callbacks: the place of the run folder, the engine file and the phase.
 
 
+@dataclass(eq=False)
 class PlaceCallback(RunCallback):
     """Ends the process once its run folder is another one than it began in: what stands there now is not of this run."""
 
-    def __init__(self, place: FolderPlace) -> None:
-        self._place = place
+    place: FolderPlace
 
     def check(self, _: Moment | None = None) -> None:
         """Nothing is written on the way out but a line of the log, which moved with the folder."""
-        if not self._place.holds():
-            print(f"{self._place.path} was moved or replaced during the run: the training ends here", flush=True)
+        if not self.place.holds():
+            print(f"{self.place.path} was moved or replaced during the run: the training ends here", flush=True)
             os._exit(EXIT_TRAINING_FAILED)
 
     step_end = log = check
 
 
+@dataclass(eq=False)
 class EngineCallback(RunCallback):
     """Writes engine.json once the model is wrapped; a run that would train with another engine ends there. Training begins,
     and with torch.compile its first step compiles."""
 
-    def __init__(self, folder: RunFolder, config: RunConfig, trainer: Trainer) -> None:
-        self._folder = folder
-        self._config = config
-        self._trainer = trainer
+    folder: RunFolder
+    config: RunConfig
+    trainer: Trainer
 
     def train_begin(self, now: Moment) -> None:
-        phases.enter("compiling" if self._config.engine.compile else "training", now.state.global_step)
-        engine = read_engine(self._trainer)
+        engine = read_engine(self.trainer)
         if now.state.is_world_process_zero:
-            document = {**engine, "checkpoints_kept": checkpoints_kept(self._config)}
-            write_json_atomic(self._folder.engine_json, document)
-        refuse_unshared(self._config.engine.strategy, engine)
+            write_json_atomic(self.folder.engine_json, {**engine, "checkpoints_kept": checkpoints_kept(self.config)})
+        # After it: whoever sees that the run trains may ask for its engine.
+        phases.enter("compiling" if self.config.engine.compile else "training", now.state.global_step)
+        refuse_unshared(self.config.engine.strategy, engine)
 
     def step_end(self, now: Moment) -> None:
         phases.step = now.state.global_step
@@ -113,6 +158,7 @@ ASK_EVERY = 16
 """Several processes leave an evaluation together: they ask each other after so many batches of it."""
 
 
+@dataclass(eq=False)
 class StopCallback(RunCallback):
     """Ends the training with a checkpoint when any process was asked to stop.
 
@@ -121,30 +167,28 @@ class StopCallback(RunCallback):
     evaluation under way is left without a result; after the last step the run is finished all the same.
     """
 
-    def __init__(self, request: StopRequest, accelerator: Accelerator, saved: set[int]) -> None:
-        self.stopped = False
-        self._request = request
-        self._accelerator = accelerator
-        self._saved = saved
+    request: StopRequest
+    accelerator: Accelerator
+    saved: set[int]
+    """Steps with a checkpoint."""
+    stopped: bool = False
 
     @property
     def requested(self) -> bool:
         """Whether this process was asked."""
-        return self._request.requested
+        return self.request.requested
 
     def agreed(self) -> bool:
         """Whether any process was asked; every process must call it at the same place."""
-        return any_process(self._accelerator, self.requested)
+        return any_process(self.accelerator, self.requested)
 
     def leaves_evaluation(self, batches: int) -> bool:
         """Whether all processes leave the evaluation now, after `batches` of it."""
-        if self._accelerator.num_processes == 1:
-            return self.requested
-        return batches % ASK_EVERY == 0 and self.agreed()
+        return self.drops_window() or (batches % ASK_EVERY == 0 and self.agreed())
 
     def drops_window(self) -> bool:
         """Whether no more micro-batches of the window under way are wanted."""
-        return self._accelerator.num_processes == 1 and self.requested
+        return self.accelerator.num_processes == 1 and self.requested
 
     def epoch_begin(self, now: Moment) -> None:
         # The last step ends the run by itself.
@@ -171,7 +215,7 @@ class StopCallback(RunCallback):
         step = now.state.global_step
         now.control.should_training_stop = True
         now.control.should_evaluate = False
-        now.control.should_save = step > 0 and step not in self._saved
+        now.control.should_save = step > 0 and step not in self.saved
 
 
 # LossGuard: no step with a loss that is no number goes unseen, and weights that are none are never saved.
@@ -188,6 +232,7 @@ class NonFiniteLoss(TrainwizError):
         super().__init__(Finding("nan_loss", "error", "training", message), EXIT_TRAINING_FAILED)
 
 
+@dataclass(eq=False)
 class LossGuard(RunCallback):
     """Watches the loss of every micro-batch; all processes come to the same verdict at the same step.
 
@@ -195,47 +240,39 @@ class LossGuard(RunCallback):
     overflow. With "continue" the run goes on, and only saving weights that are no numbers is refused.
     """
 
-    def __init__(self, on_nan: Literal["stop", "continue"], accelerator: Accelerator, folder: RunFolder) -> None:
-        self._stops = on_nan == "stop"
-        self._accelerator = accelerator
-        self._folder = folder
-        self._bad: torch.Tensor | None = None
-        self._in_a_row = 0
+    on_nan: Literal["stop", "continue"]
+    accelerator: Accelerator
+    folder: RunFolder
+    bad: torch.Tensor | None = None
+    """Of the step under way; kept on the device and read once a step: no synchronisation here."""
+    in_a_row: int = 0
 
     def see(self, loss: torch.Tensor) -> None:
-        """The loss of one micro-batch. Kept on the device and read once a step: no synchronisation here."""
+        """The loss of one micro-batch."""
         bad = ~torch.isfinite(loss.detach()).all()
-        self._bad = bad if self._bad is None else self._bad | bad
+        self.bad = bad if self.bad is None else self.bad | bad
 
     def optimizer_step(self, now: Moment) -> None:
         """Raises NonFiniteLoss. Comes before anything of this step can be saved."""
-        bad, self._bad = self._bad, None
-        if not self._stops:
+        bad, self.bad = self.bad, None
+        if self.on_nan != "stop":
             return
-        if bad is None or not any_process(self._accelerator, bad):
-            self._in_a_row = 0
+        if bad is None or not any_process(self.accelerator, bad):
+            self.in_a_row = 0
             return
-        self._in_a_row += 1
-        step = f"{now.state.global_step + 1:,}"
-        if not self._accelerator.optimizer_step_was_skipped:
+        self.in_a_row += 1
+        if not self.accelerator.optimizer_step_was_skipped or self.in_a_row >= MOST_SKIPPED:
+            step = f"{now.state.global_step + 1:,}"
             raise self._failure(tr("The loss is NaN or infinite at step {step}.", step=step))
-        if self._in_a_row >= MOST_SKIPPED:
-            raise self._failure(
-                tr(
-                    "The loss was NaN or infinite in {n} steps in a row, up to step {step}.",
-                    n=self._in_a_row,
-                    step=step,
-                )
-            )
 
     def may_save(self, model: torch.nn.Module, step: int) -> bool:
         """Whether the weights are numbers; every process must call it. Raises NonFiniteLoss where that ends the run."""
-        if not any_process(self._accelerator, _any_not_finite(model, self._accelerator.device)):
+        if not any_process(self.accelerator, _any_not_finite(model, self.accelerator.device)):
             return True
         message = tr("The weights are NaN or infinite at step {step}: they are not saved.", step=f"{step:,}")
-        if self._stops:
+        if self.on_nan == "stop":
             raise self._failure(message)
-        if self._accelerator.is_main_process:
+        if self.accelerator.is_main_process:
             print(message, flush=True)
         return False
 
@@ -246,7 +283,7 @@ class LossGuard(RunCallback):
 
     def _failure(self, what: str) -> NonFiniteLoss:
         """With what is still good; nothing after the last save was kept."""
-        newest = newest_complete(self._folder)
+        newest = newest_complete(self.folder)
         if newest is None:
             return NonFiniteLoss(tr("{what} There is no earlier checkpoint.", what=what))
         return NonFiniteLoss(tr("{what} The last good checkpoint is {name}.", what=what, name=newest.name))
@@ -273,6 +310,7 @@ WARM_UP_STEPS = 2
 LONGEST_TABLE = 30
 
 
+@dataclass(eq=False)
 class TraceCallback(RunCallback):
     """Rank 0 records `steps` optimizer steps and writes two files into RUN/trace.
 
@@ -280,45 +318,46 @@ class TraceCallback(RunCallback):
     operations that took longest. A stop in the middle writes what there is.
     """
 
-    def __init__(self, folder: RunFolder, steps: int, meter: StepMeter) -> None:
-        self._folder = folder.trace
-        self._steps = steps
-        self._meter = meter
-        self._first = self._last = 0
-        self._profiler: Any = None
+    folder: RunFolder
+    steps: int
+    meter: StepMeter
+    first: int = 0
+    last: int = 0
+    device: str = "cpu"
+    profiler: Any = None
 
     def train_begin(self, now: Moment) -> None:
         if not now.state.is_world_process_zero:
             return
-        done, on_gpu = now.state.global_step, now.args.device.type == "cuda"
-        warmup = max(0, min(WARM_UP_STEPS, now.state.max_steps - done - self._steps))
-        self._first = done + warmup + 1
-        self._profiler = profile(
-            activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])],
-            schedule=schedule(wait=0, warmup=warmup, active=self._steps, repeat=1),
+        done = now.state.global_step
+        self.device = "cuda" if now.args.device.type == "cuda" else "cpu"
+        warmup = max(0, min(WARM_UP_STEPS, now.state.max_steps - done - self.steps))
+        self.first = done + warmup + 1
+        self.profiler = profile(
+            schedule=schedule(wait=0, warmup=warmup, active=self.steps, repeat=1),
             on_trace_ready=self._export,
             profile_memory=True,
             record_shapes=True,
         )
-        self._profiler.start()
+        self.profiler.start()
 
     def step_end(self, now: Moment) -> None:
-        self._last = now.state.global_step
-        if self._profiler is not None:
-            with self._meter.paused():
-                self._profiler.step()
+        self.last = now.state.global_step
+        if self.profiler is not None:
+            with self.meter.paused():
+                self.profiler.step()
 
     def train_end(self, now: Moment) -> None:
-        if self._profiler is not None:
-            self._profiler.stop()
+        if self.profiler is not None:
+            self.profiler.stop()
 
     def _export(self, profiler: Any) -> None:
         started = time.perf_counter()
-        self._folder.mkdir(exist_ok=True)
-        name = f"steps-{self._first}-{self._last}"
-        path = self._folder / f"{name}.json.gz"
+        self.folder.trace.mkdir(exist_ok=True)
+        path = self.folder.trace / f"steps-{self.first}-{self.last}.json.gz"
         profiler.export_chrome_trace(str(path))
-        order = "self_cuda_time_total" if ProfilerActivity.CUDA in profiler.activities else "self_cpu_time_total"
-        table = profiler.key_averages().table(sort_by=order, row_limit=LONGEST_TABLE, max_name_column_width=60)
-        (self._folder / f"{name}.txt").write_text(f"{table}\n", encoding="utf-8")
+        longest = profiler.key_averages().table(
+            sort_by=f"self_{self.device}_time_total", row_limit=LONGEST_TABLE, max_name_column_width=60
+        )
+        path.with_name(f"steps-{self.first}-{self.last}.txt").write_text(f"{longest}\n", encoding="utf-8")
         print(f"trace in {path}, written in {time.perf_counter() - started:.1f} s", flush=True)

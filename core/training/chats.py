@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from trainwiz.core.hardware.install import find_installer, install_line
 from trainwiz.core.language import tr
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.process import first_line
-from trainwiz.core.training.tokens import TokenRow, next_tokens
+from trainwiz.core.training.tokens import TokenRow, next_tokens, uncut_tokens
 from transformers import PreTrainedTokenizerBase
 
 # The template of a run. Where it marks what the assistant says, transformers tells which tokens these are.
@@ -42,6 +43,7 @@ LONGEST_REASON = 200
 MOST_NAMED = 5
 """Chats that are left out, of a process; the plan counts them."""
 
+Spans = Sequence[Sequence[int]]
 TrainOn = Literal["answers", "last_answer", "everything"]
 Marks = Literal["own", "training", "prefixes"]
 """How answers are found: by the template's own marks, by those of a training template that TRL ships for its family, or by
@@ -63,13 +65,12 @@ def training_templates() -> dict[str, tuple[str, str]]:
     The files are read as they lie in the package: importing TRL takes seconds.
     """
     found = importlib.util.find_spec("trl")
-    folders = [] if found is None else list(found.submodule_search_locations or [])
     pairs: dict[str, tuple[str, str]] = {}
-    for marked in (path for folder in folders for path in Path(folder, "chat_templates").glob("*_training.jinja")):
-        name = marked.name.removesuffix("_training.jinja")
-        plain = marked.with_name(f"{name}.jinja")
-        if plain.is_file():
-            pairs[read_small(plain).decode()] = name, read_small(marked).decode()
+    if found is not None and found.origin is not None:
+        for marked in Path(found.origin).parent.glob("chat_templates/*_training.jinja"):
+            plain = marked.with_name(marked.name.replace("_training", ""))
+            if plain.is_file():
+                pairs[read_small(plain).decode()] = plain.stem, read_small(marked).decode()
     return pairs
 
 
@@ -90,8 +91,7 @@ def set_template(tokenizer: PreTrainedTokenizerBase, config: RunConfig, folder: 
     """
     choice = config.model.chat_template or "own"
     if choice == "chatml":
-        known = tokenizer.get_vocab()
-        end = CHATML_END if CHATML_END in known else str(tokenizer.eos_token)
+        end = CHATML_END if CHATML_END in tokenizer.get_vocab() else str(tokenizer.eos_token)
         tokenizer.chat_template = CHATML % {"end": end}
     elif choice != "own":
         path = folder / at_home(Path(choice))
@@ -110,16 +110,10 @@ def set_template(tokenizer: PreTrainedTokenizerBase, config: RunConfig, folder: 
             name=tokenizer.name_or_path,
         )
         raise usage_error("no_chat_template", "model.chat_template", message)
-    if GENERATION.search(text):
-        return ChatTemplate(_of_one_day(text), "own")
-    family, marked = training_templates().get(text, ("", ""))
-    return (
-        ChatTemplate(_of_one_day(marked), "training", family) if marked else ChatTemplate(_of_one_day(text), "prefixes")
-    )
-
-
-def _of_one_day(template: str) -> str:
-    return TODAY.sub(lambda found: repr(DATE.strftime(found.group(2))), template)
+    marks: Marks = "own" if GENERATION.search(text) else "prefixes"
+    family, marked = training_templates().get(text, ("", text))
+    of_one_day = TODAY.sub(lambda found: repr(DATE.strftime(found.group(2))), marked)
+    return ChatTemplate(of_one_day, "training" if family else marks, family)
 
 
 # Chats as tokens.
@@ -133,8 +127,8 @@ class WholeChat:
     """(n,) int64."""
     learnt: np.ndarray
     """(n,) bool: tokens that have a label."""
-    answers: tuple[tuple[int, int], ...]
-    """First token and end of each answer, learnt or not."""
+    answers: Spans
+    """First token and end of each answer that the run trains on, except where it trains on everything."""
 
 
 def place_of_last_answer(turns: list[Any]) -> int:
@@ -142,18 +136,16 @@ def place_of_last_answer(turns: list[Any]) -> int:
     return max((place for place, turn in enumerate(turns) if turn["role"] == "assistant"), default=len(turns))
 
 
+@dataclass
 class ChatEncoder:
     """Rows that are chats, as core/data/chats.py keeps them."""
 
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, template: ChatTemplate, length: int, train_on: TrainOn
-    ) -> None:
-        """`length`: most tokens of a sequence; what is beyond is cut."""
-        self.length = length
-        self.template = template
-        self.train_on = train_on
-        self._tokenizer: Any = tokenizer
-        self._left_out = 0
+    tokenizer: Any
+    template: ChatTemplate
+    length: int
+    """Most tokens of a sequence; what is beyond is cut."""
+    train_on: TrainOn
+    left_out: int = 0
 
     def row(self, chat: str, target: None = None) -> TokenRow:
         """(tokens, labels), labels moved one place to the left: position t predicts token t + 1.
@@ -163,28 +155,20 @@ class ChatEncoder:
         try:
             whole = self.whole(chat)
         except ChatError as error:
-            self._left_out += 1
-            if self._left_out <= MOST_NAMED:
+            self.left_out += 1
+            if self.left_out <= MOST_NAMED:
                 print(tr("a chat is skipped: {reason}.", reason=error), flush=True)
-            return np.array([self._tokenizer.eos_token_id], np.int64), np.array([IGNORED], np.int64)
-        tokens, learnt = whole.tokens[: self.length], whole.learnt[: self.length]
-        return tokens, next_tokens(tokens, learnt)
+            return np.array([self.tokenizer.eos_token_id], np.int64), np.array([IGNORED], np.int64)
+        tokens = whole.tokens[: self.length]
+        return tokens, next_tokens(tokens, whole.learnt[: self.length])
 
     def lengths(self, chats: list[str], targets: None = None) -> list[int]:
-        """Tokens of each row as `row` gives it."""
-        return [min(count, self.length) for count in self.whole_lengths(chats)]
-
-    def whole_lengths(self, chats: list[str], targets: None = None) -> list[int]:
         """Tokens of each chat uncut; 1 of one that the template does not take."""
-        texts: dict[int, str] = {}
+        texts = [""] * len(chats)
         for number, chat in enumerate(chats):
             with suppress(ChatError):
                 texts[number] = self._text(*messages_of(chat))
-        every = (
-            self._tokenizer(list(texts.values()), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
-        )
-        counts = dict(zip(texts, map(len, every), strict=True))
-        return [counts.get(number, 1) for number in range(len(chats))]
+        return [max(1, len(tokens)) for tokens in uncut_tokens(self.tokenizer, texts, special=False)]
 
     def prompt(self, chat: str, room: int) -> list[int]:
         """The tokens that the last answer is generated from, at most `room`, the last ones."""
@@ -192,28 +176,24 @@ class ChatEncoder:
         try:
             text = self._text(turns[: place_of_last_answer(turns)], tools, asks=True)
         except ChatError:
-            return [self._tokenizer.eos_token_id]
-        tokens: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return tokens[-room:]
+            return [self.tokenizer.eos_token_id]
+        return uncut_tokens(self.tokenizer, [text], special=False)[0][-room:]
 
     def whole(self, chat: str) -> WholeChat:
         """Raises ChatError."""
         turns, tools = messages_of(chat)
         places = [place for place, turn in enumerate(turns) if turn["role"] == "assistant"]
-        if self.template.marks != "prefixes":
-            tokens, answers = self._by_marks(turns, tools)
-            if len(answers) != len(places):
-                # A template that marks a turn in pieces: where turns begin tells which is which.
-                tokens, answers = self._by_prefixes(turns, tools, places)
+        trained = {"answers": places, "last_answer": places[-1:], "everything": []}[self.train_on]
+        marked = self._by_marks(turns, tools) if trained and self.template.marks != "prefixes" else None
+        if marked is not None and len(marked[1]) == len(places):
+            tokens, answers = marked[0], marked[1][-len(trained) :]
         else:
-            if self.train_on == "last_answer":
-                places = places[-1:]
-            tokens, answers = self._by_prefixes(turns, tools, places if self.train_on != "everything" else [])
+            # Without marks, or with those of a template that marks a turn in pieces.
+            tokens, answers = self._by_prefixes(turns, tools, trained)
         learnt = np.full(len(tokens), self.train_on == "everything")
-        chosen = zip(places, answers, strict=True) if self.train_on != "everything" else ()
-        for place, (start, end) in list(chosen)[-1 if self.train_on == "last_answer" else 0 :]:
+        for place, (start, end) in zip(trained, answers, strict=True):
             learnt[start:end] = turns[place].get("learn", True)
-        return WholeChat(tokens, learnt, tuple(answers))
+        return WholeChat(tokens, learnt, answers)
 
     def pieces(self, chat: str) -> tuple[list[str], list[tuple[str, int]]]:
         """The text of each token, "" for one that goes on with the letter of the last; (role, end) of each turn in tokens,
@@ -227,26 +207,21 @@ class ChatEncoder:
             done = max(done, end)
         ends: list[tuple[str, int]] = []
         for place, turn in enumerate(turns, 1):
-            try:
+            # Some templates want a user's turn first.
+            with suppress(ChatError):
                 through = self._text(turns[:place], tools)
-            except ChatError:
-                # Some templates want a user's turn first.
-                continue
-            if not text.startswith(through):
-                return pieces, []
-            ends.append((turn["role"], int(np.searchsorted(offsets[:, 0], len(through)))))
+                if not text.startswith(through):
+                    return pieces, []
+                ends.append((turn["role"], int(np.searchsorted(offsets[:, 0], len(through)))))
         return pieces, ends
 
-    def _by_marks(self, turns: list[Any], tools: Any) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    def _by_marks(self, turns: list[Any], tools: Any) -> tuple[np.ndarray, Spans]:
         """(tokens, answers) as transformers finds them by the marks of the template."""
         said = self._applied(turns, tools, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
-        marked = np.array([0, *said["assistant_masks"], 0], np.int8)
-        edges = np.flatnonzero(np.diff(marked)).reshape(-1, 2)
-        return np.array(said["input_ids"], np.int64), [(int(start), int(end)) for start, end in edges]
+        edges = np.flatnonzero(np.diff([0, *said["assistant_masks"], 0])).reshape(-1, 2)
+        return np.array(said["input_ids"], np.int64), edges.tolist()
 
-    def _by_prefixes(
-        self, turns: list[Any], tools: Any, places: Sequence[int]
-    ) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    def _by_prefixes(self, turns: list[Any], tools: Any, places: Sequence[int]) -> tuple[np.ndarray, Spans]:
         """(tokens, answers): an answer is what the text has beyond the turns before it and the words that ask for it."""
         text = self._text(turns, tools)
         spans = []
@@ -263,12 +238,11 @@ class ChatEncoder:
                 raise ChatError("template_changes", message)
             spans.append((len(before), len(through)))
         tokens, offsets = self._cut(text)
-        edges = np.searchsorted(offsets[:, 0], np.array(spans, np.int64).reshape(-1, 2))
-        return tokens, [(int(start), int(end)) for start, end in edges]
+        return tokens, np.searchsorted(offsets[:, 0], np.array(spans, np.int64).reshape(-1, 2)).tolist()
 
     def _cut(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """(tokens (n,), beginning and end of each in the text (n, 2)), int64."""
-        cut = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        cut = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         return np.array(cut["input_ids"], np.int64), np.array(cut["offset_mapping"], np.int64).reshape(-1, 2)
 
     def _text(self, turns: list[Any], tools: Any, *, asks: bool = False) -> str:
@@ -277,11 +251,136 @@ class ChatEncoder:
 
     def _applied(self, turns: list[Any], tools: Any, **how: Any) -> Any:
         plain = [{key: value for key, value in turn.items() if key != "learn"} for turn in turns]
-        day = DATE.strftime("%d %b %Y")
+        how |= {"tools": tools, "chat_template": self.template.text, "date_string": DATE.strftime("%d %b %Y")}
         try:
-            return self._tokenizer.apply_chat_template(
-                plain, tools=tools, chat_template=self.template.text, date_string=day, **how
-            )
+            return self.tokenizer.apply_chat_template(plain, **how)
         except (TemplateError, TypeError, ValueError, KeyError, IndexError) as error:
             reason = tr("the template reports: {reason}", reason=first_line(error)[:LONGEST_REASON])
             raise ChatError("template_refuses", reason) from error
+
+
+# A finished model's template taken apart: the texts that it puts around what is said, where it is made of such texts alone.
+
+CHATS = 50
+"""Conversations on which the parts must give what the tokenizer renders, to the letter."""
+WORDS = ["fox", "狐狸", "sees", "3", "stones", "<b>", "{{x}}", 'a "quoted" word', "two\nlines", "été", "&", "%s", "\\n"]
+USERS, ANSWERS, SYSTEM = ["QxUa", "QxUb"], ["QxAa"], "QxSy"
+"""What stands for the turns while a template is taken apart: words that no template has of its own."""
+
+
+def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], *, asks: bool = True) -> str:
+    taken = as_the_template_takes(tokenizer, messages)
+    return str(tokenizer.apply_chat_template(taken, add_generation_prompt=asks, tokenize=False))
+
+
+def as_the_template_takes(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[Any]:
+    """Turns whose contents are texts, or lists of parts where the template wants these (models that also see)."""
+    # A template raises whatever it likes.
+    with suppress(Exception):
+        if SYSTEM in str(tokenizer.apply_chat_template([{"role": "user", "content": SYSTEM}], tokenize=False)):
+            return list(messages)
+    return [{**turn, "content": [{"type": "text", "text": turn["content"]}]} for turn in messages]
+
+
+def rounds(users: Sequence[str], answers: Sequence[str], system: str | None = None) -> list[dict[str, str]]:
+    """The turns of a conversation; with one answer fewer than there are users it ends with a question."""
+    turns = [] if system is None else [{"role": "system", "content": system}]
+    for user, answer in zip_longest(users, answers):
+        turns.append({"role": "user", "content": user})
+        turns += [] if answer is None else [{"role": "assistant", "content": answer}]
+    return turns
+
+
+def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The special token that ends an answer in the template; None without a template or such a token."""
+    behind = ""
+    # A template raises whatever it likes, and so does a tokenizer without one.
+    with suppress(Exception):
+        behind = render(tokenizer, rounds(USERS[:1], ANSWERS), asks=False).rpartition(ANSWERS[0])[2].lstrip()
+    first = tokenizer(behind, add_special_tokens=False, verbose=False)["input_ids"][:1] if behind else []
+    special: set[Any] = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    return int(first[0]) if special.issuperset(first) and first else None
+
+
+def conversations(system: bool) -> list[list[dict[str, str]]]:
+    """Always the same: of one to six turns of the user, some of them with a system turn where there are any."""
+    chats = []
+    for number in range(CHATS):
+        # Blanks at an end of a turn are another question: some templates strip them, and Ollama's language cannot.
+        said = [f"{WORDS[(number + place) % len(WORDS)]} {WORDS[place * number % len(WORDS)]}" for place in range(12)]
+        last = 2 * (number % 6)
+        chats.append(rounds(said[: last + 1 : 2], said[1:last:2], said[-1] if system and number % 5 == 0 else None))
+    return chats
+
+
+def template_parts(tokenizer: PreTrainedTokenizerBase, own_stops: Sequence[int] = ()) -> dict[str, Any]:
+    """`parts`, see `taken_apart`, or None with the `problem`: the tokenizer has no template (`none`), or one that renders
+    some of `chats` conversations otherwise (`differs`). `begin`: the token that the tokenizer itself puts before the parts.
+
+    `stops`: all tokens that end an answer, as texts. `unheard`: the end of a turn, where programs that know the end token
+    and `own_stops`, those of the generation config, would write on behind it. `dated`: the text has today's date.
+    """
+    turn, others = end_of_turn(tokenizer), (tokenizer.eos_token_id, *own_stops)
+    stops = [str(tokenizer.convert_ids_to_tokens(token)) for token in (turn, *others) if token is not None]
+    problem, parts = "differs" if tokenizer.chat_template else "none", None
+    # A template raises whatever it likes.
+    with suppress(Exception):
+        parts = taken_apart(tokenizer)
+    begin = ""
+    if parts is not None:
+        led = parts["system"] or [parts["start"]]
+        token = str(tokenizer.bos_token)
+        if all(text.startswith(token) for text in (parts["start"], led[0])) and token in _put_first(tokenizer):
+            # Whoever reads the text with this tokenizer puts it there again.
+            begin, parts["start"], led[0] = token, parts["start"].removeprefix(token), led[0].removeprefix(token)
+    return {
+        "begin": begin,
+        "stops": list(dict.fromkeys(stops)),
+        "unheard": stops[0] if turn not in (None, *others) else None,
+        "chats": CHATS,
+        "parts": parts,
+        "problem": problem if parts is None else None,
+        "dated": "strftime_now" in str(tokenizer.chat_template),
+    }
+
+
+def _put_first(tokenizer: Any) -> list[str]:
+    """The token before every text."""
+    first: list[str] = tokenizer.convert_ids_to_tokens(tokenizer("a", verbose=False)["input_ids"][:1])
+    return first
+
+
+def taken_apart(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any] | None:
+    """`start` before the first user without a system turn, `system` [before, behind it], `answer` between a user and the
+    answer, `user` between an answer and the next user, `ask` behind the last user. None where there are no such texts.
+
+    `system` is None where the template takes no such turn. Raises what the template raises.
+    """
+    words, system = [USERS[0], ANSWERS[0], USERS[1]], None
+    plain = _around(render(tokenizer, rounds(USERS, ANSWERS)), words)
+    if plain is None:
+        return None
+    with suppress(Exception):
+        led = _around(render(tokenizer, rounds(USERS, ANSWERS, SYSTEM)), [SYSTEM, *words])
+        system = led[:2] if led is not None and led[2:] == plain[1:] else None
+    parts = {**dict(zip(("start", "answer", "user", "ask"), plain, strict=True)), "system": system}
+    alike = all(put_together(parts, chat) == render(tokenizer, chat) for chat in conversations(system is not None))
+    return parts if alike else None
+
+
+def _around(text: str, words: list[str]) -> list[str] | None:
+    """What stands before, between and behind the words; None where they are not there in this order."""
+    found = re.fullmatch("(.*?)".join(["", *words]) + "(.*)", text, re.DOTALL)
+    return None if found is None else list(found.groups())
+
+
+def put_together(parts: dict[str, Any], messages: list[dict[str, str]]) -> str:
+    """What the parts make of a conversation that ends with the user."""
+    text, before = "", {"user": parts["start"], "assistant": parts["answer"]}
+    for turn in messages:
+        if turn["role"] == "system":
+            text, before["user"] = parts["system"][0] + turn["content"], parts["system"][1]
+            continue
+        text += before[turn["role"]] + turn["content"]
+        before["user"] = parts["user"]
+    return str(text + parts["ask"])

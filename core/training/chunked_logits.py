@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partialmethod, wraps
 from types import MethodType
 from typing import Any
 
@@ -77,25 +76,20 @@ class VocabularyProduct:
         forward: Callable[..., torch.Tensor] = type(self.head).forward
         return self.changed(forward(self.head, rows))
 
-    def _with(self, change: Change) -> VocabularyProduct:
-        return replace(self, changes=(*self.changes, change))
-
-    def _combined(self, operation: Callable[[Any, Any], torch.Tensor], other: Any) -> VocabularyProduct:
-        if not isinstance(other, torch.Tensor):
-            return self._with(lambda logits: operation(logits, other))
-        if any(size != 1 for size in other.shape[:-1]):
+    def recorded(self, name: str, *others: Any, **named: Any) -> VocabularyProduct:
+        """With the method of that `name` of a tensor done to each slice."""
+        if name == "__getitem__" and not _some_of_the_vocabulary(*others):
+            raise not_sliceable(self.head)
+        if any(isinstance(other, torch.Tensor) and any(size != 1 for size in other.shape[:-1]) for other in others):
             # It differs from position to position, and the slices have lost their places.
             raise not_sliceable(self.head)
-        # ZeRO-3 takes a bias away again when the layer that owns it is done.
-        kept = other.clone() if hasattr(other, "ds_id") else other
-        flat = kept.reshape(-1) if kept.ndim > 1 else kept
-        return replace(self._with(lambda logits: operation(logits, flat)), constants=(*self.constants, flat))
-
-    def __getitem__(self, key: Any) -> VocabularyProduct:
-        """logits[..., :n]: some of the vocabulary for all positions, as models do that pad it."""
-        if not isinstance(key, tuple) or len(key) != 2 or key[0] is not Ellipsis or not isinstance(key[1], slice):
-            raise not_sliceable(self.head)
-        return self._with(lambda logits: logits[..., key[1]])
+        kept = [_kept(other) if isinstance(other, torch.Tensor) else other for other in others]
+        constants = (value for value in kept if isinstance(value, torch.Tensor))
+        return replace(
+            self,
+            changes=(*self.changes, lambda logits: getattr(logits, name)(*kept, **named)),
+            constants=(*self.constants, *constants),
+        )
 
     @property
     def device(self) -> torch.device:
@@ -105,12 +99,10 @@ class VocabularyProduct:
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> VocabularyProduct:
         """torch.tanh(logits) and tensor * logits, where the tensor stands first."""
         product = next(value for value in args if isinstance(value, cls))
-        name = getattr(function, "__name__", "").strip("_r")
+        name = function.__name__.strip("_r")
         if name not in ("mul", "add", "tanh") or kwargs:
             raise not_sliceable(product.head)
-        others = [value for value in args if value is not product]
-        changed: VocabularyProduct = getattr(product, name if name == "tanh" else f"__{name}__")(*others)
-        return changed
+        return product.recorded(name, *(value for value in args if value is not product))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -118,20 +110,22 @@ class VocabularyProduct:
         raise not_sliceable(self.head)
 
 
-def _combining(operation: Callable[[Any, Any], torch.Tensor]) -> Callable[..., VocabularyProduct]:
-    return lambda product, other: product._combined(operation, other)
+def _some_of_the_vocabulary(key: Any) -> bool:
+    """logits[..., :n]: for all positions, as models do that pad it."""
+    return isinstance(key, tuple) and len(key) == 2 and key[0] is Ellipsis and isinstance(key[1], slice)
 
 
-def _changing(name: str) -> Callable[..., VocabularyProduct]:
-    return lambda product, *args, **kwargs: product._with(lambda logits: getattr(logits, name)(*args, **kwargs))
+def _kept(constant: torch.Tensor) -> torch.Tensor:
+    # ZeRO-3 takes a bias away again when the layer that owns it is done.
+    own = constant.clone() if hasattr(constant, "ds_id") else constant
+    return own.reshape(-1) if own.ndim > 1 else own
 
 
-for _sign in ("add", "sub", "mul", "truediv"):
-    setattr(VocabularyProduct, f"__{_sign}__", _combining(getattr(operator, _sign)))
-for _sign in ("add", "mul"):
-    setattr(VocabularyProduct, f"__r{_sign}__", _combining(getattr(operator, _sign)))
-for _name in ("float", "tanh", "to", "contiguous"):
-    setattr(VocabularyProduct, _name, _changing(_name))
+for _name in (
+    *("__add__", "__radd__", "__sub__", "__mul__", "__rmul__", "__truediv__", "__getitem__"),
+    *("float", "tanh", "to", "contiguous"),
+):
+    setattr(VocabularyProduct, _name, partialmethod(VocabularyProduct.recorded, _name))
 
 
 def not_sliceable(what: object) -> Exception:
@@ -162,8 +156,6 @@ def let_logits_be_read(model: nn.Module, chunk: int | None) -> None:
     if chunk is not None and head is None:
         raise not_sliceable(bare)
     plain = getattr(bare.forward, "__func__", type(bare).forward)
-    if hasattr(plain, READER):
-        plain = getattr(plain, READER)
 
     # One function for good: torch.compile takes another one for another model.
     apart = _uncompiled(lambda hidden: VocabularyProduct(head, hidden, chunk or 1))
@@ -186,7 +178,6 @@ def let_logits_be_read(model: nn.Module, chunk: int | None) -> None:
     if chunk is not None:
         # torch.compile goes on inside the layers; what a product does is Python's.
         forward = _uncompiled(forward, recursive=False)
-    setattr(forward, READER, plain)
     bare.forward = MethodType(forward, bare)
 
 
@@ -271,7 +262,7 @@ class _LinearHead(torch.autograd.Function):
             "dtype": torch.get_autocast_dtype(kind),
         }
         total = rows.new_zeros((), dtype=torch.float32)
-        held, added = _cast(ctx.autocast, rows, weight, bias)
+        held, added = _cast(ctx.autocast, weight, bias)
         for some, their in zip(torch.split(rows, product.chunk), torch.split(targets, product.chunk), strict=True):
             logits = linear(some.to(held.dtype), held, added)
             total += _summed(product.changed(logits), their, smoothing)
@@ -280,23 +271,24 @@ class _LinearHead(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        targets, rows, weight, bias, *constants = ctx.saved_tensors
+        targets, *inputs = ctx.saved_tensors
+        rows, weight, bias, *constants = inputs
         product: VocabularyProduct = ctx.product
-        needs_rows, needs_weight, needs_bias, *needed = ctx.needs_input_grad[3:]
-        learned = [constant for constant, needs in zip(constants, needed, strict=True) if needs]
-        of_rows = torch.empty_like(rows) if needs_rows else None
-        of_weight = torch.zeros_like(weight) if needs_weight else None
-        of_bias = torch.zeros_like(bias) if needs_bias else None
-        of_learned = [torch.zeros_like(constant) for constant in learned]
+        asked = zip(inputs, ctx.needs_input_grad[3:], strict=True)
+        sums = [torch.zeros_like(tensor) if needs else None for tensor, needs in asked]
+        of_rows, of_weight, of_bias, *of_constants = sums
+        learned = [
+            (constant, total) for constant, total in zip(constants, of_constants, strict=True) if total is not None
+        ]
         with torch.autocast(**ctx.autocast):
-            held, added = _cast(ctx.autocast, rows, weight, bias)
+            held, added = _cast(ctx.autocast, weight, bias)
             for start in range(0, len(rows), product.chunk):
                 part = slice(start, start + product.chunk)
                 some = rows[part].to(held.dtype)
                 logits = linear(some, held, added).requires_grad_()
                 with torch.enable_grad():
                     loss = _summed(product.changed(logits), targets[part], ctx.smoothing)
-                of_logits, *others = torch.autograd.grad(loss, [logits, *learned], gradients[0])
+                of_logits, *others = torch.autograd.grad(loss, [logits, *(pair[0] for pair in learned)], gradients[0])
                 del logits, loss
                 if of_rows is not None:
                     of_rows[part] = of_logits @ held
@@ -304,17 +296,13 @@ class _LinearHead(torch.autograd.Function):
                     of_weight += of_logits.T @ some
                 if of_bias is not None:
                     of_bias += of_logits.sum(0)
-                for whole, other in zip(of_learned, others, strict=True):
-                    whole += other
-        learned_gradients = iter(of_learned)
-        return (
-            *(None, None, None, of_rows, of_weight, of_bias),
-            *(next(learned_gradients) if needs else None for needs in needed),
-        )
+                for (_, of_constant), other in zip(learned, others, strict=True):
+                    of_constant += other
+        return None, None, None, *sums
 
 
 def _cast(
-    autocast: dict[str, Any], rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    autocast: dict[str, Any], weight: torch.Tensor, bias: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Weight and bias as the product takes them."""
     dtype = autocast["dtype"] if autocast["enabled"] else weight.dtype

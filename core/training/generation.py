@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import generates_at_saves
 from trainwiz.core.data.chats import last_answer, messages_of
 from trainwiz.core.data.lengths import longest_generation
-from trainwiz.core.data.prompts import MOST_S, ROWS, answer_length, asks_prompts, names_prompts, read_prompts
+from trainwiz.core.data.prompts import MASKS, MOST_S, ROWS, answer_length, asks_prompts, names_prompts, read_prompts
 from trainwiz.core.data.text_store import TextStore
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import usage_error
@@ -24,10 +25,10 @@ from trainwiz.core.hardware.install import find_installer, install_line
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.text import json_line
+from trainwiz.core.training.callbacks import Moment, RunCallback, any_process
 from trainwiz.core.training.chats import place_of_last_answer
 from trainwiz.core.training.engine import forward_needs_all
 from trainwiz.core.training.evaluation import ends_epoch
-from trainwiz.core.training.events import Moment, RunCallback, any_process
 from trainwiz.core.training.metrics import StepMeter
 from trainwiz.core.training.process import LastingLines, phases
 from trainwiz.core.training.tokenizer import forced_first_token
@@ -40,20 +41,15 @@ if TYPE_CHECKING:
 # BLEU of generated texts (Papineni et al. 2002), by sacrebleu.
 
 HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-KANA = re.compile(r"[\u3040-\u30ff]")
 HAN_SHARE = 0.2
-"""Share of Chinese characters among the letters of the references above which they are Chinese."""
+"""Share of Chinese characters in the references above which they are cut one by one."""
 LOOKED_AT = 200
 
 
 def word_cutter(choice: str | None, references: Sequence[str]) -> str:
-    """Name of sacrebleu's tokenizer: the choice, else zh for Chinese references and 13a for all others."""
-    if choice is not None:
-        return choice
+    """Name of sacrebleu's tokenizer: the choice, else zh for references with many Chinese characters and 13a for others."""
     text = "".join(references)
-    letters = sum(1 for letter in text if letter.isalpha())
-    chinese = len(HAN.findall(text))
-    return "zh" if letters and chinese > HAN_SHARE * letters and not KANA.search(text) else "13a"
+    return choice or ("zh" if len(HAN.findall(text)) > HAN_SHARE * len(text) else "13a")
 
 
 def make_bleu(cutter: str) -> BLEU:
@@ -75,12 +71,7 @@ def make_bleu(cutter: str) -> BLEU:
         ) from error
 
 
-# Writer: the model continues some tokens.
-
-
-def bare(trainer: RunTrainer) -> Any:
-    """The model as it is now, not wrapped."""
-    return trainer.model
+# Writers: a model continues some tokens, or fills their masks.
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,36 +118,54 @@ class Writer:
         """A text for each source, whose tokens are given. `most_s`: cut after so many seconds, or where the run is asked to
         stop meanwhile."""
         self._search.max_time = most_s
-        batch = self._tokenizer.pad(
-            {"input_ids": list(sources)},
-            padding_side="left" if self._follows else "right",
-            return_attention_mask=True,
-            return_tensors="pt",
-        )
-        longest = batch["input_ids"].shape[1]
-        device, model = trainer.accelerator.device, bare(trainer)
+        side = "left" if self._follows else "right"
+        batch = self._tokenizer.pad({"input_ids": list(sources)}, padding_side=side, return_tensors="pt")
+        model: Any = trainer.model
         with torch.no_grad(), trainer.accelerator.autocast():
             written = model.generate(
-                **batch.to(device),
+                **batch.to(trainer.accelerator.device),
                 generation_config=self._search,
                 stopping_criteria=StoppingCriteriaList([] if most_s is None else [Stopped(trainer.stop_requested)]),
             )
-        answers = (written[:, longest:] if self._follows else written[:, 1:]).tolist()
-        found = []
-        for row in answers:
-            end = next((place for place, token in enumerate(row) if token in self._ends), None)
-            kept = row if end is None else row[: end + 1]
-            text = self._tokenizer.decode(kept, skip_special_tokens=True)
-            found.append(Written(text.strip(), len(kept), end is not None))
-        return found
+        first = batch["input_ids"].shape[1] if self._follows else 1
+        return [self._written(row[first:]) for row in written.tolist()]
+
+    def _written(self, row: list[int]) -> Written:
+        end = next((place for place, token in enumerate(row) if token in self._ends), None)
+        kept = row if end is None else row[: end + 1]
+        return Written(self._tokenizer.decode(kept, skip_special_tokens=True).strip(), len(kept), end is not None)
+
+
+class Filler:
+    """The likeliest token for each mask, text by text."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer: Any = tokenizer
+        self.mask = int(tokenizer.mask_token_id)
+        self._special = {*tokenizer.all_special_ids} - {self.mask}
+
+    def write(self, texts: Sequence[list[int]], trainer: RunTrainer, most_s: float | None = None) -> list[Written]:
+        """`texts` as tokens; one forward pass each, however long that takes."""
+        model: Any = trainer.model
+        filled = []
+        for tokens in texts:
+            ids = torch.tensor([tokens], device=trainer.accelerator.device)
+            with torch.no_grad(), trainer.accelerator.autocast():
+                logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+            likeliest = torch.where(ids == self.mask, logits.argmax(dim=-1), ids)[0].tolist()
+            filled.append(Written(self.shown(likeliest), tokens.count(self.mask), ended=True))
+        return filled
+
+    def shown(self, tokens: list[int]) -> str:
+        """Their text, with the masks."""
+        text: str = self._tokenizer.decode([token for token in tokens if token not in self._special])
+        return text
 
 
 # Generator: the model writes an answer to held-out rows, and BLEU compares it with theirs.
 
 SHOWN_ROWS = 5
 """Generated texts of one evaluation that are kept in generations.jsonl."""
-Generated = tuple[int, str, int]
-"""(row, text, its length in tokens)."""
 
 
 class Generator:
@@ -202,53 +211,41 @@ class Generator:
         Every process must call it; each gets the figures of all rows.
         """
         started = time.perf_counter()
-        every: list[Generated] = sorted(gather_object(self._own_share(trainer)))
+        every: dict[int, Written] = dict(sorted(gather_object(self._own_share(trainer)), key=itemgetter(0)))
         if len(every) < len(self._numbers):
             return {}
-        references = [self._references[row] for row, _, _ in every]
-        score = self._bleu.corpus_score([text for _, text, _ in every], [references])
+        references = [self._references[row] for row in every]
+        score = self._bleu.corpus_score([written.text for written in every.values()], [references])
         if trainer.accelerator.is_main_process:
-            self._keep(every[:SHOWN_ROWS], trainer.state.global_step)
+            for row in list(every)[:SHOWN_ROWS]:
+                line = {"time_s": time.time(), "step": trainer.state.global_step, "row": row}
+                texts = {"source": self._sources[row], "reference": self._references[row]}
+                self._lines.write(json_line({**line, **texts, "generation": every[row].text}))
             print(f"BLEU of {len(every):,} texts: {score.score:.2f} ({self._bleu.get_signature()})", flush=True)
         return {
             f"{prefix}_bleu": float(score.score),
-            f"{prefix}_generated_tokens": float(np.mean([length for _, _, length in every])),
+            f"{prefix}_generated_tokens": float(np.mean([written.tokens for written in every.values()])),
             f"{prefix}_generation_s": time.perf_counter() - started,
         }
 
-    def _own_share(self, trainer: RunTrainer) -> list[Generated]:
-        """Rows of this process, in batches of like length; fewer after a stop."""
-        mine = self._numbers[trainer.accelerator.process_index :: trainer.accelerator.num_processes]
-        encoded = sorted(
-            ((len(tokens := self._encode(self._sources[int(n)])), int(n), tokens) for n in mine), reverse=True
-        )
-        done: list[Generated] = []
-        together = forward_needs_all(bare(trainer))
-        longest_share = -(-len(self._numbers) // trainer.accelerator.num_processes)
-        for start in range(0, longest_share, self._batch):
+    def _own_share(self, trainer: RunTrainer) -> list[tuple[int, Written]]:
+        """Rows of this process, in batches of like length; fewer after a stop.
+
+        The first rows again where there are too few: no process may make fewer forward passes than the others, which each
+        may need all of them.
+        """
+        processes = trainer.accelerator.num_processes
+        rows = np.resize(self._numbers, -(-len(self._numbers) // processes) * processes)
+        mine = rows[trainer.accelerator.process_index :: processes].tolist()
+        encoded = [(self._encode(self._sources[row]), row) for row in mine]
+        encoded.sort(key=lambda source: (len(source[0]), source[1]), reverse=True)
+        done: list[tuple[int, Written]] = []
+        for start in range(0, len(encoded), self._batch):
             if any_process(trainer.accelerator, trainer.stop_requested()):
                 break
-            batch = encoded[start : start + self._batch]
-            if not batch:
-                if together:
-                    # The others still generate, and each of their forward passes needs this process.
-                    self._writer.write([self._encode(self._sources[int(self._numbers[0])])], trainer)
-                continue
-            texts = self._writer.write([tokens for _, _, tokens in batch], trainer)
-            done.extend((number, one.text, one.tokens) for (_, number, _), one in zip(batch, texts, strict=True))
+            sources, numbers = zip(*encoded[start : start + self._batch], strict=True)
+            done += zip(numbers, self._writer.write(sources, trainer), strict=True)
         return done
-
-    def _keep(self, generated: Sequence[Generated], step: int) -> None:
-        for row, text, _ in generated:
-            line = {
-                "time_s": time.time(),
-                "step": step,
-                "row": row,
-                "source": self._sources[row],
-                "reference": self._references[row],
-                "generation": text,
-            }
-            self._lines.write(json_line(line))
 
 
 # Answers to a few prompts.
@@ -257,10 +254,10 @@ LONGEST_BEGINNING = 32
 """First tokens of a plain text that the model continues; at most half of the text."""
 LONGEST_MASKED = 64
 """Tokens of a held-out row whose masks are filled."""
+FIRST_HIDDEN, EVERY_HIDDEN = 3, 7
+"""Of the tokens of such a row: about BERT's 15 %, the same at every evaluation."""
 ASKED_OF = 50
 """Held-out rows among which prompts are looked for."""
-LONGEST_SHOWN = 4000
-"""Characters of a text that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,15 +271,12 @@ class Prompt:
     """What the data answers."""
 
 
-Answering = Callable[[Sequence[Prompt], "RunTrainer"], list[Written]]
-
-
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What is asked, and how it is answered."""
+    """What is asked, and who answers."""
 
     prompts: list[Prompt]
-    answer: Answering
+    writer: Writer | Filler
 
 
 def questions_of(
@@ -301,38 +295,26 @@ def questions_of(
     if not asks_prompts(config) or (encode is None and config.task != "masked-lm"):
         return None
     named = names_prompts(config)
+    texts: dict[str, str | None] = {}
+    """Text -> target, of those that do not say the same."""
     if named:
-        texts: list[tuple[str, str | None]] = [(text, None) for text in read_prompts(config, folder)]
+        texts = dict.fromkeys(read_prompts(config, folder))
     else:
-        texts = _unlike(rows)
+        for number in rows.held_out[:ASKED_OF].tolist():
+            texts.setdefault(rows.texts[number], None if rows.targets is None else rows.targets[number])
+        texts = dict(list(texts.items())[:ROWS])
     if not texts:
         return None
     if encode is None:
-        masked = _Masked(tokenizer, config, named=named)
-        return Questions([masked.prompt(text) for text, _ in texts], masked.answer)
-    plain = config.task == "causal-lm" and not named and rows.targets is None
+        filler, length = Filler(tokenizer), config.batch.sequence_length
+        return Questions([_masked(text, tokenizer, filler, length, named=named) for text in texts], filler)
     if rows.are_chats:
-        prompts = [_of_chat(text, encode(text)) for text, _ in texts]
-    elif plain:
-        prompts = [_beginning(encode(text), tokenizer) for text, _ in texts]
+        prompts = [_of_chat(text, encode(text)) for text in texts]
+    elif config.task == "causal-lm" and not named and rows.targets is None:
+        prompts = [_beginning(encode(text), tokenizer) for text in texts]
     else:
-        prompts = [Prompt(text, encode(text), target) for text, target in texts]
-    writer = Writer(config, tokenizer, answer_length(config), ends)
-
-    def answer(prompts: Sequence[Prompt], trainer: RunTrainer) -> list[Written]:
-        # Where each forward pass needs every process, only the length ends an answer.
-        most_s = None if forward_needs_all(bare(trainer)) else MOST_S
-        return writer.write([prompt.tokens for prompt in prompts], trainer, most_s)
-
-    return Questions(prompts, answer)
-
-
-def _unlike(rows: TextRows) -> list[tuple[str, str | None]]:
-    """The first held-out rows that do not say the same."""
-    found: dict[str, str | None] = {}
-    for number in rows.held_out[:ASKED_OF].tolist():
-        found.setdefault(rows.texts[number], None if rows.targets is None else rows.targets[number])
-    return list(found.items())[:ROWS]
+        prompts = [Prompt(text, encode(text), target) for text, target in texts.items()]
+    return Questions(prompts, Writer(config, tokenizer, answer_length(config), ends))
 
 
 def _of_chat(chat: str, tokens: list[int]) -> Prompt:
@@ -349,54 +331,20 @@ def _beginning(tokens: list[int], tokenizer: Any) -> Prompt:
     return Prompt(shown, tokens[:count], rest.strip())
 
 
-class _Masked:
-    """Texts with masks, which the model fills with its likeliest tokens."""
-
-    SHARE = 0.15
-    """Of the tokens of a row that is asked about; BERT's."""
-
-    def __init__(self, tokenizer: Any, config: RunConfig, *, named: bool) -> None:
-        self._tokenizer = tokenizer
-        self._mask = int(tokenizer.mask_token_id)
-        self._length = config.batch.sequence_length
-        self._named = named
-
-    def prompt(self, text: str) -> Prompt:
-        """A prompt of a file has its masks; of a row every seventh token or so is hidden, the same at every evaluation."""
-        most = self._length if self._named else min(self._length, LONGEST_MASKED)
-        tokens: list[int] = self._tokenizer(text, truncation=True, max_length=most)["input_ids"]
-        if self._named:
-            return Prompt(text, tokens)
-        special = set(self._tokenizer.all_special_ids)
-        own = [place for place, token in enumerate(tokens) if token not in special]
-        hidden = own[3 :: round(1 / self.SHARE)] or own[-1:]
-        masked = list(tokens)
-        for place in hidden:
-            masked[place] = self._mask
-        return Prompt(self._shown(masked), masked, self._shown(tokens))
-
-    def answer(self, prompts: Sequence[Prompt], trainer: RunTrainer) -> list[Written]:
-        written = []
-        for prompt in prompts:
-            ids = torch.tensor([prompt.tokens], device=trainer.accelerator.device)
-            with torch.no_grad(), trainer.accelerator.autocast():
-                logits = bare(trainer)(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
-            likeliest = logits.argmax(dim=-1).tolist()
-            filled = [
-                guess if token == self._mask else token for token, guess in zip(prompt.tokens, likeliest, strict=True)
-            ]
-            written.append(Written(self._shown(filled), prompt.tokens.count(self._mask), ended=True))
-        return written
-
-    def _shown(self, tokens: list[int]) -> str:
-        special = set(self._tokenizer.all_special_ids) - {self._mask}
-        text: str = self._tokenizer.decode([token for token in tokens if token not in special])
-        return text
+def _masked(text: str, tokenizer: Any, filler: Filler, length: int, *, named: bool) -> Prompt:
+    """A prompt of a file has its masks; of a row every seventh token or so is hidden."""
+    if named:
+        for mask in MASKS:
+            text = text.replace(mask, tokenizer.mask_token)
+        return Prompt(text, tokenizer(text, truncation=True, max_length=length)["input_ids"])
+    tokens: list[int] = tokenizer(text, truncation=True, max_length=min(length, LONGEST_MASKED))["input_ids"]
+    own = [place for place, token in enumerate(tokens) if token not in tokenizer.all_special_ids]
+    hidden = {*(own[FIRST_HIDDEN::EVERY_HIDDEN] or own[-1:])}
+    masked = [filler.mask if place in hidden else token for place, token in enumerate(tokens)]
+    return Prompt(filler.shown(masked), masked, filler.shown(tokens))
 
 
-# The callback that asks, and what it keeps.
-
-
+@dataclass(eq=False)
 class AnswersCallback(RunCallback):
     """Asks before the first step and after every evaluation; where nothing is held out, at every save.
 
@@ -404,67 +352,53 @@ class AnswersCallback(RunCallback):
     so that a run with prompts is the same run.
     """
 
-    def __init__(
-        self,
-        questions: Questions,
-        folder: RunFolder,
-        meter: StepMeter,
-        trainer: RunTrainer,
-        resumed_from: int | None,
-    ) -> None:
-        self._questions = questions
-        self._path = folder.generations_jsonl
-        self._lines = LastingLines(self._path)
-        self._meter = meter
-        self._trainer = trainer
-        self._resumed_from = resumed_from
-        self._asked_at: int | None = resumed_from
+    questions: Questions
+    folder: RunFolder
+    meter: StepMeter
+    trainer: RunTrainer
+    asked_at: int | None
+    """Step of the last answers, or of the checkpoint that the run is resumed from."""
+
+    def __post_init__(self) -> None:
+        self._lines = LastingLines(self.folder.generations_jsonl)
 
     def train_begin(self, now: Moment) -> None:
-        if now.state.is_world_process_zero and (self._resumed_from is not None or self._path.exists()):
+        if now.state.is_world_process_zero and (self.asked_at is not None or self.folder.generations_jsonl.exists()):
             # What was said after the checkpoint is taken back, as in metrics.jsonl.
-            self._lines.write(json_line({"time_s": time.time(), "resumed_from": self._resumed_from or 0}))
-        if self._resumed_from is None:
+            self._lines.write(json_line({"time_s": time.time(), "resumed_from": self.asked_at or 0}))
+        if self.asked_at is None:
             self._ask(0)
 
     def evaluate(self, now: Moment) -> None:
         self._ask(now.state.global_step)
 
     def save(self, now: Moment) -> None:
-        if self._trainer.eval_dataset is None:
+        if self.trainer.eval_dataset is None:
             self._ask(now.state.global_step)
 
     def _ask(self, step: int) -> None:
-        trainer, model = self._trainer, bare(self._trainer)
+        trainer, prompts, model = self.trainer, self.questions.prompts, self.trainer.model
+        assert model is not None
         together, is_main = forward_needs_all(model), trainer.accelerator.is_main_process
-        if self._asked_at == step or (trainer.stop_requested() and not together):
+        if self.asked_at == step or (trainer.stop_requested() and not together):
             return
-        self._asked_at = step
+        self.asked_at = step
         if not (together or is_main):
             return
         training = model.training
         model.eval()
-        with self._meter.paused(), phases.during("generating", step):
+        with self.meter.paused(), phases.during("generating", step):
             started = time.perf_counter()
-            written = self._questions.answer(self._questions.prompts, trainer)
+            # Where each forward pass needs every process, only the length ends an answer.
+            most_s = None if together else MOST_S
+            written = self.questions.writer.write([prompt.tokens for prompt in prompts], trainer, most_s)
             seconds = time.perf_counter() - started
         model.train(training)
         if is_main and not trainer.stop_requested():
-            self._keep(written, step, seconds)
-
-    def _keep(self, written: list[Written], step: int, seconds: float) -> None:
-        """`answer_s` is the time of all answers together."""
-        for number, (prompt, answer) in enumerate(zip(self._questions.prompts, written, strict=True)):
-            line = {
-                "time_s": time.time(),
-                "step": step,
-                "prompt": number,
-                "source": prompt.shown[:LONGEST_SHOWN],
-                "reference": None if prompt.reference is None else prompt.reference[:LONGEST_SHOWN],
-                "generation": answer.text[:LONGEST_SHOWN],
-                "tokens": answer.tokens,
-                "ended": answer.ended,
-                "answer_s": round(seconds, 3),
-            }
-            self._lines.write(json_line(line))
-        print(f"step {step}  answered {len(written)} prompts in {seconds:.1f} s", flush=True)
+            for number, (prompt, answer) in enumerate(zip(prompts, written, strict=True)):
+                line = {"time_s": time.time(), "step": step, "prompt": number, "source": prompt.shown}
+                line |= {"reference": prompt.reference, "generation": answer.text, "tokens": answer.tokens}
+                # The time of all answers together.
+                line |= {"ended": answer.ended, "answer_s": round(seconds, 3)}
+                self._lines.write(json_line(line))
+            print(f"step {step}  answered {len(written)} prompts in {seconds:.1f} s", flush=True)

@@ -18,8 +18,8 @@ from trainwiz.core.hardware.install import need
 from trainwiz.core.language import tr
 from trainwiz.core.model.export import GGUF_FAMILIES
 from trainwiz.core.model.found import FoundModel
+from trainwiz.core.training.chats import end_of_turn
 from trainwiz.core.training.model_loading import Json, config_of, load_tokenizer, writing_to
-from trainwiz.core.training.template_parts import end_of_turn
 from transformers import AutoConfig, PreTrainedTokenizerBase
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 

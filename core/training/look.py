@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from trainwiz.core.config import RunConfig
@@ -22,8 +22,9 @@ from trainwiz.core.processes import heavy_imports
 from trainwiz.core.tracing.chats import ChatLook, Doubt, ShownChat
 from trainwiz.core.training.process import begin_answering
 
-if TYPE_CHECKING:
-    from trainwiz.core.training.chats import ChatEncoder, WholeChat
+with heavy_imports():
+    from trainwiz.core.training.chats import ChatEncoder, ChatError, WholeChat, set_template
+    from trainwiz.core.training.tokenizer import named_tokenizer
     from trainwiz.core.training.tokens import CausalEncoder
 
 # What is doubtful of rows, counted, each with the place of its first.
@@ -33,100 +34,102 @@ READ, ENCODED = 20_000, 2_000
 THOUGHT = "<think>"
 
 
+@dataclass
 class Look:
     """Reads the rows of a run and notes what is to be said of them."""
 
-    def __init__(self, config: RunConfig, folder: Path, tokenizer: Any, show: list[int]) -> None:
-        self._config, self._folder, self._tokenizer, self._show = config, folder, tokenizer, show
-        self._doubts: dict[str, Doubt] = {}
-        self._looked: list[list[tuple[int, int, int]]] = []
-        """Of each source: tokens of each row, how many are learnt, the end of the last of them."""
-        self._shown: list[ShownChat] = []
-        added = tokenizer.added_tokens_decoder
-        self._marks = {token for token in tokenizer.all_special_tokens if len(token) > 3}
-        self._marks |= {str(token) for token in added.values() if token.special}
-        self._ends = {*tokenizer.all_special_ids, *added}
+    config: RunConfig
+    folder: Path
+    tokenizer: Any
+    encoder: Any
+    """A ChatEncoder where the run trains on chats, else a CausalEncoder."""
+    doubts: dict[str, Doubt] = field(default_factory=dict)
 
-    def _result(self, marks: str, family: str) -> ChatLook:
-        lengths, learnt, ends = (tuple(tuple(row[n] for row in source) for source in self._looked) for n in range(3))
-        return ChatLook(marks, family, lengths, learnt, ends, tuple(self._doubts.values()), tuple(self._shown))
+    def __post_init__(self) -> None:
+        self.chats = trains_on_chats(self.config)
+        added = self.tokenizer.added_tokens_decoder
+        self.marks = {token for token in self.tokenizer.all_special_tokens if len(token) > 3}
+        self.marks |= {str(token) for token in added.values() if token.special}
+        self.ends = {*self.tokenizer.all_special_ids, *added}
+
+    def look(self, show: list[int]) -> ChatLook:
+        """At some rows of each source, and at those with the numbers to `show`. Raises TrainwizError."""
+        train, held = all_sources(self.config)
+        looked, shown, seen, number = list[Any](), list[ShownChat](), set[int](), 0
+        for key, source in train:
+            rows = list(self._rows(key, source))
+            noted = [self._noted(*row) for row in rows[:: max(1, len(rows) // ENCODED)]]
+            looked.append(_columns(noted))
+            shown += [self._shown(*rows[row - number]) for row in show if number <= row < number + len(rows)]
+            number += len(rows)
+            for place, text, _ in rows if self.chats else ():
+                if hash(text) in seen:
+                    self._doubt("duplicates", place)
+                seen.add(hash(text))
+        for place, text, _ in (row for key, source in held if self.chats for row in self._rows(key, source)):
+            if hash(text) in seen:
+                self._doubt("held_out_is_trained", place)
+        template = self.encoder.template if self.chats else None
+        marks, family = ("", "") if template is None else (template.marks, template.family)
+        lengths, learnt, ends = _columns(looked)
+        return ChatLook(marks, family, lengths, learnt, ends, tuple(self.doubts.values()), tuple(shown))
 
     def _doubt(self, code: str, place: str, detail: str = "") -> None:
-        before = self._doubts.get(code, Doubt(code, 0, place, detail))
-        self._doubts[code] = replace(before, rows=before.rows + 1)
+        before = self.doubts.get(code, Doubt(code, 0, place, detail))
+        self.doubts[code] = replace(before, rows=before.rows + 1)
 
-    def _note(self, place: str, tokens: np.ndarray, learnt: np.ndarray) -> None:
-        places, begin = learnt.nonzero()[0], self._tokenizer.bos_token_id
-        self._looked[-1].append((len(tokens), len(places), int(places[-1]) + 1 if len(places) else 0))
-        if begin is not None and tokens[:2].tolist() == [begin, begin]:
-            self._doubt("bos_twice", place)
-
-    def _rows(self, key: str, source: Any, limit: int) -> Iterator[tuple[str, str, str | None]]:
+    def _rows(self, key: str, source: Any) -> Iterator[tuple[str, str, str | None]]:
         """(place, text, target) of rows from all over a source. Raises TrainwizError."""
-        task = self._config.task
-        files = find_files(source, key, self._folder, task=task, ask=False)
+        task, limit = self.config.task, READ if self.chats else ENCODED
+        files = find_files(source, key, self.folder, task=task, ask=False)
         for kept in read_rows(files, SourceTally(), task, limit=limit):
             texts = kept.texts.to_pylist()
             targets = [None] * len(texts) if kept.targets is None else kept.targets.to_pylist()
             for row, (text, target) in enumerate(zip(texts, targets, strict=True)):
                 yield kept.place(row), text, target
 
-    def at_texts(self, encoder: CausalEncoder) -> ChatLook:
-        """Of rows that are texts, or prompts with their responses. Raises TrainwizError."""
-        self._looked.append([])
-        rows = (row for key, source in all_sources(self._config)[0] for row in self._rows(key, source, ENCODED))
-        for number, (place, text, target) in enumerate(rows):
-            ((tokens, unlabelled),) = encoder.whole([text], None if target is None else [target])
-            learnt = np.arange(len(tokens)) >= (0 if encoder.learns_all else unlabelled)
-            self._note(place, tokens, learnt)
-            if number in self._show:
-                pieces = tuple(self._tokenizer.decode([token]) for token in tokens)
-                end = ("text" if target is None else "response", len(tokens))
-                turns = (end,) if target is None else (("prompt", unlabelled), end)
-                self._shown.append(ShownChat(place, pieces, tuple(learnt.tolist()), turns))
-        return self._result("", "")
+    def _whole(self, text: str, target: str | None) -> WholeChat:
+        """Of any row. Raises ChatError."""
+        if self.chats:
+            whole: WholeChat = self.encoder.whole(text)
+            return whole
+        ((tokens, unlabelled),) = self.encoder.whole([text], None if target is None else [target])
+        learnt = np.arange(len(tokens)) >= (0 if self.encoder.learns_all else unlabelled)
+        return WholeChat(tokens, learnt, [[unlabelled, len(tokens)]])
 
-    def at_chats(self, encoder: ChatEncoder) -> ChatLook:
-        train, held = all_sources(self._config)
-        seen: set[int] = set()
-        number = 0
-        for key, source in train:
-            self._looked.append([])
-            rows = [(place, chat) for place, chat, _ in self._rows(key, source, READ)]
-            for place, chat in rows[:: max(1, len(rows) // ENCODED)]:
-                self._note_chat(encoder, chat, place)
-            chosen = [row - number for row in self._show if number <= row < number + len(rows)]
-            self._shown += [_shown(encoder, *rows[row]) for row in chosen]
-            for place, chat in rows:
-                if hash(chat) in seen:
-                    self._doubt("duplicates", place)
-                seen.add(hash(chat))
-            number += len(rows)
-        for key, source in held:
-            for place, chat, _ in self._rows(key, source, READ):
-                if hash(chat) in seen:
-                    self._doubt("held_out_is_trained", place)
-        return self._result(encoder.template.marks, encoder.template.family)
-
-    def _note_chat(self, encoder: ChatEncoder, chat: str, place: str) -> None:
-        from trainwiz.core.training.chats import ChatError
-
-        turns, _ = messages_of(chat)
+    def _noted(self, place: str, text: str, target: str | None) -> tuple[int, int, int]:
+        """Tokens of a row, how many are learnt, and the end of the last of them; what is doubtful is counted."""
         try:
-            whole = encoder.whole(chat)
+            whole = self._whole(text, target)
         except ChatError as error:
             self._doubt(error.code, place, str(error))
-            self._note(place, np.zeros(1, np.int64), np.zeros(1, bool))
-            return
-        self._note(place, whole.tokens, whole.learnt)
-        for code in self._doubtful(turns, whole, everything=encoder.train_on == "everything"):
+            return 1, 0, 0
+        begin = self.tokenizer.bos_token_id
+        if begin is not None and whole.tokens[:2].tolist() == [begin, begin]:
+            self._doubt("bos_twice", place)
+        for code in self._doubtful(messages_of(text)[0], whole) if self.chats else ():
             self._doubt(code, place)
+        places = whole.learnt.nonzero()[0].tolist()
+        return len(whole.tokens), len(places), places[-1] + 1 if places else 0
 
-    def _doubtful(self, turns: list[dict[str, Any]], whole: WholeChat, *, everything: bool) -> Iterator[str]:
-        text = self._tokenizer.decode(whole.tokens)
+    def _shown(self, place: str, text: str, target: str | None) -> ShownChat:
+        try:
+            whole = self._whole(text, target)
+            if self.chats:
+                pieces, turns = self.encoder.pieces(text)
+            else:
+                pieces = [self.tokenizer.decode([token]) for token in whole.tokens]
+                ((prompt, end),) = whole.answers
+                turns = [("text", end)] if target is None else [("prompt", prompt), ("response", end)]
+        except ChatError as error:
+            return ShownChat(place, (str(error),), (False,), ())
+        return ShownChat(place, tuple(pieces), tuple(whole.learnt.tolist()), tuple(turns))
+
+    def _doubtful(self, turns: list[dict[str, Any]], whole: WholeChat) -> Iterator[str]:
+        text = self.tokenizer.decode(whole.tokens)
         if not whole.learnt.any():
             yield "no_label"
-        elif not everything and not self._learns_to_end(whole):
+        elif not all(self._learns_to_end(whole, answer) for answer in whole.answers):
             yield "end_not_learnt"
         roles = [turn["role"] for turn in turns if turn["role"] in ("user", "assistant") and not turn.get("tool_calls")]
         uses_tools = any(turn["role"] == "tool" for turn in turns)
@@ -134,57 +137,41 @@ class Look:
             yield "roles_repeat"
         if any(turn["role"] == "system" and turn["content"].strip() not in text for turn in turns):
             yield "system_dropped"
-        thoughts = [
-            turn.get("reasoning_content") or turn["content"].partition(THOUGHT)[2].partition("</think>")[0]
-            for turn in turns
-        ]
-        if any(thought.strip() and thought.strip() not in text for thought in thoughts):
-            yield "thoughts_dropped"
-        if any(mark in turn["content"] for turn in turns for mark in self._marks):
+        for turn in turns:
+            thought = turn.get("reasoning_content") or turn["content"].partition(THOUGHT)[2].partition("</think>")[0]
+            if thought.strip() not in text:
+                yield "thoughts_dropped"
+                break
+        if any(mark in turn["content"] for turn in turns for mark in self.marks):
             yield "marks_in_text"
 
-    def _learns_to_end(self, whole: WholeChat) -> bool:
-        """Whether each answer that is learnt ends in a token that ends a turn; blanks may follow it."""
-        ends = self._ends
-        for start, end in whole.answers:
-            tokens = whole.tokens[start:end][whole.learnt[start:end]].tolist()
-            while tokens and tokens[-1] not in ends and not self._tokenizer.decode([tokens[-1]]).strip():
-                tokens.pop()
-            if tokens and tokens[-1] not in ends:
-                return False
-        return True
+    def _learns_to_end(self, whole: WholeChat, answer: Sequence[int]) -> bool:
+        """Whether an answer that is learnt ends in a token that ends a turn; blanks may follow it."""
+        part = slice(*answer)
+        tokens = whole.tokens[part][whole.learnt[part]].tolist()
+        while tokens and tokens[-1] not in self.ends and not self.tokenizer.decode([tokens[-1]]).strip():
+            tokens.pop()
+        return not tokens or tokens[-1] in self.ends
 
 
-def _shown(encoder: ChatEncoder, place: str, chat: str) -> ShownChat:
-    from trainwiz.core.training.chats import ChatError
-
-    try:
-        whole = encoder.whole(chat)
-        pieces, turns = encoder.pieces(chat)
-    except ChatError as error:
-        return ShownChat(place, (str(error),), (False,), ())
-    return ShownChat(place, tuple(pieces), tuple(whole.learnt.tolist()), tuple(turns))
+def _columns(rows: list[Any]) -> tuple[Any, ...]:
+    return tuple(zip(*rows, strict=True)) or ((), (), ())
 
 
 def answer(asked: dict[str, Any]) -> ChatLook:
     """Raises nothing that a config or its files can bring about."""
     config, folder = RunConfig.model_validate(asked["config"]), Path(asked["folder"])
-    with heavy_imports():
-        from trainwiz.core.training.chats import ChatEncoder, set_template
-        from trainwiz.core.training.tokenizer import named_tokenizer
-        from trainwiz.core.training.tokens import CausalEncoder
-
     if config.task != "causal-lm":
         return ChatLook.nothing(tr("rows for {task} cannot be shown yet", task=config.task))
     try:
         tokenizer = named_tokenizer(config, folder)
         if tokenizer is None:
             return ChatLook.nothing(tr("the tokenizer is not on this machine yet"))
-        look, length = Look(config, folder, tokenizer, asked["show"]), config.batch.sequence_length
-        if not trains_on_chats(config):
-            return look.at_texts(CausalEncoder(tokenizer, length, learns_all=config.training.train_on == "everything"))
-        template = set_template(tokenizer, config, folder)
-        return look.at_chats(ChatEncoder(tokenizer, template, length, config.training.train_on))
+        length, train_on = config.batch.sequence_length, config.training.train_on
+        encoder: Any = CausalEncoder(tokenizer, length, learns_all=train_on == "everything")
+        if trains_on_chats(config):
+            encoder = ChatEncoder(tokenizer, set_template(tokenizer, config, folder), length, train_on)
+        return Look(config, folder, tokenizer, encoder).look(asked["show"])
     except TrainwizError as error:
         return ChatLook.nothing(" ".join(finding.message for finding in error.findings))
 

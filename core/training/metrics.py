@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +18,23 @@ from trainwiz.core.run.checkpoints import PROGRESS_JSON
 from trainwiz.core.run.folder import RunFolder, read_json, write_json_atomic
 from trainwiz.core.training.batches import FILLER_TOKENS
 from trainwiz.core.training.best import Patience
-from trainwiz.core.training.events import Moment, RunCallback
+from trainwiz.core.training.callbacks import Moment, RunCallback
 from trainwiz.core.training.process import LastingLines
 
 # StepMeter: tokens, time and waiting of this process, measured where they happen.
 
 
-class StepMeter:
-    """Counts for one process. A window that was fetched counts when its optimizer step is done.
+COUNTS = ("tokens", "real_tokens")
+"""Of the input, as plans count them: with and without padding and rows that fill up."""
 
-    `tokens` and `real_tokens` (without padding and rows that fill up) are those of the input, as plans count them.
-    """
+
+class StepMeter:
+    """Counts for one process. A window that was fetched counts when its optimizer step is done."""
 
     def __init__(self) -> None:
-        self._done = {"tokens": 0, "real_tokens": 0}
-        self._fetched: list[tuple[str, torch.Tensor | int]] = []
-        """Counts of the window under way; summed on the device and read when its step is done: no synchronisation here."""
+        self._done = [0, 0]
+        self._fetched: list[tuple[int, torch.Tensor | int]] = []
+        """COUNTS of the micro-batches of the window under way, read when its step is done: no synchronisation before."""
         self._steps = 0
         self._wait_s = 0.0
         self._since: np.ndarray | None = None
@@ -52,19 +53,17 @@ class StepMeter:
             self._wait_s += time.perf_counter() - start
             tokens, mask = batch["input_ids"].numel(), batch.get("attention_mask")
             # Rows end to end have no mask: all of them is real.
-            real = (mask.sum() if mask is not None else tokens) - batch.pop(FILLER_TOKENS, 0)
-            self._fetched += [("tokens", tokens), ("real_tokens", real)]
+            self._fetched.append((tokens, (mask.sum() if mask is not None else tokens) - batch.pop(FILLER_TOKENS, 0)))
             yield batch
 
     def step_done(self) -> None:
         self._steps += 1
-        for name, count in self._fetched:
-            self._done[name] += int(count)
+        self._done = [done + sum(map(int, fetched)) for done, *fetched in zip(self._done, *self._fetched, strict=True)]
         self._fetched = []
 
     def counts(self) -> dict[str, int]:
         """Name in metrics.jsonl -> tokens of this process in the steps that are done."""
-        return dict(self._done)
+        return dict(zip(COUNTS, self._done, strict=True))
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -120,19 +119,25 @@ def resident_bytes() -> int:
 # metrics.jsonl: one line for each logged step and each evaluation, written by rank 0.
 
 
+NO_JSON = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
 def json_number(value: Any) -> Any:
     """Numbers that JSON has; the others as the strings "NaN", "Infinity" and "-Infinity"."""
     if isinstance(value, torch.Tensor):
         value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    return value
+    return NO_JSON.get(str(value), value)
+
+
+def _json_numbers(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: json_number(value) for name, value in values.items()}
 
 
 def _head(now: Moment) -> dict[str, Any]:
     return {"time_s": time.time(), "step": now.state.global_step, "epoch": now.state.epoch}
 
 
+@dataclass(eq=False)
 class MetricsCallback(RunCallback):
     """Writes the lines and remembers the first and the last loss.
 
@@ -145,71 +150,63 @@ class MetricsCallback(RunCallback):
     before it with a higher step.
     """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        meter: StepMeter,
-        accelerator: Accelerator,
-        patience: Patience | None = None,
-        memory_every: int | None = None,
-    ) -> None:
-        """`patience` goes into every checkpoint with the counts. `memory_every`: steps after which there is a line of memory."""
-        self.first_loss: float | None = None
-        self.last_loss: float | None = None
-        self.last_evaluation: dict[str, Any] = {}
-        self._folder = folder
-        self._lines = LastingLines(folder.metrics_jsonl)
-        self._meter = meter
-        self._accelerator = accelerator
-        self._patience = patience
-        self._memory_every = memory_every
-        self.evaluated_step: int | None = None
-        """Step of the last evaluation that has a result."""
-        self._before: dict[str, int] = {}
-        self._last: dict[str, int] = {}
+    folder: RunFolder
+    meter: StepMeter
+    accelerator: Accelerator
+    patience: Patience | None = None
+    """Goes into every checkpoint with the counts."""
+    memory_every: int | None = None
+    """Steps after which there is a line of memory."""
+    first_loss: float | None = None
+    last_loss: float | None = None
+    last_evaluation: dict[str, Any] = field(default_factory=dict)
+    evaluated_step: int | None = None
+    """Step of the last evaluation that has a result."""
+    before: dict[str, int] = field(default_factory=dict)
+    """Counts of the checkpoint that the run was resumed from."""
+    last: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    """Counts of the last training line."""
+
+    def __post_init__(self) -> None:
+        self._lines = LastingLines(self.folder.metrics_jsonl)
 
     def begin(self, checkpoint: Path | None) -> int | None:
         """Go on from the counts that a checkpoint holds, and its step. Without one nothing has begun. Either way what an
         attempt before this one logged beyond is taken back."""
-        step, path = None, self._folder.metrics_jsonl
+        step, path = None, self.folder.metrics_jsonl
         if checkpoint is not None:
             step = int((read_json(checkpoint / "trainer_state.json") or {}).get("global_step") or 0)
             progress = read_json(checkpoint / PROGRESS_JSON) or {}
-            self._before = {name: int(progress.get(name) or 0) for name in self._meter.counts()}
-            self._last = dict(self._before)
-            self.first_loss = progress.get("first_loss")
-            self.last_loss = progress.get("last_loss")
+            self.before = self.last = {name: int(progress.get(name) or 0) for name in COUNTS}
+            self.first_loss, self.last_loss = progress.get("first_loss"), progress.get("last_loss")
             self.last_evaluation = progress.get("last_evaluation") or {}
             self.evaluated_step = progress.get("evaluated_step")
-            if self._patience is not None:
-                self._patience.resume(progress)
-        logged = step is not None or (path.exists() and path.stat().st_size > 0)
-        if logged and self._accelerator.is_main_process:
+            if self.patience is not None:
+                self.patience.resume(progress)
+        if step is not None or (path.exists() and path.stat().st_size > 0):
             self._write({"time_s": time.time(), "resumed_from": step or 0})
         return step
 
     def save_progress(self, checkpoint: Path) -> None:
         """Write the counts into a checkpoint; every process must call it."""
         counts, *_ = self._totals()
-        if self._accelerator.is_main_process:
+        if self.accelerator.is_main_process:
             checkpoint.mkdir(parents=True, exist_ok=True)
-            evaluation = {name: json_number(value) for name, value in self.last_evaluation.items()}
             progress = {
                 **counts,
                 "first_loss": json_number(self.first_loss),
                 "last_loss": json_number(self.last_loss),
-                "last_evaluation": evaluation,
+                "last_evaluation": _json_numbers(self.last_evaluation),
                 "evaluated_step": self.evaluated_step,
-                **(self._patience.to_json() if self._patience is not None else {}),
-                "world_size": self._accelerator.num_processes,
+                **(self.patience.to_json() if self.patience is not None else {}),
+                "world_size": self.accelerator.num_processes,
             }
             write_json_atomic(checkpoint / PROGRESS_JSON, progress)
 
     def step_end(self, now: Moment) -> None:
-        self._meter.step_done()
-        due = self._memory_every is not None and now.state.global_step % self._memory_every == 0
-        if due and self._accelerator.is_main_process:
-            self._write({**_head(now), **memory_figures(self._accelerator.device)})
+        self.meter.step_done()
+        if self.memory_every is not None and now.state.global_step % self.memory_every == 0:
+            self._write({**_head(now), **memory_figures(self.accelerator.device)})
         if now.state.global_step >= now.state.max_steps:
             now.control.should_log = True
 
@@ -223,48 +220,45 @@ class MetricsCallback(RunCallback):
             line = {**_head(now), **evaluation}
         else:
             return
-        if self._accelerator.is_main_process:
-            self._write({name: json_number(value) for name, value in line.items()})
+        self._write(_json_numbers(line))
+        if self.accelerator.is_main_process:
             print(_shown(line, now.state.max_steps), flush=True)
 
     def _training_line(self, logs: dict[str, Any]) -> dict[str, Any]:
         self.last_loss = logs["loss"]
         if self.first_loss is None:
             self.first_loss = logs["loss"]
-        counts, allocated, reserved = self._totals()
-        tokens, real_tokens = (counts[name] - self._last.get(name, 0) for name in ("tokens", "real_tokens"))
-        steps, step_s, data_wait_s, own_s = self._meter.read_pace()
+        (counts, allocated, reserved), before = self._totals(), self.last
+        self.last = counts
+        steps, step_s, data_wait_s, own_s = self.meter.read_pace()
         seconds = step_s * steps
-        line = {
-            "loss": logs["loss"],
-            "learning_rate": logs.get("learning_rate"),
-            "grad_norm": logs.get("grad_norm"),
+        rates = {f"{name}_per_s": (counts[name] - before[name]) / seconds if seconds > 0 else None for name in COUNTS}
+        return {
+            **{name: logs.get(name) for name in ("loss", "learning_rate", "grad_norm")},
             **counts,
-            "tokens_per_s": tokens / seconds if seconds > 0 else None,
-            "real_tokens_per_s": real_tokens / seconds if seconds > 0 else None,
+            **rates,
             "step_s": step_s if steps else None,
             "data_wait_s": data_wait_s if steps else None,
-            **({"own_s": own_s} if steps and self._accelerator.device.type == "cpu" else {}),
+            **({"own_s": own_s} if steps and self.accelerator.device.type == "cpu" else {}),
             "peak_allocated_bytes": allocated,
             "peak_reserved_bytes": reserved,
         }
-        self._last = counts
-        return line
 
     def _totals(self) -> tuple[dict[str, int], int | None, int | None]:
         """Counts since the start of the run, peak allocated and reserved bytes, over all processes."""
-        cuda = self._accelerator.device.type == "cuda"
-        counts = self._meter.counts()
-        peaks = [torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()] if cuda else [0, 0]
-        mine = torch.tensor([*counts.values(), *peaks], dtype=torch.int64, device=self._accelerator.device)
-        every = self._accelerator.gather(mine).reshape(-1, len(mine)).cpu()
-        sums = every[:, : len(counts)].sum(dim=0).tolist()
-        allocated, reserved = every[:, len(counts) :].max(dim=0).values.tolist()
-        total = {name: self._before.get(name, 0) + int(count) for name, count in zip(counts, sums, strict=True)}
-        return total, int(allocated) if cuda else None, int(reserved) if cuda else None
+        device, counts, peaks = self.accelerator.device, self.meter.counts(), [0, 0]
+        if device.type == "cuda":
+            peaks = [torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()]
+        mine = torch.tensor([*counts.values(), *peaks], dtype=torch.int64, device=device)
+        every = self.accelerator.gather(mine).reshape(-1, len(mine)).cpu()
+        sums, (allocated, reserved) = every.sum(dim=0).tolist(), every[:, len(counts) :].max(dim=0).values.tolist()
+        total = {name: self.before.get(name, 0) + count for name, count in zip(COUNTS, sums, strict=False)}
+        # Every device that counts has something in it.
+        return total, allocated or None, reserved or None
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._lines.write(json.dumps(line, allow_nan=False))
+        if self.accelerator.is_main_process:
+            self._lines.write(json.dumps(line, allow_nan=False))
 
 
 def _shown(line: dict[str, Any], max_steps: int) -> str:

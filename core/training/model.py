@@ -323,7 +323,11 @@ def save_final_model(trainer: Trainer, folder: RunFolder, config: RunConfig, fin
                 trainer.processing_class.save_pretrained(str(partial))
             put_in_place(partial, folder.final_model)
     if trainer.is_world_process_zero():
-        of = "" if final.checkpoint is None else f", the weights of {final.checkpoint.name}, the best by {final.metric}"
+        of = (
+            ""
+            if final.checkpoint is None
+            else f", the weights of {final.checkpoint.name}, the best by {final.said['metric']}"
+        )
         print(f"model saved in {folder.final_model}{of}", flush=True)
 
 

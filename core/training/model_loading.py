@@ -24,9 +24,9 @@ from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.model.found import FoundModel
 from trainwiz.core.run.folder import PARTIAL
+from trainwiz.core.training.chats import end_of_turn, render
 from trainwiz.core.training.model import merged
 from trainwiz.core.training.process import first_line
-from trainwiz.core.training.template_parts import end_of_turn, render
 from trainwiz.core.training.tokenizer import set_languages
 from trainwiz.core.training.weights import load_weights
 from transformers import AutoTokenizer, PreTrainedTokenizerBase

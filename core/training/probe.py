@@ -41,8 +41,8 @@ from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.batches import (
     PaddedBatch,
 )
+from trainwiz.core.training.callbacks import Moment, RunCallback, any_process
 from trainwiz.core.training.engine import begin_process
-from trainwiz.core.training.events import Moment, RunCallback, any_process
 from trainwiz.core.training.metrics import StepMeter
 from trainwiz.core.training.model import (
     may_skip_weights,

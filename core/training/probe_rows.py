@@ -18,7 +18,7 @@ from trainwiz.core.errors import UsageError
 from trainwiz.core.export.training_arguments import processes, uses_deepspeed
 from trainwiz.core.launch.probe_order import ProbeOrder
 from trainwiz.core.training.batches import IGNORED, EpochSampler, RowKey, length_order, sample_generator
-from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
+from trainwiz.core.training.evaluation import StepLoss
 from trainwiz.core.training.model import INPUTS, batch_alone, measured_model, vocabulary_of, with_head
 from trainwiz.core.training.tasks import Rows, TaskParts, TaskRows, load_task_rows, parts_of
 from trainwiz.core.training.tokens import TokenRow
@@ -171,5 +171,4 @@ def probe_parts(
         model,
         sampler,
         loss=StepLoss.of(config),
-        schedule=EvaluationSchedule.of(config, with_saves=False),
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -20,8 +21,8 @@ from trainwiz.core.run.attempts import ADVICE_JSONL
 from trainwiz.core.run.checkpoints import complete_checkpoints, inspect_checkpoint, newest_complete, seal
 from trainwiz.core.run.folder import RunFolder, name_for_commands
 from trainwiz.core.training.best import KeptCheckpoints
+from trainwiz.core.training.callbacks import any_process
 from trainwiz.core.training.engine import numbers_in
-from trainwiz.core.training.events import any_process
 from trainwiz.core.training.process import LastingLines, first_line, phases
 
 # CheckpointSaver: room for a checkpoint before it is written, without which fewer are kept, then the training waits; and how
@@ -36,8 +37,8 @@ SAYS_NO_ROOM = re.compile(
 )
 """safetensors and torch hand on what the system said as text, torch not even that."""
 MARGIN = 1.02
-MOMENTS = 12
-"""Bytes that an optimizer keeps for each trained parameter at most: a float32 copy and two moments."""
+MOMENTS, SHARDED_MOMENTS = 8, 12
+"""Bytes that an optimizer keeps for each trained parameter at most: two moments, and a float32 copy where it is sharded."""
 
 
 WAIT, GO, GIVE_UP = range(3)
@@ -239,11 +240,10 @@ def is_no_room(error: BaseException | None) -> bool:
     return False
 
 
-def planned_checkpoint_bytes(model: torch.nn.Module, *, sharded: bool) -> int:
-    """What a first checkpoint takes at most: all weights (twice where they are shared out), and what the optimizer keeps of
-    those that train."""
+def planned_checkpoint_bytes(model: Any, *, sharded: bool) -> int:
+    """What a first checkpoint of a torch Module takes at most: all weights (twice where they are shared out), and what the
+    optimizer keeps of those that train."""
     parameters = list(model.parameters())
     weights = sum(numbers_in(parameter) * parameter.element_size() for parameter in parameters)
-    return (1 + sharded) * weights + MOMENTS * sum(
-        numbers_in(parameter) for parameter in parameters if parameter.requires_grad
-    )
+    trained = sum(numbers_in(parameter) for parameter in parameters if parameter.requires_grad)
+    return (1 + sharded) * weights + (SHARDED_MOMENTS if sharded else MOMENTS) * trained

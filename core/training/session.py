@@ -162,7 +162,7 @@ class TrainingSession:
             return {}
         final = choose_final(config, self.folder, trainer.retention, trainer.state.global_step)
         save_final_model(trainer, self.folder, config, final)
-        return final.to_json()
+        return {"final": final.said}
 
     def _write_outcome(
         self, trainer: RunTrainer, metrics: MetricsCallback, outcome: str, results: dict[str, Any]

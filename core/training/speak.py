@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from trainwiz.core.errors import CannotRunError, Finding, TrainwizError, usage_error
 from trainwiz.core.language import tr
+from trainwiz.core.training.chats import as_the_template_takes
 from trainwiz.core.training.generation import Stopped
 from trainwiz.core.training.model_loading import Json, Speaker
 from trainwiz.core.training.process import first_line
-from trainwiz.core.training.template_parts import as_the_template_takes
 from trainwiz.core.training.tokenizer import forced_first_token
 from trainwiz.core.training.tokens import CausalEncoder
 from transformers import TextStreamer

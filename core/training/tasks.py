@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,12 +12,21 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
-from trainwiz.core.config.values import CLASSIFIES, RowKind
-from trainwiz.core.data.labels import Labels
+from trainwiz.core.config.values import CLASSIFIES
+from trainwiz.core.data.labels import Labels, classes_in, label_problems, labels_of
 from trainwiz.core.data.lengths import joins_texts, packs_rows, prompt_room
-from trainwiz.core.data.text_store import SPECIAL_TOKENS, ProteinStore
+from trainwiz.core.data.text_store import (
+    CLS,
+    EOS,
+    FIRST_RESIDUE,
+    LAST_RESIDUE,
+    MASK,
+    NUMBERS,
+    SPECIAL_TOKENS,
+    TextStore,
+)
 from trainwiz.core.data.texts import LastAnswers, TextRows, load_text_rows
-from trainwiz.core.errors import usage_error
+from trainwiz.core.errors import Finding, UsageError, usage_error
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.language import tr
 from trainwiz.core.training.batches import (
@@ -24,36 +34,29 @@ from trainwiz.core.training.batches import (
     IGNORED,
     EpochSampler,
     FillerRow,
-    PackedBatch,
     PaddedBatch,
     RowKey,
     length_order,
-    mask_sequence,
     mask_tokens,
     overfit_items,
+    packed_batch,
     sample_generator,
 )
 from trainwiz.core.training.best import KeptCheckpoints, Patience, best_checkpoints, measured_ranking
-from trainwiz.core.training.chats import ChatEncoder, set_template
-from trainwiz.core.training.classes import (
-    ClassEncoder,
-    Scores,
-    TagEncoder,
-    class_weights,
-    labels_of_rows,
-    scores_of,
-)
-from trainwiz.core.training.evaluation import EvaluationSchedule, StepLoss
+from trainwiz.core.training.chats import ChatEncoder, end_of_turn, set_template
+from trainwiz.core.training.evaluation import EvaluationSchedule, Scores, StepLoss, class_weights, scores_of
 from trainwiz.core.training.generation import Generator, Questions, questions_of
 from trainwiz.core.training.model import ModelInputs, batch_alone, build_model, decoder_only, encoder_decoder, with_head
-from trainwiz.core.training.template_parts import end_of_turn
 from trainwiz.core.training.tokenizer import build_tokenizer
 from trainwiz.core.training.tokens import (
     CausalEncoder,
+    ClassEncoder,
     MaskEncoder,
     PairEncoder,
+    TagEncoder,
     TokenRow,
     TokenStore,
+    check_words,
     join_tokens,
     next_tokens,
     row_lengths,
@@ -62,21 +65,20 @@ from trainwiz.core.training.tokens import (
 from trainwiz.core.training.weights import esm_tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-Mask = tuple[int, tuple[int, int]]
-
 # Rows as the Trainer asks for them.
 
 
+@dataclass(eq=False)
 class Rows(Dataset[TokenRow]):
     """Rows, each made into tokens when it is asked for: in the loader's workers, streamed or not.
 
     An item is asked for with its epoch, on which masks depend; number FILLER is one that fills up.
     """
 
-    def __init__(self, numbers: np.ndarray, make: Callable[[int, int], TokenRow]) -> None:
-        """`numbers` (n,) int64: the rows of the set. `make` an epoch and a row into (tokens, labels), (n,) int64 each."""
-        self.numbers = numbers
-        self.make = make
+    numbers: np.ndarray
+    """(n,) int64: the rows of the set."""
+    make: Callable[[int, int], TokenRow]
+    """Epoch, row -> (tokens, labels), (n,) int64 each."""
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -95,17 +97,32 @@ def text_row(rows: TextRows, encode: Callable[..., TokenRow], epoch: int, row: i
     return encode(rows.texts[row], None if rows.targets is None else rows.targets[row])
 
 
-def masked_protein(proteins: ProteinStore, probability: float, seed: int, epoch: int, row: int) -> TokenRow:
-    return mask_sequence(proteins.letters(row), probability, sample_generator(seed, epoch, row))
+RESIDUES = FIRST_RESIDUE, LAST_RESIDUE + 1
 
 
-def masked_text(
-    rows: TextRows, encoder: MaskEncoder, hidden: tuple[float, int], mask: Mask, epoch: int, row: int
-) -> TokenRow:
-    """`hidden`: probability and seed. `mask`: the token that hides, and the tokens that may stand for another one."""
-    probability, seed = hidden
-    places = encoder.places(rows.texts[row])
-    return mask_tokens(*places, probability, sample_generator(seed, epoch, row), *mask)
+@dataclass(frozen=True, slots=True)
+class MaskedRow:
+    """Makes rows of which some tokens are hidden: which ones is a function of (seed, epoch, row) and of nothing else."""
+
+    texts: TextStore
+    places: Callable[[str], tuple[np.ndarray, np.ndarray, np.ndarray]]
+    """Text -> its tokens, and where they may be hidden: see `mask_tokens`."""
+    mask: int
+    others: tuple[int, int]
+    probability: float
+    seed: int
+
+    def __call__(self, epoch: int, row: int) -> TokenRow:
+        generator = sample_generator(self.seed, epoch, row)
+        places = self.places(self.texts[row])
+        return mask_tokens(*places, self.probability, generator, self.mask, self.others)
+
+
+def protein_places(most: int, sequence: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of its first `most` letters."""
+    letters = NUMBERS[np.frombuffer(sequence[:most].encode(), np.uint8)]
+    inside = np.arange(1, len(letters) + 1)
+    return np.concatenate([[CLS], letters, [EOS]]).astype(np.int64), inside, inside
 
 
 def blocks(tokens: TokenStore, length: int) -> Rows:
@@ -160,9 +177,8 @@ class TaskRows:
 def load_task_rows(config: RunConfig, folder: Path) -> TaskRows:
     """Read the rows and get the tokenizer. Raises UsageError."""
     rows = load_text_rows(config, folder)
-    kinds: dict[RowKind, Callable[..., TaskRows]] = {"proteins": _proteins, "masked-lm": _masked}
-    load = _classified if config.task in CLASSIFIES else kinds.get(config.row_kind, _texts)
-    task_rows = load(config, folder, rows)
+    kinds = {"masked-lm": _masked, **dict.fromkeys(CLASSIFIES, _classified)}
+    task_rows = kinds.get(config.task, _texts)(config, folder, rows)
     if len(task_rows.train) == 0:
         names = ", ".join(source.name for source in config.data.sources)
         message = tr("No rows of {names} are left to train on.", names=names)
@@ -170,41 +186,19 @@ def load_task_rows(config: RunConfig, folder: Path) -> TaskRows:
     return task_rows
 
 
-def _task(
-    rows: TextRows, tokenizer: PreTrainedTokenizerBase, of: Callable[[np.ndarray], Rows], **more: Any
-) -> TaskRows:
-    """`of` some rows of the data."""
-    padding = tokenizer.pad_token_id
-    assert isinstance(padding, int)
-    train, held_out = of(rows.train), of(rows.held_out)
-    evaluation = held_out if len(held_out) else None
-    return TaskRows(rows=rows, tokenizer=tokenizer, padding=padding, train=train, evaluation=evaluation, **more)
-
-
-def _proteins(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
-    """Masked-LM training of ESM-2 on protein sequences."""
-    proteins = ProteinStore(rows.texts, config.batch.sequence_length - SPECIAL_TOKENS)
-    make = partial(masked_protein, proteins, config.training.mask_probability, config.training.seed)
-    return _task(
-        rows,
-        esm_tokenizer(),
-        lambda numbers: Rows(numbers, make),
-        lengths=lambda numbers: proteins.lengths[numbers],
-    )
-
-
 def _masked(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
-    """Masked language models on texts, each model with its own tokenizer."""
+    """Masked language models: ESM-2 on protein sequences, others on texts, each model with its own tokenizer."""
+    length, hidden = config.batch.sequence_length, (config.training.mask_probability, config.training.seed)
+    if config.row_kind == "proteins":
+        most = length - SPECIAL_TOKENS
+        make = MaskedRow(rows.texts, partial(protein_places, most), MASK, RESIDUES, *hidden)
+        lengths = lambda numbers: np.minimum(rows.texts.lengths[numbers], most)  # noqa: E731
+        return TaskRows(**_sets(rows, esm_tokenizer(), make), lengths=lengths)
     tokenizer = build_tokenizer(config, folder, rows)
-    encoder = MaskEncoder(tokenizer, config.batch.sequence_length, whole_words=config.training.whole_words)
-    mask = int(tokenizer.mask_token_id)
-    hidden = config.training.mask_probability, config.training.seed
-    make = partial(masked_text, rows, encoder, hidden, (mask, (0, len(tokenizer))))
-    return _task(
-        rows,
-        tokenizer,
-        lambda numbers: Rows(numbers, make),
-        lengths=lambda numbers: row_lengths(rows, numbers, config.row_kind, encoder.lengths),
+    encoder = MaskEncoder(tokenizer, length, whole_words=config.training.whole_words)
+    make = MaskedRow(rows.texts, encoder.places, int(tokenizer.mask_token_id), (0, len(tokenizer)), *hidden)
+    return TaskRows(
+        **_sets(rows, tokenizer, make), lengths=partial(row_lengths, rows, config.row_kind, encoder.lengths, length)
     )
 
 
@@ -212,18 +206,18 @@ def _classified(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
     """Texts with a class each, or words with one each."""
     labels = labels_of_rows(config, rows)
     tokenizer = build_tokenizer(config, folder, rows)
-    kind = ClassEncoder if config.task == "sequence-classification" else TagEncoder
+    kind = ClassEncoder
+    if config.task == "token-classification":
+        check_words(tokenizer)
+        kind = TagEncoder
     encoder = kind(tokenizer, config.batch.sequence_length, labels)
     architecture, _ = read_architecture(config.model.architecture or {})
-    decodes = architecture is not None and architecture.kind == "decoder"
     # What is compared is classes, not texts.
     texts = replace(rows, targets=None)
-    return _task(
-        texts,
-        tokenizer,
-        lambda numbers: Rows(numbers, partial(text_row, rows, encoder.row)),
-        inputs=decoder_only if decodes else batch_alone,
-        lengths=lambda numbers: row_lengths(texts, numbers, config.row_kind, encoder.lengths),
+    return TaskRows(
+        **_sets(texts, tokenizer, partial(text_row, rows, encoder.row)),
+        inputs=decoder_only if architecture is not None and architecture.kind == "decoder" else batch_alone,
+        lengths=partial(row_lengths, texts, config.row_kind, encoder.lengths, config.batch.sequence_length),
         labels=labels,
     )
 
@@ -233,30 +227,61 @@ def _texts(config: RunConfig, folder: Path, rows: TextRows) -> TaskRows:
     tokenizer = build_tokenizer(config, folder, rows)
     length, train_on = config.batch.sequence_length, config.training.train_on
     encoder: PairEncoder | ChatEncoder | CausalEncoder
-    joined, more = joins_texts(config), dict[str, Any]()
+    joined, more, most = joins_texts(config), dict[str, Any](), length
     if config.task == "seq2seq":
-        encoder = pairs = PairEncoder(tokenizer, length, config.batch.target_length or length)
-        more = {"encode_source": pairs.source, "inputs": encoder_decoder}
+        target_length = config.batch.target_length or length
+        encoder, most = PairEncoder(tokenizer, length, target_length), max(length, target_length)
+        more = {"encode_source": encoder.source, "inputs": encoder_decoder}
     else:
         if rows.are_chats:
-            encoder = chats = ChatEncoder(tokenizer, set_template(tokenizer, config, folder), length, train_on)
-            more = {
-                "ends": [end for end in (end_of_turn(tokenizer),) if end is not None],
-                "template": chats.template.text,
-            }
+            encoder = ChatEncoder(tokenizer, set_template(tokenizer, config, folder), length, train_on)
+            end = end_of_turn(tokenizer)
+            more = {"ends": [] if end is None else [end], "template": encoder.template.text}
         else:
             encoder = CausalEncoder(tokenizer, length, learns_all=train_on == "everything")
         more |= {"encode_source": partial(encoder.prompt, room=prompt_room(config)), "inputs": decoder_only}
         if config.data.too_long == "drop" and not joined:
-            rows = without_long_rows(rows, encoder.whole_lengths, length)
+            rows = without_long_rows(rows, encoder.lengths, length)
+    sets = _sets(rows, tokenizer, partial(text_row, rows, encoder.row))
+    if joined and isinstance(encoder, CausalEncoder):
+        train, held_out = (
+            blocks(join_tokens(rows, part, encoder, tokenizer), length) for part in (rows.train, rows.held_out)
+        )
+        sets |= {"train": train, "evaluation": held_out if len(held_out) else None}
+    lengths = partial(row_lengths, rows, config.row_kind, encoder.lengths, most)
+    return TaskRows(**sets, lengths=lengths, joined=joined, **more)
 
-    def of(numbers: np.ndarray) -> Rows:
-        if joined and isinstance(encoder, CausalEncoder):
-            return blocks(join_tokens(rows, numbers, encoder, tokenizer), length)
-        return Rows(numbers, partial(text_row, rows, encoder.row))
 
-    lengths = lambda numbers: row_lengths(rows, numbers, config.row_kind, encoder.lengths)  # noqa: E731
-    return _task(rows, tokenizer, of, lengths=lengths, joined=joined, **more)
+def _sets(rows: TextRows, tokenizer: Any, make: Callable[[int, int], TokenRow]) -> dict[str, Any]:
+    """Fields of TaskRows, for an encoding of the rows one by one."""
+    return {
+        "rows": rows,
+        "tokenizer": tokenizer,
+        "padding": int(tokenizer.pad_token_id),
+        "train": Rows(rows.train, make),
+        "evaluation": Rows(rows.held_out, make) if len(rows.held_out) else None,
+    }
+
+
+def labels_of_rows(config: RunConfig, rows: TextRows) -> Labels:
+    """Counted apart in the rows that train and in those that are held out. Raises UsageError with what is wrong."""
+    targets = rows.targets
+    assert targets is not None
+    train, held_out = (
+        Counter(classes_in((target for batch in targets.batches(part) for target in batch), config.task))
+        for part in (rows.train, rows.held_out)
+    )
+    labels = labels_of(config, train, held_out)
+    errors = [
+        Finding(code, severity, where, message)
+        for code, severity, where, message, _ in label_problems(labels, config)
+        if severity == "error" and (labels.problem or not config.forced)
+    ]
+    if errors:
+        raise UsageError(errors)
+    shown = ", ".join(f"{number} {name[:40]} ({count:,})" for number, (name, count) in enumerate(labels.train.items()))
+    print(f"classes: {shown[:2000]}", flush=True)
+    return labels
 
 
 # TaskParts: what a task hands to the Trainer.
@@ -290,15 +315,15 @@ class TaskParts(TaskRows):
 def parts_of(
     task: TaskRows, config: RunConfig, model: PreTrainedModel, sampler: EpochSampler, **more: Any
 ) -> TaskParts:
-    """With what follows from the config alone."""
-    return TaskParts(
-        **vars(task),
-        model=model,
-        sampler=sampler,
-        collate=PaddedBatch.of(config, task.padding),
-        train_collate=PackedBatch() if packs_rows(config) else None,
-        **more,
-    )
+    """With what follows from the config alone; nothing is evaluated unless there is more."""
+    alone = {
+        "model": model,
+        "sampler": sampler,
+        "schedule": EvaluationSchedule(config, sampler.start_epoch),
+        "collate": PaddedBatch.of(config, task.padding),
+        "train_collate": packed_batch if packs_rows(config) else None,
+    }
+    return TaskParts(**(vars(task) | alone | more))
 
 
 def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, processes: int) -> TaskParts:
@@ -343,7 +368,7 @@ def build_task(config: RunConfig, folder: Path, checkpoint: Path | None, process
         build_model(with_head(config, task.head()), checkpoint, folder, tokenizer),
         sampler,
         loss=StepLoss.of(config, None if labels is None else class_weights(labels, config)),
-        schedule=EvaluationSchedule.of(config, with_saves=retention is not None),
+        schedule=EvaluationSchedule(config, sampler.start_epoch, evaluates, with_saves=retention is not None),
         scores=None if labels is None else scores_of(config, labels),
         generator=generator,
         questions=questions,

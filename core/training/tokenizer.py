@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,7 +23,6 @@ from trainwiz.core.data.lengths import tokenizer_folder
 from trainwiz.core.data.text_store import file_lock
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import Finding, UsageError, usage_error
-from trainwiz.core.files import at_home
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
 from trainwiz.core.training.process import first_line, phases
@@ -36,30 +36,23 @@ def set_languages(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> None
     """Give the tokenizer the languages of the run; nothing for one that knows none. Raises UsageError."""
     if config.task != "seq2seq" or not hasattr(tokenizer, "set_src_lang_special_tokens"):
         return
-    findings = []
-    for side, attribute in (("source", "src_lang"), ("target", "tgt_lang")):
-        key = f"model.{side}_language"
-        language = getattr(config.model, f"{side}_language")
-        if language is None:
-            message = tr(
-                "the tokenizer of {name} is multilingual: set {key} (for NLLB a code such as zho_Hans).",
-                name=tokenizer.name_or_path,
-                key=key,
-            )
-            findings.append(Finding("missing_language", "error", key, message))
-            continue
-        if language not in (getattr(tokenizer, "lang_code_to_token", None) or tokenizer.get_vocab()):
-            message = tr(
-                "the tokenizer of {name} does not know the language {language} ({key}).",
-                name=tokenizer.name_or_path,
-                language=repr(language),
-                key=key,
-            )
-            findings.append(Finding("unknown_language", "error", key, message))
-            continue
-        setattr(tokenizer, attribute, language)
-    if findings:
-        raise UsageError(findings)
+    languages = {"source": config.model.source_language, "target": config.model.target_language}
+    known = getattr(tokenizer, "lang_code_to_token", None) or tokenizer.get_vocab()
+    wrong = {f"model.{side}_language": language for side, language in languages.items() if language not in known}
+    if wrong:
+        raise UsageError([_needs_language(tokenizer, key, language) for key, language in wrong.items()])
+    tokenizer.src_lang, tokenizer.tgt_lang = languages.values()
+
+
+def _needs_language(tokenizer: PreTrainedTokenizerBase, key: str, language: str | None) -> Finding:
+    message = tr(
+        "the multilingual tokenizer of {name} needs one of its languages in {key} (for NLLB a code such as zho_Hans), "
+        "which is now {language}.",
+        name=tokenizer.name_or_path,
+        key=key,
+        language=language or tr("empty"),
+    )
+    return Finding("unknown_language", "error", key, message)
 
 
 def forced_first_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
@@ -91,10 +84,9 @@ def trained_tokenizer(
     have the token of the beginning too. `model_type`: of the model that it will be saved with. Raises UsageError for a
     vocabulary that does not hold the 256 bytes.
     """
-    if not (place / "tokenizer.json").is_file():
-        with phases.during("tokenising"), file_lock(place.with_name(f".{place.name}.lock")):
-            if not (place / "tokenizer.json").is_file():
-                _save(_trained(rows, vocabulary, task, model_type), place)
+    with phases.during("tokenising"), file_lock(place.with_name(f".{place.name}.lock")):
+        if not (place / "tokenizer.json").is_file():
+            _save(_trained(rows, vocabulary, task, model_type), place)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(place)
     assert isinstance(tokenizer, PreTrainedTokenizerFast)
     return tokenizer
@@ -209,7 +201,7 @@ def build_tokenizer(config: RunConfig, folder: Path, rows: TextRows) -> PreTrain
     loads it. It always has a padding and an end token. Raises UsageError.
     """
     made = RunFolder(folder).tokenizer
-    named = None if (made / "tokenizer.json").is_file() else named_tokenizer(config, folder)
+    named = None if made.is_dir() else named_tokenizer(config, folder)
     if named is not None:
         return named
     values = {**(config.model.architecture or {}), **config.model.architecture_overrides}
@@ -223,29 +215,26 @@ def build_tokenizer(config: RunConfig, folder: Path, rows: TextRows) -> PreTrain
 
 def named_tokenizer(config: RunConfig, folder: Path) -> PreTrainedTokenizerBase | None:
     """The tokenizer that is named, or the model's own; None where one is made from the rows. Raises UsageError."""
-    choice = config.model.tokenizer
-    if choice == MADE_FROM_THE_DATA:
+    model = config.model
+    if model.tokenizer == MADE_FROM_THE_DATA:
         return None
     found = tokenizer_folder(config, folder, TOKENIZER_FILES)
-    if choice is not None:
-        return _ready(_load(str(found or choice), config, "model.tokenizer"), config)
-    spec, _ = resolve_model(config.model)
-    if spec is not None and spec.tokenizer == "esm" and config.task in CLASSIFIES:
+    if model.tokenizer is not None:
+        return _load(str(found or model.tokenizer), config, "model.tokenizer")
+    spec, _ = resolve_model(model)
+    names = [] if spec is None else [spec.tokenizer, spec.hub_id]
+    if "esm" in names and config.task in CLASSIFIES:
         return esm_tokenizer()
-    if found is None and config.model.init != "pretrained":
+    if found is None and model.init != "pretrained":
         return None
-    path = folder / at_home(Path(config.model.name))
-    own = str(path) if path.is_dir() else config.model.name
-    elsewhere = own if spec is None else spec.tokenizer or spec.hub_id or own
-    return _ready(_load(str(found or elsewhere), config, "model.name"), config)
+    return _load(str(found or next(filter(None, names), model.name)), config, "model.name")
 
 
 def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
-    offline = is_offline()
+    code = config.model.trust_remote_code
+    load = partial(AutoTokenizer.from_pretrained, name, local_files_only=is_offline(), trust_remote_code=code)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            name, local_files_only=offline, trust_remote_code=config.model.trust_remote_code
-        )
+        tokenizer = load()
     # Tokenizer files are read by many libraries, each with errors of its own.
     except Exception as error:
         raise usage_error(
@@ -261,10 +250,8 @@ def _load(name: str, config: RunConfig, key: str) -> PreTrainedTokenizerBase:
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
     if config.task == "token-classification" and getattr(tokenizer, "add_prefix_space", None) is False:
         # RoBERTa's and GPT-2's: words apart are cut as they are in the middle of a text.
-        tokenizer = AutoTokenizer.from_pretrained(
-            name, add_prefix_space=True, local_files_only=offline, trust_remote_code=config.model.trust_remote_code
-        )
-    return tokenizer
+        tokenizer = load(add_prefix_space=True)
+    return _ready(tokenizer, config)
 
 
 def _ready(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> PreTrainedTokenizerBase:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 from trainwiz.core.config.values import RowKind
+from trainwiz.core.data.labels import Labels
 from trainwiz.core.data.text_file import BATCH_CHARACTERS
 from trainwiz.core.data.text_store import BATCH_TEXTS, file_lock
 from trainwiz.core.data.texts import TextRows
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
-from trainwiz.core.files import open_file
 from trainwiz.core.language import tr
 from trainwiz.core.training.batches import IGNORED
 from trainwiz.core.training.process import phases
@@ -38,17 +40,14 @@ def with_token_ids(values: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase
     does) names the tokenizer's after this. An encoder-decoder without a decoder start gets the
     padding, as T5 has it.
     """
-    named: dict[str, int | None] = {key: getattr(tokenizer, key) for key in SPECIAL}
-    parts = {values[key]: key for key in reversed(SPECIAL) if isinstance(values.get(key), int)}
     changed = dict(values)
-    for key, number in named.items():
-        own = values.get(key)
-        if number is not None and not (isinstance(own, list) and number in own):
-            changed[key] = number
-    for key in FOLLOWS_ANOTHER:
-        part = parts.get(values.get(key))
-        if part is not None and named[part] is not None:
-            changed[key] = named[part]
+    # Where two of them are one token in the architecture, the padding is meant: it comes last.
+    for key in reversed(SPECIAL):
+        number, own = getattr(tokenizer, key), values.get(key)
+        if number is None or (isinstance(own, list) and number in own):
+            continue
+        followers = [other for other in FOLLOWS_ANOTHER if own is not None and values.get(other) == own]
+        changed |= dict.fromkeys([key, *followers], number)
     if changed.get("is_encoder_decoder") and changed.get("decoder_start_token_id") is None:
         changed["decoder_start_token_id"] = changed.get("pad_token_id")
     return changed
@@ -78,22 +77,28 @@ MOST_ROWS, MOST_BYTES = 200_000, 64 * 1024**2
 LONGEST_TOKEN = 100
 """Characters that a token of a real text may have on average: what lies beyond cannot be reached and is not read."""
 
+Batch = tuple[list[str], list[str] | None]
+"""Texts and targets of some rows."""
 TokenRow = tuple[np.ndarray, np.ndarray]
 """(input tokens, labels), int64; for a causal model of one length, for an encoder-decoder each of its own."""
 Count = Callable[[list[str], Any], list[int]]
 """(texts, targets or None) -> tokens of each row."""
 
 
-def _batches(rows: TextRows, numbers: np.ndarray) -> Iterator[tuple[list[str], list[str] | None]]:
+def _bytes(rows: TextRows, numbers: np.ndarray) -> np.ndarray:
+    """(n,) of both sides of each row."""
+    sizes: np.ndarray = rows.texts.lengths[numbers]
+    return sizes if rows.targets is None else sizes + rows.targets.lengths[numbers]
+
+
+def _batches(rows: TextRows, numbers: np.ndarray) -> Iterator[Batch]:
     """Texts and targets of the rows, fewer at once where they are books; tells how far they are tokenised meanwhile."""
-    stores = [store for store in (rows.texts, rows.targets) if store is not None]
-    read_bytes = np.cumsum(sum(store.lengths[numbers] for store in stores))
-    batch = np.arange(len(numbers)) // BATCH_TEXTS + read_bytes // BATCH_CHARACTERS
+    batch = np.arange(len(numbers)) // BATCH_TEXTS + np.cumsum(_bytes(rows, numbers)) // BATCH_CHARACTERS
     done, count = 0, f"{len(numbers):,}"
     with parallel_tokenizing():
         for part in filter(len, np.split(numbers, np.flatnonzero(np.diff(batch)) + 1)):
-            texts, *targets = ([store[number] for number in part.tolist()] for store in stores)
-            yield texts, targets[0] if targets else None
+            texts = [rows.texts[number] for number in part.tolist()]
+            yield texts, None if rows.targets is None else [rows.targets[number] for number in part.tolist()]
             done += len(part)
             phases.tell(tr("{done} of {count} rows", done=f"{done:,}", count=count), whoever=True)
 
@@ -116,18 +121,17 @@ def without_long_rows(rows: TextRows, count: Count, length: int) -> TextRows:
     return replace(rows, train=train, held_out=held_out)
 
 
-def row_lengths(rows: TextRows, numbers: np.ndarray, task: RowKind, count: Count) -> np.ndarray:
-    """(n,) int64 of the rows `numbers` (n,) int64, in tokens where counting them is quick, else in bytes: the same on every
-    process, which must draw the same order.
+def row_lengths(rows: TextRows, task: RowKind, count: Count, most: int, numbers: np.ndarray) -> np.ndarray:
+    """(n,) int64 of the rows `numbers` (n,) int64, in tokens, `most` of them in a row, where counting them is quick, else in
+    bytes: the same on every process, which must draw the same order.
 
     Bytes stand for tokens badly where a script has three bytes a letter: on Chinese and English pairs rows arranged by bytes
     compute 1.53 tokens for each real one, by tokens 1.27 (docs/arrangement.md).
     """
-    stores = [store for store in (rows.texts, rows.targets) if store is not None]
-    all_bytes = sum(int(store.lengths[numbers].sum()) for store in stores)
-    if len(numbers) > MOST_ROWS or all_bytes > MOST_BYTES:
+    if len(numbers) > MOST_ROWS or _bytes(rows, numbers).sum() > MOST_BYTES:
         return rows.lengths_of(task, numbers)
-    return _counted(rows, numbers, count)
+    counted: np.ndarray = np.minimum(_counted(rows, numbers, count), most)
+    return counted
 
 
 # Texts as token numbers: a prompt with its response in one sequence, or a source and its target.
@@ -147,7 +151,7 @@ class CausalEncoder:
     def whole(self, texts: list[str], targets: list[str] | None) -> list[tuple[np.ndarray, int]]:
         """Each row uncut: its tokens (n,) int64 and how many of them, from the first, have no label."""
         prompts = self._tokens(texts, special=True)
-        responses = [[] for _ in texts] if targets is None else self._tokens(targets, special=False)
+        responses: list[list[int]] = [[]] * len(texts) if targets is None else self._tokens(targets, special=False)
         return [
             (np.array([*prompt, *response, self._end], dtype=np.int64), 0 if targets is None else len(prompt))
             for prompt, response in zip(prompts, responses, strict=True)
@@ -159,28 +163,16 @@ class CausalEncoder:
         Of a prompt and a response that are too long together, the response keeps its beginning,
         in at least half of the places, and the prompt keeps what stands nearest to it.
         """
-        reach = self.length * LONGEST_TOKEN
-        within = text[:reach] if target is None else text[-reach:]
-        ((tokens, unlabelled),) = self.whole([within], None if target is None else [target[:reach]])
+        ((tokens, unlabelled),) = self._within_reach([text], None if target is None else [target])
         begin = tokens[0]
         tokens, unlabelled = cut(tokens, unlabelled, self.length)
         if unlabelled and begin == self._begin:
             tokens[0] = begin
         return tokens, next_tokens(tokens, np.arange(len(tokens)) >= (0 if self.learns_all else unlabelled))
 
-    def whole_lengths(self, texts: list[str], targets: list[str] | None = None) -> list[int]:
-        """Tokens of each row, uncut; of what no cut can reach it is only known to be too long."""
-        reach = self.length * LONGEST_TOKEN
-        within = [text[:reach] if targets is None else text[-reach:] for text in texts]
-        counts = [count + 1 for count in self._counts(within, special=True)]
-        if targets is not None:
-            answers = self._counts([target[:reach] for target in targets], special=False)
-            counts = [sum(sides) for sides in zip(counts, answers, strict=True)]
-        return counts
-
     def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
-        """Tokens of each row as `row` gives it."""
-        return [min(count, self.length) for count in self.whole_lengths(texts, targets)]
+        """Tokens of each row, uncut; of what no cut can reach it is only known to be too long."""
+        return [len(tokens) for tokens, _ in self._within_reach(texts, targets)]
 
     def prompt(self, text: str, room: int) -> list[int]:
         """The tokens that a response is generated from, at most `room`, the last ones."""
@@ -189,15 +181,17 @@ class CausalEncoder:
             return [tokens[0], *tokens[len(tokens) - room + 1 :]]
         return tokens[-room:] or [self._end]
 
+    def _within_reach(self, texts: list[str], targets: list[str] | None) -> list[tuple[np.ndarray, int]]:
+        """`whole` of as much of each row as `length` tokens may be cut from."""
+        reach = self.length * LONGEST_TOKEN
+        if targets is None:
+            return self.whole([text[:reach] for text in texts], None)
+        return self.whole([text[-reach:] for text in texts], [target[:reach] for target in targets])
+
     def _tokens(self, texts: list[str], *, special: bool) -> list[list[int]]:
         """Token numbers without an end token."""
-        every = self._tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]
-        return [tokens[:-1] if tokens and tokens[-1] == self._end else tokens for tokens in every]
-
-    def _counts(self, texts: list[str], *, special: bool) -> list[int]:
-        """How many tokens `_tokens` gives for each."""
         every = uncut_tokens(self._tokenizer, texts, special=special)
-        return [len(tokens) - bool(tokens and tokens[-1] == self._end) for tokens in every]
+        return [tokens[:-1] if tokens and tokens[-1] == self._end else tokens for tokens in every]
 
 
 class CutTexts:
@@ -286,6 +280,40 @@ class MaskEncoder(CutTexts):
         return tokens, places, places[begins][np.cumsum(begins) - 1]
 
 
+class ClassEncoder(CutTexts):
+    """A text cut to `length` tokens, and the number of its class."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, length: int, labels: Labels) -> None:
+        super().__init__(tokenizer, length)
+        self._numbers = labels.numbers
+
+    def row(self, text: str, target: str) -> TokenRow:
+        """(n,) tokens and one label."""
+        return np.array(self.encoded(text)["input_ids"], np.int64), np.array([self._numbers[target]], np.int64)
+
+
+class TagEncoder(ClassEncoder):
+    """Words and their tags: the first token of each word has its tag, the others have none (Devlin et al. 2019).
+
+    For a tokenizer that says of which word a token is.
+    """
+
+    def row(self, text: str, target: str) -> TokenRow:
+        """(tokens, labels), (n,) both."""
+        words, tags = json.loads(text), json.loads(target)
+        encoded = self._tokenizer(words, is_split_into_words=True, truncation=True, max_length=self._length)
+        tokens = np.array(encoded["input_ids"], np.int64)
+        labels = np.full(len(tokens), IGNORED, np.int64)
+        for place, (before, word) in enumerate(pairwise([None, *encoded.word_ids()])):
+            if word is not None and word != before:
+                labels[place] = self._numbers[tags[word]]
+        return tokens, labels
+
+    def lengths(self, texts: list[str], targets: list[str] | None) -> list[int]:
+        encoded = self._tokenizer([json.loads(text) for text in texts], is_split_into_words=True, verbose=False)
+        return [min(len(tokens), self._length) for tokens in encoded["input_ids"]]
+
+
 def uncut_tokens(tokenizer: Any, texts: list[str], *, special: bool = True) -> list[list[int]]:
     """Token numbers of each text, without what transformers makes beside them: that takes longer than the tokens."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -304,9 +332,8 @@ def cut(tokens: np.ndarray, unlabelled: int, length: int) -> tuple[np.ndarray, i
         return tokens, unlabelled
     answer = min(len(tokens) - unlabelled, max(length - unlabelled, length // 2))
     prompt = length - answer if unlabelled else 0
-    answer = length - prompt
-    kept = np.concatenate([tokens[unlabelled - prompt : unlabelled], tokens[unlabelled : unlabelled + answer]])
-    return kept, prompt
+    start = unlabelled - prompt
+    return tokens[start : start + length], prompt
 
 
 def next_tokens(tokens: np.ndarray, labelled: np.ndarray) -> np.ndarray:
@@ -322,32 +349,24 @@ KIND = np.dtype("<i4")
 """A token without a label is stored as its complement: -1 - token."""
 
 
+@dataclass(frozen=True, slots=True)
 class TokenStore:
     """Tokens by position. In a file they are read by position: memory does not grow with what was read."""
 
-    def __init__(self, tokens: np.ndarray | Path) -> None:
-        """(n,) int32 in memory, or a file of them. Raises OSError."""
-        self._source = tokens
-        self._file = open_file(tokens) if isinstance(tokens, Path) else None
-        self._count = tokens.stat().st_size // KIND.itemsize if isinstance(tokens, Path) else len(tokens)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A spawned loader worker opens the file itself.
-        return TokenStore, (self._source,)
+    source: np.ndarray | Path
+    """(n,) int32 in memory, or a file of them."""
 
     def __len__(self) -> int:
-        return self._count
+        return self.source.stat().st_size // KIND.itemsize if isinstance(self.source, Path) else len(self.source)
 
     def read(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """(tokens int64, whether each has a label), (count,) both, fewer at the end."""
-        stored = self._stored(start, count).astype(np.int64)
+        """(tokens int64, whether each has a label), (count,) both, fewer at the end. Raises OSError."""
+        if isinstance(self.source, Path):
+            stored = np.fromfile(self.source, KIND, count, offset=start * KIND.itemsize).astype(np.int64)
+        else:
+            stored = self.source[start : start + count].astype(np.int64)
         labelled = stored >= 0
         return np.where(labelled, stored, -1 - stored), labelled
-
-    def _stored(self, start: int, count: int) -> np.ndarray:
-        if self._file is not None:
-            return np.frombuffer(os.pread(self._file.fileno(), count * KIND.itemsize, start * KIND.itemsize), KIND)
-        return self._source[start : start + count]  # type: ignore[index]
 
 
 def join_tokens(
@@ -358,35 +377,25 @@ def join_tokens(
     Streamed rows get a file beside theirs, written once by whichever process comes first.
     Raises CannotRunError where the disk is full.
     """
+    batches = (encoder.whole(*batch) for batch in _batches(rows, numbers))
+    parts = (np.concatenate([_stored(*row) for row in batch]) for batch in batches)
     with phases.during("tokenising"):
-        if rows.folder is not None:
-            return _in_file(rows.folder, rows, numbers, encoder, tokenizer)
-        parts = list(_encoded(rows, numbers, encoder))
-        return TokenStore(np.concatenate([np.empty(0, KIND), *parts]))
-
-
-def _in_file(
-    folder: Path, rows: TextRows, numbers: np.ndarray, encoder: CausalEncoder, tokenizer: PreTrainedTokenizerBase
-) -> TokenStore:
-    place = folder / f"tokens-{_digest(numbers, tokenizer)}.i32"
-    try:
-        with file_lock(place.with_name(".tokens.lock")):
-            if not place.is_file():
-                _write(place, _encoded(rows, numbers, encoder))
+        if rows.folder is None:
+            return TokenStore(np.concatenate([np.empty(0, KIND), *parts]))
+        place = rows.folder / f"tokens-{_digest(numbers, tokenizer)}.i32"
+        try:
+            with file_lock(place.with_name(".tokens.lock")):
+                if not place.is_file():
+                    _write(place, parts)
+        except OSError as error:
+            message = tr(
+                "the tokens cannot be stored in {path}: {reason}; free space there, or keep them in memory with "
+                "data.streaming: false.",
+                path=place.parent,
+                reason=os_reason(error),
+            )
+            raise CannotRunError(Finding("cannot_stream", "error", "data.streaming", message)) from None
         return TokenStore(place)
-    except OSError as error:
-        message = tr(
-            "the tokens cannot be stored in {path}: {reason}; free space there, or keep them in memory with "
-            "data.streaming: false.",
-            path=place.parent,
-            reason=os_reason(error),
-        )
-        raise CannotRunError(Finding("cannot_stream", "error", "data.streaming", message)) from None
-
-
-def _encoded(rows: TextRows, numbers: np.ndarray, encoder: CausalEncoder) -> Iterator[np.ndarray]:
-    for texts, targets in _batches(rows, numbers):
-        yield np.concatenate([_stored(*row) for row in encoder.whole(texts, targets)])
 
 
 def _stored(tokens: np.ndarray, unlabelled: int) -> np.ndarray:

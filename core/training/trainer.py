@@ -14,15 +14,14 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from trainwiz.core.training.batches import (
     FILLER_TOKENS,
     IGNORED,
-    EvaluationSampler,
     LoaderShield,
-    for_attention,
+    evaluation_order,
     out_of_shared_memory,
 )
 from trainwiz.core.training.best import KeptCheckpoints
 from trainwiz.core.training.callbacks import LossGuard, StopCallback
 from trainwiz.core.training.chunked_logits import let_logits_be_read
-from trainwiz.core.training.evaluation import SUMS, ScheduleCallback, batch_sums, token_metrics
+from trainwiz.core.training.evaluation import SUMS, batch_sums, token_metrics, token_sums
 from trainwiz.core.training.metrics import MetricsCallback, StepMeter
 from trainwiz.core.training.model import batch_alone
 from trainwiz.core.training.process import phases
@@ -79,8 +78,7 @@ class RunTrainer(Trainer):
         self._weights_from = weights_from
         for printing in (PrinterCallback, ProgressCallback):
             self.remove_callback(printing)
-        schedule = parts.schedule if parts.evaluation is not None else None
-        self.add_callback(ScheduleCallback(schedule, parts.sampler.start_epoch))
+        self.add_callback(parts.schedule)
         if parts.inputs is not batch_alone:
             # Switched off by the Trainer for good, and saved with the model; we leave it out call by call.
             parts.model.config.use_cache = uses_cache
@@ -184,7 +182,7 @@ class RunTrainer(Trainer):
             inputs = self._parts.inputs(self._prepare_inputs(batch), model)
             labels = inputs.pop("labels")
             with torch.no_grad():
-                of_batch = batch_sums(model, inputs, labels, scores=scores)
+                of_batch = batch_sums(model, inputs, labels, token_sums if scores is None else scores.sums)
             sums += of_batch.to(sums)
         reduced = self.accelerator.reduce(sums, reduction="sum")
         metrics = (token_metrics if scores is None else scores.metrics)(reduced, metric_key_prefix)
@@ -206,7 +204,7 @@ class RunTrainer(Trainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
         """With what the model needs beside the batch; the labels go to our own loss."""
-        complete = self._parts.inputs(for_attention(inputs), self.model)
+        complete = self._parts.inputs(inputs, self.model)
         complete = {**complete, **self._parts.loss.keywords(complete["labels"])}
         loss: Any = super().compute_loss(model, complete, return_outputs, num_items_in_batch)
         if self._parts.loss.mean == "micro_batches":
@@ -233,10 +231,9 @@ class RunTrainer(Trainer):
             self._parts.sampler.fill_up(self.args.train_batch_size * self.args.world_size)
         return self._parts.sampler
 
-    def _get_eval_sampler(self, eval_dataset: Dataset[Any]) -> Sampler[Any]:
-        rows: int = len(eval_dataset)  # type: ignore[arg-type]
+    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         together = self.args.eval_batch_size * self.args.world_size
-        return EvaluationSampler(rows, together, self._parts.evaluation_lengths)
+        return evaluation_order(len(eval_dataset), together, self._parts.evaluation_lengths)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """One save; left out, and the training ended, when there is no room and a stop was asked for."""

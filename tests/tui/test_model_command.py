@@ -16,7 +16,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from trainwiz.core.model.export import command_for, modelfile
 from trainwiz.core.model.found import find_model, next_commands
 from trainwiz.core.run.folder import RunFolder
-from trainwiz.core.training.template_parts import template_parts
+from trainwiz.core.training.chats import template_parts
 from trainwiz.tui.cli import main
 from trainwiz.tui.commands.model import harmless
 from transformers import AutoTokenizer

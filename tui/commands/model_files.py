@@ -107,8 +107,8 @@ def run_model_export(path: str, *, to: str | None, merged: str | None, **targets
     if target == "gguf" and to is not None and Path(to).suffix == ".gguf":
         return _write_gguf(model, whole_model(model, place), Path(to))
     load_libraries()
+    from trainwiz.core.training.chats import template_parts
     from trainwiz.core.training.model_loading import config_of, load_tokenizer
-    from trainwiz.core.training.template_parts import template_parts
 
     known = template_parts(load_tokenizer(model, config_of(model)), own_stops(model))
     made = modelfile(model, known, place) if target == "ollama" else command_for(target, model, place, known)

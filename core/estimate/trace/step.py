@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -42,7 +43,7 @@ from trainwiz.core.language import tr
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
 from trainwiz.core.training.chunked_logits import let_logits_be_read
 from trainwiz.core.training.engine import numbers_in
-from trainwiz.core.training.evaluation import StepLoss, batch_sums
+from trainwiz.core.training.evaluation import StepLoss, batch_sums, token_sums
 
 SMOOTHING = 0.1
 """Any value above 0 costs the same memory."""
@@ -133,7 +134,7 @@ def _evaluate(model: Any, request: TraceRequest, tracker: Tracker) -> None:
         if request.task == "sequence-classification":
             model(**inputs, labels=labels)
         else:
-            batch_sums(model, inputs, labels, every_position)
+            batch_sums(model, inputs, labels, partial(token_sums, positions=every_position))
 
 
 def rounding_of(request: TraceRequest) -> int:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from trainwiz.core.model.export import go_template
-from trainwiz.core.training.chats import CHATML
-from trainwiz.core.training.template_parts import conversations, end_of_turn, render, template_parts
+from trainwiz.core.training.chats import CHATML, conversations, end_of_turn, render, template_parts
 
 from tests.conftest import REPOSITORY
 from tests.core.training.test_chats import FAMILIES, tokenizer_with
@@ -74,7 +73,7 @@ def test_go_gives_what_the_tokenizer_renders_for_every_template(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("template", "problem"), [
-    (None, "none"), ("{{ raise_exception('no') }}", "refuses"),
+    (None, "none"), ("{{ raise_exception('no') }}", "differs"),
     # A text that depends on how many turns there are, and one that is changed.
     ("{% for m in messages %}{{ loop.index if m.role == 'user' }}{{ m.content }}{% endfor %}", "differs"),
     ("{% for m in messages %}[{{ m.content | replace('fox', 'cat') }}]{% endfor %}", "differs"),

@@ -102,7 +102,7 @@ def test_the_training_does_what_is_counted(every: int | None, saves: int, every_
 
     values = {"evaluation__every_steps": every, "evaluation__every_epoch": every_epoch,
               "checkpoint__every_steps": saves, "checkpoint__keep_best": keep_best}  # fmt: skip
-    schedule = EvaluationSchedule.of(config(**values), with_saves=keep_best)
+    schedule = EvaluationSchedule(config(**values), int, with_saves=keep_best)
     # An epoch that the run does not finish ends with it.
     for epochs in (0.5, 2.5, 4.0, 10.0):
         states = [TrainerState(global_step=step, max_steps=100, epoch=step * epochs / 100) for step in range(1, 101)]

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from trainwiz.core.training.batches import IGNORED, ROW_LENGTHS
+from trainwiz.core.training.batches import IGNORED, ROW_ENDS
 from trainwiz.core.training.trainer import RunTrainer
 
 
 def rows_of(batch: dict[str, Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """(tokens, labels) of each row, without padding."""
-    if ROW_LENGTHS in batch:
-        sides = (batch[name][0].split(batch[ROW_LENGTHS]) for name in ("input_ids", "labels"))
+    if ROW_ENDS[0] in batch:
+        sides = (batch[name][0].split(batch[ROW_ENDS[0]].diff().tolist()) for name in ("input_ids", "labels"))
         return list(zip(*sides, strict=True))
     masks = batch["attention_mask"].bool()
     return [

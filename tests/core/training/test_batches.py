@@ -14,7 +14,7 @@ import torch
 from accelerate.data_loader import BatchSamplerShard, SkipBatchSampler
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 from trainwiz.core.config import RunConfig
-from trainwiz.core.data.text_store import CLS, EOS, ESM_VOCABULARY, MASK, ProteinStore
+from trainwiz.core.data.text_store import CLS, EOS, ESM_VOCABULARY, MASK
 from trainwiz.core.data.texts import TextRows, load_text_rows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.batches import (
@@ -22,14 +22,12 @@ from trainwiz.core.training.batches import (
     FILLER,
     IGNORED,
     EpochSampler,
-    EvaluationSampler,
     PaddedBatch,
-    mask_sequence,
+    evaluation_order,
     out_of_shared_memory,
-    sample_generator,
 )
 from trainwiz.core.training.metrics import StepMeter
-from trainwiz.core.training.tasks import Rows, build_task, masked_protein, text_row
+from trainwiz.core.training.tasks import RESIDUES, MaskedRow, Rows, build_task, protein_places, text_row
 from trainwiz.core.training.weights import esm_tokenizer
 from transformers import Trainer, TrainingArguments
 
@@ -64,8 +62,11 @@ def test_the_order_is_that_of_the_trainer_of_transformers(tmp_path: Path) -> Non
 
 
 def _proteins() -> Rows:
-    texts = ProteinStore(store(["MKTAYIAKQR" * 3, "GAVLIMFWP", "STC", "QDEKRH", "MKT"]), 100)
-    return Rows(np.arange(5), partial(masked_protein, texts, 0.15, 1))
+    return Rows(np.arange(5), masked(store(["MKTAYIAKQR" * 3, "GAVLIMFWP", "STC", "QDEKRH", "MKT"]), 1))
+
+
+def masked(texts: Any, seed: int) -> MaskedRow:
+    return MaskedRow(texts, partial(protein_places, 10**6), MASK, RESIDUES, 0.15, seed)
 
 
 def _texts() -> Rows:
@@ -92,10 +93,10 @@ def test_rows_that_fill_up_are_computed_and_are_no_real_tokens(rows: Rows, worke
 
 
 def test_evaluation_begins_with_the_longest_rows_and_is_filled_up_to_whole_batches_of_all_processes() -> None:
-    assert [row for _, row in EvaluationSampler(13, 8)] == [*range(13), FILLER, FILLER, FILLER]
-    assert len(EvaluationSampler(16, 8)) == 16
+    assert evaluation_order(13, 8) == [(EVALUATION_EPOCH, row) for row in (*range(13), FILLER, FILLER, FILLER)]
+    assert len(evaluation_order(16, 8)) == 16
     lengths = np.array([3, 9, 1, 9, 4], np.uint32)
-    assert [row for _, row in EvaluationSampler(5, 4, lengths)] == [1, 3, 4, 0, 2, FILLER, FILLER, FILLER]
+    assert [row for _, row in evaluation_order(5, 4, lengths)] == [1, 3, 4, 0, 2, FILLER, FILLER, FILLER]
 
 
 BATCH, RANKS = 8, 2
@@ -129,14 +130,14 @@ def test_masks_of_a_resumed_epoch_are_those_of_an_undisturbed_one(
         windows = rows.windows_of_training()
         assert windows is not None and len(list(windows.orders(5, 2))) > 2
         sampler = EpochSampler(len(rows.train), 5, windows=windows)
-        masked = partial(masked_protein, ProteinStore(rows.texts, 1022), 0.15, 5)
-        found.append(_batches(sampler, Rows(rows.train, masked), 2, 1, skip, workers))
+        found.append(_batches(sampler, Rows(rows.train, masked(rows.texts, 5)), 2, 1, skip, workers))
     assert found[0] == found[1] and found[0][9:] == found[2] and len(found[2]) > 20
 
 
 def test_shares_of_masked_swapped_and_kept() -> None:
-    letters = np.full(400_000, 4, dtype=np.uint8)
-    tokens, labels = mask_sequence(letters, 0.15, sample_generator(0, 0, 0))
+    letters = ESM_VOCABULARY[4] * 400_000
+    make = masked(store([letters, letters[0]]), 0)
+    tokens, labels = make(0, 0)
     chosen = labels != IGNORED
     assert chosen.mean() == pytest.approx(0.15, abs=0.004)
     inputs = tokens[chosen]
@@ -147,15 +148,14 @@ def test_shares_of_masked_swapped_and_kept() -> None:
     assert others.min() >= 4 and others.max() <= 23
     # Ends are special tokens and never labelled; even a single letter is: a batch without labels has no loss.
     assert (tokens[~chosen][1:-1] == 4).all() and (tokens[0], tokens[-1]) == (CLS, EOS)
-    _, labels = mask_sequence(letters[:1], 0.15, sample_generator(1, 0, 0))
+    _, labels = make(0, 1)
     assert labels.tolist() == [IGNORED, 4, IGNORED]
 
 
 def test_built_in_encoding_equals_the_real_tokenizer() -> None:
     text = "LAGVSERTIDPKQNFYMHWCXBUZO.-J"
-    ours = ProteinStore(store([text, text.lower()]), 100)
-    expected = esm_tokenizer()(text, add_special_tokens=False)["input_ids"]
-    assert [ours.letters(row).tolist() for row in (0, 1)] == [expected] * 2
+    expected = esm_tokenizer()(text)["input_ids"]
+    assert [protein_places(100, written)[0].tolist() for written in (text, text.lower())] == [expected] * 2
     assert ESM_VOCABULARY[:4] == ("<cls>", "<pad>", "<eos>", "<unk>") and ESM_VOCABULARY[31:] == ("<null_1>", "<mask>")
 
 

@@ -110,7 +110,7 @@ TALK = [
 def learnt_text(encoder: ChatEncoder, turns: list[dict[str, Any]]) -> str:
     tokens, labels = encoder.row(kept(turns))
     assert len(tokens) == len(labels)
-    return str(encoder._tokenizer.decode(labels[labels != IGNORED]))
+    return str(encoder.tokenizer.decode(labels[labels != IGNORED]))
 
 
 def test_what_is_learnt_by_choice_and_by_turn(tmp_path: Path) -> None:

@@ -21,8 +21,7 @@ from trainwiz.core.data.labels import labels_of
 from trainwiz.core.data.texts import load_text_rows
 from trainwiz.core.errors import UsageError
 from trainwiz.core.training.batches import IGNORED
-from trainwiz.core.training.classes import ClassScores, EntityScores, class_weights, entities, scores_of
-from trainwiz.core.training.evaluation import StepLoss
+from trainwiz.core.training.evaluation import Scores, StepLoss, class_weights, entities, scores_of
 from trainwiz.core.training.tasks import build_task
 from transformers import (
     AutoModelForMaskedLM,
@@ -64,7 +63,7 @@ def test_accuracy_and_f1_are_those_of_scikit_learn(classes: int) -> None:
     generator = np.random.default_rng(classes)
     # The last class is neither predicted nor meant, the one before is predicted alone.
     numbers = np.stack([generator.integers(0, max(2, classes - 1), 60), generator.integers(0, max(2, classes - 2), 60)])
-    scores = ClassScores(classes)
+    scores = Scores([str(number) for number in range(classes)], of_entities=False)
     sums = sum((scores.sums(*batch) for batch in batches(numbers, classes)), torch.zeros(scores.size).double())
     metrics = scores.metrics(sums, "eval")
     assert metrics["eval_accuracy"] == pytest.approx(accuracy_score(numbers[1], numbers[0]))
@@ -101,7 +100,7 @@ def test_balanced_weights_are_those_of_scikit_learn_and_enter_the_loss() -> None
 def test_the_first_token_of_each_word_has_its_tag(tmp_path: Path) -> None:
     parts: Any = build_task(config_of("token-classification", **SMALL), tmp_path, None, 1)
     assert parts.labels.names == ("B-LOC", "B-ORG", "B-PER", "I-LOC", "I-ORG", "I-PER", "O")
-    assert isinstance(scores_of(config_of("token-classification"), parts.labels), EntityScores)
+    assert scores_of(config_of("token-classification"), parts.labels).size == 6, "of entities"
     several = 0
     for index in range(40):
         tokens, labels = parts.train[(0, index)]

@@ -14,11 +14,10 @@ from trainwiz.core.catalog.model_config import TRIED
 from trainwiz.core.training.batches import (
     FILLER_TOKENS,
     IGNORED,
+    LONGEST,
     ROW_ENDS,
-    ROW_LENGTHS,
     FillerRow,
-    PackedBatch,
-    for_attention,
+    packed_batch,
 )
 from trainwiz.core.training.chunked_logits import let_logits_be_read
 from trainwiz.core.training.evaluation import StepLoss
@@ -93,7 +92,7 @@ def learnt(model: PreTrainedModel, batches: list[dict[str, Any]]) -> tuple[torch
     model.zero_grad()
     losses = []
     for batch in batches:
-        inputs = for_attention(batch)
+        inputs = dict(batch)
         labels = inputs.pop("labels").flatten()
         logits = model(**inputs, use_cache=False).logits.flatten(0, 1).float()
         losses.append(cross_entropy(logits, labels, reduction="none"))
@@ -107,7 +106,7 @@ def apart(model: PreTrainedModel) -> tuple[float, float]:
     rows = rows_of(40, 25, 3, 60)
     pairs = [(torch.from_numpy(tokens)[None], torch.from_numpy(labels)[None]) for tokens, labels in rows]
     alone = [{"input_ids": tokens, "labels": labels} for tokens, labels in pairs]
-    expected, packed = learnt(model, alone), learnt(model, [PackedBatch()(rows)])
+    expected, packed = learnt(model, alone), learnt(model, [packed_batch(rows)])
     one, two = (float((a - b).norm() / b.norm()) for a, b in zip(packed, expected, strict=True))
     return one, two
 
@@ -163,9 +162,9 @@ def test_a_packed_run_keeps_the_rows_of_each_step_and_counts_what_is_real(tmp_pa
 def test_a_batch_end_to_end() -> None:
     first, second, third = rows_of(3, 1, 2)
     filler = FillerRow((first[0], np.full(3, IGNORED)))
-    batch = PackedBatch()([first, filler, second, third])
-    assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 0, 1]] and batch[ROW_ENDS].tolist() == [0, 3, 4, 6]
+    batch = packed_batch([first, filler, second, third])
+    assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 0, 1]] and batch[ROW_ENDS[1]].tolist() == [0, 3, 4, 6]
     assert batch["labels"].tolist() == [[*first[1], *second[1], *third[1]]] and FILLER_TOKENS not in batch
-    assert batch[ROW_LENGTHS] == [3, 1, 2]
-    nothing = PackedBatch()([filler, filler])
-    assert nothing[ROW_LENGTHS] == [3] and int(nothing[FILLER_TOKENS]) == 3
+    assert [batch[name] for name in LONGEST] == [3, 3]
+    nothing = packed_batch([filler, filler])
+    assert nothing[ROW_ENDS[0]].tolist() == [0, 3] and int(nothing[FILLER_TOKENS]) == 3

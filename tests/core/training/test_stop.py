@@ -235,7 +235,7 @@ def test_overflows_that_the_scaler_leaves_out_are_no_end(tmp_path: Path) -> None
         guarded.step(FINE)
     for _ in range(200):
         guarded.step(FINE, skips=True)
-    with pytest.raises(NonFiniteLoss, match=f"{MOST_SKIPPED} steps in a row"):
+    with pytest.raises(NonFiniteLoss, match=r"infinite at step 350\."):
         for _ in range(MOST_SKIPPED):
             guarded.step(NAN, skips=True)
 

@@ -133,14 +133,14 @@ def test_lengths_are_those_of_the_rows(
     tokenizer = build_tokenizer(config, tmp_path, rows)
     encoder: Any = CausalEncoder(tokenizer, sizes[0]) if task == "causal-lm" else PairEncoder(tokenizer, *sizes)
     made = Rows(rows.train, partial(text_row, rows, encoder.row))
-    in_memory = row_lengths(rows, rows.train, task, encoder.lengths)
+    in_memory = row_lengths(rows, task, encoder.lengths, 24, rows.train)
     assert in_memory.tolist() == [max(map(len, made[(0, row)])) for row in range(len(made))]
     assert len({*in_memory.tolist()}) >= 4
     # A run that streams is the one in memory, bit for bit; where counting takes long, bytes stand for tokens.
     streamed: Any = load_text_rows(text_config(model, data__streaming=True), tmp_path)
-    assert np.array_equal(row_lengths(streamed, streamed.train, task, encoder.lengths), in_memory)
+    assert np.array_equal(row_lengths(streamed, task, encoder.lengths, 24, streamed.train), in_memory)
     monkeypatch.setattr("trainwiz.core.training.tokens.MOST_BYTES", 1000)
-    assert np.array_equal(row_lengths(rows, rows.train, task, encoder.lengths), rows.lengths_of(task, rows.train))
+    assert np.array_equal(row_lengths(rows, task, encoder.lengths, 24, rows.train), rows.lengths_of(task, rows.train))
 
 
 def test_texts_follow_each_other_with_their_ends_and_prompts_stay_unlabelled(

@@ -129,7 +129,7 @@ def trained_peak(asked: TraceRequest, folder: Path) -> int:
     parts = TaskParts(
         model=build_traced_model(asked), rows=None, tokenizer=None, padding=0, lengths=None,
         train=FullRows(asked, rows), evaluation=None, collate=collated, sampler=InOrder(rows, 0),
-        loss=StepLoss(0.1 if asked.label_smoothing else 0.0, asked.loss_chunk), schedule=EvaluationSchedule.of(config),
+        loss=StepLoss(0.1 if asked.label_smoothing else 0.0, asked.loss_chunk), schedule=EvaluationSchedule(config, int),
         inputs=INPUTS[asked.task],
     )  # fmt: skip
     args = TrainingArguments(
