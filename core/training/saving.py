@@ -244,6 +244,6 @@ def planned_checkpoint_bytes(model: Any, *, sharded: bool) -> int:
     """What a first checkpoint of a torch Module takes at most: all weights (twice where they are shared out), and what the
     optimizer keeps of those that train."""
     parameters = list(model.parameters())
-    weights = sum(numbers_in(parameter) * parameter.element_size() for parameter in parameters)
-    trained = sum(numbers_in(parameter) for parameter in parameters if parameter.requires_grad)
+    weights: int = sum(numbers_in(parameter) * parameter.element_size() for parameter in parameters)
+    trained: int = sum(numbers_in(parameter) for parameter in parameters if parameter.requires_grad)
     return (1 + sharded) * weights + (SHARDED_MOMENTS if sharded else MOMENTS) * trained

@@ -231,9 +231,9 @@ def test_room_is_asked_for_by_the_newest_checkpoint_and_the_older_go_after_the_s
 def test_a_first_checkpoint_is_reckoned_from_what_trains() -> None:
     model = torch.nn.Linear(100, 50)
     model.bias.requires_grad_(False)
-    weights, states = 4 * (100 * 50 + 50), 12 * 100 * 50
+    weights, trained = 4 * (100 * 50 + 50), 100 * 50
     found = [planned_checkpoint_bytes(model, sharded=sharded) for sharded in (False, True)]
-    assert found == [weights + states, 2 * weights + states]
+    assert found == [weights + 8 * trained, 2 * weights + 12 * trained]
 
 
 def test_lines_wait_in_memory_and_output_is_dropped_while_the_disk_is_full(
