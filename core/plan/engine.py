@@ -13,14 +13,14 @@ from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.states import base_bytes
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
-from trainwiz.core.hardware.install import torch_line, training_line
+from trainwiz.core.hardware.install import torch_line
 from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus, gpu_label
 from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plan.result import Plan, Refusal
+from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.sizes import CHECKPOINTING, MICRO
 from trainwiz.core.plan.tasks import INIT, learnt_words
-from trainwiz.core.plan.words import aside, gib, percent
+from trainwiz.core.plan.words import aside, gib
 from trainwiz.core.plan.workload import workload_of
 
 # Devices: which part of the machine a run uses, how many processes that is, and how much memory each has.
@@ -356,64 +356,3 @@ def _smallest(plan: Plan, work: Workload) -> Workload:
     micro = int(plan.get(MICRO) or 1)
     again = bool(plan.get(CHECKPOINTING)) if not plan.is_open(CHECKPOINTING) else has_checkpointing(plan.model_type)
     return replace(work.with_micro_batch(micro, 2), checkpointing=again)
-
-
-# What bitsandbytes, or what the others make of it, cannot do.
-
-
-def base_refusals(plan: Plan) -> Iterator[Refusal]:
-    """Of a base in fewer bits than the run computes in."""
-    engine, kind = plan.config.engine, plan.config.engine.base_precision
-    if kind in (None, "none"):
-        return
-    bits = tr("4 bits") if kind == "nf4" else tr("8 bits")
-    whole = tr("keep it in the precision of the run"), {BASE: "none"}
-    lora = tr("use LoRA"), {METHOD: "lora"}
-    message = tr("Weights in {bits} cannot be trained; they are for the frozen base of LoRA.", bits=bits)
-    yield plan.config.peft.method == "none", "quantized_without_adapters", BASE, message, (lora, whole)
-    several = plan.devices.world_size > 1
-    apart = (
-        tr("keep a full base on each GPU (DDP)") if several else tr("train in one process"),
-        {STRATEGY: "ddp" if several else "single", OFFLOAD: "none", "engine.deepspeed_file": None},
-    )
-    message = tr(
-        "trainwiz does not shard a base in {bits}: {strategy} would need another storage format (engine.strategy).",
-        bits=bits,
-        strategy=engine.strategy,
-    )
-    shared = engine.strategy not in ALONE or engine.offload != "none" or engine.deepspeed_file is not None
-    yield shared, "quantized_not_sharded", STRATEGY, message, (apart, whole)
-    message = tr("transformers does not train a base in {bits} with torch.compile (engine.compile).", bits=bits)
-    yield (
-        engine.compile,
-        "quantized_not_compiled",
-        COMPILE,
-        message,
-        ((tr("turn torch.compile off"), {COMPILE: False}), whole),
-    )
-    message = tr(
-        "A base in {bits} needs an NVIDIA GPU or a CPU; trainwiz does not support it on Apple GPUs.", bits=bits
-    )
-    yield plan.devices.device == "mps", "quantized_unsupported", BASE, message, (whole,)
-    message = tr(
-        "A base in {bits} needs bitsandbytes, which is not installed on this machine (engine.base_precision).",
-        bits=bits,
-    )
-    install = Remedy(tr("install it"), training_line(plan.machine, "[qlora]"))
-    yield not plan.machine.may_have("bitsandbytes"), "bitsandbytes_missing", BASE, message, (install, whole)
-
-
-def base_findings(plan: Plan) -> Iterator[Finding]:
-    """Experts that stay as they are."""
-    work = plan.work
-    experts = sum(block.layers * block.expert_parameters for block in work.architecture.blocks) if work else 0
-    if work is None or not work.quantized or not experts:
-        return
-    message = tr(
-        "The experts of {name} stay in {precision}, {share} of its weights: transformers stores them in one tensor, "
-        "which bitsandbytes does not quantize.",
-        name=plan.config.model.name,
-        precision=plan.config.engine.precision,
-        share=percent(experts / work.architecture.parameters, 0),
-    )
-    yield plan.note("experts_not_quantized", BASE, message)

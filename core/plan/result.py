@@ -208,8 +208,6 @@ class Fix:
 
 WayOut = Remedy | tuple[str, Mapping[str, Any]]
 """A remedy, or its words and the changes that it is."""
-Refusal = tuple[object, str, str, str, tuple[WayOut, ...]]
-"""Whether it is due, its code, the key, the sentence, and ways out."""
 LATER: Any = None
 """Of what a step of core/plan/resolve.py writes."""
 

@@ -111,15 +111,6 @@ def test_without_bitsandbytes_it_is_a_way_out_that_names_the_extra() -> None:
     assert finding(made, "bitsandbytes_missing").remedies[0].command == "pip install 'trainwiz[qlora]'"
 
 
-def test_experts_stay_in_16_bits_and_it_is_said() -> None:
-    like = load_models()["mistral-7b"]
-    sparse = {**like.architecture, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
-    request = config("mistral-7b", peft__method="lora", engine__base_precision="nf4")
-    made = make_plan(machine("H200", 1), request, model=replace(like, architecture=sparse), data=rows())
-    assert "97% of its weights" in finding(made, "experts_not_quantized").message
-    assert made.memory.breakdown["weights"] > 85 * 2**30
-
-
 # Continuing from an adapter: its settings become those of the run, and what contradicts them is refused.
 
 
