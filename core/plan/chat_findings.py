@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from trainwiz.core.data.lengths import trains_on_chats
 from trainwiz.core.errors import Finding, Severity
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plan.resolve import LENGTH
 from trainwiz.core.plan.result import Plan, WayOut
+from trainwiz.core.plan.sizes import LENGTH, ROUND_LENGTHS
 from trainwiz.core.plan.words import counted, percent
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 TEMPLATE, TRAIN_ON = "model.chat_template", "training.train_on"
 SOURCE = "data.sources.0"
 NOTABLE_CUT = 0.02
-ROUND_LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
 Row = tuple[Severity, str, str]

@@ -11,10 +11,9 @@ from trainwiz.core.errors import Finding
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.time import share_of_peak, verdict_of
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plan.resolve import LENGTH
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.size_findings import states_text
-from trainwiz.core.plan.sizes import ACCUMULATION, MICRO
+from trainwiz.core.plan.sizes import ACCUMULATION, LENGTH, MICRO
 from trainwiz.core.plan.words import counted, duration_of, duration_range, gib, percent, size_of
 
 KEPT_SHARE = 0.02

@@ -10,9 +10,9 @@ from trainwiz.core.errors import Finding, Remedy, Severity, after
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.chat_findings import NOTABLE_CUT, chat_findings, length_that_holds
-from trainwiz.core.plan.resolve import LENGTH, TARGET
 from trainwiz.core.plan.result import Plan, WayOut
 from trainwiz.core.plan.rows import lengths_of
+from trainwiz.core.plan.sizes import LENGTH, TARGET
 from trainwiz.core.plan.words import counted, percent
 
 MOSTLY_CUT = 0.5

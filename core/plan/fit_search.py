@@ -40,11 +40,13 @@ from trainwiz.core.plan.fit import (
     passes_words,
     sort_key,
 )
+from trainwiz.core.plan.fixes import TO_INSTALL
 from trainwiz.core.plan.gather import Gathered, choose_target, gather_data, gather_known, with_data
 from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.refusals import refusals
-from trainwiz.core.plan.resolve import LENGTH, TARGET, TO_INSTALL, resolve
+from trainwiz.core.plan.resolve import resolve
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.sizes import LENGTH, TARGET
 from trainwiz.core.plan.words import duration, gib
 
 STEPS = "training.max_steps"

@@ -8,10 +8,10 @@ from typing import Any
 from trainwiz.core.batch import accumulation_for
 from trainwiz.core.errors import Finding, Remedy, after
 from trainwiz.core.language import tr
+from trainwiz.core.plan.fixes import changed, remedy_of
 from trainwiz.core.plan.refusals import can_compile
-from trainwiz.core.plan.resolve import NOTABLE_DEVIATION, changed, remedy_of
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, MICRO, most_evaluated
+from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, MICRO, TARGETS, most_evaluated
 from trainwiz.core.plan.words import aside, counted, duration_range, fit_command, gib, listed, part_word, percent
 
 # Whether the batch is what was asked for, and whether the model takes its length.
@@ -21,8 +21,8 @@ MANY_STEPS = 16
 OF_TWO_ORDERS = 0.011
 """How far the gradients of a step with its 64 micro-batches in two orders are apart where they are added in bf16: on a CPU,
 one process in bf16-true as DeepSpeed 0.19.8 with ZeRO-1, ZeRO-2 and offload (docs/arrangement.md)."""
-TARGET_KEYS = ("batch.target_samples", "batch.target_tokens", "batch.target_real_tokens")
-"""In the order in which they are followed."""
+NOTABLE_DEVIATION = 0.01
+"""Of the batch from its target: what is nearer is not worth a word."""
 
 
 def batch_findings(plan: Plan) -> Iterator[Finding]:
@@ -33,7 +33,7 @@ def batch_findings(plan: Plan) -> Iterator[Finding]:
 def _targets(plan: Plan) -> Iterator[Finding]:
     """Targets that contradict each other, and one of real tokens without lengths to count them by."""
     batch, key = plan.batch, "batch.target_real_tokens"
-    given = {key: plan.config.value(key) for key in TARGET_KEYS if plan.config.value(key) is not None}
+    given = {key: plan.config.value(key) for key in TARGETS if plan.config.value(key) is not None}
     if list(given) == [key] and batch.real_tokens is None:
         message = tr(
             "batch.target_real_tokens is {target_real_tokens}, but the number of non-padding tokens per row is "

@@ -80,6 +80,10 @@ FEW = 4
 """Below this many sequences at once a card is badly used, and recomputing activations pays."""
 
 
+LENGTH, TARGET = "batch.sequence_length", "batch.target_length"
+TARGETS = ("batch.target_samples", "batch.target_tokens", "batch.target_real_tokens")
+"""In the order in which they are followed."""
+ROUND_LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 MICRO, ACCUMULATION = "batch.micro_batch_size", "batch.gradient_accumulation_steps"
 EVALUATED, CHECKPOINTING = "batch.eval_micro_batch_size", "engine.checkpointing"
 
