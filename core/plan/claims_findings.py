@@ -12,7 +12,7 @@ from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.time import share_of_peak, verdict_of
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.size_findings import states_text
+from trainwiz.core.plan.size_findings import YEAR_S, states_text
 from trainwiz.core.plan.sizes import ACCUMULATION, LENGTH, MICRO
 from trainwiz.core.plan.words import counted, duration_of, duration_range, gib, percent, size_of
 
@@ -20,7 +20,6 @@ KEPT_SHARE = 0.02
 """Advice that stays this near to the effective batch keeps it."""
 NOTABLE_FACTOR = 1.5
 """A promised saving that is off by more than this is wrong."""
-LONG_S = 365.25 * 86400
 VERDICTS = {
     "impossible": mark("impossible"),
     "implausible": mark("implausible"),
@@ -41,48 +40,41 @@ def claim_findings(plan: Plan) -> Iterator[Finding]:
             judge = _saving
         elif advice.get("against") == "host":
             judge = _host
-        elif advice.get("effective_samples") is not None:
-            judge = _other_batch
-        yield from judge(plan, {**advice, "where": f"claims.remedies.{position}"})
+        text = repr(tr(str(advice.get("text", ""))))
+        yield from judge(plan, {**advice, "text": text, "where": f"claims.remedies.{position}"})
 
 
 # A guide's advice against out-of-memory: does it keep the batch, and does it save what it says?
 
 
-def _quoted(advice: Mapping[str, Any]) -> str:
-    return repr(tr(str(advice.get("text", ""))))
-
-
 def _batch(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
-    """A smaller micro-batch, with an accumulation that must make up for it."""
-    micro, accumulation, batch = advice.get("micro_batch"), advice.get("accumulation"), plan.batch
-    if micro is None or accumulation is None:
-        return
+    """A smaller micro-batch, with an accumulation that must make up for it; or another batch that is said to be alike."""
+    micro, made, batch = advice.get("micro_batch"), advice.get("effective_samples"), plan.batch
     length = advice.get("sequence_length") or batch.sequence_length
     target = (batch.target_tokens or batch.effective_tokens) / length
-    made = micro * accumulation * batch.world_size
-    if abs(made - target) <= KEPT_SHARE * target:
+    if micro is not None and advice.get("accumulation") is not None:
+        made = micro * advice["accumulation"] * batch.world_size
+    if made is None or abs(made - target) <= KEPT_SHARE * target:
         return
-    kept = solve_batch(target_samples=target, world_size=batch.world_size, largest_micro_batch=micro).chosen
-    by_tokens = length != batch.sequence_length or batch.target_tokens
-    unit = mark("{samples} sequences per step, {share} of {target}")
-    if by_tokens:
-        unit = mark("{tokens} tokens per step, {share} of {target}")
-    size = length if by_tokens else 1
+    words, size = mark("{made} sequences per step, {share} of {target}"), 1
+    if length != batch.sequence_length or batch.target_tokens:
+        words, size = mark("{made} tokens per step, {share} of {target}"), length
+    result = tr(words, share=percent(made / target, 1), **counted(made=made * size, target=target * size))
     message = tr(
-        "The guide's advice {text} results in {made}: it changes the training, not only the memory.",
-        text=_quoted(advice),
-        made=tr(
-            unit, share=percent(made / target, 1), **counted(samples=made, tokens=made * size, target=target * size)
-        ),
+        "The guide's advice {text} results in {result}: it changes the training, not only the memory.",
+        text=advice["text"],
+        result=result,
     )
-    changes: dict[str, Any] = {MICRO: kept.micro_batch, ACCUMULATION: kept.accumulation}
-    if length != batch.sequence_length:
-        changes[LENGTH] = length
-    exact = abs(kept.samples - target) <= KEPT_SHARE * target
-    text = mark("{batch} keeps the batch size") if exact else mark("{batch} comes closest to the batch size")
-    words = tr("micro-batch {micro} × accumulation {kept}", micro=kept.micro_batch, kept=kept.accumulation)
-    yield plan.warning("claim_batch", advice["where"], message, (tr(text, batch=words), changes))
+    remedies = []
+    if micro is not None:
+        kept = solve_batch(target_samples=target, world_size=batch.world_size, largest_micro_batch=micro).chosen
+        numbers = {"micro": kept.micro_batch, "accumulation": kept.accumulation}
+        changes = {MICRO: kept.micro_batch, ACCUMULATION: kept.accumulation}
+        if length != batch.sequence_length:
+            changes[LENGTH] = length
+        words = tr("micro-batch {micro} × accumulation {accumulation} comes closest to the batch size", **numbers)
+        remedies.append((words, changes))
+    yield plan.warning("claim_batch", advice["where"], message, *remedies)
 
 
 def _saving(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
@@ -97,7 +89,7 @@ def _saving(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
     message = tr(
         "The guide's advice {text} saves no GPU memory: {used} with accumulation {before} and {used_after} with "
         "{after}, because gradients are summed in place. It changes the batch to {share} of its size.",
-        text=_quoted(advice),
+        text=advice["text"],
         used=gib(used),
         before=before,
         used_after=gib(used_after),
@@ -115,24 +107,10 @@ def _host(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
     message = tr(
         "The guide's advice {text} is about a different memory: RAM ({host_ram} in this plan) depends on processes, data "
         "loader workers, pinned batches and rows, not on the micro-batch.",
-        text=_quoted(advice),
+        text=advice["text"],
         host_ram=gib(plan.memory.host_ram_bytes),
     )
     yield plan.warning("claim_host_ram", advice["where"], message)
-
-
-def _other_batch(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
-    """Two effective batches that the guide calls alike."""
-    said, planned = int(advice["effective_samples"]), plan.batch.effective_samples
-    if abs(said - planned) > KEPT_SHARE * planned:
-        message = tr(
-            "The guide's {text} is wrong: {said} sequences per step is {difference} compared to {planned}, a "
-            "different batch with a different number of steps.",
-            text=_quoted(advice),
-            difference=percent(said / planned - 1, signed=True),
-            **counted(said=said, planned=planned),
-        )
-        yield plan.warning("claim_batch", advice["where"], message)
 
 
 # What a guide promises: pace, total time, peak memory and how it is started.
@@ -141,35 +119,23 @@ def _other_batch(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
 def _pace(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
     """Tokens a second times tokens a step times steps: the guide's own numbers, multiplied out."""
     pace, steps, tokens = claims.get("tokens_per_s"), plan.steps, plan.batch.effective_tokens
-    if not pace or steps is None:
+    if not pace or steps is None or tokens / float(pace[0]) * steps < YEAR_S:
         return
     slow, fast = float(pace[0]), float(pace[1])
-    step, ends, share = (tokens / fast, tokens / slow), mark("{first} to {second}"), ""
-    if plan.work is not None and plan.rate is not None:
-        part = share_of_peak(plan.work, plan.rate, fast)
-        share = tr(
-            "; that is {share} of the GPU's peak ({verdict})",
-            share=percent(part),
-            verdict=tr(VERDICTS[verdict_of(part)]),
-        )
     message = tr(
-        "The guide's {said} tokens/s imply {step} s per step of {tokens} tokens, and {span} for its {steps} "
-        "steps{share}.",
-        said=f"{slow:,.0f}" if slow == fast else tr(ends, **counted(first=slow, second=fast)),
-        step=tr(ends, **counted(first=step[0], second=step[1])),
-        span=duration_range(step[0] * steps, step[1] * steps),
-        **counted(tokens=tokens, steps=steps),
-        share=share,
+        "The guide's {slow} to {fast} tokens/s imply {least} to {most} s per step of {tokens} tokens, and {span} for "
+        "its {steps} steps.",
+        span=duration_range(tokens / fast * steps, tokens / slow * steps),
+        **counted(slow=slow, fast=fast, least=tokens / fast, most=tokens / slow, tokens=tokens, steps=steps),
     )
-    if share or step[1] * steps >= LONG_S:
-        yield plan.warning("claim_time", "claims.tokens_per_s", message)
+    yield plan.warning("claim_time", "claims.tokens_per_s", message)
 
 
 def _total(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
     """What the promised time asks of the card, in sequences a second and as a share of its peak."""
-    promised = duration_of(str(claims["total_time"])) if claims.get("total_time") else None
-    steps, time, work, rate = plan.steps, plan.time, plan.work, plan.rate
-    low, high = time.total_low_s, time.total_high_s
+    promised = duration_of(str(claims.get("total_time", "")))
+    steps, work, rate = plan.steps, plan.work, plan.rate
+    low, high = plan.time.total_low_s, plan.time.total_high_s
     if promised is None or steps is None or low is None or high is None or work is None or rate is None:
         return
     if promised[0] <= high and low <= promised[1]:
@@ -178,12 +144,11 @@ def _total(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
     slowest, fastest = samples / promised[1], samples / promised[0]
     share = share_of_peak(work, rate, slowest * work.length)
     message = tr(
-        "The guide's {total_time} for {steps} steps implies {slowest} to {fastest} sequences per second; at {length} "
-        "tokens each, that is at least {share} of {device}'s peak ({verdict}). The plan estimates {planned}.",
+        "The guide's {total_time} for {steps} steps implies {slowest} to {fast} sequences per second; at {length} "
+        "tokens each, that is at least {share} of the GPU's peak ({verdict}). The plan estimates {planned}.",
         total_time=claims["total_time"],
-        **counted(steps=steps, slowest=slowest, fastest=fastest, length=work.length),
+        **counted(steps=steps, slowest=slowest, fast=fastest, length=work.length),
         share=percent(share),
-        device=tr(plan.devices.label),
         verdict=tr(VERDICTS[verdict_of(share)]),
         planned=duration_range(low, high),
     )
@@ -191,17 +156,16 @@ def _total(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _peak(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
-    claimed = size_of(str(claims["peak_memory"])) if claims.get("peak_memory") else None
+    claimed, memory = size_of(str(claims.get("peak_memory", ""))), plan.memory
     if claimed is None or plan.estimate.peak is None or plan.estimate.needed_bytes <= claimed[1]:
         return
     message = tr(
-        "The guide's {peak_memory} is too low: the peak is between {low} and {high} ({peak_moment}, {allocated} "
-        "allocated); {states}, before any activations.",
+        "The guide's {peak_memory} is too low: the peak is between {low} and {high} ({peak_moment}); {states}, before "
+        "any activations.",
         peak_memory=claims["peak_memory"],
-        low=gib(plan.memory.needed_bytes),
-        high=gib(plan.memory.needed_high_bytes),
-        peak_moment=plan.memory.peak_moment,
-        allocated=gib(plan.estimate.allocated_bytes),
+        low=gib(memory.needed_bytes),
+        high=gib(memory.needed_high_bytes),
+        peak_moment=memory.peak_moment,
         states=states_text(plan),
     )
     yield plan.warning("claim_memory", "claims.peak_memory", message)
@@ -214,16 +178,10 @@ def _launch(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
     if not launch or batch.world_size == 1:
         return
     samples = batch.micro_batch * batch.world_size * int(launch["accumulation"])
-    other = "" if samples == batch.effective_samples else tr(", not {samples}", samples=f"{batch.effective_samples:,}")
     message = tr(
-        "The guide's {text} is one process, not DDP: the Trainer then wraps the model in nn.DataParallel, and a "
-        "step with micro-batch {micro_batch} on each of {world_size} GPUs and accumulation {accumulation} "
-        "has {samples} sequences{other}. This plan starts one process per GPU.",
+        "The guide's {text} is one process, not DDP: the Trainer then wraps the model in nn.DataParallel, and a step has "
+        "{samples} sequences, here {planned}. This plan starts one process per GPU.",
         text=repr(launch["text"]),
-        micro_batch=batch.micro_batch,
-        world_size=batch.world_size,
-        accumulation=launch["accumulation"],
-        samples=f"{samples:,}",
-        other=other,
+        **counted(samples=samples, planned=batch.effective_samples),
     )
     yield plan.warning("claim_launch", "claims.launch", message)
