@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.catalog.model_config import ModelSpec
-from trainwiz.core.catalog.models import load_models
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import Task
 from trainwiz.core.hardware.machine import Libraries
