@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from trainwiz.core.batch import accumulation_for
 from trainwiz.core.errors import Finding, Remedy, after
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.fixes import changed, remedy_of
 from trainwiz.core.plan.refusals import can_compile
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, MICRO, TARGETS, most_evaluated
+from trainwiz.core.plan.sizes import ACCUMULATION, EVALUATED, LENGTH, MICRO, TARGET, TARGETS, most_evaluated
 from trainwiz.core.plan.words import aside, counted, duration_range, fit_command, gib, listed, part_word, percent
 
 # Whether the batch is what was asked for, and whether the model takes its length.
@@ -32,75 +32,61 @@ def batch_findings(plan: Plan) -> Iterator[Finding]:
 
 def _targets(plan: Plan) -> Iterator[Finding]:
     """Targets that contradict each other, and one of real tokens without lengths to count them by."""
-    batch, key = plan.batch, "batch.target_real_tokens"
     given = {key: plan.config.value(key) for key in TARGETS if plan.config.value(key) is not None}
-    if list(given) == [key] and batch.real_tokens is None:
+    _, tokens, real = TARGETS
+    if list(given) == [real] and plan.batch.real_tokens is None:
         message = tr(
-            "batch.target_real_tokens is {target_real_tokens}, but the number of non-padding tokens per row is "
-            "unknown: the data is not on this machine or cannot be read. Specify data on this machine, or "
-            "target tokens including padding (--target-tokens) or sequences (--target-samples).",
-            **counted(target_real_tokens=given[key]),
+            "{key} needs the lengths of rows, and the data is not on this machine or cannot be read. Specify data on this "
+            "machine, or target tokens including padding (--target-tokens) or sequences (--target-samples).",
+            key=real,
         )
-        changes = {key: None, "batch.target_tokens": given[key]}
-        yield plan.error(
-            "unknown_lengths", key, message, (tr("target the same number of tokens, padding included"), changes)
-        )
-    if len(given) < 2:
-        return
-    kept, *others = given
-    words = listed(f"{key} {value:,}" for key, value in given.items())
-    message = tr("The batch has {count} conflicting targets: {words}; keep only one.", count=len(given), words=words)
-    yield plan.error("several_targets", others[0], message, (tr("keep {kept}", kept=kept), dict.fromkeys(others)))
+        padded = tr("target the same number of tokens, padding included"), {real: None, tokens: given[real]}
+        yield plan.error("unknown_lengths", real, message, padded)
+    if len(given) > 1:
+        kept, *others = given
+        words = listed(f"{key} {value:,}" for key, value in given.items())
+        message = tr("The batch has conflicting targets: {words}; keep only one.", words=words)
+        yield plan.error("several_targets", others[0], message, (tr("keep {kept}", kept=kept), dict.fromkeys(others)))
 
 
 def _deviation(plan: Plan) -> Iterator[Finding]:
     batch = plan.batch
     if batch.deviation is None or abs(batch.deviation) <= NOTABLE_DEVIATION:
         return
-    target = tr("{count} non-padding tokens", **counted(count=batch.target_real_tokens or 0))
-    if batch.target_samples:
-        target = tr("{count} sequences", **counted(count=batch.target_samples))
-    elif batch.target_tokens:
-        target = tr("{count} tokens", **counted(count=batch.target_tokens))
-    share = percent(abs(batch.deviation), 1)
+    wanted = batch.effective_samples / (1 + batch.deviation)
     message = tr(
-        "{factors} = {samples} sequences ({tokens} tokens) per step, {off} the target of {target}.",
+        "{factors} = {samples} sequences ({tokens} tokens) per step, {off} from {target}.",
         factors=f"{batch.micro_batch} × {batch.accumulation} × {batch.world_size}",
         **counted(samples=batch.effective_samples, tokens=batch.effective_tokens),
-        off=tr("{share} below", share=share) if batch.deviation < 0 else tr("{share} above", share=share),
-        target=target,
+        target=listed(f"{key} {plan.get(key):,}" for key in TARGETS if plan.get(key)),
+        off=percent(batch.deviation, 1, signed=True),
     )
-    wanted = batch.effective_samples / (1 + batch.deviation)
     nearest = accumulation_for(wanted, batch.micro_batch, batch.world_size)
-    remedies: list[tuple[str, Mapping[str, Any]]] = []
-    if nearest != batch.accumulation:
-        remedies.append((tr("accumulation {nearest}", nearest=nearest), {ACCUMULATION: nearest}))
-    for other in batch.alternatives:
-        if abs(other.deviation) < abs(batch.deviation) and other.micro_batch != batch.micro_batch:
-            text = tr(
-                "micro-batch {micro_batch} × accumulation {accumulation}: {deviation}",
-                micro_batch=other.micro_batch,
-                accumulation=other.accumulation,
-                deviation=percent(other.deviation, 2, signed=True),
-            )
-            remedies.append((text, {MICRO: other.micro_batch, ACCUMULATION: other.accumulation}))
+    sizes = [(batch.micro_batch, nearest)] if nearest != batch.accumulation else []
+    sizes += [
+        (other.micro_batch, other.accumulation)
+        for other in batch.alternatives
+        if abs(other.deviation) < abs(batch.deviation) and other.micro_batch != batch.micro_batch
+    ]
+    words = mark("micro-batch {micro} × accumulation {accumulation}")
+    remedies = (
+        (tr(words, micro=micro, accumulation=kept), {MICRO: micro, ACCUMULATION: kept}) for micro, kept in sizes
+    )
     yield plan.warning("batch_deviation", ACCUMULATION, message, *remedies)
 
 
 def _length(plan: Plan) -> Iterator[Finding]:
     """Inputs, targets and generated texts that a table of positions does not reach."""
     most, config = plan.most_positions, plan.config
-    keys = ["batch.sequence_length"]
+    keys = [LENGTH]
     if config.task == "seq2seq":
-        keys += ["batch.target_length"] + (["evaluation.generation_length"] if config.evaluation.generate else [])
+        keys += [TARGET, *(["evaluation.generation_length"] if config.evaluation.generate else [])]
     for key in keys:
         length = config.value(key) or 0
         if most is not None and length > most:
-            numbers = counted(length=length, most=most)
-            message = tr(
-                "{key} is {length}, but {name} has {most} positions.", key=key, name=config.model.name, **numbers
-            )
-            yield plan.error("too_long", key, message, (tr("{most} tokens", **numbers), {key: most}))
+            names = {"key": key, "name": config.model.name, **counted(length=length, most=most)}
+            message = tr("{key} is {length}, but {name} has {most} positions.", **names)
+            yield plan.error("too_long", key, message, (tr("{most} tokens", **names), {key: most}))
 
 
 def _half_precision_sum(plan: Plan) -> Iterator[Finding]:
@@ -123,12 +109,10 @@ def _half_precision_sum(plan: Plan) -> Iterator[Finding]:
 
 LARGE_PART = 2**28
 """Bytes of host RAM that are worth a word."""
-OTHER_SHARE = 0.1
-"""A desktop or another job that holds more of the card than this is worth a word."""
 
 
 def memory_findings(plan: Plan) -> Iterator[Finding]:
-    for judge in (_architecture, _device, _others_that_fit, _evaluation, _headroom, _others, _host, _disk):
+    for judge in (_architecture, _device, _evaluation, _headroom, _host, _disk):
         yield from judge(plan)
 
 
@@ -158,43 +142,33 @@ def states_text(plan: Plan) -> str:
 
 
 def _device(plan: Plan) -> Iterator[Finding]:
-    memory, verdict, fixes = (
-        plan.memory,
-        plan.estimate.verdict(plan.share_bytes),
-        [remedy_of(fix, plan) for fix in plan.fixes],
+    memory, verdict = plan.memory, plan.estimate.verdict(plan.share_bytes)
+    if memory.capacity_bytes is None or verdict not in ("does_not_fit", "tight"):
+        return
+    largest = sorted(memory.breakdown.items(), key=lambda part: -part[1])[:3]
+    figures = {
+        "needed": gib(memory.needed_bytes),
+        "most": gib(memory.needed_high_bytes),
+        "size": gib(memory.capacity_bytes),
+        "device": tr(memory.device),
+        "parts": listed(f"{part_word(name)} {size / 2**30:.1f}" for name, size in largest),
+        "peak_moment": memory.peak_moment,
+        "states": states_text(plan),
+    }
+    fixes = [remedy_of(fix, plan) for fix in plan.fixes]
+    if verdict == "tight":
+        message = mark(
+            "May not fit: needs {needed}, at most {most}; {device} has {size} ({parts}; peak: {peak_moment})."
+        )
+        yield plan.warning("tight", "memory", tr(message, **figures), *fixes)
+        return
+    message = mark(
+        "Doesn't fit: needs at least {needed}, {device} has {size} ({parts}; peak: {peak_moment}); {states}."
     )
-    if memory.capacity_bytes is not None and verdict in ("does_not_fit", "tight"):
-        largest = sorted(memory.breakdown.items(), key=lambda part: -part[1])[:3]
-        parts = listed(f"{part_word(name)} {size / 2**30:.1f}" for name, size in largest)
-        place = {"size": gib(memory.capacity_bytes), "device": tr(memory.device)}
-        if verdict == "tight":
-            message = tr(
-                "May not fit: needs {needed}, at most {most}; available: {capacity} ({parts}; peak: {peak_moment}).",
-                needed=gib(memory.needed_bytes),
-                most=gib(memory.needed_high_bytes),
-                capacity=tr("{size} of {device}", **place),
-                parts=parts,
-                peak_moment=memory.peak_moment,
-            )
-            yield plan.warning("tight", "memory", message, *fixes)
-        else:
-            message = tr(
-                "Doesn't fit: needs at least {needed}, {device} has {size} ({parts}; peak: {peak_moment}); {states}.",
-                needed=gib(plan.memory.needed_bytes),
-                **place,
-                parts=parts,
-                peak_moment=memory.peak_moment,
-                states=states_text(plan),
-            )
-            if all(fix.trains_otherwise for fix in plan.fixes):
-                message += after(tr("No engine setting makes it fit."))
-            yield plan.error("does_not_fit", "memory", message, *fixes)
-
-
-def _others_that_fit(plan: Plan) -> Iterator[Finding]:
-    """Where the whole choice is too large: the list of all that fits, with the same data."""
-    named = any(key.startswith("data.sources") for key in plan.config.origins)
-    if plan.estimate.verdict(plan.share_bytes) == "does_not_fit" and named and plan.config.mode.kind == "train":
+    none = after(tr("No engine setting makes it fit.")) if all(fix.trains_otherwise for fix in plan.fixes) else ""
+    yield plan.error("does_not_fit", "memory", tr(message, **figures) + none, *fixes)
+    # Where the whole choice is too large: the list of all that fits, with the same data.
+    if plan.config.mode.kind == "train" and any(key.startswith("data.sources") for key in plan.config.origins):
         message = tr("Other models, methods and lengths may fit, with the same data.")
         remedy = Remedy(tr("see what fits"), fit_command(plan.config, plan.machine), opens="fit")
         yield Finding("others_fit", "note", "memory", message, (remedy,))
@@ -202,31 +176,28 @@ def _others_that_fit(plan: Plan) -> Iterator[Finding]:
 
 def _evaluation(plan: Plan) -> Iterator[Finding]:
     """Held-out rows need no gradients, and their logits come all at once."""
-    estimate, work, share = plan.evaluation, plan.work, plan.share_bytes
-    if estimate is None or work is None or share is None:
+    estimate, work, verdict = plan.evaluation, plan.work, None
+    if estimate is not None and plan.share_bytes is not None:
+        verdict = estimate.verdict(plan.share_bytes)
+    if estimate is None or work is None or verdict not in ("does_not_fit", "tight"):
         return
-    verdict = estimate.verdict(share)
-    if verdict not in ("does_not_fit", "tight") or estimate.allocated_bytes <= plan.estimate.allocated_bytes:
+    if estimate.allocated_bytes <= plan.estimate.allocated_bytes:
         return
-
-    moment, logits = estimate.peak_moment, estimate.breakdown.get("logits", 0)
-    if logits:
-        moment = tr("{moment}, of which logits {logits}", moment=moment, logits=gib(logits))
     message = tr(
-        "Evaluating {size} sequences at a time needs {used}, at most {most}; {capacity} is available ({moment}).",
+        "Evaluating {size} sequences at a time needs {used}, at most {most}; {capacity} is available ({moment}, logits "
+        "{logits}).",
         size=work.eval_micro_batch,
         used=gib(estimate.needed_bytes),
         most=gib(estimate.safe_bytes),
         capacity=gib(plan.memory.capacity_bytes or 0),
-        moment=moment,
+        moment=estimate.peak_moment,
+        logits=gib(estimate.breakdown.get("logits", 0)),
     )
     smaller = most_evaluated(plan, work, work.eval_micro_batch // 2)
     fewer = tr("evaluate {smaller} at a time: same results", smaller=smaller), {EVALUATED: smaller}
     remedies = [fewer] if smaller else [remedy_of(fix, plan) for fix in plan.fixes]
-    if verdict == "tight":
-        yield plan.warning("evaluation_tight", EVALUATED, message, *remedies)
-    else:
-        yield plan.error("evaluation_does_not_fit", EVALUATED, message, *remedies)
+    code, severity = ("evaluation_tight", "warning") if verdict == "tight" else ("evaluation_does_not_fit", "error")
+    yield plan.finding(code, severity, EVALUATED, message, *remedies)
 
 
 def _headroom(plan: Plan) -> Iterator[Finding]:
@@ -240,18 +211,6 @@ def _headroom(plan: Plan) -> Iterator[Finding]:
         fixes=(tr("; or") + after("")).join(fix.words for fix in plan.headroom),
     )
     yield plan.note("room", "memory", message, *(remedy_of(fix, plan) for fix in plan.headroom))
-
-
-def _others(plan: Plan) -> Iterator[Finding]:
-    for gpu in plan.devices.gpus:
-        held, total = gpu.memory_other_bytes, gpu.memory_total_bytes
-        if held and total and held > OTHER_SHARE * total:
-            message = tr(
-                "The desktop or other programs use {held} of GPU {index} now; closing them frees it.",
-                held=gib(held),
-                index=gpu.index,
-            )
-            yield plan.note("memory_in_use", "memory", message)
 
 
 def _host(plan: Plan) -> Iterator[Finding]:
@@ -268,17 +227,14 @@ def _host(plan: Plan) -> Iterator[Finding]:
         free=gib(free),
         parts=listed(f"{part_word(name)} {gib(size)}" for name, size in held.items() if size > LARGE_PART),
     )
-    remedies: list[tuple[str, Mapping[str, Any]]] = []
-    if data.workers:
-        words = tr("no data loader workers: {saved} less", saved=gib(held.get("workers", 0)))
-        remedies.append((words, {"data.workers": 0}))
-    if not data.streaming and held.get("data", 0) > LARGE_PART:
-        words = tr("stream the rows: {saved} less", saved=gib(held["data"]))
-        remedies.append((words, {"data.streaming": True}))
-    if memory.host_ram_bytes > free:
-        yield plan.error("host_ram", "host_ram", message, *remedies)
-    else:
-        yield plan.warning("host_ram_tight", "host_ram", message, *remedies)
+    less = [
+        (bool(data.workers), "workers", mark("no data loader workers: {saved} less"), {"data.workers": 0}),
+        (not data.streaming and held.get("data", 0) > LARGE_PART, "data", mark("stream the rows: {saved} less"),
+         {"data.streaming": True}),
+    ]  # fmt: skip
+    remedies = ((tr(words, saved=gib(held.get(part, 0))), changes) for can, part, words, changes in less if can)
+    code, severity = ("host_ram", "error") if memory.host_ram_bytes > free else ("host_ram_tight", "warning")
+    yield plan.finding(code, severity, "host_ram", message, *remedies)
 
 
 def _disk(plan: Plan) -> Iterator[Finding]:
@@ -301,8 +257,6 @@ YEAR_S = 365.25 * 86400
 MONTH_S = 30 * 86400.0
 WANTED_S = 14 * 86400.0
 """What a remedy aims at: two weeks."""
-MOSTLY = 0.5
-"""Of a step: what takes more is what it waits for."""
 STEPS = "training.max_steps"
 
 
@@ -310,23 +264,17 @@ def long_findings(plan: Plan) -> Iterator[Finding]:
     time = plan.time
     if time.total_s is None or time.steps is None or not time.step_s or time.total_s < MONTH_S:
         return
-    each = duration_range(time.step_low_s or 0.0, time.step_high_s or 0.0)
-    message = tr(
-        "The plan takes very long: {steps} steps × {each} is {span}.",
-        **counted(steps=time.steps),
-        each=each,
-        span=_span(plan),
-    )
     # To one significant figure: 1,900 -> 1,000, 2,400 -> 2,000.
-    fewer = int(float(f"{WANTED_S / time.step_s:.0e}"))
-    remedies: list[tuple[str, Mapping[str, Any]]] = []
+    fewer, remedies = int(float(f"{WANTED_S / time.step_s:.0e}")), []
     if fewer >= 100:
         changes: dict[str, Any] = {STEPS: fewer}
         if plan.config.training.warmup >= fewer:
             changes["training.warmup"] = max(1, fewer // 20)
         remedies = [(tr("{fewer} steps: {span}", **counted(fewer=fewer), span=_span(changed(plan, changes))), changes)]
-    code = "takes_years" if time.total_s >= YEAR_S else "takes_months"
-    yield plan.warning(code, STEPS, message, *remedies)
+    each, span = duration_range(time.step_low_s or 0.0, time.step_high_s or 0.0), _span(plan)
+    numbers = {"each": each, "span": span, **counted(steps=time.steps)}
+    message = tr("The plan takes very long: {steps} steps × {each} is {span}.", **numbers)
+    yield plan.warning("takes_years" if time.total_s >= YEAR_S else "takes_months", STEPS, message, *remedies)
 
 
 def _span(then: Plan | None) -> str:
@@ -338,23 +286,10 @@ def _span(then: Plan | None) -> str:
 def idle_findings(plan: Plan) -> Iterator[Finding]:
     if plan.time.verdict != "idle" or plan.config.mode.kind != "train":
         return
-    time = plan.time
-    network_s, step_s = time.network_high_s or 0.0, time.step_high_s or 0.0
-    if network_s > MOSTLY * step_s:
-        # No larger micro-batch changes that.
-        message = tr(
-            "The GPU would mostly wait for the network: each step sends {size} out of each machine, which may take "
-            "{share} of the step time at {speed} Gbit/s (planning.network_gbit_s).",
-            size=gib(time.network_bytes or 0),
-            share=percent(network_s / step_s),
-            speed=f"{time.network_gbit_s:g}",
-        )
-        yield plan.note("idle", "time", message)
-        return
     message = tr(
-        "The GPU would mostly be idle: this reaches about {share} of its peak. The micro-batch or the model is "
-        "too small for it.",
-        share=percent(time.fraction_of_peak or 0),
+        "The GPU would mostly be idle: this reaches about {share} of its peak. The micro-batch, the model or the network "
+        "between machines is too small for it.",
+        share=percent(plan.time.fraction_of_peak or 0),
     )
     if not plan.config.engine.compile and can_compile(plan):
         message += after(tr("torch.compile (engine.compile) launches fewer kernels."))

@@ -82,8 +82,8 @@ ROWS = [
       )),
     # The batch, and how long the run is.
     settles(machine("RTX 3060 12GB"), {"engine.checkpointing": True, "batch.micro_batch": 1, "memory.verdict": "fits"},
-            "fits safely", **CAUSAL, batch__target_samples=64),
-    settles(ONE, {"engine.checkpointing": True}, "with it", model="esm2-650m", batch__target_samples=64,
+            "does not fit safely without it", **CAUSAL, batch__target_samples=64),
+    settles(ONE, {"engine.checkpointing": True}, "without it", model="esm2-650m", batch__target_samples=64,
             batch__sequence_length=1024),
     settles(machine("H100 SXM"), {"engine.checkpointing": False}, "off", model="esm2-650m", batch__target_samples=64),
     settles(ONE, {"training.max_steps": 300, "time.steps": 300, "time.epochs": 3.0}, "3 epochs over 10,000 rows",
