@@ -11,7 +11,6 @@ from trainwiz.core.catalog.model_config import has_attention, has_checkpointing
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.memory import estimate_memory
-from trainwiz.core.estimate.states import base_bytes
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 from trainwiz.core.hardware.install import torch_line
 from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus, gpu_label
@@ -89,34 +88,26 @@ def choose_devices(
             message = tr("The GPU stays idle: the installed torch cannot use it{why}.", why=why)
             install = Remedy(tr("install the CUDA build"), torch_line(machine))
             return devices, (Finding("torch_without_cuda", "warning", where, message, (install,)),)
-        if device == "cpu":
-            return devices, ()
         message = tr(
-            "engine.device is {device}, but this machine has no such device{why}.",
-            device=device,
-            why=aside(no_gpu_reason(machine)),
+            "{where}: this machine has no {device}{why}.", where=where, device=device, why=aside(no_gpu_reason(machine))
         )
-        return devices, (Finding("missing_hardware", "error", where, message),)
+        return devices, () if device == "cpu" else (Finding("missing_hardware", "error", where, message),)
     gpus, findings = _selected(machine, engine.gpus)
     if engine.strategy == "single" and engine.processes is None:
         gpus = gpus[:1]
     processes = engine.processes or len(gpus)
     if processes > len(gpus):
-        message = trn(
-            "engine.processes is {processes}, but there is {n} GPU: one process uses one GPU.",
-            "engine.processes is {processes}, but there are {n} GPUs: one process uses one GPU.",
-            len(gpus),
-            processes=processes,
+        message = tr(
+            "engine.processes is {n}, but one process uses one GPU; GPUs: {gpus}.", n=processes, gpus=len(gpus)
         )
         findings += (Finding("too_many_processes", "error", "engine.processes", message),)
     gpus = gpus[:processes]
-    free = [gpu.memory_free_bytes for gpu in gpus]
-    known = [size for size in free if size is not None]
-    specs = [spec for gpu in gpus if (spec := spec_of(gpu)) is not None]
-    slowest = min(specs, key=lambda spec: spec.fp16_flops or spec.fp32_flops) if len(specs) == len(gpus) else None
+    free = [gpu.memory_free_bytes or 0 for gpu in gpus]
+    specs = [spec_of(gpu) for gpu in gpus]
+    known = [spec for spec in specs if spec is not None]
+    slowest = min(known, key=lambda spec: spec.fp16_flops or spec.fp32_flops) if len(known) == len(specs) else None
     label = f"GPU {gpus[0].index} · {gpu_label(gpus[0])}" if len(gpus) == 1 else describe_gpus(gpus)
-    capacity = min(known) if len(known) == len(free) else None
-    return Devices(device, gpus, processes, engine.nodes, capacity, label, slowest), findings
+    return Devices(device, gpus, processes, engine.nodes, min(free) or None, label, slowest), findings
 
 
 def no_gpu_reason(machine: Machine) -> str:
@@ -126,37 +117,23 @@ def no_gpu_reason(machine: Machine) -> str:
 
 
 def _selected(machine: Machine, wanted: list[str] | None) -> tuple[tuple[Gpu, ...], tuple[Finding, ...]]:
+    """The GPUs that are named by index or UUID, each once; of a MIG card the slice that is visible."""
     visible, where = machine.visible_gpus, "engine.gpus"
     if wanted is None:
         return visible, ()
-    named = {str(gpu.index): gpu for gpu in reversed(visible)}
-    named |= {gpu.uuid: gpu for gpu in (*visible, *other_slices(machine)) if gpu.uuid is not None}
-    missing = [name for name in wanted if name not in named]
-    found = [named[name] for name in wanted if name in named]
-    chosen = tuple(gpu for at, gpu in enumerate(found) if gpu not in found[:at])
-    if len(chosen) > 1 and any(gpu.parent_uuid is not None for gpu in chosen):
-        message = tr("A program sees one MIG slice and no other GPU; specify only one of them (engine.gpus).")
-        alone = Remedy(tr("use {gpu}", gpu=gpu_label(chosen[0])), changes={where: [chosen[0].uuid]})
-        return chosen[:1], (Finding("unknown_gpu", "error", where, message, (alone,)),)
+    chosen = tuple(gpu for gpu in visible if {str(gpu.index), gpu.uuid} & set(wanted))
+    names = {name for gpu in visible for name in (str(gpu.index), gpu.uuid)}
+    missing = [name for name in wanted if name not in names]
     if not missing:
         return chosen, ()
-    there = ", ".join(f"{gpu.index} ({gpu_label(gpu)})" for gpu in visible)
-    words = mark("No GPU {missing} on this machine; available: {there}.")
-    message = tr(words, missing=", ".join(missing), there=there)
-    kept = [name for name in wanted if name in named]
+    message = tr(
+        "No GPU {missing} on this machine; available: {there}.",
+        missing=", ".join(missing),
+        there=", ".join(f"{gpu.index} ({gpu_label(gpu)})" for gpu in visible),
+    )
+    kept = [name for name in wanted if name in names]
     rest = Remedy(tr("continue with the available GPUs"), changes={where: kept or None})
     return chosen or visible[:1], (Finding("unknown_gpu", "error", where, message, (rest,)),)
-
-
-def other_slices(machine: Machine) -> tuple[Gpu, ...]:
-    """MIG slices that a run can be given by name: CUDA shows a program one, which CUDA_VISIBLE_DEVICES decides.
-
-    Where that variable is set already, it stands for what the user or the batch system allows.
-    """
-    if machine.cuda_visible_devices is not None:
-        return ()
-    slices = (gpu for gpu in machine.gpus if gpu.parent_uuid is not None and gpu.uuid is not None and not gpu.visible)
-    return tuple(replace(gpu, visible=True, cuda_index=0) for gpu in slices if "gpu" not in gpu.unavailable)
 
 
 # How the step is computed: precision, attention, strategy, optimizer.
@@ -185,18 +162,17 @@ def resolve_engine(plan: Plan) -> None:
     attention, why = choose_attention(seen)
     if attention == "flash_attention_2" and plan.get("engine.precision") in ("fp32", "tf32"):
         attention, why = "sdpa", tr("FlashAttention-2 supports half precision only")
-    if attention == "flash_attention_2" and not has_attention(kind, attention):
-        attention, why = "sdpa", tr("transformers has no FlashAttention-2 for {model_type} models", model_type=kind)
-    if attention == "sdpa" and not has_attention(kind, attention):
-        attention, why = "eager", tr("transformers has no other attention for {model_type} models", model_type=kind)
+    if not has_attention(kind, attention):
+        attention = "sdpa" if has_attention(kind, "sdpa") else "eager"
+        why = tr("the fastest that transformers has for {kind} models", kind=kind)
     plan.resolve("engine.attention", attention, why, "detected")
     if not has_checkpointing(kind):
         reason = tr("off: transformers has no gradient checkpointing for {kind} models", kind=kind)
-        plan.resolve("engine.checkpointing", False, reason, "detected")
-    one, several = mark("one GPU"), mark("one per GPU")
-    if on_cpu:
-        one, several = mark("one process uses all cores"), mark("several processes, as on several GPUs, but small")
-    plan.resolve("engine.processes", devices.processes, tr(several if devices.processes > 1 else one), "detected")
+        plan.resolve(CHECKPOINTING, False, reason, "detected")
+    words = mark("one for all cores"), mark("several processes, as on several GPUs, but small")
+    if not on_cpu:
+        words = mark("one GPU"), mark("one per GPU")
+    plan.resolve("engine.processes", devices.processes, tr(words[devices.processes > 1]), "detected")
     threads = max(1, machine.cpu_cores // max(1, devices.processes))
     plan.resolve("engine.cpu_threads", threads, cores_shared(machine, devices))
 
@@ -221,9 +197,8 @@ def resolve_strategy(plan: Plan) -> None:
     if plan.get(STRATEGY) == "ddp" and devices.world_size == 1:
         # DistributedDataParallel begins with two processes; one alone trains without it.
         alone = tr("one process: nothing to shard")
+        found += [_not_exercised(plan, STRATEGY, "ddp", "single", alone)] if smoke else []
         plan.put(STRATEGY, "single", alone)
-        if smoke:
-            found.append(_not_exercised(plan, STRATEGY, "ddp", "single", alone))
     if plan.get(STRATEGY) == "single" and devices.world_size > 1 and plan.is_open("engine.deepspeed_file"):
         # Several processes are asked for beside "single", as a profile of one device says.
         plan.put(STRATEGY, "ddp", each_whole)
@@ -234,10 +209,9 @@ def resolve_strategy(plan: Plan) -> None:
         plan.resolve(STRATEGY, "ddp", each_whole)
     else:
         plan.resolve(STRATEGY, "single", tr("one device"))
-    if devices.device == "cuda":
-        plan.resolve(OPTIMIZER, "adamw_torch_fused", tr("one kernel, no temporary copy of the weights"))
-    else:
-        plan.resolve(OPTIMIZER, "adamw_torch", tr("works on every device"))
+    fused = devices.device == "cuda"
+    words = mark("works on every device"), mark("one kernel, no temporary copy of the weights")
+    plan.resolve(OPTIMIZER, "adamw_torch_fused" if fused else "adamw_torch", tr(words[fused]))
     plan.findings += tuple(found)
     _resolve_sharding(plan)
 
@@ -268,24 +242,18 @@ def _not_exercised(plan: Plan, key: str, asked: Any, instead: str, why: str) -> 
 
 def _resolve_sharding(plan: Plan) -> None:
     """Shards gradients and optimizer states where several GPUs do not hold them whole, one sequence at a time."""
-    devices, machine, work = plan.devices, plan.machine, workload_of(plan)
-    if work is None or devices.capacity_bytes is None or devices.device != "cuda" or devices.world_size == 1:
+    devices, work, capacity = plan.devices, workload_of(plan), plan.devices.capacity_bytes
+    solved = STRATEGY in plan.reasons and plan.get(STRATEGY) == "ddp" and plan.machine.may_have("deepspeed")
+    if work is None or capacity is None or devices.device != "cuda" or devices.world_size == 1 or not solved:
         return
-    can_shard = machine.may_have("deepspeed")
-    if STRATEGY not in plan.reasons or plan.get(STRATEGY) != "ddp" or not can_shard:
-        return
-    checkpointing = bool(plan.get("engine.checkpointing")) or plan.is_open("engine.checkpointing")
+    checkpointing = bool(plan.get(CHECKPOINTING)) or plan.is_open(CHECKPOINTING)
     whole = replace(work.with_micro_batch(work.micro_batch, 2), checkpointing=checkpointing)
-    sharded = replace(whole, strategy="zero2")
-    needed, less = (estimate_memory(each, plan.evidence).needed_bytes for each in (whole, sharded))
-    if needed > devices.capacity_bytes >= less:
-        reason = tr(
-            "unsharded, each process would need {needed} of {capacity}; sharded it needs {less}",
-            needed=gib(needed),
-            capacity=gib(devices.capacity_bytes),
-            less=gib(less),
-        )
-        plan.put(STRATEGY, "zero2", reason)
+    needed, less = (
+        estimate_memory(replace(whole, strategy=kind), plan.evidence).needed_bytes for kind in ("ddp", "zero2")
+    )
+    if needed > capacity >= less:
+        words = mark("unsharded, each process would need {needed} of {capacity}; sharded it needs {less}")
+        plan.put(STRATEGY, "zero2", tr(words, needed=gib(needed), capacity=gib(capacity), less=gib(less)))
 
 
 # LoRA, and a frozen base in 4 or 8 bits: chosen where nothing else fits, refused where it does not work.
@@ -302,18 +270,12 @@ def resolve_method(plan: Plan) -> None:
     asked = asked or plan.get("engine.deepspeed_file") is not None or config.mode.kind == "smoke"
     if asked or plan.get("task") not in TASKS or plan.get(INIT) != "pretrained" or architecture is None:
         return
-    if devices.device != "cuda" or devices.capacity_bytes is None:
-        return
     element = HALF if plan.get("engine.precision") == "bf16-true" else SINGLE
-    needed = 2 * element * architecture.trainable_parameters
-    if needed <= devices.capacity_bytes * devices.world_size:
+    needed, there = 2 * element * architecture.trainable_parameters, (devices.capacity_bytes or 0) * devices.world_size
+    if devices.device != "cuda" or not there or needed <= there:
         return
-    reason = tr(
-        "training all weights needs {needed}; only {capacity} is available",
-        needed=gib(needed),
-        capacity=gib(devices.capacity_bytes * devices.world_size),
-    )
-    plan.put(METHOD, "lora", reason)
+    words = mark("training all weights needs {needed}; only {capacity} is available")
+    plan.put(METHOD, "lora", tr(words, needed=gib(needed), capacity=gib(there)))
     if config.origin(INIT).reason == learnt_words(config, plan.spec):
         plan.reasons[INIT] = config.origin(INIT).origin, learnt_words(plan.view(), plan.spec)
 
@@ -329,26 +291,24 @@ def resolve_base(plan: Plan) -> None:
     whole, packed = (_smallest(plan, replace(work, base_precision=kind)) for kind in ("none", "nf4"))
     now, then = (estimate_memory(each, plan.evidence) for each in (whole, packed))
     usable = plan.get(INIT) == "pretrained" and plan.get("task") in TASKS and plan.devices.device == "cuda"
-    alone = plan.get(STRATEGY) in ALONE and plan.get(OFFLOAD) == "none" and not plan.get(COMPILE)
-    if now.verdict(share) == "fits":
-        reason = tr("{size} of weights in {precision} fit", size=gib(base_bytes(whole)), precision=precision)
-    elif not (usable and alone):
-        reason = tr("4 bits is for pretrained models on NVIDIA GPUs, each with a full copy of the base")
-    elif not plan.machine.may_have("bitsandbytes"):
-        reason = tr("4 bits needs bitsandbytes, which is not installed on this machine")
-    elif then.verdict(share) == "does_not_fit":
-        reason = tr("it would not fit even in 4 bits")
+    usable = usable and plan.get(STRATEGY) in ALONE and plan.get(OFFLOAD) == "none" and not plan.get(COMPILE)
+    installed = plan.machine.may_have("bitsandbytes")
+    sizes = {
+        "whole": gib(now.safe_bytes),
+        "packed": gib(then.safe_bytes),
+        "capacity": gib(share),
+        "precision": precision,
+    }
+    words = mark("in {precision} it needs {whole}, in 4 bits {packed}; {capacity} is available")
+    if now.verdict(share) == "fits" or then.verdict(share) == "does_not_fit":
+        plan.put(BASE, "none", tr(words, **sizes))
+    elif usable and installed:
+        plan.put(BASE, "nf4", tr(words, **sizes))
     else:
-        reason = tr(
-            "in {precision} it needs {whole}, in 4 bits {packed}; {capacity} is available",
-            precision=precision,
-            whole=gib(now.safe_bytes),
-            packed=gib(then.safe_bytes),
-            capacity=gib(share),
-        )
-        plan.put(BASE, "nf4", reason)
-        return
-    plan.put(BASE, "none", reason)
+        words = mark("4 bits needs bitsandbytes, which is not installed on this machine")
+        if not usable:
+            words = mark("4 bits is for pretrained models on NVIDIA GPUs, each with a full copy of the base")
+        plan.put(BASE, "none", tr(words))
 
 
 def _smallest(plan: Plan, work: Workload) -> Workload:
