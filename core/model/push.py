@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.catalog.hub import TOKENIZER_FILES, hub_endpoint, hub_token, is_hub_id, is_offline
+from trainwiz.core.catalog.model_config import ADAPTER_FILE
 from trainwiz.core.errors import CannotRunError, Finding, usage_error
 from trainwiz.core.files import read_small
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import mark, tr
 from trainwiz.core.model.card import is_generated, is_of_the_hub, model_card
 from trainwiz.core.model.found import FoundModel
-from trainwiz.core.plan.adapter_file import FILE as ADAPTER_FILE
 from trainwiz.core.run.folder import read_json
 
 WEIGHTS = (".safetensors", ".safetensors.index.json")

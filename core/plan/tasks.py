@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.catalog.model_config import ModelSpec
+from trainwiz.core.catalog.model_config import ADAPTER_FILE, ModelSpec
 from trainwiz.core.catalog.models import default_init
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC
@@ -19,10 +19,12 @@ from trainwiz.core.data.lengths import joins_texts, longest_generation, tokenize
 from trainwiz.core.data.prompts import HELD_OUT, NO_PROMPTS
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.architecture import ALL_LINEAR, Architecture
+from trainwiz.core.files import at_home, read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import counted
 from trainwiz.core.profile.profile import Profile, changed_causes
+from trainwiz.core.text import parse_json
 
 # What follows from the model and the data that were chosen: the task, a sample of it where a sample is all there is, the run's name.
 
@@ -160,6 +162,57 @@ def with_template(config: RunConfig, model: ModelSpec | None) -> RunConfig:
         return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: tr("the model's own")})
     why = tr("the tokenizer has no chat template; this one is saved with the trained model")
     return config.with_values({TEMPLATE: "chatml"}, "solved", {TEMPLATE: why})
+
+
+# An adapter that a run goes on from: its own settings are those of the run.
+
+ADAPTER = "peft.adapter"
+
+
+def with_adapter(config: RunConfig) -> tuple[RunConfig, tuple[Finding, ...]]:
+    """`config` with the rank, scale and modules of the adapter that it names, and what speaks against it. peft gives an
+    adapter its own shape whatever else is asked, so that another rank beside it is refused."""
+    name = config.peft.adapter
+    if name is None:
+        return config, ()
+    leave = Remedy(tr("start with new adapters"), changes={ADAPTER: None})
+    try:
+        own = _adapter_values(parse_json(read_small(at_home(Path(name)) / ADAPTER_FILE).decode(errors="replace")))
+    except (OSError, ValueError):
+        message = tr(
+            "{name} contains no LoRA adapter on named modules, the only kind that trainwiz trains: specify a folder with "
+            "{file} (peft.adapter).",
+            name=name,
+            file=ADAPTER_FILE,
+        )
+        return config, (Finding("missing_adapter", "error", ADAPTER, message, (leave,)),)
+    findings = []
+    for key in [key for key in own if config.origin(key).origin == "you"]:
+        asked = sorted(config.value(key)) if isinstance(own[key], list) else config.value(key)
+        if asked == own[key]:
+            continue
+        values = {"key": key, "value": config.value(key), "name": name, "own": own[key]}
+        message = tr("{key} is {value}, but the adapter in {name} has {own}.", **values)
+        take = Remedy(tr("use the adapter's value"), changes={key: own.pop(key)})
+        findings.append(Finding("adapter_differs", "error", key, message, (take, leave)))
+    reason = tr("from the adapter in {name}", name=name)
+    return config.with_values(own, "detected", dict.fromkeys(own, reason)), tuple(findings)
+
+
+def _adapter_values(said: Any) -> dict[str, Any]:
+    """Of the file of peft. Raises ValueError for another kind of adapter, or one that goes by a pattern of names."""
+    named = isinstance(said, dict) and isinstance(said.get("r"), int) and isinstance(said.get("target_modules"), list)
+    if not named or said.get("peft_type") != "LORA":
+        raise ValueError("not LoRA on named modules")
+    return {
+        "peft.method": "lora",
+        "peft.rank": said["r"],
+        "peft.alpha": float(said.get("lora_alpha") or said["r"]),
+        "peft.targets": sorted(map(str, said["target_modules"])),
+        "peft.rslora": bool(said.get("use_rslora")),
+        "peft.dora": bool(said.get("use_dora")),
+        "peft.modules_to_save": sorted(said.get("modules_to_save") or ()),
+    }
 
 
 # What belongs to one task alone.

@@ -9,9 +9,9 @@ from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import Task
 from trainwiz.core.hardware.machine import Libraries
-from trainwiz.core.plan.adapter_file import with_adapter
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.tasks import with_adapter
 
 from tests.core.plan.machines import codes, config, finding, machine, plan, real, rows
 from tests.each import each
@@ -136,9 +136,9 @@ def test_rank_scale_and_modules_are_the_adapters(tmp_path: Path) -> None:
 
 
 @each(("saved", "code"), [
-    (None, "missing_adapter"), ("{", "missing_adapter"), ("[]", "adapter_not_supported"),
-    (json.dumps({**SAVED, "peft_type": "IA3"}), "adapter_not_supported"),
-    (json.dumps({**SAVED, "target_modules": ".*proj"}), "adapter_not_supported"),
+    (None, "missing_adapter"), ("{", "missing_adapter"), ("[]", "missing_adapter"),
+    (json.dumps({**SAVED, "peft_type": "IA3"}), "missing_adapter"),
+    (json.dumps({**SAVED, "target_modules": ".*proj"}), "missing_adapter"),
 ])  # fmt: skip
 def test_what_is_no_lora_adapter_is_refused(saved: str | None, code: str, tmp_path: Path) -> None:
     if saved is not None:
