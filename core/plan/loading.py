@@ -27,7 +27,7 @@ from trainwiz.core.plan.tasks import data_is_refused
 from trainwiz.core.plan.words import counted, gib, percent
 from trainwiz.core.plan.workload import host_needs, workload_of
 
-# Loader workers by what was measured: the wait of an earlier run, or a probe's time of making a micro-batch.
+# Loader workers by what was measured: the wait of an earlier run.
 
 Limit = tuple[int, str]
 """How many workers each training process needs or may have, and what says so."""
@@ -41,22 +41,15 @@ def measured_workers(plan: Plan, work: Workload | None) -> Limit | None:
     data, on_gpu = data_digest(plan.view()), plan.devices.device == "cuda"
     for measured in plan.evidence.measurements if work is not None else ():
         if work is not None and measured.data == data and measured.length == work.length and same_model(measured, work):
-            limit = _by_measurement(measured, on_gpu=on_gpu)
+            limit = _by_wait(measured, on_gpu=on_gpu)
             if limit is not None:
                 return limit
     return None
 
 
-def _by_measurement(measured: Measurement, *, on_gpu: bool) -> Limit | None:
-    """By a probe's time of making a micro-batch, or by the wait of a run; None where it says nothing of loading."""
-    workers, wait_s, loading_s = measured.workers, measured.data_wait_s, measured.loading_s
-    if loading_s is not None:
-        computing_s = measured.step_s / measured.accumulation
-        # Without workers the process that computes also loaded.
-        ratio = loading_s / max(computing_s - (loading_s if workers == 0 else 0), 1e-3 * computing_s)
-        share = percent(loading_s / computing_s)
-        why = tr("loading a micro-batch takes {share} of its step, measured on {day}", share=share, day=measured.day)
-        return 0 if not on_gpu and ratio <= WORTH_SHARE else max(1, workers_for(ratio)), why
+def _by_wait(measured: Measurement, *, on_gpu: bool) -> Limit | None:
+    """By the wait of a run; None where it says nothing of loading."""
+    workers, wait_s = measured.workers, measured.data_wait_s
     if workers is None or wait_s is None:
         return None
     values = {"day": measured.day, "share": percent(wait_s / measured.step_s), "workers": workers}

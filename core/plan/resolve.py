@@ -12,12 +12,12 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import of_devices, rates_for
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import tr
 from trainwiz.core.plan import engine, loading, rows, sizes, tasks, times, workload
 from trainwiz.core.plan.engine import SMOKE_PROCESSES, STRATEGY, choose_devices
 from trainwiz.core.plan.environment import resolve_communication
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.sizes import ACCUMULATION, MICRO, target_samples
+from trainwiz.core.plan.sizes import ACCUMULATION, MICRO, TARGETS, target_samples
 from trainwiz.core.profile.profile import CARD, CAUSES, Profile, changed_causes
 
 # Rows that are not here to count, taken from the limits that the sources name.
@@ -70,21 +70,15 @@ def with_fitting_reasons(config: RunConfig, profile: Profile | None, machine: Ma
 def for_other_cards(config: RunConfig, machine: Machine, profile: Profile | None) -> RunConfig:
     """`config` without what a profile of another machine says of strategy and processes: the strategy open where one of
     one card says "single" and several are to be used, and a smoke run with as many processes as there are here."""
-    if config.mode.kind == "smoke":
-        of_profile = config.origin("engine.processes").origin == "profile"
-        return _with_engine(config, processes=None) if of_profile else config
-    if profile is None or profile.hardware.gpu is None:
+    engine = config.engine
+    if config.mode.kind == "smoke" and config.origin("engine.processes").origin == "profile":
+        return config.model_copy(update={"engine": engine.model_copy(update={"processes": None})})
+    alone = engine.strategy == "single" and config.origin(STRATEGY).origin == "profile"
+    on_gpu = machine.accelerator == "cuda" and engine.device in (None, "cuda")
+    if config.mode.kind == "smoke" or profile is None or profile.hardware.gpu is None or not (alone and on_gpu):
         return config
-    if config.engine.strategy != "single" or config.origin(STRATEGY).origin != "profile":
-        return config
-    if machine.accelerator != "cuda" or config.engine.device not in (None, "cuda"):
-        return config
-    cards = len(machine.visible_gpus) if config.engine.gpus is None else len(config.engine.gpus)
-    return config if (config.engine.processes or cards) == 1 else _with_engine(config, strategy=None)
-
-
-def _with_engine(config: RunConfig, **values: None) -> RunConfig:
-    return config.model_copy(update={"engine": config.engine.model_copy(update=values)})
+    cards = engine.processes or len(machine.visible_gpus if engine.gpus is None else engine.gpus)
+    return config if cards == 1 else config.model_copy(update={"engine": engine.model_copy(update={"strategy": None})})
 
 
 def reopen_for_processes(plan: Plan) -> None:
@@ -99,14 +93,8 @@ def reopen_for_processes(plan: Plan) -> None:
     if accumulation is not None and not plan.of_profile(ACCUMULATION):
         return
     if accumulation is not None and target_samples(plan) is None and micro is not None:
-        reason = trn(
-            "the profile's {micro} × {accumulation} × {n} GPU",
-            "the profile's {micro} × {accumulation} × {n} GPUs",
-            own,
-            micro=micro,
-            accumulation=accumulation,
-        )
-        plan.put("batch.target_samples", micro * accumulation * own, reason)
+        factors = f"{micro} × {accumulation} × {own}"
+        plan.put(TARGETS[0], micro * accumulation * own, tr("the profile's {factors}", factors=factors))
     if target_samples(plan) is not None:
         plan.values[ACCUMULATION] = None
 

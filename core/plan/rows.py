@@ -167,19 +167,6 @@ def _arranged_padding(
     return Padding(of_pool.real / pool, arranged, arranged)
 
 
-def usual_lengths(work: Workload, data: DataSummary, arrangement: Arrangement, multiple: int = 1) -> tuple[int, int]:
-    """(input, target) tokens of a row of `work` as it is padded, to a `multiple`, on average while the processes compute.
-
-    A process that has a shorter micro-batch waits for the others: at each micro-batch where they hold parts of the
-    model, else at the end of the step, by when each has had its share of short and long ones.
-    """
-    moments = moments_of(work, data, arrangement, multiple)
-    if moments is None:
-        return work.length, work.target_length
-    target = work.target_length if pairs_of(data) is None else max(1, round(moments.target))
-    return max(1, round(moments.source)), target
-
-
 def pairs_of(data: DataSummary) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Tokens of the inputs and of the targets of the same rows; None for rows without a target."""
     return (data.lengths, data.target_lengths) if len(data.target_lengths) == len(data.lengths) > 0 else None
@@ -209,7 +196,7 @@ class Moments:
 
 def moments_of(work: Workload, data: DataSummary, arrangement: Arrangement, multiple: int = 1) -> Moments | None:
     """Of the micro-batches that the processes of `work` compute on rows like `data`, padded to a `multiple`; None where
-    no row was seen. Processes that wait for each other count as one (see usual_lengths)."""
+    no row was seen. Processes that wait for each other count as one."""
     lengths = lengths_of(data.lengths)
     if lengths is None:
         return None

@@ -40,6 +40,7 @@ def resolve_rounding(plan: Plan) -> None:
     if precision == "fp32" and plan.get("engine.tf32"):
         precision = "tf32"
     multiple = 1
+    old = any(gpu.capability is not None and gpu.capability < FIRST_TENSOR_CORES for gpu in plan.devices.gpus)
     if joins_texts(plan.view()):
         why = tr("concatenated texts have one length")
     elif device == "cpu" and BYTES_OF_A_NUMBER.get(precision) == HALF:
@@ -53,12 +54,8 @@ def resolve_rounding(plan: Plan) -> None:
             precision=precision,
             n=-(-longest // multiple),
         )
-    elif device != "cuda":
-        why = tr("only tensor cores benefit from a larger one")
-    elif precision not in BYTES_OF_A_NUMBER:
-        why = tr("{precision} does not use tensor cores", precision=precision)
-    elif any(gpu.capability is not None and gpu.capability < FIRST_TENSOR_CORES for gpu in plan.devices.gpus):
-        why = tr("the GPU has no tensor cores")
+    elif device != "cuda" or precision not in BYTES_OF_A_NUMBER or old:
+        why = tr("only tensor cores benefit from a larger one, and {precision} uses none here", precision=precision)
     else:
         multiple = BYTES_AT_ONCE // BYTES_OF_A_NUMBER[precision]
         why = tr(

@@ -133,26 +133,24 @@ def pace_of(plan: Plan) -> Pace | None:
     start = measured_begin[0] if measured_begin is not None else start_time(usual)
     # A measured start has none of the first step in it, which is where it compiles.
     start = start + COMPILED_START if plan.get("engine.compile") else start
+    on_cpu, share = usual.device == "cpu", None
     measured = measured_step(work, usual, measurements, rate)
     if measured is not None:
-        share = verdict = None
         if rate is not None:
-            tokens_per_s = usual.tokens * usual.accumulation * usual.world_size / measured.step.likely
-            share = share_of_peak(usual, rate, tokens_per_s)
-            verdict = verdict_of(share, on_cpu=usual.device == "cpu")
+            share = share_of_peak(
+                usual, rate, usual.tokens * usual.accumulation * usual.world_size / measured.step.likely
+            )
+        verdict = verdict_of(share, on_cpu) if share is not None else None
         return Pace(measured.step, start, share, verdict, measured.basis, measured.text, measured.calibration)
     if rate is None:
         return None
     mean = plan.padded.cost if plan.padded is not None else cost_of(usual)
     planned = step_time(usual, rate, _traced_cost(work, mean, plan.evidence))
     others = carried_step(usual, planned, measurements, rate)
-    if others is not None:
-        share = planned.fraction_of_peak / others.factor
-        return Pace(
-            others.step, start, share, verdict_of(share, usual.device == "cpu"), "others", others.text, others.factor
-        )
-    basis, text = _source(usual, rate)
-    return Pace(planned.step, start, planned.fraction_of_peak, planned.verdict, basis, text)
+    if others is None:
+        return Pace(planned.step, start, planned.fraction_of_peak, planned.verdict, *_source(usual, rate))
+    share = planned.fraction_of_peak / others.factor
+    return Pace(others.step, start, share, verdict_of(share, on_cpu), "others", others.text, others.factor)
 
 
 def _source(work: Workload, rate: Rate) -> tuple[Literal["formula", "rates"], str]:

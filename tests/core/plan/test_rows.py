@@ -11,7 +11,7 @@ from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.flops import micro_batch_flops
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.plan.result import Plan
-from trainwiz.core.plan.rows import Arrangement, _factors, _mean_cost, moments_of, usual_lengths
+from trainwiz.core.plan.rows import Arrangement, _factors, _mean_cost, moments_of
 
 from tests.core.plan.machines import config, finding, machine, plan
 from tests.each import each
@@ -75,7 +75,9 @@ def test_processes_wait_for_the_longest_micro_batch_where_each_step_has_one() ->
     four = work_of(planned(), micro_batch=16, accumulation=1, world_size=4, strategy="ddp", length=LIMIT)
 
     def longest(arrangement: Arrangement, **changes: Any) -> float:
-        return usual_lengths(replace(four, **changes), DATA, arrangement)[0]
+        moments = moments_of(replace(four, **changes), DATA, arrangement)
+        assert moments is not None
+        return moments.source
 
     waiting = longest("drawn")
     assert longest("drawn", world_size=1) < waiting == pytest.approx(longest("arranged"), rel=0.02)

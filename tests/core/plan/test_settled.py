@@ -74,7 +74,7 @@ ROWS = [
     *(settles(ONE, {"data.pad_to_multiple_of": n}, "16 bytes", engine__precision=precision)
       for precision, n in (("bf16", 8), ("fp16", 8), ("tf32", 4), ("fp32", 4))),
     settles(machine("RTX 2080 Ti"), {"data.pad_to_multiple_of": 1}, "fp32", engine__precision="fp32"),
-    settles(OLD, {"data.pad_to_multiple_of": 1}, "no tensor cores", engine__precision="fp16"),
+    settles(OLD, {"data.pad_to_multiple_of": 1}, "fp16 uses none here", engine__precision="fp16"),
     settles(CPU, {"data.pad_to_multiple_of": 1}, "only tensor cores"),
     *(settles(CPU, {"data.pad_to_multiple_of": n}, f"at most {lengths} lengths", data=data, batch__sequence_length=limit, **HALF)
       for limit, data, n, lengths in (
