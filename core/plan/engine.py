@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from trainwiz.core.catalog.gpus import GpuSpec, spec_of
 from trainwiz.core.catalog.model_config import has_attention, has_checkpointing
-from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
@@ -61,7 +60,6 @@ class Devices:
 HOST_RAM = mark("host RAM")
 """The label of the memory of a CPU run: code compares it, screens translate it."""
 SMOKE_PROCESSES = 2
-"""Of a smoke run on a CPU, for a profile with several GPUs: enough for the engine to be the same."""
 
 
 def torch_misses_gpu(machine: Machine) -> bool:
@@ -69,19 +67,20 @@ def torch_misses_gpu(machine: Machine) -> bool:
     return machine.trains and machine.accelerator == "cuda" and machine.torch_cuda is None
 
 
-def choose_devices(
-    machine: Machine, config: RunConfig, *, any_device: bool = False, cpu_processes: int = 1
-) -> tuple[Devices, tuple[Finding, ...]]:
+def choose_devices(plan: Plan) -> tuple[Devices, tuple[Finding, ...]]:
     """The devices of a run, with errors for GPUs that are asked for and not there.
 
-    A run that is made for `any_device` takes the CPU, with a warning, where the torch that is
-    installed cannot use the GPU. On a CPU there are `cpu_processes` where the config leaves it open.
+    A profile that is made for any device takes the CPU, with a warning, where the torch that is installed cannot use the
+    GPU. On a CPU the smoke run of one with several GPUs has two processes, enough for the engine to be the same.
     """
-    engine, where = config.engine, "engine.device"
-    idle_gpu = any_device and engine.device is None and engine.gpus is None and torch_misses_gpu(machine)
+    engine, machine, where = plan.config.engine, plan.machine, "engine.device"
+    own = plan.based_on.hardware if plan.based_on is not None else None
+    idle_gpu = own is not None and own.gpu is None and engine.device is None and engine.gpus is None
+    idle_gpu = idle_gpu and torch_misses_gpu(machine)
+    several = own is not None and own.num_gpus > 1 and plan.config.mode.kind == "smoke"
     device: Device = "cpu" if idle_gpu else engine.device or machine.accelerator
     if device == "cpu" or not machine.visible_gpus:
-        count = engine.processes or (1 if engine.strategy == "single" else cpu_processes)
+        count = engine.processes or (SMOKE_PROCESSES if several and engine.strategy != "single" else 1)
         devices = Devices("cpu", (), count, engine.nodes, machine.ram_available_bytes or None, HOST_RAM, None)
         if idle_gpu:
             why = aside(machine.unavailable.get("torch_cuda"))

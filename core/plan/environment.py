@@ -125,7 +125,8 @@ def _nvlink(gpus: tuple[Gpu, ...]) -> bool | None:
     links = " ".join(link for gpu in gpus for link in gpu.links)
     if gpus and all(gpu.links for gpu in gpus):
         return True if "NVLink" in links else None if tr(UNKNOWN_LINK) in links else False
-    return False if all(is_consumer(gpu) and not HAS_CONNECTOR.search(gpu.name or "") for gpu in gpus) else None
+    bridged = any(HAS_CONNECTOR.search(gpu.name or "") or not is_consumer(gpu) for gpu in gpus)
+    return None if bridged else False
 
 
 # How several processes talk to each other: the environment variables of a run, and how long it waits.
@@ -139,12 +140,10 @@ def resolve_communication(plan: Plan) -> None:
     conditions, words = conditions_of(plan), condition_words(plan)
     if plan.devices.world_size > 1:
         # Longer than a step may last: a process that runs ahead waits for the slowest at its end.
-        step_high_s = plan.pace.step.high if plan.pace is not None else 0.0
-        timeout, why = DEFAULT_TIMEOUT_S, tr("half an hour: a save or an evaluation may be slow")
-        if 3 * step_high_s > DEFAULT_TIMEOUT_S:
-            timeout = -(-int(3 * step_high_s) // 600) * 600
-            why = tr("three times the longest expected step ({step_high_s} s)", step_high_s=f"{step_high_s:,.0f}")
-        plan.resolve("engine.process_timeout_s", timeout, why)
+        step_s = plan.pace.step.high if plan.pace is not None else 0.0
+        timeout = max(DEFAULT_TIMEOUT_S, -(-int(3 * step_s) // 600) * 600)
+        why = mark("three times the longest expected step ({step_s} s), and at least half an hour")
+        plan.resolve("engine.process_timeout_s", timeout, tr(why, step_s=f"{step_s:,.0f}"))
     done = set(plan.config.engine.environment)
     for rule in load_variable_rules():
         if rule.variable not in done and rule.holds(conditions):

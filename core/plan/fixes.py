@@ -383,7 +383,7 @@ QUICKER = 0.97
 
 
 def find_headroom(plan: Plan) -> tuple[Fix, ...]:
-    """Changes of what somebody chose by hand, with which the run still fits safely; the quickest first.
+    """Changes of what somebody chose by hand, with which the run still fits safely: a larger micro-batch, else no checkpointing.
 
     What is open is resolved to use the memory anyway.
     """
@@ -392,16 +392,13 @@ def find_headroom(plan: Plan) -> tuple[Fix, ...]:
         return ()
     if plan.config.mode.kind != "train":
         return ()
-    found = []
-    if plan.chosen_by_hand(MICRO):
-        found.append(_larger(plan, work, share))
-    if work.checkpointing and plan.chosen_by_hand(CHECKPOINTING):
+    fix = _larger(plan, work, share) if plan.chosen_by_hand(MICRO) else None
+    if fix is None and work.checkpointing and plan.chosen_by_hand(CHECKPOINTING):
         fix = try_fix(plan, tr("without gradient checkpointing"), {CHECKPOINTING: False})
-        found.append(fix if fix is not None and fix.time < QUICKER else None)
-    fitting = (fix for fix in found if fix is not None and fix.after.memory.verdict == "fits")
+        fix = fix if fix is not None and fix.time < QUICKER else None
     # With a larger batch the plan may hold the base in 4 bits, which is no use of what is free.
-    kept = [fix for fix in fitting if fix.after.config.engine.base_precision == engine.base_precision]
-    return tuple(sorted(kept, key=lambda fix: fix.time))
+    same = fix is not None and fix.after.config.engine.base_precision == engine.base_precision
+    return (fix,) if fix is not None and same and fix.after.memory.verdict == "fits" else ()
 
 
 def _larger(plan: Plan, work: Workload, share: int) -> Fix | None:

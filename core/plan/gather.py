@@ -194,7 +194,8 @@ def gather_data(config: RunConfig, show: int = 0) -> tuple[DataSummary | None, t
     try:
         return summarize_data(config, look=partial(look_at_chats, show=show)), ()
     except TrainwizError as error:
-        return None, tuple(error.findings)
+        own = Remedy(tr("specify your own data: --dataset FILE"))
+        return None, tuple(one if one.remedies else replace(one, remedies=(own,)) for one in error.findings)
 
 
 def _whole_commands(finding: Finding, config: RunConfig, machine: Machine, profile: Profile | None) -> Finding:

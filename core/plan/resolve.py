@@ -14,7 +14,7 @@ from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import of_devices, rates_for
 from trainwiz.core.language import tr
 from trainwiz.core.plan import engine, loading, rows, sizes, tasks, times, workload
-from trainwiz.core.plan.engine import SMOKE_PROCESSES, STRATEGY, choose_devices
+from trainwiz.core.plan.engine import STRATEGY, choose_devices
 from trainwiz.core.plan.environment import resolve_communication
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, MICRO, TARGETS, target_samples
@@ -114,14 +114,8 @@ def choose_task(plan: Plan) -> None:
 
 def choose_hardware(plan: Plan) -> None:
     """The devices, and of the measurements those that are of them and of this way to compute."""
-    config, hardware = plan.config, plan.based_on.hardware if plan.based_on is not None else None
-    several = hardware is not None and hardware.num_gpus > 1 and config.mode.kind == "smoke"
-    plan.devices, found = choose_devices(
-        plan.machine,
-        config,
-        any_device=hardware is not None and hardware.gpu is None,
-        cpu_processes=SMOKE_PROCESSES if several else 1,
-    )
+    config = plan.config
+    plan.devices, found = choose_devices(plan)
     plan.findings += found
     here = of_devices(plan.known.measurements, plan.machine, plan.devices.device, plan.devices.gpus)
     # torch.compile is another pace and another peak, and nothing of a workload tells them apart.

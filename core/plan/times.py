@@ -101,17 +101,15 @@ class Pace:
 def rate_of(plan: Plan) -> Rate | None:
     """What one process computes at best; None for a card that the catalogue does not know."""
     devices, precision = plan.devices, plan.get("engine.precision")
-    if devices.device == "cpu":
-        rate = cpu_rate(plan.get("engine.cpu_threads") or 1, precision or "fp32", plan.evidence.rates)
-    elif devices.spec is None:
+    if devices.device != "cpu" and devices.spec is None:
         return None
+    if devices.spec is None:
+        rate = cpu_rate(plan.get("engine.cpu_threads") or 1, precision or "fp32", plan.evidence.rates)
     else:
         rate = gpu_rate(devices.spec, precision or "fp32", bool(plan.get("engine.tf32")), plan.evidence.rates)
-    return (
-        rate
-        if devices.nodes == 1
-        else replace(rate, network=Network.of(plan.get("planning.network_gbit_s")).bytes_per_s)
-    )
+    if devices.nodes == 1:
+        return rate
+    return replace(rate, network=Network.of(plan.get("planning.network_gbit_s")).bytes_per_s)
 
 
 def pace_of(plan: Plan) -> Pace | None:
@@ -254,20 +252,19 @@ def _network(plan: Plan, work: Workload) -> dict[str, Any]:
 
 def _evaluations(plan: Plan, work: Workload, pace: Pace, counts: Counts) -> tuple[Range, Range]:
     """(evaluating, generating) over the whole run."""
-    section, rate, nothing = plan.config.data, plan.rate, Range(0.0, 0.0)
+    section, rate, counted = plan.config.data, plan.rate, plan.counted
+    if rate is None:
+        return Range(0.0, 0.0), Range(0.0, 0.0)
     # Of rows that are not known, as many are held out as of a large set.
     unknown = DEFAULT_MOST if section.validation_rows is None else section.validation_rows
     rows = 0 if section.validation_sources else unknown
-    if plan.counted is not None:
-        rows = plan.counted.validation_rows
-    if rate is None:
-        return nothing, nothing
-    evaluation = evaluation_time(work, rate, rows).times(counts.evaluations)
-    generation = nothing
+    if counted is not None:
+        rows = counted.validation_rows
+    evaluation, generation = evaluation_time(work, rate, rows).times(counts.evaluations), Range(0.0, 0.0)
     if counts.generations:
         some = min(rows, plan.config.evaluation.generation_rows or rows)
         # The length that nine of ten targets keep to: about the longest text of a batch of like length.
-        targets = lengths_of(plan.counted.target_lengths) if plan.counted is not None else None
+        targets = lengths_of(counted.target_lengths) if counted is not None else None
         long_target = None if targets is None else targets.quantile(9, 10)
         generation = generation_time(work, rate, some, long_target).times(counts.generations)
     told = _calibrated(generation, pace.calibration)
@@ -283,9 +280,7 @@ def _calibrated(time: Range, calibration: float | None) -> Range:
     """`time` by formula, moved by what training measured over its own formula."""
     if calibration is None or time.low <= 0:
         return time
-    likely = time.likely * calibration
-    spread = min(CALIBRATED_SPREAD, time.high / time.likely)
-    return Range.around(likely, spread)
+    return Range.around(time.likely * calibration, min(CALIBRATED_SPREAD, time.high / time.likely))
 
 
 def _energy(plan: Plan, total: Range, pace: Pace) -> dict[str, float | None]:

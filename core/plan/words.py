@@ -112,37 +112,29 @@ def part_word(key: str) -> str:
 
 _NUMBER = r"(\d+(?:[.,]\d+)?)"
 _RANGE = re.compile(rf"\s*(?:about|around|~)?\s*{_NUMBER}(?:\s*(?:-|–|to|bis)\s*{_NUMBER})?\s*([a-zA-Z]*)\s*")
-_SECONDS = {"s": 1.0, "min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0, "days": 86400.0}
+_IN_UNITS = {
+    "s": 1.0,
+    "min": 60.0,
+    "minutes": 60.0,
+    "h": 3600.0,
+    "hours": 3600.0,
+    "days": 86400.0,
+    # Memory is sold in powers of two.
+    "MB": 2.0**20,
+    "MiB": 2.0**20,
+    "GB": 2.0**30,
+    "GiB": 2.0**30,
+}
 
 
-def duration_of(text: str) -> tuple[float, float] | None:
-    """(low, high) in seconds of "3.5-4 h", "2 days" or "90 min"; None for anything else."""
-    found = _ends(text)
-    if found is None:
-        return None
-    low, high, unit = found
-    seconds = _SECONDS.get(unit.lower())
-    return None if seconds is None else (low * seconds, high * seconds)
-
-
-def size_of(text: str) -> tuple[int, int] | None:
-    """(low, high) in bytes of "14-15 GB" or "8 GB"; None for anything else."""
-    from trainwiz.core.profile.profile import parse_size
-
-    found = _ends(text)
-    if found is None:
-        return None
-    low, high = (parse_size(f"{end} {found[2]}") for end in found[:2])
-    return None if low is None or high is None else (low, high)
-
-
-def _ends(text: str) -> tuple[float, float, str] | None:
+def range_of(text: str) -> tuple[float, float] | None:
+    """(low, high) in seconds or bytes of "3.5-4 h", "90 min" or "14-15 GB"; None for anything else."""
     match = _RANGE.fullmatch(text)
-    if match is None:
+    if match is None or match.group(3) not in _IN_UNITS:
         return None
-    low = float(match.group(1).replace(",", "."))
-    high = float(match.group(2).replace(",", ".")) if match.group(2) else low
-    return (low, high, match.group(3)) if 0 < low <= high else None
+    low, high = (float((end or match.group(1)).replace(",", ".")) for end in match.groups()[:2])
+    each = _IN_UNITS[match.group(3)]
+    return (low * each, high * each) if 0 < low <= high else None
 
 
 # Values of a RunConfig as arguments of the command. Imports nothing heavy: the keeper of a run uses it.
@@ -200,9 +192,10 @@ def plan_command(config: RunConfig, machine: Machine, profile: Profile | None, c
 
 def fit_command(config: RunConfig, machine: Machine) -> str:
     """`trainwiz fit` with the same data and machine."""
-    yours = {key: config.value(key) for key, origin in config.origins.items() if origin.origin == "you"}
     kept = {
-        key: value for key, value in yours.items() if key.startswith(("data.sources.", "planning.")) or key == "task"
+        key: config.value(key)
+        for key, origin in config.origins.items()
+        if origin.origin == "you" and (key == "task" or key.startswith(("data.sources.", "planning.")))
     }
     words = [*_machine_words(machine, None), *set_words({"data.sources.0.name": config.data.sources[0].name, **kept})]
     return shlex.join(["trainwiz", "fit", *words])
@@ -231,17 +224,16 @@ def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:
     for card in machine.gpus[:1]:
         spec = load_gpus().get(card.name or "")
         memory, capability = card.memory_total_bytes, card.compute_capability
-        if memory is not None and capability is not None and (spec is None or memory != spec.memory_bytes):
-            words += ["--gpu-memory", _size(memory)]
+        new_memory = memory is not None and capability is not None and (spec is None or memory != spec.memory_bytes)
         given = {
+            "--gpu-memory": _size(memory) if memory is not None and new_memory else None,
             "--tflops": card.given_tflops,
             "--fp32-tflops": card.given_fp32_tflops,
             "--bandwidth": card.given_bandwidth,
+            "--capability": capability if spec is None or capability != spec.compute_capability else None,
         }
         for option, figure in given.items():
-            words += [option, f"{figure:.12g}"] if figure is not None else []
-        if capability is not None and (spec is None or capability != spec.compute_capability):
-            words += ["--capability", capability]
+            words += [option, f"{figure:.12g}" if isinstance(figure, float) else figure] if figure is not None else []
         # Figures given by hand beside no name would be a card without one: the profile's own is named again.
         if spec is not None and (words or spec.name != own.gpu):
             words = ["--gpu", spec.name, *words]
