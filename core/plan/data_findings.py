@@ -39,7 +39,7 @@ def _rows(plan: Plan) -> Iterator[Finding]:
     fewer = max(1, data.rows // 10)
     words = trn("{n} sequence per step: ten steps per epoch", "{n} sequences per step: ten steps per epoch", fewer)
     changes = {TARGETS[1]: None, TARGETS[0]: fewer, ACCUMULATION: None}
-    yield plan.warning("batch_larger_than_data", "batch", message, (words, changes))
+    yield plan.finding("batch_larger_than_data", "warning", "batch", message, (words, changes))
 
 
 def _labels(plan: Plan) -> Iterator[Finding]:
@@ -54,7 +54,7 @@ def _labels(plan: Plan) -> Iterator[Finding]:
     if plan.config.task == "token-classification":
         words = mark("{n} tags; training words per tag: {counts}.")
     message = tr(words, n=len(labels.names), counts=shown_counts(labels))
-    yield plan.note("classes_found", "data.sources.0.target_column", message)
+    yield plan.finding("classes_found", "note", "data.sources.0.target_column", message)
     for code, severity, where, problem, ways in label_problems(labels, plan.config):
         yield plan.finding(code, severity, where, problem, *ways)
 
@@ -79,7 +79,7 @@ def _unused(plan: Plan) -> Iterator[Finding]:
         if plan.config.task == "causal-lm" and unused[0].lower() in PARTS_OF_A_CHAT["context"]:
             used_too = {"data.sources.0.layout": "chat", "data.sources.0.chat_columns": {"context": unused[0]}}
             join = tr("add {column} to the prompt", column=repr(unused[0])), used_too
-        yield plan.warning("unused_prompt_column", "data.sources.0.text_column", message, join)
+        yield plan.finding("unused_prompt_column", "warning", "data.sources.0.text_column", message, join)
 
 
 def _cut(plan: Plan) -> Iterator[Finding]:
@@ -107,7 +107,7 @@ def _cut(plan: Plan) -> Iterator[Finding]:
         numbers = {"longer": percent(longer), **counted(length=target)}
         message = tr("{longer} of the targets exceed {length} tokens and will be truncated.", **numbers)
         if longer > NOTABLE_CUT:
-            yield plan.note("targets_cut", TARGET, message)
+            yield plan.finding("targets_cut", "note", TARGET, message)
 
 
 def _severity(share: float, notable: float) -> Severity:
@@ -132,7 +132,7 @@ def _workers(plan: Plan) -> Iterator[Finding]:
     elif not workers and on_gpu and plan.chosen_by_hand(key) and plan.machine.ram_total_bytes >= LOW_MEMORY_BYTES:
         message = tr("No data loader workers: the GPU waits while rows are read and masked.")
     if message:
-        yield plan.warning("workers", key, message, (tr("let the plan choose"), {key: None}))
+        yield plan.finding("workers", "warning", key, message, (tr("let the plan choose"), {key: None}))
 
 
 # What is learnt of chats, and what is doubtful in them.
@@ -206,9 +206,9 @@ def chat_findings(plan: Plan) -> Iterator[Finding]:
     if look.problem:
         problem = look.problem.rstrip(".")
         message = tr("Could not check which tokens of the chats are trained on: {problem}.", problem=problem)
-        yield plan.note("chats_not_seen", TEMPLATE, message)
+        yield plan.finding("chats_not_seen", "note", TEMPLATE, message)
         return
-    yield plan.note("what_is_learnt", TRAIN_ON, learnt_words(plan, look))
+    yield plan.finding("what_is_learnt", "note", TRAIN_ON, learnt_words(plan, look))
     for doubt in look.doubts:
         severity, where, text = DOUBTS[doubt.code]
         message = tr(text, count=f"{doubt.rows:,}", rows=f"{look.rows:,}", place=doubt.place, detail=doubt.detail)

@@ -236,7 +236,7 @@ def _smoke_engine(plan: Plan) -> Iterator[Finding]:
 def _not_exercised(plan: Plan, key: str, asked: Any, instead: str, why: str) -> Finding:
     plan.put(key, instead, tr("smoke run: {why}", why=why))
     message = tr("This smoke run does not test {key} {asked}: {why}.", key=key, asked=asked, why=why)
-    return plan.warning("engine_not_exercised", key, message)
+    return plan.finding("engine_not_exercised", "warning", key, message)
 
 
 def _resolve_sharding(plan: Plan) -> None:

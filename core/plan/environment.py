@@ -165,4 +165,4 @@ def environment_findings(plan: Plan) -> Iterator[Finding]:
             needed=gib(needed),
         )
         no_workers = [(tr("no data loader workers"), {"data.workers": 0})] if workers else []
-        yield plan.warning("shared_memory", "hardware", message, Remedy(tr(SHM_SIZE)), *no_workers)
+        yield plan.finding("shared_memory", "warning", "hardware", message, Remedy(tr(SHM_SIZE)), *no_workers)

@@ -195,7 +195,9 @@ def gather_data(config: RunConfig, show: int = 0) -> tuple[DataSummary | None, t
         return summarize_data(config, look=partial(look_at_chats, show=show)), ()
     except TrainwizError as error:
         own = Remedy(tr("specify your own data: --dataset FILE"))
-        return None, tuple(one if one.remedies else replace(one, remedies=(own,)) for one in error.findings)
+        return None, tuple(
+            replace(one, remedies=one.remedies or (own,)) if one.code == "missing_data" else one for one in error.findings
+        )
 
 
 def _whole_commands(finding: Finding, config: RunConfig, machine: Machine, profile: Profile | None) -> Finding:

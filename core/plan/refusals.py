@@ -54,7 +54,7 @@ def refusals(plan: Plan) -> Iterator[Finding]:
     for table in TABLES:
         for code, key, text, ways in table(plan):
             made = (way if isinstance(way, Remedy) else (tr(way[0], **words), way[1]) for way in ways)
-            yield plan.error(code, key, tr(text, key=key, **words), *made)
+            yield plan.finding(code, "error", key, tr(text, key=key, **words), *made)
     yield from _notes(plan)
 
 
@@ -213,13 +213,13 @@ def _notes(plan: Plan) -> Iterator[Finding]:
             **counted(longest=longest, asked=asked, sequence_length=config.batch.sequence_length),
         )
         whole = tr("fit the whole answer"), {"batch.sequence_length": 2 * asked}
-        yield plan.warning("generation_cut", "evaluation.generation_length", message, whole)
+        yield plan.finding("generation_cut", "warning", "evaluation.generation_length", message, whole)
     if plan.devices.device == "cuda" and plan.devices.spec is None:
         message = tr(
             "The GPU catalog does not list {names}, so the time is not estimated; memory is not affected.",
             names=", ".join(gpu_label(gpu) for gpu in plan.devices.gpus),
         )
-        yield plan.note("unknown_gpu_rate", "time", message)
+        yield plan.finding("unknown_gpu_rate", "note", "time", message)
     if config.engine.compile and can_compile(plan):
         message = tr(
             "torch.compile builds kernels in the first steps: {low} to {high} s more at the start, and up to {size} more "
@@ -227,13 +227,13 @@ def _notes(plan: Plan) -> Iterator[Finding]:
             **counted(low=COMPILED_START.low, high=COMPILED_START.high),
             size=gib(COMPILING_HOST_BYTES),
         )
-        yield plan.note("compile_takes_time", COMPILE, message, (tr("turn it off"), {COMPILE: False}))
+        yield plan.finding("compile_takes_time", "note", COMPILE, message, (tr("turn it off"), {COMPILE: False}))
     if config.engine.liger:
         message = tr(
             "Norms, rotary embeddings and gated layers are computed by liger-kernel. Its savings are not included in "
             "the memory and time shown here, and trainwiz has not compared its numerical results on a GPU."
         )
-        yield plan.note("liger", "engine.liger", message)
+        yield plan.finding("liger", "note", "engine.liger", message)
     of_steps = config.training.max_steps is not None and plan.chosen_by_hand("training.max_steps")
     if plan.data is None and plan.counted is not None and config.mode.kind == "train" and not of_steps:
         message = tr(
@@ -241,7 +241,7 @@ def _notes(plan: Plan) -> Iterator[Finding]:
             "data sources.",
             **counted(rows=plan.counted.rows),
         )
-        yield plan.note("rows_assumed", "data.sources", message)
+        yield plan.finding("rows_assumed", "note", "data.sources", message)
 
 
 def _best(plan: Plan) -> Iterator[Refusal]:

@@ -18,7 +18,7 @@ from trainwiz.core.plan.engine import STRATEGY, choose_devices
 from trainwiz.core.plan.environment import resolve_communication
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.sizes import ACCUMULATION, MICRO, TARGETS, target_samples
-from trainwiz.core.profile.profile import CARD, CAUSES, Profile, changed_causes
+from trainwiz.core.profile.profile import CARD, CAUSES, Profile, fitting_reasons
 
 # Rows that are not here to count, taken from the limits that the sources name.
 
@@ -50,18 +50,12 @@ def with_fitting_reasons(config: RunConfig, profile: Profile | None, machine: Ma
     if profile is None:
         return config
     mine = {key: config.value(key) for causes in CAUSES.values() for key in causes if key != CARD}
-    changed = set(changed_causes(profile.values, mine))
     card = profile.hardware.gpu
-    if card is not None and all(gpu.catalogue_name != card for gpu in machine.gpus):
-        changed.add(CARD)
-    origins = dict(config.origins)
-    for key, causes in CAUSES.items():
-        origin = config.origin(key)
-        cause = next((cause for cause in causes if cause in changed and cause != key), None)
-        if origin.origin == "profile" and origin.reason and cause is not None:
-            reason = tr("from the profile, which has another {cause}", cause=cause)
-            origins[key] = Origin(origin="profile", reason=reason)
-    return config.model_copy(update={"origins": origins})
+    other_card = card is not None and all(gpu.catalogue_name != card for gpu in machine.gpus)
+    kept = fitting_reasons(profile.reasons, profile.values, mine, other_card=other_card)
+    other = Origin(origin="profile", reason=tr("from the profile, for another model, data, size or GPU"))
+    lost = [key for key in profile.reasons if key not in kept and config.origin(key).origin == "profile"]
+    return config.model_copy(update={"origins": {**config.origins, **dict.fromkeys(lost, other)}})
 
 
 # What a profile says of its own number of GPUs, solved again where there are others.

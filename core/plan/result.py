@@ -362,15 +362,6 @@ class Plan:
         made = (way if isinstance(way, Remedy) else self.remedy(*way) for way in remedies)
         return Finding(code, severity, where, message, tuple(made))
 
-    def error(self, code: str, where: str, message: str, *remedies: WayOut) -> Finding:
-        return self.finding(code, "error", where, message, *remedies)
-
-    def warning(self, code: str, where: str, message: str, *remedies: WayOut) -> Finding:
-        return self.finding(code, "warning", where, message, *remedies)
-
-    def note(self, code: str, where: str, message: str, *remedies: WayOut) -> Finding:
-        return self.finding(code, "note", where, message, *remedies)
-
     def to_json(self) -> dict[str, Any]:
         """The document of `trainwiz plan --json` and of plan.json."""
         from trainwiz.core.export.accelerate import run_variables

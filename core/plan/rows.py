@@ -161,9 +161,8 @@ def _arranged_padding(
     arranged = of_pool.arranged / pool
     pairs = pairs_of(data)
     if pairs is not None:
-        arranged = max(
-            arranged, step_rows * _of_pairs(*pairs, limits, micro_batch, groups * pool, "arranged", multiple).source
-        )
+        longest = _of_pairs(*pairs, limits, micro_batch, groups * pool, "arranged", multiple)[1]
+        arranged = max(arranged, step_rows * float(longest))
     return Padding(of_pool.real / pool, arranged, arranged)
 
 
@@ -183,15 +182,8 @@ UNPADDED: Arrangement = "packed"
 DRAWN: Arrangement = "drawn"
 
 
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """Means over micro-batches: of the length of inputs and of targets, of their squares and of their product."""
-
-    source: float
-    target: float
-    source_squared: float
-    target_squared: float
-    product: float
+Moments = np.ndarray
+"""(6,) float64: means over micro-batches of 1, the length of inputs and of targets, their squares and their product."""
 
 
 def moments_of(work: Workload, data: DataSummary, arrangement: Arrangement, multiple: int = 1) -> Moments | None:
@@ -225,7 +217,7 @@ def _of_rows(
     else:
         rounded = rounded_counts(counts, multiple)
         means = [fmean(arranged_longest(rounded, limit, rows, groups, power)) for power in (1, 2)]
-    return Moments(means[0], means[0], means[1], means[1], means[1])
+    return np.array([1.0, means[0], means[0], means[1], means[1], means[1]])
 
 
 @lru_cache(maxsize=4)
@@ -266,8 +258,9 @@ def _of_pairs(
         longest = (side[: len(side) // micro * micro].reshape(-1, micro).max(axis=1) for side in sides)
         sides = tuple(-(-side // multiple) * multiple for side in longest)
     source, target = (np.minimum(side, limit).astype(np.float64) for side, limit in zip(sides, limits, strict=True))
-    means = (source, target, source**2, target**2, source * target)
-    return Moments(*(float(one.mean()) for one in means))
+    terms = np.stack([np.ones_like(source), source, target, source**2, target**2, source * target])
+    means: Moments = terms.mean(axis=1)
+    return means
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,8 +290,8 @@ def padded_cost(
 def _squared_together(rows: Moments, micro_batch: int) -> Moments:
     """Of rows end to end whose attention computes each token with all of the micro-batch and hides the other rows: for
     each row, the mean square of a sum of `micro_batch` independent lengths over their number."""
-    square = rows.source_squared + (micro_batch - 1) * rows.source**2
-    return replace(rows, source_squared=square, target_squared=square, product=square)
+    square = rows[3] + (micro_batch - 1) * rows[1] ** 2
+    return np.array([*rows[:3], square, square, square])
 
 
 PLACES = ((64, 64), (64, 128), (128, 64), (128, 128), (256, 64), (64, 256))
@@ -315,8 +308,7 @@ def _factors(work: Workload) -> np.ndarray:
 
 
 def _mean_cost(work: Workload, factors: np.ndarray, moments: Moments) -> Cost:
-    means = (1, moments.source, moments.target, moments.source_squared, moments.target_squared, moments.product)
-    flops, moved, launched = (float(one) for one in np.array(means) @ factors)
+    flops, moved, launched = (float(one) for one in moments @ factors)
     # What weights move is no polynomial: at the mean lengths.
-    usual = replace(work, length=max(1, round(moments.source)), target_length=max(1, round(moments.target)))
+    usual = replace(work, length=max(1, round(moments[1])), target_length=max(1, round(moments[2])))
     return Cost(flops, moved + weight_bytes(usual), launched)

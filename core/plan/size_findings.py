@@ -54,12 +54,14 @@ def _targets(plan: Plan) -> Iterator[Finding]:
             key=real,
         )
         padded = tr("target the same number of tokens, padding included"), {real: None, tokens: given[real]}
-        yield plan.error("unknown_lengths", real, message, padded)
+        yield plan.finding("unknown_lengths", "error", real, message, padded)
     if len(given) > 1:
         kept, *others = given
         words = listed(f"{key} {value:,}" for key, value in given.items())
         message = tr("The batch has conflicting targets: {words}; keep only one.", words=words)
-        yield plan.error("several_targets", others[0], message, (tr("keep {kept}", kept=kept), dict.fromkeys(others)))
+        yield plan.finding(
+            "several_targets", "error", others[0], message, (tr("keep {kept}", kept=kept), dict.fromkeys(others))
+        )
 
 
 def _deviation(plan: Plan) -> Iterator[Finding]:
@@ -85,7 +87,7 @@ def _deviation(plan: Plan) -> Iterator[Finding]:
     remedies = (
         (tr(words, micro=micro, accumulation=kept), {MICRO: micro, ACCUMULATION: kept}) for micro, kept in sizes
     )
-    yield plan.warning("batch_deviation", ACCUMULATION, message, *remedies)
+    yield plan.finding("batch_deviation", "warning", ACCUMULATION, message, *remedies)
 
 
 def _length(plan: Plan) -> Iterator[Finding]:
@@ -99,7 +101,7 @@ def _length(plan: Plan) -> Iterator[Finding]:
         if most is not None and length > most:
             names = {"key": key, "name": config.model.name, **counted(length=length, most=most)}
             message = tr("{key} is {length}, but {name} has {most} positions.", **names)
-            yield plan.error("too_long", key, message, (tr("{most} tokens", **names), {key: most}))
+            yield plan.finding("too_long", "error", key, message, (tr("{most} tokens", **names), {key: most}))
 
 
 def _half_precision_sum(plan: Plan) -> Iterator[Finding]:
@@ -115,7 +117,9 @@ def _half_precision_sum(plan: Plan) -> Iterator[Finding]:
         precision=plan.config.engine.precision,
         share=percent(OF_TWO_ORDERS, 1),
     )
-    yield plan.warning("half_precision_accumulation", where, message, (tr("bf16 with fp32 weights"), {where: "bf16"}))
+    yield plan.finding(
+        "half_precision_accumulation", "warning", where, message, (tr("bf16 with fp32 weights"), {where: "bf16"})
+    )
 
 
 # Memory of the device, of the host, and of the disk.
@@ -133,14 +137,14 @@ def _architecture(plan: Plan) -> Iterator[Finding]:
     key, architecture = "model.name", plan.architecture
     if plan.unknown_architecture:
         message = tr("Memory and time are not estimated: {reason}.", reason=plan.unknown_architecture)
-        yield plan.warning("unknown_architecture", key, message)
+        yield plan.finding("unknown_architecture", "warning", key, message)
     elif architecture is not None and architecture.approximate and plan.estimate.tier == "analytic":
         message = tr(
             "The formulas do not cover models of type {model_type}: they read its config by the usual key names, "
             "and the interval is wider.",
             model_type=architecture.model_type,
         )
-        yield plan.note("approximate_architecture", key, message)
+        yield plan.finding("approximate_architecture", "note", key, message)
 
 
 def states_text(plan: Plan) -> str:
@@ -173,13 +177,13 @@ def _device(plan: Plan) -> Iterator[Finding]:
         message = mark(
             "May not fit: needs {needed}, at most {most}; {device} has {size} ({parts}; peak: {peak_moment})."
         )
-        yield plan.warning("tight", "memory", tr(message, **figures), *fixes)
+        yield plan.finding("tight", "warning", "memory", tr(message, **figures), *fixes)
         return
     message = mark(
         "Doesn't fit: needs at least {needed}, {device} has {size} ({parts}; peak: {peak_moment}); {states}."
     )
     none = after(tr("No engine setting makes it fit.")) if all(fix.trains_otherwise for fix in plan.fixes) else ""
-    yield plan.error("does_not_fit", "memory", tr(message, **figures) + none, *fixes)
+    yield plan.finding("does_not_fit", "error", "memory", tr(message, **figures) + none, *fixes)
     # Where the whole choice is too large: the list of all that fits, with the same data.
     if plan.config.mode.kind == "train" and any(key.startswith("data.sources") for key in plan.config.origins):
         message = tr("Other models, methods and lengths may fit, with the same data.")
@@ -223,7 +227,7 @@ def _headroom(plan: Plan) -> Iterator[Finding]:
         share=gib(plan.share_bytes or 0),
         fixes=(tr("; or") + after("")).join(fix.words for fix in plan.headroom),
     )
-    yield plan.note("room", "memory", message, *(remedy_of(fix, plan) for fix in plan.headroom))
+    yield plan.finding("room", "note", "memory", message, *(remedy_of(fix, plan) for fix in plan.headroom))
 
 
 def _host(plan: Plan) -> Iterator[Finding]:
@@ -261,7 +265,9 @@ def _disk(plan: Plan) -> Iterator[Finding]:
         path=aside(plan.machine.disk_path),
     )
     fewer = [(tr("keep one checkpoint"), {"checkpoint.keep": 1})] if plan.config.checkpoint.keep > 1 else []
-    yield plan.error("disk", "disk", message, *fewer, Remedy(tr("write to another disk: --output-dir FOLDER")))
+    yield plan.finding(
+        "disk", "error", "disk", message, *fewer, Remedy(tr("write to another disk: --output-dir FOLDER"))
+    )
 
 
 # Whether the run ends in a lifetime, and whether the card would be busy.
@@ -287,7 +293,9 @@ def long_findings(plan: Plan) -> Iterator[Finding]:
     each, span = duration_range(time.step_low_s or 0.0, time.step_high_s or 0.0), _span(plan)
     numbers = {"each": each, "span": span, **counted(steps=time.steps)}
     message = tr("The plan takes very long: {steps} steps × {each} is {span}.", **numbers)
-    yield plan.warning("takes_years" if time.total_s >= YEAR_S else "takes_months", STEPS, message, *remedies)
+    yield plan.finding(
+        "takes_years" if time.total_s >= YEAR_S else "takes_months", "warning", STEPS, message, *remedies
+    )
 
 
 def _span(then: Plan | None) -> str:
@@ -306,7 +314,7 @@ def idle_findings(plan: Plan) -> Iterator[Finding]:
     )
     if not plan.config.engine.compile and can_compile(plan):
         message += after(tr("torch.compile (engine.compile) launches fewer kernels."))
-    yield plan.note("idle", "time", message, *(remedy_of(fix, plan) for fix in plan.headroom))
+    yield plan.finding("idle", "note", "time", message, *(remedy_of(fix, plan) for fix in plan.headroom))
 
 
 # What a guide promises and advises, checked.
@@ -369,7 +377,7 @@ def _other_batch(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
             changes[LENGTH] = length
         words = tr("micro-batch {micro} × accumulation {accumulation} comes closest to the batch size", **numbers)
         remedies.append((words, changes))
-    yield plan.warning("claim_batch", advice["where"], message, *remedies)
+    yield plan.finding("claim_batch", "warning", advice["where"], message, *remedies)
 
 
 def _saving(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
@@ -394,7 +402,9 @@ def _saving(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
     smaller = max(1, batch.micro_batch // 2)
     kept = accumulation_for(batch.effective_samples, smaller, batch.world_size)
     words = tr("a smaller micro-batch saves memory: {smaller} × accumulation {kept}", smaller=smaller, kept=kept)
-    yield plan.warning("claim_memory", advice["where"], message, (words, {MICRO: smaller, ACCUMULATION: kept}))
+    yield plan.finding(
+        "claim_memory", "warning", advice["where"], message, (words, {MICRO: smaller, ACCUMULATION: kept})
+    )
 
 
 def _other_memory(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
@@ -405,7 +415,7 @@ def _other_memory(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
         text=advice["text"],
         host_ram=gib(plan.memory.host_ram_bytes),
     )
-    yield plan.warning("claim_host_ram", advice["where"], message)
+    yield plan.finding("claim_host_ram", "warning", advice["where"], message)
 
 
 # What a guide promises: pace, total time, peak memory and how it is started.
@@ -423,7 +433,7 @@ def _pace(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
         span=duration_range(tokens / fast * steps, tokens / slow * steps),
         **counted(slow=slow, fast=fast, least=tokens / fast, most=tokens / slow, tokens=tokens, steps=steps),
     )
-    yield plan.warning("claim_time", "claims.tokens_per_s", message)
+    yield plan.finding("claim_time", "warning", "claims.tokens_per_s", message)
 
 
 def _total(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
@@ -447,7 +457,7 @@ def _total(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
         verdict=tr(VERDICTS[verdict_of(share)]),
         planned=duration_range(low, high),
     )
-    yield plan.warning("claim_time", "claims.total_time", message)
+    yield plan.finding("claim_time", "warning", "claims.total_time", message)
 
 
 def _peak(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
@@ -463,7 +473,7 @@ def _peak(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
         peak_moment=memory.peak_moment,
         states=states_text(plan),
     )
-    yield plan.warning("claim_memory", "claims.peak_memory", message)
+    yield plan.finding("claim_memory", "warning", "claims.peak_memory", message)
 
 
 def _launch(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
@@ -479,4 +489,4 @@ def _launch(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
         text=repr(launch["text"]),
         **counted(samples=samples, planned=batch.effective_samples),
     )
-    yield plan.warning("claim_launch", "claims.launch", message)
+    yield plan.finding("claim_launch", "warning", "claims.launch", message)

@@ -417,7 +417,7 @@ def recipe_findings(plan: Plan) -> Iterator[Finding]:
         # Without published weights this remedy would lead to the next error.
         if model is None or default_init(model) == "pretrained":
             ways.insert(0, (tr("load the pretrained weights"), {INIT: "pretrained"}))
-        yield plan.error("adapters_on_random_weights", INIT, message, *ways)
+        yield plan.finding("adapters_on_random_weights", "error", INIT, message, *ways)
     usual, rate = recipe_of(config, plan.model_type, plan.architecture), config.training.learning_rate
     wipes, yours = rate >= usual.rate * WIPES or rate >= 1, config.origin(RATE).origin == "you"
     unusual = rate > usual.rate * UNUSUAL_ABOVE or rate < usual.rate * UNUSUAL_BELOW

@@ -128,8 +128,8 @@ def typical(plan: Plan, work: Workload) -> Workload:
     moments = moments_of(work, plan.data, arrangement, multiple_of(plan))
     if moments is None:
         return work
-    target = work.target_length if pairs_of(plan.data) is None else max(1, round(moments.target))
-    return replace(work, length=max(1, round(moments.source)), target_length=target)
+    target = work.target_length if pairs_of(plan.data) is None else max(1, round(moments[2]))
+    return replace(work, length=max(1, round(moments[1])), target_length=target)
 
 
 def answering(config: RunConfig, work: Workload) -> Workload | None:

@@ -144,18 +144,21 @@ def origins(name: str, gpu: str | None = None, **changes: Any) -> dict[str, tupl
     return {choice.key: (choice.origin, choice.reason) for choice in on(1, name, 64, gpu, **changes).choices}
 
 
+OTHER = "from the profile, for another model, data, size or GPU"
+
+
 def test_the_reason_of_a_value_stands_only_as_long_as_its_cause_is_the_profiles() -> None:
     reasons, found = load_profile("2080super").reasons, origins("2080super")
     assert {key: why for key, why in reasons.items() if found[key] == ("profile", why)} == dict(reasons)
     found = origins("2080super", model__name="esm2-8m")
-    assert found["engine.offload"] == ("profile", "from the profile, which has another model.name")
+    assert found["engine.offload"] == ("profile", OTHER)
     assert found["engine.precision"] == ("profile", reasons["engine.precision"]), "the card is the same"
     found = origins("2080super", "RTX 3090")
-    assert found["engine.precision"] == ("profile", f"from the profile, which has another {CARD}")
+    assert found["engine.precision"] == ("profile", OTHER)
     assert "sm 7.5" not in " ".join(reason for _, reason in found.values())
     found = origins("2080super", engine__checkpointing=False, batch__sequence_length=256)
     assert found["engine.checkpointing"] == ("you", "")
-    assert found["engine.offload"] == ("profile", "from the profile, which has another batch.sequence_length")
+    assert found["engine.offload"] == ("profile", OTHER)
     # A limit of rows is no other data.
     found = origins("cpu-demo", "RTX 3090", **{"data.sources.0.max_rows": 100})
     assert found["batch.sequence_length"] == ("profile", load_profile("cpu-demo").reasons["batch.sequence_length"])

@@ -77,7 +77,7 @@ def test_processes_wait_for_the_longest_micro_batch_where_each_step_has_one() ->
     def longest(arrangement: Arrangement, **changes: Any) -> float:
         moments = moments_of(replace(four, **changes), DATA, arrangement)
         assert moments is not None
-        return moments.source
+        return float(moments[1])
 
     waiting = longest("drawn")
     assert longest("drawn", world_size=1) < waiting == pytest.approx(longest("arranged"), rel=0.02)
