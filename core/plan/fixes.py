@@ -374,31 +374,26 @@ def _changed_work(plan: Plan, work: Workload, changes: Mapping[str, Any]) -> Wor
     return replace(then, lora_rank=plan.config.peft.rank, lora_targets=targets)
 
 
-# What would use the memory that a run leaves free: a larger micro-batch, or no checkpointing.
+# What would use the memory that a run leaves free: a larger micro-batch.
 
 WORTH = 1.5
 """A micro-batch that is larger by less is no advice."""
-QUICKER = 0.97
-"""Checkpointing that costs less than this is left alone."""
 
 
 def find_headroom(plan: Plan) -> tuple[Fix, ...]:
-    """Changes of what somebody chose by hand, with which the run still fits safely: a larger micro-batch, else no checkpointing.
+    """A larger micro-batch than somebody chose by hand, with which the run still fits safely.
 
     What is open is resolved to use the memory anyway.
     """
-    work, share, engine = plan.work, plan.share_bytes, plan.config.engine
-    if work is None or share is None or plan.memory.verdict != "fits" or plan.devices.device == "cpu":
-        return ()
-    if plan.config.mode.kind != "train":
+    work, share, on_cpu = plan.work, plan.share_bytes, plan.devices.device == "cpu"
+    if work is None or share is None or on_cpu or plan.memory.verdict != "fits" or plan.config.mode.kind != "train":
         return ()
     fix = _larger(plan, work, share) if plan.chosen_by_hand(MICRO) else None
-    if fix is None and work.checkpointing and plan.chosen_by_hand(CHECKPOINTING):
-        fix = try_fix(plan, tr("without gradient checkpointing"), {CHECKPOINTING: False})
-        fix = fix if fix is not None and fix.time < QUICKER else None
+    if fix is None or fix.after.memory.verdict != "fits":
+        return ()
     # With a larger batch the plan may hold the base in 4 bits, which is no use of what is free.
-    same = fix is not None and fix.after.config.engine.base_precision == engine.base_precision
-    return (fix,) if fix is not None and same and fix.after.memory.verdict == "fits" else ()
+    same = fix.after.config.engine.base_precision == plan.config.engine.base_precision
+    return (fix,) if same else ()
 
 
 def _larger(plan: Plan, work: Workload, share: int) -> Fix | None:

@@ -196,7 +196,8 @@ def gather_data(config: RunConfig, show: int = 0) -> tuple[DataSummary | None, t
     except TrainwizError as error:
         own = Remedy(tr("specify your own data: --dataset FILE"))
         return None, tuple(
-            replace(one, remedies=one.remedies or (own,)) if one.code == "missing_data" else one for one in error.findings
+            replace(one, remedies=one.remedies or (own,)) if one.code == "missing_data" else one
+            for one in error.findings
         )
 
 

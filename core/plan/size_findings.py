@@ -222,12 +222,12 @@ def _headroom(plan: Plan) -> Iterator[Finding]:
     if not plan.headroom or plan.time.verdict == "idle":
         return
     message = tr(
-        "{needed} of {share} is needed. Ways to use the rest: {fixes}.",
+        "{needed} of {share} is needed. The rest would be used by: {fix}.",
         needed=gib(plan.estimate.needed_bytes),
         share=gib(plan.share_bytes or 0),
-        fixes=(tr("; or") + after("")).join(fix.words for fix in plan.headroom),
+        fix=plan.headroom[0].words,
     )
-    yield plan.finding("room", "note", "memory", message, *(remedy_of(fix, plan) for fix in plan.headroom))
+    yield plan.finding("room", "note", "memory", message, remedy_of(plan.headroom[0], plan))
 
 
 def _host(plan: Plan) -> Iterator[Finding]:
@@ -382,7 +382,7 @@ def _other_batch(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _saving(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
     """Fewer micro-batches are said to save memory: gradients are summed in place, so they do not."""
-    before, after, work, batch = advice.get("from_accumulation"), advice.get("accumulation"), plan.work, plan.batch
+    before, after, work = advice.get("from_accumulation"), advice.get("accumulation"), plan.work
     if work is None or before is None or after is None:
         return
     counts = (replace(work, accumulation=count) for count in (before, after))
@@ -399,12 +399,7 @@ def _saving(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
         after=after,
         share=percent(after / before),
     )
-    smaller = max(1, batch.micro_batch // 2)
-    kept = accumulation_for(batch.effective_samples, smaller, batch.world_size)
-    words = tr("a smaller micro-batch saves memory: {smaller} × accumulation {kept}", smaller=smaller, kept=kept)
-    yield plan.finding(
-        "claim_memory", "warning", advice["where"], message, (words, {MICRO: smaller, ACCUMULATION: kept})
-    )
+    yield plan.finding("claim_memory", "warning", advice["where"], message)
 
 
 def _other_memory(plan: Plan, advice: Mapping[str, Any]) -> Iterator[Finding]:
