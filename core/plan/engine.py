@@ -168,9 +168,7 @@ def resolve_engine(plan: Plan) -> None:
     if not has_checkpointing(kind):
         reason = tr("off: transformers has no gradient checkpointing for {kind} models", kind=kind)
         plan.resolve(CHECKPOINTING, False, reason, "detected")
-    words = mark("one for all cores"), mark("several processes, as on several GPUs, but small")
-    if not on_cpu:
-        words = mark("one GPU"), mark("one per GPU")
+    words = mark("one for the GPU, or for all cores"), mark("one per GPU; on a CPU small ones")
     plan.resolve("engine.processes", devices.processes, tr(words[devices.processes > 1]), "detected")
     threads = max(1, machine.cpu_cores // max(1, devices.processes))
     plan.resolve("engine.cpu_threads", threads, cores_shared(machine, devices))

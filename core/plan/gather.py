@@ -138,8 +138,8 @@ def _named(request: PlanRequest, wanted: ProfileHardware) -> Machine | None:
 
 
 def _missing(request: PlanRequest, wanted: ProfileHardware, here: Machine) -> Finding:
-    name, apple = str(request.profile), here.accelerator == "mps"
-    reason = tr("it has an Apple GPU, which runs other profiles") if apple else no_gpu_reason(here)
+    name = str(request.profile)
+    reason = tr("it has an Apple GPU") if here.accelerator == "mps" else no_gpu_reason(here)
     message = tr(
         "{name} is for {machine}, but this machine has no such GPU{why}. The plan above assumes the hardware of the "
         "profile.",

@@ -159,17 +159,15 @@ def resolve_loading(plan: Plan) -> None:
     """
     data, on_gpu, low = plan.data, plan.devices.device == "cuda", low_memory(plan)
     in_memory = data.bytes_in_memory if data is not None else 0
-    little = tr(LOW_MEMORY)
-    if low or in_memory * plan.devices.processes > RAM_SHARE_FOR_ROWS * plan.machine.ram_total_bytes > 0:
-        plan.resolve("data.streaming", True, little if low else tr("the rows would take over a quarter of the RAM"))
-    else:
-        fits = tr("the rows fit in RAM") if data is not None else tr("the number of rows is unknown")
-        plan.resolve("data.streaming", False, fits)
-    if not on_gpu:
-        why = tr("only copies to an NVIDIA GPU benefit from it")
-    else:
-        why = little if low else tr("faster copies to the GPU")
-    plan.resolve("data.pin_memory", on_gpu and not low, why)
+    streamed = low or in_memory * plan.devices.processes > RAM_SHARE_FOR_ROWS * plan.machine.ram_total_bytes > 0
+    words = (
+        mark("nothing says that the rows need it"),
+        mark("the rows would take over a quarter of the RAM, or RAM is low"),
+    )
+    plan.resolve("data.streaming", streamed, tr(words[streamed]))
+    pinned = on_gpu and not low
+    words = mark("only copies to an NVIDIA GPU benefit, with 15 GB of RAM or more"), mark("faster copies to the GPU")
+    plan.resolve("data.pin_memory", pinned, tr(words[pinned]))
     resolve_workers(plan, workload_of(plan))
     if data is not None and not plan.get("data.validation_sources"):
         everything = data.texts or data.rows + data.validation_rows

@@ -88,12 +88,10 @@ def resolve_arrangement(plan: Plan) -> None:
     if not plan.is_open(KEY):
         return
     micro, groups = step_of(plan)
-    if joins_texts(plan.view()):
-        arranged, reason = False, tr("concatenated texts have one length")
-    elif groups == 1:
-        arranged, reason = False, tr("a step is one micro-batch: nothing to rearrange")
-    elif not StepShape(micro * groups, micro, plan.devices.world_size).can_be_arranged:
-        arranged, reason = False, tr("with one row per micro-batch there is nothing to group")
+    apart = StepShape(micro * groups, micro, plan.devices.world_size).can_be_arranged
+    if joins_texts(plan.view()) or groups == 1 or not apart:
+        arranged = False
+        reason = tr("a step of one micro-batch, of one row each, or of texts of one length has nothing to rearrange")
     elif plan.get("training.loss_mean") == "micro_batches":
         arranged, reason = False, tr("rows that share a micro-batch share the weight of its mean")
     elif plan.get("data.packing"):

@@ -99,14 +99,11 @@ def resolve_sizes(plan: Plan) -> None:
     )
     chosen = plan.solution.chosen
     plan.resolve(MICRO, chosen.micro_batch, _micro_reason(plan, work, chosen.micro_batch, largest))
-    if target is None:
-        reason = tr("no target batch: one micro-batch per step")
-    else:
-        reason = tr(
-            "{factors} = {samples} sequences, {tokens} tokens",
-            factors=f"{chosen.micro_batch} × {chosen.accumulation} × {chosen.world_size}",
-            **counted(samples=chosen.samples, tokens=chosen.samples * int(plan.get("batch.sequence_length"))),
-        )
+    reason = tr(
+        "{factors} = {samples} sequences, {tokens} tokens",
+        factors=f"{chosen.micro_batch} × {chosen.accumulation} × {chosen.world_size}",
+        **counted(samples=chosen.samples, tokens=chosen.samples * int(plan.get(LENGTH))),
+    )
     plan.resolve(ACCUMULATION, chosen.accumulation, reason)
 
 
