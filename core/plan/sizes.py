@@ -249,7 +249,9 @@ def _micro_reason(plan: Plan, work: Workload | None, chosen: int, largest: int) 
     if work is None or capacity is None:
         return tr("memory use is unknown: the smallest")
     if chosen == 1:
-        return tr("the smallest")
+        one = replace(work.with_micro_batch(1, work.accumulation), checkpointing=bool(plan.get(CHECKPOINTING)))
+        if estimate_memory(one, plan.evidence).verdict(capacity) == "does_not_fit":
+            return tr("the smallest; even one sequence doesn't fit")
     if chosen == largest:
         return tr("the largest useful value that fits in {free}", free=gib(capacity))
     return tr("closest to the target; up to {largest} fit in {free}", largest=largest, free=gib(capacity))

@@ -119,7 +119,10 @@ def unnamed_data() -> Finding:
 def only_a_sample(config: RunConfig) -> Finding:
     """Of a run, or of a folder for another machine, that would train on what is there for want of data."""
     name = config.data.sources[0].name
-    message = tr("No dataset is specified: {name} is a sample to try things out, or for another task.", name=name)
+    message = tr(
+        "No dataset is specified: {name} ships with trainwiz, or is for another task, and teaches nothing of yours.",
+        name=name,
+    )
     remedies = (tr("specify your dataset: --dataset FILE"), tr("use {name} anyway: --dataset {name}", name=name))
     return Finding("no_data_named", "error", SOURCES, message, tuple(map(Remedy, remedies)))
 
