@@ -148,7 +148,7 @@ class Fit:
     @property
     def command(self) -> str:
         """`trainwiz plan` of it; without the word `plan` the wizard opens on it, or with --yes it starts."""
-        return plan_command(self.plan.config, self.plan.machine, None, {})
+        return plan_command(self.plan.config, self.plan.machine, {})
 
     def to_json(self) -> dict[str, Any]:
         """`model` to `time` are as in the JSON of `trainwiz plan`."""

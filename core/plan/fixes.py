@@ -153,13 +153,12 @@ def _errors(plan: Plan) -> set[str]:
     return {finding.code for finding in refusals(plan) if finding.severity == "error"}
 
 
-def _time_factor(plan: Plan, after: Plan) -> float | None:
-    """By formula on both sides: a measured pace of one alone would not compare."""
+def _time_factor(plan: Plan, after: Plan) -> float:
+    """By formula on both sides: a measured pace of one alone would not compare. 1 where there is no formula."""
     if plan.rate is None or after.rate is None or plan.usual is None or after.usual is None:
-        return None
+        return 1.0
     before = step_time(plan.usual, plan.rate).step.likely / plan.batch.effective_samples
-    then = step_time(after.usual, after.rate).step.likely / after.batch.effective_samples
-    return then / before if before else None
+    return step_time(after.usual, after.rate).step.likely / after.batch.effective_samples / before
 
 
 # What makes it fit.

@@ -201,10 +201,10 @@ def gather_data(config: RunConfig, show: int = 0) -> tuple[DataSummary | None, t
         )
 
 
-def _whole_commands(finding: Finding, config: RunConfig, machine: Machine, profile: Profile | None) -> Finding:
+def _whole_commands(finding: Finding, config: RunConfig, machine: Machine) -> Finding:
     """Model and data know an option that helps; pasted alone it is no command."""
     remedies = tuple(
-        replace(remedy, command=plan_command(config, machine, profile, remedy.changes))
+        replace(remedy, command=plan_command(config, machine, remedy.changes))
         if remedy.changes and (remedy.command is None or remedy.command.startswith("--"))
         else remedy
         for remedy in finding.remedies
@@ -267,7 +267,7 @@ def gather_known(request: PlanRequest, profile: Profile | None, here: Machine, *
             # What a plan for another machine says of it is unnamed_data.
             if one.code != "no_data_named" or not names_no_data(config)
         )
-    about_model = tuple(_whole_commands(one, config, target, profile) for one in model_findings)
+    about_model = tuple(_whole_commands(one, config, target) for one in model_findings)
     return Gathered(profile, config, target, model, None, (*target_findings, *about_model))
 
 
@@ -291,7 +291,7 @@ def with_data(known: Gathered, data: DataSummary | None, findings: tuple[Finding
     if not task_is_known(known.config, known.model):
         # How rows are to be read depends on the task; what no task could read is said all the same.
         data, findings = None, tuple(one for one in findings if one.code in NO_TASK_READS)
-    about_data = tuple(_whole_commands(one, known.config, known.machine, known.profile) for one in findings)
+    about_data = tuple(_whole_commands(one, known.config, known.machine) for one in findings)
     return replace(known, data=data, findings=(*known.findings, *about_data))
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest
     from trainwiz.core.config.run import ModeSection
     from trainwiz.core.hardware.machine import Machine
-    from trainwiz.core.profile.profile import Profile
 
 # Sizes, shares and times in the words of a plan.
 
@@ -182,10 +181,10 @@ MODES = ("smoke", "dev-run", "overfit", "benchmark")
 """Those with an option of their own."""
 
 
-def plan_command(config: RunConfig, machine: Machine, profile: Profile | None, changes: Mapping[str, Any]) -> str:
+def plan_command(config: RunConfig, machine: Machine, changes: Mapping[str, Any]) -> str:
     """`trainwiz plan` of the same run with `changes`: profile, machine, mode, the user's own values, the changes."""
     words = ["trainwiz", "plan", *profile_words(config.profile)]
-    words += [*_machine_words(machine, profile), *mode_words(config.mode)]
+    words += [*_machine_words(machine), *mode_words(config.mode)]
     yours = {key: config.value(key) for key, origin in config.origins.items() if origin.origin == "you"}
     return shlex.join([*words, *set_words(not_said_twice({**yours, **changes}, changes))])
 
@@ -197,7 +196,7 @@ def fit_command(config: RunConfig, machine: Machine) -> str:
         for key, origin in config.origins.items()
         if origin.origin == "you" and (key == "task" or key.startswith(("data.sources.", "planning.")))
     }
-    words = [*_machine_words(machine, None), *set_words({"data.sources.0.name": config.data.sources[0].name, **kept})]
+    words = [*_machine_words(machine), *set_words({"data.sources.0.name": config.data.sources[0].name, **kept})]
     return shlex.join(["trainwiz", "fit", *words])
 
 
@@ -211,37 +210,29 @@ def mode_words(mode: ModeSection | PlanRequest) -> list[str]:
     return [f"--{kind}"] * (kind in MODES) + ([str(numbers[kind])] if kind in numbers else [])
 
 
-def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:
-    """A planned machine, where it is another one than the profile's own."""
+def _machine_words(machine: Machine) -> list[str]:
+    """A planned machine in full, for a profile may name another one."""
     from trainwiz.core.catalog.gpus import load_gpus
-    from trainwiz.core.hardware.read import DEFAULT_RAM_BYTES
-    from trainwiz.core.profile.profile import ProfileHardware
 
     if not machine.hypothetical:
         return []
-    own = profile.hardware if profile is not None else ProfileHardware()
     words: list[str] = []
     for card in machine.gpus[:1]:
         spec = load_gpus().get(card.name or "")
         memory, capability = card.memory_total_bytes, card.compute_capability
-        new_memory = memory is not None and capability is not None and (spec is None or memory != spec.memory_bytes)
+        words += ["--gpu", spec.name] if spec is not None else []
+        if memory is not None and capability is not None and (spec is None or memory != spec.memory_bytes):
+            words += ["--gpu-memory", _size(memory)]
+        if capability is not None and (spec is None or capability != spec.compute_capability):
+            words += ["--capability", capability]
         given = {
-            "--gpu-memory": _size(memory) if memory is not None and new_memory else None,
             "--tflops": card.given_tflops,
             "--fp32-tflops": card.given_fp32_tflops,
             "--bandwidth": card.given_bandwidth,
-            "--capability": capability if spec is None or capability != spec.compute_capability else None,
         }
         for option, figure in given.items():
-            words += [option, f"{figure:.12g}" if isinstance(figure, float) else figure] if figure is not None else []
-        # Figures given by hand beside no name would be a card without one: the profile's own is named again.
-        if spec is not None and (words or spec.name != own.gpu):
-            words = ["--gpu", spec.name, *words]
-        if words or len(machine.gpus) != own.num_gpus:
-            words += ["--num-gpus", str(len(machine.gpus))]
-    if machine.ram_total_bytes != (own.ram_bytes or DEFAULT_RAM_BYTES):
-        words += ["--ram", _size(machine.ram_total_bytes)]
-    return words
+            words += [option, f"{figure:.12g}"] if figure is not None else []
+    return [*words, "--num-gpus", str(len(machine.gpus)), "--ram", _size(machine.ram_total_bytes)]
 
 
 def _size(count: int) -> str:
