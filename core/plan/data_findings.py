@@ -23,11 +23,6 @@ MOSTLY_CUT = 0.5
 """Of the rows: more than so many cut is hardly meant, and a longer input is offered."""
 
 
-def data_findings(plan: Plan) -> Iterator[Finding]:
-    for judge in (chat_findings, _labels, _rows, _unused, _cut, _workers):
-        yield from judge(plan)
-
-
 def _rows(plan: Plan) -> Iterator[Finding]:
     data, batch = plan.data, plan.batch
     if data is None or data.rows >= batch.effective_samples or plan.config.mode.kind != "train":
@@ -245,3 +240,6 @@ def learnt_words(plan: Plan, look: ChatLook) -> str:
     if named not in (None, "own"):
         template = tr("They are formatted with the template {name}, which is saved with the model.", name=named)
     return tr(said, share=percent(learnt / max(tokens, 1)), rows=f"{look.rows:,}") + after(template)
+
+
+DATA_FINDINGS = (chat_findings, _labels, _rows, _unused, _cut, _workers)

@@ -116,23 +116,35 @@ def no_gpu_reason(machine: Machine) -> str:
 
 
 def _selected(machine: Machine, wanted: list[str] | None) -> tuple[tuple[Gpu, ...], tuple[Finding, ...]]:
-    """The GPUs that are named by index or UUID, each once; of a MIG card the slice that is visible."""
+    """The GPUs that are named by index or UUID, each once."""
     visible, where = machine.visible_gpus, "engine.gpus"
     if wanted is None:
         return visible, ()
-    chosen = tuple(gpu for gpu in visible if {str(gpu.index), gpu.uuid} & set(wanted))
-    names = {name for gpu in visible for name in (str(gpu.index), gpu.uuid)}
+    there = (*visible, *_other_slices(machine))
+    chosen = tuple(gpu for gpu in there if gpu.uuid in wanted or (gpu in visible and str(gpu.index) in wanted))
+    # A program sees one MIG slice and no other GPU.
+    chosen = chosen[:1] if any(gpu.parent_uuid is not None for gpu in chosen) else chosen
+    names = {name for gpu in chosen for name in (str(gpu.index), gpu.uuid)}
     missing = [name for name in wanted if name not in names]
     if not missing:
         return chosen, ()
     message = tr(
-        "No GPU {missing} on this machine; available: {there}.",
+        "No GPU {missing} on this machine that a run can use with the others named; available: {there}.",
         missing=", ".join(missing),
         there=", ".join(f"{gpu.index} ({gpu_label(gpu)})" for gpu in visible),
     )
     kept = [name for name in wanted if name in names]
     rest = Remedy(tr("continue with the available GPUs"), changes={where: kept or None})
     return chosen or visible[:1], (Finding("unknown_gpu", "error", where, message, (rest,)),)
+
+
+def _other_slices(machine: Machine) -> tuple[Gpu, ...]:
+    """MIG slices that a run can be given by name: CUDA shows a program one, which CUDA_VISIBLE_DEVICES decides. Where that
+    variable is set already, it stands for what the user or the batch system allows."""
+    if machine.cuda_visible_devices is not None:
+        return ()
+    slices = (gpu for gpu in machine.gpus if gpu.parent_uuid is not None and gpu.uuid is not None and not gpu.visible)
+    return tuple(replace(gpu, visible=True, cuda_index=0) for gpu in slices if "gpu" not in gpu.unavailable)
 
 
 # How the step is computed: precision, attention, strategy, optimizer.

@@ -15,33 +15,17 @@ from trainwiz.core.errors import Finding, Remedy, sort_findings
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr
-from trainwiz.core.plan.data_findings import data_findings
+from trainwiz.core.plan.data_findings import DATA_FINDINGS
 from trainwiz.core.plan.environment import environment_findings
 from trainwiz.core.plan.fixes import find_fixes, find_headroom
 from trainwiz.core.plan.refusals import refusals
 from trainwiz.core.plan.resolve import resolve
 from trainwiz.core.plan.result import Choice, Plan, PlannedModel
-from trainwiz.core.plan.size_findings import (
-    batch_findings,
-    claim_findings,
-    idle_findings,
-    long_findings,
-    memory_findings,
-)
+from trainwiz.core.plan.size_findings import SIZE_FINDINGS
 from trainwiz.core.plan.tasks import learnt_words, recipe_findings
 from trainwiz.core.profile.profile import Profile
 
-JUDGES = (
-    refusals,
-    recipe_findings,
-    environment_findings,
-    memory_findings,
-    batch_findings,
-    data_findings,
-    long_findings,
-    idle_findings,
-    claim_findings,
-)
+JUDGES = (refusals, recipe_findings, environment_findings, *SIZE_FINDINGS, *DATA_FINDINGS)
 
 
 def make_plan(

@@ -38,11 +38,6 @@ NOTABLE_DEVIATION = 0.01
 """Of the batch from its target: what is nearer is not worth a word."""
 
 
-def batch_findings(plan: Plan) -> Iterator[Finding]:
-    for judge in (_targets, _deviation, _length, _half_precision_sum):
-        yield from judge(plan)
-
-
 def _targets(plan: Plan) -> Iterator[Finding]:
     """Targets that contradict each other, and one of real tokens without lengths to count them by."""
     given = {key: plan.config.value(key) for key in TARGETS if plan.config.value(key) is not None}
@@ -126,11 +121,6 @@ def _half_precision_sum(plan: Plan) -> Iterator[Finding]:
 
 LARGE_PART = 2**28
 """Bytes of host RAM that are worth a word."""
-
-
-def memory_findings(plan: Plan) -> Iterator[Finding]:
-    for judge in (_architecture, _device, _evaluation, _headroom, _host, _disk):
-        yield from judge(plan)
 
 
 def _architecture(plan: Plan) -> Iterator[Finding]:
@@ -279,7 +269,7 @@ WANTED_S = 14 * 86400.0
 STEPS = "training.max_steps"
 
 
-def long_findings(plan: Plan) -> Iterator[Finding]:
+def _long(plan: Plan) -> Iterator[Finding]:
     time = plan.time
     if time.total_s is None or time.steps is None or not time.step_s or time.total_s < MONTH_S:
         return
@@ -304,7 +294,7 @@ def _span(then: Plan | None) -> str:
     return "" if low is None or high is None else duration_range(low, high)
 
 
-def idle_findings(plan: Plan) -> Iterator[Finding]:
+def _idle(plan: Plan) -> Iterator[Finding]:
     if plan.time.verdict != "idle" or plan.config.mode.kind != "train":
         return
     message = tr(
@@ -331,7 +321,7 @@ VERDICTS = {
 }
 
 
-def claim_findings(plan: Plan) -> Iterator[Finding]:
+def _claims(plan: Plan) -> Iterator[Finding]:
     claims = plan.based_on.claims if plan.based_on is not None else {}
     if not claims or plan.config.mode.kind != "train":
         return
@@ -485,3 +475,10 @@ def _launch(plan: Plan, claims: Mapping[str, Any]) -> Iterator[Finding]:
         **counted(samples=samples, planned=batch.effective_samples),
     )
     yield plan.finding("claim_launch", "warning", "claims.launch", message)
+
+
+SIZE_FINDINGS = (
+    _architecture, _device, _evaluation, _headroom, _host, _disk, _targets, _deviation, _length, _half_precision_sum, _long,
+    _idle, _claims,
+)  # fmt: skip
+"""In the order in which they are said."""
