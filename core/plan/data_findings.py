@@ -214,7 +214,7 @@ def chat_findings(plan: Plan) -> Iterator[Finding]:
     length, ends = plan.config.batch.sequence_length, [end for part in look.ends for end in part]
 
     def cut(most: int) -> float:
-        return sum(end > most for end in ends) / max(len(ends), 1)
+        return float(sum(end > most for end in ends) / max(len(ends), 1))
 
     if cut(length) and plan.config.data.too_long != "drop":
         message = tr(

@@ -52,8 +52,7 @@ METHODS_OF: dict[Task, tuple[Method, ...]] = {
     "causal-lm": ("full", "lora", "4-bit"), "seq2seq": ("full", "lora", "4-bit"), "masked-lm": ("full",),
     "sequence-classification": ("full", "lora"), "token-classification": ("full", "lora"),
 }  # fmt: skip
-EPOCHS = "training.epochs"
-PASSES = 3.0
+EPOCHS, PASSES = "training.epochs", 3.0
 MOST_CUT = 0.1
 """Of the rows; a length that cuts more is taken where no other fits, and never for the time."""
 TRACED = 10
@@ -349,8 +348,8 @@ class _Search:
                 time=duration(fastest.limit_s or 0.0),
             )
             raise usage_error("no_time", "time", message)
-        assert rows[0].plan.data is not None
         rows, data = sorted(rows, key=key), rows[0].plan.data
+        assert data is not None
         return Fits(tuple(rows), self.question, self.kind, told, data, machine, len(specs))
 
     def _is_yours(self, key: str) -> bool:
@@ -443,8 +442,9 @@ class _Search:
     def _resolved(self, known: Gathered, changes: Mapping[str, Any]) -> Plan:
         """Without what is said of a plan, which takes longer than the plan."""
         config = known.config.with_values(dict(changes), "you")
-        given = {"data": self._summary(config), "known": self.evidence, "found": known.findings}
-        return resolve(Plan(known.machine, config, asked=config, spec=known.model, **given))
+        plan = Plan(known.machine, config, asked=config, spec=known.model, data=self._summary(config))
+        plan.known, plan.found = self.evidence, known.findings
+        return resolve(plan)
 
     def _finished(self, fit: Fit) -> Fit | None:
         """The row as any front end plans it, ended in time; None where a step takes longer than the limit."""

@@ -57,8 +57,9 @@ def changed(plan: Plan, changes: Mapping[str, Any], model: ModelSpec | None = No
         config = plan.asked.with_values(dict(changes), "you")
     except (ValidationError, KeyError):
         return None
-    given = {"data": plan.data, "based_on": plan.based_on, "known": plan.known, "found": plan.found}
-    return resolve(Plan(plan.machine, config, asked=config, spec=model or plan.spec, **given))
+    then = Plan(plan.machine, config, asked=config, spec=model or plan.spec, data=plan.data, based_on=plan.based_on)
+    then.known, then.found = plan.known, plan.found
+    return resolve(then)
 
 
 def remedy_of(fix: Fix, plan: Plan) -> Remedy:
@@ -98,8 +99,8 @@ def try_fix(
         return None
     parts = [words] if words else []
     if after.batch.micro_batch != plan.batch.micro_batch:
-        batch = {"micro": after.batch.micro_batch, "accumulation": after.batch.accumulation}
-        parts.append(tr("micro-batch {micro} × accumulation {accumulation}", **batch))
+        factors = {"micro": after.batch.micro_batch, "accumulation": after.batch.accumulation}
+        parts.append(tr("micro-batch {micro} × accumulation {accumulation}", **factors))
     if EVALUATED in sizes:
         parts.append(tr("{sequences} evaluated at a time", sequences=sizes[EVALUATED]))
     described = listed(parts)

@@ -117,7 +117,7 @@ def choose_target(request: PlanRequest, profile: Profile | None, here: Machine) 
 
 
 def _named(request: PlanRequest, wanted: ProfileHardware) -> Machine | None:
-    by_hand = {
+    by_hand: dict[str, Any] = {
         "gpu_memory_bytes": request.gpu_memory_bytes,
         "tflops": request.tflops,
         "fp32_tflops": request.fp32_tflops,

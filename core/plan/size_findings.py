@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainwiz.core.batch import accumulation_for, solve_batch
-from trainwiz.core.errors import Finding, Remedy, after
+from trainwiz.core.errors import Finding, Remedy, Severity, after
 from trainwiz.core.estimate.memory import estimate_memory
 from trainwiz.core.estimate.time import share_of_peak, verdict_of
 from trainwiz.core.language import mark, tr
@@ -119,6 +119,8 @@ def _half_precision_sum(plan: Plan) -> Iterator[Finding]:
 
 # Memory of the device, of the host, and of the disk.
 
+SEVERITIES: tuple[Severity, Severity] = ("error", "warning")
+"""Of what does not fit, and of what may not."""
 LARGE_PART = 2**28
 """Bytes of host RAM that are worth a word."""
 
@@ -203,8 +205,9 @@ def _evaluation(plan: Plan) -> Iterator[Finding]:
     smaller = most_evaluated(plan, work, work.eval_micro_batch // 2)
     fewer = tr("evaluate {smaller} at a time: same results", smaller=smaller), {EVALUATED: smaller}
     remedies = [fewer] if smaller else [remedy_of(fix, plan) for fix in plan.fixes]
-    code, severity = ("evaluation_tight", "warning") if verdict == "tight" else ("evaluation_does_not_fit", "error")
-    yield plan.finding(code, severity, EVALUATED, message, *remedies)
+    tight = verdict == "tight"
+    code = "evaluation_tight" if tight else "evaluation_does_not_fit"
+    yield plan.finding(code, SEVERITIES[tight], EVALUATED, message, *remedies)
 
 
 def _headroom(plan: Plan) -> Iterator[Finding]:
@@ -240,8 +243,8 @@ def _host(plan: Plan) -> Iterator[Finding]:
          {"data.streaming": True}),
     ]  # fmt: skip
     remedies = ((tr(words, saved=gib(held.get(part, 0))), changes) for can, part, words, changes in less if can)
-    code, severity = ("host_ram", "error") if memory.host_ram_bytes > free else ("host_ram_tight", "warning")
-    yield plan.finding(code, severity, "host_ram", message, *remedies)
+    tight = memory.host_ram_bytes <= free
+    yield plan.finding("host_ram_tight" if tight else "host_ram", SEVERITIES[tight], "host_ram", message, *remedies)
 
 
 def _disk(plan: Plan) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.data.formats import SAMPLES, SAMPLES_OF, file_endings
 from trainwiz.core.data.lengths import joins_texts, longest_generation, tokenizer_folder, trains_on_chats
 from trainwiz.core.data.prompts import HELD_OUT, NO_PROMPTS
-from trainwiz.core.errors import Finding, Remedy
+from trainwiz.core.errors import Finding, Remedy, Severity
 from trainwiz.core.estimate.architecture import ALL_LINEAR, Architecture
 from trainwiz.core.files import at_home, read_small
 from trainwiz.core.language import mark, tr
@@ -432,5 +432,5 @@ def recipe_findings(plan: Plan) -> Iterator[Finding]:
     message = tr(words, rate=f"{rate:g}", usual=f"{usual.rate:g}", source=usual.source)
     changes = {RATE: usual.rate, **({FINAL_RATE: 0.0} if config.training.final_learning_rate > usual.rate else {})}
     remedy = tr("the usual learning rate, {rate}", rate=f"{usual.rate:g}"), changes
-    code, severity = ("learning_rate_wipes", "error") if wipes else ("unusual_learning_rate", "warning")
-    yield plan.finding(code, severity, RATE, message, remedy)
+    severity: Severity = "error" if wipes else "warning"
+    yield plan.finding("learning_rate_wipes" if wipes else "unusual_learning_rate", severity, RATE, message, remedy)
