@@ -359,6 +359,7 @@ def _libraries(plan: Plan) -> Iterator[Refusal]:
     """What is not installed here, and a torch without the GPU: the run would train on the CPU without a word."""
     engine, machine, cuda = plan.config.engine, plan.machine, plan.devices.device == "cuda"
     zero = str(engine.strategy).startswith("zero") or engine.deepspeed_file is not None
+    whole = {OFFLOAD: "none", "engine.deepspeed_file": None}
     deepspeed, qlora = training_line(machine, "[deepspeed]"), training_line(machine, "[qlora]")
     triton, liger = (install_line(machine.installer, name) for name in ("triton", "liger-kernel"))
     for asked, name, code, key, command, instead in (
@@ -367,12 +368,12 @@ def _libraries(plan: Plan) -> Iterator[Refusal]:
         (engine.base_precision not in (None, "none"), "bitsandbytes", "bitsandbytes_missing", BASE, qlora, "none"),
         (engine.compile and cuda, "triton", "triton_missing", COMPILE, triton, False),
         (engine.liger, "liger_kernel", "liger_missing", LIGER_KERNELS, liger, False),
-        (_flash(plan) and cuda, "flash_attn", "flash_attention_missing", ATTENTION, None, "sdpa"),
+        (_flash(plan) and cuda, "flash_attn", "flash_attention_missing", ATTENTION, None, None),
     ):
         if asked and not machine.may_have(name):
             message = tr("{key} needs {name}, which is not installed on this machine.", key=key, name=name)
             install = [Remedy(tr("install it"), command)] if command is not None else []
-            without = mark("do without it"), {key: instead, **({OFFLOAD: "none"} if key == STRATEGY else {})}
+            without = mark("do without it"), {key: instead, **(whole if key == STRATEGY else {})}
             yield code, key, message, (*install, without)
     if cuda and torch_misses_gpu(machine):
         message = tr(

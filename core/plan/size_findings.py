@@ -237,7 +237,7 @@ def _host(plan: Plan) -> Iterator[Finding]:
         free=gib(free),
         parts=listed(f"{part_word(name)} {gib(size)}" for name, size in held.items() if size > LARGE_PART),
     )
-    less = [
+    less: list[tuple[bool, str, str, Mapping[str, Any]]] = [
         (bool(data.workers), "workers", mark("no data loader workers: {saved} less"), {"data.workers": 0}),
         (not data.streaming and held.get("data", 0) > LARGE_PART, "data", mark("stream the rows: {saved} less"),
          {"data.streaming": True}),
