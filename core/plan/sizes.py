@@ -31,7 +31,7 @@ BYTES_OF_A_NUMBER = {"fp16": 2, "bf16": 2, "bf16-true": 2, "tf32": 4}
 
 
 def resolve_rounding(plan: Plan) -> None:
-    """Device, precision and joined texts are resolved before.
+    """Device, precision and joined texts are resolved before; of the data the longest row counts.
 
     torch.compile asks for no more: with lengths that may change it makes two graphs, whatever the lengths are
     (training/compiling.py), and each further bucket of fixed length would only add padding.
@@ -45,6 +45,8 @@ def resolve_rounding(plan: Plan) -> None:
         why = tr("concatenated texts have one length")
     elif device == "cpu" and BYTES_OF_A_NUMBER.get(precision) == HALF:
         longest = int(plan.get(LENGTH))
+        if plan.data is not None and len(plan.data.lengths):
+            longest = min(longest, max((*plan.data.lengths, *plan.data.target_lengths)))
         while longest > multiple * LENGTHS_OF_ONEDNN:
             multiple *= 2
         why = tr(
