@@ -42,6 +42,8 @@ class ModelSpec:
     """Weights are here and can be loaded without a network."""
 
 
+ADAPTER_FILE = "adapter_config.json"
+"""Of peft, beside the weights of adapters."""
 TEXT_CLASSES: Mapping[str, str] = {
     "gemma3_text": "Gemma3ForCausalLM",
     "gemma4_text": "Gemma4ForCausalLM",
@@ -126,7 +128,7 @@ def _missing(path: Path, source: Source) -> str:
     if source == "config":
         return tr("{path} does not exist, so its architecture is unknown.", path=path)
     folder = path.parent
-    if (folder / "adapter_config.json").is_file():
+    if (folder / ADAPTER_FILE).is_file():
         return tr(
             "{folder} contains an adapter without its base model. Merge the adapter into the base model (a run with "
             "peft.merge: true does so at its end) and specify that folder.",

@@ -82,7 +82,7 @@ NOT_OF_A_STEP = frozenset(
         "adapters_on_random_weights", "disk", "empty_data", "evaluation_does_not_fit", "gated_model", "missing_data",
         "missing_model", "missing_tokenizer", "mixed_formats", "nothing_held_out",
         "nothing_to_compare", "nothing_to_generate", "reporter_missing",
-        "reporter_not_supported", "several_targets", "unknown_language", "unknown_lengths", "unknown_metric",
+        "several_targets", "unknown_language", "unknown_lengths", "unknown_metric",
         "unreadable_data",
     }
 )  # fmt: skip

@@ -7,10 +7,10 @@ import shlex
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from trainwiz.core.catalog.model_config import ADAPTER_FILE
 from trainwiz.core.errors import usage_error
 from trainwiz.core.language import tr
 from trainwiz.core.model.found import CONFIG, FoundModel, find_model
-from trainwiz.core.plan.adapter_file import FILE as ADAPTER_FILE
 from trainwiz.core.run.folder import read_json
 from trainwiz.core.text import number, plain_text
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainwiz.core.catalog.hub import cached_model_folder, is_hub_id
-from trainwiz.core.catalog.model_config import from_architecture, holds_weights
+from trainwiz.core.catalog.model_config import ADAPTER_FILE, from_architecture, holds_weights
 from trainwiz.core.catalog.models import has_chat_template, has_tokenizer, resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import UsageError, usage_error
 from trainwiz.core.files import at_home
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.start import read_run_config
-from trainwiz.core.plan.adapter_file import FILE as ADAPTER_FILE
 from trainwiz.core.run.checkpoints import PROGRESS_JSON, complete_checkpoints
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.run.listing import find_run

@@ -8,19 +8,17 @@ from typing import Any, Literal
 
 from trainwiz.core.catalog.gpus import GpuSpec, spec_of
 from trainwiz.core.catalog.model_config import has_attention, has_checkpointing
-from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.memory import estimate_memory
-from trainwiz.core.estimate.states import base_bytes
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
-from trainwiz.core.hardware.install import torch_line, training_line
+from trainwiz.core.hardware.install import torch_line
 from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus, gpu_label
 from trainwiz.core.hardware.visible import choose_attention, choose_precision, choose_tf32
 from trainwiz.core.language import mark, tr, trn
-from trainwiz.core.plan.result import Plan, Refusal
+from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.sizes import CHECKPOINTING, MICRO
 from trainwiz.core.plan.tasks import INIT, learnt_words
-from trainwiz.core.plan.words import aside, gib, percent
+from trainwiz.core.plan.words import aside, gib
 from trainwiz.core.plan.workload import workload_of
 
 # Devices: which part of the machine a run uses, how many processes that is, and how much memory each has.
@@ -62,7 +60,6 @@ class Devices:
 HOST_RAM = mark("host RAM")
 """The label of the memory of a CPU run: code compares it, screens translate it."""
 SMOKE_PROCESSES = 2
-"""Of a smoke run on a CPU, for a profile with several GPUs: enough for the engine to be the same."""
 
 
 def torch_misses_gpu(machine: Machine) -> bool:
@@ -70,53 +67,46 @@ def torch_misses_gpu(machine: Machine) -> bool:
     return machine.trains and machine.accelerator == "cuda" and machine.torch_cuda is None
 
 
-def choose_devices(
-    machine: Machine, config: RunConfig, *, any_device: bool = False, cpu_processes: int = 1
-) -> tuple[Devices, tuple[Finding, ...]]:
+def choose_devices(plan: Plan) -> tuple[Devices, tuple[Finding, ...]]:
     """The devices of a run, with errors for GPUs that are asked for and not there.
 
-    A run that is made for `any_device` takes the CPU, with a warning, where the torch that is
-    installed cannot use the GPU. On a CPU there are `cpu_processes` where the config leaves it open.
+    A profile that is made for any device takes the CPU, with a warning, where the torch that is installed cannot use the
+    GPU. On a CPU the smoke run of one with several GPUs has two processes, enough for the engine to be the same.
     """
-    engine, where = config.engine, "engine.device"
-    idle_gpu = any_device and engine.device is None and engine.gpus is None and torch_misses_gpu(machine)
+    engine, machine, where = plan.config.engine, plan.machine, "engine.device"
+    own = plan.based_on.hardware if plan.based_on is not None else None
+    idle_gpu = own is not None and own.gpu is None and engine.device is None and engine.gpus is None
+    idle_gpu = idle_gpu and torch_misses_gpu(machine)
+    several = own is not None and own.num_gpus > 1 and plan.config.mode.kind == "smoke"
     device: Device = "cpu" if idle_gpu else engine.device or machine.accelerator
     if device == "cpu" or not machine.visible_gpus:
-        count = engine.processes or (1 if engine.strategy == "single" else cpu_processes)
+        count = engine.processes or (SMOKE_PROCESSES if several and engine.strategy != "single" else 1)
         devices = Devices("cpu", (), count, engine.nodes, machine.ram_available_bytes or None, HOST_RAM, None)
         if idle_gpu:
             why = aside(machine.unavailable.get("torch_cuda"))
             message = tr("The GPU stays idle: the installed torch cannot use it{why}.", why=why)
             install = Remedy(tr("install the CUDA build"), torch_line(machine))
             return devices, (Finding("torch_without_cuda", "warning", where, message, (install,)),)
-        if device == "cpu":
-            return devices, ()
         message = tr(
-            "engine.device is {device}, but this machine has no such device{why}.",
-            device=device,
-            why=aside(no_gpu_reason(machine)),
+            "{where}: this machine has no {device}{why}.", where=where, device=device, why=aside(no_gpu_reason(machine))
         )
-        return devices, (Finding("missing_hardware", "error", where, message),)
+        return devices, () if device == "cpu" else (Finding("missing_hardware", "error", where, message),)
     gpus, findings = _selected(machine, engine.gpus)
     if engine.strategy == "single" and engine.processes is None:
         gpus = gpus[:1]
     processes = engine.processes or len(gpus)
     if processes > len(gpus):
-        message = trn(
-            "engine.processes is {processes}, but there is {n} GPU: one process uses one GPU.",
-            "engine.processes is {processes}, but there are {n} GPUs: one process uses one GPU.",
-            len(gpus),
-            processes=processes,
+        message = tr(
+            "engine.processes is {n}, but one process uses one GPU; GPUs: {gpus}.", n=processes, gpus=len(gpus)
         )
         findings += (Finding("too_many_processes", "error", "engine.processes", message),)
     gpus = gpus[:processes]
-    free = [gpu.memory_free_bytes for gpu in gpus]
-    known = [size for size in free if size is not None]
-    specs = [spec for gpu in gpus if (spec := spec_of(gpu)) is not None]
-    slowest = min(specs, key=lambda spec: spec.fp16_flops or spec.fp32_flops) if len(specs) == len(gpus) else None
+    free = [gpu.memory_free_bytes or 0 for gpu in gpus]
+    specs = [spec_of(gpu) for gpu in gpus]
+    known = [spec for spec in specs if spec is not None]
+    slowest = min(known, key=lambda spec: spec.fp16_flops or spec.fp32_flops) if len(known) == len(specs) else None
     label = f"GPU {gpus[0].index} · {gpu_label(gpus[0])}" if len(gpus) == 1 else describe_gpus(gpus)
-    capacity = min(known) if len(known) == len(free) else None
-    return Devices(device, gpus, processes, engine.nodes, capacity, label, slowest), findings
+    return Devices(device, gpus, processes, engine.nodes, min(free) or None, label, slowest), findings
 
 
 def no_gpu_reason(machine: Machine) -> str:
@@ -126,33 +116,31 @@ def no_gpu_reason(machine: Machine) -> str:
 
 
 def _selected(machine: Machine, wanted: list[str] | None) -> tuple[tuple[Gpu, ...], tuple[Finding, ...]]:
+    """The GPUs that are named by index or UUID, each once."""
     visible, where = machine.visible_gpus, "engine.gpus"
     if wanted is None:
         return visible, ()
-    named = {str(gpu.index): gpu for gpu in reversed(visible)}
-    named |= {gpu.uuid: gpu for gpu in (*visible, *other_slices(machine)) if gpu.uuid is not None}
-    missing = [name for name in wanted if name not in named]
-    found = [named[name] for name in wanted if name in named]
-    chosen = tuple(gpu for at, gpu in enumerate(found) if gpu not in found[:at])
-    if len(chosen) > 1 and any(gpu.parent_uuid is not None for gpu in chosen):
-        message = tr("A program sees one MIG slice and no other GPU; specify only one of them (engine.gpus).")
-        alone = Remedy(tr("use {gpu}", gpu=gpu_label(chosen[0])), changes={where: [chosen[0].uuid]})
-        return chosen[:1], (Finding("unknown_gpu", "error", where, message, (alone,)),)
+    there = (*visible, *_other_slices(machine))
+    chosen = tuple(gpu for gpu in there if gpu.uuid in wanted or (gpu in visible and str(gpu.index) in wanted))
+    # A program sees one MIG slice and no other GPU.
+    chosen = chosen[:1] if any(gpu.parent_uuid is not None for gpu in chosen) else chosen
+    names = {name for gpu in chosen for name in (str(gpu.index), gpu.uuid)}
+    missing = [name for name in wanted if name not in names]
     if not missing:
         return chosen, ()
-    there = ", ".join(f"{gpu.index} ({gpu_label(gpu)})" for gpu in visible)
-    words = mark("No GPU {missing} on this machine; available: {there}.")
-    message = tr(words, missing=", ".join(missing), there=there)
-    kept = [name for name in wanted if name in named]
+    message = tr(
+        "No GPU {missing} on this machine that a run can use with the others named; available: {there}.",
+        missing=", ".join(missing),
+        there=", ".join(f"{gpu.index} ({gpu_label(gpu)})" for gpu in visible),
+    )
+    kept = [name for name in wanted if name in names]
     rest = Remedy(tr("continue with the available GPUs"), changes={where: kept or None})
     return chosen or visible[:1], (Finding("unknown_gpu", "error", where, message, (rest,)),)
 
 
-def other_slices(machine: Machine) -> tuple[Gpu, ...]:
-    """MIG slices that a run can be given by name: CUDA shows a program one, which CUDA_VISIBLE_DEVICES decides.
-
-    Where that variable is set already, it stands for what the user or the batch system allows.
-    """
+def _other_slices(machine: Machine) -> tuple[Gpu, ...]:
+    """MIG slices that a run can be given by name: CUDA shows a program one, which CUDA_VISIBLE_DEVICES decides. Where that
+    variable is set already, it stands for what the user or the batch system allows."""
     if machine.cuda_visible_devices is not None:
         return ()
     slices = (gpu for gpu in machine.gpus if gpu.parent_uuid is not None and gpu.uuid is not None and not gpu.visible)
@@ -185,18 +173,15 @@ def resolve_engine(plan: Plan) -> None:
     attention, why = choose_attention(seen)
     if attention == "flash_attention_2" and plan.get("engine.precision") in ("fp32", "tf32"):
         attention, why = "sdpa", tr("FlashAttention-2 supports half precision only")
-    if attention == "flash_attention_2" and not has_attention(kind, attention):
-        attention, why = "sdpa", tr("transformers has no FlashAttention-2 for {model_type} models", model_type=kind)
-    if attention == "sdpa" and not has_attention(kind, attention):
-        attention, why = "eager", tr("transformers has no other attention for {model_type} models", model_type=kind)
+    if not has_attention(kind, attention):
+        attention = "sdpa" if has_attention(kind, "sdpa") else "eager"
+        why = tr("the fastest that transformers has for {kind} models", kind=kind)
     plan.resolve("engine.attention", attention, why, "detected")
     if not has_checkpointing(kind):
         reason = tr("off: transformers has no gradient checkpointing for {kind} models", kind=kind)
-        plan.resolve("engine.checkpointing", False, reason, "detected")
-    one, several = mark("one GPU"), mark("one per GPU")
-    if on_cpu:
-        one, several = mark("one process uses all cores"), mark("several processes, as on several GPUs, but small")
-    plan.resolve("engine.processes", devices.processes, tr(several if devices.processes > 1 else one), "detected")
+        plan.resolve(CHECKPOINTING, False, reason, "detected")
+    words = mark("one for the GPU, or for all cores"), mark("one per GPU; on a CPU small ones")
+    plan.resolve("engine.processes", devices.processes, tr(words[devices.processes > 1]), "detected")
     threads = max(1, machine.cpu_cores // max(1, devices.processes))
     plan.resolve("engine.cpu_threads", threads, cores_shared(machine, devices))
 
@@ -221,9 +206,8 @@ def resolve_strategy(plan: Plan) -> None:
     if plan.get(STRATEGY) == "ddp" and devices.world_size == 1:
         # DistributedDataParallel begins with two processes; one alone trains without it.
         alone = tr("one process: nothing to shard")
+        found += [_not_exercised(plan, STRATEGY, "ddp", "single", alone)] if smoke else []
         plan.put(STRATEGY, "single", alone)
-        if smoke:
-            found.append(_not_exercised(plan, STRATEGY, "ddp", "single", alone))
     if plan.get(STRATEGY) == "single" and devices.world_size > 1 and plan.is_open("engine.deepspeed_file"):
         # Several processes are asked for beside "single", as a profile of one device says.
         plan.put(STRATEGY, "ddp", each_whole)
@@ -234,10 +218,9 @@ def resolve_strategy(plan: Plan) -> None:
         plan.resolve(STRATEGY, "ddp", each_whole)
     else:
         plan.resolve(STRATEGY, "single", tr("one device"))
-    if devices.device == "cuda":
-        plan.resolve(OPTIMIZER, "adamw_torch_fused", tr("one kernel, no temporary copy of the weights"))
-    else:
-        plan.resolve(OPTIMIZER, "adamw_torch", tr("works on every device"))
+    fused = devices.device == "cuda"
+    words = mark("works on every device"), mark("one kernel, no temporary copy of the weights")
+    plan.resolve(OPTIMIZER, "adamw_torch_fused" if fused else "adamw_torch", tr(words[fused]))
     plan.findings += tuple(found)
     _resolve_sharding(plan)
 
@@ -263,29 +246,23 @@ def _smoke_engine(plan: Plan) -> Iterator[Finding]:
 def _not_exercised(plan: Plan, key: str, asked: Any, instead: str, why: str) -> Finding:
     plan.put(key, instead, tr("smoke run: {why}", why=why))
     message = tr("This smoke run does not test {key} {asked}: {why}.", key=key, asked=asked, why=why)
-    return plan.warning("engine_not_exercised", key, message)
+    return plan.finding("engine_not_exercised", "warning", key, message)
 
 
 def _resolve_sharding(plan: Plan) -> None:
     """Shards gradients and optimizer states where several GPUs do not hold them whole, one sequence at a time."""
-    devices, machine, work = plan.devices, plan.machine, workload_of(plan)
-    if work is None or devices.capacity_bytes is None or devices.device != "cuda" or devices.world_size == 1:
+    devices, work, capacity = plan.devices, workload_of(plan), plan.devices.capacity_bytes
+    solved = STRATEGY in plan.reasons and plan.get(STRATEGY) == "ddp" and plan.machine.may_have("deepspeed")
+    if work is None or capacity is None or devices.device != "cuda" or devices.world_size == 1 or not solved:
         return
-    can_shard = machine.may_have("deepspeed")
-    if STRATEGY not in plan.reasons or plan.get(STRATEGY) != "ddp" or not can_shard:
-        return
-    checkpointing = bool(plan.get("engine.checkpointing")) or plan.is_open("engine.checkpointing")
+    checkpointing = bool(plan.get(CHECKPOINTING)) or plan.is_open(CHECKPOINTING)
     whole = replace(work.with_micro_batch(work.micro_batch, 2), checkpointing=checkpointing)
-    sharded = replace(whole, strategy="zero2")
-    needed, less = (estimate_memory(each, plan.evidence).needed_bytes for each in (whole, sharded))
-    if needed > devices.capacity_bytes >= less:
-        reason = tr(
-            "unsharded, each process would need {needed} of {capacity}; sharded it needs {less}",
-            needed=gib(needed),
-            capacity=gib(devices.capacity_bytes),
-            less=gib(less),
-        )
-        plan.put(STRATEGY, "zero2", reason)
+    needed, less = (
+        estimate_memory(replace(whole, strategy=kind), plan.evidence).needed_bytes for kind in ("ddp", "zero2")
+    )
+    if needed > capacity >= less:
+        words = mark("unsharded, each process would need {needed} of {capacity}; sharded it needs {less}")
+        plan.put(STRATEGY, "zero2", tr(words, needed=gib(needed), capacity=gib(capacity), less=gib(less)))
 
 
 # LoRA, and a frozen base in 4 or 8 bits: chosen where nothing else fits, refused where it does not work.
@@ -302,18 +279,12 @@ def resolve_method(plan: Plan) -> None:
     asked = asked or plan.get("engine.deepspeed_file") is not None or config.mode.kind == "smoke"
     if asked or plan.get("task") not in TASKS or plan.get(INIT) != "pretrained" or architecture is None:
         return
-    if devices.device != "cuda" or devices.capacity_bytes is None:
-        return
     element = HALF if plan.get("engine.precision") == "bf16-true" else SINGLE
-    needed = 2 * element * architecture.trainable_parameters
-    if needed <= devices.capacity_bytes * devices.world_size:
+    needed, there = 2 * element * architecture.trainable_parameters, (devices.capacity_bytes or 0) * devices.world_size
+    if devices.device != "cuda" or not there or needed <= there:
         return
-    reason = tr(
-        "training all weights needs {needed}; only {capacity} is available",
-        needed=gib(needed),
-        capacity=gib(devices.capacity_bytes * devices.world_size),
-    )
-    plan.put(METHOD, "lora", reason)
+    words = mark("training all weights needs {needed}; only {capacity} is available")
+    plan.put(METHOD, "lora", tr(words, needed=gib(needed), capacity=gib(there)))
     if config.origin(INIT).reason == learnt_words(config, plan.spec):
         plan.reasons[INIT] = config.origin(INIT).origin, learnt_words(plan.view(), plan.spec)
 
@@ -329,26 +300,24 @@ def resolve_base(plan: Plan) -> None:
     whole, packed = (_smallest(plan, replace(work, base_precision=kind)) for kind in ("none", "nf4"))
     now, then = (estimate_memory(each, plan.evidence) for each in (whole, packed))
     usable = plan.get(INIT) == "pretrained" and plan.get("task") in TASKS and plan.devices.device == "cuda"
-    alone = plan.get(STRATEGY) in ALONE and plan.get(OFFLOAD) == "none" and not plan.get(COMPILE)
-    if now.verdict(share) == "fits":
-        reason = tr("{size} of weights in {precision} fit", size=gib(base_bytes(whole)), precision=precision)
-    elif not (usable and alone):
-        reason = tr("4 bits is for pretrained models on NVIDIA GPUs, each with a full copy of the base")
-    elif not plan.machine.may_have("bitsandbytes"):
-        reason = tr("4 bits needs bitsandbytes, which is not installed on this machine")
-    elif then.verdict(share) == "does_not_fit":
-        reason = tr("it would not fit even in 4 bits")
+    usable = usable and plan.get(STRATEGY) in ALONE and plan.get(OFFLOAD) == "none" and not plan.get(COMPILE)
+    installed = plan.machine.may_have("bitsandbytes")
+    sizes = {
+        "whole": gib(now.safe_bytes),
+        "packed": gib(then.safe_bytes),
+        "capacity": gib(share),
+        "precision": precision,
+    }
+    words = mark("in {precision} it needs {whole}, in 4 bits {packed}; {capacity} is available")
+    if now.verdict(share) == "fits" or then.verdict(share) == "does_not_fit":
+        plan.put(BASE, "none", tr(words, **sizes))
+    elif usable and installed:
+        plan.put(BASE, "nf4", tr(words, **sizes))
     else:
-        reason = tr(
-            "in {precision} it needs {whole}, in 4 bits {packed}; {capacity} is available",
-            precision=precision,
-            whole=gib(now.safe_bytes),
-            packed=gib(then.safe_bytes),
-            capacity=gib(share),
-        )
-        plan.put(BASE, "nf4", reason)
-        return
-    plan.put(BASE, "none", reason)
+        words = mark("4 bits needs bitsandbytes, which is not installed on this machine")
+        if not usable:
+            words = mark("4 bits is for pretrained models on NVIDIA GPUs, each with a full copy of the base")
+        plan.put(BASE, "none", tr(words))
 
 
 def _smallest(plan: Plan, work: Workload) -> Workload:
@@ -356,64 +325,3 @@ def _smallest(plan: Plan, work: Workload) -> Workload:
     micro = int(plan.get(MICRO) or 1)
     again = bool(plan.get(CHECKPOINTING)) if not plan.is_open(CHECKPOINTING) else has_checkpointing(plan.model_type)
     return replace(work.with_micro_batch(micro, 2), checkpointing=again)
-
-
-# What bitsandbytes, or what the others make of it, cannot do.
-
-
-def base_refusals(plan: Plan) -> Iterator[Refusal]:
-    """Of a base in fewer bits than the run computes in."""
-    engine, kind = plan.config.engine, plan.config.engine.base_precision
-    if kind in (None, "none"):
-        return
-    bits = tr("4 bits") if kind == "nf4" else tr("8 bits")
-    whole = tr("keep it in the precision of the run"), {BASE: "none"}
-    lora = tr("use LoRA"), {METHOD: "lora"}
-    message = tr("Weights in {bits} cannot be trained; they are for the frozen base of LoRA.", bits=bits)
-    yield plan.config.peft.method == "none", "quantized_without_adapters", BASE, message, (lora, whole)
-    several = plan.devices.world_size > 1
-    apart = (
-        tr("keep a full base on each GPU (DDP)") if several else tr("train in one process"),
-        {STRATEGY: "ddp" if several else "single", OFFLOAD: "none", "engine.deepspeed_file": None},
-    )
-    message = tr(
-        "trainwiz does not shard a base in {bits}: {strategy} would need another storage format (engine.strategy).",
-        bits=bits,
-        strategy=engine.strategy,
-    )
-    shared = engine.strategy not in ALONE or engine.offload != "none" or engine.deepspeed_file is not None
-    yield shared, "quantized_not_sharded", STRATEGY, message, (apart, whole)
-    message = tr("transformers does not train a base in {bits} with torch.compile (engine.compile).", bits=bits)
-    yield (
-        engine.compile,
-        "quantized_not_compiled",
-        COMPILE,
-        message,
-        ((tr("turn torch.compile off"), {COMPILE: False}), whole),
-    )
-    message = tr(
-        "A base in {bits} needs an NVIDIA GPU or a CPU; trainwiz does not support it on Apple GPUs.", bits=bits
-    )
-    yield plan.devices.device == "mps", "quantized_unsupported", BASE, message, (whole,)
-    message = tr(
-        "A base in {bits} needs bitsandbytes, which is not installed on this machine (engine.base_precision).",
-        bits=bits,
-    )
-    install = Remedy(tr("install it"), training_line(plan.machine, "[qlora]"))
-    yield not plan.machine.may_have("bitsandbytes"), "bitsandbytes_missing", BASE, message, (install, whole)
-
-
-def base_findings(plan: Plan) -> Iterator[Finding]:
-    """Experts that stay as they are."""
-    work = plan.work
-    experts = sum(block.layers * block.expert_parameters for block in work.architecture.blocks) if work else 0
-    if work is None or not work.quantized or not experts:
-        return
-    message = tr(
-        "The experts of {name} stay in {precision}, {share} of its weights: transformers stores them in one tensor, "
-        "which bitsandbytes does not quantize.",
-        name=plan.config.model.name,
-        precision=plan.config.engine.precision,
-        share=percent(experts / work.architecture.parameters, 0),
-    )
-    yield plan.note("experts_not_quantized", BASE, message)

@@ -9,13 +9,12 @@ from functools import cache
 from importlib import resources
 
 from trainwiz.core.config.keys import ENVIRONMENT
-from trainwiz.core.errors import Finding, Remedy, Severity
+from trainwiz.core.errors import Finding, Remedy
 from trainwiz.core.estimate.host import LOW_MEMORY_BYTES, batch_bytes
-from trainwiz.core.hardware.machine import UNKNOWN_LINK, Gpu
+from trainwiz.core.hardware.machine import UNKNOWN_LINK, Gpu, gpu_label
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import gib
-from trainwiz.core.text import plain_text
 
 # The rules of profiles/environment.yaml: which environment variables a run gets or should not have, and why.
 
@@ -34,8 +33,6 @@ class VariableRule:
     sources: list[str]
     value: str
     """That the run gets where nobody set another one; may hold {interface} and other words of the situation."""
-    severity: Severity
-    """Of the finding where somebody set another value."""
 
     def holds(self, conditions: Mapping[str, bool | None]) -> bool:
         return all(conditions[name] is wanted for name, wanted in self.when.items())
@@ -71,26 +68,23 @@ def conditions_of(plan: Plan) -> dict[str, bool | None]:
     """
     machine, devices = plan.machine, plan.devices
     on_gpu = devices.device == "cuda"
-    several = on_gpu and devices.processes > 1 and bool(devices.gpus)
     consumer = bool(devices.gpus) and all(is_consumer(gpu) for gpu in devices.gpus)
-    nvlink = _nvlink(devices.gpus) if several else None
     since_turing = all(gpu.capability is not None and gpu.capability >= TURING for gpu in devices.gpus)
     shared = machine.shared_memory_bytes
     return {
         # NVIDIA cards compute, several of one machine with a process each; all of them are GeForce or TITAN.
         "on_gpu": on_gpu,
-        "several_on_node": several,
+        "several_on_node": on_gpu and devices.processes > 1,
         "several_nodes": devices.nodes > 1,
         "consumer": consumer,
         # No where the driver has no direct path between the cards; not known where nothing says so.
-        "peer_access": False if consumer and nvlink is False and since_turing else None,
+        "peer_access": False if consumer and since_turing and _nvlink(devices.gpus) is False else None,
         # The traffic between cards of one machine goes, or may go, through host memory.
-        "through_host": several and nvlink is not True,
+        "through_host": _through_host(plan),
         "wsl": machine.wsl,
         # Smaller than what NCCL and the loader put into /dev/shm.
         "small_shared_memory": None if shared is None else shared < shared_memory_needed(plan),
         "interface_known": bool(machine.network_interfaces) and not machine.hypothetical,
-        "has_workers": bool(plan.get("data.workers")),
         # So little RAM that what each process holds of it decides.
         "low_memory": 0 < machine.ram_total_bytes < LOW_MEMORY_BYTES,
     }
@@ -99,20 +93,23 @@ def conditions_of(plan: Plan) -> dict[str, bool | None]:
 def condition_words(plan: Plan) -> dict[str, str]:
     """What the texts and values of the rules may name."""
     machine, gpus = plan.machine, plan.devices.gpus
-    card = (gpus[0].name or "") if gpus else ""
     return {
-        "cards": card.removeprefix("NVIDIA ").removeprefix("GeForce "),
+        "cards": gpu_label(gpus[0]) if gpus else "",
         "shared_memory": gib(machine.shared_memory_bytes or 0),
         "needed": gib(shared_memory_needed(plan)),
-        "interface": machine.network_interfaces[0] if machine.network_interfaces else "",
+        "interface": next(iter(machine.network_interfaces), ""),
     }
+
+
+def _through_host(plan: Plan) -> bool:
+    devices = plan.devices
+    return devices.device == "cuda" and devices.processes > 1 and _nvlink(devices.gpus) is not True
 
 
 def shared_memory_needed(plan: Plan) -> int:
     """Bytes of /dev/shm: NCCL's buffers between cards without NVLink, and the batches that loader workers hand over."""
     devices, get = plan.devices, plan.get
-    through_host = devices.device == "cuda" and devices.processes > 1 and _nvlink(devices.gpus) is not True
-    nccl = devices.processes * NCCL_PROCESS_BYTES if through_host else 0
+    nccl = devices.processes * NCCL_PROCESS_BYTES if _through_host(plan) else 0
     waiting = (get("data.workers") or 0) * (get("data.prefetch") or 1)
     length, target = get("batch.sequence_length"), get("batch.target_length") or 0
     return nccl + devices.processes * waiting * batch_bytes(get("batch.micro_batch_size") or 1, length, target)
@@ -128,7 +125,8 @@ def _nvlink(gpus: tuple[Gpu, ...]) -> bool | None:
     links = " ".join(link for gpu in gpus for link in gpu.links)
     if gpus and all(gpu.links for gpu in gpus):
         return True if "NVLink" in links else None if tr(UNKNOWN_LINK) in links else False
-    return False if all(is_consumer(gpu) and not HAS_CONNECTOR.search(gpu.name or "") for gpu in gpus) else None
+    bridged = any(HAS_CONNECTOR.search(gpu.name or "") or not is_consumer(gpu) for gpu in gpus)
+    return None if bridged else False
 
 
 # How several processes talk to each other: the environment variables of a run, and how long it waits.
@@ -142,12 +140,10 @@ def resolve_communication(plan: Plan) -> None:
     conditions, words = conditions_of(plan), condition_words(plan)
     if plan.devices.world_size > 1:
         # Longer than a step may last: a process that runs ahead waits for the slowest at its end.
-        step_high_s = plan.pace.step.high if plan.pace is not None else 0.0
-        timeout, why = DEFAULT_TIMEOUT_S, tr("half an hour: a save or an evaluation may be slow")
-        if 3 * step_high_s > DEFAULT_TIMEOUT_S:
-            timeout = -(-int(3 * step_high_s) // 600) * 600
-            why = tr("three times the longest expected step ({step_high_s} s)", step_high_s=f"{step_high_s:,.0f}")
-        plan.resolve("engine.process_timeout_s", timeout, why)
+        step_s = plan.pace.step.high if plan.pace is not None else 0.0
+        timeout = max(DEFAULT_TIMEOUT_S, -(-int(3 * step_s) // 600) * 600)
+        why = mark("three times the longest expected step ({step_s} s), and at least half an hour")
+        plan.resolve("engine.process_timeout_s", timeout, tr(why, step_s=f"{step_s:,.0f}"))
     done = set(plan.config.engine.environment)
     for rule in load_variable_rules():
         if rule.variable not in done and rule.holds(conditions):
@@ -155,38 +151,18 @@ def resolve_communication(plan: Plan) -> None:
             plan.put(f"{ENVIRONMENT}.{rule.variable}", rule.value.format(**words), tr(rule.text, **words))
 
 
-# Environment variables that somebody set against the rules, and shared memory that is too small.
+# Shared memory that is too small.
 
-LONGEST_SHOWN = 60
 SHM_SIZE = mark("start the container with more: docker run --shm-size=1g (or --ipc=host)")
 
 
 def environment_findings(plan: Plan) -> Iterator[Finding]:
-    conditions = conditions_of(plan)
-    yield from _contradicted(plan, conditions)
-    if conditions["small_shared_memory"] and (conditions["through_host"] or conditions["has_workers"]):
+    there, needed, workers = plan.machine.shared_memory_bytes, shared_memory_needed(plan), plan.get("data.workers")
+    if there is not None and there < needed and (workers or _through_host(plan)):
         message = tr(
             "/dev/shm has {there}, but about {needed} is needed: the processes exchange batches and gradients there.",
-            there=gib(plan.machine.shared_memory_bytes or 0),
-            needed=gib(shared_memory_needed(plan)),
+            there=gib(there),
+            needed=gib(needed),
         )
-        no_workers = [(tr("no data loader workers"), {"data.workers": 0})] if conditions["has_workers"] else []
-        yield plan.warning("shared_memory", "hardware", message, Remedy(tr(SHM_SIZE)), *no_workers)
-
-
-def _contradicted(plan: Plan, conditions: dict[str, bool | None]) -> Iterator[Finding]:
-    """Variables to which somebody gave another value than the rules would."""
-    words, own = condition_words(plan), plan.config.engine.environment
-    for rule in load_variable_rules():
-        key, wanted = f"{ENVIRONMENT}.{rule.variable}", rule.value.format(**words)
-        if own.get(rule.variable, wanted) == wanted or not rule.holds(conditions):
-            continue
-        message = tr(
-            "{name} is {value}, but {wanted} is recommended for this machine: {reason}.",
-            name=rule.variable,
-            value=plain_text(own[rule.variable], LONGEST_SHOWN),
-            wanted=wanted,
-            reason=tr(rule.text, **words),
-        )
-        remedy = tr("set {name}={value}", name=rule.variable, value=wanted), {key: wanted}
-        yield plan.finding("environment_contradicted", rule.severity, key, message, remedy)
+        no_workers = [(tr("no data loader workers"), {"data.workers": 0})] if workers else []
+        yield plan.finding("shared_memory", "warning", "hardware", message, Remedy(tr(SHM_SIZE)), *no_workers)

@@ -18,11 +18,10 @@ from trainwiz.core.data.lengths import packs_rows, trains_on_chats
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Finding, Remedy, TrainwizError, sort_findings
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
-from trainwiz.core.hardware.machine import Gpu, Machine, describe_gpus
+from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.hardware.read import catalogue_machine
 from trainwiz.core.history.measurement import data_digest, device_key, model_digest
 from trainwiz.core.language import tr
-from trainwiz.core.plan.adapter_file import with_adapter
 from trainwiz.core.plan.engine import no_gpu_reason
 from trainwiz.core.plan.make import make_plan
 from trainwiz.core.plan.result import Plan
@@ -33,6 +32,7 @@ from trainwiz.core.plan.tasks import (
     subject_findings,
     task_is_known,
     unnamed_data,
+    with_adapter,
     with_architecture,
     with_init,
     with_run_name,
@@ -95,61 +95,51 @@ Target = tuple[Machine, tuple[Finding, ...]]
 def choose_target(request: PlanRequest, profile: Profile | None, here: Machine) -> Target:
     """This machine where it will do; else the named one.
 
-    A profile that names a GPU is planned for this machine's CUDA GPUs when there are any (with a
-    warning when they are others or fewer), else for the profile's own machine with the error
+    A profile that names a GPU is planned for this machine's CUDA GPUs when there are any, else for the profile's own machine with the error
     `missing_hardware`. A smoke run is always for this machine. Raises UsageError for a GPU name
     that the catalogue does not know.
     """
-    if _names_a_machine(request):
-        return _named(request, profile), ()
     wanted = profile.hardware if profile is not None else ProfileHardware()
+    named = _named(request, wanted)
+    if named is not None:
+        return named, ()
     if wanted.gpu is None or request.mode == "smoke" or request.overrides.get("engine.device") == "cpu":
         return here, ()
-    if _is_apple(wanted.gpu) and here.accelerator == "mps":
+    # All Apple chips run what is made for one: their memory is the machine's RAM, which the plan measures.
+    spec = load_gpus().get(wanted.gpu)
+    on_apple = spec is not None and spec.compute_capability is None and here.accelerator == "mps"
+    if on_apple or (here.accelerator == "cuda" and here.visible_gpus):
         return here, ()
-    cards = here.visible_gpus if here.accelerator == "cuda" else ()
-    if not cards:
-        own = catalogue_machine(
-            gpu=wanted.gpu, num_gpus=wanted.num_gpus, ram_bytes=wanted.ram_bytes, cpu_cores=wanted.cpu_cores
-        )
-        return own, (_missing(request, profile, wanted, here),)
-    return here, _differences(profile, wanted, cards)
+    own = catalogue_machine(
+        gpu=wanted.gpu, num_gpus=wanted.num_gpus, ram_bytes=wanted.ram_bytes, cpu_cores=wanted.cpu_cores
+    )
+    return own, (_missing(request, wanted, here),)
 
 
-def _is_apple(gpu: str) -> bool:
-    """All Apple chips run what is made for one: their memory is the machine's RAM, which the plan measures."""
-    spec = load_gpus().get(gpu)
-    return spec is not None and spec.compute_capability is None
-
-
-def _names_a_machine(request: PlanRequest) -> bool:
-    cards = (request.gpu, request.num_gpus, request.ram_bytes, request.gpu_memory_bytes, request.capability)
-    rates = (request.tflops, request.fp32_tflops, request.bandwidth)
-    return any(value is not None for value in (*cards, *rates))
-
-
-def _named(request: PlanRequest, profile: Profile | None) -> Machine:
-    wanted = profile.hardware if profile is not None else ProfileHardware()
-    figures = request.gpu_memory_bytes, request.tflops, request.capability, request.fp32_tflops, request.bandwidth
-    by_hand = any(figure is not None for figure in figures)
-    gpu = request.gpu if request.gpu is not None or by_hand else wanted.gpu
-    usual = wanted.num_gpus if gpu is not None or by_hand else 0
+def _named(request: PlanRequest, wanted: ProfileHardware) -> Machine | None:
+    by_hand: dict[str, Any] = {
+        "gpu_memory_bytes": request.gpu_memory_bytes,
+        "tflops": request.tflops,
+        "fp32_tflops": request.fp32_tflops,
+        "bandwidth": request.bandwidth,
+        "capability": request.capability,
+    }
+    described = request.gpu is not None or any(figure is not None for figure in by_hand.values())
+    if not described and request.num_gpus is None and request.ram_bytes is None:
+        return None
+    usual = wanted.num_gpus if described or wanted.gpu is not None else 0
     return catalogue_machine(
-        gpu=gpu,
+        gpu=request.gpu if described else wanted.gpu,
         num_gpus=usual if request.num_gpus is None else request.num_gpus,
         ram_bytes=request.ram_bytes if request.ram_bytes is not None else wanted.ram_bytes,
         cpu_cores=wanted.cpu_cores,
-        gpu_memory_bytes=request.gpu_memory_bytes,
-        tflops=request.tflops,
-        fp32_tflops=request.fp32_tflops,
-        bandwidth=request.bandwidth,
-        capability=request.capability,
+        **by_hand,
     )
 
 
-def _missing(request: PlanRequest, profile: Profile | None, wanted: ProfileHardware, here: Machine) -> Finding:
-    name = profile.name if profile is not None else tr("this run")
-    reason = tr("it has an Apple GPU, which runs other profiles") if here.accelerator == "mps" else no_gpu_reason(here)
+def _missing(request: PlanRequest, wanted: ProfileHardware, here: Machine) -> Finding:
+    name = str(request.profile)
+    reason = tr("it has an Apple GPU") if here.accelerator == "mps" else no_gpu_reason(here)
     message = tr(
         "{name} is for {machine}, but this machine has no such GPU{why}. The plan above assumes the hardware of the "
         "profile.",
@@ -157,27 +147,11 @@ def _missing(request: PlanRequest, profile: Profile | None, wanted: ProfileHardw
         machine=f"{wanted.num_gpus} × {wanted.gpu}",
         why=aside(reason),
     )
-    written = ["trainwiz", "--profile", name, *mode_words(request)]
-    smoke = Remedy(
-        tr("try the same engine on this machine with a tiny model"), f"trainwiz --profile {name} --smoke --yes"
-    )
-    folder = shlex.join([*written, *set_words(request.overrides), "--dry-run"])
-    there = Remedy(tr("write the run folder for the machine that has it"), folder)
+    words = ["trainwiz", "--profile", name, *mode_words(request), *set_words(request.overrides), "--dry-run"]
+    there = Remedy(tr("write the run folder for the machine that has it"), shlex.join(words))
+    command = shlex.join(["trainwiz", "--profile", name, "--smoke", "--yes"])
+    smoke = Remedy(tr("try the same engine on this machine with a tiny model"), command)
     return Finding("missing_hardware", "error", "hardware", message, (smoke, there))
-
-
-def _differences(profile: Profile | None, wanted: ProfileHardware, cards: tuple[Gpu, ...]) -> tuple[Finding, ...]:
-    name = profile.name if profile is not None else tr("this run")
-    same = [gpu for gpu in cards if gpu.catalogue_name == wanted.gpu]
-    if len(same) == len(cards) and len(cards) >= wanted.num_gpus:
-        return ()
-    message = tr(
-        "{name} is for {made_for}; this plan is for the GPUs of this machine: {have}.",
-        name=name,
-        made_for=f"{wanted.num_gpus} × {wanted.gpu}",
-        have=describe_gpus(cards),
-    )
-    return (Finding("other_hardware", "warning", "hardware", message),)
 
 
 # What a plan is made from.
@@ -220,23 +194,17 @@ def gather_data(config: RunConfig, show: int = 0) -> tuple[DataSummary | None, t
     try:
         return summarize_data(config, look=partial(look_at_chats, show=show)), ()
     except TrainwizError as error:
-        return None, tuple(_with_choice(finding, config) for finding in error.findings)
+        own = Remedy(tr("specify your own data: --dataset FILE"))
+        return None, tuple(
+            replace(one, remedies=one.remedies or (own,)) if one.code == "missing_data" else one
+            for one in error.findings
+        )
 
 
-def _with_choice(finding: Finding, config: RunConfig) -> Finding:
-    """Data that a profile names and that is not here: the one choice that is missing."""
-    if finding.code != "missing_data" or config.origin("data.sources").origin != "profile":
-        return finding
-    if any("--dataset" in (remedy.command or remedy.text) for remedy in finding.remedies):
-        return finding
-    own = Remedy(tr("specify your own data: --dataset FILE"))
-    return replace(finding, remedies=(own, *finding.remedies))
-
-
-def _whole_commands(finding: Finding, config: RunConfig, machine: Machine, profile: Profile | None) -> Finding:
+def _whole_commands(finding: Finding, config: RunConfig, machine: Machine) -> Finding:
     """Model and data know an option that helps; pasted alone it is no command."""
     remedies = tuple(
-        replace(remedy, command=plan_command(config, machine, profile, remedy.changes))
+        replace(remedy, command=plan_command(config, machine, remedy.changes))
         if remedy.changes and (remedy.command is None or remedy.command.startswith("--"))
         else remedy
         for remedy in finding.remedies
@@ -299,7 +267,7 @@ def gather_known(request: PlanRequest, profile: Profile | None, here: Machine, *
             # What a plan for another machine says of it is unnamed_data.
             if one.code != "no_data_named" or not names_no_data(config)
         )
-    about_model = tuple(_whole_commands(one, config, target, profile) for one in model_findings)
+    about_model = tuple(_whole_commands(one, config, target) for one in model_findings)
     return Gathered(profile, config, target, model, None, (*target_findings, *about_model))
 
 
@@ -323,7 +291,7 @@ def with_data(known: Gathered, data: DataSummary | None, findings: tuple[Finding
     if not task_is_known(known.config, known.model):
         # How rows are to be read depends on the task; what no task could read is said all the same.
         data, findings = None, tuple(one for one in findings if one.code in NO_TASK_READS)
-    about_data = tuple(_whole_commands(one, known.config, known.machine, known.profile) for one in findings)
+    about_data = tuple(_whole_commands(one, known.config, known.machine) for one in findings)
     return replace(known, data=data, findings=(*known.findings, *about_data))
 
 
@@ -395,15 +363,10 @@ def made_for(profile: Profile, machine: Machine) -> bool:
 
 
 def _searched(profile: Profile) -> str:
-    hardware, values = profile.hardware, profile.values
-    parts = (
-        profile.name,
-        f"{hardware.num_gpus} × {hardware.gpu}" if hardware.gpu else "",
-        *(str(values.get(key, "")) for key in ("model.name", "task", "peft.method")),
-        profile.description,
-        tr(profile.description),
-    )
-    return " ".join(parts).casefold()
+    hardware, description = profile.hardware, profile.description
+    values = [str(profile.values.get(key, "")) for key in ("model.name", "task", "peft.method")]
+    card = f"{hardware.num_gpus} × {hardware.gpu}"
+    return " ".join((profile.name, card, *values, description, tr(description))).casefold()
 
 
 def _row(written: Profile, machine: Machine) -> ProfileRow:
@@ -418,6 +381,7 @@ def _row(written: Profile, machine: Machine) -> ProfileRow:
         target, found = choose_target(PlanRequest(profile=profile.name), profile, machine)
         model, findings = resolve_model(config.model)
         plan = make_plan(target, config, model=model, data=None, profile=profile, findings=(*found, *findings))
+    fits = plan is not None and plan.memory.verdict != "does_not_fit"
     return ProfileRow(
         name=written.name,
         gpu=profile.hardware.gpu,
@@ -426,9 +390,7 @@ def _row(written: Profile, machine: Machine) -> ProfileRow:
         task=config.task,
         effective_samples=plan.batch.effective_samples if plan else None,
         effective_tokens=plan.batch.effective_tokens if plan else None,
-        fits_here=plan is not None
-        and plan.memory.verdict != "does_not_fit"
-        and all(error.code in NOT_ABOUT_FIT for error in plan.errors),
+        fits_here=fits and plan is not None and all(error.code in NOT_ABOUT_FIT for error in plan.errors),
         origin=written.origin,
         description=written.description,
     )

@@ -20,14 +20,14 @@ from trainwiz.core.estimate.host import (
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import Measurement, data_digest, same_model
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.engine import cores_shared
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.tasks import data_is_refused
 from trainwiz.core.plan.words import counted, gib, percent
 from trainwiz.core.plan.workload import host_needs, workload_of
 
-# Loader workers by what was measured: the wait of an earlier run, or a probe's time of making a micro-batch.
+# Loader workers by what was measured: the wait of an earlier run.
 
 Limit = tuple[int, str]
 """How many workers each training process needs or may have, and what says so."""
@@ -38,33 +38,21 @@ def measured_workers(plan: Plan, work: Workload | None) -> Limit | None:
 
     Micro-batches of any size count: making one and computing one both go with its size.
     """
-    if work is None or not plan.evidence.measurements:
-        return None
-    data, on_gpu = data_digest(plan.view()), work.device == "cuda"
-    for measured in plan.evidence.measurements:
-        if measured.data != data or measured.length != work.length or not same_model(measured, work):
-            continue
-        limit = _by_measurement(measured, on_gpu=on_gpu)
-        if limit is not None:
-            return limit
+    data, on_gpu = data_digest(plan.view()), plan.devices.device == "cuda"
+    for measured in plan.evidence.measurements if work is not None else ():
+        if work is not None and measured.data == data and measured.length == work.length and same_model(measured, work):
+            limit = _by_wait(measured, on_gpu=on_gpu)
+            if limit is not None:
+                return limit
     return None
 
 
-def _by_measurement(measured: Measurement, *, on_gpu: bool) -> Limit | None:
-    """By a probe's time of making a micro-batch, or by the wait of a run; None where it says nothing of loading."""
-    workers, wait_s, loading_s = measured.workers, measured.data_wait_s, measured.loading_s
-    if loading_s is not None:
-        computing_s = measured.step_s / measured.accumulation
-        # Without workers the process that computes also loaded.
-        ratio = loading_s / max(computing_s - (loading_s if workers == 0 else 0), 1e-3 * computing_s)
-        needed = 0 if not on_gpu and ratio <= WORTH_SHARE else max(1, workers_for(ratio))
-        share = percent(loading_s / computing_s)
-        why = tr("loading a micro-batch takes {share} of its step, measured on {day}", share=share, day=measured.day)
-        return needed, why
+def _by_wait(measured: Measurement, *, on_gpu: bool) -> Limit | None:
+    """By the wait of a run; None where it says nothing of loading."""
+    workers, wait_s = measured.workers, measured.data_wait_s
     if workers is None or wait_s is None:
         return None
-    share = percent(wait_s / measured.step_s)
-    values = {"day": measured.day, "share": share, "workers": workers}
+    values = {"day": measured.day, "share": percent(wait_s / measured.step_s), "workers": workers}
     why = tr("the run of {day} waited {share} of its time for data (workers: {workers})", **values)
     if wait_s > WORTH_SHARE * measured.step_s:
         prefetch = measured.prefetch or USUAL_PREFETCH
@@ -88,19 +76,19 @@ RESERVE_SHARE = 0.1
 
 def resolve_workers(plan: Plan, work: Workload | None) -> None:
     """Streaming and pinned memory are resolved before. What was measured on these rows wins over a rule."""
-    rows = plan.counted.rows if plan.counted is not None else None
-    by_rule, measured = _by_cores(plan, rows), measured_workers(plan, work)
-    by_cores = by_rule if measured is None or low_memory(plan) else measured
+    by_rule, measured = _by_cores(plan), measured_workers(plan, work)
+    count, why = by_rule if measured is None or low_memory(plan) else measured
     # Each training process keeps a core for itself.
     most = max(int(plan.devices.device == "cuda"), plan.machine.cpu_cores // plan.devices.processes - 1)
-    if by_cores is measured and by_cores[0] > most:
-        by_cores = most, tr("{why}; the cores allow {n}", why=by_cores[1], n=most)
+    if count > most:
+        count, why = most, tr("{why}; the cores allow {n}", why=why, n=most)
     needs = host_needs(plan, plan.view(), work)
-    limit = _by_ram(plan, replace(needs, prefetch=USUAL_PREFETCH), by_cores) if by_cores[0] else by_cores
-    plan.resolve("data.workers", *limit, "detected" if limit is by_rule else "solved")
+    limit = _by_ram(plan, replace(needs, prefetch=USUAL_PREFETCH), (count, why))
+    plan.resolve("data.workers", *limit, "detected" if limit == by_rule else "solved")
     count, accumulation = int(plan.get("data.workers")), int(plan.get("batch.gradient_accumulation_steps") or 1)
     prefetch = _prefetch(plan.machine, replace(needs, workers=count), accumulation)
-    plan.resolve("data.prefetch", prefetch, _prefetch_reason(count, prefetch))
+    why = tr("{ready} batches are ready when a step begins", ready=count * prefetch)
+    plan.resolve("data.prefetch", prefetch, why if count else tr("not used without data loader workers"))
     why = tr("kept between epochs") if count else tr("no data loader workers")
     plan.resolve("data.persistent_workers", count > 0, why)
 
@@ -116,14 +104,14 @@ def low_memory(plan: Plan) -> bool:
     return plan.devices.device == "cuda" and 0 < plan.machine.ram_total_bytes < LOW_MEMORY_BYTES
 
 
-def _by_cores(plan: Plan, rows: int | None) -> Limit:
+def _by_cores(plan: Plan) -> Limit:
     if plan.devices.device != "cuda":
         return 0, tr("the cores are busy with training")
     if low_memory(plan):
-        return 0, tr("low-memory mode: under 15 GB of RAM")
+        return 0, tr(LOW_MEMORY)
     spare = max(1, plan.machine.cpu_cores // plan.devices.processes - 1)
-    if rows is not None and rows < SMALL_ROWS:
-        return min(2, spare), tr("enough for {rows} rows", **counted(rows=rows))
+    if plan.counted is not None and plan.counted.rows < SMALL_ROWS:
+        return min(2, spare), tr("enough for {rows} rows", **counted(rows=plan.counted.rows))
     why = tr("{cores}, one reserved per process", cores=cores_shared(plan.machine, plan.devices))
     return min(MOST_WORKERS, spare), why
 
@@ -138,11 +126,8 @@ def _by_ram(plan: Plan, needs: HostNeeds, by_cores: Limit) -> Limit:
         return most_while_training(replace(needs, workers=workers))
 
     fitting = next((count for count in range(by_cores[0], 0, -1) if taken(count) <= budget), 0)
-    if fitting == by_cores[0]:
-        return by_cores
-    return fitting, tr(
-        "RAM budget {budget}, of which the training takes up to {alone}", budget=gib(budget), alone=gib(taken(0))
-    )
+    why = tr("RAM budget {budget}, of which the training takes up to {alone}", budget=gib(budget), alone=gib(taken(0)))
+    return by_cores if fitting == by_cores[0] else (fitting, why)
 
 
 def _prefetch(machine: Machine, needs: HostNeeds, accumulation: int) -> int:
@@ -158,18 +143,9 @@ def _prefetch(machine: Machine, needs: HostNeeds, accumulation: int) -> int:
     return next(fitting, 1)
 
 
-def _prefetch_reason(workers: int, prefetch: int) -> str:
-    if not workers:
-        return tr("not used without data loader workers")
-    if prefetch < USUAL_PREFETCH:
-        return tr("a second batch per worker would not fit in RAM")
-    if prefetch == USUAL_PREFETCH:
-        return tr("two batches per worker hide the loading")
-    return tr("a step fetches its micro-batches at once: {ready} are ready when it begins", ready=workers * prefetch)
-
-
 # How rows reach the model, and how long the run is.
 
+LOW_MEMORY = mark("low-memory mode: under 15 GB of RAM")
 RAM_SHARE_FOR_ROWS = 0.25
 STEPS_WITHOUT_DATA = 1000
 FINE_TUNING_EPOCHS = 3.0
@@ -183,17 +159,15 @@ def resolve_loading(plan: Plan) -> None:
     """
     data, on_gpu, low = plan.data, plan.devices.device == "cuda", low_memory(plan)
     in_memory = data.bytes_in_memory if data is not None else 0
-    little = tr("low-memory mode: under 15 GB of RAM")
-    if low or in_memory * plan.devices.processes > RAM_SHARE_FOR_ROWS * plan.machine.ram_total_bytes > 0:
-        plan.resolve("data.streaming", True, little if low else tr("the rows would take over a quarter of the RAM"))
-    else:
-        fits = tr("the rows fit in RAM") if data is not None else tr("the number of rows is unknown")
-        plan.resolve("data.streaming", False, fits)
-    if not on_gpu:
-        why = tr("only copies to an NVIDIA GPU benefit from it")
-    else:
-        why = little if low else tr("faster copies to the GPU")
-    plan.resolve("data.pin_memory", on_gpu and not low, why)
+    streamed = low or in_memory * plan.devices.processes > RAM_SHARE_FOR_ROWS * plan.machine.ram_total_bytes > 0
+    words = (
+        mark("nothing says that the rows need it"),
+        mark("the rows would take over a quarter of the RAM, or RAM is low"),
+    )
+    plan.resolve("data.streaming", streamed, tr(words[streamed]))
+    pinned = on_gpu and not low
+    words = mark("only copies to an NVIDIA GPU benefit, with 15 GB of RAM or more"), mark("faster copies to the GPU")
+    plan.resolve("data.pin_memory", pinned, tr(words[pinned]))
     resolve_workers(plan, workload_of(plan))
     if data is not None and not plan.get("data.validation_sources"):
         everything = data.texts or data.rows + data.validation_rows
@@ -214,21 +188,16 @@ def resolve_length(plan: Plan) -> None:
         if data is None and not refused:
             steps = STEPS_WITHOUT_DATA
             plan.put("training.max_steps", steps, tr("steps and rows are both unknown"))
-        elif plan.get("model.init") == "pretrained":
-            plan.put("training.epochs", FINE_TUNING_EPOCHS, tr("the usual number of epochs for fine-tuning"))
         else:
-            plan.put("training.epochs", 1.0, tr("one epoch"))
+            trained = plan.get("model.init") == "pretrained"
+            words = mark("one epoch"), mark("the usual number of epochs for fine-tuning")
+            plan.put("training.epochs", FINE_TUNING_EPOCHS if trained else 1.0, tr(words[trained]))
     epochs = plan.get("training.epochs")
     if steps is None and data is not None:
         steps = max(1, math.ceil(float(epochs) * math.ceil(data.rows / samples)))
         if data.rows_exact:
-            reason = trn(
-                "{epochs} epoch over {rows} rows, {samples} per step",
-                "{epochs} epochs over {rows} rows, {samples} per step",
-                1 if epochs == 1 else 2,
-                epochs=f"{epochs:g}",
-                **counted(rows=data.rows, samples=samples),
-            )
+            numbers = {"epochs": f"{epochs:g}", **counted(rows=data.rows, samples=samples)}
+            reason = tr("epochs: {epochs} over {rows} rows, {samples} per step", **numbers)
             plan.put("training.max_steps", steps, reason)
     plan.steps = None if steps is None else int(steps)
     # Of a run on data that cannot be used only what somebody asked for is known.

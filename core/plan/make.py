@@ -15,28 +15,17 @@ from trainwiz.core.errors import Finding, Remedy, sort_findings
 from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr
-from trainwiz.core.plan.claims_findings import claim_findings
-from trainwiz.core.plan.data_findings import data_findings
+from trainwiz.core.plan.data_findings import DATA_FINDINGS
 from trainwiz.core.plan.environment import environment_findings
 from trainwiz.core.plan.fixes import find_fixes, find_headroom
 from trainwiz.core.plan.refusals import refusals
 from trainwiz.core.plan.resolve import resolve
 from trainwiz.core.plan.result import Choice, Plan, PlannedModel
-from trainwiz.core.plan.size_findings import batch_findings, idle_findings, long_findings, memory_findings
+from trainwiz.core.plan.size_findings import SIZE_FINDINGS
 from trainwiz.core.plan.tasks import learnt_words, recipe_findings
 from trainwiz.core.profile.profile import Profile
 
-JUDGES = (
-    refusals,
-    recipe_findings,
-    environment_findings,
-    memory_findings,
-    batch_findings,
-    data_findings,
-    long_findings,
-    idle_findings,
-    claim_findings,
-)
+JUDGES = (refusals, recipe_findings, environment_findings, *SIZE_FINDINGS, *DATA_FINDINGS)
 
 
 def make_plan(
@@ -78,9 +67,10 @@ def _to_do(finding: Finding, config: RunConfig) -> Finding:
     """The finding without remedies whose values the config already has. Profile and folder are not keys of the config."""
 
     def is_open(remedy: Remedy) -> bool:
-        with suppress(KeyError):
+        try:
             return not remedy.changes or any(config.value(key) != value for key, value in remedy.changes.items())
-        return True
+        except KeyError:
+            return True
 
     return replace(finding, remedies=tuple(filter(is_open, finding.remedies)))
 
@@ -88,8 +78,8 @@ def _to_do(finding: Finding, config: RunConfig) -> Finding:
 def _planned_model(plan: Plan) -> PlannedModel:
     kind = plan.spec.architecture.get("model_type") if plan.spec is not None else None
     learnt, work, name = learnt_words(plan.config, plan.spec), plan.work, plan.config.model.name
-    bits = {"nf4": tr("base held in 4 bits (NF4)"), "int8": tr("base held in 8 bits")}
-    learnt = ", ".join(filter(None, (learnt, learnt and bits.get(str(plan.config.engine.base_precision)))))
+    if learnt and plan.config.engine.base_precision not in (None, "none"):
+        learnt = tr("{learnt}, base held in {precision}", learnt=learnt, precision=plan.config.engine.base_precision)
     if work is None:
         return PlannedModel(name, kind, None, None, learnt)
     parameters = work.architecture.parameters + work.adapter_parameters

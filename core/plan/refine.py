@@ -1,17 +1,17 @@
-"""Refiner: a plan at once from what is known, and better ones as traces arrive."""
+"""Refiner: a plan at once from what is known, and better ones as traces arrive. Front ends plan through it."""
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from threading import Lock
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from trainwiz.core.errors import Finding, Severity, sort_findings
 from trainwiz.core.estimate.traced import Evidence
-from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine, Rates
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.language import tr
@@ -23,65 +23,17 @@ from trainwiz.core.tracing.request import TraceAnswer, TraceProblem, TraceReques
 if TYPE_CHECKING:
     from trainwiz.core.tracing.worker import TraceWorker
 
-# KnownTraces: the traces that were made, and the requests of which there can be none.
+RefineTier = Literal["analytic", "layers", "full"]
+"""How far to go: formulas alone, or traces; "layers" is an older word for "full"."""
 
 MOST_ANSWERS = 128
 """Kept in memory; the oldest go first."""
 LASTING = frozenset({"unknown_model", "remote_code", "invalid_config", "unsupported", "timeout"})
 """Problems that asking again does not mend."""
-
-
-class KnownTraces:
-    """Thread-safe; bounded."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._answers: dict[TraceRequest, TraceAnswer] = {}
-        self._failure: TraceProblem | None = None
-        """Of the worker itself; an answer mends it."""
-
-    def traces(self, model_config: str) -> dict[TraceRequest, TraceResult]:
-        """Those of one model, given as in a request: no other helps a plan."""
-        with self._lock:
-            known = list(self._answers.items())
-        of_model = ((request, answer) for request, answer in known if request.model_config == model_config)
-        return {request: answer for request, answer in of_model if isinstance(answer, TraceResult)}
-
-    def answer_of(self, request: TraceRequest) -> TraceAnswer | None:
-        """A trace, or a problem that asking again does not mend."""
-        with self._lock:
-            return self._answers.get(request)
-
-    def problem_of(self, work: Workload | None) -> TraceProblem | None:
-        """Why nothing better than formulas is to be had for a workload, as far as it was tried."""
-        request = TraceRequest.of(work) if work is not None else None
-        if request is None:
-            return None
-        answer = self.answer_of(request) or self._failure
-        return answer if isinstance(answer, TraceProblem) else None
-
-    def learn(self, request: TraceRequest, answer: TraceAnswer) -> None:
-        with self._lock:
-            if isinstance(answer, TraceResult):
-                self._failure = None
-            elif answer.code not in LASTING:
-                self._failure = answer
-                return
-            self._answers.pop(request, None)
-            self._answers[request] = answer
-            while len(self._answers) > MOST_ANSWERS:
-                del self._answers[next(iter(self._answers))]
-
-
-# Refiner: a plan at once from what is known, and better ones as traces arrive. Front ends plan through it.
-
-RefineTier = Literal["analytic", "layers", "full"]
-"""How far to go: formulas alone, or traces; "layers" is an older word for "full"."""
-
 MOST_ROUNDS = 4
 """A trace may say no, and the plan moves to a workload that needs its own."""
 MOST_CANDIDATES = 8
-"""Traces for the numbers of remedies."""
+"""Traces for the numbers of remedies, at once."""
 LOOK_EVERY_S = 0.05
 GIVE_UP_S = 75.0
 """A worker ends every trace by itself before this."""
@@ -105,7 +57,10 @@ class Refiner:
         self._worker = worker
         self._measurements = measurements
         self._rates = rates
-        self._known = KnownTraces()
+        # Replaced and never changed, so that another thread reads a whole one.
+        self._answers: dict[TraceRequest, TraceAnswer] = {}
+        self._failure: TraceProblem | None = None
+        """Of the worker itself; an answer mends it."""
 
     def measured(self, machine: Machine) -> Evidence:
         """What was measured on a machine, without traces."""
@@ -113,10 +68,16 @@ class Refiner:
 
     def plan(self, gathered: Gathered) -> Plan:
         """The plan with what is known now: no trace is started. Raises what `plan_gathered` raises."""
-        model, overrides = gathered.model, gathered.config.model.architecture_overrides
-        traces = self._known.traces(model_json(model.architecture, overrides)) if model is not None else {}
+        model, traces = gathered.model, dict[TraceRequest, TraceResult]()
+        if model is not None:
+            config = model_json(model.architecture, gathered.config.model.architecture_overrides)
+            # No trace of another model helps a plan.
+            of_model = (
+                (request, answer) for request, answer in self._answers.items() if request.model_config == config
+            )
+            traces = {request: answer for request, answer in of_model if isinstance(answer, TraceResult)}
         plan = plan_gathered(gathered, replace(self.measured(gathered.machine), traces=traces))
-        return _waiting_for(plan, self._known.problem_of(plan.work))
+        return self._with_problem(plan)
 
     def improve(
         self,
@@ -133,109 +94,88 @@ class Refiner:
         seconds are over; returns the best plan. A worker that fails is no exception: the plan then says
         why in `memory.waiting`.
         """
-        search = _Search(self, gathered, on_plan, is_cancelled, None if limit_s is None else time.monotonic() + limit_s)
-        return search.run(tier)
+        deadline, asked = time.monotonic() + (math.inf if limit_s is None else limit_s), set[TraceRequest]()
 
+        def is_over() -> bool:
+            return is_cancelled() or time.monotonic() > deadline
 
-@dataclass(slots=True)
-class _Search:
-    """One `improve`."""
+        def show(plan: Plan) -> None:
+            if not is_cancelled():
+                on_plan(plan)
 
-    refiner: Refiner
-    gathered: Gathered
-    on_plan: Callable[[Plan], None]
-    is_cancelled: Callable[[], bool]
-    deadline: float | None
-    shown: list[Plan] = field(default_factory=list)
-
-    def run(self, tier: RefineTier) -> Plan:
-        plan = self.refiner.plan(self.gathered)
-        if self.refiner._worker is None or tier == "analytic":
+        plan = shown = self.plan(gathered)
+        if self._worker is None or tier == "analytic":
             return plan
-        plan = self._candidates(self._settled(plan))
-        late = tr("a better estimate was not ready in time") if self._is_late() else ""
-        last = _waiting_for(plan, self.refiner._known.problem_of(plan.work), late)
-        if self.shown and self.shown[-1] != last:
-            self._show(last)
-        return last
-
-    def _settled(self, plan: Plan) -> Plan:
-        """The plan whose own workload is traced, as far as that can be had."""
-        for _ in range(MOST_ROUNDS):
-            request = TraceRequest.of(plan.work) if plan.work is not None else None
-            if request is None or self._over() or self.refiner._known.answer_of(request) is not None:
-                return plan
-            self._show(replace(plan, memory=replace(plan.memory, waiting=tr("tracing the whole model…"))))
-            self._ask([request])
-            if not isinstance(self.refiner._known.answer_of(request), TraceResult):
-                return plan
-            plan = self.refiner.plan(self.gathered)
-            self._show(plan)
+        for _ in range(MOST_ROUNDS + 2):
+            wanted = [request for request in self._wanted(plan) if request not in asked]
+            if not wanted or is_over():
+                break
+            asked.update(wanted)
+            show(_waiting(plan, tr("tracing the whole model…")))
+            self._ask(self._worker, wanted, is_over)
+            plan = shown = self.plan(gathered)
+            show(plan)
+        if time.monotonic() > deadline:
+            plan = self._with_problem(plan, tr("a better estimate was not ready in time"))
+        if plan != shown:
+            show(plan)
         return plan
 
-    def _candidates(self, plan: Plan) -> Plan:
-        """The plan with traced numbers in its remedies."""
-        asked = 0
-        for _ in range(2):
-            wanted = dict.fromkeys(filter(None, map(TraceRequest.of, plan.candidates)))
-            missing = [request for request in wanted if self.refiner._known.answer_of(request) is None]
-            missing = missing[: MOST_CANDIDATES - asked]
-            if self.refiner._known.problem_of(plan.work) is not None or not missing or self._over():
-                return plan
-            asked += len(missing)
-            waiting = tr("tracing the estimates of the fixes…")
-            self._show(replace(plan, memory=replace(plan.memory, waiting=waiting)))
-            self._ask(missing)
-            plan = self.refiner.plan(self.gathered)
-            self._show(plan)
-        return plan
+    def _wanted(self, plan: Plan) -> list[TraceRequest]:
+        """The trace of the plan's own workload; where that is there, those of its remedies."""
+        own = TraceRequest.of(plan.work) if plan.work is not None else None
+        if own is None or own not in self._answers:
+            return [own] if own is not None else []
+        remedies = filter(None, map(TraceRequest.of, plan.candidates))
+        missing = [request for request in dict.fromkeys(remedies) if request not in self._answers]
+        return missing[:MOST_CANDIDATES] if isinstance(self._answers[own], TraceResult) else []
 
-    def _ask(self, requests: list[TraceRequest]) -> None:
+    def _ask(self, worker: TraceWorker, requests: list[TraceRequest], is_over: Callable[[], bool]) -> None:
         """Until all are answered, time is over or the search is cancelled."""
-        worker, learn = self.refiner._worker, self.refiner._known.learn
-        assert worker is not None
         arrived: queue.SimpleQueue[tuple[TraceRequest, TraceAnswer]] = queue.SimpleQueue()
 
-        def deliver(request: TraceRequest) -> Callable[[TraceAnswer], None]:
-            return lambda answer: arrived.put((request, answer))
+        def answered(request: TraceRequest, answer: TraceAnswer) -> None:
+            arrived.put((request, answer))
 
-        handles = [worker.submit(request, deliver(request)) for request in requests]
+        handles = [worker.submit(request, partial(answered, request)) for request in requests]
         waiting, give_up = len(requests), time.monotonic() + GIVE_UP_S * len(requests)
-        while waiting and not self._over():
+        while waiting and not is_over():
             if time.monotonic() > give_up:
                 message = tr("The tracer does not respond; this is the estimate without it.")
-                learn(requests[0], TraceProblem("worker_died", message))
+                self._learn(requests[0], TraceProblem("worker_died", message))
                 break
             try:
-                request, answer = arrived.get(timeout=LOOK_EVERY_S)
+                self._learn(*arrived.get(timeout=LOOK_EVERY_S))
+                waiting -= 1
             except queue.Empty:
                 continue
-            waiting -= 1
-            learn(request, answer)
         if waiting:
             for handle in handles:
                 worker.cancel(handle)
 
-    def _over(self) -> bool:
-        return self.is_cancelled() or self._is_late()
+    def _learn(self, request: TraceRequest, answer: TraceAnswer) -> None:
+        if isinstance(answer, TraceProblem) and answer.code not in LASTING:
+            self._failure = answer
+            return
+        if isinstance(answer, TraceResult):
+            self._failure = None
+        self._answers = dict([*self._answers.items(), (request, answer)][-MOST_ANSWERS:])
 
-    def _is_late(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
+    def _with_problem(self, plan: Plan, otherwise: str = "") -> Plan:
+        """With why nothing better than formulas is to be had, as far as it was tried."""
+        request = TraceRequest.of(plan.work) if plan.work is not None else None
+        answer = self._answers.get(request, self._failure) if request is not None else None
+        if not isinstance(answer, TraceProblem):
+            return _waiting(plan, otherwise)
+        plan = _waiting(plan, answer.message)
+        if answer.code not in NOT_BUILT:
+            return plan
+        # Elsewhere another version of transformers may be able to.
+        severity: Severity = "warning" if plan.machine.hypothetical else "error"
+        broken = Finding("model_not_built", severity, "model.name", answer.message)
+        others = (finding for finding in plan.findings if finding != broken)
+        return replace(plan, findings=sort_findings([*others, broken]))
 
-    def _show(self, plan: Plan) -> None:
-        if not self.is_cancelled():
-            self.shown = [plan]
-            self.on_plan(plan)
 
-
-def _waiting_for(plan: Plan, problem: TraceProblem | None, otherwise: str = "") -> Plan:
-    words = problem.message if problem is not None else otherwise
-    if words == plan.memory.waiting:
-        return plan
-    plan = replace(plan, memory=replace(plan.memory, waiting=words))
-    if problem is None or problem.code not in NOT_BUILT:
-        return plan
-    # Elsewhere another version of transformers may be able to.
-    severity: Severity = "warning" if plan.machine.hypothetical else "error"
-    broken = Finding("model_not_built", severity, "model.name", problem.message)
-    return replace(plan, findings=sort_findings([*plan.findings, broken]))
+def _waiting(plan: Plan, words: str) -> Plan:
+    return plan if words == plan.memory.waiting else replace(plan, memory=replace(plan.memory, waiting=words))

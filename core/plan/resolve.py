@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
-from pydantic import ValidationError
-from trainwiz.core.batch import accumulation_for
-from trainwiz.core.catalog.model_config import ModelSpec
 from trainwiz.core.config import Origin, RunConfig
 from trainwiz.core.config.run import DataSource
 from trainwiz.core.data.lengths import held_out_count, joins_texts, packs_rows
 from trainwiz.core.data.summary import DataSummary
-from trainwiz.core.errors import Remedy
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.time import step_time
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import of_devices, rates_for
-from trainwiz.core.language import mark, tr, trn
+from trainwiz.core.language import tr
 from trainwiz.core.plan import engine, loading, rows, sizes, tasks, times, workload
-from trainwiz.core.plan.engine import SMOKE_PROCESSES, STRATEGY, choose_devices
+from trainwiz.core.plan.engine import STRATEGY, choose_devices
 from trainwiz.core.plan.environment import resolve_communication
-from trainwiz.core.plan.refusals import refusals
-from trainwiz.core.plan.result import BatchPlan, Fix, Plan
-from trainwiz.core.plan.sizes import ACCUMULATION, CHECKPOINTING, EVALUATED, MICRO, most_evaluated, target_samples
-from trainwiz.core.plan.words import gib, listed
-from trainwiz.core.profile.profile import CARD, CAUSES, Profile, changed_causes
+from trainwiz.core.plan.result import Plan
+from trainwiz.core.plan.sizes import ACCUMULATION, MICRO, TARGETS, target_samples
+from trainwiz.core.profile.profile import CARD, CAUSES, Profile, fitting_reasons
 
 # Rows that are not here to count, taken from the limits that the sources name.
 
@@ -58,44 +50,29 @@ def with_fitting_reasons(config: RunConfig, profile: Profile | None, machine: Ma
     if profile is None:
         return config
     mine = {key: config.value(key) for causes in CAUSES.values() for key in causes if key != CARD}
-    changed = set(changed_causes(profile.values, mine))
     card = profile.hardware.gpu
-    if card is not None and all(gpu.catalogue_name != card for gpu in machine.gpus):
-        changed.add(CARD)
-    origins = dict(config.origins)
-    for key, causes in CAUSES.items():
-        origin = config.origin(key)
-        cause = next((cause for cause in causes if cause in changed and cause != key), None)
-        if origin.origin == "profile" and origin.reason and cause is not None:
-            reason = tr("from the profile, which has another {cause}", cause=cause)
-            origins[key] = Origin(origin="profile", reason=reason)
-    return config.model_copy(update={"origins": origins})
+    other_card = card is not None and all(gpu.catalogue_name != card for gpu in machine.gpus)
+    kept = fitting_reasons(profile.reasons, profile.values, mine, other_card=other_card)
+    other = Origin(origin="profile", reason=tr("from the profile, for another model, data, size or GPU"))
+    lost = [key for key in profile.reasons if key not in kept and config.origin(key).origin == "profile"]
+    return config.model_copy(update={"origins": {**config.origins, **dict.fromkeys(lost, other)}})
 
 
 # What a profile says of its own number of GPUs, solved again where there are others.
-
-NOTABLE_DEVIATION = 0.01
-"""Of the batch from its target: what is nearer is not worth a word."""
 
 
 def for_other_cards(config: RunConfig, machine: Machine, profile: Profile | None) -> RunConfig:
     """`config` without what a profile of another machine says of strategy and processes: the strategy open where one of
     one card says "single" and several are to be used, and a smoke run with as many processes as there are here."""
-    if config.mode.kind == "smoke":
-        of_profile = config.origin("engine.processes").origin == "profile"
-        return _with_engine(config, processes=None) if of_profile else config
-    if profile is None or profile.hardware.gpu is None:
+    engine = config.engine
+    if config.mode.kind == "smoke" and config.origin("engine.processes").origin == "profile":
+        return config.model_copy(update={"engine": engine.model_copy(update={"processes": None})})
+    alone = engine.strategy == "single" and config.origin(STRATEGY).origin == "profile"
+    on_gpu = machine.accelerator == "cuda" and engine.device in (None, "cuda")
+    if config.mode.kind == "smoke" or profile is None or profile.hardware.gpu is None or not (alone and on_gpu):
         return config
-    if config.engine.strategy != "single" or config.origin(STRATEGY).origin != "profile":
-        return config
-    if machine.accelerator != "cuda" or config.engine.device not in (None, "cuda"):
-        return config
-    cards = len(machine.visible_gpus) if config.engine.gpus is None else len(config.engine.gpus)
-    return config if (config.engine.processes or cards) == 1 else _with_engine(config, strategy=None)
-
-
-def _with_engine(config: RunConfig, **values: None) -> RunConfig:
-    return config.model_copy(update={"engine": config.engine.model_copy(update=values)})
+    cards = engine.processes or len(machine.visible_gpus if engine.gpus is None else engine.gpus)
+    return config if cards == 1 else config.model_copy(update={"engine": engine.model_copy(update={"strategy": None})})
 
 
 def reopen_for_processes(plan: Plan) -> None:
@@ -110,14 +87,8 @@ def reopen_for_processes(plan: Plan) -> None:
     if accumulation is not None and not plan.of_profile(ACCUMULATION):
         return
     if accumulation is not None and target_samples(plan) is None and micro is not None:
-        reason = trn(
-            "the profile's {micro} × {accumulation} × {n} GPU",
-            "the profile's {micro} × {accumulation} × {n} GPUs",
-            own,
-            micro=micro,
-            accumulation=accumulation,
-        )
-        plan.put("batch.target_samples", micro * accumulation * own, reason)
+        factors = f"{micro} × {accumulation} × {own}"
+        plan.put(TARGETS[0], micro * accumulation * own, tr("the profile's {factors}", factors=factors))
     if target_samples(plan) is not None:
         plan.values[ACCUMULATION] = None
 
@@ -137,14 +108,8 @@ def choose_task(plan: Plan) -> None:
 
 def choose_hardware(plan: Plan) -> None:
     """The devices, and of the measurements those that are of them and of this way to compute."""
-    config, hardware = plan.config, plan.based_on.hardware if plan.based_on is not None else None
-    several = hardware is not None and hardware.num_gpus > 1 and config.mode.kind == "smoke"
-    plan.devices, found = choose_devices(
-        plan.machine,
-        config,
-        any_device=hardware is not None and hardware.gpu is None,
-        cpu_processes=SMOKE_PROCESSES if several else 1,
-    )
+    config = plan.config
+    plan.devices, found = choose_devices(plan)
     plan.findings += found
     here = of_devices(plan.known.measurements, plan.machine, plan.devices.device, plan.devices.gpus)
     # torch.compile is another pace and another peak, and nothing of a workload tells them apart.
@@ -215,154 +180,3 @@ def resolve(plan: Plan) -> Plan:
     for step in STEPS:
         step(plan)
     return plan
-
-
-# A plan made again with changes: what a remedy promises, and whether it keeps it.
-
-LENGTH, TARGET = "batch.sequence_length", "batch.target_length"
-SAME_BATCH = 0.02
-"""Of the effective batch; further off it is another training."""
-TO_INSTALL = {"deepspeed_missing": "DeepSpeed", "bitsandbytes_missing": "bitsandbytes"}
-"""Errors that do not speak against a fix: what is missing can be had."""
-
-
-def remedy_of(fix: Fix, plan: Plan) -> Remedy:
-    """ "checkpointing: 5.4 GiB, about 33 % more time"."""
-    more = round((fix.time - 1) * 100)
-    words = mark("{fix}: {size}, the same time")
-    if fix.time_factor is None:
-        words = mark("{fix}: {size}")
-    elif abs(more) > 1:
-        longer, shorter = mark("{fix}: {size}, about {more}% more time"), mark("{fix}: {size}, about {less}% less time")
-        words = longer if more > 0 else shorter
-    size = gib(fix.after.memory.judged_bytes)
-    return plan.remedy(tr(words, fix=fix.words, size=size, more=more, less=-more), fix.changes)
-
-
-def changed(plan: Plan, changes: Mapping[str, Any], model: ModelSpec | None = None) -> Plan | None:
-    """The same run planned with `changes`, as if the user had made them; None where the config refuses them.
-
-    `model` is the one that they name, where it is another.
-    """
-    try:
-        config = plan.asked.with_values(dict(changes), "you")
-    except (ValidationError, KeyError):
-        return None
-    given = {name: getattr(plan, name) for name in ("data", "based_on", "known", "found")}
-    return resolve(Plan(plan.machine, config, asked=config, spec=model or plan.spec, **given))
-
-
-def try_fix(
-    plan: Plan,
-    words: str,
-    changes: Mapping[str, Any],
-    *,
-    trains_otherwise: bool = False,
-    model: ModelSpec | None = None,
-) -> Fix | None:
-    """The fix with `changes`, and with smaller batches where they are needed and were chosen by hand.
-
-    None where it does not fit on the device, while evaluating, in host RAM or on the disk, where this version cannot
-    train it, or where it is another effective batch. Changes that name a micro-batch say the batch themselves.
-    """
-    sizes = {} if MICRO in changes else _sizes(plan, changes, model)
-    if sizes is None:
-        return None
-    sized = {**changes, **sizes}
-    after = changed(plan, sized, model)
-    if after is None or after.work is None or after.memory.verdict not in ("fits", "tight"):
-        return None
-    if not (MICRO in changes or _is_same_batch(plan.batch, after.batch)) or not _host_holds(plan, after):
-        return None
-    broken = _errors(after)
-    broken = broken and broken - _errors(plan)
-    if broken - TO_INSTALL.keys():
-        return None
-    described = _described(words, plan, after, sized)
-    if broken:
-        library = listed(sorted(TO_INSTALL[code] for code in broken))
-        described = tr("{fix}, once {library} is installed", fix=described, library=library)
-    return Fix(described, sized, after, _time_factor(plan, after), trains_otherwise)
-
-
-def _sizes(plan: Plan, changes: Mapping[str, Any], model: ModelSpec | None) -> dict[str, Any] | None:
-    """Sizes at the same effective batch with which `changes` fit, where the solver does not find them by itself: no larger
-    than those that were chosen by hand. None where no size fits."""
-    then = changed(plan, {**dict.fromkeys((MICRO, ACCUMULATION, EVALUATED)), **_target(plan.batch), **changes}, model)
-    if then is None or then.memory.verdict not in ("fits", "tight"):
-        return None
-    sizes: dict[str, Any] = {}
-    most = int(plan.get(EVALUATED))
-    evaluated = (
-        most_evaluated(then, then.work, most) if plan.chosen_by_hand(EVALUATED) and then.work is not None else most
-    )
-    if 0 < evaluated < most:
-        sizes[EVALUATED] = evaluated
-    by_hand = plan.chosen_by_hand(MICRO) or plan.chosen_by_hand(ACCUMULATION)
-    if by_hand or plan.batch.deviation is None:
-        micro, target = min(plan.batch.micro_batch, then.batch.micro_batch), target_samples(then)
-        steps = accumulation_for(target or 1.0, micro, then.batch.world_size)
-        if (micro, steps) != (plan.get(MICRO), plan.get(ACCUMULATION)):
-            sizes |= {MICRO: micro, ACCUMULATION: steps}
-    return sizes
-
-
-def _target(now: BatchPlan) -> dict[str, Any]:
-    """What a step sees now, in the unit of its target."""
-    targets: dict[str, Any] = dict.fromkeys(f"batch.target_{unit}" for unit in ("samples", "tokens", "real_tokens"))
-    if now.target_real_tokens and now.real_tokens:
-        targets["batch.target_real_tokens"] = now.real_tokens
-    elif now.target_tokens:
-        targets["batch.target_tokens"] = now.effective_tokens
-    else:
-        targets["batch.target_samples"] = now.effective_samples
-    return targets
-
-
-def _is_same_batch(now: BatchPlan, then: BatchPlan) -> bool:
-    sizes = now.effective_samples, then.effective_samples
-    if now.target_real_tokens and now.real_tokens and then.real_tokens:
-        sizes = now.real_tokens, then.real_tokens
-    elif now.target_tokens:
-        sizes = now.effective_tokens, then.effective_tokens
-    return abs(sizes[1] - sizes[0]) <= SAME_BATCH * sizes[0]
-
-
-def _host_holds(plan: Plan, after: Plan) -> bool:
-    """Whether RAM and disk have room; where they had too little before, that is judged elsewhere."""
-    now, then = plan.memory, after.memory
-    free, disk = then.host_ram_capacity_bytes, then.disk_capacity_bytes
-    in_ram = free is None or then.host_ram_bytes <= max(free, now.host_ram_bytes)
-    return in_ram and (disk is None or then.disk_bytes <= max(disk, now.disk_bytes))
-
-
-def _errors(plan: Plan) -> set[str]:
-    return {finding.code for finding in refusals(plan) if finding.severity == "error"}
-
-
-def _described(words: str, plan: Plan, after: Plan, changes: Mapping[str, Any]) -> str:
-    """The words, and what changes with it: the micro-batch, checkpointing, the size of evaluation."""
-    parts = [words] if words else []
-    checkpointing = after.config.engine.checkpointing
-    if CHECKPOINTING not in changes and checkpointing != plan.config.engine.checkpointing:
-        parts.append(tr("gradient checkpointing") if checkpointing else tr("no gradient checkpointing"))
-    if after.batch.micro_batch != plan.batch.micro_batch:
-        parts.append(
-            tr(
-                "micro-batch {micro_batch} × accumulation {accumulation}",
-                micro_batch=after.batch.micro_batch,
-                accumulation=after.batch.accumulation,
-            )
-        )
-    if EVALUATED in changes:
-        parts.append(tr("{sequences} evaluated at a time", sequences=changes[EVALUATED]))
-    return listed(parts)
-
-
-def _time_factor(plan: Plan, after: Plan) -> float | None:
-    """By formula on both sides: a measured pace of one alone would not compare."""
-    if plan.rate is None or after.rate is None or plan.usual is None or after.usual is None:
-        return None
-    before = step_time(plan.usual, plan.rate).step.likely / plan.batch.effective_samples
-    then = step_time(after.usual, after.rate).step.likely / after.batch.effective_samples
-    return then / before if before else None

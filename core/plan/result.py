@@ -195,21 +195,14 @@ class Fix:
     words: str
     changes: Mapping[str, Any]
     after: Plan
-    time_factor: float | None
-    """Time of a sequence over that without the change; None where the device's rate is not known."""
+    time: float
+    """Of a sequence over that without the change; 1 where the device's rate is not known."""
     trains_otherwise: bool = False
     """Whether it changes what is learnt: shorter sequences, adapters."""
-
-    @property
-    def time(self) -> float:
-        """The factor; where it is not known, as much time."""
-        return self.time_factor or 1.0
 
 
 WayOut = Remedy | tuple[str, Mapping[str, Any]]
 """A remedy, or its words and the changes that it is."""
-Refusal = tuple[object, str, str, str, tuple[WayOut, ...]]
-"""Whether it is due, its code, the key, the sentence, and ways out."""
 LATER: Any = None
 """Of what a step of core/plan/resolve.py writes."""
 
@@ -358,20 +351,11 @@ class Plan:
 
     def remedy(self, text: str, changes: Mapping[str, Any]) -> Remedy:
         """A remedy that a front end can apply and a shell can run."""
-        return Remedy(text, plan_command(self.config, self.machine, self.based_on, changes), changes)
+        return Remedy(text, plan_command(self.config, self.machine, changes), changes)
 
     def finding(self, code: str, severity: Severity, where: str, message: str, *remedies: WayOut) -> Finding:
         made = (way if isinstance(way, Remedy) else self.remedy(*way) for way in remedies)
         return Finding(code, severity, where, message, tuple(made))
-
-    def error(self, code: str, where: str, message: str, *remedies: WayOut) -> Finding:
-        return self.finding(code, "error", where, message, *remedies)
-
-    def warning(self, code: str, where: str, message: str, *remedies: WayOut) -> Finding:
-        return self.finding(code, "warning", where, message, *remedies)
-
-    def note(self, code: str, where: str, message: str, *remedies: WayOut) -> Finding:
-        return self.finding(code, "note", where, message, *remedies)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `trainwiz plan --json` and of plan.json."""

@@ -88,12 +88,10 @@ def resolve_arrangement(plan: Plan) -> None:
     if not plan.is_open(KEY):
         return
     micro, groups = step_of(plan)
-    if joins_texts(plan.view()):
-        arranged, reason = False, tr("concatenated texts have one length")
-    elif groups == 1:
-        arranged, reason = False, tr("a step is one micro-batch: nothing to rearrange")
-    elif not StepShape(micro * groups, micro, plan.devices.world_size).can_be_arranged:
-        arranged, reason = False, tr("with one row per micro-batch there is nothing to group")
+    apart = StepShape(micro * groups, micro, plan.devices.world_size).can_be_arranged
+    if joins_texts(plan.view()) or groups == 1 or not apart:
+        arranged = False
+        reason = tr("a step of one micro-batch, of one row each, or of texts of one length has nothing to rearrange")
     elif plan.get("training.loss_mean") == "micro_batches":
         arranged, reason = False, tr("rows that share a micro-batch share the weight of its mean")
     elif plan.get("data.packing"):
@@ -161,23 +159,9 @@ def _arranged_padding(
     arranged = of_pool.arranged / pool
     pairs = pairs_of(data)
     if pairs is not None:
-        arranged = max(
-            arranged, step_rows * _of_pairs(*pairs, limits, micro_batch, groups * pool, "arranged", multiple).source
-        )
+        longest = _of_pairs(*pairs, limits, micro_batch, groups * pool, "arranged", multiple)[1]
+        arranged = max(arranged, step_rows * float(longest))
     return Padding(of_pool.real / pool, arranged, arranged)
-
-
-def usual_lengths(work: Workload, data: DataSummary, arrangement: Arrangement, multiple: int = 1) -> tuple[int, int]:
-    """(input, target) tokens of a row of `work` as it is padded, to a `multiple`, on average while the processes compute.
-
-    A process that has a shorter micro-batch waits for the others: at each micro-batch where they hold parts of the
-    model, else at the end of the step, by when each has had its share of short and long ones.
-    """
-    moments = moments_of(work, data, arrangement, multiple)
-    if moments is None:
-        return work.length, work.target_length
-    target = work.target_length if pairs_of(data) is None else max(1, round(moments.target))
-    return max(1, round(moments.source)), target
 
 
 def pairs_of(data: DataSummary) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -196,20 +180,13 @@ UNPADDED: Arrangement = "packed"
 DRAWN: Arrangement = "drawn"
 
 
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """Means over micro-batches: of the length of inputs and of targets, of their squares and of their product."""
-
-    source: float
-    target: float
-    source_squared: float
-    target_squared: float
-    product: float
+Moments = np.ndarray
+"""(6,) float64: means over micro-batches of 1, the length of inputs and of targets, their squares and their product."""
 
 
 def moments_of(work: Workload, data: DataSummary, arrangement: Arrangement, multiple: int = 1) -> Moments | None:
     """Of the micro-batches that the processes of `work` compute on rows like `data`, padded to a `multiple`; None where
-    no row was seen. Processes that wait for each other count as one (see usual_lengths)."""
+    no row was seen. Processes that wait for each other count as one."""
     lengths = lengths_of(data.lengths)
     if lengths is None:
         return None
@@ -238,7 +215,7 @@ def _of_rows(
     else:
         rounded = rounded_counts(counts, multiple)
         means = [fmean(arranged_longest(rounded, limit, rows, groups, power)) for power in (1, 2)]
-    return Moments(means[0], means[0], means[1], means[1], means[1])
+    return np.array([1.0, means[0], means[0], means[1], means[1], means[1]])
 
 
 @lru_cache(maxsize=4)
@@ -279,8 +256,9 @@ def _of_pairs(
         longest = (side[: len(side) // micro * micro].reshape(-1, micro).max(axis=1) for side in sides)
         sides = tuple(-(-side // multiple) * multiple for side in longest)
     source, target = (np.minimum(side, limit).astype(np.float64) for side, limit in zip(sides, limits, strict=True))
-    means = (source, target, source**2, target**2, source * target)
-    return Moments(*(float(one.mean()) for one in means))
+    terms = np.stack([np.ones_like(source), source, target, source**2, target**2, source * target])
+    means: Moments = terms.mean(axis=1)
+    return means
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +288,8 @@ def padded_cost(
 def _squared_together(rows: Moments, micro_batch: int) -> Moments:
     """Of rows end to end whose attention computes each token with all of the micro-batch and hides the other rows: for
     each row, the mean square of a sum of `micro_batch` independent lengths over their number."""
-    square = rows.source_squared + (micro_batch - 1) * rows.source**2
-    return replace(rows, source_squared=square, target_squared=square, product=square)
+    square = rows[3] + (micro_batch - 1) * rows[1] ** 2
+    return np.array([*rows[:3], square, square, square])
 
 
 PLACES = ((64, 64), (64, 128), (128, 64), (128, 128), (256, 64), (64, 256))
@@ -328,8 +306,7 @@ def _factors(work: Workload) -> np.ndarray:
 
 
 def _mean_cost(work: Workload, factors: np.ndarray, moments: Moments) -> Cost:
-    means = (1, moments.source, moments.target, moments.source_squared, moments.target_squared, moments.product)
-    flops, moved, launched = (float(one) for one in np.array(means) @ factors)
+    flops, moved, launched = (float(one) for one in moments @ factors)
     # What weights move is no polynomial: at the mean lengths.
-    usual = replace(work, length=max(1, round(moments.source)), target_length=max(1, round(moments.target)))
+    usual = replace(work, length=max(1, round(moments[1])), target_length=max(1, round(moments[2])))
     return Cost(flops, moved + weight_bytes(usual), launched)

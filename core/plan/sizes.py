@@ -10,11 +10,11 @@ from trainwiz.core.catalog.model_config import TRIED
 from trainwiz.core.data.lengths import joins_texts, longest_generation
 from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.workload import HALF, Workload
-from trainwiz.core.language import mark, tr
+from trainwiz.core.language import tr
 from trainwiz.core.plan.result import BatchAlternative, BatchPlan, Plan
 from trainwiz.core.plan.rows import arrangement_of, step_padding
 from trainwiz.core.plan.tasks import evaluates
-from trainwiz.core.plan.words import GIB, counted, gib, percent
+from trainwiz.core.plan.words import counted, gib
 from trainwiz.core.plan.workload import workload_of
 
 # Resolves data.pad_to_multiple_of: how far the length of a micro-batch is rounded up for the kernels.
@@ -40,10 +40,11 @@ def resolve_rounding(plan: Plan) -> None:
     if precision == "fp32" and plan.get("engine.tf32"):
         precision = "tf32"
     multiple = 1
+    old = any(gpu.capability is not None and gpu.capability < FIRST_TENSOR_CORES for gpu in plan.devices.gpus)
     if joins_texts(plan.view()):
         why = tr("concatenated texts have one length")
     elif device == "cpu" and BYTES_OF_A_NUMBER.get(precision) == HALF:
-        longest = int(plan.get("batch.sequence_length"))
+        longest = int(plan.get(LENGTH))
         if plan.data is not None and len(plan.data.lengths):
             longest = min(longest, max((*plan.data.lengths, *plan.data.target_lengths)))
         while longest > multiple * LENGTHS_OF_ONEDNN:
@@ -53,12 +54,8 @@ def resolve_rounding(plan: Plan) -> None:
             precision=precision,
             n=-(-longest // multiple),
         )
-    elif device != "cuda":
-        why = tr("only tensor cores benefit from a larger one")
-    elif precision not in BYTES_OF_A_NUMBER:
-        why = tr("{precision} does not use tensor cores", precision=precision)
-    elif any(gpu.capability is not None and gpu.capability < FIRST_TENSOR_CORES for gpu in plan.devices.gpus):
-        why = tr("the GPU has no tensor cores")
+    elif device != "cuda" or precision not in BYTES_OF_A_NUMBER or old:
+        why = tr("only tensor cores benefit from a larger one, and {precision} uses none here", precision=precision)
     else:
         multiple = BYTES_AT_ONCE // BYTES_OF_A_NUMBER[precision]
         why = tr(
@@ -80,6 +77,10 @@ FEW = 4
 """Below this many sequences at once a card is badly used, and recomputing activations pays."""
 
 
+LENGTH, TARGET = "batch.sequence_length", "batch.target_length"
+TARGETS = ("batch.target_samples", "batch.target_tokens", "batch.target_real_tokens")
+"""In the order in which they are followed."""
+ROUND_LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 MICRO, ACCUMULATION = "batch.micro_batch_size", "batch.gradient_accumulation_steps"
 EVALUATED, CHECKPOINTING = "batch.eval_micro_batch_size", "engine.checkpointing"
 
@@ -98,14 +99,11 @@ def resolve_sizes(plan: Plan) -> None:
     )
     chosen = plan.solution.chosen
     plan.resolve(MICRO, chosen.micro_batch, _micro_reason(plan, work, chosen.micro_batch, largest))
-    if target is None:
-        reason = tr("no target batch: one micro-batch per step")
-    else:
-        reason = tr(
-            "{factors} = {samples} sequences, {tokens} tokens",
-            factors=f"{chosen.micro_batch} × {chosen.accumulation} × {chosen.world_size}",
-            **counted(samples=chosen.samples, tokens=chosen.samples * int(plan.get("batch.sequence_length"))),
-        )
+    reason = tr(
+        "{factors} = {samples} sequences, {tokens} tokens",
+        factors=f"{chosen.micro_batch} × {chosen.accumulation} × {chosen.world_size}",
+        **counted(samples=chosen.samples, tokens=chosen.samples * int(plan.get(LENGTH))),
+    )
     plan.resolve(ACCUMULATION, chosen.accumulation, reason)
 
 
@@ -125,52 +123,39 @@ def _in_slices(plan: Plan, work: Workload | None, target: float | None, largest:
 
     `was_open`: nobody chose checkpointing, which is decided anew.
     """
-    share, kind = plan.share_bytes, plan.model_type
+    share = plan.share_bytes
     # A profile is a recipe, which says so where its loss is in slices.
     chosen = not plan.is_open(CHUNK) or plan.config.origin(CHUNK).origin == "you" or plan.based_on is not None
-    if chosen or work is None or share is None or plan.devices.device != "cuda" or kind not in TRIED:
-        return largest
-    known = plan.get("task") == "causal-lm" and plan.get("engine.strategy") in ("single", "ddp")
-    if not known or plan.get("engine.compile"):
+    tried = plan.devices.device == "cuda" and plan.model_type in TRIED and plan.get("task") == "causal-lm"
+    alone = plan.get("engine.strategy") in ("single", "ddp") and not plan.get("engine.compile")
+    if chosen or work is None or share is None or not tried or not alone:
         return largest
     size, checkpoints = int(plan.get(MICRO) or largest), bool(plan.get(CHECKPOINTING))
     whole = replace(work.with_micro_batch(size, work.accumulation), checkpointing=checkpoints)
-    sliced = replace(whole, loss_chunk=LOSS_CHUNK)
-    now, then = (estimate_memory(each, plan.evidence) for each in (whole, sliced))
+    now, then = (estimate_memory(replace(whole, loss_chunk=chunk), plan.evidence) for chunk in (None, LOSS_CHUNK))
     if then.allocated_bytes > (1 - LEAST_SAVED) * now.allocated_bytes:
         return largest
     kept = dict(plan.values), dict(plan.reasons)
     if was_open:
         plan.values[CHECKPOINTING] = None
     more = _resolve_checkpointing(plan, replace(work, loss_chunk=LOSS_CHUNK), target)
-    fits_now = now.verdict(share) != "fits" and then.verdict(share) == "fits"
-    why = _why_slices(plan, fits_now, checkpoints and not plan.get(CHECKPOINTING), largest, more)
-    if why:
+    # What outweighs the product that slices cost: few tokens in them, a run that fits, no recomputing, or a card in use.
+    fits = now.verdict(share) != "fits" and then.verdict(share) == "fits"
+    spares = checkpoints and not plan.get(CHECKPOINTING)
+    if _learns_little(plan) or fits or spares or largest < FEW <= more:
         logits = gib(now.allocated_bytes - then.allocated_bytes)
-        reason = tr("full logits would take {logits} more at the peak; {why}", logits=logits, why=why)
-        plan.put(CHUNK, LOSS_CHUNK, reason)
+        plan.put(CHUNK, LOSS_CHUNK, tr("full logits would take {logits} more at the peak", logits=logits))
         return more
     plan.values, plan.reasons = kept
     return largest
 
 
-def _why_slices(plan: Plan, fits_now: bool, spares: bool, largest: int, more: int) -> str:
-    """What slices gain that outweighs the product that they cost; empty where it is nothing."""
+def _learns_little(plan: Plan) -> bool:
     look = plan.data.chats if plan.data is not None else None
-    if look is not None and not look.problem:
-        learnt, tokens = (sum(map(sum, part)) for part in (look.learnt, look.lengths))
-        if learnt <= MOST_LEARNT * tokens:
-            return tr(
-                "{share} of the tokens have loss, and only these are computed in chunks",
-                share=percent(learnt / max(tokens, 1)),
-            )
-    if fits_now:
-        return tr("the run fits with chunks, but not without")
-    if spares:
-        return tr("with chunks, no activations need to be recomputed")
-    if largest < FEW <= more:
-        return tr("{more} sequences fit at once with chunks, {largest} without", more=more, largest=largest)
-    return ""
+    if look is None or look.problem:
+        return False
+    learnt, tokens = (sum(map(sum, part)) for part in (look.learnt, look.lengths))
+    return learnt <= MOST_LEARNT * tokens
 
 
 def resolve_evaluation(plan: Plan) -> None:
@@ -183,11 +168,8 @@ def resolve_evaluation(plan: Plan) -> None:
         return
     longest = longest_generation(plan.view()) if plan.get("evaluation.generate") else 0
     size = max(1, most_evaluated(plan, replace(work, generation_length=longest), micro))
-    words = (
-        mark("as in training: evaluation needs no more memory"),
-        mark("a larger one would need more memory than training"),
-    )
-    plan.put(EVALUATED, size, tr(words[size < micro]))
+    reason = tr("as in training") if size == micro else tr("a larger one would need more memory than training")
+    plan.put(EVALUATED, size, reason)
 
 
 def most_evaluated(plan: Plan, work: Workload, size: int) -> int:
@@ -195,11 +177,8 @@ def most_evaluated(plan: Plan, work: Workload, size: int) -> int:
     training = estimate_memory(work, plan.evidence)
     while size:
         then = estimate_evaluation(replace(work, eval_micro_batch=size), plan.evidence)
-        if (
-            then is None
-            or then.safe_bytes <= (plan.share_bytes or 0)
-            or then.allocated_bytes <= training.allocated_bytes
-        ):
+        safe = then is None or then.safe_bytes <= (plan.share_bytes or 0)
+        if then is None or safe or then.allocated_bytes <= training.allocated_bytes:
             return size
         size //= 2
     return 0
@@ -238,56 +217,44 @@ def _resolve_checkpointing(plan: Plan, work: Workload | None, target: float | No
         sizes = replace(work.with_micro_batch(size, accumulation), checkpointing=checkpointing)
         return replace(sizes, eval_micro_batch=evaluated or size) if evaluates(plan) else sizes
 
+    def safe_bytes(size: int, checkpointing: bool) -> int:
+        return estimate_memory(sized(size, checkpointing), evidence).safe_bytes
+
     def largest(checkpointing: bool) -> int:
         """Up to the ceiling; 0 where not one fits. One alone, without a second micro-batch that meets the gradients of
         the first, may fit where a smaller one does not."""
-        if estimate_memory(sized(ceiling, checkpointing), evidence).safe_bytes <= share:
+        if safe_bytes(ceiling, checkpointing) <= share:
             return ceiling
         return largest_micro_batch(sized(1, checkpointing), share, max(1, ceiling - 1), evidence)
 
-    def safe_bytes(checkpointing: bool) -> int:
-        return estimate_memory(sized(1, checkpointing), evidence).safe_bytes
-
     if not plan.is_open(CHECKPOINTING):
-        return max(1, largest(work.checkpointing)) if given is None else int(given)
-    if given is not None:
-        on = estimate_memory(sized(int(given), False), evidence).verdict(share) != "fits"
-        why = tr("a micro-batch of {micro} does not fit without it", micro=given)
-        plan.put(CHECKPOINTING, on, why if on else tr("off: a micro-batch of {micro} fits without it", micro=given))
-        return int(given)
-    without = within = largest(False)
-    on = False
-    if without < min(FEW, ceiling):
+        return int(given or max(1, largest(work.checkpointing)))
+    without = within = int(given or largest(False))
+    on = given is not None and safe_bytes(without, False) > share
+    if given is None and without < min(FEW, ceiling):
         within = largest(True)
         # One sequence that only may fit without it is safe with it.
-        on = within > without or (within == 1 and safe_bytes(False) > share >= safe_bytes(True))
+        on = within > without or (within == 1 and safe_bytes(1, False) > share >= safe_bytes(1, True))
     why = tr("off: a micro-batch of {micro} fits without it", micro=without)
     if on:
-        why = tr("a micro-batch of {within} fits safely with it, {without} without it", within=within, without=without)
+        why = tr("a micro-batch of {micro} does not fit safely without it", micro=within)
     elif not without:
         why = tr("off: it would not make a larger micro-batch fit")
     plan.put(CHECKPOINTING, on, why)
-    return max(1, within if on else without)
+    return max(1, within)
 
 
 def _micro_reason(plan: Plan, work: Workload | None, chosen: int, largest: int) -> str:
     capacity = plan.devices.capacity_bytes
     if work is None or capacity is None:
         return tr("memory use is unknown: the smallest")
-    if plan.devices.device == "cpu":
-        return (
-            tr("enough to keep the cores busy")
-            if chosen >= largest
-            else tr("divides the target (up to {largest})", largest=largest)
-        )
-    free = f"{capacity / GIB:.1f} GiB"
     if chosen == 1:
         one = replace(work.with_micro_batch(1, work.accumulation), checkpointing=bool(plan.get(CHECKPOINTING)))
         if estimate_memory(one, plan.evidence).verdict(capacity) == "does_not_fit":
-            return tr("the smallest; even one sequence doesn't fit in {free}", free=free)
+            return tr("the smallest; even one sequence doesn't fit")
     if chosen == largest:
-        return tr("the largest useful value that fits in {free}", free=free)
-    return tr("closest to the target; up to {largest} fit in {free}", largest=largest, free=free)
+        return tr("the largest useful value that fits in {free}", free=gib(capacity))
+    return tr("closest to the target; up to {largest} fit in {free}", largest=largest, free=gib(capacity))
 
 
 def batch_plan(plan: Plan) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwiz.core.catalog.model_config import ModelSpec
+from trainwiz.core.catalog.model_config import ADAPTER_FILE, ModelSpec
 from trainwiz.core.catalog.models import default_init
 from trainwiz.core.config import RunConfig
 from trainwiz.core.config.keys import BLEU_METRIC, DEFAULT_METRIC
@@ -17,12 +17,14 @@ from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.data.formats import SAMPLES, SAMPLES_OF, file_endings
 from trainwiz.core.data.lengths import joins_texts, longest_generation, tokenizer_folder, trains_on_chats
 from trainwiz.core.data.prompts import HELD_OUT, NO_PROMPTS
-from trainwiz.core.errors import Finding, Remedy
+from trainwiz.core.errors import Finding, Remedy, Severity
 from trainwiz.core.estimate.architecture import ALL_LINEAR, Architecture
+from trainwiz.core.files import at_home, read_small
 from trainwiz.core.language import mark, tr
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.words import counted
 from trainwiz.core.profile.profile import Profile, changed_causes
+from trainwiz.core.text import parse_json
 
 # What follows from the model and the data that were chosen: the task, a sample of it where a sample is all there is, the run's name.
 
@@ -88,23 +90,15 @@ def subject_findings(config: RunConfig, model: ModelSpec | None) -> Iterator[Fin
     name = config.model.name
     if model is not None and model.task != config.task and config.task not in CLASSIFIES:
         # The head and the inputs of a model are those of its own task.
-        message = tr(
-            "{name} is a model for {task}; it cannot be trained for {config_task}.",
-            name=name,
-            task=model.task,
-            config_task=config.task,
-        )
-        remedy = Remedy(tr("train it for {task}", task=model.task), changes={"task": model.task})
+        words = {"name": name, "own": model.task, "task": config.task}
+        message = tr("{name} is a model for {own}; it cannot be trained for {task}.", **words)
+        remedy = Remedy(tr("train it for {own}", **words), changes={"task": model.task})
         yield Finding("task_of_another_model", "error", "task", message, (remedy,))
     # A fine-tuning whose data nobody named: what it learns would be a guess, of a sample or of a profile's other task.
     trains = config.mode.kind == "train" and config.mode.trace_steps is None and config.model.init == "pretrained"
-    if not trains or _data_is_chosen(config, "you"):
-        return
-    if config.origin(SOURCES).origin != "profile":
+    others = config.origin(SOURCES).origin != "profile" or config.origin("task").origin == "solved"
+    if trains and others and not _data_is_chosen(config, "you"):
         yield only_a_sample(config)
-    elif config.origin("task").origin == "solved":
-        other = mark("No dataset is specified: {name} is for the profile's own model, which is for another task.")
-        yield _no_data(config, other)
 
 
 def names_no_data(config: RunConfig) -> bool:
@@ -124,15 +118,13 @@ def unnamed_data() -> Finding:
 
 def only_a_sample(config: RunConfig) -> Finding:
     """Of a run, or of a folder for another machine, that would train on what is there for want of data."""
-    return _no_data(
-        config, mark("No dataset is specified: {name} ships with trainwiz for trying it out, and teaches nothing.")
-    )
-
-
-def _no_data(config: RunConfig, message: str) -> Finding:
     name = config.data.sources[0].name
+    message = tr(
+        "No dataset is specified: {name} ships with trainwiz, or is for another task, and teaches nothing of yours.",
+        name=name,
+    )
     remedies = (tr("specify your dataset: --dataset FILE"), tr("use {name} anyway: --dataset {name}", name=name))
-    return Finding("no_data_named", "error", SOURCES, tr(message, name=name), tuple(map(Remedy, remedies)))
+    return Finding("no_data_named", "error", SOURCES, message, tuple(map(Remedy, remedies)))
 
 
 NO_TASK_READS = frozenset({"missing_data", "unreadable_data", "empty_data", "mixed_formats"})
@@ -168,13 +160,62 @@ def with_template(config: RunConfig, model: ModelSpec | None) -> RunConfig:
     """`config` with a template where it trains on chats and nobody named one."""
     if not trains_on_chats(config) or config.model.chat_template is not None:
         return config
-    why = tr("the model's own, if its tokenizer has one; the tokenizer is not on this machine yet")
-    if config.model.init != "pretrained" or model is None or tokenizer_folder(config, Path.cwd()) is not None:
-        why = tr("the model's own") if has_template(config, model) else ""
-    if why:
-        return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: why})
+    published = config.model.init == "pretrained" and model is not None
+    if has_template(config, model) or (published and tokenizer_folder(config, Path.cwd()) is None):
+        return config.with_values({TEMPLATE: "own"}, "detected", {TEMPLATE: tr("the model's own")})
     why = tr("the tokenizer has no chat template; this one is saved with the trained model")
     return config.with_values({TEMPLATE: "chatml"}, "solved", {TEMPLATE: why})
+
+
+# An adapter that a run goes on from: its own settings are those of the run.
+
+ADAPTER = "peft.adapter"
+
+
+def with_adapter(config: RunConfig) -> tuple[RunConfig, tuple[Finding, ...]]:
+    """`config` with the rank, scale and modules of the adapter that it names, and what speaks against it. peft gives an
+    adapter its own shape whatever else is asked, so that another rank beside it is refused."""
+    name = config.peft.adapter
+    if name is None:
+        return config, ()
+    leave = Remedy(tr("start with new adapters"), changes={ADAPTER: None})
+    try:
+        own = _adapter_values(parse_json(read_small(at_home(Path(name)) / ADAPTER_FILE).decode(errors="replace")))
+    except (OSError, ValueError):
+        message = tr(
+            "{name} contains no LoRA adapter on named modules, the only kind that trainwiz trains: specify a folder with "
+            "{file} (peft.adapter).",
+            name=name,
+            file=ADAPTER_FILE,
+        )
+        return config, (Finding("missing_adapter", "error", ADAPTER, message, (leave,)),)
+    findings = []
+    for key in [key for key in own if config.origin(key).origin == "you"]:
+        asked = sorted(config.value(key)) if isinstance(own[key], list) else config.value(key)
+        if asked == own[key]:
+            continue
+        values = {"key": key, "value": config.value(key), "name": name, "own": own[key]}
+        message = tr("{key} is {value}, but the adapter in {name} has {own}.", **values)
+        take = Remedy(tr("use the adapter's value"), changes={key: own.pop(key)})
+        findings.append(Finding("adapter_differs", "error", key, message, (take, leave)))
+    reason = tr("from the adapter in {name}", name=name)
+    return config.with_values(own, "detected", dict.fromkeys(own, reason)), tuple(findings)
+
+
+def _adapter_values(said: Any) -> dict[str, Any]:
+    """Of the file of peft. Raises ValueError for another kind of adapter, or one that goes by a pattern of names."""
+    named = isinstance(said, dict) and isinstance(said.get("r"), int) and isinstance(said.get("target_modules"), list)
+    if not named or said.get("peft_type") != "LORA":
+        raise ValueError("not LoRA on named modules")
+    return {
+        "peft.method": "lora",
+        "peft.rank": said["r"],
+        "peft.alpha": float(said.get("lora_alpha") or said["r"]),
+        "peft.targets": sorted(map(str, said["target_modules"])),
+        "peft.rslora": bool(said.get("use_rslora")),
+        "peft.dora": bool(said.get("use_dora")),
+        "peft.modules_to_save": sorted(said.get("modules_to_save") or ()),
+    }
 
 
 # What belongs to one task alone.
@@ -190,23 +231,15 @@ def resolve_task(plan: Plan) -> None:
     if plan.get("task") == "seq2seq":
         plan.resolve("batch.target_length", int(plan.get("batch.sequence_length")), tr("as long as the input"))
     if plan.get("peft.method") == "lora":
+        rank = int(plan.get("peft.rank"))
         if not plan.get("peft.targets"):
-            plan.put(
-                "peft.targets",
-                list(ALL_LINEAR),
-                tr("every linear layer of the blocks, the best choice in the QLoRA paper"),
-            )
+            every = tr("every linear layer of the blocks, the best choice in the QLoRA paper")
+            plan.put("peft.targets", list(ALL_LINEAR), every)
         if "peft.rank" not in plan.config.origins:
-            plan.put(
-                "peft.rank", plan.get("peft.rank"), tr("with every layer adapted, a higher rank gains little (QLoRA)")
-            )
-        plan.resolve("peft.alpha", 2.0 * int(plan.get("peft.rank")), tr("twice the rank"))
+            plan.put("peft.rank", rank, tr("with every layer adapted, a higher rank gains little (QLoRA)"))
+        plan.resolve("peft.alpha", 2.0 * rank, tr("twice the rank"))
         if plan.get("task") in CLASSIFIES and "peft.merge" not in plan.config.origins:
-            why = tr(
-                "its head is new and fully trained; once merged, the model loads without its base and includes its "
-                "class names"
-            )
-            plan.put("peft.merge", True, why)
+            plan.put("peft.merge", True, tr("its head is new: once merged, the model loads without its base"))
     if plan.get("evaluation.generate"):
         half, whole = tr("half of the sequence; the rest is for the prompt"), tr("as long as the longest target")
         plan.resolve("evaluation.generation_length", longest_generation(plan.view()), half if causal else whole)
@@ -214,28 +247,28 @@ def resolve_task(plan: Plan) -> None:
 
 ANSWERS = ("causal-lm", "seq2seq", "masked-lm")
 """Tasks whose models answer prompts."""
+FINAL = "checkpoint.final"
 
 
 def resolve_measuring(plan: Plan) -> None:
     """Whether the model is measured before it trains, which weights final_model has, and by which metric."""
-    measured, said = evaluates(plan), tr("no rows are held out")
-    if not measured:
-        plan.resolve("evaluation.prompts", NO_PROMPTS, said)
-        plan.resolve("evaluation.at_start", False, said)
-        plan.resolve("checkpoint.final", "last", said)
+    if not evaluates(plan):
+        for key, value in (("evaluation.prompts", NO_PROMPTS), ("evaluation.at_start", False), (FINAL, "last")):
+            plan.resolve(key, value, tr("no rows are held out"))
         return
     writes = plan.get("task") in ANSWERS and plan.config.mode.kind != "benchmark"
-    said = tr("three held-out rows, answered before step 1 and at every evaluation")
-    plan.resolve(
-        "evaluation.prompts", *((HELD_OUT, said) if writes else (NO_PROMPTS, tr("this run generates no text")))
+    words = (
+        mark("this run generates no text"),
+        mark("three held-out rows, answered before step 1 and at every evaluation"),
     )
-    trained, said = plan.get("model.init") == "pretrained", tr("gives a baseline before training")
-    said = said if trained else tr("with random weights there is nothing to measure")
-    plan.resolve("evaluation.at_start", trained, said)
+    plan.resolve("evaluation.prompts", HELD_OUT if writes else NO_PROMPTS, tr(words[writes]))
+    trained = plan.get(INIT) == "pretrained"
+    words = mark("with random weights there is nothing to measure"), mark("gives a baseline before training")
+    plan.resolve("evaluation.at_start", trained, tr(words[trained]))
     late = plan.get("evaluation.metric") in ("bleu", BLEU_METRIC) and plan.get("evaluation.generate_at") != "evaluation"
     words = mark("keeps the best; every checkpoint is evaluated"), mark("BLEU is not measured at every checkpoint")
-    plan.resolve("checkpoint.final", "last" if late else "best", tr(words[late]))
-    if plan.get("checkpoint.keep_best") or plan.get("checkpoint.final") == "best" or plan.get("evaluation.patience"):
+    plan.resolve(FINAL, "last" if late else "best", tr(words[late]))
+    if plan.get("checkpoint.keep_best") or plan.get(FINAL) == "best" or plan.get("evaluation.patience"):
         plan.resolve("evaluation.metric", DEFAULT_METRIC, tr("every evaluation measures it"))
 
 
@@ -284,14 +317,13 @@ def with_init(config: RunConfig, model: ModelSpec | None) -> RunConfig:
     """`config` with `model.init`, and the reason of whoever chose it in words of what is learnt."""
     if model is None:
         return config
-    chosen = config.model.init
-    if chosen is None:
-        reason = learnt_words(config, model, default_init(model))
-        return config.with_values({INIT: default_init(model)}, "solved", {INIT: reason})
-    origin = config.origin(INIT)
-    if origin.reason and origin.reason != "default":
+    chosen, origin = config.model.init, config.origin(INIT)
+    if chosen is not None and origin.reason and origin.reason != "default":
         return config
-    return config.with_values({INIT: chosen}, origin.origin, {INIT: learnt_words(config, model, chosen)})
+    init = chosen or default_init(model)
+    return config.with_values(
+        {INIT: init}, origin.origin if chosen else "solved", {INIT: learnt_words(config, model, init)}
+    )
 
 
 def learnt_words(config: RunConfig, model: ModelSpec | None, init: str | None = None) -> str:
@@ -301,17 +333,13 @@ def learnt_words(config: RunConfig, model: ModelSpec | None, init: str | None = 
     lora = config.peft.method == "lora"
     if (init or config.model.init) != "pretrained":
         return tr("trains LoRA on random weights") if lora else tr("trains from scratch (random initialization)")
-    if model.hub_id is None:
+    words = mark("fine-tunes the weights in {where}"), mark("fine-tunes the published weights of {where}")
+    if lora:
         words = (
-            mark("trains LoRA adapters on the weights in {where}")
-            if lora
-            else mark("fine-tunes the weights in {where}")
+            mark("trains LoRA adapters on the weights in {where}"),
+            mark("trains LoRA adapters on the published weights of {where}"),
         )
-    elif lora:
-        words = mark("trains LoRA adapters on the published weights of {where}")
-    else:
-        words = mark("fine-tunes the published weights of {where}")
-    return tr(words, where=model.hub_id or config.model.name)
+    return tr(words[model.hub_id is not None], where=model.hub_id or config.model.name)
 
 
 def recipe_of(config: RunConfig, model_type: str | None, architecture: Architecture | None) -> Recipe:
@@ -354,16 +382,14 @@ def resolve_rates(plan: Plan) -> None:
         # A recipe is one piece: what a profile leaves out of its own is the default that it was written beside.
         return
     rate = float(f"{recipe.rate:.3g}")
-    final = float(f"{rate * recipe.decays_to:.3g}")
-    is_lora = config.peft.method == "lora"
     chosen: dict[str, tuple[Any, str]] = {
         RATE: (rate, recipe.source),
         "training.warmup": (recipe.warmup, tr("a share of the steps, so the first ones do not harm the model")),
-        "training.schedule": (recipe.schedule, tr("usual with this learning rate") if is_lora else recipe.source),
+        "training.schedule": (recipe.schedule, tr("usual with this learning rate")),
     }
     # A rate that somebody chose decays as the schedule says; a share of an unknown peak would be a guess.
-    if final and RATE not in config.origins:
-        chosen[FINAL_RATE] = final, tr("as in the source of the schedule")
+    if recipe.decays_to and RATE not in config.origins:
+        chosen[FINAL_RATE] = float(f"{rate * recipe.decays_to:.3g}"), tr("as in the source of the schedule")
     for key, (value, reason) in chosen.items():
         if key not in config.origins:
             plan.put(key, value, reason)
@@ -390,21 +416,21 @@ def recipe_findings(plan: Plan) -> Iterator[Finding]:
         return
     if config.peft.method == "lora" and config.model.init == "scratch":
         message = tr("LoRA on random weights learns nothing lasting: it needs a pretrained model.")
-        load = tr("load the pretrained weights"), {INIT: "pretrained"}
-        train_all = tr("train all weights from scratch"), {"peft.method": "none"}
-        # Without published weights the first remedy would lead to the next error.
-        has_weights = model is None or default_init(model) == "pretrained"
-        yield plan.error("adapters_on_random_weights", INIT, message, *([load] if has_weights else []), train_all)
-    if config.engine.optimizer == "sgd":
-        return
+        ways = [(tr("train all weights from scratch"), {"peft.method": "none"})]
+        # Without published weights this remedy would lead to the next error.
+        if model is None or default_init(model) == "pretrained":
+            ways.insert(0, (tr("load the pretrained weights"), {INIT: "pretrained"}))
+        yield plan.finding("adapters_on_random_weights", "error", INIT, message, *ways)
     usual, rate = recipe_of(config, plan.model_type, plan.architecture), config.training.learning_rate
-    changes = {RATE: usual.rate, **({FINAL_RATE: 0.0} if config.training.final_learning_rate > usual.rate else {})}
-    values = {"rate": f"{rate:g}", "usual": f"{usual.rate:g}", "source": usual.source}
-    remedy = tr("the usual learning rate, {rate}", rate=values["usual"]), changes
+    wipes, yours = rate >= usual.rate * WIPES or rate >= 1, config.origin(RATE).origin == "you"
     unusual = rate > usual.rate * UNUSUAL_ABOVE or rate < usual.rate * UNUSUAL_BELOW
-    if rate >= usual.rate * WIPES or rate >= 1:
-        message = tr("A learning rate of {rate} destroys any training; usual is {usual} ({source}).", **values)
-        yield plan.error("learning_rate_wipes", RATE, message, remedy)
-    elif unusual and config.origin(RATE).origin == "you":
-        message = tr("A learning rate of {rate} is unusual; usual is {usual} ({source}).", **values)
-        yield plan.warning("unusual_learning_rate", RATE, message, remedy)
+    if config.engine.optimizer == "sgd" or not (wipes or (unusual and yours)):
+        return
+    words = mark("A learning rate of {rate} is unusual; usual is {usual} ({source}).")
+    if wipes:
+        words = mark("A learning rate of {rate} destroys any training; usual is {usual} ({source}).")
+    message = tr(words, rate=f"{rate:g}", usual=f"{usual.rate:g}", source=usual.source)
+    changes = {RATE: usual.rate, **({FINAL_RATE: 0.0} if config.training.final_learning_rate > usual.rate else {})}
+    remedy = tr("the usual learning rate, {rate}", rate=f"{usual.rate:g}"), changes
+    severity: Severity = "error" if wipes else "warning"
+    yield plan.finding("learning_rate_wipes" if wipes else "unusual_learning_rate", severity, RATE, message, remedy)

@@ -101,17 +101,15 @@ class Pace:
 def rate_of(plan: Plan) -> Rate | None:
     """What one process computes at best; None for a card that the catalogue does not know."""
     devices, precision = plan.devices, plan.get("engine.precision")
-    if devices.device == "cpu":
-        rate = cpu_rate(plan.get("engine.cpu_threads") or 1, precision or "fp32", plan.evidence.rates)
-    elif devices.spec is None:
+    if devices.device != "cpu" and devices.spec is None:
         return None
+    if devices.spec is None:
+        rate = cpu_rate(plan.get("engine.cpu_threads") or 1, precision or "fp32", plan.evidence.rates)
     else:
         rate = gpu_rate(devices.spec, precision or "fp32", bool(plan.get("engine.tf32")), plan.evidence.rates)
-    return (
-        rate
-        if devices.nodes == 1
-        else replace(rate, network=Network.of(plan.get("planning.network_gbit_s")).bytes_per_s)
-    )
+    if devices.nodes == 1:
+        return rate
+    return replace(rate, network=Network.of(plan.get("planning.network_gbit_s")).bytes_per_s)
 
 
 def pace_of(plan: Plan) -> Pace | None:
@@ -133,26 +131,24 @@ def pace_of(plan: Plan) -> Pace | None:
     start = measured_begin[0] if measured_begin is not None else start_time(usual)
     # A measured start has none of the first step in it, which is where it compiles.
     start = start + COMPILED_START if plan.get("engine.compile") else start
+    on_cpu, share = usual.device == "cpu", None
     measured = measured_step(work, usual, measurements, rate)
     if measured is not None:
-        share = verdict = None
         if rate is not None:
-            tokens_per_s = usual.tokens * usual.accumulation * usual.world_size / measured.step.likely
-            share = share_of_peak(usual, rate, tokens_per_s)
-            verdict = verdict_of(share, on_cpu=usual.device == "cpu")
+            share = share_of_peak(
+                usual, rate, usual.tokens * usual.accumulation * usual.world_size / measured.step.likely
+            )
+        verdict = verdict_of(share, on_cpu) if share is not None else None
         return Pace(measured.step, start, share, verdict, measured.basis, measured.text, measured.calibration)
     if rate is None:
         return None
     mean = plan.padded.cost if plan.padded is not None else cost_of(usual)
     planned = step_time(usual, rate, _traced_cost(work, mean, plan.evidence))
     others = carried_step(usual, planned, measurements, rate)
-    if others is not None:
-        share = planned.fraction_of_peak / others.factor
-        return Pace(
-            others.step, start, share, verdict_of(share, usual.device == "cpu"), "others", others.text, others.factor
-        )
-    basis, text = _source(usual, rate)
-    return Pace(planned.step, start, planned.fraction_of_peak, planned.verdict, basis, text)
+    if others is None:
+        return Pace(planned.step, start, planned.fraction_of_peak, planned.verdict, *_source(usual, rate))
+    share = planned.fraction_of_peak / others.factor
+    return Pace(others.step, start, share, verdict_of(share, on_cpu), "others", others.text, others.factor)
 
 
 def _source(work: Workload, rate: Rate) -> tuple[Literal["formula", "rates"], str]:
@@ -256,20 +252,19 @@ def _network(plan: Plan, work: Workload) -> dict[str, Any]:
 
 def _evaluations(plan: Plan, work: Workload, pace: Pace, counts: Counts) -> tuple[Range, Range]:
     """(evaluating, generating) over the whole run."""
-    section, rate, nothing = plan.config.data, plan.rate, Range(0.0, 0.0)
+    section, rate, counted = plan.config.data, plan.rate, plan.counted
+    if rate is None:
+        return Range(0.0, 0.0), Range(0.0, 0.0)
     # Of rows that are not known, as many are held out as of a large set.
     unknown = DEFAULT_MOST if section.validation_rows is None else section.validation_rows
     rows = 0 if section.validation_sources else unknown
-    if plan.counted is not None:
-        rows = plan.counted.validation_rows
-    if rate is None:
-        return nothing, nothing
-    evaluation = evaluation_time(work, rate, rows).times(counts.evaluations)
-    generation = nothing
+    if counted is not None:
+        rows = counted.validation_rows
+    evaluation, generation = evaluation_time(work, rate, rows).times(counts.evaluations), Range(0.0, 0.0)
     if counts.generations:
         some = min(rows, plan.config.evaluation.generation_rows or rows)
         # The length that nine of ten targets keep to: about the longest text of a batch of like length.
-        targets = lengths_of(plan.counted.target_lengths) if plan.counted is not None else None
+        targets = lengths_of(counted.target_lengths) if counted is not None else None
         long_target = None if targets is None else targets.quantile(9, 10)
         generation = generation_time(work, rate, some, long_target).times(counts.generations)
     told = _calibrated(generation, pace.calibration)
@@ -285,9 +280,7 @@ def _calibrated(time: Range, calibration: float | None) -> Range:
     """`time` by formula, moved by what training measured over its own formula."""
     if calibration is None or time.low <= 0:
         return time
-    likely = time.likely * calibration
-    spread = min(CALIBRATED_SPREAD, time.high / time.likely)
-    return Range.around(likely, spread)
+    return Range.around(time.likely * calibration, min(CALIBRATED_SPREAD, time.high / time.likely))
 
 
 def _energy(plan: Plan, total: Range, pace: Pace) -> dict[str, float | None]:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from trainwiz.core.config.request import PlanRequest
     from trainwiz.core.config.run import ModeSection
     from trainwiz.core.hardware.machine import Machine
-    from trainwiz.core.profile.profile import Profile
 
 # Sizes, shares and times in the words of a plan.
 
@@ -112,37 +111,29 @@ def part_word(key: str) -> str:
 
 _NUMBER = r"(\d+(?:[.,]\d+)?)"
 _RANGE = re.compile(rf"\s*(?:about|around|~)?\s*{_NUMBER}(?:\s*(?:-|–|to|bis)\s*{_NUMBER})?\s*([a-zA-Z]*)\s*")
-_SECONDS = {"s": 1.0, "min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0, "days": 86400.0}
+_IN_UNITS = {
+    "s": 1.0,
+    "min": 60.0,
+    "minutes": 60.0,
+    "h": 3600.0,
+    "hours": 3600.0,
+    "days": 86400.0,
+    # Memory is sold in powers of two.
+    "MB": 2.0**20,
+    "MiB": 2.0**20,
+    "GB": 2.0**30,
+    "GiB": 2.0**30,
+}
 
 
-def duration_of(text: str) -> tuple[float, float] | None:
-    """(low, high) in seconds of "3.5-4 h", "2 days" or "90 min"; None for anything else."""
-    found = _ends(text)
-    if found is None:
-        return None
-    low, high, unit = found
-    seconds = _SECONDS.get(unit.lower())
-    return None if seconds is None else (low * seconds, high * seconds)
-
-
-def size_of(text: str) -> tuple[int, int] | None:
-    """(low, high) in bytes of "14-15 GB" or "8 GB"; None for anything else."""
-    from trainwiz.core.profile.profile import parse_size
-
-    found = _ends(text)
-    if found is None:
-        return None
-    low, high = (parse_size(f"{end} {found[2]}") for end in found[:2])
-    return None if low is None or high is None else (low, high)
-
-
-def _ends(text: str) -> tuple[float, float, str] | None:
+def range_of(text: str) -> tuple[float, float] | None:
+    """(low, high) in seconds or bytes of "3.5-4 h", "90 min" or "14-15 GB"; None for anything else."""
     match = _RANGE.fullmatch(text)
-    if match is None:
+    if match is None or match.group(3) not in _IN_UNITS:
         return None
-    low = float(match.group(1).replace(",", "."))
-    high = float(match.group(2).replace(",", ".")) if match.group(2) else low
-    return (low, high, match.group(3)) if 0 < low <= high else None
+    low, high = (float((end or match.group(1)).replace(",", ".")) for end in match.groups()[:2])
+    each = _IN_UNITS[match.group(3)]
+    return (low * each, high * each) if 0 < low <= high else None
 
 
 # Values of a RunConfig as arguments of the command. Imports nothing heavy: the keeper of a run uses it.
@@ -190,21 +181,22 @@ MODES = ("smoke", "dev-run", "overfit", "benchmark")
 """Those with an option of their own."""
 
 
-def plan_command(config: RunConfig, machine: Machine, profile: Profile | None, changes: Mapping[str, Any]) -> str:
+def plan_command(config: RunConfig, machine: Machine, changes: Mapping[str, Any]) -> str:
     """`trainwiz plan` of the same run with `changes`: profile, machine, mode, the user's own values, the changes."""
     words = ["trainwiz", "plan", *profile_words(config.profile)]
-    words += [*_machine_words(machine, profile), *mode_words(config.mode)]
+    words += [*_machine_words(machine), *mode_words(config.mode)]
     yours = {key: config.value(key) for key, origin in config.origins.items() if origin.origin == "you"}
     return shlex.join([*words, *set_words(not_said_twice({**yours, **changes}, changes))])
 
 
 def fit_command(config: RunConfig, machine: Machine) -> str:
     """`trainwiz fit` with the same data and machine."""
-    yours = {key: config.value(key) for key, origin in config.origins.items() if origin.origin == "you"}
     kept = {
-        key: value for key, value in yours.items() if key.startswith(("data.sources.", "planning.")) or key == "task"
+        key: config.value(key)
+        for key, origin in config.origins.items()
+        if origin.origin == "you" and (key == "task" or key.startswith(("data.sources.", "planning.")))
     }
-    words = [*_machine_words(machine, None), *set_words({"data.sources.0.name": config.data.sources[0].name, **kept})]
+    words = [*_machine_words(machine), *set_words({"data.sources.0.name": config.data.sources[0].name, **kept})]
     return shlex.join(["trainwiz", "fit", *words])
 
 
@@ -218,21 +210,21 @@ def mode_words(mode: ModeSection | PlanRequest) -> list[str]:
     return [f"--{kind}"] * (kind in MODES) + ([str(numbers[kind])] if kind in numbers else [])
 
 
-def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:
-    """A planned machine, where it is another one than the profile's own."""
+def _machine_words(machine: Machine) -> list[str]:
+    """A planned machine in full, for a profile may name another one."""
     from trainwiz.core.catalog.gpus import load_gpus
-    from trainwiz.core.hardware.read import DEFAULT_RAM_BYTES
-    from trainwiz.core.profile.profile import ProfileHardware
 
     if not machine.hypothetical:
         return []
-    own = profile.hardware if profile is not None else ProfileHardware()
     words: list[str] = []
     for card in machine.gpus[:1]:
         spec = load_gpus().get(card.name or "")
         memory, capability = card.memory_total_bytes, card.compute_capability
+        words += ["--gpu", spec.name] if spec is not None else []
         if memory is not None and capability is not None and (spec is None or memory != spec.memory_bytes):
             words += ["--gpu-memory", _size(memory)]
+        if capability is not None and (spec is None or capability != spec.compute_capability):
+            words += ["--capability", capability]
         given = {
             "--tflops": card.given_tflops,
             "--fp32-tflops": card.given_fp32_tflops,
@@ -240,16 +232,7 @@ def _machine_words(machine: Machine, profile: Profile | None) -> list[str]:
         }
         for option, figure in given.items():
             words += [option, f"{figure:.12g}"] if figure is not None else []
-        if capability is not None and (spec is None or capability != spec.compute_capability):
-            words += ["--capability", capability]
-        # Figures given by hand beside no name would be a card without one: the profile's own is named again.
-        if spec is not None and (words or spec.name != own.gpu):
-            words = ["--gpu", spec.name, *words]
-        if words or len(machine.gpus) != own.num_gpus:
-            words += ["--num-gpus", str(len(machine.gpus))]
-    if machine.ram_total_bytes != (own.ram_bytes or DEFAULT_RAM_BYTES):
-        words += ["--ram", _size(machine.ram_total_bytes)]
-    return words
+    return [*words, "--num-gpus", str(len(machine.gpus)), "--ram", _size(machine.ram_total_bytes)]
 
 
 def _size(count: int) -> str:

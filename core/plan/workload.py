@@ -26,7 +26,15 @@ from trainwiz.core.estimate.states import loaded_bytes, optimizer_bytes, states_
 from trainwiz.core.estimate.workload import SINGLE, Workload
 from trainwiz.core.language import tr
 from trainwiz.core.plan.result import MemoryPlan, Plan
-from trainwiz.core.plan.rows import arrangement_of, length_quantiles, lengths_of, multiple_of, step_of, usual_lengths
+from trainwiz.core.plan.rows import (
+    arrangement_of,
+    length_quantiles,
+    lengths_of,
+    moments_of,
+    multiple_of,
+    pairs_of,
+    step_of,
+)
 
 # The Workload of a plan: what one process computes, from what is resolved so far.
 
@@ -109,14 +117,18 @@ def typical(plan: Plan, work: Workload) -> Workload:
     """`work` at the lengths of a usual batch, for its time: each micro-batch is padded to its own longest row, and
     that to a multiple.
 
-    In expectation, for a run takes the sum over its micro-batches. Without lengths, the full ones. Joined texts are
+    In expectation, for a run takes the sum over its micro-batches. A process that has a shorter micro-batch waits for the
+    others: at each micro-batch where they hold parts of the model, else at the end of the step. Without lengths, the full ones. Joined texts are
     of one length.
     """
     if plan.data is None or not plan.data.lengths:
         return work
     arrangement = arrangement_of(plan) if work.padded else "drawn"
-    source, target = usual_lengths(work, plan.data, arrangement, multiple_of(plan))
-    return replace(work, length=source, target_length=target)
+    moments = moments_of(work, plan.data, arrangement, multiple_of(plan))
+    if moments is None:
+        return work
+    target = work.target_length if pairs_of(plan.data) is None else max(1, round(moments[2]))
+    return replace(work, length=max(1, round(moments[1])), target_length=target)
 
 
 def answering(config: RunConfig, work: Workload) -> Workload | None:

@@ -115,7 +115,7 @@ def test_a_profile_in_use_and_a_printed_command_that_means_the_same_there(capsys
     bare = request_from({"profile": "none", "model": "gpt2-tiny"}, {"model.name": "gpt2-tiny"})
     assert command_line(bare) == "trainwiz --profile none --model gpt2-tiny --yes"
     plan = plan_run(bare)
-    assert plan_command(plan.config, plan.machine, None, {}) == "trainwiz plan --profile none --model gpt2-tiny"
+    assert plan_command(plan.config, plan.machine, {}) == "trainwiz plan --profile none --model gpt2-tiny"
 
 
 def test_show(capsys: pytest.CaptureFixture[str]) -> None:

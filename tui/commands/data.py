@@ -22,7 +22,7 @@ WIDTH = 100
 
 def run_show(choices: Mapping[str, Any], source: str, row: int) -> int:
     """Raises UsageError for data or a model that cannot be read."""
-    from trainwiz.core.plan.chat_findings import chat_findings
+    from trainwiz.core.plan.data_findings import chat_findings
     from trainwiz.core.plan.gather import gather, plan_gathered
 
     asked = parse_choices({**choices, "dataset": source})

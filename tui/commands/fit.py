@@ -16,8 +16,19 @@ from typing import Any, cast
 from trainwiz.core.data.detect import RowsKind
 from trainwiz.core.errors import EXIT_FINISHED, Finding, UsageError
 from trainwiz.core.language import mark, tr
-from trainwiz.core.plan.fit import METHOD_NAMES, RULES, TRACED, Fit, Fits, Limit, Question, Rule, passes_words
-from trainwiz.core.plan.fit_search import find_fits, improved
+from trainwiz.core.plan.fit import (
+    METHOD_NAMES,
+    RULES,
+    TRACED,
+    Fit,
+    Fits,
+    Limit,
+    Question,
+    Rule,
+    find_fits,
+    improved,
+    passes_words,
+)
 from trainwiz.core.plan.gather import Gathered, probe_here
 from trainwiz.core.plan.refine import Refiner, RefineTier
 from trainwiz.core.plan.result import Plan

@@ -192,8 +192,7 @@ class FitChooser(Chooser):
         """(title, offers), in a thread."""
         from trainwiz.core.history.measurement import load
         from trainwiz.core.history.rates import kept_rates
-        from trainwiz.core.plan.fit import Question
-        from trainwiz.core.plan.fit_search import find_fits
+        from trainwiz.core.plan.fit import Question, find_fits
         from trainwiz.core.plan.gather import probe_here
         from trainwiz.core.plan.refine import Refiner
 

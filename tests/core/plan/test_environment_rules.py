@@ -81,27 +81,6 @@ def test_the_shared_memory_of_a_container() -> None:
     assert finding(batches, "shared_memory").remedies[1].changes == {"data.workers": 0}
 
 
-GEFORCE, SMALL = cards("RTX 4090", 2), machine(ram_gib=12)
-
-
-@each(("here", "own", "severity", "words"), [
-    (GEFORCE, {"NCCL_P2P_DISABLE": "0"}, "warning", "recommended"),
-    (GEFORCE, {"NCCL_IB_DISABLE": "0"}, "note", "recommended"),
-    (SMALL, {"CUDA_MODULE_LOADING": "EAGER"}, "warning", "LAZY"),
-    # A long value is cut.
-    (GEFORCE, {"NCCL_P2P_DISABLE": "x" * 900}, "warning", "x…"),
-])  # fmt: skip
-def test_what_somebody_set_is_judged_and_cured(here: Machine, own: dict[str, str], severity: str, words: str) -> None:
-    request = config(engine__environment={**own, "NCCL_DEBUG": "WARN"}, data__workers=2)
-    made = plan(here, request)
-    code = "environment_contradicted"
-    found = finding(made, code)
-    assert found.severity == severity and words in found.message and len(found.message) < 350
-    for remedy in found.remedies:
-        cured = plan(here, request.with_values(dict(remedy.changes), "you"))
-        assert code not in codes(cured) and environment(cured)["NCCL_DEBUG"] == "WARN"
-
-
 PAGE = Path(__file__).parents[3] / "docs" / "environment.md"
 
 
@@ -109,7 +88,6 @@ def test_a_variable_has_one_rule_for_one_machine_at_most_twice_and_the_page_name
     rules = load_variable_rules()
     keys = [(one.variable, tuple(sorted(one.when.items()))) for one in rules]
     assert len(keys) == len(set(keys)) >= 6
-    assert all(one.severity in ("error", "warning", "note") for one in rules)
     # The documentation is not beside the tests of an installed package.
     page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else None
     for variable in {one.variable for one in rules}:

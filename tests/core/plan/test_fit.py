@@ -12,8 +12,7 @@ from trainwiz.core.config.run import DataSource
 from trainwiz.core.data.detect import what_rows_are
 from trainwiz.core.errors import CannotRunError, UsageError
 from trainwiz.core.hardware.machine import Machine
-from trainwiz.core.plan.fit import Fits, Limit, Question, group_of, sort_key
-from trainwiz.core.plan.fit_search import find_fits, improved
+from trainwiz.core.plan.fit import Fits, Limit, Question, find_fits, group_of, improved, sort_key
 from trainwiz.core.plan.gather import plan_gathered, plan_run
 from trainwiz.core.plan.refine import Refiner
 from trainwiz.core.plan.result import Plan
@@ -129,7 +128,7 @@ def test_a_named_task_is_taken() -> None:
 
 
 def test_what_cannot_be_is_said_with_the_nearest() -> None:
-    with pytest.raises(CannotRunError, match=r"Nothing fits: the smallest of \d+ models, smollm2-135m-instruct, needs"):
+    with pytest.raises(CannotRunError, match=r"Nothing fits: even the smallest of \d+ models, smollm2-135m-instruct"):
         question = asked(gpu="RTX 3090")
         found(replace(question, request=replace(question.request, gpu_memory_bytes=2**28)))
     with pytest.raises(UsageError, match=r"Not enough time to train: the fastest, .* for 3 epochs"):

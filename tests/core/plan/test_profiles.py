@@ -50,11 +50,11 @@ WRONG: dict[str, list[tuple[str, str]]] = {
     ],
     "3x3080-20g-guide": [
         ("claim_batch", "144 sequences per step, 75.0% of 192"), ("claim_memory", "accumulation 8 and"),
-        ("claim_batch", "256 sequences per step is +33% compared to 192"), ("claim_host_ram", "not on the micro-batch"),
+        ("claim_batch", "256 sequences per step, 133.3% of 192"), ("claim_host_ram", "not on the micro-batch"),
     ],
     "a6000-guide": [("claim_batch", "120 sequences per step, 93.8% of 128")],
     **{f"lora-r64-{card}-guide": [("does_not_fit", "GiB")] for card in ("3090", "v100", "a100-40g")},
-    "lora-r64-4xa100-guide": [("claim_launch", "DataParallel"), ("claim_launch", "has 256 sequences, not 64")],
+    "lora-r64-4xa100-guide": [("claim_launch", "DataParallel"), ("claim_launch", "has 256 sequences, here 64")],
 }  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def test_a_guide_hears_what_does_not_hold_and_nothing_else(name: str) -> None:
             samples = changes["batch.micro_batch_size"] * changes["batch.gradient_accumulation_steps"]
             length = changes.get("batch.sequence_length", made.batch.sequence_length)
             off = abs(samples * made.batch.world_size * length / made.batch.effective_tokens - 1)
-            assert off < 0.01 or "comes closest to the batch size" in one.remedies[0].text
+            assert off < 0.01
 
 
 @cache
@@ -144,18 +144,21 @@ def origins(name: str, gpu: str | None = None, **changes: Any) -> dict[str, tupl
     return {choice.key: (choice.origin, choice.reason) for choice in on(1, name, 64, gpu, **changes).choices}
 
 
+OTHER = "from the profile, for another model, data, size or GPU"
+
+
 def test_the_reason_of_a_value_stands_only_as_long_as_its_cause_is_the_profiles() -> None:
     reasons, found = load_profile("2080super").reasons, origins("2080super")
     assert {key: why for key, why in reasons.items() if found[key] == ("profile", why)} == dict(reasons)
     found = origins("2080super", model__name="esm2-8m")
-    assert found["engine.offload"] == ("profile", "from the profile, which has another model.name")
+    assert found["engine.offload"] == ("profile", OTHER)
     assert found["engine.precision"] == ("profile", reasons["engine.precision"]), "the card is the same"
     found = origins("2080super", "RTX 3090")
-    assert found["engine.precision"] == ("profile", f"from the profile, which has another {CARD}")
+    assert found["engine.precision"] == ("profile", OTHER)
     assert "sm 7.5" not in " ".join(reason for _, reason in found.values())
     found = origins("2080super", engine__checkpointing=False, batch__sequence_length=256)
     assert found["engine.checkpointing"] == ("you", "")
-    assert found["engine.offload"] == ("profile", "from the profile, which has another batch.sequence_length")
+    assert found["engine.offload"] == ("profile", OTHER)
     # A limit of rows is no other data.
     found = origins("cpu-demo", "RTX 3090", **{"data.sources.0.max_rows": 100})
     assert found["batch.sequence_length"] == ("profile", load_profile("cpu-demo").reasons["batch.sequence_length"])

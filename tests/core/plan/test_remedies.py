@@ -144,8 +144,6 @@ def test_room() -> None:
     assert after.batch.micro_batch > 4 and after.batch.effective_samples == 64
     assert after.memory.verdict == "fits" and gib(after.memory.judged_bytes) in remedy.text
     assert "room" not in codes(plan(here, asked("esm2-150m", target=64)))
-    remedy = finding(plan(here, asked("esm2-150m", micro=4, target=4, engine__checkpointing=True)), "room").remedies[0]
-    assert dict(remedy.changes) == {"engine.checkpointing": False} and "less time" in remedy.text
 
 
 def test_a_profile_for_any_machine_takes_the_cpu_where_torch_misses_the_gpu() -> None:
@@ -173,7 +171,7 @@ def test_a_loss_in_slices_is_chosen_where_it_pays_and_offered_where_it_was_refus
     crowded = asked("qwen2.5-0.5b", task="causal-lm", micro=32, target=512, engine__checkpointing=True)
     made = plan(machine("RTX 3090"), crowded)
     assert made.memory.verdict == "fits" and made.config.training.loss_chunk == 512
-    assert made.config.origin("training.loss_chunk").reason.endswith("the run fits with chunks, but not without")
+    assert made.config.origin("training.loss_chunk").reason.startswith("full logits would take")
     at_once = crowded.with_values({"training.loss_chunk": None}, "you", {})
     remedies = finding(plan(machine("RTX 3090"), at_once), "does_not_fit").remedies
     assert any("training.loss_chunk" in one.changes for one in remedies)

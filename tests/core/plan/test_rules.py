@@ -29,7 +29,6 @@ THREE_60 = machine("RTX 3060 12GB", 2)
 TURING, SMALL = machine("RTX 2080 Super"), machine(ram_gib=12)
 NO_CUDA = replace(HERE, torch_cuda=None, unavailable={"torch_cuda": "torch 2.13.0+cpu is a CPU build"})
 FULL_DISK = replace(real(machine(), deepspeed="0"), disk_free_bytes=5 * GIB, disk_path="/data/runs")
-BUSY = replace(HERE, gpus=(replace(HERE.gpus[0], memory_free_bytes=5 * GIB, memory_other_bytes=19 * GIB),))
 
 
 def of(length: int, *more: int) -> DataSummary:
@@ -48,45 +47,45 @@ def due(
 
 ROWS = [
     # What the device cannot do, and what is not installed.
-    due("bf16_unsupported", "error", "compute capability 8.0", TURING, engine__precision="bf16", quiet=ONE),
+    due("bf16_unsupported", "error", "bf16 needs compute capability 8.0", TURING, engine__precision="bf16", quiet=ONE),
     due("bf16_unsupported", "error", "DeepSpeed on a CPU", real(CPU, deepspeed="0"), engine__precision="bf16",
         engine__strategy="zero2", mode__kind="smoke", quiet={"engine__strategy": "single"}),
     due("engine_not_exercised", "warning", "test engine.optimizer adamw_bnb_8bit", real(CPU), mode__kind="smoke",
         engine__optimizer="adamw_bnb_8bit", quiet=ONE),
     due("engine_not_exercised", "warning", "test engine.strategy ddp", HERE, mode__kind="smoke", engine__strategy="ddp", quiet=TWO),
-    due("tf32_unsupported", "error", "has no TF32", TURING, engine__tf32=True),
+    due("tf32_unsupported", "error", "TF32 needs", TURING, engine__tf32=True),
     due("fp16_unsupported", "error", "without an NVIDIA", CPU, engine__precision="fp16", quiet=ONE),
     due("flash_attention_missing", "error", "too old", TURING, **FLASH, quiet=ONE),
     due("flash_attention_missing", "error", "needs an NVIDIA GPU", CPU, **FLASH),
     due("flash_attention_missing", "error", "not installed", HERE, **FLASH, quiet=real(ONE, flash_attn="2.8")),
     due("flash_attention_missing", "error", "half precision only", ONE, **FLASH, engine__precision="fp32"),
-    due("deepspeed_missing", "error", "DeepSpeed", HERE, **OFFLOAD, quiet=real(ONE, deepspeed="0.19")),
+    due("deepspeed_missing", "error", "deepspeed", HERE, **OFFLOAD, quiet=real(ONE, deepspeed="0.19")),
     due("bitsandbytes_missing", "error", "bitsandbytes", HERE, engine__optimizer="adamw_bnb_8bit", quiet=ONE),
     due("torch_without_cuda", "error", "CPU build", NO_CUDA, quiet=ONE),
     due("compile_unsupported", "error", "too old", machine("P100 PCIe 16GB"), engine__compile=True, quiet=ONE),
-    due("triton_missing", "error", "Triton", HERE, engine__compile=True, quiet=real(ONE, triton="3.5")),
+    due("triton_missing", "error", "triton", HERE, engine__compile=True, quiet=real(ONE, triton="3.5")),
     due("compile_takes_time", "note", "2 to 120 s more at the start", ONE, engine__compile=True, quiet={"engine__compile": False}),
     due("reporter_missing", "error", "wandb", HERE, logging__report_to=["tensorboard", "wandb"], quiet=ONE),
-    due("reporter_not_supported", "error", "telegram", ONE, logging__report_to=["telegram"]),
+    due("reporter_missing", "error", "telegram", ONE, logging__report_to=["telegram"]),
     due("too_many_processes", "error", "one process uses one GPU", TWO, engine__processes=4),
     due("missing_hardware", "error", "engine.gpus selects GPU 0, 1,", CPU, engine__gpus=["0", "1"], quiet=TWO),
     due("unknown_gpu", "error", "No GPU 7 on this machine", TWO, engine__gpus=["1", "7"], quiet={"engine__gpus": ["1"]}),
     due("liger_missing", "error", "not installed", HERE, **CAUSAL, engine__liger=True, quiet=real(ONE, liger_kernel="0.8.5")),
     due("liger_unsupported", "error", "need an NVIDIA GPU", CPU, **CAUSAL, engine__liger=True, quiet=ONE),
-    due("liger_unsupported", "error", "no kernels for gpt2", ONE, **GPT2, engine__liger=True),
-    due("liger_untried", "error", "zero3", ONE, **CAUSAL, engine__liger=True, engine__strategy="zero3"),
+    due("liger_unsupported", "error", "here: gpt2", ONE, **GPT2, engine__liger=True),
+    due("liger_unsupported", "error", "zero3", ONE, **CAUSAL, engine__liger=True, engine__strategy="zero3"),
     due("liger", "note", "Its savings are not", ONE, **CAUSAL, engine__liger=True, quiet={"engine__liger": False}),
     # A base in 4 bits.
     due("quantized_without_adapters", "error", "cannot be trained", THREE_60, **{**QLORA, "peft__method": "none"}),
-    due("quantized_not_sharded", "error", "does not shard", THREE_60, **QLORA, engine__strategy="zero3"),
-    due("quantized_not_compiled", "error", "torch.compile", THREE_60, **QLORA, engine__compile=True),
-    due("quantized_unsupported", "error", "Apple GPUs", machine("Apple M2 Max"), **QLORA, quiet=THREE_60),
+    due("quantized_not_possible", "error", "here: zero3", THREE_60, **QLORA, engine__strategy="zero3"),
+    due("quantized_not_possible", "error", "torch.compile", THREE_60, **QLORA, engine__compile=True),
+    due("quantized_not_possible", "error", "an NVIDIA GPU or a CPU", machine("Apple M2 Max"), **QLORA, quiet=THREE_60),
     # Engines that share out.
-    due("shared_table", "error", "share one token", TWO, **FSDP, model="opus-mt-tiny", task="seq2seq"),
+    due("fsdp_not_possible", "error", "here: seq2seq", TWO, **FSDP, model="opus-mt-tiny", task="seq2seq"),
     due("fsdp_needs_gpus", "error", "silently", CPU, **FSDP, engine__processes=2, quiet=TWO),
     due("fsdp_needs_gpus", "error", "this run has one", ONE, **FSDP),
-    due("offload_not_supported", "error", "offload the optimizer alone", TWO, **FSDP, **OFFLOAD),
-    due("optimizer_not_shared", "error", "bitsandbytes", TWO, **FSDP, engine__optimizer="adamw_bnb_8bit"),
+    due("fsdp_not_possible", "error", "offload optimizer", TWO, **FSDP, **OFFLOAD),
+    due("fsdp_not_possible", "error", "adamw_bnb_8bit", TWO, **FSDP, engine__optimizer="adamw_bnb_8bit"),
     # What contradicts the task.
     due("peft_not_supported", "error", "all weights", ONE, peft__method="lora"),
     due("nothing_to_generate", "error", "have neither", ONE, evaluation__generate=True),
@@ -106,13 +105,13 @@ ROWS = [
     due("generation_cut", "warning", "end at 128 tokens, not 200", ONE, **ANSWERS, evaluation__generation_length=200,
         quiet={"evaluation__generation_length": 100}),
     # Packing.
-    due("packing_not_possible", "error", "Eager attention", ONE, **PACKED, engine__attention="eager"),
+    due("packing_not_possible", "error", "here: gpt2, eager", ONE, **PACKED, engine__attention="eager"),
     due("packing_not_possible", "error", "torch.compile", ONE, **PACKED, engine__compile=True),
     due("packing_not_possible", "error", "fsdp", TWO, **PACKED, **FSDP),
-    due("packing_not_possible", "error", "rows end to end", ONE, data__packing=True),
+    due("packing_not_possible", "error", "here: esm", ONE, data__packing=True),
     # The batch and its rows.
     due(
-        "batch_deviation", "warning", "25.0% below the target of 128 sequences", ONE, batch__target_samples=128, batch__micro_batch_size=24,
+        "batch_deviation", "warning", "-25.0% from batch.target_samples 128", ONE, batch__target_samples=128, batch__micro_batch_size=24,
         batch__gradient_accumulation_steps=4, quiet={"batch__target_samples": 96},
     ),
     due("takes_years", "warning", "500,000 steps", ONE, model="esm2-650m", batch__target_tokens=2_000_000,
@@ -132,14 +131,13 @@ ROWS = [
         data=replace(of(90), target_lengths=(100,) * 9), quiet={"batch__target_length": 128},
     ),
     # Memory of the device, of the host, and of the disk.
-    due("memory_in_use", "note", "19.0 GiB of GPU 0", BUSY, quiet=ONE),
     due("host_ram", "error", "offloaded", machine(ram_gib=16), model="esm2-650m", **OFFLOAD, data__workers=12,
         data__prefetch=8, quiet=ONE),
     due("host_ram_tight", "warning", "19.4 GiB to 20.1 GiB needed", machine(ram_gib=20), model="esm2-650m", **OFFLOAD,
         quiet=machine(ram_gib=24)),
     due("disk", "error", "/data/runs", FULL_DISK, model="esm2-650m", checkpoint__keep=3, quiet=HERE),
-    due("workers", "warning", "more workers than cores", machine(cores=4), data=rows(), data__workers=12),
-    due("no_workers", "warning", "the GPU waits", machine("RTX A6000", ram_gib=60), data__workers=0, quiet=SMALL),
+    due("workers", "warning", "12 data loader workers for 4", machine(cores=4), data=rows(), data__workers=12),
+    due("workers", "warning", "the GPU waits", machine("RTX A6000", ram_gib=60), data__workers=0, quiet=SMALL),
     due(
         "evaluation_does_not_fit", "error", "logits", machine("RTX 4080 Super"), **PAIRS, batch__micro_batch_size=2,
         batch__target_samples=96, batch__eval_micro_batch_size=192, batch__sequence_length=256,

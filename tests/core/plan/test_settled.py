@@ -74,7 +74,7 @@ ROWS = [
     *(settles(ONE, {"data.pad_to_multiple_of": n}, "16 bytes", engine__precision=precision)
       for precision, n in (("bf16", 8), ("fp16", 8), ("tf32", 4), ("fp32", 4))),
     settles(machine("RTX 2080 Ti"), {"data.pad_to_multiple_of": 1}, "fp32", engine__precision="fp32"),
-    settles(OLD, {"data.pad_to_multiple_of": 1}, "no tensor cores", engine__precision="fp16"),
+    settles(OLD, {"data.pad_to_multiple_of": 1}, "fp16 uses none here", engine__precision="fp16"),
     settles(CPU, {"data.pad_to_multiple_of": 1}, "only tensor cores"),
     *(settles(CPU, {"data.pad_to_multiple_of": n}, f"at most {lengths} lengths", data=data, batch__sequence_length=limit, **HALF)
       for limit, data, n, lengths in (
@@ -82,11 +82,11 @@ ROWS = [
       )),
     # The batch, and how long the run is.
     settles(machine("RTX 3060 12GB"), {"engine.checkpointing": True, "batch.micro_batch": 1, "memory.verdict": "fits"},
-            "fits safely", **CAUSAL, batch__target_samples=64),
-    settles(ONE, {"engine.checkpointing": True}, "with it", model="esm2-650m", batch__target_samples=64,
+            "does not fit safely without it", **CAUSAL, batch__target_samples=64),
+    settles(ONE, {"engine.checkpointing": True}, "without it", model="esm2-650m", batch__target_samples=64,
             batch__sequence_length=1024),
     settles(machine("H100 SXM"), {"engine.checkpointing": False}, "off", model="esm2-650m", batch__target_samples=64),
-    settles(ONE, {"training.max_steps": 300, "time.steps": 300, "time.epochs": 3.0}, "3 epochs over 10,000 rows",
+    settles(ONE, {"training.max_steps": 300, "time.steps": 300, "time.epochs": 3.0}, "epochs: 3 over 10,000 rows",
             rows(10_000), training__epochs=3, batch__target_samples=100),
     settles(ONE, {"training.max_steps": None, "time.steps": 200}, data=rows(10_000, exact=False), training__epochs=2,
             batch__target_samples=100),
@@ -107,10 +107,10 @@ ROWS = [
     settles(ONE, {"data.workers": 2}, "enough for", rows(SMALL_ROWS - 1)),
     # Pinned batches of a whole step are ready when it begins.
     *(settles(ONE, {"data.prefetch": n, "data.workers": 2}, why, rows(SMALL_ROWS - 1), batch__micro_batch_size=8,
-              batch__gradient_accumulation_steps=count) for count, n, why in ((64, 32, "64 are ready"), (4, 2, "hide"))),
+              batch__gradient_accumulation_steps=count) for count, n, why in ((64, 32, "64 batches are ready"), (4, 2, "4 batches"))),
     settles(ONE, {"data.prefetch": 3}, "", rows(length=100_000), batch__micro_batch_size=8, data__workers=2,
             batch__gradient_accumulation_steps=64, batch__sequence_length=200_000),
-    settles(SHORT, {"data.prefetch": 1, "data.workers": 6}, "would not fit", rows(), data__workers=6),
+    settles(SHORT, {"data.prefetch": 1, "data.workers": 6}, "6 batches", rows(), data__workers=6),
     # What belongs to a task.
     settles(ONE, {"data.concatenate": True}, "plain texts", **CAUSAL, data__sources=TEXT),
     settles(ONE, {"data.concatenate": False}, "a separate sequence", **CAUSAL, data__sources=CHAT),

@@ -141,10 +141,6 @@ def workers(made: Plan) -> tuple[int | None, str]:
     (ON_GPU, {"workers": 4, "data_wait_s": 1.8}, 5, "the cores allow 5"),
     (ON_GPU, {"workers": 2, "data_wait_s": 0.02}, 2, f"run of {DAY} waited 1%"),
     (ON_GPU, {"workers": 0, "data_wait_s": 0.02}, 5, "6 cores"),
-    (ON_GPU, {"workers": 3, "loading_s": 0.002}, 1, f"takes 0% of its step, measured on {DAY}"),
-    # Of the 0.5 s of a micro-batch the process itself spent 0.2 on making it.
-    (ON_CPU, {"workers": 0, "loading_s": 0.2}, 1, "takes 40% of its step"),
-    (ON_CPU, {"workers": 0, "loading_s": 0.01}, 0, "takes 2% of its step"),
     (ON_CPU, {"workers": 0, "data_wait_s": 1.2}, 2, "waited 60% of its time for data (workers: 0)"),
     (ON_CPU, {"workers": 0, "data_wait_s": 0.01}, 0, "waited 0%"),
     (replace(ON_GPU, ram_available_bytes=3425 * 2**20), {"workers": 1, "data_wait_s": 1.5}, 3, "RAM budget"),
