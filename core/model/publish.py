@@ -13,6 +13,7 @@ from typing import Any
 
 from trainwiz.core import product_version
 from trainwiz.core.catalog.hub import TOKENIZER_FILES, hub_endpoint, hub_token, is_hub_id, is_offline
+from trainwiz.core.catalog.model_config import ADAPTER_FILE
 from trainwiz.core.catalog.models import read_model_facts, resolve_model
 from trainwiz.core.config import RunConfig
 from trainwiz.core.errors import CannotRunError, Finding, usage_error
@@ -20,7 +21,6 @@ from trainwiz.core.files import read_small
 from trainwiz.core.hardware.install import need
 from trainwiz.core.language import mark, tr
 from trainwiz.core.model.found import FoundModel
-from trainwiz.core.plan.adapter_file import FILE as ADAPTER_FILE
 from trainwiz.core.run.folder import RunFolder, read_json
 from trainwiz.core.run.listing import last_metrics
 from trainwiz.core.run.state import read_state
