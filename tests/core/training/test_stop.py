@@ -131,7 +131,8 @@ def refused(folder: Path, config: RunConfig, sentence: str) -> None:
 
 def _wait_until_it_trains(run: RunFolder, process: subprocess.Popen[bytes] | Forked) -> None:
     deadline = time.monotonic() + 120
-    while read_state(run).status != "running":
+    # Before its state is written a run whose lock is held is said to run, too.
+    while (state := read_state(run)).status != "running" or state.engine.get("actual") is None:
         assert process.poll() is None and time.monotonic() < deadline, run.train_log.read_text()[-4000:]
         time.sleep(0.05)
 
