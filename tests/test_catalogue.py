@@ -57,7 +57,6 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/estimate/trace/emulation.py", "does not support"): "stands for transformers' message",
     ("core/model/export.py", "{{ if not $last }}"): "Ollama's language of templates",
     ("core/export/training_arguments.py", "is not solved yet"): "a mistake of the caller, which people do not meet",
-    ("core/telemetry/event_file.py", "a field ends"): "caught where the file is read, which has a sentence",
     ("core/diagnosis/scan.py", "Traceback"): "a pattern of the log",
     ("core/telemetry/log.py", "died with"): "a pattern of the log",
     ("core/telemetry/log.py", "Traceback"): "a pattern of the log",

@@ -120,7 +120,7 @@ def only_a_sample(config: RunConfig) -> Finding:
     """Of a run, or of a folder for another machine, that would train on what is there for want of data."""
     name = config.data.sources[0].name
     message = tr(
-        "No dataset is specified: {name} ships with trainwiz, or is for another task, and teaches nothing of yours.",
+        "No dataset is specified: {name} is only a stand-in (a sample, or data for another task).",
         name=name,
     )
     remedies = (tr("specify your dataset: --dataset FILE"), tr("use {name} anyway: --dataset {name}", name=name))
@@ -206,7 +206,7 @@ def _adapter_values(said: Any) -> dict[str, Any]:
     """Of the file of peft. Raises ValueError for another kind of adapter, or one that goes by a pattern of names."""
     named = isinstance(said, dict) and isinstance(said.get("r"), int) and isinstance(said.get("target_modules"), list)
     if not named or said.get("peft_type") != "LORA":
-        raise ValueError("not LoRA on named modules")
+        raise ValueError(said)
     return {
         "peft.method": "lora",
         "peft.rank": said["r"],

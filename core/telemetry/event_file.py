@@ -113,7 +113,7 @@ def message(data: bytes) -> Parts:
             if wire == 2:
                 length, position = read_varint(data, position)
             if length is None or not number or position + length > len(data):
-                raise ValueError(f"field {number} of wire type {wire} ends after the message")
+                raise ValueError(number)
             value, position = data[position : position + length], position + length
         parts.setdefault(number, []).append(value)
     return parts

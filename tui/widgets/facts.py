@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 from trainwiz.core.config.values import CLASSIFIES
-from trainwiz.core.language import tr, trn
+from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.text import plain_text
 from trainwiz.tui.plan_words import CLOSE, OPEN, chat_lines, learnt_text, trained_words
 from trainwiz.tui.screens.plan_fields import FIELD_BY_ID, on_screen, word_for
@@ -268,9 +268,9 @@ def table_lines(glance: Glance, rows: int, width: int) -> Iterator[Content]:
     shown, files = shown_columns(glance, rows, width - INDENT), glance.files
     used = {glance.text, glance.target, *glance.parts}
     name = plain_text(glance.path.name, 200)
-    heading = trn("First rows of {file}", "First rows of {file}, one of {n} files", files, file=name)
+    words = mark("First rows of {file}") if files == 1 else mark("First rows of {file}, one of {n} files")
     yield Content()
-    yield title(cut(heading, width, marks.ellipsis))
+    yield title(cut(tr(words, file=name, n=files), width, marks.ellipsis))
     names = {place: column_name(glance, place) for place, _ in shown}
     roles = {place: f"{marks.ok if place in used else ''} {role_of(glance, place)}".strip() for place, _ in shown}
     for texts in (names, roles, *(dict(enumerate(map(cell_text, row))) for row in glance.rows[:rows])):
