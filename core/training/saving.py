@@ -239,10 +239,10 @@ def is_no_room(error: BaseException | None) -> bool:
     return False
 
 
-def planned_checkpoint_bytes(model: torch.nn.Module, *, sharded: bool) -> int:
+def planned_checkpoint_bytes(model: Any, *, sharded: bool) -> int:
     """What a first checkpoint takes at most: all weights (twice where they are shared out), and what the optimizer keeps of
     those that train."""
-    parameters = list(model.parameters())
+    parameters: list[torch.nn.Parameter] = list(model.parameters())
     weights = sum(numbers_in(parameter) * parameter.element_size() for parameter in parameters)
     return (1 + sharded) * weights + MOMENTS * sum(
         numbers_in(parameter) for parameter in parameters if parameter.requires_grad
