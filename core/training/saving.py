@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
