@@ -35,7 +35,7 @@ from trainwiz.core.training.weights import (
     partial_of,
     put_in_place,
 )
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase, Trainer
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.pytorch_utils import Conv1D
 
@@ -309,10 +309,11 @@ def save_final_model(trainer: Trainer, folder: RunFolder, config: RunConfig, fin
     With `peft.merge` the adapters go to RUN/adapter first, and final_model is the whole model.
     """
     model: Any = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
+    head = model.config if isinstance(model, PeftModel) and config.task in CLASSIFIES else None
     if not (config.peft.merge and isinstance(model, PeftModel)):
-        _save(trainer, folder.final_model, final.checkpoint)
+        _save(trainer, folder.final_model, final.checkpoint, head)
     else:
-        _save(trainer, folder.adapter, final.checkpoint)
+        _save(trainer, folder.adapter, final.checkpoint, head)
         if trainer.is_world_process_zero():
             partial = partial_of(folder.final_model)
             # Adapters are added to weights in 16 bits: in fewer the sum would be rounded to them again.
@@ -350,8 +351,8 @@ def with_head(config: RunConfig, head: dict[str, Any]) -> RunConfig:
     return config.with_values({"model.architecture_overrides": overrides}, "solved")
 
 
-def _save(trainer: Trainer, place: Path, checkpoint: Path | None) -> None:
-    """The weights as they are, or those of a checkpoint."""
+def _save(trainer: Trainer, place: Path, checkpoint: Path | None, head: PretrainedConfig | None) -> None:
+    """The weights as they are, or those of a checkpoint. `head`: the config of a model with classes, beside its adapter."""
     partial = partial_of(place)
     if checkpoint is None:
         trainer.save_model(str(partial))
@@ -359,4 +360,7 @@ def _save(trainer: Trainer, place: Path, checkpoint: Path | None) -> None:
         copy_model(checkpoint, partial)
     trainer.accelerator.wait_for_everyone()
     if trainer.is_world_process_zero():
+        if head is not None:
+            # An adapter's own files do not say how many classes its new head has, and what they are called.
+            head.save_pretrained(str(partial))
         put_in_place(partial, place)

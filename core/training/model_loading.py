@@ -19,13 +19,14 @@ from peft import PeftModel, get_peft_model_state_dict
 from peft.utils import load_peft_weights
 from trainwiz.core.catalog.model_config import has_attention
 from trainwiz.core.config import RunConfig
+from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.errors import CannotRunError, Finding, UsageError, os_reason, usage_error
 from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.model.found import FoundModel
-from trainwiz.core.run.folder import PARTIAL
+from trainwiz.core.run.folder import PARTIAL, read_json
 from trainwiz.core.training.chats import end_of_turn, render
-from trainwiz.core.training.model import merged
+from trainwiz.core.training.model import merged, with_head
 from trainwiz.core.training.process import first_line
 from trainwiz.core.training.tokenizer import set_languages
 from trainwiz.core.training.weights import load_weights
@@ -112,6 +113,9 @@ def load_base(model: FoundModel, config: RunConfig, path: Path, dtype: torch.dty
         "peft.method": "lora" if few or dtype == torch.float16 else "none",
     }
     config, whole = config.with_values(values, "you"), model.kind == "whole"
+    if not whole and model.task in CLASSIFIES:
+        saved = read_json(model.path / "config.json") or {}
+        config = with_head(config, {key: saved[key] for key in ("id2label", "label2id") if key in saved})
     loaded: Any = load_weights(str(path.resolve()), config, tr("the model"), whole=whole, quantized=few)
     return (loaded if few else loaded.to(device)).eval()
 
