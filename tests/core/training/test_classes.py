@@ -34,6 +34,7 @@ from transformers import (
     pipeline,
 )
 
+from tests.core.model.test_merge import merged_of
 from tests.core.training.runs import evaluations, text_config, train, write_run
 from tests.each import each
 
@@ -251,6 +252,10 @@ def test_a_classifier_learns_and_its_figures_are_those_of_its_pipeline(bases: Pa
     assert last["eval_accuracy"] == pytest.approx(float(np.mean(np.array(said) == np.array(meant))))
     assert last["eval_f1"] == pytest.approx(f1_score(meant, said, average="macro")) and last["eval_f1"] > 0.4
     assert "eval_perplexity" not in last
+    merged_of(folder / "adapter", tmp_path / "again", base=bases)
+    again: Any = AutoModelForSequenceClassification.from_pretrained(tmp_path / "again")
+    assert again.config.id2label == model.config.id2label
+    assert all(torch.allclose(one, model.get_parameter(name), atol=1e-6) for name, one in again.named_parameters())
 
 
 @pytest.mark.real
