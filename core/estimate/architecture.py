@@ -150,8 +150,6 @@ class Architecture:
     """Width of the token table where it is not the hidden size (ELECTRA, ALBERT)."""
     pooled: bool = False
     """One prediction for each sequence, not for each position (sequence classification)."""
-    biased_logits: bool = False
-    """A bias in a buffer of its own is added to the logits (BART, Marian)."""
     capped_logits: bool = False
     """A tanh keeps the logits small (Gemma 2)."""
 

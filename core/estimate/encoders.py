@@ -276,7 +276,6 @@ def read_bart_like(config: Config) -> Architecture:
         frozen_parameters=tables if traits.frozen_tables else 0,
         max_positions=None if traits.table_offset is None else positions,
         approximate=family == "nllb-moe",
-        biased_logits=family not in ("m2m_100", "nllb-moe"),
     )
 
 
