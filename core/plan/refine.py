@@ -10,7 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
 from trainwiz.core.errors import Finding, Severity, sort_findings
-from trainwiz.core.estimate.traced import Evidence
+from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.hardware.machine import Machine, Rates
 from trainwiz.core.history.measurement import Measurement

@@ -14,9 +14,9 @@ from trainwiz.core.config.keys import generates_at_saves, ranks_checkpoints
 from trainwiz.core.data.lengths import DEFAULT_MOST
 from trainwiz.core.data.prompts import MOST_S as ANSWERS_MOST_S
 from trainwiz.core.data.prompts import names_prompts
+from trainwiz.core.estimate.evidence import Evidence, measured_start, measured_step
 from trainwiz.core.estimate.flops import Cost, Network, cost_of, network_bytes, network_time_s
 from trainwiz.core.estimate.host import disk_needs, power_of
-from trainwiz.core.estimate.measured import carried_step, measured_start, measured_step
 from trainwiz.core.estimate.time import (
     COMPILED_START,
     SPREAD,
@@ -27,12 +27,10 @@ from trainwiz.core.estimate.time import (
     generation_time,
     gpu_rate,
     saving_time,
-    share_of_peak,
     start_time,
     step_time,
     verdict_of,
 )
-from trainwiz.core.estimate.traced import Evidence, rates_text
 from trainwiz.core.estimate.workload import TimeVerdict, Workload
 from trainwiz.core.history.measurement import of_devices
 from trainwiz.core.language import tr
@@ -129,36 +127,32 @@ def pace_of(plan: Plan) -> Pace | None:
         plan.get("engine.cpu_threads"),
         bool(plan.get("engine.tf32")),
     )
-    measured_begin = measured_start(work, measurements)
-    start = measured_begin[0] if measured_begin is not None else start_time(usual)
+    start = measured_start(work, measurements) or start_time(usual)
     # A measured start has none of the first step in it, which is where it compiles.
     start = start + COMPILED_START if plan.get("engine.compile") else start
-    measured = measured_step(work, usual, measurements, rate)
-    if measured is not None:
-        share = verdict = None
-        if rate is not None:
-            tokens_per_s = usual.tokens * usual.accumulation * usual.world_size / measured.step.likely
-            share = share_of_peak(usual, rate, tokens_per_s)
-            verdict = verdict_of(share, on_cpu=usual.device == "cpu")
-        return Pace(measured.step, start, share, verdict, measured.basis, measured.text, measured.calibration)
-    if rate is None:
-        return None
-    mean = plan.padded.cost if plan.padded is not None else cost_of(usual)
-    planned = step_time(usual, rate, _traced_cost(work, mean, plan.evidence))
-    others = carried_step(usual, planned, measurements, rate)
-    if others is not None:
-        share = planned.fraction_of_peak / others.factor
-        return Pace(
-            others.step, start, share, verdict_of(share, usual.device == "cpu"), "others", others.text, others.factor
-        )
-    basis, text = _source(usual, rate)
-    return Pace(planned.step, start, planned.fraction_of_peak, planned.verdict, basis, text)
+    planned = None
+    if rate is not None:
+        mean = plan.padded.cost if plan.padded is not None else cost_of(usual)
+        planned = step_time(usual, rate, _traced_cost(work, mean, plan.evidence))
+    measured = measured_step(work, usual, planned, measurements, rate)
+    if measured is None:
+        if planned is None or rate is None:
+            return None
+        return Pace(planned.step, start, planned.fraction_of_peak, planned.verdict, *_source(usual, rate))
+    share = verdict = None
+    if planned is not None:
+        share = planned.fraction_of_peak * planned.step.likely / measured.step.likely
+        verdict = verdict_of(share, on_cpu=usual.device == "cpu")
+    return Pace(measured.step, start, share, verdict, measured.basis, measured.text, measured.factor)
 
 
 def _source(work: Workload, rate: Rate) -> tuple[Literal["formula", "rates"], str]:
     """What a pace by formula rests on."""
     if rate.rates is not None:
-        return "rates", rates_text(rate.rates)
+        day = rate.rates.day
+        if rate.rates.threads is None:
+            return "rates", tr("from the speed of this machine, measured {day}", day=day)
+        return "rates", tr("from the speed of this machine, measured {day}; slower while other programs run", day=day)
     if work.device == "cpu":
         return "formula", tr("a rough estimate for this processor; `trainwiz hardware --measure` narrows it in 5 s")
     if rate.spread > SPREAD:

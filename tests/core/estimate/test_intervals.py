@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.estimate.memory import FULL_TRACE_SPREAD, estimate_memory, largest_micro_batch, unknown_memory
 from trainwiz.core.estimate.peak import BEYOND_ALONE, BEYOND_SHARDED, BEYOND_VARIED, CACHED, VARIED, beyond, overheads
-from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.estimate.workload import Moment, Workload
 from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult
 

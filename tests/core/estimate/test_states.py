@@ -11,10 +11,10 @@ import pytest
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.activations import adapter_bytes
 from trainwiz.core.estimate.architecture import Architecture
+from trainwiz.core.estimate.evidence import traced_peak
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.peak import peak_of
 from trainwiz.core.estimate.states import States, pinned, states_of
-from trainwiz.core.estimate.traced import traced_peak
 from trainwiz.core.estimate.workload import Moment, Workload
 from trainwiz.core.export.deepspeed import BUCKET_ELEMENTS
 from trainwiz.core.tracing.request import TraceResult

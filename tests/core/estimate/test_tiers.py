@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from trainwiz.core.estimate.evidence import Evidence, with_measured_context
 from trainwiz.core.estimate.memory import MemoryEstimate, estimate_evaluation, estimate_memory, largest_micro_batch
 from trainwiz.core.estimate.peak import (
     BLAS_HANDLES,
@@ -17,7 +18,6 @@ from trainwiz.core.estimate.peak import (
     evaluation_peak,
     peak_of,
 )
-from trainwiz.core.estimate.traced import Evidence, with_measured_context
 from trainwiz.core.estimate.workload import Moment, Workload
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult

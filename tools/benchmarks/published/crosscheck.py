@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import estimate_memory
-from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.tracing.request import TraceProblem, TraceRequest
 from trainwiz.core.tracing.worker import TraceWorker
