@@ -16,7 +16,6 @@ from scripts.unmarked import unmarked_texts
 
 NOT_TRANSLATED: dict[str, str] = {
     "tui/commands/agent_docs.py": "read by agents, with the English keys of the JSON",
-    "core/estimate/trace/__main__.py": "help of a program that only trainwiz starts",
     "core/estimate/trace/emulation.py": "names of torch's operations",
     "core/training/__main__.py": "help of a program that only launch.sh starts",
     "core/diagnosis/patterns.py": "patterns of what frameworks say",

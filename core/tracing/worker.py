@@ -51,7 +51,7 @@ ENVIRONMENT = {
 
 def tracer_command() -> list[str]:
     """`-P`: a torch.py in the working folder must not stand in for torch."""
-    return [sys.executable, "-P", "-m", "trainwiz.core.estimate.trace", "--parent", str(os.getpid())]
+    return [sys.executable, "-P", "-m", "trainwiz.core.estimate.trace.server", str(os.getpid())]
 
 
 class BrokenTracerError(Exception):
@@ -65,7 +65,6 @@ class Handle:
     number: int
     request: TraceRequest
     on_done: OnDone
-    limit_s: float
 
 
 class TraceWorker:
@@ -80,7 +79,7 @@ class TraceWorker:
         self.state: WorkerState = "starting"
         """`starting` also before the first start; `dead` after the child died, until a request starts it again."""
         self._cache = TraceCache() if cache is None else cache
-        self._command, self._is_ours = tracer_command() if command is None else command, command is None
+        self._command = command
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._handles: dict[int, Handle] = {}
@@ -92,55 +91,44 @@ class TraceWorker:
         self._failure: TraceProblem | None = None
         """Why no child is started any more."""
 
-    def start(self) -> None:
+    def start(self) -> TraceProblem | None:
+        """Returns at once; None where a child runs from now on, else why there is none."""
         with self._lock:
-            self._begin()
-
-    def _begin(self) -> TraceProblem | None:
-        """None where a child runs from now on; else why there is none."""
-        if self._thread is not None or self._failure is not None:
-            return self._failure
-        if self._is_ours and (lacking := missing()):
-            text = tr("tracing needs {missing}, which is not installed; see trainwiz doctor", missing=lacking[0])
-            return self._give_up(text)
-        if not self._starts_left:
-            n = MOST_RESTARTS + 1
-            often = tr("the tracer failed {n} times without a result and will not be restarted", n=n)
-            return TraceProblem("worker_died", often)
-        self._starts_left -= 1
-        self.state, self._unwritten = "starting", queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name="trainwiz-tracer", daemon=True)
-        try:
+            if self._thread is not None or self._failure is not None:
+                return self._failure
+            if self._command is None and (lacking := missing()):
+                text = tr("tracing needs {missing}, which is not installed; see trainwiz doctor", missing=lacking[0])
+                return self._give_up(text)
+            if not self._starts_left:
+                n = MOST_RESTARTS + 1
+                often = tr("the tracer failed {n} times without a result and will not be restarted", n=n)
+                return TraceProblem("worker_died", often)
+            self._starts_left -= 1
+            self.state, self._unwritten = "starting", queue.SimpleQueue()
+            self._thread = threading.Thread(target=self._serve, name="trainwiz-tracer", daemon=True)
             self._thread.start()
-        except RuntimeError as error:
-            self._thread = None
-            return self._give_up(tr("the tracer could not be started: {reason}", reason=error))
-        return None
+            return None
 
     def ask(self, request: TraceRequest, timeout_s: float = TIMEOUT_S) -> TraceAnswer:
         """Waits at most `timeout_s` for the answer, starting and queueing included."""
-        answered = threading.Event()
-        answers: list[TraceAnswer] = []
-
-        def keep(answer: TraceAnswer) -> None:
-            answers.append(answer)
-            answered.set()
-
-        handle = self.submit(request, keep, timeout_s=timeout_s)
-        if not answered.wait(max(0.0, timeout_s)):
+        answers: queue.SimpleQueue[TraceAnswer] = queue.SimpleQueue()
+        handle = self.submit(request, answers.put, timeout_s=timeout_s)
+        try:
+            return answers.get(timeout=max(0.0, timeout_s))
+        except queue.Empty:
             self.cancel(handle)
         late = tr("the trace exceeded {seconds} s and was stopped", seconds=f"{timeout_s:g}")
-        return answers[0] if answers else TraceProblem("timeout", late)
+        return TraceProblem("timeout", late)
 
     def submit(self, request: TraceRequest, on_done: OnDone, *, timeout_s: float = TIMEOUT_S) -> Handle:
         """Returns at once. `on_done` gets the answer, now or later in a thread of this worker, unless it is cancelled
         before; it must not wait. `timeout_s` counts from the start of the trace: two are computed at once.
         """
-        handle = Handle(next(self._numbers), request, on_done, timeout_s)
+        handle = Handle(next(self._numbers), request, on_done)
         answer: TraceAnswer | None = self._cache.get(request)
         if answer is None:
             with self._lock:
-                answer = self._begin()
+                answer = self.start()
                 if answer is None:
                     self._handles[handle.number] = handle
                     asked = {"ask": handle.number, "request": request.to_json(), "limit_s": timeout_s}
@@ -187,7 +175,7 @@ class TraceWorker:
                 threading.Thread(target=_write, args=(process, unwritten), daemon=True).start()
             while process is not None and (line := process.stdout.readline(LONGEST_LINE_BYTES)):  # type: ignore[union-attr]
                 self._hear(line)
-        except (BrokenTracerError, RuntimeError) as error:
+        except BrokenTracerError as error:
             reason = str(error)
         finally:
             unwritten.put(None)
@@ -210,53 +198,38 @@ class TraceWorker:
             if self._failure is not None:
                 return None
             try:
-                self._process = process = subprocess.Popen(
-                    list(self._command),
+                self._process = subprocess.Popen(
+                    tracer_command() if self._command is None else list(self._command),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
                     env={**os.environ, **ENVIRONMENT},
                     start_new_session=True,
                 )
-            except (OSError, ValueError) as error:
-                said = os_reason(error) if isinstance(error, OSError) else str(error)
-                self._give_up(tr("the tracer could not be started: {reason}", reason=said))
-                return None
-            return process
+            except OSError as error:
+                self._give_up(tr("the tracer could not be started: {reason}", reason=os_reason(error)))
+            return self._process
 
     def _hear(self, line: bytes) -> None:
         """One message of the child. Raises BrokenTracerError for anything else."""
-        if len(line) == LONGEST_LINE_BYTES:
-            raise BrokenTracerError(tr("it wrote an unterminated line"))
         try:
             message = parse_json(line)
-        except ValueError:
-            raise BrokenTracerError(tr("it wrote invalid JSON")) from None
-        if not isinstance(message, dict):
-            raise BrokenTracerError(tr("it wrote an invalid message"))
-        if message.get("ready") is True:
-            with self._lock:
-                self.state = "dead" if self._failure else "ready"
-        elif isinstance(message.get("missing"), str):
-            reason = plain_text(message["missing"], LONGEST_MESSAGE)
-            self._give_up(tr("cannot trace on this machine: {reason}", reason=reason))
-            raise BrokenTracerError
-        elif isinstance(message.get("answer"), int):
-            self._take(message)
-        else:
-            raise BrokenTracerError(tr("it wrote an invalid message"))
-
-    def _take(self, message: dict[str, Any]) -> None:
-        try:
-            found = message.get("result")
-            answer: TraceAnswer = (
-                TraceResult.from_json(found) if "result" in message else problem_of(message.get("problem"))
-            )
-        except ValueError:
-            raise BrokenTracerError(tr("it wrote an invalid trace")) from None
+            if message.get("ready") is True:
+                with self._lock:
+                    self.state = "dead" if self._failure else "ready"
+                return
+            if "missing" in message:
+                reason = plain_text(message["missing"], LONGEST_MESSAGE)
+                self._give_up(tr("cannot trace on this machine: {reason}", reason=reason))
+                raise BrokenTracerError
+            number, found = int(message["answer"]), message.get("result")
+            answer: TraceAnswer = problem_of(message["problem"]) if found is None else TraceResult.from_json(found)
+        except (ValueError, TypeError, AttributeError, KeyError):
+            # A line that has no end is cut, and no JSON either.
+            raise BrokenTracerError(tr("it wrote an invalid message")) from None
         with self._lock:
             self._starts_left = MOST_RESTARTS
-            handle = self._handles.pop(message["answer"], None)
+            handle = self._handles.pop(number, None)
         if handle is not None:
             if isinstance(answer, TraceResult):
                 self._cache.put(handle.request, answer)

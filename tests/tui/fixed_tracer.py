@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 from trainwiz.core.estimate.trace import server as children
-from trainwiz.core.estimate.trace.__main__ import private_stdout
 from trainwiz.core.estimate.trace.server import Server
 from trainwiz.core.estimate.workload import Moment
+from trainwiz.core.processes import private_stdout
 from trainwiz.core.supervise.ties import hold_to
 from trainwiz.core.tracing.request import TraceResult
 
