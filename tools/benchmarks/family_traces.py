@@ -52,7 +52,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "qwen3_moe": ("causal-lm", {**D, **GROUPED, **EXPERTS, "head_dim": 64, "moe_intermediate_size": 512}, ALL),
     "opt": ("causal-lm", {**WIDE, "ffn_dim": 4096, "word_embed_proj_dim": 1024}, ALL),
     "bloom": ("causal-lm", {"hidden_size": 1024, "n_head": 16, "n_layer": 8}, EAGER),
-    "falcon": ("causal-lm", {**D, "ffn_hidden_size": 4096}, ALL),
+    "falcon": ("causal-lm", {**D, "ffn_hidden_size": 4096}, FULL),
     "gpt_neox": ("causal-lm", WIDE, ALL),
     "gptj": ("causal-lm", {**N, "rotary_dim": 32}, EAGER),
     "mpt": ("causal-lm", {"d_model": 1024, "n_heads": 16, "n_layers": 8}, EAGER),

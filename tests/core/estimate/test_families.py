@@ -23,8 +23,8 @@ from tools.benchmarks.family_traces import FILE, workload
 EXACT: dict[str, tuple[str, ...]] = {
     "causal-lm": (
         "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3", "granite", "seed_oss",
-        "gemma", "gemma2", "gemma3_text", "phi", "phi3", "olmo", "olmo2", "olmo3", "cohere", "stablelm", "starcoder2",
-        "opt", "gptj", "codegen", "gpt_neo", "bloom", "mpt", "falcon", "gpt2", "gpt_bigcode", "gpt_neox",
+        "gemma", "gemma2", "gemma3_text", "phi", "phi3", "olmo2", "olmo3", "starcoder2",
+        "opt", "mpt", "gpt2", "gpt_bigcode", "gpt_neox",
         "qwen3_5_text", "gemma4_text", "gpt_oss",
     ),
     "masked-lm": ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert", "mpnet", "modernbert"),
