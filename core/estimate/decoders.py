@@ -247,8 +247,7 @@ def read_qwen(config: Config) -> Architecture:
 
 def read_chatglm(config: Config) -> Architecture:
     """The table has `padded_vocab_size` rows; key heads are shared where `multi_query_attention` says so."""
-    groups = 1 if config.get("multi_query_attention") else number(config, *HEADS)
-    groups = number(config, "multi_query_group_num", default=groups) if groups == 1 else groups
+    groups = number(config, *(("multi_query_group_num",) if config.get("multi_query_attention") else HEADS), default=1)
     values = {**config, "vocab_size": number(config, "padded_vocab_size"), "multi_query_group_num": groups}
     return replace(read_decoder(values, CHATGLM), approximate=True)
 

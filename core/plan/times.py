@@ -16,7 +16,7 @@ from trainwiz.core.data.prompts import MOST_S as ANSWERS_MOST_S
 from trainwiz.core.data.prompts import names_prompts
 from trainwiz.core.estimate.evidence import Evidence, measured_start, measured_step
 from trainwiz.core.estimate.flops import Cost, Network, cost_of, network_bytes, network_time_s
-from trainwiz.core.estimate.host import disk_needs, power_of
+from trainwiz.core.estimate.host import disk_needs, energy_kwh
 from trainwiz.core.estimate.time import (
     COMPILED_START,
     SPREAD,
@@ -287,14 +287,14 @@ def _calibrated(time: Range, calibration: float | None) -> Range:
 def _energy(plan: Plan, total: Range, pace: Pace) -> dict[str, float | None]:
     """kWh of the whole run and their price; nothing without GPUs, whose power alone is known."""
     limits = [gpu.power_limit_w or getattr(spec_of(gpu), "power_w", None) for gpu in plan.devices.gpus]
-    power = power_of(limits, plan.devices.nodes, idle=pace.verdict == "idle")
-    if power is None:
+    energy = energy_kwh(limits, plan.devices.nodes, total, idle=pace.verdict == "idle")
+    if energy is None:
         return {}
-    energy = Range(*power.energy_kwh(total))
+    low, high = energy
     price = plan.config.planning.energy_price_per_kwh
     return {
-        "energy_low_kwh": energy.low,
-        "energy_high_kwh": energy.high,
-        "energy_cost_low": None if price is None else price * energy.low,
-        "energy_cost_high": None if price is None else price * energy.high,
+        "energy_low_kwh": low,
+        "energy_high_kwh": high,
+        "energy_cost_low": None if price is None else price * low,
+        "energy_cost_high": None if price is None else price * high,
     }
