@@ -6,7 +6,7 @@ import gc
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
@@ -35,7 +35,7 @@ ALIGNMENT = 8
 class Recorder(Protocol):
     """Is told of a kernel that torch runs without our seeing it."""
 
-    def kernel(self, flops: float, moved_bytes: float, working: list[int]) -> None: ...
+    def kernel(self, flops: float, moved_bytes: float, working: Sequence[int] = ()) -> None: ...
 
 
 class FusedAttention(torch.autograd.Function):
@@ -48,7 +48,7 @@ class FusedAttention(torch.autograd.Function):
         logarithms = q.new_empty(batch, heads, length, dtype=torch.float32)
         ctx.save_for_backward(q, k, v, bias, out, logarithms)
         ctx.causal, ctx.recorder = causal, recorder
-        recorder.kernel(_flops(q, k, v, FORWARD_PRODUCTS, causal), _moved(q, k, v, out), [])
+        recorder.kernel(_flops(q, k, v, FORWARD_PRODUCTS, causal), _moved(q, k, v, out))
         return out
 
     @staticmethod
