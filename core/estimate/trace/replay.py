@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
 
-from trainwiz.core.estimate.trace.build import CannotTrace
 from trainwiz.core.estimate.trace.ledger import OPTIMIZER, Event, Ledger
-from trainwiz.core.estimate.trace.step import rounding_of, trace_into
+from trainwiz.core.estimate.trace.step import CannotTrace, rounding_of, trace_into
 from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult
 
 # CachingAllocator: what PyTorch's CUDA allocator reserves for a sequence of allocations and frees.

@@ -34,8 +34,8 @@ LONGEST_REASON = 200
 
 def answer(values: dict[str, Any]) -> dict[str, Any]:
     """`{"result": ...}` or `{"problem": {"code", "message"}}`."""
-    from trainwiz.core.estimate.trace.build import CannotTrace
     from trainwiz.core.estimate.trace.replay import trace_full
+    from trainwiz.core.estimate.trace.step import CannotTrace
 
     try:
         return {"result": trace_full(TraceRequest.from_json(values)).to_json()}

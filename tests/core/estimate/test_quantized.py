@@ -11,7 +11,7 @@ from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.flops import cost_of
 from trainwiz.core.estimate.peak import peak_of
 from trainwiz.core.estimate.states import base_bytes, packed_bytes
-from trainwiz.core.estimate.trace.build import statistics_of
+from trainwiz.core.estimate.trace.step import statistics_of
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.training.model import build_model
 
@@ -73,7 +73,7 @@ def test_formulas_come_near_a_traced_step(config: dict[str, Any], kind: str, che
 def test_a_traced_base_is_packed_as_a_real_one() -> None:
     """The parameters that stand for bitsandbytes' own hold the very tensors that it makes."""
     from bitsandbytes.functional import quantize_4bit
-    from trainwiz.core.estimate.trace.build import pack_without_numbers
+    from trainwiz.core.estimate.trace.step import pack_without_numbers
 
     config = text_config("qwen2-tiny", peft__method="lora", engine__base_precision="nf4")
     weight = torch.randn(96, 64, dtype=torch.bfloat16)

@@ -157,7 +157,7 @@ def _count(request: TraceRequest) -> int:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
-    from trainwiz.core.estimate.trace.build import every_position
+    from trainwiz.core.estimate.trace.step import every_position
     from trainwiz.core.training.evaluation import StepLoss
     from trainwiz.core.training.model import batch_alone, decoder_only, encoder_decoder
     from trainwiz.core.training.weights import MODEL_CLASSES

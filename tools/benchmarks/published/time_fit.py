@@ -67,8 +67,8 @@ def known_rows() -> list[Known]:
 
 def traced_cost(work: Workload) -> Cost | None:
     """None for a model that today's transformers cannot trace; Qwen and MPT by one of the same sizes."""
-    from trainwiz.core.estimate.trace.build import CannotTrace
     from trainwiz.core.estimate.trace.replay import trace_full
+    from trainwiz.core.estimate.trace.step import CannotTrace
     from trainwiz.core.tracing.request import TraceRequest
 
     request = TraceRequest.of(_of_today(work))

@@ -11,10 +11,9 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
-from trainwiz.core.estimate.trace.build import build_traced_model, run_config
 from trainwiz.core.estimate.trace.emulation import emulated
 from trainwiz.core.estimate.trace.ledger import Ledger
-from trainwiz.core.estimate.trace.step import trace_model
+from trainwiz.core.estimate.trace.step import build_traced_model, run_config, trace_model
 from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.training.batches import EpochSampler

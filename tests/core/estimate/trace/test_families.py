@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from trainwiz.core.estimate.trace.build import CannotTrace
 from trainwiz.core.estimate.trace.replay import trace_full
+from trainwiz.core.estimate.trace.step import CannotTrace
 
 from tests.core.estimate.trace.requests import GPT2, LLAMA, request, traced
 from tests.each import each
