@@ -168,11 +168,6 @@ HIDDEN = 100
 """Operations of a product that hide the moving of one byte: cards compute 78 to 295 in that time (half precision)."""
 
 
-def beyond_products(moved: float, flops: float) -> float:
-    """Bytes that take time of their own: those of a wide product move while it computes, those of an adapter do not."""
-    return max(0.0, moved - flops / HIDDEN)
-
-
 def forward_flops(work: Workload) -> float:
     """Of one micro-batch on one process: matrix products, attention scores, vocabulary projection."""
     return sum(block.layers * _block_flops(work, block) for block in work.architecture.blocks) + _head_flops(work)
@@ -219,7 +214,7 @@ def kernels(work: Workload) -> float:
 
 
 def moved_bytes(work: Workload) -> float:
-    """What the operations of one micro-batch read and write beside wide products (`beyond_products`): norms, activations,
+    """What the operations of one micro-batch read and write beside wide products: norms, activations,
     sums, casts, adapters, logits. Without `weight_bytes`, a polynomial of the lengths."""
     formats, architecture, passes = work.formats, work.architecture, _passes(work)
     kind = _kind(work)
@@ -270,8 +265,9 @@ def large_bytes(work: Workload) -> float:
 
 
 def _thin(rows: int, inputs: int, outputs: int, element: int) -> float:
+    """Bytes that take time of their own: those of a wide product move while it computes, those of an adapter do not."""
     moved = element * (rows * (inputs + outputs) + inputs * outputs)
-    return beyond_products(moved, FORWARD * float(rows) * inputs * outputs)
+    return max(0.0, moved - FORWARD * float(rows) * inputs * outputs / HIDDEN)
 
 
 def _kind(work: Workload) -> str:
@@ -283,14 +279,6 @@ class Cost:
     flops: float
     moved_bytes: float
     kernels: float
-
-    def scaled(self, other: Cost, like: Cost) -> Cost:
-        """These figures of `like`, at the size of `other`: each grows as the formulas of the two do."""
-        return Cost(
-            self.flops * other.flops / like.flops,
-            self.moved_bytes * other.moved_bytes / like.moved_bytes,
-            self.kernels * other.kernels / like.kernels,
-        )
 
 
 def cost_of(work: Workload) -> Cost:

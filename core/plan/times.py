@@ -14,8 +14,8 @@ from trainwiz.core.config.keys import generates_at_saves, ranks_checkpoints
 from trainwiz.core.data.lengths import DEFAULT_MOST
 from trainwiz.core.data.prompts import MOST_S as ANSWERS_MOST_S
 from trainwiz.core.data.prompts import names_prompts
-from trainwiz.core.estimate.evidence import Evidence, measured_start, measured_step
-from trainwiz.core.estimate.flops import Cost, Network, cost_of, network_bytes, network_time_s
+from trainwiz.core.estimate.evidence import measured_start, measured_step
+from trainwiz.core.estimate.flops import Network, cost_of, network_bytes, network_time_s
 from trainwiz.core.estimate.host import disk_needs, energy_kwh
 from trainwiz.core.estimate.time import (
     COMPILED_START,
@@ -113,8 +113,8 @@ def rate_of(plan: Plan) -> Rate | None:
 
 
 def pace_of(plan: Plan) -> Pace | None:
-    """Measured here where it was, else by formula (core/estimate/time.py) with the counts of a trace or of formulas, and
-    what was measured of other models; None where nothing is known."""
+    """Measured here where it was, else by formula (core/estimate/time.py), put right by what was measured of other
+    work; None where nothing is known."""
     work, usual, rate, devices = plan.work, plan.usual, plan.rate, plan.devices
     if work is None or usual is None:
         return None
@@ -133,7 +133,7 @@ def pace_of(plan: Plan) -> Pace | None:
     planned = None
     if rate is not None:
         mean = plan.padded.cost if plan.padded is not None else cost_of(usual)
-        planned = step_time(usual, rate, _traced_cost(work, mean, plan.evidence))
+        planned = step_time(usual, rate, mean)
     measured = measured_step(work, usual, planned, measurements, rate)
     if measured is None:
         if planned is None or rate is None:
@@ -158,14 +158,6 @@ def _source(work: Workload, rate: Rate) -> tuple[Literal["formula", "rates"], st
     if rate.spread > SPREAD:
         return "formula", tr("from the throughput of this GPU, which is uncertain")
     return "formula", tr("from published runs on similar GPUs")
-
-
-def _traced_cost(work: Workload, mean: Cost, evidence: Evidence) -> Cost:
-    """`mean`, the mean cost of a micro-batch by formulas, corrected by what a trace of `work` counted where there is one."""
-    trace = evidence.trace_of(work)
-    if trace is None or min(trace.flops, trace.moved_bytes, trace.kernels) <= 0:
-        return mean
-    return Cost(trace.flops, trace.moved_bytes, float(trace.kernels)).scaled(mean, cost_of(work))
 
 
 # The time and the energy of a resolved run as a plan shows them.

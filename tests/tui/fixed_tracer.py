@@ -18,7 +18,7 @@ PEAK = "the backward pass, as set in a test"
 
 def fixed(values: dict[str, Any]) -> dict[str, Any]:
     moment = Moment(PEAK, {"activations": int(os.environ["FIXED_BYTES"])})
-    return {"result": TraceResult((moment,), (), 1, 1, 1.0, 1.0, 1).to_json()}
+    return {"result": TraceResult((moment,), (), 1, 1).to_json()}
 
 
 if __name__ == "__main__":

@@ -380,7 +380,7 @@ def trace_into(ledger: Ledger, request: TraceRequest) -> TraceResult:
     """The whole model into a ledger. Raises CannotTrace."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     tracker = Tracker(ledger)
-    with emulated(request.device, tracker), FakeTensorMode(allow_non_fake_inputs=True):
+    with emulated(request.device, ledger), FakeTensorMode(allow_non_fake_inputs=True):
         model = build_traced_model(request)
         try:
             return trace_model(model, request, tracker)
@@ -412,12 +412,10 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker) -> TraceRes
         if request.accumulation > 1:
             give_gradients(model, tracker)
         ledger.forget_phases()
-        tracker.forget_work()
         ledger.stated = len(ledger.events)
         trace_training(model, optimizer, request, tracker)
         ledger.stepped = len(ledger.events)
         training = ledger.moments()
-        work = tracker.flops, tracker.moved_bytes, tracker.kernels
         ledger.forget_phases()
         if request.eval_micro_batch:
             trace_evaluation(model, request, tracker)
@@ -426,7 +424,4 @@ def trace_model(model: Any, request: TraceRequest, tracker: Tracker) -> TraceRes
         evaluation=ledger.moments(),
         parameters=sum(numbers_in(parameter) for parameter in parameters),
         trainable_parameters=sum(parameter.numel() for parameter in trained),
-        flops=work[0],
-        moved_bytes=work[1],
-        kernels=work[2],
     )

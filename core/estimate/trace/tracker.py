@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
-from trainwiz.core.estimate.flops import beyond_products
 from trainwiz.core.estimate.trace.ledger import Ledger
 from trainwiz.core.language import tr
 
@@ -99,13 +98,6 @@ def _tensors(values: Any) -> list[torch.Tensor]:
     return [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
 
 
-VIEWS = {
-    aten.view, aten.t, aten.transpose, aten.permute, aten.expand, aten.slice, aten.select, aten.unsqueeze,
-    aten.squeeze, aten.detach, aten._unsafe_view, aten.alias, aten.split, aten.split_with_sizes, aten.empty,
-    aten.as_strided, aten.unbind, aten.empty_like, aten.new_empty, aten.lift_fresh, aten.empty_strided,
-}  # fmt: skip
-PRODUCTS = {aten._grouped_mm: 0, aten.mm: 0, aten.bmm: 0, aten.addmm: 1, aten.baddbmm: 1}
-"""Matrix products, and the place of their left factor."""
 INDEXED = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._unsafe_index}
 ONLY_TENSOR, ONLY_STORAGE = 4, 2
 """Uses of a tensor, and of its storage, that nothing but the autograd engine holds, as counted in a dispatch mode."""
@@ -143,7 +135,7 @@ DEQUANTIZED: dict[str, Callable[..., Any]] = {
 
 
 class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts storages, products, bytes moved and kernels while it is entered."""
+    """Counts storages while it is entered."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -153,19 +145,6 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.in_backward = False
         self.vocabulary = 0
         """Tensors of two and more dimensions whose last is of this size are logits; 0 for none."""
-        self.flops = 0.0
-        self.moved_bytes = 0.0
-        self.kernels = 0
-
-    def forget_work(self) -> None:
-        self.flops, self.moved_bytes, self.kernels = 0.0, 0.0, 0
-
-    def kernel(self, flops: float, moved_bytes: float, working: Sequence[int] = ()) -> None:
-        """A kernel ran; `working` are the bytes of the blocks that it used meanwhile."""
-        self.flops += flops
-        self.moved_bytes += beyond_products(moved_bytes, flops)
-        self.kernels += 1
-        self.ledger.transient(working)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.prim.device.default:
@@ -183,7 +162,6 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in _tensors(out):
             is_logits = tensor.dim() > 1 and tensor.shape[-1] == self.vocabulary and kind != "optimizer"
             self.ledger.add(tensor, "logits" if is_logits else kind)
-        self._count(packet, args, kwargs, out)
         return out
 
     def _run(self, func: Any, packet: Any, args: Any, kwargs: Any) -> Any:
@@ -224,17 +202,6 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.in_backward:
             return "activations" if torch.is_grad_enabled() else "temporary"
         return self.kind
-
-    def _count(self, packet: Any, args: Any, kwargs: Any, out: Any) -> None:
-        if packet in VIEWS:
-            return
-        flops = 0.0
-        if packet in PRODUCTS or packet.__name__ == "int8_linear_matmul":
-            left = args[PRODUCTS.get(packet, 0)]
-            # Where groups share the summed dimension out (gradients of experts' weights), each sums its own part.
-            groups = out.shape[0] if packet is aten._grouped_mm and left.dim() == args[1].dim() == 2 else 1
-            flops = 2.0 * out.numel() * left.shape[-1] / groups
-        self.kernel(flops, sum(tensor.numel() * tensor.element_size() for tensor in _tensors((args, kwargs, out))))
 
 
 def _check_rows(table: torch.Tensor, indices: torch.Tensor) -> None:

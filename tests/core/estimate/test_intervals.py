@@ -24,7 +24,7 @@ def known(work: Workload, reserved: float | None = None, evaluated: int = 0) -> 
     replay = None if reserved is None else Replay(fullest, whole, whole, whole, fullest)
     request = TraceRequest.of(work)
     assert request is not None
-    return Evidence(traces={request: TraceResult((moment,), evaluation, 1, 1, 1.0, 1.0, 1, replay)})
+    return Evidence(traces={request: TraceResult((moment,), evaluation, 1, 1, replay)})
 
 
 def test_a_trace_is_off_by_so_much_at_most() -> None:

@@ -260,7 +260,7 @@ def test_the_frozen_base_is_in_half_precision_and_the_adapters_in_fp32() -> None
 def shared(name: str, gradients: int = 0, **settings: object) -> dict[str, int]:
     """Parts of the moment of this name on one of eight processes, traced with so many bytes of gradients."""
     moment = Moment(name, {"weights": 4 * esm650().architecture.parameters, "gradients": gradients})
-    trace = TraceResult((moment,), (), 1, 1, 1.0, 1.0, 1)
+    trace = TraceResult((moment,), (), 1, 1)
     return traced_peak(esm650(world_size=8, **settings), trace).moment.parts
 
 

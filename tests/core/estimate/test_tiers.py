@@ -52,7 +52,7 @@ def trace(work: Workload, more: float = 1.0, reserved: float = 1.1) -> TraceResu
     fullest = max(one.bytes for one in (*training, *evaluation))
     held = int(reserved * max(one.bytes for one in training))
     replay = Replay(fullest, held, held, held, fullest)
-    return TraceResult(training, evaluation, 1, 1, 1.0, 1.0, 1, replay)
+    return TraceResult(training, evaluation, 1, 1, replay)
 
 
 def with_trace(work: Workload, found: TraceResult) -> Evidence:

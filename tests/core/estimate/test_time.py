@@ -73,7 +73,7 @@ def test_verdicts(share: float, word: str) -> None:
 
 
 def test_bytes_and_kernels_against_traces() -> None:
-    """Recorded by the product's tracer for 47 families in full, half and adapted training: operations as counted there,
+    """Recorded by a tracer that counted them, for 47 families in full, half and adapted training: operations as counted there,
     bytes and kernels nearly so."""
     found = []
     for one in json.loads(FILE.read_text(encoding="utf-8")):

@@ -6,17 +6,15 @@ from typing import Any
 import pytest
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.estimate.evidence import Evidence
-from trainwiz.core.estimate.flops import cost_of
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.history.measurement import device_key
 from trainwiz.core.history.measurement import measurement_of as measurement_from
 from trainwiz.core.plan.gather import planned_fields
 from trainwiz.core.plan.result import Plan
 from trainwiz.core.plan.times import Counts, count_events
-from trainwiz.core.tracing.request import TraceRequest
 
 from tests.core.history.measurements import measurement_of
-from tests.core.plan.machines import GIB, config, machine, plan, real, rows, traced
+from tests.core.plan.machines import config, machine, plan, real, rows
 from tests.each import each
 
 DATA = DataSummary(rows=1_000_000, rows_exact=True, lengths=(100, 300))
@@ -45,19 +43,6 @@ def test_tokens_energy_and_its_cost() -> None:
     idle = plan(machine("H100 SXM"), config("esm2-8m", **small), DATA).time
     assert idle.verdict == "idle"
     assert idle.energy_high_kwh == pytest.approx((0.7 * 700 + 200) / 0.85 * (idle.total_high_s or 0) / 3.6e6)
-
-
-def test_a_traces_counts_are_used() -> None:
-    """A trace that counts three times of everything: the step is about three times as long."""
-    first = made(machine())
-    assert first.work is not None
-    request, cost = TraceRequest.of(first.work), cost_of(first.work)
-    assert request is not None
-    counts = {"flops": 3 * cost.flops, "moved_bytes": 3 * cost.moved_bytes, "kernels": 3 * int(cost.kernels)}
-    trace = replace(traced(first.memory.allocated_bytes / GIB), **counts)
-    again = plan(machine(), config(**STEPS), DATA, evidence=Evidence(traces={request: trace}))
-    assert again.work == first.work
-    assert again.time.step_low_s == pytest.approx(3 * (first.time.step_low_s or 0), rel=0.1)
 
 
 @each("compiled", [True, False])

@@ -59,7 +59,7 @@ MORE_TRAINED = [
 @pytest.mark.timeout(1200)
 def test_a_trace_without_numbers_is_that_of_a_real_step(asked: TraceRequest) -> None:
     tracker = Tracker(Ledger(ALIGNMENT))
-    with emulated("cpu", tracker):
+    with emulated("cpu", tracker.ledger):
         real = trace_model(build_traced_model(asked), asked, tracker)
     assert traced(asked).training == real.training
 

@@ -44,7 +44,7 @@ def test_a_step_of_families(task: str, kind: str, config: dict[str, Any]) -> Non
     assert last["gradients"] <= 4 * result.parameters + 512 * 200
     assert result.allocated_bytes > last["weights"] + last["optimizer"]
     assert result.replay is not None and result.replay.likely >= result.allocated_bytes
-    assert result.evaluation[0].name == "an evaluation" and result.flops > 0 and result.kernels > 50
+    assert result.evaluation[0].name == "an evaluation"
 
 
 LLAMA_7B = {
