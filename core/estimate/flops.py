@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import sqrt
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 
-from trainwiz.core.data.lengths import padded_length
+import numpy as np
 from trainwiz.core.estimate.activations import block_bytes, positions_of, weight_copy_bytes
 from trainwiz.core.estimate.architecture import Block, block_lora_parameters, is_target
 from trainwiz.core.estimate.states import LAUNCHES, moved_more, packed_linears
@@ -17,7 +15,7 @@ from trainwiz.core.estimate.workload import SINGLE, Workload
 
 # Padding: how many tokens a step computes when each micro-batch is padded to its own longest row, and when rows are arranged by length.
 
-NORMAL_POINTS = tuple(NormalDist().inv_cdf((place + 0.5) / 16) for place in range(16))
+NORMAL_POINTS = np.array([NormalDist().inv_cdf((place + 0.5) / 16) for place in range(16)])
 MOST_GROUPS = 64
 """Of so many micro-batches each is looked at when arranged by length; of more, as many spread evenly."""
 
@@ -44,65 +42,45 @@ class Padding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthCounts:
-    """How many rows have which length; never empty. Equal only to itself, so that answers can be kept by it."""
+    """The lengths of rows; never empty. Equal only to itself, so that answers can be kept by it."""
 
-    values: tuple[int, ...]
-    """Each length once, shortest first."""
-    ranks: tuple[int, ...]
-    """Rows of at most that length."""
+    ordered: np.ndarray
+    """(rows,) int64, shortest first."""
 
     @classmethod
     def of(cls, ordered: Sequence[int]) -> LengthCounts:
         """From lengths, shortest first."""
-        ranks = {length: rank for rank, length in enumerate(ordered, 1)}
-        return cls(tuple(ranks), tuple(ranks.values()))
-
-    @property
-    def rows(self) -> int:
-        return self.ranks[-1]
+        return cls(np.array(ordered))
 
     def mean(self, limit: int) -> float:
         return self.expected_longest(1, limit)
 
     def expected_longest(self, rows: int, limit: int, power: int = 1) -> float:
-        """Of so many rows drawn at random and cut at `limit`: the sum over t of P(longest > t), which is 1 - F(t)^rows.
+        """Of so many rows drawn at random and cut at `limit`, or the mean of a `power` of it: each length times the chance
+        that it is the longest, which is the difference of F^rows there."""
+        chances = np.diff((np.arange(len(self.ordered) + 1) / len(self.ordered)) ** rows)
+        return float(self._cut(limit, power) @ chances)
 
-        Or the mean of a `power` of the longest, by steps of t^power.
-        """
-        total, below, share = 0.0, 0, 0.0
-        last = bisect_left(self.values, limit)
-        for value, rank in zip(self.values[:last], self.ranks[:last], strict=True):
-            total += (float(value) ** power - float(below) ** power) * (1 - share**rows)
-            below, share = value, rank / self.rows
-        beyond = limit if last < len(self.values) else below
-        return total + (float(beyond) ** power - float(below) ** power) * (1 - share**rows)
-
-    def quantile(self, share: float, limit: int) -> int:
-        """The length that this share of the rows, 0 to 1, keeps to, cut at `limit`."""
-        place = bisect_left(self.ranks, share * self.rows)
-        return min(limit, self.values[min(place, len(self.values) - 1)])
-
-    def expected_rank(self, rank: int, rows: int, limit: int, power: int = 1) -> float:
-        """Expected length of the rank-th shortest (from 1) of so many rows, or the mean of a `power` of it.
+    def expected_ranks(self, ranks: np.ndarray, rows: int, limit: int, power: int = 1) -> np.ndarray:
+        """Expected lengths of the so-many shortest (from 1) of so many rows, or the means of a `power` of them.
 
         The rank-th of n uniform numbers is Beta(rank, n + 1 - rank), here a normal of its mean and
-        deviation, taken at NORMAL_POINTS equally likely places.
+        deviation, taken at NORMAL_POINTS equally likely places; the last is known exactly.
         """
-        if rank == rows:
-            return self.expected_longest(rows, limit, power)
-        mean = rank / (rows + 1)
-        deviation = sqrt(mean * (1 - mean) / (rows + 2))
-        shares = (min(1.0, max(0.0, mean + point * deviation)) for point in NORMAL_POINTS)
-        return sum(float(self.quantile(share, limit)) ** power for share in shares) / len(NORMAL_POINTS)
+        means = ranks[:, None] / (rows + 1)
+        shares = means + NORMAL_POINTS * np.sqrt(means * (1 - means) / (rows + 2))
+        places = np.ceil(np.clip(shares, 0, 1) * len(self.ordered)).astype(int) - 1
+        expected = self._cut(limit, power)[np.maximum(places, 0)].mean(axis=1)
+        return np.where(ranks == rows, self.expected_longest(rows, limit, power), expected)
+
+    def _cut(self, limit: int, power: int) -> np.ndarray:
+        return np.minimum(self.ordered, limit).astype(np.float64) ** power
 
 
 @lru_cache(maxsize=32)
 def rounded_counts(counts: LengthCounts, multiple: int) -> LengthCounts:
     """Of the same rows, each length rounded up to a multiple. Kept: a plan is made at every keystroke."""
-    if multiple == 1:
-        return counts
-    highest = {padded_length(value, multiple): rank for value, rank in zip(counts.values, counts.ranks, strict=True)}
-    return LengthCounts(tuple(highest), tuple(highest.values()))
+    return counts if multiple == 1 else LengthCounts(-(-counts.ordered // multiple) * multiple)
 
 
 @lru_cache(maxsize=64)
@@ -114,8 +92,7 @@ def padding_of(counts: LengthCounts, limit: int, micro_batch: int, groups: int, 
     padded = rows * rounded.expected_longest(micro_batch, limit)
     if groups == 1 or micro_batch == 1:
         return Padding(real, padded, padded)
-    longest = arranged_longest(rounded, limit, micro_batch, groups)
-    arranged = rows * sum(longest) / len(longest)
+    arranged = rows * fmean(arranged_longest(rounded, limit, micro_batch, groups))
     return Padding(real, padded, min(padded, max(real, arranged)))
 
 
@@ -124,16 +101,10 @@ def arranged_longest(
     counts: LengthCounts, limit: int, micro_batch: int, groups: int, power: int = 1
 ) -> tuple[float, ...]:
     """Expected lengths of micro-batches, shortest first, that the rows of a step in order are cut into, or means of a
-    `power` of them; of MOST_GROUPS evenly spread ones where there are more."""
-    rows = micro_batch * groups
-    return tuple(counts.expected_rank(group * micro_batch, rows, limit, power) for group in _spread(groups))
-
-
-def _spread(groups: int) -> list[int]:
-    """Numbers from 1 to `groups`: all, or MOST_GROUPS at the middles of equal parts."""
-    if groups <= MOST_GROUPS:
-        return list(range(1, groups + 1))
-    return [round((part + 0.5) * groups / MOST_GROUPS + 0.5) for part in range(MOST_GROUPS)]
+    `power` of them; of MOST_GROUPS at the middles of equal parts where there are more."""
+    some = min(groups, MOST_GROUPS)
+    numbers = np.round((np.arange(some) + 0.5) * groups / some + 0.5)
+    return tuple(counts.expected_ranks(numbers * micro_batch, micro_batch * groups, limit, power).tolist())
 
 
 FORWARD = 2
