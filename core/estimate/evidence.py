@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import exp, log, log2
+from math import log, log2
+from statistics import geometric_mean
 from typing import Any, Literal
 
 from trainwiz.core.estimate.architecture import Architecture
@@ -248,8 +249,7 @@ def _carried_step(
     """By other batches and settings of this model, else by other models. None where nothing of the same kind was measured,
     or where it would narrow nothing.
 
-    The factor is a mean of measured over formula, in which near sizes count more; its spread is at least CARRIED, and what
-    the measurements are apart.
+    The factor is a mean of measured over formula; its spread is at least CARRIED, and what the measurements are apart.
     """
     own = [measured for measured in measurements if same_model(measured, usual)]
     found: list[tuple[float, float, str]] = []
@@ -270,8 +270,7 @@ def _carried_step(
     if not found:
         return None
     ratios, distances, days = zip(*found, strict=True)
-    weights = [exp(-away / 4) for away in distances]
-    factor = exp(sum(weight * log(ratio) for weight, ratio in zip(weights, ratios, strict=True)) / sum(weights))
+    factor = geometric_mean(ratios)
     spread = max(CARRIED, max(ratios) / factor, factor / min(ratios)) * FOR_EACH_DOUBLING ** min(distances)
     if spread > spread_of(usual, rate) and 1 / spread < factor < spread:
         return None

@@ -122,9 +122,7 @@ def _tables(config: Config, family: str, positions: int, width: int, rotary: boo
         furthest = number(config, "max_relative_positions", default=-1)
         buckets = number(config, "position_buckets", default=-1)
         span = buckets if buckets > 0 else (furthest if furthest > 0 else positions)
-        tables += 2 * span * hidden + (2 * hidden if "layer_norm" in str(config.get("norm_rel_ebd", "")) else 0)
-        kernel = number(config, "conv_kernel_size", default=0)
-        tables += kernel * hidden * hidden + 3 * hidden if kernel else 0
+        tables += 2 * span * hidden
     return tables
 
 
@@ -230,12 +228,8 @@ class BartTraits:
 BART_LIKE: dict[str, BartTraits] = {
     "m2m_100": BartTraits(vocabulary=128112, activation="relu", attention_dropout=0.1),
     "marian": BartTraits(vocabulary=58101, post_norm=True, table_offset=0, frozen_tables=True),
-    "pegasus": BartTraits(table_offset=0, frozen_tables=True),
     "bart": BartTraits(post_norm=True, embedding_norm=True, table_offset=2),
     "mbart": BartTraits(embedding_norm=True, table_offset=2),
-    "plbart": BartTraits(vocabulary=50005, post_norm=True, embedding_norm=True, table_offset=2),
-    "blenderbot": BartTraits(vocabulary=8008, table_offset=0),
-    "blenderbot-small": BartTraits(post_norm=True, embedding_norm=True, table_offset=0),
 }
 
 

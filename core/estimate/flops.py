@@ -318,26 +318,11 @@ BITS = 8
 GIGA = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
-    gbit_s: float
-    assumed: bool
-
-    @classmethod
-    def of(cls, gbit_s: float | None) -> Network:
-        return cls(ASSUMED_GBIT_S, True) if gbit_s is None else cls(gbit_s, False)
-
-    @property
-    def bytes_per_s(self) -> float:
-        """At worst."""
-        return USED_SHARE * self.gbit_s * GIGA / BITS
+def network_bytes_per_s(gbit_s: float) -> float:
+    """At worst."""
+    return USED_SHARE * gbit_s * GIGA / BITS
 
 
 def network_bytes(work: Workload) -> float:
     """What a step sends out of each machine: a ring crosses every machine's link once, whatever number of cards it has."""
     return (work.world_size - 1) / work.world_size * exchanged_bytes(work)
-
-
-def network_time_s(work: Workload, network: Network) -> float:
-    """Of a step, where no computation hides it."""
-    return network_bytes(work) / network.bytes_per_s

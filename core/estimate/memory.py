@@ -192,11 +192,9 @@ def _estimate(
 def _measured(work: Workload, estimate: MemoryEstimate, measured: Measurement) -> MemoryEstimate:
     beside = overheads(work)
     if work.device == "cpu" or measured.peak_allocated_bytes is None:
-        # Of a process on a CPU only its resident memory is known: what it holds beside its tensors may be so much
-        # more or less than usual before the tensors are.
+        # Of a process on a CPU only its resident memory is known.
         used = measured.host_rss_bytes or estimate.device_used_bytes
-        least, most = beside.context - beside.spread, beside.context + beside.spread
-        reserved = max(0, used - min(most, max(least, used - estimate.reserved_bytes)))
+        reserved = max(0, used - beside.context)
         allocated = int(reserved / beside.reserved.likely)
     else:
         allocated = measured.peak_allocated_bytes

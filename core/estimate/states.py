@@ -346,15 +346,8 @@ def pinned(size: int) -> int:
     return 1 << max(0, size - 1).bit_length() if size > 0 else 0
 
 
-def _pinned_one_by_one(work: Workload) -> int:
-    """Host bytes for this process's part of every matrix of the model, the experts of a block as one; the rest is small."""
-    architecture, element, shards = work.architecture, work.formats.weights, work.world_size
-    tables = (1 if architecture.tied else 2) * pinned(architecture.vocabulary_parameters * element // shards)
-    return tables + sum(
-        (1 if block.shared else block.layers) * pinned(size * element // shards)
-        for block in architecture.blocks
-        for size in (*block.matrices, max(0, block.linear_parameters - sum(block.matrices)))
-    )
+ONE_BY_ONE = 1.5
+"""Times its size that a parameter takes page-locked by itself: between once and twice."""
 
 
 def fsdp_states(work: Workload, alone: States) -> States:
@@ -375,9 +368,8 @@ def fsdp_states(work: Workload, alone: States) -> States:
     buffers = 0 if work.lora else max(3 * block, 2 * table) * compute
     own = (alone.weights // shards, alone.gradients // shards, alone.optimizer // shards)
     if work.offload == "all":
-        # Each parameter's part, and that of its gradient, is page-locked by itself.
-        locked = _pinned_one_by_one(work)
-        host = locked * (1 if work.lora else 2) + own[2] + alone.step_temporary // shards
+        # Each parameter's part, and that of its gradient.
+        host = int(ONE_BY_ONE * (own[0] + own[1])) + own[2] + alone.step_temporary // shards
         return States(0, 0, 0, backward_buffers=buffers, gathered=gathered, host=host)
     return States(*own, backward_buffers=buffers, gathered=gathered, step_temporary=alone.step_temporary // shards)
 

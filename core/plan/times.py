@@ -15,7 +15,7 @@ from trainwiz.core.data.lengths import DEFAULT_MOST
 from trainwiz.core.data.prompts import MOST_S as ANSWERS_MOST_S
 from trainwiz.core.data.prompts import names_prompts
 from trainwiz.core.estimate.evidence import measured_start, measured_step
-from trainwiz.core.estimate.flops import Network, cost_of, network_bytes, network_time_s
+from trainwiz.core.estimate.flops import ASSUMED_GBIT_S, cost_of, network_bytes, network_bytes_per_s
 from trainwiz.core.estimate.host import disk_needs, energy_kwh
 from trainwiz.core.estimate.time import (
     COMPILED_START,
@@ -105,11 +105,9 @@ def rate_of(plan: Plan) -> Rate | None:
         return None
     else:
         rate = gpu_rate(devices.spec, precision or "fp32", bool(plan.get("engine.tf32")), plan.evidence.rates)
-    return (
-        rate
-        if devices.nodes == 1
-        else replace(rate, network=Network.of(plan.get("planning.network_gbit_s")).bytes_per_s)
-    )
+    if devices.nodes == 1:
+        return rate
+    return replace(rate, network=network_bytes_per_s(plan.get("planning.network_gbit_s") or ASSUMED_GBIT_S))
 
 
 def pace_of(plan: Plan) -> Pace | None:
@@ -231,12 +229,13 @@ def _network(plan: Plan, work: Workload) -> dict[str, Any]:
     """What a step moves between the machines; nothing for one."""
     if plan.devices.nodes == 1:
         return {}
-    network = Network.of(plan.get("planning.network_gbit_s"))
+    said = plan.get("planning.network_gbit_s")
+    gbit_s, moved = said or ASSUMED_GBIT_S, network_bytes(work)
     return {
-        "network_bytes": int(network_bytes(work)),
-        "network_high_s": network_time_s(work, network),
-        "network_gbit_s": network.gbit_s,
-        "network_assumed": network.assumed,
+        "network_bytes": int(moved),
+        "network_high_s": moved / network_bytes_per_s(gbit_s),
+        "network_gbit_s": gbit_s,
+        "network_assumed": said is None,
     }
 
 

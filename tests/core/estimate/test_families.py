@@ -29,7 +29,7 @@ EXACT: dict[str, tuple[str, ...]] = {
     ),
     "masked-lm": ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert", "mpnet", "modernbert"),
     "seq2seq": (
-        "t5", "mt5", "umt5", "bart", "mbart", "pegasus", "blenderbot", "blenderbot-small", "plbart", "marian", "m2m_100",
+        "t5", "mt5", "umt5", "bart", "mbart", "marian", "m2m_100",
     ),
     "sequence-classification": ("bert", "roberta", "distilbert", "electra", "albert", "llama", "gpt2", "t5", "bart", "modernbert"),
     "token-classification": ("bert", "roberta", "distilbert", "albert", "llama", "gpt2", "modernbert"),
