@@ -220,18 +220,15 @@ def is_table(name: str) -> bool:
 
 def module_parameters(architecture: Architecture, names: Sequence[str]) -> int:
     """Of modules that are trained whole beside adapters, by name: peft copies each (`modules_to_save`). A head that is the
-    token table is one copy with it; norms are taken to be of the hidden width."""
+    token table is one copy with it. Norms are of the hidden width, and all of them for "norm", as peft goes by the end of a
+    name."""
     last = {name.rpartition(".")[2] for name in names}
-    tables = [bool(last & {*TABLES}), bool(last & {*HEADS_OF_VOCABULARY})]
-    total = architecture.vocabulary_parameters * (min(1, sum(tables)) if architecture.tied else sum(tables))
-    for name in last - {*TABLES, *HEADS_OF_VOCABULARY}:
-        for block in architecture.blocks:
-            found = [inputs * outputs for linear, inputs, outputs in block.linears if is_target(linear, (name,))]
-            # peft goes by the end of a name: "norm" means all of them.
-            norms = block.norms if name == "norm" else 1 if "norm" in name and name not in LAST_NORMS else 0
-            total += block.layers * (sum(found) or norms * block.hidden)
-        total += architecture.hidden if name in LAST_NORMS else 0
-    return total
+    tables = bool(last & {*TABLES}) + bool(last & {*HEADS_OF_VOCABULARY})
+    total = architecture.vocabulary_parameters * (min(1, tables) if architecture.tied else tables)
+    for block in architecture.blocks:
+        linears = sum(inputs * outputs for name, inputs, outputs in block.linears if is_target(name, (*last,)))
+        total += block.layers * (linears + block.norms * block.hidden * ("norm" in last))
+    return total + architecture.hidden * bool(last & {*LAST_NORMS})
 
 
 ALL_LINEAR = ("all-linear",)

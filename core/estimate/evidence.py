@@ -40,17 +40,11 @@ class Evidence:
     """What the traces are waiting for, or why there are none: shown beside the tier."""
 
     def trace_of(self, work: Workload) -> TraceResult | None:
-        """Without its replay where that is of rows of other lengths or of other shards: moments know neither."""
         request = TraceRequest.of(work) if self.traces else None
-        if request is None or request in self.traces:
-            return None if request is None else self.traces[request]
-        plain = request.without_replay()
-        alike = (trace for other, trace in self.traces.items() if other.without_replay() == plain)
-        found = next(alike, None)
-        return None if found is None else replace(found, replay=None)
+        return None if request is None else self.traces.get(request)
 
     def nearest_trace(self, work: Workload) -> tuple[Workload, TraceResult] | None:
-        """Of the workload that differs from `work` in the sizes of its batches alone, the nearest micro-batch first."""
+        """Of the workload that differs from `work` in its batches or shards alone, the nearest micro-batch first."""
         request = TraceRequest.of(work) if self.traces else None
         if request is None:
             return None
@@ -116,24 +110,25 @@ STANDING = ("weights", "gradients", "optimizer")
 """Kinds that no batch changes."""
 
 
+MOST_CORRECTED = 2.5
+"""No formula is so far off: the two are full at moments of another kind, where what a batch changes is next to nothing."""
+
+
 def corrected(peak: Peak, of_kin: Peak, traced: Peak) -> Peak:
     """`peak` by formulas, with what a batch changes scaled as the trace of `traced` differs from the formulas of `of_kin`.
 
     Weights, gradients and optimizer states are counted, not estimated, and stay.
     """
     standing = sum(of_kin.moment.parts[kind] for kind in STANDING)
-    by_formulas, by_trace = of_kin.allocated_bytes - standing, traced.allocated_bytes - standing
-    if by_formulas <= 0 or by_trace <= 0:
+    factor = (traced.allocated_bytes - standing) / max(1, of_kin.allocated_bytes - standing)
+    if not 1 / MOST_CORRECTED < factor < MOST_CORRECTED:
         return peak
-    factor = by_trace / by_formulas
-    moments = (
-        Moment(
-            moment.name,
-            {kind: size if kind in STANDING else int(size * factor) for kind, size in moment.parts.items()},
-        )
+    scaled = (
+        {kind: size if kind in STANDING else int(size * factor) for kind, size in moment.parts.items()}
         for moment in peak.moments
     )
-    return Peak(tuple(moments), peak.states)
+    moments = tuple(Moment(moment.name, parts) for moment, parts in zip(peak.moments, scaled, strict=True))
+    return Peak(moments, peak.states)
 
 
 # What this machine measured of memory.

@@ -10,7 +10,7 @@ from statistics import NormalDist, fmean
 import numpy as np
 from trainwiz.core.estimate.activations import block_bytes, positions_of, weight_copy_bytes
 from trainwiz.core.estimate.architecture import Block, block_lora_parameters, is_target
-from trainwiz.core.estimate.states import LAUNCHES, moved_more, packed_linears
+from trainwiz.core.estimate.states import moved_more, packed_linears
 from trainwiz.core.estimate.workload import SINGLE, Workload
 
 # Padding: how many tokens a step computes when each micro-batch is padded to its own longest row, and when rows are arranged by length.
@@ -132,7 +132,7 @@ UNPACKED = 0.75
 """Of what is counted for a base in 4 or 8 bits (quantized.moved_more)."""
 KERNELS = {
     "block": 6.5, "product": 1.2, "cast": 1.9, "rms": 6.4, "rotary": 9.2, "unfused": 6.3, "eager": 4.3, "cross": 9.6,
-    "experts": 18, "adapter": 8.2, "adapter cast": 3.1,
+    "experts": 18, "adapter": 8.2, "adapter cast": 3.1, "packed": 5,
 }  # fmt: skip
 """In one pass, for each of what a block has."""
 HIDDEN = 100
@@ -168,20 +168,26 @@ def attention_flops(work: Workload) -> float:
 
 def kernels(work: Workload) -> float:
     """Operations of one micro-batch, each a kernel launch."""
-    passes, each = _passes(work), KERNELS
-    total = 0.0
+    total, cast = 0.0, work.formats.autocast
     for block in work.architecture.blocks:
+        products = len(block.linears)
         adapted = sum(is_target(name, work.lora_targets) for name, _, _ in block.linears) if work.lora else 0
-        cast = work.formats.autocast
-        one = each["block"] + len(block.linears) * (each["product"] + (each["cast"] if cast and not work.lora else 0))
-        one += (block.norms + 2 * block.query_key_norm) * (each["rms"] if block.norm != "layer" else 0)
-        one += each["rotary"] * block.rotary + each["cross"] * block.cross_attention
-        one += each["unfused"] * (block.activation in ("erf_unfused", "tanh_unfused"))
-        one += each["experts"] * bool(block.experts)
-        one += each["eager"] * (work.attention == "eager") * (1 + block.cross_attention)
-        one += adapted * (each["adapter"] + each["adapter cast"] * cast)
-        total += block.layers * passes * (one + LAUNCHES * len(packed_linears(work, block)))
-    return total + 100
+        counts = {
+            "block": 1,
+            "product": products,
+            "cast": products * (cast and not work.lora),
+            "rms": (block.norms + 2 * block.query_key_norm) * (block.norm != "layer"),
+            "rotary": block.rotary,
+            "cross": block.cross_attention,
+            "unfused": block.activation in ("erf_unfused", "tanh_unfused"),
+            "experts": block.experts > 0,
+            "eager": (work.attention == "eager") * (1 + block.cross_attention),
+            "adapter": adapted,
+            "adapter cast": adapted * cast,
+            "packed": len(packed_linears(work, block)),
+        }
+        total += block.layers * sum(KERNELS[name] * count for name, count in counts.items())
+    return total * _passes(work) + 100
 
 
 def moved_bytes(work: Workload) -> float:

@@ -248,11 +248,6 @@ def largest_micro_batch(work: Workload, capacity_bytes: int, ceiling: int, evide
     def safe_bytes(micro_batch: int) -> int:
         return estimate_memory(work.with_micro_batch(micro_batch), evidence).safe_bytes
 
-    beyond = 1
-    while beyond <= ceiling and safe_bytes(beyond) <= capacity_bytes:
-        beyond *= 2
-    sizes = range(beyond // 2, min(beyond, ceiling + 1))
-    largest = sizes[bisect_right(sizes, capacity_bytes, lo=1, key=safe_bytes) - 1]
-    if largest == 0 and estimate_memory(work.with_micro_batch(1), evidence).needed_bytes <= capacity_bytes:
-        return 1
-    return largest
+    largest = bisect_right(range(1, ceiling + 1), capacity_bytes, key=safe_bytes)
+    fits_at_all = estimate_memory(work.with_micro_batch(1), evidence).needed_bytes <= capacity_bytes
+    return largest or int(fits_at_all)

@@ -99,8 +99,6 @@ DORA = 40
 """Bytes a weight and pass of an adapted matrix that DoRA makes whole, sums and takes the norm of."""
 DORA_HANDED_OUT = 47
 """Likewise for each value that such a matrix hands out: what base and adapter give is scaled in fp32. Counted in traces."""
-LAUNCHES = 5
-"""Kernels of a packed layer in one pass beyond those of a plain one."""
 
 
 def moved_more(work: Workload, block: Block, tokens: int) -> float:

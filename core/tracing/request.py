@@ -125,10 +125,6 @@ class TraceRequest:
         given: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
         return cls(**given)
 
-    def without_replay(self) -> TraceRequest:
-        """Without what only the replay depends on."""
-        return replace(self, strategy="single", world_size=1, lengths=())
-
     def key(self, versions: dict[str, str]) -> str:
         """Name of its place in the cache: a digest of the request and of the libraries that are traced."""
         text = json.dumps([self.to_json(), versions], sort_keys=True)

@@ -218,13 +218,11 @@ def _summed_in_single(operation: Any) -> Callable[..., Any]:
         with _without_autocast():
             if not isinstance(args[0], torch.Tensor) or args[0].dtype not in HALVES:
                 return operation(*args, **kwargs)
-            if len(args) > place:
-                args = (*args[:place], args[place] or torch.float32, *args[place + 1 :])
-            else:
-                kwargs["dtype"] = kwargs.get("dtype") or torch.float32
-            wanted = args[place] if len(args) > place else kwargs["dtype"]
+            # Nothing comes after it.
+            said = args[place] if len(args) > place else kwargs.get("dtype")
+            args, kwargs = args[:place], {**kwargs, "dtype": said or torch.float32}
             kernel = CASTING_KERNELS.get(operation)
-            if kernel is not None and args[0].dtype == torch.float16 and wanted == torch.float32:
+            if kernel is not None and args[0].dtype == torch.float16 and kwargs["dtype"] == torch.float32:
                 return kernel(args[0], args[1] if len(args) > 1 else kwargs["dim"], True)
             return operation(*args, **kwargs)
 

@@ -20,7 +20,6 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal
 
-from trainwiz.core.errors import os_reason
 from trainwiz.core.language import chosen_language, tr, use_language
 from trainwiz.core.processes import NEVER_USED, heavy_imports, private_stdout
 from trainwiz.core.supervise.ties import hold_to
@@ -82,7 +81,6 @@ class Request:
     deadline_s: float = 0.0
 
     def start(self, kind: Literal["fork", "spawn"]) -> None:
-        """Raises OSError."""
         context: Any = multiprocessing.get_context(kind)
         self.output, writer = context.Pipe(duplex=False)
         # What is imported is never collected: forks go on sharing its pages.
@@ -176,11 +174,7 @@ class Server:
     def _start_what_may_run(self) -> None:
         waiting = [request for request in self._requests if request.output is None]
         for request in waiting[: max(0, MOST_AT_ONCE + len(waiting) - len(self._requests))]:
-            try:
-                request.start(self._kind)
-            except OSError as error:
-                text = tr("cannot start a trace: {reason}", reason=os_reason(error))
-                self._finish(request, problem("worker_died", text))
+            request.start(self._kind)
 
 
 def main() -> None:

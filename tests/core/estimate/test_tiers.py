@@ -180,16 +180,13 @@ def test_a_card_never_shows_more_than_it_has() -> None:
     assert estimate.on_card(None) == estimate.on_card(estimate.high_bytes) == estimate
 
 
-def test_what_a_cpu_process_holds_less_than_expected_are_not_its_tensors() -> None:
+def test_of_a_cpu_process_its_resident_memory_is_taken() -> None:
     work = replace(WORK, device="cpu", precision="fp32")
     usual = estimate_memory(work)
     resident = usual.device_used_bytes - usual.breakdown["context"] // 4
     sizes = {"host_rss_bytes": resident, "peak_allocated_bytes": None, "device_used_bytes": None}
     measured = estimate_memory(work, Evidence(measurements=(measurement(machine="cpu:8", precision="fp32", **sizes),)))
     assert (measured.tier, measured.device_used_bytes) == ("measured", resident)
-    # What is less than usual is the process, within what that varies by, and not its tensors.
-    assert measured.allocated_bytes == pytest.approx(usual.allocated_bytes, rel=1e-3)
-    assert measured.breakdown["context"] < usual.breakdown["context"]
 
 
 MIB = 2**20
