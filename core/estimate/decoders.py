@@ -27,7 +27,8 @@ Config = Mapping[str, Any]
 Switch = bool | str
 """Always, never, or as the config's key of this name says; a key that starts with "+" is on where it is missing."""
 
-DROPOUTS = ("resid_pdrop", "residual_dropout", "resid_dropout", "hidden_dropout", "dropout")
+DROPOUTS = ("hidden_dropout_prob", "resid_pdrop", "residual_dropout", "resid_dropout", "hidden_dropout", "dropout")
+ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
 ACTIVATIONS = ("hidden_activation", "hidden_act", "activation_function", "activation")
 
 
@@ -172,7 +173,7 @@ def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
         fp32_softmax=family.fp32_softmax,
         fused_qkv=family.fused_qkv,
         hidden_dropout=dropout_of(config, *DROPOUTS, default=family.residual_dropout),
-        attention_dropout=dropout_of(config, "attention_dropout", "attn_pdrop", default=family.attention_dropout),
+        attention_dropout=dropout_of(config, *ATTENTION_DROPOUTS, default=family.attention_dropout),
         linear_parameters=2 * hidden * width + 2 * hidden * kv_width + (2 + family.gated) * hidden * ffn,
         other_parameters=of_norms + sum(size for size, switch in biases if _on(config, switch)),
         norm_parameters=of_norms,

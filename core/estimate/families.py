@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.estimate.architecture import (
     FFN,
-    HEADS,
     HIDDEN,
-    LAYERS,
     Architecture,
     Block,
     MissingKeyError,
@@ -50,79 +48,65 @@ _LINEARS = {
 }
 
 
+BERT = Traits(
+    gated=False, activation="gelu", norm="layer", norm_vectors=2, qkv_bias=True, out_bias=True, ffn_bias=True, tied=True,
+    rotary=False, fp32_softmax=False, residual_dropout=0.1, attention_dropout=0.1,
+)  # fmt: skip
+BERT_SIZES = {"hidden": 768, "heads": 12, "layers": 12, "ffn": 3072}
+
+
 def read_bert(config: Config) -> Architecture:
     """The masked-LM models of BERT_LIKE; they differ in tables, in the head, and in names."""
     family = str(config["model_type"])
     esm = family == "esm"
-    hidden = number(config, *HIDDEN, default=768)
-    layers = number(config, *LAYERS, default=12)
-    heads = number(config, *HEADS, default=12)
-    ffn = number(config, *(("hidden_dim",) if family == "distilbert" else FFN), default=3072)
-    vocabulary = number(config, "vocab_size", default=None if esm else _VOCABULARY.get(family, 30522))
-    positions = number(config, "max_position_embeddings", default=1026 if esm else 512)
+    names = _LINEARS.get(family, _BERT_LINEARS)
+    own = {} if esm else {"vocabulary": _VOCABULARY.get(family, 30522)}
+    sizes = {**BERT_SIZES, "positions": 1026 if esm else 512, **own}
+    ffn_names = ("hidden_dim",) if family == "distilbert" else FFN
+    traits = replace(BERT, attention=names[:4], feed=names[4:], sizes=sizes, ffn_names=ffn_names)
+    made = as_encoder(read_decoder(config, traits))
+    hidden, vocabulary = made.hidden, made.vocabulary
     width = number(config, "embedding_size", default=128) if family in ("electra", "albert") else hidden
     rotary = esm and config.get("position_embedding_type", "absolute") == "rotary"
-    sizes = (*((hidden, hidden),) * 4, (hidden, ffn), (ffn, hidden))
-    names = _LINEARS.get(family, _BERT_LINEARS)
-    block = Block(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        ffn=ffn,
-        activation="erf_unfused" if esm else activation_of(config.get("hidden_act") or config.get("activation")),
+    block = replace(
+        made.blocks[0],
+        activation="erf_unfused" if esm else made.blocks[0].activation,
         post_norm=not esm,
         rotary=rotary,
         position_bias=family in ("mpnet", "deberta", "deberta-v2"),
-        hidden_dropout=dropout_of(config, "hidden_dropout_prob", "dropout"),
-        attention_dropout=dropout_of(config, "attention_probs_dropout_prob", "attention_dropout"),
-        other_parameters=4 * hidden + ffn + hidden + 4 * hidden,
-        linears=tuple((name, *size) for name, size in zip(names, sizes, strict=True)),
         shared=family == "albert",
     )
-    tied = bool(config.get("tie_word_embeddings", True))
-    return Architecture(
-        model_type=family,
-        kind="encoder",
-        vocabulary=vocabulary,
-        hidden=hidden,
-        blocks=(block,),
-        embedding_parameters=vocabulary * width + _tables(config, family, positions, width, rotary, block),
-        head_linear_parameters=hidden * width + (0 if tied else vocabulary * width),
+    made = replace(made, blocks=(block,), rotary=rotary)
+    return replace(
+        made,
+        embedding_parameters=vocabulary * width + _tables(config, made, width),
+        head_linear_parameters=hidden * width + (0 if made.tied else vocabulary * width),
         head_other_parameters=3 * width + vocabulary,
-        tied=tied,
-        transform_head=True,
-        max_positions=None if rotary else positions,
-        rotary=rotary,
+        max_positions=None if rotary else made.max_positions,
         embedding_temporaries=2 if esm and config.get("token_dropout") else 0,
         embedding_width=width if width != hidden else None,
         approximate=family in ("deberta", "deberta-v2", "mpnet"),
     )
 
 
-def _tables(config: Config, family: str, positions: int, width: int, rotary: bool, block: Block) -> int:
-    hidden = block.hidden
+def _tables(config: Config, made: Architecture, width: int) -> int:
+    family, hidden, block = made.model_type, made.hidden, made.blocks[0]
+    positions = made.max_positions or 0
     if family == "esm":
         # The norm after the last block, and the contact head that HF always builds.
         tables = 2 * hidden + block.layers * block.heads + 1
         tables += 2 * hidden if config.get("emb_layer_norm_before") else 0
-        return tables + (0 if rotary else positions * hidden)
-    types = (
-        0
-        if family in ("distilbert", "mpnet")
-        else number(config, "type_vocab_size", default=0 if family.startswith("deberta") else 2)
-    )
+        return tables + (0 if made.rotary else positions * hidden)
+    usual = 0 if family.startswith("deberta") else 2
+    types = 0 if family in ("distilbert", "mpnet") else number(config, "type_vocab_size", default=usual)
     tables = (types + 2) * width
     tables += positions * width if config.get("position_biased_input", True) else 0
     tables += width * hidden + hidden if width != hidden else 0
     if family == "mpnet":
         tables += number(config, "relative_attention_num_buckets", default=32) * block.heads
     if family == "deberta-v2" and config.get("relative_attention"):
-        furthest = number(config, "max_relative_positions", default=-1)
-        buckets = number(config, "position_buckets", default=-1)
-        span = buckets if buckets > 0 else (furthest if furthest > 0 else positions)
-        tables += 2 * span * hidden
+        spans = (number(config, name, default=-1) for name in ("position_buckets", "max_relative_positions"))
+        tables += 2 * next((span for span in spans if span > 0), positions) * hidden
     return tables
 
 
@@ -154,12 +138,28 @@ def as_encoder(architecture: Architecture) -> Architecture:
     )
 
 
+def _side(decoder: bool, attention: Sequence[str], feed: Sequence[str], norm_vectors: int, **sizes: Any) -> Block:
+    """A block of one side of an encoder-decoder, with weights by these names; `sizes` and traits are of a Block."""
+    hidden, ffn, width = sizes["hidden"], sizes["ffn"], sizes["heads"] * sizes["head_dim"]
+    attentions, biases = 1 + decoder, 0 if norm_vectors == 1 else (1 + decoder) * 4 * hidden + ffn + hidden
+    products = (*((name, hidden, width) for name in attention[:3]), (attention[3], width, hidden))
+    return Block(
+        kv_heads=sizes["heads"],
+        cross_attention=decoder,
+        causal=decoder,
+        other_parameters=biases + (attentions + 1) * norm_vectors * hidden,
+        linears=(
+            *products * attentions,
+            *((name, hidden, ffn) for name in feed[:-1]),
+            (feed[-1], ffn, hidden),
+        ),
+        **sizes,
+    )
+
+
 def read_t5(config: Config) -> Architecture:
     """T5ForConditionalGeneration; the first block of each stack holds the position bias table."""
-    hidden = number(config, "d_model", default=512)
-    head_dim = number(config, "d_kv", default=64)
-    ffn = number(config, "d_ff", default=2048)
-    heads = number(config, "num_heads", default=8)
+    hidden, heads = number(config, "d_model", default=512), number(config, "num_heads", default=8)
     encoder_layers = number(config, "num_layers", default=6)
     decoder_layers = number(config, "num_decoder_layers", default=encoder_layers)
     vocabulary = number(config, "vocab_size", default=32128)
@@ -168,33 +168,28 @@ def read_t5(config: Config) -> Architecture:
     gated = projection.startswith("gated-")
     # transformers reads "gated-gelu" as gelu_new.
     name = "gelu_new" if projection == "gated-gelu" else projection.removeprefix("gated-")
-    width = heads * head_dim
     dropout = dropout_of(config, "dropout_rate")
-
-    def block(layers: int, decoder: bool) -> Block:
-        attentions = 2 if decoder else 1
-        attention = (*((name, hidden, width) for name in "qkv"), ("o", width, hidden))
-        feed = tuple((name, hidden, ffn) for name in (("wi_0", "wi_1") if gated else ("wi",)))
-        return Block(
+    encoder, decoder = (
+        _side(
+            decodes,
+            ("q", "k", "v", "o"),
+            ("wi_0", "wi_1", "wo") if gated else ("wi", "wo"),
+            1,
             layers=layers,
             hidden=hidden,
             heads=heads,
-            kv_heads=heads,
-            head_dim=head_dim,
-            ffn=ffn,
+            head_dim=number(config, "d_kv", default=64),
+            ffn=number(config, "d_ff", default=2048),
             activation=activation_of(name, "relu"),
             gated=gated,
-            cross_attention=decoder,
-            causal=decoder,
             norm="t5",
             position_bias=True,
             hidden_dropout=dropout,
             attention_dropout=dropout,
             ffn_dropout=dropout,
-            other_parameters=(attentions + 1) * hidden,
-            linears=attention * attentions + feed + (("wo", ffn, hidden),),
         )
-
+        for decodes, layers in ((False, encoder_layers), (True, decoder_layers))
+    )
     # transformers 5 ties T5's vocabulary projection whatever the config says.
     # UMT5 has a table of position biases in every block.
     tables = encoder_layers + decoder_layers if family == "umt5" else 2
@@ -204,7 +199,7 @@ def read_t5(config: Config) -> Architecture:
         kind="encoder-decoder",
         vocabulary=vocabulary,
         hidden=hidden,
-        blocks=(block(encoder_layers, False), block(decoder_layers, True)),
+        blocks=(encoder, decoder),
         embedding_parameters=vocabulary * hidden + 2 * hidden + tables * buckets * heads,
     )
 
@@ -242,27 +237,22 @@ def read_bart_like(config: Config) -> Architecture:
     positions = number(config, "max_position_embeddings", default=1024)
 
     def block(side: str) -> Block:
-        decoder = side == "decoder"
         heads = number(config, f"{side}_attention_heads", "num_attention_heads", default=16)
-        ffn = number(config, f"{side}_ffn_dim", "intermediate_size", default=4096)
-        attentions = 2 if decoder else 1
-        attention = tuple((name, hidden, hidden) for name in ("k_proj", "v_proj", "q_proj", "out_proj"))
-        return Block(
+        return _side(
+            side == "decoder",
+            ("k_proj", "v_proj", "q_proj", "out_proj"),
+            ("fc1", "fc2"),
+            2,
             layers=number(config, f"{side}_layers", f"num_{side}_layers", "num_hidden_layers", default=12),
             hidden=hidden,
             heads=heads,
-            kv_heads=heads,
             head_dim=hidden // heads,
-            ffn=ffn,
+            ffn=number(config, f"{side}_ffn_dim", "intermediate_size", default=4096),
             activation=activation_of(config.get("activation_function"), traits.activation),
-            cross_attention=decoder,
-            causal=decoder,
             post_norm=traits.post_norm,
             hidden_dropout=dropout_of(config, "dropout"),
             attention_dropout=dropout_of(config, "attention_dropout", default=traits.attention_dropout),
             ffn_dropout=dropout_of(config, "activation_dropout", default=0.0),
-            other_parameters=attentions * 4 * hidden + ffn + hidden + (attentions + 1) * 2 * hidden,
-            linears=attention * attentions + (("fc1", hidden, ffn), ("fc2", ffn, hidden)),
         )
 
     tied = bool(config.get("tie_word_embeddings", traits.tied))
