@@ -65,6 +65,7 @@ class Handle:
     number: int
     request: TraceRequest
     on_done: OnDone
+    limit_s: float
 
 
 class TraceWorker:
@@ -86,8 +87,6 @@ class TraceWorker:
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._starts_left = MOST_RESTARTS + 1
-        self._unwritten: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        """For the child; None is the end."""
         self._failure: TraceProblem | None = None
         """Why no child is started any more."""
 
@@ -104,7 +103,7 @@ class TraceWorker:
                 often = tr("the tracer failed {n} times without a result and will not be restarted", n=n)
                 return TraceProblem("worker_died", often)
             self._starts_left -= 1
-            self.state, self._unwritten = "starting", queue.SimpleQueue()
+            self.state = "starting"
             self._thread = threading.Thread(target=self._serve, name="trainwiz-tracer", daemon=True)
             self._thread.start()
             return None
@@ -124,15 +123,14 @@ class TraceWorker:
         """Returns at once. `on_done` gets the answer, now or later in a thread of this worker, unless it is cancelled
         before; it must not wait. `timeout_s` counts from the start of the trace: two are computed at once.
         """
-        handle = Handle(next(self._numbers), request, on_done)
+        handle = Handle(next(self._numbers), request, on_done, timeout_s)
         answer: TraceAnswer | None = self._cache.get(request)
         if answer is None:
             with self._lock:
                 answer = self.start()
                 if answer is None:
                     self._handles[handle.number] = handle
-                    asked = {"ask": handle.number, "request": request.to_json(), "limit_s": timeout_s}
-                    self._unwritten.put(asked)
+                    self._send(handle)
         if answer is not None:
             on_done(answer)
         return handle
@@ -141,7 +139,7 @@ class TraceWorker:
         """Its trace is killed, or never started; `on_done` is not called any more."""
         with self._lock:
             if self._handles.pop(handle.number, None) is not None:
-                self._unwritten.put({"cancel": handle.number})
+                self._send(handle)
 
     def close(self) -> None:
         """Kill the child; what was not answered is answered with a problem. May be called twice."""
@@ -169,16 +167,13 @@ class TraceWorker:
         It has a session of its own, so that ctrl-C in the terminal is the front end's alone, and `_kill` reaches all that
         it started.
         """
-        reason, process, unwritten = tr("it exited"), self._made(), self._unwritten
+        reason, process = tr("it exited"), self._made()
         try:
-            if process is not None:
-                threading.Thread(target=_write, args=(process, unwritten), daemon=True).start()
             while process is not None and (line := process.stdout.readline(LONGEST_LINE_BYTES)):  # type: ignore[union-attr]
                 self._hear(line)
         except BrokenTracerError as error:
             reason = str(error)
         finally:
-            unwritten.put(None)
             with self._lock:
                 self._kill()
                 self._process, self._thread, self.state = None, None, "dead"
@@ -217,6 +212,8 @@ class TraceWorker:
             if message.get("ready") is True:
                 with self._lock:
                     self.state = "dead" if self._failure else "ready"
+                    for handle in self._handles.values():
+                        self._send(handle)
                 return
             if "missing" in message:
                 reason = plain_text(message["missing"], LONGEST_MESSAGE)
@@ -235,17 +232,21 @@ class TraceWorker:
                 self._cache.put(handle.request, answer)
             handle.on_done(answer)
 
+    def _send(self, handle: Handle) -> None:
+        """Tells the child of a request, or that it is not wanted any more. One that is not ready does not read: it is told
+        what there is then."""
+        if self.state != "ready" or self._process is None or self._process.stdin is None:
+            return
+        message: dict[str, Any] = {"cancel": handle.number}
+        if handle.number in self._handles:
+            message = {"ask": handle.number, "request": handle.request.to_json(), "limit_s": handle.limit_s}
+        # Of one that is gone its output says so.
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+
     def _kill(self) -> None:
         """SIGKILL to the child and all of its session; its end comes by its output."""
         if self._process is not None and self._process.poll() is None:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-
-
-def _write(process: subprocess.Popen[bytes], unwritten: queue.SimpleQueue[dict[str, Any] | None]) -> None:
-    """In a thread of its own: a child that computes reads late, and a config may be more than a pipe holds."""
-    # Of one that is gone its output says so.
-    with contextlib.suppress(OSError):
-        for message in iter(unwritten.get, None):
-            process.stdin.write(json.dumps(message).encode() + b"\n")  # type: ignore[union-attr]
-            process.stdin.flush()  # type: ignore[union-attr]
