@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from trainwiz.core.estimate.activations import (
     block_bytes,
@@ -128,12 +129,40 @@ class Peak:
 
 def peak_of(work: Workload) -> Peak:
     """Bytes allocated by torch on one device (CUDA context and cached free blocks not counted)."""
-    states, architecture = states_of(work), work.architecture
+    states, kept = states_of(work), _kept(work)
+    return Peak(
+        (*_around_the_loss(work, states, kept), *_backward(work, states, kept), _optimizer_step(states)), states
+    )
+
+
+def _around_the_loss(work: Workload, states: States, kept: int) -> tuple[Moment, ...]:
+    """The end of the forward pass, and the loss's backward pass, with the copies of weights that autocast still keeps."""
+    before = partial(_before_step, work, states, activations=kept + _head_bytes(work))
+    copies, positions = _vocabulary_copy(work), positions_of(work, work.micro_batch)
+    logits = 0 if sliced(work) else work.formats.compute * positions * work.architecture.vocabulary
+    # With checkpointing, autocast's cache still holds every weight.
+    every_copy = max(copies, _copies(work) * work.checkpointing)
+    # The logits themselves are gone in the loss. DeepSpeed's buckets are made before the backward pass begins, as the traced
+    # tier counts them.
+    buffers = states.backward_buffers if work.deepspeed else 0
+    in_loss = copies + slice_weight_bytes(work)
+    return (
+        before(mark("the end of the forward pass"), logits=logits, temporary=every_copy),
+        before(
+            mark("the start of the backward pass, in the loss"),
+            gradients=buffers,
+            logits=loss_bytes(work),
+            temporary=in_loss,
+        ),
+    )
+
+
+def _backward(work: Workload, states: States, kept: int) -> tuple[Moment, ...]:
+    """The last block's backward pass, while every other block still waits with its activations; that of the first one, when
+    every other gradient is there, the token table's not yet; and that of the token table."""
+    before, architecture = partial(_before_step, work, states, backward=True), work.architecture
     first, last, rows = architecture.blocks[0], architecture.blocks[-1], work.micro_batch
-    kept, table = _kept(work), architecture.vocabulary_parameters * work.formats.weights
-    through, copies = kept + _head_bytes(work), _vocabulary_copy(work)
-    whole_logits = 0 if sliced(work) else work.formats.compute * positions_of(work, rows) * architecture.vocabulary
-    tied = architecture.tied and not work.lora
+    table, tied = architecture.vocabulary_parameters * work.formats.weights, architecture.tied and not work.lora
     # Micro-batches are summed into gradients that are there already; alone, one gradient after the other appears.
     summed = work.accumulation > 1 or states.flat_gradients
     growing = 0 if summed or work.lora or not states.gradients else table
@@ -141,71 +170,42 @@ def peak_of(work: Workload) -> Peak:
         growing = architecture.vocabulary_parameters * work.formats.adapters
     # The head's gradient of a tied table waits for the embedding's; it counts as a gradient unless those are there.
     waiting = table if tied and not growing else 0
-    late = 0.0
-    if not work.lora:
-        late = first.parameters + architecture.embedding_parameters - tied * architecture.vocabulary_parameters
-    almost_all = 0 if summed else int(states.gradients * max(0.0, 1 - late / architecture.trainable_parameters))
+    late = first.parameters + architecture.embedding_parameters - tied * architecture.vocabulary_parameters
+    present = 1.0 if work.lora else max(0.0, 1 - late / architecture.trainable_parameters)
+    gradients = 0 if summed else states.gradients
+    recomputed = block_bytes(work, last) if work.checkpointing else 0
     again = checkpoint_bytes(work, first) + _embedding_bytes(work) if work.checkpointing else 0
-    moments = (
-        _before_step(
-            work,
-            states,
-            mark("the end of the forward pass"),
-            activations=through,
-            logits=whole_logits,
-            # With checkpointing, autocast's cache still holds every weight.
-            temporary=max(copies, _copies(work) * work.checkpointing),
-        ),
-        # The logits themselves are gone. DeepSpeed's buckets are made before the backward pass begins, as the traced
-        # tier counts them.
-        _before_step(
-            work,
-            states,
-            mark("the start of the backward pass, in the loss"),
-            gradients=states.backward_buffers if work.deepspeed else 0,
-            activations=through,
-            logits=loss_bytes(work),
-            temporary=copies + slice_weight_bytes(work),
-        ),
-        # The last block's backward pass, while every other block still waits with its activations.
-        _before_step(
-            work,
-            states,
+    return (
+        before(
             layer_name(architecture.layers),
-            backward=True,
             gradients=growing,
-            activations=kept + (block_bytes(work, last) if work.checkpointing else 0),
+            activations=kept + recomputed,
             temporary=working_bytes(work, last, rows) + waiting,
         ),
-        # That of the first block: every other gradient is there, the token table's not yet.
-        _before_step(
-            work,
-            states,
+        before(
             layer_name(1),
-            backward=True,
-            gradients=states.half_gradients + almost_all,
+            gradients=states.half_gradients + int(gradients * present),
             activations=block_bytes(work, first) + again,
             temporary=working_bytes(work, first, rows) + waiting,
         ),
         # A tied table has two gradients, which are added up; the one that stays is one of them unless micro-batches are
         # summed.
-        _before_step(
-            work,
-            states,
+        before(
             mark("the end of the backward pass, at the token embeddings"),
-            backward=True,
-            gradients=states.half_gradients + (0 if summed else states.gradients),
+            gradients=states.half_gradients + gradients,
             temporary=table * tied * (2 if summed else 1),
         ),
-        _moment(
-            mark("the optimizer step"),
-            weights=states.weights,
-            gradients=states.gradients + states.buckets,
-            optimizer=states.optimizer,
-            temporary=states.step_temporary,
-        ),
     )
-    return Peak(moments, states)
+
+
+def _optimizer_step(states: States) -> Moment:
+    return _moment(
+        mark("the optimizer step"),
+        weights=states.weights,
+        gradients=states.gradients + states.buckets,
+        optimizer=states.optimizer,
+        temporary=states.step_temporary,
+    )
 
 
 def _moment(name: str, **parts: int) -> Moment:
