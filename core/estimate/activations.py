@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainwiz.core.estimate.architecture import Block, block_lora_parameters, is_target
+from trainwiz.core.estimate.architecture import Block
 from trainwiz.core.estimate.states import kept_inputs, whole_bytes
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 from trainwiz.core.language import tr
@@ -59,12 +59,10 @@ def adapter_bytes(work: Workload, block: Block, queries: int) -> int:
     # DoRA keeps what the base and the adapter hand out, for the gradient of the magnitudes (peft, tuners/lora/dora.py).
     scaled = (formats.products if work.quantized else formats.compute) + element if work.dora else 0
     copied = formats.autocast or formats.adapters != formats.compute
-    copies = HALF * block_lora_parameters(block, work.lora_rank, work.lora_targets) if formats.autocast else 0
-    each = 0
+    each = copies = 0
     seen: set[str] = set()
-    for name, inputs, outputs in block.linears:
-        if not is_target(name, work.lora_targets):
-            continue
+    for name, inputs, outputs in work.adapted(block):
+        copies += HALF * work.lora_rank * (inputs + outputs) * formats.autocast
         source = _SHARED_INPUTS.get(name, name)
         if copied or source not in seen:
             each += inputs * element

@@ -190,25 +190,6 @@ def is_target(name: str, targets: tuple[str, ...]) -> bool:
     return name in targets or name.rsplit(".", 1)[-1] in targets
 
 
-def lora_parameters(architecture: Architecture, rank: int, targets: tuple[str, ...]) -> int:
-    """Trainable parameters of LoRA: rank x (inputs + outputs) for each adapted matrix (Hu et al. 2021)."""
-    return sum(block.layers * block_lora_parameters(block, rank, targets) for block in architecture.blocks)
-
-
-def block_lora_parameters(block: Block, rank: int, targets: tuple[str, ...]) -> int:
-    return sum(rank * (inputs + outputs) for name, inputs, outputs in block.linears if is_target(name, targets))
-
-
-def magnitude_parameters(architecture: Architecture, targets: tuple[str, ...]) -> int:
-    """DoRA's lengths: one for each output of an adapted matrix (Liu et al. 2024)."""
-    return sum(
-        block.layers * outputs
-        for block in architecture.blocks
-        for name, _, outputs in block.linears
-        if is_target(name, targets)
-    )
-
-
 TABLES = ("embed_tokens", "wte", "embed_in", "word_embeddings", "shared", "tok_embeddings")
 LAST_NORMS = ("norm", "ln_f", "final_layernorm", "final_layer_norm")
 HEADS_OF_VOCABULARY = ("lm_head", "embed_out", "output_layer")

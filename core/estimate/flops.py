@@ -9,7 +9,7 @@ from statistics import NormalDist, fmean
 
 import numpy as np
 from trainwiz.core.estimate.activations import block_bytes, positions_of, weight_copy_bytes
-from trainwiz.core.estimate.architecture import Block, block_lora_parameters, is_target
+from trainwiz.core.estimate.architecture import Block
 from trainwiz.core.estimate.states import moved_more, packed_linears
 from trainwiz.core.estimate.workload import SINGLE, Workload
 
@@ -153,8 +153,9 @@ def micro_batch_flops(work: Workload) -> float:
     recomputed = forward - _head_flops(work) if work.checkpointing else 0.0
     again = 0.0 if work.attention == "eager" else FUSED_BACKWARD * attention_flops(work)
     weights = (
-        work.queries_of(block) * block.layers * block_lora_parameters(block, work.lora_rank, work.lora_targets)
+        work.queries_of(block) * block.layers * work.lora_rank * (inputs + outputs)
         for block in work.architecture.blocks
+        for _, inputs, outputs in work.adapted(block)
     )
     # The two products of each adapter.
     adapters = (3 + work.checkpointing) * float(FORWARD * work.micro_batch * sum(weights)) if work.lora else 0.0
@@ -171,7 +172,7 @@ def kernels(work: Workload) -> float:
     total, cast = 0.0, work.formats.autocast
     for block in work.architecture.blocks:
         products = len(block.linears)
-        adapted = sum(is_target(name, work.lora_targets) for name, _, _ in block.linears) if work.lora else 0
+        adapted = len(work.adapted(block))
         counts = {
             "block": 1,
             "product": products,
@@ -204,9 +205,7 @@ def moved_bytes(work: Workload) -> float:
         one = KEPT[kind] / 3 * kept + UNPACKED * moved_more(work, block, tokens)
         turned = block.rotary * (block.attention_width + block.kv_width)
         one += ROTARY[kind] * formats.compute * tokens * turned
-        for name, inputs, outputs in block.linears:
-            if work.lora and is_target(name, work.lora_targets):
-                one += tokens * (into * inputs + out_of * outputs)
+        one += tokens * sum(into * inputs + out_of * outputs for _, inputs, outputs in work.adapted(block))
         total += block.layers * passes * one
     return total + LOGIT[kind] * positions_of(work, work.micro_batch) * architecture.vocabulary
 

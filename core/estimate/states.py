@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainwiz.core.estimate.architecture import Architecture, Block, is_target
+from trainwiz.core.estimate.architecture import Architecture, Block
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 from trainwiz.core.export.deepspeed import BUCKET_ELEMENTS
 
@@ -66,8 +66,7 @@ def whole_bytes(work: Workload) -> int:
             (
                 inputs * outputs * wide + inputs**2 * SINGLE
                 for block in work.architecture.blocks
-                for name, inputs, outputs in block.linears
-                if is_target(name, work.lora_targets)
+                for _, inputs, outputs in work.adapted(block)
             ),
             default=0,
         )
@@ -108,8 +107,8 @@ def moved_more(work: Workload, block: Block, tokens: int) -> float:
     each = READ + WRITTEN + work.formats.compute if work.base_precision == "nf4" else 1.0
     dora = sum(
         DORA * inputs * outputs + DORA_HANDED_OUT * tokens * outputs
-        for name, inputs, outputs in block.linears
-        if work.dora and is_target(name, work.lora_targets)
+        for _, inputs, outputs in work.adapted(block)
+        if work.dora
     )
     return dora + weights * each + tokens * HANDED_OUT * sum(outputs for _, _, outputs in linears)
 

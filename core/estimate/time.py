@@ -14,7 +14,6 @@ from trainwiz.core.estimate.flops import (
     cost_of,
     exchanged_bytes,
     forward_cost,
-    forward_flops,
     large_bytes,
     micro_batch_flops,
 )
@@ -387,7 +386,7 @@ def generation_time(work: Workload, rate: Rate, rows: int, likely_length: int | 
     """Seconds for `rows` rows over all processes; `likely_length` is that of the longest text of a usual batch.
 
     One position reads all decoder weights and the keys and values of every beam (memory-bound), and
-    never takes less than its kernel launches.
+    never takes less than its kernel launches; reading the prompt is less than that is uncertain by.
     """
     if rows <= 0 or work.generation_length == 0 or work.eval_micro_batch == 0:
         return Range(0.0, 0.0)
@@ -395,10 +394,7 @@ def generation_time(work: Workload, rate: Rate, rows: int, likely_length: int | 
     longest = work.generation_length
     shortest = min(longest, likely_length) if likely_length else max(1, round(SHORT_SHARE * longest))
     position = Range.around(_position(work, rate), GENERATED)
-    # The source, or the prompt, once.
-    read = work.with_micro_batch(work.eval_micro_batch)
-    prompt = Range.around(forward_flops(read) / reached_flops(read, rate), GENERATED)
-    return Range(batches * (prompt.low + shortest * position.low), batches * (prompt.high + longest * position.high))
+    return Range(batches * shortest * position.low, batches * longest * position.high)
 
 
 def _position(work: Workload, rate: Rate) -> float:
@@ -410,6 +406,6 @@ def _position(work: Workload, rate: Rate) -> float:
     active = sum(block.layers * block.active_linear_parameters for block in blocks)
     computed = FORWARD * beams * (active + head) / reached_flops(work, rate)
     launched = KERNELS_A_LAYER * sum(block.layers for block in blocks) * rate.launch_s
-    if work.device == "cpu":
-        return moved / rate.bandwidth + computed + launched + SEARCH_S
-    return max(moved / rate.bandwidth, computed, launched) + SEARCH_S
+    # A CPU does one after the other.
+    together = sum if work.device == "cpu" else max
+    return together((moved / rate.bandwidth, computed, launched)) + SEARCH_S
