@@ -14,6 +14,7 @@ from trainwiz.core.estimate.flops import (
     cost_of,
     exchanged_bytes,
     forward_cost,
+    forward_flops,
     large_bytes,
     micro_batch_flops,
 )
@@ -386,15 +387,19 @@ def generation_time(work: Workload, rate: Rate, rows: int, likely_length: int | 
     """Seconds for `rows` rows over all processes; `likely_length` is that of the longest text of a usual batch.
 
     One position reads all decoder weights and the keys and values of every beam (memory-bound), and
-    never takes less than its kernel launches; reading the prompt is less than that is uncertain by.
+    never takes less than its kernel launches.
     """
     if rows <= 0 or work.generation_length == 0 or work.eval_micro_batch == 0:
         return Range(0.0, 0.0)
     batches = -(-rows // (work.eval_micro_batch * work.world_size))
     longest = work.generation_length
     shortest = min(longest, likely_length) if likely_length else max(1, round(SHORT_SHARE * longest))
-    position = Range.around(_position(work, rate), GENERATED)
-    return Range(batches * shortest * position.low, batches * longest * position.high)
+    position = _position(work, rate)
+    # The source, or the prompt, once.
+    read = work.with_micro_batch(work.eval_micro_batch)
+    prompt = forward_flops(read) / reached_flops(read, rate)
+    low, high = prompt + shortest * position, prompt + longest * position
+    return Range(batches * low / GENERATED, batches * high * GENERATED)
 
 
 def _position(work: Workload, rate: Rate) -> float:
