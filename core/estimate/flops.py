@@ -74,7 +74,8 @@ class LengthCounts:
         return np.where(ranks == rows, self.expected_longest(rows, limit, power), expected)
 
     def _cut(self, limit: int, power: int) -> np.ndarray:
-        return np.minimum(self.ordered, limit).astype(np.float64) ** power
+        cut: np.ndarray = np.minimum(self.ordered, limit).astype(np.float64) ** power
+        return cut
 
 
 @lru_cache(maxsize=32)

@@ -226,11 +226,11 @@ class TraceWorker:
             raise BrokenTracerError(tr("it wrote an invalid message")) from None
         with self._lock:
             self._starts_left = MOST_RESTARTS
-            handle = self._handles.pop(number, None)
-        if handle is not None:
+            asked = self._handles.pop(number, None)
+        if asked is not None:
             if isinstance(answer, TraceResult):
-                self._cache.put(handle.request, answer)
-            handle.on_done(answer)
+                self._cache.put(asked.request, answer)
+            asked.on_done(answer)
 
     def _send(self, handle: Handle) -> None:
         """Tells the child of a request, or that it is not wanted any more. One that is not ready does not read: it is told
