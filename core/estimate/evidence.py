@@ -110,19 +110,16 @@ STANDING = ("weights", "gradients", "optimizer")
 """Kinds that no batch changes."""
 
 
-MOST_CORRECTED = 2.5
-"""No formula is so far off: the two are full at moments of another kind, where what a batch changes is next to nothing."""
-
-
 def corrected(peak: Peak, of_kin: Peak, traced: Peak) -> Peak:
     """`peak` by formulas, with what a batch changes scaled as the trace of `traced` differs from the formulas of `of_kin`.
 
     Weights, gradients and optimizer states are counted, not estimated, and stay.
     """
     standing = sum(of_kin.moment.parts[kind] for kind in STANDING)
-    factor = (traced.allocated_bytes - standing) / max(1, of_kin.allocated_bytes - standing)
-    if not 1 / MOST_CORRECTED < factor < MOST_CORRECTED:
+    by_formulas, by_trace = of_kin.allocated_bytes - standing, traced.allocated_bytes - standing
+    if by_formulas <= 0 or by_trace <= 0:
         return peak
+    factor = by_trace / by_formulas
     scaled = (
         {kind: size if kind in STANDING else int(size * factor) for kind, size in moment.parts.items()}
         for moment in peak.moments
