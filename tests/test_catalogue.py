@@ -16,7 +16,6 @@ from scripts.unmarked import unmarked_texts
 
 NOT_TRANSLATED: dict[str, str] = {
     "tui/commands/agent_docs.py": "read by agents, with the English keys of the JSON",
-    "core/estimate/trace/__main__.py": "help of a program that only trainwiz starts",
     "core/estimate/trace/emulation.py": "names of torch's operations",
     "core/training/__main__.py": "help of a program that only launch.sh starts",
     "core/diagnosis/patterns.py": "patterns of what frameworks say",
@@ -53,7 +52,7 @@ ENGLISH_TEXTS: dict[tuple[str, str], str] = {
     ("core/data/text_store.py", "text"): "an IndexError of ours, which people do not meet",
     ("core/estimate/architecture.py", "is too large"): "caught where the config is read, which has a sentence",
     ("core/hardware/doctor.py", "docker run"): "a command",
-    ("core/estimate/trace/build.py", "Unrecognized configuration"): "a pattern of transformers' messages",
+    ("core/estimate/trace/step.py", "Unrecognized configuration"): "a pattern of transformers' messages",
     ("core/estimate/trace/emulation.py", "does not support"): "stands for transformers' message",
     ("core/model/export.py", "{{ if not $last }}"): "Ollama's language of templates",
     ("core/export/training_arguments.py", "is not solved yet"): "a mistake of the caller, which people do not meet",

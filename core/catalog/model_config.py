@@ -11,7 +11,7 @@ from typing import Any, Literal
 from trainwiz.core.config.values import Task
 from trainwiz.core.errors import Finding, os_reason
 from trainwiz.core.estimate.architecture import ALL_LINEAR, Architecture
-from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.estimate.families import is_guessed, read_architecture
 from trainwiz.core.files import read_small
 from trainwiz.core.language import tr
 from trainwiz.core.text import parse_json
@@ -324,7 +324,9 @@ def unknown_targets(architecture: Architecture | Mapping[str, Any], targets: Seq
 
 
 def _read(architecture: Architecture | Mapping[str, Any]) -> Architecture | None:
-    return architecture if isinstance(architecture, Architecture) else read_architecture(architecture)[0]
+    """None where the names of its modules are not known."""
+    known = architecture if isinstance(architecture, Architecture) else read_architecture(architecture)[0]
+    return None if known is None or is_guessed(known.model_type) else known
 
 
 def _same(target: str, name: str) -> bool:

@@ -150,8 +150,6 @@ class Architecture:
     """Width of the token table where it is not the hidden size (ELECTRA, ALBERT)."""
     pooled: bool = False
     """One prediction for each sequence, not for each position (sequence classification)."""
-    biased_logits: bool = False
-    """A bias in a buffer of its own is added to the logits (BART, Marian)."""
     capped_logits: bool = False
     """A tanh keeps the logits small (Gemma 2)."""
 
@@ -192,25 +190,6 @@ def is_target(name: str, targets: tuple[str, ...]) -> bool:
     return name in targets or name.rsplit(".", 1)[-1] in targets
 
 
-def lora_parameters(architecture: Architecture, rank: int, targets: tuple[str, ...]) -> int:
-    """Trainable parameters of LoRA: rank x (inputs + outputs) for each adapted matrix (Hu et al. 2021)."""
-    return sum(block.layers * block_lora_parameters(block, rank, targets) for block in architecture.blocks)
-
-
-def block_lora_parameters(block: Block, rank: int, targets: tuple[str, ...]) -> int:
-    return sum(rank * (inputs + outputs) for name, inputs, outputs in block.linears if is_target(name, targets))
-
-
-def magnitude_parameters(architecture: Architecture, targets: tuple[str, ...]) -> int:
-    """DoRA's lengths: one for each output of an adapted matrix (Liu et al. 2024)."""
-    return sum(
-        block.layers * outputs
-        for block in architecture.blocks
-        for name, _, outputs in block.linears
-        if is_target(name, targets)
-    )
-
-
 TABLES = ("embed_tokens", "wte", "embed_in", "word_embeddings", "shared", "tok_embeddings")
 LAST_NORMS = ("norm", "ln_f", "final_layernorm", "final_layer_norm")
 HEADS_OF_VOCABULARY = ("lm_head", "embed_out", "output_layer")
@@ -222,18 +201,15 @@ def is_table(name: str) -> bool:
 
 def module_parameters(architecture: Architecture, names: Sequence[str]) -> int:
     """Of modules that are trained whole beside adapters, by name: peft copies each (`modules_to_save`). A head that is the
-    token table is one copy with it; norms are taken to be of the hidden width."""
+    token table is one copy with it. Norms are of the hidden width, and all of them for "norm", as peft goes by the end of a
+    name."""
     last = {name.rpartition(".")[2] for name in names}
-    tables = [bool(last & {*TABLES}), bool(last & {*HEADS_OF_VOCABULARY})]
-    total = architecture.vocabulary_parameters * (min(1, sum(tables)) if architecture.tied else sum(tables))
-    for name in last - {*TABLES, *HEADS_OF_VOCABULARY}:
-        for block in architecture.blocks:
-            found = [inputs * outputs for linear, inputs, outputs in block.linears if is_target(linear, (name,))]
-            # peft goes by the end of a name: "norm" means all of them.
-            norms = block.norms if name == "norm" else 1 if "norm" in name and name not in LAST_NORMS else 0
-            total += block.layers * (sum(found) or norms * block.hidden)
-        total += architecture.hidden if name in LAST_NORMS else 0
-    return total
+    tables = bool(last & {*TABLES}) + bool(last & {*HEADS_OF_VOCABULARY})
+    total = architecture.vocabulary_parameters * (min(1, tables) if architecture.tied else tables)
+    for block in architecture.blocks:
+        linears = sum(inputs * outputs for name, inputs, outputs in block.linears if is_target(name, (*last,)))
+        total += block.layers * (linears + block.norms * block.hidden * ("norm" in last))
+    return total + architecture.hidden * bool(last & {*LAST_NORMS})
 
 
 ALL_LINEAR = ("all-linear",)

@@ -1,26 +1,276 @@
-"""From a Hugging Face architecture config to an Architecture, one reader for each family."""
+"""From a Hugging Face architecture config to an Architecture: encoders, encoder-decoders, and the choice of a reader."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trainwiz.core.config.values import CLASSIFIES
-from trainwiz.core.estimate.architecture import HEADS, Architecture, Block, MissingKeyError, classifying, number
-from trainwiz.core.estimate.decoders import ACTIVATIONS, FAMILIES, Traits, first_of, read_decoder, read_falcon
-from trainwiz.core.estimate.encoders import (
-    BART_LIKE,
-    BERT_LIKE,
-    as_encoder,
-    read_bart_like,
-    read_bert,
-    read_modernbert,
-    read_t5,
+from trainwiz.core.estimate.architecture import (
+    FFN,
+    HIDDEN,
+    Architecture,
+    Block,
+    MissingKeyError,
+    activation_of,
+    classifying,
+    dropout_of,
+    number,
+)
+from trainwiz.core.estimate.decoders import (
+    ACTIVATIONS,
+    FAMILIES,
+    Traits,
+    first_of,
+    read_chatglm,
+    read_decoder,
+    read_gemma4,
+    read_gpt_oss,
+    read_qwen,
+    read_qwen3_5,
 )
 from trainwiz.core.language import tr
 
 Config = Mapping[str, Any]
+_BERT_LIKE = """
+    bert roberta xlm-roberta xlm-roberta-xl camembert data2vec-text electra albert mpnet distilbert deberta deberta-v2 esm
+"""
+BERT_LIKE = frozenset(_BERT_LIKE.split())
+_VOCABULARY = {"roberta": 50265, "mpnet": 30527, "deberta": 50265, "deberta-v2": 128100, "albert": 30000}
+_DENSE = ("attention.output.dense", "intermediate.dense", "output.dense")
+_BERT_LINEARS = ("query", "key", "value", *_DENSE)
+_LINEARS = {
+    "distilbert": ("q_lin", "k_lin", "v_lin", "out_lin", "lin1", "lin2"),
+    "mpnet": ("attn.q", "attn.k", "attn.v", "attn.o", "intermediate.dense", "output.dense"),
+    "albert": ("query", "key", "value", "attention.dense", "ffn", "ffn_output"),
+    "deberta-v2": ("query_proj", "key_proj", "value_proj", *_DENSE),
+}
+
+
+BERT = Traits(
+    gated=False, activation="gelu", norm="layer", norm_vectors=2, qkv_bias=True, out_bias=True, ffn_bias=True, tied=True,
+    rotary=False, fp32_softmax=False, residual_dropout=0.1, attention_dropout=0.1,
+)  # fmt: skip
+BERT_SIZES = {"hidden": 768, "heads": 12, "layers": 12, "ffn": 3072}
+
+
+def read_bert(config: Config) -> Architecture:
+    """The masked-LM models of BERT_LIKE; they differ in tables, in the head, and in names."""
+    family = str(config["model_type"])
+    esm = family == "esm"
+    names = _LINEARS.get(family, _BERT_LINEARS)
+    own = {} if esm else {"vocabulary": _VOCABULARY.get(family, 30522)}
+    sizes = {**BERT_SIZES, "positions": 1026 if esm else 512, **own}
+    ffn_names = ("hidden_dim",) if family == "distilbert" else FFN
+    traits = replace(BERT, attention=names[:4], feed=names[4:], sizes=sizes, ffn_names=ffn_names)
+    made = as_encoder(read_decoder(config, traits))
+    hidden, vocabulary = made.hidden, made.vocabulary
+    width = number(config, "embedding_size", default=128) if family in ("electra", "albert") else hidden
+    rotary = esm and config.get("position_embedding_type", "absolute") == "rotary"
+    block = replace(
+        made.blocks[0],
+        activation="erf_unfused" if esm else made.blocks[0].activation,
+        post_norm=not esm,
+        rotary=rotary,
+        position_bias=family in ("mpnet", "deberta", "deberta-v2"),
+        shared=family == "albert",
+    )
+    made = replace(made, blocks=(block,), rotary=rotary)
+    return replace(
+        made,
+        embedding_parameters=vocabulary * width + _tables(config, made, width),
+        head_linear_parameters=hidden * width + (0 if made.tied else vocabulary * width),
+        head_other_parameters=3 * width + vocabulary,
+        max_positions=None if rotary else made.max_positions,
+        embedding_temporaries=2 if esm and config.get("token_dropout") else 0,
+        embedding_width=width if width != hidden else None,
+        approximate=family in ("deberta", "deberta-v2", "mpnet"),
+    )
+
+
+def _tables(config: Config, made: Architecture, width: int) -> int:
+    family, hidden, block = made.model_type, made.hidden, made.blocks[0]
+    positions = made.max_positions or 0
+    if family == "esm":
+        # The norm after the last block, and the contact head that HF always builds.
+        tables = 2 * hidden + block.layers * block.heads + 1
+        tables += 2 * hidden if config.get("emb_layer_norm_before") else 0
+        return tables + (0 if made.rotary else positions * hidden)
+    usual = 0 if family.startswith("deberta") else 2
+    types = 0 if family in ("distilbert", "mpnet") else number(config, "type_vocab_size", default=usual)
+    tables = (types + 2) * width
+    tables += positions * width if config.get("position_biased_input", True) else 0
+    tables += width * hidden + hidden if width != hidden else 0
+    if family == "mpnet":
+        tables += number(config, "relative_attention_num_buckets", default=32) * block.heads
+    if family == "deberta-v2" and config.get("relative_attention"):
+        spans = (number(config, name, default=-1) for name in ("position_buckets", "max_relative_positions"))
+        tables += 2 * next((span for span in spans if span > 0), positions) * hidden
+    return tables
+
+
+MODERNBERT = Traits(
+    activation="gelu", norm="layer", qkv_bias="attention_bias", out_bias="attention_bias", ffn_bias="mlp_bias", tied=True,
+    fused_qkv=True, fused_gate=True, fp32_softmax=False, attention=("Wqkv", "attn.Wo"), feed=("Wi", "mlp.Wo"),
+    sizes={"hidden": 768, "heads": 12, "layers": 22, "vocabulary": 50368, "ffn": 1152, "positions": 8192},
+)  # fmt: skip
+
+
+def read_modernbert(config: Config) -> Architecture:
+    """ModernBertForMaskedLM: rotary, gated, norms before. Its first block lacks the norm that its embedding has."""
+    vectors = 2 if config.get("norm_bias") else 1
+    architecture = as_encoder(read_decoder(config, replace(MODERNBERT, norm_vectors=vectors)))
+    biases = architecture.hidden if config.get("classifier_bias") else 0
+    biases += architecture.vocabulary if config.get("decoder_bias", True) else 0
+    return replace(architecture, head_other_parameters=vectors * architecture.hidden + biases, approximate=True)
+
+
+def as_encoder(architecture: Architecture) -> Architecture:
+    hidden = architecture.hidden
+    return replace(
+        architecture,
+        kind="encoder",
+        blocks=tuple(replace(block, causal=False) for block in architecture.blocks),
+        head_linear_parameters=architecture.head_linear_parameters + hidden * hidden,
+        head_other_parameters=3 * hidden + architecture.vocabulary,
+        transform_head=True,
+    )
+
+
+def _side(decoder: bool, attention: Sequence[str], feed: Sequence[str], norm_vectors: int, **sizes: Any) -> Block:
+    """A block of one side of an encoder-decoder, with weights by these names; `sizes` and traits are of a Block."""
+    hidden, ffn, width = sizes["hidden"], sizes["ffn"], sizes["heads"] * sizes["head_dim"]
+    attentions, biases = 1 + decoder, 0 if norm_vectors == 1 else (1 + decoder) * 4 * hidden + ffn + hidden
+    products = (*((name, hidden, width) for name in attention[:3]), (attention[3], width, hidden))
+    return Block(
+        kv_heads=sizes["heads"],
+        cross_attention=decoder,
+        causal=decoder,
+        other_parameters=biases + (attentions + 1) * norm_vectors * hidden,
+        linears=(
+            *products * attentions,
+            *((name, hidden, ffn) for name in feed[:-1]),
+            (feed[-1], ffn, hidden),
+        ),
+        **sizes,
+    )
+
+
+def read_t5(config: Config) -> Architecture:
+    """T5ForConditionalGeneration; the first block of each stack holds the position bias table."""
+    hidden, heads = number(config, "d_model", default=512), number(config, "num_heads", default=8)
+    encoder_layers = number(config, "num_layers", default=6)
+    decoder_layers = number(config, "num_decoder_layers", default=encoder_layers)
+    vocabulary = number(config, "vocab_size", default=32128)
+    family = str(config["model_type"])
+    projection = str(config.get("feed_forward_proj") or ("relu" if family == "t5" else "gated-gelu"))
+    gated = projection.startswith("gated-")
+    # transformers reads "gated-gelu" as gelu_new.
+    name = "gelu_new" if projection == "gated-gelu" else projection.removeprefix("gated-")
+    dropout = dropout_of(config, "dropout_rate")
+    encoder, decoder = (
+        _side(
+            decodes,
+            ("q", "k", "v", "o"),
+            ("wi_0", "wi_1", "wo") if gated else ("wi", "wo"),
+            1,
+            layers=layers,
+            hidden=hidden,
+            heads=heads,
+            head_dim=number(config, "d_kv", default=64),
+            ffn=number(config, "d_ff", default=2048),
+            activation=activation_of(name, "relu"),
+            gated=gated,
+            norm="t5",
+            position_bias=True,
+            hidden_dropout=dropout,
+            attention_dropout=dropout,
+            ffn_dropout=dropout,
+        )
+        for decodes, layers in ((False, encoder_layers), (True, decoder_layers))
+    )
+    # transformers 5 ties T5's vocabulary projection whatever the config says.
+    # UMT5 has a table of position biases in every block.
+    tables = encoder_layers + decoder_layers if family == "umt5" else 2
+    buckets = number(config, "relative_attention_num_buckets", default=32)
+    return Architecture(
+        model_type=family,
+        kind="encoder-decoder",
+        vocabulary=vocabulary,
+        hidden=hidden,
+        blocks=(encoder, decoder),
+        embedding_parameters=vocabulary * hidden + 2 * hidden + tables * buckets * heads,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BartTraits:
+    """What sets one family of BART's kin apart. The defaults are BART's."""
+
+    vocabulary: int = 50265
+    activation: str = "gelu"
+    attention_dropout: float = 0.0
+    post_norm: bool = False
+    """Norms follow the sums; otherwise each stack ends with a norm."""
+    embedding_norm: bool = False
+    table_offset: int | None = None
+    """A position table for each stack, with this many rows more than positions; None: computed, no parameters."""
+    frozen_tables: bool = False
+    tied: bool = True
+
+
+BART_LIKE: dict[str, BartTraits] = {
+    "m2m_100": BartTraits(vocabulary=128112, activation="relu", attention_dropout=0.1),
+    "marian": BartTraits(vocabulary=58101, post_norm=True, table_offset=0, frozen_tables=True),
+    "bart": BartTraits(post_norm=True, embedding_norm=True, table_offset=2),
+    "mbart": BartTraits(embedding_norm=True, table_offset=2),
+}
+
+
+def read_bart_like(config: Config) -> Architecture:
+    """The translation and summary models of BART_LIKE; any other is read as BART, which keeps the sizes about right."""
+    family = str(config["model_type"])
+    traits = BART_LIKE.get(family, BART_LIKE["bart"])
+    hidden = number(config, *HIDDEN, default=1024)
+    vocabulary = number(config, "vocab_size", default=traits.vocabulary)
+    positions = number(config, "max_position_embeddings", default=1024)
+
+    def block(side: str) -> Block:
+        heads = number(config, f"{side}_attention_heads", "num_attention_heads", default=16)
+        return _side(
+            side == "decoder",
+            ("k_proj", "v_proj", "q_proj", "out_proj"),
+            ("fc1", "fc2"),
+            2,
+            layers=number(config, f"{side}_layers", f"num_{side}_layers", "num_hidden_layers", default=12),
+            hidden=hidden,
+            heads=heads,
+            head_dim=hidden // heads,
+            ffn=number(config, f"{side}_ffn_dim", "intermediate_size", default=4096),
+            activation=activation_of(config.get("activation_function"), traits.activation),
+            post_norm=traits.post_norm,
+            hidden_dropout=dropout_of(config, "dropout"),
+            attention_dropout=dropout_of(config, "attention_dropout", default=traits.attention_dropout),
+            ffn_dropout=dropout_of(config, "activation_dropout", default=0.0),
+        )
+
+    tied = bool(config.get("tie_word_embeddings", traits.tied))
+    tables = 0 if traits.table_offset is None else 2 * (positions + traits.table_offset) * hidden
+    norms = 4 * hidden * ((not traits.post_norm) + traits.embedding_norm)
+    return Architecture(
+        model_type=family,
+        kind="encoder-decoder",
+        vocabulary=vocabulary,
+        hidden=hidden,
+        blocks=(block("encoder"), block("decoder")),
+        embedding_parameters=vocabulary * hidden + tables + norms,
+        head_linear_parameters=0 if tied else vocabulary * hidden,
+        tied=tied,
+        frozen_parameters=tables if traits.frozen_tables else 0,
+        max_positions=None if traits.table_offset is None else positions,
+    )
+
 
 _INNER = ("text_config", "language_config", "llm_config", "decoder")
 """Where a model of several parts keeps the config of its text part."""
@@ -88,143 +338,6 @@ def _bias(config: Config, *names: str) -> bool:
     return any(bool(config.get(name)) for name in names)
 
 
-# Readers of families whose code comes with the model, and whose configs name sizes in a way of their own.
-#
-# transformers has no such model, so nothing of these formulas could be compared with a trace: `approximate` stays set.
-
-QWEN = Traits(
-    qkv_bias=True, fused_qkv=True, attention=("c_attn", "attn.c_proj"), feed=("w1", "w2", "mlp.c_proj")
-)  # fmt: skip
-"""The first Qwen; its later generations are in transformers (qwen2, qwen3)."""
-CHATGLM = Traits(
-    qkv_bias="+add_qkv_bias", fused_qkv=True, fused_gate=True, attention=("query_key_value", "self_attention.dense"),
-    feed=("dense_h_to_4h", "dense_4h_to_h"),
-)  # fmt: skip
-"""The second and third ChatGLM."""
-
-
-def read_qwen(config: Config) -> Architecture:
-    """`intermediate_size` counts gate and value together."""
-    width = number(config, "intermediate_size") // 2
-    return replace(read_decoder({**config, "intermediate_size": width}, QWEN), approximate=True)
-
-
-def read_chatglm(config: Config) -> Architecture:
-    """The table has `padded_vocab_size` rows; key heads are shared where `multi_query_attention` says so."""
-    if config.get("padded_vocab_size") is None:
-        return read_generic(config)
-    shared = bool(config.get("multi_query_attention"))
-    groups = number(config, "multi_query_group_num", default=1) if shared else number(config, *HEADS)
-    values = {**config, "vocab_size": number(config, "padded_vocab_size"), "multi_query_group_num": groups}
-    return replace(read_decoder(values, CHATGLM), approximate=True)
-
-
-# Readers of decoders whose blocks are of several kinds. Counts are exact; `approximate` stays set where a part keeps
-# tensors that the formulas know nothing of (the sinks of gpt-oss).
-
-QWEN3_5 = replace(FAMILIES["qwen3"], head_dim=256, kv_heads=4, sizes={
-    "hidden": 4096, "heads": 16, "layers": 32, "vocabulary": 248_320, "ffn": 12_288, "positions": 32_768,
-})  # fmt: skip
-GEMMA4 = replace(FAMILIES["gemma3_text"], sizes={**FAMILIES["gemma3_text"].sizes, "layers": 30, "vocabulary": 262_144})
-GPT_OSS = Traits(qkv_bias="+attention_bias", out_bias="+attention_bias", kv_heads=8, head_dim=64)
-FULL = "full_attention"
-
-
-def read_qwen3_5(config: Config) -> Architecture:
-    """Every fourth block has attention with a gate as wide as its queries; the others a gated delta rule."""
-    made = read_decoder(config, QWEN3_5)
-    whole = made.blocks[0]
-    kinds = _kinds(config, whole.layers, 4, "full_attention_interval")
-    hidden, feed = whole.hidden, whole.linears[4:]
-    gated = ("q_proj", hidden, 2 * whole.attention_width)
-    key_heads = number(config, "linear_num_key_heads", default=16)
-    heads = number(config, "linear_num_value_heads", default=32)
-    head = number(config, "linear_value_head_dim", default=128)
-    value = heads * head
-    key = number(config, "linear_key_head_dim", default=128)
-    mixed = 2 * key_heads * key + value
-    kernel = number(config, "linear_conv_kernel_dim", default=4)
-    delta = (
-        *(("in_proj_qkv", hidden, mixed), ("in_proj_z", hidden, value), ("in_proj_b", hidden, heads)),
-        *(("in_proj_a", hidden, heads), ("out_proj", value, hidden)),
-    )
-    linear = replace(
-        _with(whole, (*delta, *feed), 2 * hidden + kernel * mixed + 2 * heads + head, kinds.count("linear_attention")),
-        heads=heads,
-        kv_heads=heads,
-        head_dim=head,
-        query_key_norm=False,
-        # As transformers' own delta rule keeps them (fp32, chunks of 64 tokens); fla's kernels keep less.
-        state_bytes=(heads * (36 * head + 49 * key + 600), heads * (17 * head + 33 * key + 150)),
-    )
-    full = _with(whole, (gated, *whole.linears[1:]), whole.other_parameters, kinds.count(FULL))
-    return replace(made, blocks=tuple(block for block in (linear, full) if block.layers))
-
-
-def read_gemma4(config: Config) -> Architecture:
-    """Wider heads in the blocks that see everything, keys of earlier blocks in the last ones, and where the config
-    says so a second embedding with a part for each block."""
-    if config.get("enable_moe_block"):
-        return read_generic(config)
-    made = read_decoder(config, GEMMA4)
-    base, hidden = made.blocks[0], made.hidden
-    kinds = _kinds(config, base.layers, 6)
-    first_shared = base.layers - number(config, "num_kv_shared_layers", default=0)
-    part = number(config, "hidden_size_per_layer_input", default=256)
-    own = {int(index): said for index, said in (config.get("per_layer_config") or {}).items()}
-    counted: dict[Block, int] = {}
-    for index, kind in enumerate(kinds):
-        said = own.get(index, {})
-        wide = {"head_dim": number(config, "global_head_dim", default=512)} if kind == FULL and not own else {}
-        few = config.get("num_global_key_value_heads") if kind == FULL and config.get("attention_k_eq_v") else None
-        head_dim = number({**wide, **said}, "head_dim", default=base.head_dim)
-        kv_heads = number(said, "num_key_value_heads", default=few or base.kv_heads)
-        shared, same = index >= first_shared, kind == FULL and bool(config.get("attention_k_eq_v"))
-        ffn = base.ffn * (2 if shared and config.get("use_double_wide_mlp") else 1)
-        keys = ("k_proj",) if same else ("k_proj", "v_proj")
-        linears = [("q_proj", hidden, base.heads * head_dim)]
-        linears += [] if shared else [(name, hidden, kv_heads * head_dim) for name in keys]
-        linears += [("o_proj", base.heads * head_dim, hidden), ("gate_proj", hidden, ffn), ("up_proj", hidden, ffn)]
-        linears += [("down_proj", ffn, hidden)]
-        if part:
-            linears += [("per_layer_input_gate", hidden, part), ("per_layer_projection", part, hidden)]
-        norms = 5 if part else 4
-        block = _with(base, tuple(linears), norms * hidden + head_dim * (1 if shared else 2), 1)
-        block = replace(block, head_dim=head_dim, kv_heads=kv_heads, ffn=ffn, norms=norms)
-        counted[block] = counted.get(block, 0) + 1
-    parts = base.layers * part
-    table = number(config, "vocab_size_per_layer_input", default=262_144) * parts + hidden * parts + part
-    return replace(
-        made,
-        blocks=tuple(replace(block, layers=layers) for block, layers in counted.items()),
-        embedding_parameters=made.embedding_parameters + table,
-    )
-
-
-def read_gpt_oss(config: Config) -> Architecture:
-    """Experts with biases, a router with one, and a sink for each head."""
-    made = read_decoder({"num_local_experts": 128, "num_experts_per_tok": 4, **config}, GPT_OSS)
-    block = made.blocks[0]
-    more = block.heads + block.experts * (2 * block.expert_width + block.hidden + 1)
-    return replace(made, blocks=(replace(block, other_parameters=block.other_parameters + more),), approximate=True)
-
-
-def _kinds(config: Config, layers: int, interval: int, *names: str) -> list[str]:
-    """The kind of each block; where the config does not say, every `interval`-th one sees everything."""
-    said = config.get("layer_types")
-    if said:
-        return [str(kind) for kind in said][:layers]
-    interval = number(config, *names, default=interval) if names else interval
-    other = "linear_attention" if names else "sliding_attention"
-    kinds = [other if (index + 1) % interval else FULL for index in range(layers)]
-    return kinds if names else [*kinds[:-1], FULL]
-
-
-def _with(block: Block, linears: tuple[tuple[str, int, int], ...], other: int, layers: int) -> Block:
-    sizes = sum(inputs * outputs for _, inputs, outputs in linears)
-    return replace(block, layers=layers, linears=linears, linear_parameters=sizes, other_parameters=other)
-
-
 def read_architecture(config: Config, task: str = "") -> tuple[Architecture | None, str]:
     """(architecture, "") or (None, the reason in one sentence). Never raises for a bad config.
 
@@ -234,13 +347,14 @@ def read_architecture(config: Config, task: str = "") -> tuple[Architecture | No
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
         return None, tr("the model config has no model_type")
-    reader = _READERS.get(model_type, read_generic)
+    # Gemma 4's experts are read by common keys.
+    reader = read_generic if config.get("enable_moe_block") else _READERS.get(model_type, read_generic)
     try:
         architecture = reader(config)
         if task in CLASSIFIES:
             architecture = classifying(architecture, config, pooled=task == "sequence-classification")
     except MissingKeyError as missing:
-        if model_type not in _READERS:
+        if is_guessed(model_type):
             return None, tr(
                 "the model type {model_type} is unknown to the estimator, and its config has no {missing}",
                 model_type=repr(model_type),
@@ -249,17 +363,23 @@ def read_architecture(config: Config, task: str = "") -> tuple[Architecture | No
         return None, tr("the {model_type} config has no {missing}", model_type=model_type, missing=missing)
     except (TypeError, ValueError, ZeroDivisionError, OverflowError, AttributeError):
         return None, tr("the {model_type} config has inconsistent values", model_type=model_type)
+    if architecture.kind == "encoder-decoder" and config.get("num_experts"):
+        return None, tr("the estimator does not know {model_type} models with experts", model_type=model_type)
     sizes = (size for b in architecture.blocks for size in (b.layers, b.heads, b.kv_heads, b.head_dim, b.ffn))
     if min(architecture.vocabulary, architecture.hidden, *sizes) < 1:
         return None, tr("the {model_type} config contains a size below 1", model_type=model_type)
     return architecture, ""
 
 
+def is_guessed(model_type: str) -> bool:
+    """Read by common keys: the names of its modules are guesses."""
+    return model_type not in _READERS
+
+
 _READERS: dict[str, Callable[[Config], Architecture]] = {
     **dict.fromkeys(BERT_LIKE, read_bert),
     "modernbert": read_modernbert,
     **dict.fromkeys(FAMILIES, read_decoder),
-    "falcon": read_falcon,
     **dict.fromkeys(("t5", "mt5", "umt5"), read_t5),
     **dict.fromkeys(BART_LIKE, read_bart_like),
     "qwen": read_qwen,

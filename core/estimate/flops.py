@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import sqrt
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 
-from trainwiz.core.data.lengths import padded_length
+import numpy as np
 from trainwiz.core.estimate.activations import block_bytes, positions_of, weight_copy_bytes
-from trainwiz.core.estimate.architecture import Block, block_lora_parameters, is_target
-from trainwiz.core.estimate.states import LAUNCHES, moved_more, packed_linears
+from trainwiz.core.estimate.architecture import Block
+from trainwiz.core.estimate.states import moved_more, packed_linears
 from trainwiz.core.estimate.workload import SINGLE, Workload
 
 # Padding: how many tokens a step computes when each micro-batch is padded to its own longest row, and when rows are arranged by length.
 
-NORMAL_POINTS = tuple(NormalDist().inv_cdf((place + 0.5) / 16) for place in range(16))
+NORMAL_POINTS = np.array([NormalDist().inv_cdf((place + 0.5) / 16) for place in range(16)])
 MOST_GROUPS = 64
 """Of so many micro-batches each is looked at when arranged by length; of more, as many spread evenly."""
 
@@ -44,65 +42,46 @@ class Padding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthCounts:
-    """How many rows have which length; never empty. Equal only to itself, so that answers can be kept by it."""
+    """The lengths of rows; never empty. Equal only to itself, so that answers can be kept by it."""
 
-    values: tuple[int, ...]
-    """Each length once, shortest first."""
-    ranks: tuple[int, ...]
-    """Rows of at most that length."""
+    ordered: np.ndarray
+    """(rows,) int64, shortest first."""
 
     @classmethod
     def of(cls, ordered: Sequence[int]) -> LengthCounts:
         """From lengths, shortest first."""
-        ranks = {length: rank for rank, length in enumerate(ordered, 1)}
-        return cls(tuple(ranks), tuple(ranks.values()))
-
-    @property
-    def rows(self) -> int:
-        return self.ranks[-1]
+        return cls(np.array(ordered))
 
     def mean(self, limit: int) -> float:
         return self.expected_longest(1, limit)
 
     def expected_longest(self, rows: int, limit: int, power: int = 1) -> float:
-        """Of so many rows drawn at random and cut at `limit`: the sum over t of P(longest > t), which is 1 - F(t)^rows.
+        """Of so many rows drawn at random and cut at `limit`, or the mean of a `power` of it: each length times the chance
+        that it is the longest, which is the difference of F^rows there."""
+        chances = np.diff((np.arange(len(self.ordered) + 1) / len(self.ordered)) ** rows)
+        return float(self._cut(limit, power) @ chances)
 
-        Or the mean of a `power` of the longest, by steps of t^power.
-        """
-        total, below, share = 0.0, 0, 0.0
-        last = bisect_left(self.values, limit)
-        for value, rank in zip(self.values[:last], self.ranks[:last], strict=True):
-            total += (float(value) ** power - float(below) ** power) * (1 - share**rows)
-            below, share = value, rank / self.rows
-        beyond = limit if last < len(self.values) else below
-        return total + (float(beyond) ** power - float(below) ** power) * (1 - share**rows)
-
-    def quantile(self, share: float, limit: int) -> int:
-        """The length that this share of the rows, 0 to 1, keeps to, cut at `limit`."""
-        place = bisect_left(self.ranks, share * self.rows)
-        return min(limit, self.values[min(place, len(self.values) - 1)])
-
-    def expected_rank(self, rank: int, rows: int, limit: int, power: int = 1) -> float:
-        """Expected length of the rank-th shortest (from 1) of so many rows, or the mean of a `power` of it.
+    def expected_ranks(self, ranks: np.ndarray, rows: int, limit: int, power: int = 1) -> np.ndarray:
+        """Expected lengths of the so-many shortest (from 1) of so many rows, or the means of a `power` of them.
 
         The rank-th of n uniform numbers is Beta(rank, n + 1 - rank), here a normal of its mean and
-        deviation, taken at NORMAL_POINTS equally likely places.
+        deviation, taken at NORMAL_POINTS equally likely places; the last is known exactly.
         """
-        if rank == rows:
-            return self.expected_longest(rows, limit, power)
-        mean = rank / (rows + 1)
-        deviation = sqrt(mean * (1 - mean) / (rows + 2))
-        shares = (min(1.0, max(0.0, mean + point * deviation)) for point in NORMAL_POINTS)
-        return sum(float(self.quantile(share, limit)) ** power for share in shares) / len(NORMAL_POINTS)
+        means = ranks[:, None] / (rows + 1)
+        shares = means + NORMAL_POINTS * np.sqrt(means * (1 - means) / (rows + 2))
+        places = np.ceil(np.clip(shares, 0, 1) * len(self.ordered)).astype(int) - 1
+        expected = self._cut(limit, power)[np.maximum(places, 0)].mean(axis=1)
+        return np.where(ranks == rows, self.expected_longest(rows, limit, power), expected)
+
+    def _cut(self, limit: int, power: int) -> np.ndarray:
+        cut: np.ndarray = np.minimum(self.ordered, limit).astype(np.float64) ** power
+        return cut
 
 
 @lru_cache(maxsize=32)
 def rounded_counts(counts: LengthCounts, multiple: int) -> LengthCounts:
     """Of the same rows, each length rounded up to a multiple. Kept: a plan is made at every keystroke."""
-    if multiple == 1:
-        return counts
-    highest = {padded_length(value, multiple): rank for value, rank in zip(counts.values, counts.ranks, strict=True)}
-    return LengthCounts(tuple(highest), tuple(highest.values()))
+    return counts if multiple == 1 else LengthCounts(-(-counts.ordered // multiple) * multiple)
 
 
 @lru_cache(maxsize=64)
@@ -114,8 +93,7 @@ def padding_of(counts: LengthCounts, limit: int, micro_batch: int, groups: int, 
     padded = rows * rounded.expected_longest(micro_batch, limit)
     if groups == 1 or micro_batch == 1:
         return Padding(real, padded, padded)
-    longest = arranged_longest(rounded, limit, micro_batch, groups)
-    arranged = rows * sum(longest) / len(longest)
+    arranged = rows * fmean(arranged_longest(rounded, limit, micro_batch, groups))
     return Padding(real, padded, min(padded, max(real, arranged)))
 
 
@@ -124,16 +102,10 @@ def arranged_longest(
     counts: LengthCounts, limit: int, micro_batch: int, groups: int, power: int = 1
 ) -> tuple[float, ...]:
     """Expected lengths of micro-batches, shortest first, that the rows of a step in order are cut into, or means of a
-    `power` of them; of MOST_GROUPS evenly spread ones where there are more."""
-    rows = micro_batch * groups
-    return tuple(counts.expected_rank(group * micro_batch, rows, limit, power) for group in _spread(groups))
-
-
-def _spread(groups: int) -> list[int]:
-    """Numbers from 1 to `groups`: all, or MOST_GROUPS at the middles of equal parts."""
-    if groups <= MOST_GROUPS:
-        return list(range(1, groups + 1))
-    return [round((part + 0.5) * groups / MOST_GROUPS + 0.5) for part in range(MOST_GROUPS)]
+    `power` of them; of MOST_GROUPS at the middles of equal parts where there are more."""
+    some = min(groups, MOST_GROUPS)
+    numbers = np.round((np.arange(some) + 0.5) * groups / some + 0.5)
+    return tuple(counts.expected_ranks(numbers * micro_batch, micro_batch * groups, limit, power).tolist())
 
 
 FORWARD = 2
@@ -161,16 +133,11 @@ UNPACKED = 0.75
 """Of what is counted for a base in 4 or 8 bits (quantized.moved_more)."""
 KERNELS = {
     "block": 6.5, "product": 1.2, "cast": 1.9, "rms": 6.4, "rotary": 9.2, "unfused": 6.3, "eager": 4.3, "cross": 9.6,
-    "experts": 18, "adapter": 8.2, "adapter cast": 3.1,
+    "experts": 18, "adapter": 8.2, "adapter cast": 3.1, "packed": 5,
 }  # fmt: skip
 """In one pass, for each of what a block has."""
 HIDDEN = 100
 """Operations of a product that hide the moving of one byte: cards compute 78 to 295 in that time (half precision)."""
-
-
-def beyond_products(moved: float, flops: float) -> float:
-    """Bytes that take time of their own: those of a wide product move while it computes, those of an adapter do not."""
-    return max(0.0, moved - flops / HIDDEN)
 
 
 def forward_flops(work: Workload) -> float:
@@ -187,8 +154,9 @@ def micro_batch_flops(work: Workload) -> float:
     recomputed = forward - _head_flops(work) if work.checkpointing else 0.0
     again = 0.0 if work.attention == "eager" else FUSED_BACKWARD * attention_flops(work)
     weights = (
-        work.queries_of(block) * block.layers * block_lora_parameters(block, work.lora_rank, work.lora_targets)
+        work.queries_of(block) * block.layers * work.lora_rank * (inputs + outputs)
         for block in work.architecture.blocks
+        for _, inputs, outputs in work.adapted(block)
     )
     # The two products of each adapter.
     adapters = (3 + work.checkpointing) * float(FORWARD * work.micro_batch * sum(weights)) if work.lora else 0.0
@@ -202,24 +170,30 @@ def attention_flops(work: Workload) -> float:
 
 def kernels(work: Workload) -> float:
     """Operations of one micro-batch, each a kernel launch."""
-    passes, each = _passes(work), KERNELS
-    total = 0.0
+    total, cast = 0.0, work.formats.autocast
     for block in work.architecture.blocks:
-        adapted = sum(is_target(name, work.lora_targets) for name, _, _ in block.linears) if work.lora else 0
-        cast = work.formats.autocast
-        one = each["block"] + len(block.linears) * (each["product"] + (each["cast"] if cast and not work.lora else 0))
-        one += (block.norms + 2 * block.query_key_norm) * (each["rms"] if block.norm != "layer" else 0)
-        one += each["rotary"] * block.rotary + each["cross"] * block.cross_attention
-        one += each["unfused"] * (block.activation in ("erf_unfused", "tanh_unfused"))
-        one += each["experts"] * bool(block.experts)
-        one += each["eager"] * (work.attention == "eager") * (1 + block.cross_attention)
-        one += adapted * (each["adapter"] + each["adapter cast"] * cast)
-        total += block.layers * passes * (one + LAUNCHES * len(packed_linears(work, block)))
-    return total + 100
+        products = len(block.linears)
+        adapted = len(work.adapted(block))
+        counts = {
+            "block": 1,
+            "product": products,
+            "cast": products * (cast and not work.lora),
+            "rms": (block.norms + 2 * block.query_key_norm) * (block.norm != "layer"),
+            "rotary": block.rotary,
+            "cross": block.cross_attention,
+            "unfused": block.activation in ("erf_unfused", "tanh_unfused"),
+            "experts": block.experts > 0,
+            "eager": (work.attention == "eager") * (1 + block.cross_attention),
+            "adapter": adapted,
+            "adapter cast": adapted * cast,
+            "packed": len(packed_linears(work, block)),
+        }
+        total += block.layers * sum(KERNELS[name] * count for name, count in counts.items())
+    return total * _passes(work) + 100
 
 
 def moved_bytes(work: Workload) -> float:
-    """What the operations of one micro-batch read and write beside wide products (`beyond_products`): norms, activations,
+    """What the operations of one micro-batch read and write beside wide products: norms, activations,
     sums, casts, adapters, logits. Without `weight_bytes`, a polynomial of the lengths."""
     formats, architecture, passes = work.formats, work.architecture, _passes(work)
     kind = _kind(work)
@@ -232,9 +206,7 @@ def moved_bytes(work: Workload) -> float:
         one = KEPT[kind] / 3 * kept + UNPACKED * moved_more(work, block, tokens)
         turned = block.rotary * (block.attention_width + block.kv_width)
         one += ROTARY[kind] * formats.compute * tokens * turned
-        for name, inputs, outputs in block.linears:
-            if work.lora and is_target(name, work.lora_targets):
-                one += tokens * (into * inputs + out_of * outputs)
+        one += tokens * sum(into * inputs + out_of * outputs for _, inputs, outputs in work.adapted(block))
         total += block.layers * passes * one
     return total + LOGIT[kind] * positions_of(work, work.micro_batch) * architecture.vocabulary
 
@@ -270,8 +242,9 @@ def large_bytes(work: Workload) -> float:
 
 
 def _thin(rows: int, inputs: int, outputs: int, element: int) -> float:
+    """Bytes that take time of their own: those of a wide product move while it computes, those of an adapter do not."""
     moved = element * (rows * (inputs + outputs) + inputs * outputs)
-    return beyond_products(moved, FORWARD * float(rows) * inputs * outputs)
+    return max(0.0, moved - FORWARD * float(rows) * inputs * outputs / HIDDEN)
 
 
 def _kind(work: Workload) -> str:
@@ -283,14 +256,6 @@ class Cost:
     flops: float
     moved_bytes: float
     kernels: float
-
-    def scaled(self, other: Cost, like: Cost) -> Cost:
-        """These figures of `like`, at the size of `other`: each grows as the formulas of the two do."""
-        return Cost(
-            self.flops * other.flops / like.flops,
-            self.moved_bytes * other.moved_bytes / like.moved_bytes,
-            self.kernels * other.kernels / like.kernels,
-        )
 
 
 def cost_of(work: Workload) -> Cost:
@@ -359,26 +324,11 @@ BITS = 8
 GIGA = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
-    gbit_s: float
-    assumed: bool
-
-    @classmethod
-    def of(cls, gbit_s: float | None) -> Network:
-        return cls(ASSUMED_GBIT_S, True) if gbit_s is None else cls(gbit_s, False)
-
-    @property
-    def bytes_per_s(self) -> float:
-        """At worst."""
-        return USED_SHARE * self.gbit_s * GIGA / BITS
+def network_bytes_per_s(gbit_s: float) -> float:
+    """At worst."""
+    return USED_SHARE * gbit_s * GIGA / BITS
 
 
 def network_bytes(work: Workload) -> float:
     """What a step sends out of each machine: a ring crosses every machine's link once, whatever number of cards it has."""
     return (work.world_size - 1) / work.world_size * exchanged_bytes(work)
-
-
-def network_time_s(work: Workload, network: Network) -> float:
-    """Of a step, where no computation hides it."""
-    return network_bytes(work) / network.bytes_per_s

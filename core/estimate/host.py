@@ -17,7 +17,7 @@ MIB = 2**20
 WORKER_BYTES = 40 * MIB
 """What one forked loader worker holds alone. Measured: 11 to 13 MiB in a run of minutes, 27 to 28 MiB once a garbage
 collection has touched what is not frozen (tools/benchmarks/bench_host_ram.py, core/processes.py)."""
-WORKER_LEAST_BYTES = 12 * MIB
+WORKERS_BYTES = (12 * MIB, WORKER_BYTES, WORKER_BYTES)
 
 
 # How many loader workers hide the loading: from the time of making a micro-batch and that of computing one.
@@ -74,22 +74,19 @@ LOW_MEMORY_BYTES = 15 * GIB
 TRAINER_BYTES = int(0.75 * GIB)
 """One training process without its model: torch, transformers, reporters, rows. Measured on a CPU build before the first
 step: 476 to 563 MiB (tools/benchmarks/bench_host_ram.py); a process that trains came to 0.75 GiB."""
-TRAINER_SPREAD_BYTES = int(0.25 * GIB)
+TRAINERS_BYTES = (int(0.5 * GIB), TRAINER_BYTES, GIB)
+"""At least, likely and at most, as the next ones are."""
 CUDA_BUILD_BYTES = int(0.1 * GIB)
 """`import torch` of a CUDA build over that of a CPU build: 322,040 kB (github.com/pytorch/pytorch/issues/113326) and
 226,092 kB (measured here)."""
 CUDA_CONTEXT_BYTES = 116_592 * 1024
 """Host memory of a context with lazily loaded kernels, published for one tensor on the GPU: 438,632 - 322,040 kB
 (pytorch issue 113326, RTX 3090, torch 2.2, CUDA 11.8)."""
-CUDA_LIBRARY_BYTES = CUDA_CONTEXT_BYTES + 839_086_080
-"""The same in a process that trains: with the larger of the two growths of resident memory during Trainer.train() that
-are published, the model being on its GPU before (fms-acceleration, scripts/benchmarks/README.md, A100, torch 2, which
-loads kernels lazily: train_mem_cpu_alloc_delta 531,410,944 and 839,086,080). Not measured here."""
-CUDA_LIBRARY_LEAST_BYTES = CUDA_CONTEXT_BYTES + 531_410_944
-CUDA_LIBRARY_MOST_BYTES = int(1422.1 * MIB)
-"""Of a first use of CUDA that loads all kernels at once, and NCCL (pytorch issue 106511, torch 2.0, CUDA 11.8): more than
-a lazy one has been seen to take. Older figures are of eager loading too, 1.65 GiB in issue 113326 where CUDA starts
-before torch has asked for lazy loading; CUDA 12.2 and later, which torch 2.13 is built with, loads lazily by itself."""
+CUDA_LIBRARIES_BYTES = (CUDA_CONTEXT_BYTES + 531_410_944, CUDA_CONTEXT_BYTES + 839_086_080, int(1422.1 * MIB))
+"""The same in a process that trains. With the growths of resident memory during Trainer.train() that are published, the model
+being on its GPU before (fms-acceleration, scripts/benchmarks/README.md, A100, torch 2, which loads kernels lazily:
+train_mem_cpu_alloc_delta); the last is of a first use of CUDA that loads all kernels at once, and NCCL (pytorch issue 106511,
+torch 2.0, CUDA 11.8). CUDA 12.2 and later, which torch 2.13 is built with, loads lazily by itself. Not measured here."""
 
 SUPERVISOR_BYTES = 270 * MIB
 """The keeper's two processes (23 and 17 MiB) and the launcher, which imports torch: 229 MiB, each resident; measured in a
@@ -142,14 +139,16 @@ def host_ram(needs: HostNeeds) -> HostRam:
 
     A model goes to its GPU before the libraries compute anything, so both never hold their most together.
     """
-    likely = _fuller(needs, LIKELY)
-    low, high = (sum(_fuller(needs, each).values()) for each in (LEAST, MOST))
-    return HostRam(likely, low, high)
+    low, likely, high = (
+        max((_parts(needs, end, loading=loading) for loading in (False, True)), key=lambda parts: sum(parts.values()))
+        for end in range(3)
+    )
+    return HostRam(likely, sum(low.values()), sum(high.values()))
 
 
 def most_while_training(needs: HostNeeds) -> int:
     """Bytes of the moment that loader workers are part of, at the upper end: they are a choice, a run that is killed is not."""
-    return sum(_training(needs, MOST).values())
+    return sum(_parts(needs, 2, loading=False).values())
 
 
 def batch_bytes(micro_batch: int, length: int, target_length: int) -> int:
@@ -157,61 +156,33 @@ def batch_bytes(micro_batch: int, length: int, target_length: int) -> int:
     return micro_batch * (length + target_length) * BYTES_PER_TOKEN
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
-    """Bytes of one process and one worker."""
-
-    end: int
-    """Of the training memory: 0 at least, 1 likely, 2 at most."""
-    trainer: int
-    context: int
-    libraries: int
-    worker: int
-
-
-LIKELY = _Process(1, TRAINER_BYTES, CUDA_CONTEXT_BYTES, CUDA_LIBRARY_BYTES, WORKER_BYTES)
-LEAST = _Process(
-    0, TRAINER_BYTES - TRAINER_SPREAD_BYTES, CUDA_CONTEXT_BYTES, CUDA_LIBRARY_LEAST_BYTES, WORKER_LEAST_BYTES
-)
-MOST = _Process(2, TRAINER_BYTES + TRAINER_SPREAD_BYTES, CUDA_CONTEXT_BYTES, CUDA_LIBRARY_MOST_BYTES, WORKER_BYTES)
-
-
-def _fuller(needs: HostNeeds, each: _Process) -> dict[str, int]:
-    moments = (_training(needs, each), _loading(needs, each))
-    largest = max(moments, key=lambda parts: sum(parts.values()))
-    return {name: size for name, size in largest.items() if size > 0}
-
-
-def _training(needs: HostNeeds, each: _Process) -> dict[str, int]:
+def _parts(needs: HostNeeds, end: int, *, loading: bool) -> dict[str, int]:
+    """Bytes by purpose, without empty ones; `end`: 0 at least, 1 likely, 2 at most."""
     from trainwiz.core.estimate.states import pinned
 
+    process, cuda = needs.device_bytes[end], needs.on_gpu and needs.cuda
+    if needs.on_gpu:
+        process += TRAINERS_BYTES[end]
+    if cuda:
+        process += CUDA_BUILD_BYTES + (CUDA_CONTEXT_BYTES if loading else CUDA_LIBRARIES_BYTES[end])
     batch = batch_bytes(needs.micro_batch, needs.length, needs.target_length)
     waiting = needs.workers * needs.prefetch
-    return {
-        "training": _processes(needs, each, each.libraries),
-        "saving": needs.saved_bytes if needs.on_gpu else 0,
-        "workers": needs.processes * (needs.workers * each.worker + waiting * batch),
-        "pinned": needs.processes * (waiting + 1) * pinned(batch) if needs.pin_memory else 0,
-        **_throughout(needs),
-    }
-
-
-def _loading(needs: HostNeeds, each: _Process) -> dict[str, int]:
-    loaded = needs.processes * needs.weights_bytes if needs.on_gpu else 0
-    return {"training": _processes(needs, each, each.context), "loading": loaded, **_throughout(needs)}
-
-
-def _processes(needs: HostNeeds, each: _Process, cuda: int) -> int:
-    baseline = each.trainer + (CUDA_BUILD_BYTES + cuda if needs.cuda else 0) if needs.on_gpu else 0
-    return needs.processes * (baseline + needs.device_bytes[each.end])
-
-
-def _throughout(needs: HostNeeds) -> dict[str, int]:
-    return {
+    if loading:
+        moment = {"loading": needs.processes * needs.weights_bytes if needs.on_gpu else 0}
+    else:
+        moment = {
+            "saving": needs.saved_bytes if needs.on_gpu else 0,
+            "workers": needs.processes * (needs.workers * WORKERS_BYTES[end] + waiting * batch),
+            "pinned": needs.processes * (waiting + 1) * pinned(batch) if needs.pin_memory else 0,
+        }
+    parts = {
+        "training": needs.processes * process,
+        **moment,
         "offloaded": needs.processes * needs.offloaded_bytes,
         "data": needs.processes * (needs.data_bytes + needs.rows * BYTES_PER_ROW),
-        "supervisor": SUPERVISOR_BYTES + (CUDA_BUILD_BYTES if needs.on_gpu and needs.cuda else 0),
+        "supervisor": SUPERVISOR_BYTES + CUDA_BUILD_BYTES * cuda,
     }
+    return {name: size for name, size in parts.items() if size > 0}
 
 
 LOG_BYTES = 20 * 2**20
@@ -264,24 +235,13 @@ SUPPLY_LOW, SUPPLY_HIGH = 0.95, 0.85
 JOULES_PER_KWH = 3.6e6
 
 
-@dataclass(frozen=True, slots=True)
-class Power:
-    """Watts at the wall, of all machines of a run."""
-
-    low_w: float
-    high_w: float
-
-    def energy_kwh(self, time: Range) -> tuple[float, float]:
-        """(low, high) in kWh over `time`: little power for a short time, much for a long one."""
-        return self.low_w * time.low / JOULES_PER_KWH, self.high_w * time.high / JOULES_PER_KWH
-
-
-def power_of(limits_w: Sequence[float | None], nodes: int, *, idle: bool) -> Power | None:
-    """Of `nodes` machines with these cards each, given by their power limits. None where one is not known, or none is there."""
+def energy_kwh(limits_w: Sequence[float | None], nodes: int, time: Range, *, idle: bool) -> tuple[float, float] | None:
+    """(low, high) at the wall over `time`, of `nodes` machines with these cards each, given by their power limits: little power for a short
+    time, much for a long one. None where one is not known, or none is there."""
     known = [limit for limit in limits_w if limit is not None]
     if not known or len(known) < len(limits_w):
         return None
     low, high = (IDLE_LOW, IDLE_HIGH) if idle else (BUSY_LOW, BUSY_HIGH)
-    return Power(
-        nodes * (low * sum(known) + HOST_LOW_W) / SUPPLY_LOW, nodes * (high * sum(known) + HOST_HIGH_W) / SUPPLY_HIGH
-    )
+    low_w = nodes * (low * sum(known) + HOST_LOW_W) / SUPPLY_LOW
+    high_w = nodes * (high * sum(known) + HOST_HIGH_W) / SUPPLY_HIGH
+    return low_w * time.low / JOULES_PER_KWH, high_w * time.high / JOULES_PER_KWH

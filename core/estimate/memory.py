@@ -6,6 +6,17 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from trainwiz.core.estimate.evidence import (
+    NO_EVIDENCE,
+    STANDING,
+    Evidence,
+    corrected,
+    measured_peak,
+    measured_text,
+    traced_evaluation_peak,
+    traced_peak,
+    with_measured_context,
+)
 from trainwiz.core.estimate.peak import (
     VARIED,
     Peak,
@@ -15,18 +26,6 @@ from trainwiz.core.estimate.peak import (
     lengths_guessed,
     overheads,
     peak_of,
-)
-from trainwiz.core.estimate.traced import (
-    NO_EVIDENCE,
-    Evidence,
-    Kin,
-    corrected,
-    measured_peak,
-    measured_text,
-    nearest_kin,
-    traced_evaluation_peak,
-    traced_peak,
-    with_measured_context,
 )
 from trainwiz.core.estimate.workload import KINDS, MemoryVerdict, Tier, Workload, moment_text
 from trainwiz.core.history.measurement import Measurement
@@ -43,7 +42,6 @@ APPROXIMATE_SPREAD = 0.2
 """The same for families without a reader of their own: nine of ten within 11 %, the worst 21 % low."""
 MEASURED_SPREAD = 0.04
 """From one run to the next, in batches that are padded a little differently."""
-DYNAMIC = ("activations", "logits", "temporary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +120,16 @@ def _estimated(
     """From a trace of `work`, or formulas, put right by the nearest trace where there is one."""
     trace = evidence.trace_of(work)
     if trace is not None and (traced := by_trace(work, trace)):
-        return _from_trace(work, traced, trace)
-    peak, kin = by_formulas(work), nearest_kin(work, evidence)
+        return _estimate(work, traced, FULL_TRACE_SPREAD, "traced", tr("full trace"), trace.replay)
+    peak, nearest = by_formulas(work), evidence.nearest_trace(work)
     if peak is None:
         return None
-    of_kin, traced = (by_formulas(kin.work), by_trace(kin.work, kin.trace)) if kin else (None, None)
-    if kin is None or traced is None or of_kin is None:
-        return _from_formulas(work, peak)
-    return _from_kin(work, corrected(peak, of_kin, traced), kin)
+    of_kin, traced = (by_formulas(nearest[0]), by_trace(*nearest)) if nearest else (None, None)
+    if nearest and of_kin is not None and traced is not None:
+        micro_batch = nearest[0].micro_batch
+        basis = tr("formulas, corrected by a full trace at micro-batch {micro_batch}", micro_batch=micro_batch)
+        return _estimate(work, corrected(peak, of_kin, traced), CORRECTED_SPREAD, "analytic", basis)
+    return _from_formulas(work, peak)
 
 
 def estimate_evaluation(work: Workload, evidence: Evidence = NO_EVIDENCE) -> MemoryEstimate | None:
@@ -144,51 +144,35 @@ def estimate_evaluation(work: Workload, evidence: Evidence = NO_EVIDENCE) -> Mem
 
 def _from_formulas(work: Workload, peak: Peak) -> MemoryEstimate:
     if work.architecture.approximate:
-        return _estimate(work, peak, APPROXIMATE_SPREAD, basis=tr("formulas for an unknown model family"))
-    return _estimate(work, peak, FORMULA_SPREAD, basis=tr("formulas"))
-
-
-def _from_kin(work: Workload, peak: Peak, kin: Kin) -> MemoryEstimate:
-    micro_batch = kin.work.micro_batch
-    basis = tr("formulas, corrected by a full trace at micro-batch {micro_batch}", micro_batch=micro_batch)
-    return _estimate(work, peak, CORRECTED_SPREAD, basis=basis)
-
-
-def _from_trace(work: Workload, peak: Peak, trace: TraceResult) -> MemoryEstimate:
-    return _estimate(work, peak, FULL_TRACE_SPREAD, tier="traced", basis=tr("full trace"), replay=trace.replay)
+        return _estimate(work, peak, APPROXIMATE_SPREAD, "analytic", tr("formulas for an unknown model family"))
+    return _estimate(work, peak, FORMULA_SPREAD, "analytic", tr("formulas"))
 
 
 def _estimate(
-    work: Workload,
-    peak: Peak,
-    error: float,
-    *,
-    basis: str,
-    tier: Tier = "analytic",
-    replay: Replay | None = None,
+    work: Workload, peak: Peak, error: float, tier: Tier, basis: str, replay: Replay | None = None
 ) -> MemoryEstimate:
     """`error`: how far off `peak` may be, as a share; `replay`: of this very work."""
-    beside = overheads(work)
+    beside, replayed = overheads(work), replay is not None
     allocated = peak.allocated_bytes + beside.workspace
-    guessed = lengths_guessed(work, replayed=replay is not None)
-    factors = VARIED if guessed else beside.reserved
-    # A step that is arranged begins with the longest of its many rows: the first one is nearly as long as any. Seen with ESM-2
-    # 650M on an H100: reserved was 1.01 of allocated.
-    likely = (beside.reserved if work.longest_of > 1 else factors).likely
-    least, most, held = factors.low, factors.likely, factors.high
+    guessed = lengths_guessed(work, replayed=replayed)
+    likely = most = (VARIED if guessed else beside.reserved).likely
+    least, held = beside.reserved.low, beside.reserved.high
+    if work.longest_of > 1:
+        # A step that is arranged begins with the longest of its many rows: the first one is nearly as long as any. Seen with
+        # ESM-2 650M on an H100: reserved was 1.01 of allocated.
+        likely = beside.reserved.likely
     if replay is not None:
         # Of one length where the others are not known: no more than a beginning.
         likely = max(replay.factor(replay.likely), likely * guessed)
         most = max(replay.factor(replay.high), most * guessed)
         least, held = min(least, replay.factor(replay.low)), max(held, replay.factor(replay.held))
-    high = most * (1 + beyond(work, replayed=replay is not None))
-    reserved = int(allocated * likely)
+    high = most * (1 + beyond(work, replayed=replayed))
+    reserved, above = int(allocated * likely), int(allocated * (1 + error))
     context, spread = beside.context, beside.spread
-    parts = {kind: peak.moment.parts.get(kind, 0) for kind in KINDS}
-    parts["temporary"] += beside.workspace
-    above = int(allocated * (1 + error))
     if work.context_source and work.device == "cuda":
         basis = tr("{basis}; CUDA context {source}", basis=basis, source=work.context_source)
+    breakdown = {**peak.moment.parts, "context": context}
+    breakdown["temporary"] += beside.workspace
     return MemoryEstimate(
         allocated_bytes=allocated,
         reserved_bytes=reserved,
@@ -197,7 +181,7 @@ def _estimate(
         high_bytes=int(above * high) + context + spread,
         needed_bytes=allocated + context,
         safe_bytes=int(above * min(high, held)) + context + spread,
-        breakdown={**parts, "context": context},
+        breakdown=breakdown,
         peak_moment=moment_text(peak.moment.name),
         peak=peak,
         tier=tier,
@@ -208,11 +192,9 @@ def _estimate(
 def _measured(work: Workload, estimate: MemoryEstimate, measured: Measurement) -> MemoryEstimate:
     beside = overheads(work)
     if work.device == "cpu" or measured.peak_allocated_bytes is None:
-        # Of a process on a CPU only its resident memory is known: what it holds beside its tensors may be so much
-        # more or less than usual before the tensors are.
-        used = (measured.host_rss_bytes if work.device == "cpu" else None) or estimate.device_used_bytes
-        least, most = beside.context - beside.spread, beside.context + beside.spread
-        reserved = max(0, used - min(most, max(least, used - estimate.reserved_bytes)))
+        # Of a process on a CPU only its resident memory is known.
+        used = measured.host_rss_bytes or estimate.device_used_bytes
+        reserved = max(0, used - beside.context)
         allocated = int(reserved / beside.reserved.likely)
     else:
         allocated = measured.peak_allocated_bytes
@@ -231,20 +213,16 @@ def _measured(work: Workload, estimate: MemoryEstimate, measured: Measurement) -
         safe_bytes=min(high, int(allocated * (1 + MEASURED_SPREAD) * beside.reserved.high) + context),
         breakdown={**_rescaled(estimate.breakdown, allocated), "context": context},
         tier="measured",
-        basis=measured_text(measured.measured_at[:10], "probe" if measured.source == "probe" else "run"),
+        basis=measured_text(measured.day, measured.source),
     )
 
 
 def _rescaled(breakdown: dict[str, int], allocated: int) -> dict[str, int]:
     """The parts of a peak of `allocated` bytes: what a batch changes gives way first."""
-    parts = {kind: breakdown.get(kind, 0) for kind in KINDS}
-    standing = sum(size for kind, size in parts.items() if kind not in DYNAMIC)
-    changing = sum(parts[kind] for kind in DYNAMIC)
-    if changing > 0 and allocated >= standing:
-        parts |= {kind: int(parts[kind] * ((allocated - standing) / changing)) for kind in DYNAMIC}
-    else:
-        whole = max(1, standing + changing)
-        parts = {kind: size * allocated // whole for kind, size in parts.items()}
+    standing = sum(breakdown[kind] for kind in STANDING)
+    kinds = [kind for kind in KINDS if allocated < standing or kind not in STANDING]
+    factor = (allocated - (0 if allocated < standing else standing)) / max(1, sum(breakdown[kind] for kind in kinds))
+    parts = {kind: int(breakdown[kind] * factor) if kind in kinds else breakdown[kind] for kind in KINDS}
     parts["temporary"] += allocated - sum(parts.values())
     return parts
 
@@ -270,11 +248,6 @@ def largest_micro_batch(work: Workload, capacity_bytes: int, ceiling: int, evide
     def safe_bytes(micro_batch: int) -> int:
         return estimate_memory(work.with_micro_batch(micro_batch), evidence).safe_bytes
 
-    beyond = 1
-    while beyond <= ceiling and safe_bytes(beyond) <= capacity_bytes:
-        beyond *= 2
-    sizes = range(beyond // 2, min(beyond, ceiling + 1))
-    largest = sizes[bisect_right(sizes, capacity_bytes, lo=1, key=safe_bytes) - 1]
-    if largest == 0 and estimate_memory(work.with_micro_batch(1), evidence).needed_bytes <= capacity_bytes:
-        return 1
-    return largest
+    largest = bisect_right(range(1, ceiling + 1), capacity_bytes, key=safe_bytes)
+    fits_at_all = estimate_memory(work.with_micro_batch(1), evidence).needed_bytes <= capacity_bytes
+    return largest or int(fits_at_all)

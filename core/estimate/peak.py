@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from trainwiz.core.estimate.activations import (
     block_bytes,
     checkpoint_bytes,
     evaluation_bytes,
-    handed_out_bytes,
-    loss_backward_bytes,
-    loss_forward_bytes,
-    position_bias_bytes,
+    loss_bytes,
     positions_of,
     slice_weight_bytes,
     sliced,
     weight_copy_bytes,
     working_bytes,
 )
-from trainwiz.core.estimate.architecture import Block
-from trainwiz.core.estimate.states import States, states_of, whole_bytes
+from trainwiz.core.estimate.states import States, states_of
 from trainwiz.core.estimate.workload import HALF, KINDS, SINGLE, Moment, Workload, layer_name
 from trainwiz.core.language import mark
 
@@ -115,88 +111,6 @@ def beyond(work: Workload, *, replayed: bool) -> float:
     return max(shared, BEYOND_VARIED) if lengths_guessed(work, replayed=replayed) else shared
 
 
-SCORE_COPIES = 4
-"""fp32 tensors of one score for each beam and word: logits, log-softmax, the processed and the summed scores."""
-
-
-def evaluation_parts(work: Workload) -> dict[str, int]:
-    """activations, logits and temporary of one evaluation batch beside what the process holds anyway.
-
-    The logits are read inside the forward pass, while autocast still keeps its copies of the weights.
-    """
-    rows = work.eval_micro_batch
-    hidden = max(block.hidden for block in work.architecture.blocks)
-    stream = rows * (work.length + (work.target_length if work.architecture.kind == "encoder-decoder" else 0)) * hidden
-    inside = max(_inside(work, block, rows) for block in work.architecture.blocks)
-    logits = evaluation_bytes(work)
-    during = max(inside, logits)
-    return {
-        "activations": 2 * stream * work.formats.residual,
-        "logits": logits if during == logits else 0,
-        "temporary": _copies(work) + (0 if during == logits else during),
-    }
-
-
-def generation_parts(work: Workload) -> dict[str, int]:
-    """The same for a batch that generates: keys and values of every beam, and the scores of one position."""
-    rows = work.eval_micro_batch * work.beams
-    cache, copies = rows * cache_bytes_per_row(work), _copies(work)
-    if copies and not work.lora:
-        # The encoder has run by then.
-        copies -= HALF * sum(
-            block.layers * block.cast_parameters for block in work.architecture.blocks if not block.causal
-        )
-    layers = sum(block.layers for block in work.architecture.blocks if block.causal)
-    return {
-        "activations": cache,
-        "logits": SCORE_COPIES * SINGLE * rows * work.architecture.vocabulary,
-        # Appending a position, and sorting the beams, copy the cache of one layer.
-        "temporary": copies + cache // max(1, layers),
-    }
-
-
-def cache_bytes_per_row(work: Workload) -> int:
-    """Keys and values of one beam at the end of its text; an encoder-decoder adds those of the source."""
-    # A decoder's prompt and answer share the sequence (core/data/lengths.py); beside an encoder it has the source's too.
-    source = work.generation_length if work.architecture.kind == "encoder-decoder" else 0
-    positions = work.length + source
-    total = sum(
-        2 * block.layers * positions * block.kv_width * work.formats.compute
-        for block in work.architecture.blocks
-        if block.causal
-    )
-    if work.architecture.kind == "encoder-decoder":
-        total += work.length * work.architecture.hidden * work.formats.residual
-    return total
-
-
-def weight_copies(work: Workload) -> int:
-    """Autocast keeps a half-precision copy of every trained matrix through the forward pass, where nothing is shared out."""
-    if not work.formats.autocast:
-        return 0
-    return HALF * (work.adapter_parameters if work.lora else work.architecture.linear_parameters)
-
-
-def _copies(work: Workload) -> int:
-    """FSDP gathers weights in the format that they compute in: autocast copies nothing."""
-    return 0 if work.strategy == "fsdp" else weight_copies(work)
-
-
-_COPIES = {"erf_unfused": 4, "tanh_unfused": 4, "relu": 2, "fused": 2}
-"""Tensors of the feed-forward width that an activation function has at once."""
-
-
-def _inside(work: Workload, block: Block, rows: int) -> int:
-    """Temporaries in the middle of one block's forward pass."""
-    queries = work.queries_of(block)
-    wide = SINGLE if work.formats.autocast and block.activation == "tanh_unfused" else work.formats.compute
-    copies = _COPIES[block.activation] + (1 if block.gated else 0)
-    inside = whole_bytes(work) + rows * queries * (copies * block.ffn * wide + 2 * block.hidden * work.formats.residual)
-    if work.attention == "eager":
-        inside = max(inside, 2 * SINGLE * rows * block.heads * queries * max(queries, work.length))
-    return inside + position_bias_bytes(work, block, rows, queries)
-
-
 @dataclass(frozen=True, slots=True)
 class Peak:
     """The moments of a step, and the fullest one."""
@@ -215,34 +129,100 @@ class Peak:
 
 def peak_of(work: Workload) -> Peak:
     """Bytes allocated by torch on one device (CUDA context and cached free blocks not counted)."""
-    states = states_of(work)
-    kept = _kept(work)
-    moments = (
-        *_around_the_loss(work, states, kept),
-        _backward(work, states, kept),
-        _last_block(work, states),
-        _token_table(work, states),
-        _optimizer_step(states),
+    states, kept = states_of(work), _kept(work)
+    return Peak(
+        (*_around_the_loss(work, states, kept), *_backward(work, states, kept), _optimizer_step(states)), states
     )
-    return Peak(moments, states)
 
 
-def _held(work: Workload, states: States, *, backward: bool = False, gradients: int = 0, **more: int) -> dict[str, int]:
-    """What is there at every moment before the step, gradients too when micro-batches are summed, and `more` by its kind.
+def _around_the_loss(work: Workload, states: States, kept: int) -> tuple[Moment, ...]:
+    """The end of the forward pass, and the loss's backward pass, with the copies of weights that autocast still keeps."""
+    before = partial(_before_step, work, states, activations=kept + _head_bytes(work))
+    copies, positions = _vocabulary_copy(work), positions_of(work, work.micro_batch)
+    logits = 0 if sliced(work) else work.formats.compute * positions * work.architecture.vocabulary
+    # With checkpointing, autocast's cache still holds every weight.
+    every_copy = max(copies, _copies(work) * work.checkpointing)
+    # The logits themselves are gone in the loss. DeepSpeed's buckets are made before the backward pass begins, as the traced
+    # tier counts them.
+    buffers = states.backward_buffers if work.deepspeed else 0
+    in_loss = copies + slice_weight_bytes(work)
+    return (
+        before(mark("the end of the forward pass"), logits=logits, temporary=every_copy),
+        before(
+            mark("the start of the backward pass, in the loss"),
+            gradients=buffers,
+            logits=loss_bytes(work),
+            temporary=in_loss,
+        ),
+    )
+
+
+def _backward(work: Workload, states: States, kept: int) -> tuple[Moment, ...]:
+    """The last block's backward pass, while every other block still waits with its activations; that of the first one, when
+    every other gradient is there, the token table's not yet; and that of the token table."""
+    before, architecture = partial(_before_step, work, states, backward=True), work.architecture
+    first, last, rows = architecture.blocks[0], architecture.blocks[-1], work.micro_batch
+    table, tied = architecture.vocabulary_parameters * work.formats.weights, architecture.tied and not work.lora
+    # Micro-batches are summed into gradients that are there already; alone, one gradient after the other appears.
+    summed = work.accumulation > 1 or states.flat_gradients
+    growing = 0 if summed or work.lora or not states.gradients else table
+    if work.trains_table and work.accumulation == 1:
+        growing = architecture.vocabulary_parameters * work.formats.adapters
+    # The head's gradient of a tied table waits for the embedding's; it counts as a gradient unless those are there.
+    waiting = table if tied and not growing else 0
+    late = first.parameters + architecture.embedding_parameters - tied * architecture.vocabulary_parameters
+    present = 1.0 if work.lora else max(0.0, 1 - late / architecture.trainable_parameters)
+    gradients = 0 if summed else states.gradients
+    recomputed = block_bytes(work, last) if work.checkpointing else 0
+    again = checkpoint_bytes(work, first) + _embedding_bytes(work) if work.checkpointing else 0
+    return (
+        before(
+            layer_name(architecture.layers),
+            gradients=growing,
+            activations=kept + recomputed,
+            temporary=working_bytes(work, last, rows) + waiting,
+        ),
+        before(
+            layer_name(1),
+            gradients=states.half_gradients + int(gradients * present),
+            activations=block_bytes(work, first) + again,
+            temporary=working_bytes(work, first, rows) + waiting,
+        ),
+        # A tied table has two gradients, which are added up; the one that stays is one of them unless micro-batches are
+        # summed.
+        before(
+            mark("the end of the backward pass, at the token embeddings"),
+            gradients=states.half_gradients + gradients,
+            temporary=table * tied * (2 if summed else 1),
+        ),
+    )
+
+
+def _optimizer_step(states: States) -> Moment:
+    return _moment(
+        mark("the optimizer step"),
+        weights=states.weights,
+        gradients=states.gradients + states.buckets,
+        optimizer=states.optimizer,
+        temporary=states.step_temporary,
+    )
+
+
+def _moment(name: str, **parts: int) -> Moment:
+    return Moment(name, dict.fromkeys(KINDS, 0) | parts)
+
+
+def _before_step(
+    work: Workload, states: States, name: str, *, backward: bool = False, gradients: int = 0, **parts: int
+) -> Moment:
+    """With what is there at every moment before the step, gradients too when micro-batches are summed.
 
     `backward`: the buffers of communication are there, and gradients that are one buffer.
     """
-    whole = states.flat_gradients and backward
-    there = states.gradients if work.accumulation > 1 or states.standing_gradients or whole else 0
-    return {
-        "weights": states.weights + states.gathered,
-        "gradients": there + states.buckets + (states.backward_buffers if backward else 0) + gradients,
-        "optimizer": states.optimizer,
-        "activations": 0,
-        "logits": 0,
-        "temporary": 0,
-        **more,
-    }
+    stand = work.accumulation > 1 or states.standing_gradients or (backward and states.flat_gradients)
+    gradients += states.buckets + states.gradients * stand + states.backward_buffers * backward
+    weights = states.weights + states.gathered
+    return _moment(name, weights=weights, gradients=gradients, optimizer=states.optimizer, **parts)
 
 
 def _kept(work: Workload) -> int:
@@ -253,11 +233,10 @@ def _kept(work: Workload) -> int:
 
 
 def _embedding_bytes(work: Workload) -> int:
-    hidden = work.architecture.hidden * work.formats.residual
     streams = work.tokens * (1 + work.architecture.embedding_temporaries)
     if work.architecture.kind == "encoder-decoder":
         streams += work.micro_batch * (work.target_length + work.length)
-    return streams * hidden
+    return streams * work.architecture.hidden * work.formats.residual
 
 
 def _head_bytes(work: Workload) -> int:
@@ -281,141 +260,81 @@ def _vocabulary_copy(work: Workload) -> int:
     return weight_copy_bytes(work, elements + (0 if sliced(work) else architecture.vocabulary_parameters))
 
 
-def _blocks_weight_copy(work: Workload) -> int:
-    """With checkpointing, autocast's cache still holds every weight until the forward pass ends."""
-    if not work.checkpointing:
+def _copies(work: Workload) -> int:
+    """Of autocast, on this device. FSDP gathers weights in the format that they compute in."""
+    return 0 if work.strategy == "fsdp" else weight_copies(work)
+
+
+def weight_copies(work: Workload) -> int:
+    """Autocast keeps a half-precision copy of every trained matrix through the forward pass, where nothing is shared out."""
+    if not work.formats.autocast:
         return 0
-    if work.lora:
-        return HALF * work.adapter_parameters if work.formats.autocast else 0
-    return weight_copy_bytes(work, sum(block.layers * block.cast_parameters for block in work.architecture.blocks))
-
-
-def _around_the_loss(work: Workload, states: States, kept: int) -> Iterator[Moment]:
-    """From the model's last product to the gradient of its logits, with the copies of weights that autocast still keeps."""
-    copies = _vocabulary_copy(work)
-    whole = work.formats.compute * positions_of(work, work.micro_batch) * work.architecture.vocabulary
-    loss = loss_forward_bytes(work)
-    activations = kept + _head_bytes(work)
-
-    def moment(name: str, logits: int, temporary: int = 0, gradients: int = 0) -> Moment:
-        held = _held(
-            work, states, gradients=gradients, activations=activations, logits=logits, temporary=copies + temporary
-        )
-        return Moment(name, held)
-
-    in_slices = sliced(work)
-    yield moment(
-        mark("the end of the forward pass"),
-        loss if in_slices else whole,
-        _blocks_weight_copy(work) + slice_weight_bytes(work, backward=False),
-    )
-    # accelerate's copy of the logits in fp32, beside the logits themselves.
-    yield moment(mark("the end of the forward pass, with outputs in fp32"), handed_out_bytes(work))
-    yield moment(mark("the end of the forward pass, with the loss"), 0 if in_slices else loss)
-    # The kept log-softmax and two gradients of the same size; the logits themselves are gone. DeepSpeed's buckets are
-    # made before the backward pass begins, as the traced tier counts them.
-    yield moment(
-        mark("the start of the backward pass, in the loss"),
-        loss_backward_bytes(work),
-        slice_weight_bytes(work, backward=True),
-        states.backward_buffers if work.deepspeed else 0,
-    )
-
-
-def _backward(work: Workload, states: States, kept: int) -> Moment:
-    """The last block's backward pass, while every other block still waits with its activations."""
-    last = work.architecture.blocks[-1]
-    growing = work.architecture.vocabulary_parameters * work.formats.weights if _gradients_grow(work, states) else 0
-    if work.trains_table and work.accumulation == 1:
-        growing = work.architecture.vocabulary_parameters * work.formats.adapters
-    parts = _held(
-        work,
-        states,
-        backward=True,
-        gradients=growing,
-        activations=kept + (block_bytes(work, last) if work.checkpointing else 0),
-        temporary=working_bytes(work, last) + _waiting_table(work, states),
-    )
-    return Moment(layer_name(work.architecture.layers), parts)
-
-
-def _last_block(work: Workload, states: States) -> Moment:
-    """The backward pass of the first block: every other gradient is there, the token table's not yet."""
-    first, gradients = work.architecture.blocks[0], states.half_gradients
-    if work.accumulation == 1 and not states.flat_gradients:
-        late = first.parameters + work.architecture.embedding_parameters
-        if work.architecture.tied:
-            late -= work.architecture.vocabulary_parameters
-        share = states.weights / max(1, states.weights + states.gathered) if states.gathered else 1.0
-        gradients += max(0, states.gradients - (0 if work.lora else int(late * work.formats.weights * share)))
-    again = checkpoint_bytes(work, first) + _embedding_bytes(work) if work.checkpointing else 0
-    parts = _held(
-        work,
-        states,
-        backward=True,
-        gradients=gradients,
-        activations=block_bytes(work, first) + again,
-        temporary=working_bytes(work, first) + _waiting_table(work, states),
-    )
-    return Moment(layer_name(1), parts)
-
-
-def _waiting_table(work: Workload, states: States) -> int:
-    """The head's gradient of a tied table waits for the embedding's; it counts as a gradient unless those are there."""
-    if work.lora or not work.architecture.tied or _gradients_grow(work, states):
-        return 0
-    return work.architecture.vocabulary_parameters * work.formats.weights
-
-
-def _token_table(work: Workload, states: States) -> Moment:
-    """The end of the backward pass. A tied table has two gradients, which are added up."""
-    summed = work.accumulation > 1 or states.flat_gradients
-    gradients = states.half_gradients + (0 if summed else states.gradients)
-    table = 0
-    if work.architecture.tied and not work.lora:
-        # Both of its uses give a gradient; the one that stays is one of them unless micro-batches are summed.
-        table = work.architecture.vocabulary_parameters * work.formats.weights * (2 if summed else 1)
-    parts = _held(work, states, backward=True, gradients=gradients, temporary=table)
-    return Moment(mark("the end of the backward pass, at the token embeddings"), parts)
-
-
-def _gradients_grow(work: Workload, states: States) -> bool:
-    """One gradient after the other appears in this backward pass."""
-    return work.accumulation == 1 and not work.lora and not states.flat_gradients and states.gradients > 0
-
-
-def _optimizer_step(states: States) -> Moment:
-    parts = {
-        "weights": states.weights,
-        "gradients": states.gradients + states.buckets,
-        "optimizer": states.optimizer,
-        "temporary": states.step_temporary,
-    }
-    return Moment(mark("the optimizer step"), dict.fromkeys(KINDS, 0) | parts)
+    return HALF * (work.adapter_parameters if work.lora else work.architecture.linear_parameters)
 
 
 def evaluation_peak(work: Workload) -> Peak | None:
-    """Likewise between two steps, while held-out rows are evaluated; None where there are none."""
+    """Between two steps, while held-out rows are evaluated; None where there are none.
+
+    The logits are read inside the forward pass, while autocast still keeps its copies of the weights.
+    """
     if work.eval_micro_batch == 0:
         return None
-    return _between_steps(work, mark("an evaluation"), evaluation_parts(work))
+    rows, architecture = work.eval_micro_batch, work.architecture
+    hidden = max(block.hidden for block in architecture.blocks)
+    stream = rows * (work.length + (work.target_length if architecture.kind == "encoder-decoder" else 0)) * hidden
+    # Forward, what goes into the activation function is still there.
+    inside = max(
+        working_bytes(work, block, rows) + rows * work.queries_of(block) * block.ffn * work.formats.compute
+        for block in architecture.blocks
+    )
+    logits = evaluation_bytes(work)
+    return _between_steps(
+        work,
+        mark("an evaluation"),
+        activations=2 * stream * work.formats.residual,
+        logits=logits if logits >= inside else 0,
+        temporary=_copies(work) + (0 if logits >= inside else inside),
+    )
+
+
+SCORE_COPIES = 4
+"""fp32 tensors of one score for each beam and word: logits, log-softmax, the processed and the summed scores."""
 
 
 def generation_peak(work: Workload) -> Peak | None:
-    """Likewise while text is generated. No trace knows it: in 18 traced searches of six families this was 3 % below to
-    6 % above, and training took more in each."""
+    """Likewise while text is generated: keys and values of every beam, and the scores of one position. No trace knows it:
+    in 18 traced searches of six families this was 3 % below to 6 % above, and training took more in each."""
     if work.eval_micro_batch == 0 or work.generation_length == 0:
         return None
-    return _between_steps(work, mark("generating text in an evaluation"), generation_parts(work))
+    beams = work.eval_micro_batch * work.beams
+    cache = beams * cache_bytes_per_row(work)
+    layers = sum(block.layers for block in work.architecture.blocks if block.causal)
+    # The encoder has run by then.
+    encoder = sum(block.layers * block.cast_parameters for block in work.architecture.blocks if not block.causal)
+    copies = max(0, _copies(work) - HALF * encoder * (not work.lora))
+    return _between_steps(
+        work,
+        mark("generating text in an evaluation"),
+        activations=cache,
+        logits=SCORE_COPIES * SINGLE * beams * work.architecture.vocabulary,
+        # Appending a position, and sorting the beams, copy the cache of one layer.
+        temporary=copies + cache // max(1, layers),
+    )
 
 
-def _between_steps(work: Workload, name: str, parts: dict[str, int]) -> Peak:
+def _between_steps(work: Workload, name: str, **parts: int) -> Peak:
     """Gradients are gone then, optimizer states and communication buffers are not."""
     states = states_of(work)
-    standing = states.gradients if states.standing_gradients else 0
-    there = {
-        "weights": states.weights + states.gathered,
-        "gradients": states.buckets + standing,
-        "optimizer": states.optimizer,
-    }
-    return Peak((Moment(name, {**there, **parts}),), states)
+    gradients = states.buckets + (states.gradients if states.standing_gradients else 0)
+    there = {"weights": states.weights + states.gathered, "gradients": gradients, "optimizer": states.optimizer}
+    return Peak((_moment(name, **there, **parts),), states)
+
+
+def cache_bytes_per_row(work: Workload) -> int:
+    """Keys and values of one beam at the end of its text; an encoder-decoder adds those of the source, and its states."""
+    # A decoder's prompt and answer share the sequence (core/data/lengths.py); beside an encoder it has the source's too.
+    paired = work.architecture.kind == "encoder-decoder"
+    positions = work.length + (work.generation_length if paired else 0)
+    width = sum(2 * block.layers * block.kv_width for block in work.architecture.blocks if block.causal)
+    encoded = work.length * work.architecture.hidden * work.formats.residual if paired else 0
+    return width * positions * work.formats.compute + encoded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainwiz.core.estimate.architecture import Architecture, Block, is_target
+from trainwiz.core.estimate.architecture import Architecture, Block
 from trainwiz.core.estimate.workload import HALF, SINGLE, Workload
 from trainwiz.core.export.deepspeed import BUCKET_ELEMENTS
 
@@ -66,8 +66,7 @@ def whole_bytes(work: Workload) -> int:
             (
                 inputs * outputs * wide + inputs**2 * SINGLE
                 for block in work.architecture.blocks
-                for name, inputs, outputs in block.linears
-                if is_target(name, work.lora_targets)
+                for _, inputs, outputs in work.adapted(block)
             ),
             default=0,
         )
@@ -99,8 +98,6 @@ DORA = 40
 """Bytes a weight and pass of an adapted matrix that DoRA makes whole, sums and takes the norm of."""
 DORA_HANDED_OUT = 47
 """Likewise for each value that such a matrix hands out: what base and adapter give is scaled in fp32. Counted in traces."""
-LAUNCHES = 5
-"""Kernels of a packed layer in one pass beyond those of a plain one."""
 
 
 def moved_more(work: Workload, block: Block, tokens: int) -> float:
@@ -110,8 +107,8 @@ def moved_more(work: Workload, block: Block, tokens: int) -> float:
     each = READ + WRITTEN + work.formats.compute if work.base_precision == "nf4" else 1.0
     dora = sum(
         DORA * inputs * outputs + DORA_HANDED_OUT * tokens * outputs
-        for name, inputs, outputs in block.linears
-        if work.dora and is_target(name, work.lora_targets)
+        for _, inputs, outputs in work.adapted(block)
+        if work.dora
     )
     return dora + weights * each + tokens * HANDED_OUT * sum(outputs for _, _, outputs in linears)
 
@@ -346,15 +343,8 @@ def pinned(size: int) -> int:
     return 1 << max(0, size - 1).bit_length() if size > 0 else 0
 
 
-def _pinned_one_by_one(work: Workload) -> int:
-    """Host bytes for this process's part of every matrix of the model, the experts of a block as one; the rest is small."""
-    architecture, element, shards = work.architecture, work.formats.weights, work.world_size
-    tables = (1 if architecture.tied else 2) * pinned(architecture.vocabulary_parameters * element // shards)
-    return tables + sum(
-        (1 if block.shared else block.layers) * pinned(size * element // shards)
-        for block in architecture.blocks
-        for size in (*block.matrices, max(0, block.linear_parameters - sum(block.matrices)))
-    )
+ONE_BY_ONE = 1.5
+"""Times its size that a parameter takes page-locked by itself: between once and twice."""
 
 
 def fsdp_states(work: Workload, alone: States) -> States:
@@ -375,9 +365,8 @@ def fsdp_states(work: Workload, alone: States) -> States:
     buffers = 0 if work.lora else max(3 * block, 2 * table) * compute
     own = (alone.weights // shards, alone.gradients // shards, alone.optimizer // shards)
     if work.offload == "all":
-        # Each parameter's part, and that of its gradient, is page-locked by itself.
-        locked = _pinned_one_by_one(work)
-        host = locked * (1 if work.lora else 2) + own[2] + alone.step_temporary // shards
+        # Each parameter's part, and that of its gradient.
+        host = int(ONE_BY_ONE * (own[0] + own[1])) + own[2] + alone.step_temporary // shards
         return States(0, 0, 0, backward_buffers=buffers, gathered=gathered, host=host)
     return States(*own, backward_buffers=buffers, gathered=gathered, step_temporary=alone.step_temporary // shards)
 

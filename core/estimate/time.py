@@ -77,11 +77,11 @@ CARDS_OF_A_BOARD = 8
 
 CPU_CORE_PEAK = 96e9
 """fp32 FLOP/s of one core with AVX2 at 3 GHz: 2 FMA x 8 lanes x 2 = 32 a cycle (twice that with AVX-512)."""
-CPU_FAST, CPU_SLOW = 60e9, 15e9
-"""FLOP/s that one core reaches in training: small ESM-2 models measured 42 to 75e9 on a 2024 server core; a
-hyper-thread, an older core or a busy machine does far less. Only where the machine's own rates are not known."""
-CPU_FAST_SCALING, CPU_SLOW_SCALING = 0.9, 0.5
-"""Exponent of the thread count: the matrices of small models keep few threads busy."""
+CPU_CORE, CPU_SCALING = 30e9, 0.7
+"""FLOP/s that one core reaches in training, and the exponent of the thread count: the matrices of small models keep few threads
+busy. Small ESM-2 models measured 42 to 75e9 on a 2024 server core; a hyper-thread, an older core or a busy machine does 15e9.
+Only where the machine's own rates are not known, as the next one."""
+CPU_SPREAD, CPU_SPREAD_SCALING = 2.0, 0.2
 CPU_BANDWIDTH = 6e9
 """Bytes a second of operations that allocate what they write: most of the time the system clears new pages."""
 FRESH = 5
@@ -196,10 +196,9 @@ def cpu_rate(threads: int, precision: str = "fp32", rates: Rates | None = None) 
     """Of one process with this many threads."""
     threads = max(1, threads)
     peak, format = CPU_CORE_PEAK * threads, precision.removesuffix("-true")
-    fast, slow = CPU_FAST * threads**CPU_FAST_SCALING, CPU_SLOW * threads**CPU_SLOW_SCALING
     rates = _with_format(rates, format)
     if rates is None:
-        share, spread = sqrt(fast * slow) / peak, sqrt(fast / slow)
+        share, spread = CPU_CORE * threads**CPU_SCALING / peak, CPU_SPREAD * threads**CPU_SPREAD_SCALING
         return Rate(peak, CPU_BANDWIDTH, share, LAUNCH_S, spread, format)
     peak = max(peak, *(one.flops_per_s for one in rates.products))
     return Rate(peak, rates.bytes_per_s, 1.0, DISPATCHES * rates.launch_s, RATED, format, rates)
@@ -395,11 +394,12 @@ def generation_time(work: Workload, rate: Rate, rows: int, likely_length: int | 
     batches = -(-rows // (work.eval_micro_batch * work.world_size))
     longest = work.generation_length
     shortest = min(longest, likely_length) if likely_length else max(1, round(SHORT_SHARE * longest))
-    position = Range.around(_position(work, rate), GENERATED)
+    position = _position(work, rate)
     # The source, or the prompt, once.
     read = work.with_micro_batch(work.eval_micro_batch)
-    prompt = Range.around(forward_flops(read) / reached_flops(read, rate), GENERATED)
-    return Range(batches * (prompt.low + shortest * position.low), batches * (prompt.high + longest * position.high))
+    prompt = forward_flops(read) / reached_flops(read, rate)
+    low, high = prompt + shortest * position, prompt + longest * position
+    return Range(batches * low / GENERATED, batches * high * GENERATED)
 
 
 def _position(work: Workload, rate: Rate) -> float:
@@ -411,6 +411,6 @@ def _position(work: Workload, rate: Rate) -> float:
     active = sum(block.layers * block.active_linear_parameters for block in blocks)
     computed = FORWARD * beams * (active + head) / reached_flops(work, rate)
     launched = KERNELS_A_LAYER * sum(block.layers for block in blocks) * rate.launch_s
-    if work.device == "cpu":
-        return moved / rate.bandwidth + computed + launched + SEARCH_S
-    return max(moved / rate.bandwidth, computed, launched) + SEARCH_S
+    # A CPU does one after the other.
+    together = sum if work.device == "cpu" else max
+    return together((moved / rate.bandwidth, computed, launched)) + SEARCH_S

@@ -11,8 +11,7 @@ from trainwiz.core.estimate.architecture import (
     Architecture,
     Block,
     is_table,
-    lora_parameters,
-    magnitude_parameters,
+    is_target,
     module_parameters,
 )
 from trainwiz.core.language import mark, tr
@@ -198,9 +197,17 @@ class Workload:
         """All that trains beside a frozen base: adapters, DoRA's magnitudes, and modules that are trained whole."""
         if not self.lora:
             return 0
-        adapters = lora_parameters(self.architecture, self.lora_rank, self.lora_targets)
-        magnitudes = magnitude_parameters(self.architecture, self.lora_targets) if self.dora else 0
-        return adapters + magnitudes + module_parameters(self.architecture, self.modules_to_save)
+        # rank x (inputs + outputs) for each adapted matrix (Hu et al. 2021), and DoRA's length for each of its outputs.
+        adapters = sum(
+            block.layers * (self.lora_rank * (inputs + outputs) + outputs * self.dora)
+            for block in self.architecture.blocks
+            for _, inputs, outputs in self.adapted(block)
+        )
+        return adapters + module_parameters(self.architecture, self.modules_to_save)
+
+    def adapted(self, block: Block) -> list[tuple[str, int, int]]:
+        """The matrix products of a block that have an adapter."""
+        return [linear for linear in block.linears if is_target(linear[0], self.lora_targets)] if self.lora else []
 
     @property
     def trains_table(self) -> bool:

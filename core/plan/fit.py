@@ -20,8 +20,8 @@ from trainwiz.core.data.detect import TASK_OF, RowsKind, RowsTold, what_rows_are
 from trainwiz.core.data.lengths import joins_texts, tokenizer_folder, trains_on_chats
 from trainwiz.core.data.summary import DataSummary, summarize_data
 from trainwiz.core.errors import CannotRunError, Finding, Remedy, UsageError, usage_error
+from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import mark, tr, trn
 from trainwiz.core.plan.engine import BASE, METHOD

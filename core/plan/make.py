@@ -12,7 +12,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.settings import SETTINGS
 from trainwiz.core.data.summary import DataSummary
 from trainwiz.core.errors import Finding, Remedy, sort_findings
-from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
+from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.hardware.machine import Machine
 from trainwiz.core.language import tr
 from trainwiz.core.plan.data_findings import DATA_FINDINGS

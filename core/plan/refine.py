@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from trainwiz.core.errors import Finding, Severity, sort_findings
-from trainwiz.core.estimate.traced import Evidence
+from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.hardware.machine import Machine, Rates
 from trainwiz.core.history.measurement import Measurement
 from trainwiz.core.language import tr

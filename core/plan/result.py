@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from trainwiz.core.config import OriginKind, RunConfig
     from trainwiz.core.data.summary import DataSummary
     from trainwiz.core.estimate.architecture import Architecture
+    from trainwiz.core.estimate.evidence import Evidence
     from trainwiz.core.estimate.memory import MemoryEstimate
     from trainwiz.core.estimate.time import Rate
-    from trainwiz.core.estimate.traced import Evidence
     from trainwiz.core.estimate.workload import MemoryVerdict, Tier, TimeVerdict, Workload
     from trainwiz.core.hardware.machine import Machine
     from trainwiz.core.plan.engine import Devices

@@ -14,9 +14,9 @@ from trainwiz.core.config.keys import generates_at_saves, ranks_checkpoints
 from trainwiz.core.data.lengths import DEFAULT_MOST
 from trainwiz.core.data.prompts import MOST_S as ANSWERS_MOST_S
 from trainwiz.core.data.prompts import names_prompts
-from trainwiz.core.estimate.flops import Cost, Network, cost_of, network_bytes, network_time_s
-from trainwiz.core.estimate.host import disk_needs, power_of
-from trainwiz.core.estimate.measured import carried_step, measured_start, measured_step
+from trainwiz.core.estimate.evidence import measured_start, measured_step
+from trainwiz.core.estimate.flops import ASSUMED_GBIT_S, cost_of, network_bytes, network_bytes_per_s
+from trainwiz.core.estimate.host import disk_needs, energy_kwh
 from trainwiz.core.estimate.time import (
     COMPILED_START,
     SPREAD,
@@ -27,12 +27,10 @@ from trainwiz.core.estimate.time import (
     generation_time,
     gpu_rate,
     saving_time,
-    share_of_peak,
     start_time,
     step_time,
     verdict_of,
 )
-from trainwiz.core.estimate.traced import Evidence, rates_text
 from trainwiz.core.estimate.workload import TimeVerdict, Workload
 from trainwiz.core.history.measurement import of_devices
 from trainwiz.core.language import tr
@@ -109,12 +107,12 @@ def rate_of(plan: Plan) -> Rate | None:
         rate = gpu_rate(devices.spec, precision or "fp32", bool(plan.get("engine.tf32")), plan.evidence.rates)
     if devices.nodes == 1:
         return rate
-    return replace(rate, network=Network.of(plan.get("planning.network_gbit_s")).bytes_per_s)
+    return replace(rate, network=network_bytes_per_s(plan.get("planning.network_gbit_s") or ASSUMED_GBIT_S))
 
 
 def pace_of(plan: Plan) -> Pace | None:
-    """Measured here where it was, else by formula (core/estimate/time.py) with the counts of a trace or of formulas, and
-    what was measured of other models; None where nothing is known."""
+    """Measured here where it was, else by formula (core/estimate/time.py), put right by what was measured of other
+    work; None where nothing is known."""
     work, usual, rate, devices = plan.work, plan.usual, plan.rate, plan.devices
     if work is None or usual is None:
         return None
@@ -127,47 +125,37 @@ def pace_of(plan: Plan) -> Pace | None:
         plan.get("engine.cpu_threads"),
         bool(plan.get("engine.tf32")),
     )
-    measured_begin = measured_start(work, measurements)
-    start = measured_begin[0] if measured_begin is not None else start_time(usual)
+    start = measured_start(work, measurements) or start_time(usual)
     # A measured start has none of the first step in it, which is where it compiles.
     start = start + COMPILED_START if plan.get("engine.compile") else start
-    on_cpu, share = usual.device == "cpu", None
-    measured = measured_step(work, usual, measurements, rate)
-    if measured is not None:
-        if rate is not None:
-            share = share_of_peak(
-                usual, rate, usual.tokens * usual.accumulation * usual.world_size / measured.step.likely
-            )
-        verdict = verdict_of(share, on_cpu) if share is not None else None
-        return Pace(measured.step, start, share, verdict, measured.basis, measured.text, measured.calibration)
-    if rate is None:
-        return None
-    mean = plan.padded.cost if plan.padded is not None else cost_of(usual)
-    planned = step_time(usual, rate, _traced_cost(work, mean, plan.evidence))
-    others = carried_step(usual, planned, measurements, rate)
-    if others is None:
+    planned = None
+    if rate is not None:
+        mean = plan.padded.cost if plan.padded is not None else cost_of(usual)
+        planned = step_time(usual, rate, mean)
+    measured = measured_step(work, usual, planned, measurements, rate)
+    if measured is None:
+        if planned is None or rate is None:
+            return None
         return Pace(planned.step, start, planned.fraction_of_peak, planned.verdict, *_source(usual, rate))
-    share = planned.fraction_of_peak / others.factor
-    return Pace(others.step, start, share, verdict_of(share, on_cpu), "others", others.text, others.factor)
+    share = verdict = None
+    if planned is not None:
+        share = planned.fraction_of_peak * planned.step.likely / measured.step.likely
+        verdict = verdict_of(share, on_cpu=usual.device == "cpu")
+    return Pace(measured.step, start, share, verdict, measured.basis, measured.text, measured.factor)
 
 
 def _source(work: Workload, rate: Rate) -> tuple[Literal["formula", "rates"], str]:
     """What a pace by formula rests on."""
     if rate.rates is not None:
-        return "rates", rates_text(rate.rates)
+        day = rate.rates.day
+        if rate.rates.threads is None:
+            return "rates", tr("from the speed of this machine, measured {day}", day=day)
+        return "rates", tr("from the speed of this machine, measured {day}; slower while other programs run", day=day)
     if work.device == "cpu":
         return "formula", tr("a rough estimate for this processor; `trainwiz hardware --measure` narrows it in 5 s")
     if rate.spread > SPREAD:
         return "formula", tr("from the throughput of this GPU, which is uncertain")
     return "formula", tr("from published runs on similar GPUs")
-
-
-def _traced_cost(work: Workload, mean: Cost, evidence: Evidence) -> Cost:
-    """`mean`, the mean cost of a micro-batch by formulas, corrected by what a trace of `work` counted where there is one."""
-    trace = evidence.trace_of(work)
-    if trace is None or min(trace.flops, trace.moved_bytes, trace.kernels) <= 0:
-        return mean
-    return Cost(trace.flops, trace.moved_bytes, float(trace.kernels)).scaled(mean, cost_of(work))
 
 
 # The time and the energy of a resolved run as a plan shows them.
@@ -241,12 +229,13 @@ def _network(plan: Plan, work: Workload) -> dict[str, Any]:
     """What a step moves between the machines; nothing for one."""
     if plan.devices.nodes == 1:
         return {}
-    network = Network.of(plan.get("planning.network_gbit_s"))
+    said = plan.get("planning.network_gbit_s")
+    gbit_s, moved = said or ASSUMED_GBIT_S, network_bytes(work)
     return {
-        "network_bytes": int(network_bytes(work)),
-        "network_high_s": network_time_s(work, network),
-        "network_gbit_s": network.gbit_s,
-        "network_assumed": network.assumed,
+        "network_bytes": int(moved),
+        "network_high_s": moved / network_bytes_per_s(gbit_s),
+        "network_gbit_s": gbit_s,
+        "network_assumed": said is None,
     }
 
 
@@ -286,14 +275,14 @@ def _calibrated(time: Range, calibration: float | None) -> Range:
 def _energy(plan: Plan, total: Range, pace: Pace) -> dict[str, float | None]:
     """kWh of the whole run and their price; nothing without GPUs, whose power alone is known."""
     limits = [gpu.power_limit_w or getattr(spec_of(gpu), "power_w", None) for gpu in plan.devices.gpus]
-    power = power_of(limits, plan.devices.nodes, idle=pace.verdict == "idle")
-    if power is None:
+    energy = energy_kwh(limits, plan.devices.nodes, total, idle=pace.verdict == "idle")
+    if energy is None:
         return {}
-    energy = Range(*power.energy_kwh(total))
+    low, high = energy
     price = plan.config.planning.energy_price_per_kwh
     return {
-        "energy_low_kwh": energy.low,
-        "energy_high_kwh": energy.high,
-        "energy_cost_low": None if price is None else price * energy.low,
-        "energy_cost_high": None if price is None else price * energy.high,
+        "energy_low_kwh": low,
+        "energy_high_kwh": high,
+        "energy_cost_low": None if price is None else price * low,
+        "energy_cost_high": None if price is None else price * high,
     }

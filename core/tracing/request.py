@@ -24,7 +24,7 @@ from trainwiz.core.text import parse_json, plain_text
 LIBRARIES = ("torch", "transformers", "accelerate", "peft", "bitsandbytes")
 TRACED_CODE = ("estimate/trace", "training")
 """Folders of trainwiz.core: the tracer, and the training that it traces."""
-FORMAT = "1"
+FORMAT = "2"
 """Of what stands in the cache."""
 
 
@@ -125,17 +125,13 @@ class TraceRequest:
         given: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
         return cls(**given)
 
-    def without_replay(self) -> TraceRequest:
-        """Without what only the replay depends on."""
-        return replace(self, strategy="single", world_size=1, lengths=())
-
     def key(self, versions: dict[str, str]) -> str:
         """Name of its place in the cache: a digest of the request and of the libraries that are traced."""
         text = json.dumps([self.to_json(), versions], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-# What a trace says: the fullest point of each phase, and what the step computes.
+# What a trace says: the fullest point of each phase.
 
 ProblemCode = Literal[
     "unknown_model", "remote_code", "invalid_config", "unsupported", "timeout", "worker_died", "worker_missing"
@@ -170,12 +166,6 @@ class TraceResult:
     """Likewise of evaluating; empty where nothing is held out."""
     parameters: int
     trainable_parameters: int
-    flops: float
-    """Of the matrix products of one micro-batch, forward, recomputation and backward."""
-    moved_bytes: float
-    """Bytes that the operations of one micro-batch read and write."""
-    kernels: int
-    """Operations of one micro-batch."""
     replay: Replay | None = None
     """Over training and evaluation; None where no CUDA allocator is."""
 
@@ -192,11 +182,10 @@ class TraceResult:
         result: TraceResult = _reader().validate_python(values)
         moments = [moment.parts for moment in (*result.training, *result.evaluation)]
         counts = [size for parts in moments for size in parts.values()]
-        counts += [result.parameters, result.trainable_parameters, result.kernels]
+        counts += [result.parameters, result.trainable_parameters]
         counts += [] if result.replay is None else asdict(result.replay).values()
         known = bool(result.training) and all(parts.keys() <= set(KINDS) for parts in moments)
-        rates = (result.flops, result.moved_bytes)
-        if not (known and all(0 <= n < MOST_COUNT for n in counts) and all(0 <= n < MOST_RATE for n in rates)):
+        if not known or not all(0 <= count < MOST_COUNT for count in counts):
             raise ValueError("no trace: values of the wrong kind")
         return result
 
@@ -211,8 +200,8 @@ TraceAnswer = TraceResult | TraceProblem
 
 
 LONGEST_MESSAGE = 400
-MOST_COUNT, MOST_RATE = 1 << 60, 1e30
-"""Bytes or parameters; floating-point operations. More is no trace, and arithmetic with it may overflow."""
+MOST_COUNT = 1 << 60
+"""Bytes or parameters. More is no trace, and arithmetic with it may overflow."""
 
 
 def problem_of(values: Any) -> TraceProblem:
@@ -256,17 +245,12 @@ class TraceCache:
         return self._folder / f"{request.key(self._versions)}.json"
 
     def get(self, request: TraceRequest) -> TraceResult | None:
-        """None for what is not there, and for a file that is broken or of another request."""
-        if self._most == 0:
-            return None
+        """None for what is not there, and for a file that is broken."""
         path = self.file(request)
         try:
             with open_file(path) as file:
-                document = parse_json(file.read(LARGEST_FILE_BYTES))
-            if TraceRequest.from_json(document["request"]) != request:
-                return None
-            result = TraceResult.from_json(document["result"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                result = TraceResult.from_json(parse_json(file.read(LARGEST_FILE_BYTES)))
+        except (OSError, ValueError):
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
@@ -276,13 +260,10 @@ class TraceCache:
         """Keeps `result`; a reader meanwhile sees the old or the new file, never half of one."""
         if self._most == 0:
             return
-        document = {"request": request.to_json(), "result": result.to_json()}
-        try:
+        with contextlib.suppress(OSError, ValueError):
             self._folder.mkdir(parents=True, exist_ok=True)
-            write_atomic(self.file(request), json.dumps(document))
+            write_atomic(self.file(request), json.dumps(result.to_json()))
             keep_newest(self._folder, self._most)
-        except (OSError, ValueError):
-            return
 
 
 def keep_newest(folder: Path, most: int) -> None:

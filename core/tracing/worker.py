@@ -51,7 +51,7 @@ ENVIRONMENT = {
 
 def tracer_command() -> list[str]:
     """`-P`: a torch.py in the working folder must not stand in for torch."""
-    return [sys.executable, "-P", "-m", "trainwiz.core.estimate.trace", "--parent", str(os.getpid())]
+    return [sys.executable, "-P", "-m", "trainwiz.core.estimate.trace.server", str(os.getpid())]
 
 
 class BrokenTracerError(Exception):
@@ -80,57 +80,44 @@ class TraceWorker:
         self.state: WorkerState = "starting"
         """`starting` also before the first start; `dead` after the child died, until a request starts it again."""
         self._cache = TraceCache() if cache is None else cache
-        self._command, self._is_ours = tracer_command() if command is None else command, command is None
+        self._command = command
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._handles: dict[int, Handle] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._starts_left = MOST_RESTARTS + 1
-        self._unwritten: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        """For the child; None is the end."""
         self._failure: TraceProblem | None = None
         """Why no child is started any more."""
 
-    def start(self) -> None:
+    def start(self) -> TraceProblem | None:
+        """Returns at once; None where a child runs from now on, else why there is none."""
         with self._lock:
-            self._begin()
-
-    def _begin(self) -> TraceProblem | None:
-        """None where a child runs from now on; else why there is none."""
-        if self._thread is not None or self._failure is not None:
-            return self._failure
-        if self._is_ours and (lacking := missing()):
-            text = tr("tracing needs {missing}, which is not installed; see trainwiz doctor", missing=lacking[0])
-            return self._give_up(text)
-        if not self._starts_left:
-            n = MOST_RESTARTS + 1
-            often = tr("the tracer failed {n} times without a result and will not be restarted", n=n)
-            return TraceProblem("worker_died", often)
-        self._starts_left -= 1
-        self.state, self._unwritten = "starting", queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name="trainwiz-tracer", daemon=True)
-        try:
+            if self._thread is not None or self._failure is not None:
+                return self._failure
+            if self._command is None and (lacking := missing()):
+                text = tr("tracing needs {missing}, which is not installed; see trainwiz doctor", missing=lacking[0])
+                return self._give_up(text)
+            if not self._starts_left:
+                n = MOST_RESTARTS + 1
+                often = tr("the tracer failed {n} times without a result and will not be restarted", n=n)
+                return TraceProblem("worker_died", often)
+            self._starts_left -= 1
+            self.state = "starting"
+            self._thread = threading.Thread(target=self._serve, name="trainwiz-tracer", daemon=True)
             self._thread.start()
-        except RuntimeError as error:
-            self._thread = None
-            return self._give_up(tr("the tracer could not be started: {reason}", reason=error))
-        return None
+            return None
 
     def ask(self, request: TraceRequest, timeout_s: float = TIMEOUT_S) -> TraceAnswer:
         """Waits at most `timeout_s` for the answer, starting and queueing included."""
-        answered = threading.Event()
-        answers: list[TraceAnswer] = []
-
-        def keep(answer: TraceAnswer) -> None:
-            answers.append(answer)
-            answered.set()
-
-        handle = self.submit(request, keep, timeout_s=timeout_s)
-        if not answered.wait(max(0.0, timeout_s)):
+        answers: queue.SimpleQueue[TraceAnswer] = queue.SimpleQueue()
+        handle = self.submit(request, answers.put, timeout_s=timeout_s)
+        try:
+            return answers.get(timeout=max(0.0, timeout_s))
+        except queue.Empty:
             self.cancel(handle)
         late = tr("the trace exceeded {seconds} s and was stopped", seconds=f"{timeout_s:g}")
-        return answers[0] if answers else TraceProblem("timeout", late)
+        return TraceProblem("timeout", late)
 
     def submit(self, request: TraceRequest, on_done: OnDone, *, timeout_s: float = TIMEOUT_S) -> Handle:
         """Returns at once. `on_done` gets the answer, now or later in a thread of this worker, unless it is cancelled
@@ -140,11 +127,10 @@ class TraceWorker:
         answer: TraceAnswer | None = self._cache.get(request)
         if answer is None:
             with self._lock:
-                answer = self._begin()
+                answer = self.start()
                 if answer is None:
                     self._handles[handle.number] = handle
-                    asked = {"ask": handle.number, "request": request.to_json(), "limit_s": timeout_s}
-                    self._unwritten.put(asked)
+                    self._send(handle)
         if answer is not None:
             on_done(answer)
         return handle
@@ -153,7 +139,7 @@ class TraceWorker:
         """Its trace is killed, or never started; `on_done` is not called any more."""
         with self._lock:
             if self._handles.pop(handle.number, None) is not None:
-                self._unwritten.put({"cancel": handle.number})
+                self._send(handle)
 
     def close(self) -> None:
         """Kill the child; what was not answered is answered with a problem. May be called twice."""
@@ -181,16 +167,13 @@ class TraceWorker:
         It has a session of its own, so that ctrl-C in the terminal is the front end's alone, and `_kill` reaches all that
         it started.
         """
-        reason, process, unwritten = tr("it exited"), self._made(), self._unwritten
+        reason, process = tr("it exited"), self._made()
         try:
-            if process is not None:
-                threading.Thread(target=_write, args=(process, unwritten), daemon=True).start()
             while process is not None and (line := process.stdout.readline(LONGEST_LINE_BYTES)):  # type: ignore[union-attr]
                 self._hear(line)
-        except (BrokenTracerError, RuntimeError) as error:
+        except BrokenTracerError as error:
             reason = str(error)
         finally:
-            unwritten.put(None)
             with self._lock:
                 self._kill()
                 self._process, self._thread, self.state = None, None, "dead"
@@ -210,69 +193,60 @@ class TraceWorker:
             if self._failure is not None:
                 return None
             try:
-                self._process = process = subprocess.Popen(
-                    list(self._command),
+                self._process = subprocess.Popen(
+                    tracer_command() if self._command is None else list(self._command),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
                     env={**os.environ, **ENVIRONMENT},
                     start_new_session=True,
                 )
-            except (OSError, ValueError) as error:
-                said = os_reason(error) if isinstance(error, OSError) else str(error)
-                self._give_up(tr("the tracer could not be started: {reason}", reason=said))
-                return None
-            return process
+            except OSError as error:
+                self._give_up(tr("the tracer could not be started: {reason}", reason=os_reason(error)))
+            return self._process
 
     def _hear(self, line: bytes) -> None:
         """One message of the child. Raises BrokenTracerError for anything else."""
-        if len(line) == LONGEST_LINE_BYTES:
-            raise BrokenTracerError(tr("it wrote an unterminated line"))
         try:
             message = parse_json(line)
-        except ValueError:
-            raise BrokenTracerError(tr("it wrote invalid JSON")) from None
-        if not isinstance(message, dict):
-            raise BrokenTracerError(tr("it wrote an invalid message"))
-        if message.get("ready") is True:
-            with self._lock:
-                self.state = "dead" if self._failure else "ready"
-        elif isinstance(message.get("missing"), str):
-            reason = plain_text(message["missing"], LONGEST_MESSAGE)
-            self._give_up(tr("cannot trace on this machine: {reason}", reason=reason))
-            raise BrokenTracerError
-        elif isinstance(message.get("answer"), int):
-            self._take(message)
-        else:
-            raise BrokenTracerError(tr("it wrote an invalid message"))
-
-    def _take(self, message: dict[str, Any]) -> None:
-        try:
-            found = message.get("result")
-            answer: TraceAnswer = (
-                TraceResult.from_json(found) if "result" in message else problem_of(message.get("problem"))
-            )
-        except ValueError:
-            raise BrokenTracerError(tr("it wrote an invalid trace")) from None
+            if message.get("ready") is True:
+                with self._lock:
+                    self.state = "dead" if self._failure else "ready"
+                    for handle in self._handles.values():
+                        self._send(handle)
+                return
+            if "missing" in message:
+                reason = plain_text(message["missing"], LONGEST_MESSAGE)
+                self._give_up(tr("cannot trace on this machine: {reason}", reason=reason))
+                raise BrokenTracerError
+            number, found = int(message["answer"]), message.get("result")
+            answer: TraceAnswer = problem_of(message["problem"]) if found is None else TraceResult.from_json(found)
+        except (ValueError, TypeError, AttributeError, KeyError):
+            # A line that has no end is cut, and no JSON either.
+            raise BrokenTracerError(tr("it wrote an invalid message")) from None
         with self._lock:
             self._starts_left = MOST_RESTARTS
-            handle = self._handles.pop(message["answer"], None)
-        if handle is not None:
+            asked = self._handles.pop(number, None)
+        if asked is not None:
             if isinstance(answer, TraceResult):
-                self._cache.put(handle.request, answer)
-            handle.on_done(answer)
+                self._cache.put(asked.request, answer)
+            asked.on_done(answer)
+
+    def _send(self, handle: Handle) -> None:
+        """Tells the child of a request, or that it is not wanted any more. One that is not ready does not read: it is told
+        what there is then."""
+        if self.state != "ready" or self._process is None or self._process.stdin is None:
+            return
+        message: dict[str, Any] = {"cancel": handle.number}
+        if handle.number in self._handles:
+            message = {"ask": handle.number, "request": handle.request.to_json(), "limit_s": handle.limit_s}
+        # Of one that is gone its output says so.
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
 
     def _kill(self) -> None:
         """SIGKILL to the child and all of its session; its end comes by its output."""
         if self._process is not None and self._process.poll() is None:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-
-
-def _write(process: subprocess.Popen[bytes], unwritten: queue.SimpleQueue[dict[str, Any] | None]) -> None:
-    """In a thread of its own: a child that computes reads late, and a config may be more than a pipe holds."""
-    # Of one that is gone its output says so.
-    with contextlib.suppress(OSError):
-        for message in iter(unwritten.get, None):
-            process.stdin.write(json.dumps(message).encode() + b"\n")  # type: ignore[union-attr]
-            process.stdin.flush()  # type: ignore[union-attr]

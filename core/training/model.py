@@ -16,7 +16,7 @@ from trainwiz.core.config import RunConfig
 from trainwiz.core.config.values import CLASSIFIES
 from trainwiz.core.errors import usage_error
 from trainwiz.core.estimate.architecture import ALL_LINEAR, lora_targets
-from trainwiz.core.estimate.families import read_architecture
+from trainwiz.core.estimate.families import is_guessed, read_architecture
 from trainwiz.core.files import at_home
 from trainwiz.core.language import tr
 from trainwiz.core.run.folder import RunFolder
@@ -290,7 +290,9 @@ def _targets(base: PreTrainedModel, named: list[str]) -> list[str] | str:
     if named and tuple(named) != ALL_LINEAR:
         return named
     architecture, _ = read_architecture(base.config.to_dict())
-    return "all-linear" if architecture is None else list(lora_targets(architecture))
+    if architecture is None or is_guessed(architecture.model_type):
+        return "all-linear"
+    return list(lora_targets(architecture))
 
 
 def merged(model: PeftModel) -> PreTrainedModel:

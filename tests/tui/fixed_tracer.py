@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 from trainwiz.core.estimate.trace import server as children
-from trainwiz.core.estimate.trace.__main__ import private_stdout
 from trainwiz.core.estimate.trace.server import Server
 from trainwiz.core.estimate.workload import Moment
+from trainwiz.core.processes import private_stdout
 from trainwiz.core.supervise.ties import hold_to
 from trainwiz.core.tracing.request import TraceResult
 
@@ -18,7 +18,7 @@ PEAK = "the backward pass, as set in a test"
 
 def fixed(values: dict[str, Any]) -> dict[str, Any]:
     moment = Moment(PEAK, {"activations": int(os.environ["FIXED_BYTES"])})
-    return {"result": TraceResult((moment,), (), 1, 1, 1.0, 1.0, 1).to_json()}
+    return {"result": TraceResult((moment,), (), 1, 1).to_json()}
 
 
 if __name__ == "__main__":

@@ -21,12 +21,14 @@ from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from trainwiz.core.catalog.gpus import spec_of
 from trainwiz.core.config.request import PlanRequest
 from trainwiz.core.errors import TrainwizError
+from trainwiz.core.estimate.flops import cost_of
 from trainwiz.core.launch.probe import Probe
 from trainwiz.core.launch.probe_order import ON_THE_LONGEST, ProbeResult
 from trainwiz.core.plan.gather import Gathered, gather
@@ -190,14 +192,12 @@ def traced_figures(plan: Plan, worker: TraceWorker) -> dict[str, Any]:
     request = TraceRequest.of(plan.work) if plan.work is not None else None
     answer = worker.ask(request, TRACE_S) if request is not None else None
     rates = _rates(plan)
-    if not isinstance(answer, TraceResult):
+    if plan.work is None or not isinstance(answer, TraceResult):
         return rates
     return rates | {
         "traced_allocated_bytes": answer.allocated_bytes,
         "traced_reserved_bytes": answer.replay.likely if answer.replay else None,
-        "flops": answer.flops,
-        "moved_bytes": answer.moved_bytes,
-        "kernels": answer.kernels,
+        **asdict(cost_of(plan.work)),
         "parameters": answer.trainable_parameters,
     }
 

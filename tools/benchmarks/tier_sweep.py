@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.memory import estimate_evaluation, estimate_memory
-from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.tracing.request import TraceProblem, TraceRequest
 from trainwiz.core.tracing.worker import TraceWorker
 

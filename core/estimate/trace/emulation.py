@@ -8,13 +8,14 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import transformers.integrations.flash_attention as flash
 import transformers.modeling_utils as modeling_utils
 import transformers.utils.import_utils as import_utils
 from torch.nn import functional
+from trainwiz.core.estimate.trace.ledger import Ledger
 from transformers import PreTrainedModel
 
 # Fused attention: what CUDA's flash and memory-efficient kernels take, keep and use while they run.
@@ -26,45 +27,35 @@ LARGEST_HEAD = 256
 """Wider heads fall back to plain products (sdp_utils.cpp)."""
 HALVES = (torch.float16, torch.bfloat16)
 ROUNDED_ROWS = 128
-FORWARD_PRODUCTS = 2
-BACKWARD_PRODUCTS = 5
 ALIGNMENT = 8
 """Elements that rows of a bias are aligned to."""
-
-
-class Recorder(Protocol):
-    """Is told of a kernel that torch runs without our seeing it."""
-
-    def kernel(self, flops: float, moved_bytes: float, working: list[int]) -> None: ...
 
 
 class FusedAttention(torch.autograd.Function):
     """(q, k, v, bias) -> output, without numbers: q (batch, heads, length, width), bias broadcast to the scores or None."""
 
     @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, bias: Any, causal: bool, recorder: Recorder) -> Any:
+    def forward(ctx: Any, q: Any, k: Any, v: Any, bias: Any, ledger: Ledger) -> Any:
         batch, heads, length, _ = q.shape
         out = q.new_empty(batch, length, heads, v.shape[-1]).transpose(1, 2)
         logarithms = q.new_empty(batch, heads, length, dtype=torch.float32)
         ctx.save_for_backward(q, k, v, bias, out, logarithms)
-        ctx.causal, ctx.recorder = causal, recorder
-        recorder.kernel(_flops(q, k, v, FORWARD_PRODUCTS, causal), _moved(q, k, v, out), [])
+        ctx.ledger = ledger
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        q, k, v, bias, out, _ = ctx.saved_tensors
+        q, k, v, bias, *_ = ctx.saved_tensors
         grad_q, grad_k, grad_v = (_like(tensor) for tensor in (q, k, v))
         grad_bias = None
         if bias is not None and ctx.needs_input_grad[3]:
             whole = q.new_empty(*q.shape[:3], k.shape[2])
             grad_bias = whole.sum_to_size(bias.shape) if bias.shape != whole.shape else whole
-        moved = 2 * _moved(q, k, v, out) + _moved(gradients[0])
-        ctx.recorder.kernel(_flops(q, k, v, BACKWARD_PRODUCTS, ctx.causal), moved, _working(q, k))
-        return grad_q, grad_k, grad_v, grad_bias, None, None
+        ctx.ledger.transient(_working(q, k))
+        return grad_q, grad_k, grad_v, grad_bias, None
 
 
-def scaled_dot_product(recorder: Recorder) -> Any:
+def scaled_dot_product(ledger: Ledger) -> Any:
     """A replacement of torch.nn.functional.scaled_dot_product_attention that does as CUDA would."""
 
     def attention(
@@ -79,7 +70,7 @@ def scaled_dot_product(recorder: Recorder) -> Any:
         # The memory-efficient kernel knows no groups; the flash kernel no bias and no fp32.
         if query.dim() != 4 or wide or (grouped and (bias is not None or not half)):
             return plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-        return FusedAttention.apply(query, key, value, bias, is_causal, recorder)  # type: ignore[no-untyped-call]
+        return FusedAttention.apply(query, key, value, bias, ledger)  # type: ignore[no-untyped-call]
 
     return attention
 
@@ -94,7 +85,7 @@ def plain_attention(
     return products(*given, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa)[0]
 
 
-def flash_attention(recorder: Recorder) -> Any:
+def flash_attention(ledger: Ledger) -> Any:
     """A replacement of transformers' _flash_attention_forward: tensors are (batch, length, heads, width)."""
 
     def attention(
@@ -107,7 +98,7 @@ def flash_attention(recorder: Recorder) -> Any:
             # Padding is taken out before the kernel and put back after it (flash_attn.bert_padding).
             query, key, value = (tensor.clone(memory_format=torch.contiguous_format) for tensor in (query, key, value))
         q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
-        out = FusedAttention.apply(q, k, v, None, is_causal, recorder).transpose(1, 2)  # type: ignore[no-untyped-call]
+        out = FusedAttention.apply(q, k, v, None, ledger).transpose(1, 2)  # type: ignore[no-untyped-call]
         return out.clone() if attention_mask is not None else out
 
     return attention
@@ -148,15 +139,6 @@ def _working(q: torch.Tensor, k: torch.Tensor) -> list[int]:
     if k.shape[1] != heads:
         working += 2 * [batch * heads * k.shape[2] * width * q.element_size()]
     return working
-
-
-def _flops(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, products: int, causal: bool) -> float:
-    batch, heads, length, width = q.shape
-    return products * batch * heads * length * k.shape[2] * (width + v.shape[-1]) * (0.5 if causal else 1.0)
-
-
-def _moved(*tensors: torch.Tensor) -> float:
-    return float(sum(tensor.numel() * tensor.element_size() for tensor in tensors))
 
 
 # CUDA's autocast, on the CPU's dispatch key.
@@ -236,13 +218,11 @@ def _summed_in_single(operation: Any) -> Callable[..., Any]:
         with _without_autocast():
             if not isinstance(args[0], torch.Tensor) or args[0].dtype not in HALVES:
                 return operation(*args, **kwargs)
-            if len(args) > place:
-                args = (*args[:place], args[place] or torch.float32, *args[place + 1 :])
-            else:
-                kwargs["dtype"] = kwargs.get("dtype") or torch.float32
-            wanted = args[place] if len(args) > place else kwargs["dtype"]
+            # Nothing comes after it.
+            said = args[place] if len(args) > place else kwargs.get("dtype")
+            args, kwargs = args[:place], {**kwargs, "dtype": said or torch.float32}
             kernel = CASTING_KERNELS.get(operation)
-            if kernel is not None and args[0].dtype == torch.float16 and wanted == torch.float32:
+            if kernel is not None and args[0].dtype == torch.float16 and kwargs["dtype"] == torch.float32:
                 return kernel(args[0], args[1] if len(args) > 1 else kwargs["dim"], True)
             return operation(*args, **kwargs)
 
@@ -250,13 +230,13 @@ def _summed_in_single(operation: Any) -> Callable[..., Any]:
 
 
 @contextmanager
-def emulated(device: str, recorder: Recorder) -> Iterator[None]:
+def emulated(device: str, ledger: Ledger) -> Iterator[None]:
     """Operations on CPU tensors do as they would on `device` ("cuda", "mps" or "cpu")."""
     swaps = [
         (torch.nn.Module, "_apply", _apply_to_fakes),
         # Models build masks for fake tensors that they leave out for real ones.
         (import_utils, "is_fake_tensor", lambda tensor: False),
-        (flash, "_flash_attention_forward", flash_attention(recorder)),
+        (flash, "_flash_attention_forward", flash_attention(ledger)),
         (modeling_utils, "lazy_import_flash_attention", lambda *args, **kwargs: None),
         (PreTrainedModel, "_flash_attn_can_dispatch", _has_flash_attention),
     ]
@@ -270,7 +250,7 @@ def emulated(device: str, recorder: Recorder) -> Iterator[None]:
             (functional, "dropout", _dropout),
             (functional, "softmax", _softmax),
             (functional, "rms_norm", _rms_norm),
-            (functional, "scaled_dot_product_attention", scaled_dot_product(recorder)),
+            (functional, "scaled_dot_product_attention", scaled_dot_product(ledger)),
             (torch, "dropout", _dropout),
         ]
         # Loaded by peft, where it is installed: on a CPU it multiplies 8 bits as 16.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -159,15 +159,14 @@ class Ledger:
         self.events.append((number, size))
         self._grow(size, kind)
 
-    def transient(self, sizes: list[int]) -> None:
+    def transient(self, sizes: Sequence[int]) -> None:
         """Working memory (bytes) that a kernel takes and gives back before it returns."""
-        blocks = [(number, self.rounded(size)) for number, size in enumerate(sizes, self._count + 1)]
+        blocks = [(self._count + place, self.rounded(size)) for place, size in enumerate(sizes, 1)]
         self._count += len(blocks)
-        self.events.extend(blocks)
+        self.events += [*blocks, *((-number, size) for number, size in blocks)]
         total = sum(size for _, size in blocks)
         self._grow(total, "temporary")
         self._grow(-total, "temporary")
-        self.events.extend((-number, size) for number, size in blocks)
 
     def mark(self, tensor: torch.Tensor | None, kind: str) -> None:
         """`tensor` is of another kind than it seemed when it was made."""

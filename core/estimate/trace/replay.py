@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
 
-from trainwiz.core.estimate.trace.build import CannotTrace
 from trainwiz.core.estimate.trace.ledger import OPTIMIZER, Event, Ledger
-from trainwiz.core.estimate.trace.step import rounding_of, trace_into
+from trainwiz.core.estimate.trace.step import CannotTrace, rounding_of, trace_into
 from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult
 
 # CachingAllocator: what PyTorch's CUDA allocator reserves for a sequence of allocations and frees.
@@ -62,8 +61,8 @@ class CachingAllocator:
         for number, size in events:
             if number > 0:
                 self._allocate(number + offset, size)
-            elif number < 0:
-                self._release(offset - number)
+            elif number < 0 and (block := self._used.pop(offset - number, None)) is not None:
+                self._release(block)
         return self.reserved_bytes
 
     def _allocate(self, number: int, size: int) -> None:
@@ -71,57 +70,51 @@ class CachingAllocator:
         waiting = self._free[small]
         place = bisect_left(waiting, (size, -1))
         if place < len(waiting):
-            block = waiting.pop(place)[2]
-            self._idle_bytes -= block.size if block.is_segment else 0
+            block = waiting[place][2]
+            self._take(block, place)
         else:
             block = self._new(segment_bytes(size), small)
             self.reserved_bytes += block.size
         rest = block.size - size
         if rest >= SMALLEST_REST if small else rest > SMALL:
-            self._split(block, size)
+            block.size = size
+            self._put(self._new(rest, small, block, block.next))
         block.free = False
         self._used[number] = block
         self.held_bytes = max(self.held_bytes, self.reserved_bytes - self._idle_bytes)
 
-    def _release(self, number: int) -> None:
-        block = self._used.pop(number, None)
-        if block is None:
-            return
-        if block.previous is not None and block.previous.free:
-            self._take(block.previous)
-            block.size += block.previous.size
-            block.previous = block.previous.previous
-        if block.next is not None and block.next.free:
-            self._take(block.next)
-            block.size += block.next.size
-            block.next = block.next.next
-        if block.previous is not None:
-            block.previous.next = block
-        if block.next is not None:
-            block.next.previous = block
+    def _release(self, block: Block) -> None:
+        for neighbour in (block.previous, block.next):
+            if neighbour is not None and neighbour.free:
+                self._take(neighbour)
+                block.size += neighbour.size
+                _link(neighbour.previous, neighbour.next)
         self._put(block)
 
-    def _new(self, size: int, small: bool) -> Block:
+    def _new(self, size: int, small: bool, previous: Block | None = None, following: Block | None = None) -> Block:
         self._blocks += 1
-        return Block(size, self._blocks, small)
-
-    def _split(self, block: Block, size: int) -> None:
-        rest = self._new(block.size - size, block.small)
-        rest.previous, rest.next = block, block.next
-        if block.next is not None:
-            block.next.previous = rest
-        block.next, block.size = rest, size
-        self._put(rest)
+        block = Block(size, self._blocks, small)
+        _link(previous, block)
+        _link(block, following)
+        return block
 
     def _put(self, block: Block) -> None:
         block.free = True
         self._idle_bytes += block.size if block.is_segment else 0
         insort(self._free[block.small], (block.size, block.number, block))
 
-    def _take(self, block: Block) -> None:
+    def _take(self, block: Block, place: int | None = None) -> None:
         self._idle_bytes -= block.size if block.is_segment else 0
         waiting = self._free[block.small]
-        waiting.pop(bisect_left(waiting, (block.size, block.number)))
+        waiting.pop(bisect_left(waiting, (block.size, block.number)) if place is None else place)
+
+
+def _link(previous: Block | None, following: Block | None) -> None:
+    """Makes them neighbours in their segment; None is its end."""
+    if previous is not None:
+        previous.next = following
+    if following is not None:
+        following.previous = previous
 
 
 def segment_bytes(size: int) -> int:
@@ -153,23 +146,21 @@ class Process:
 
     def __init__(self, ledger: Ledger, request: TraceRequest) -> None:
         self.computes, self.communicates = CachingAllocator(), CachingAllocator()
-        self.allocated_bytes = 0
-        self.peak_bytes = 0
+        self.allocated_bytes = self.peak_bytes = 0
         self._kinds = ledger.kinds
         self._shards = request.world_size
         self._shared = SHARED_STATES.get(request.strategy, ())
         self._gathers = request.strategy in GATHERS
         self._steps = False
         self._number = 1 << 60
-        self._sizes: dict[tuple[bool, int], int] = {}
-        self._gathered: list[tuple[bool, int]] = []
-        self._whole: dict[int, tuple[int, int]] = {}
-        """Gradients that were not reduced yet: number -> (number in the allocator, bytes)."""
+        self._there: dict[int, tuple[CachingAllocator, int]] = {}
+        """Where each block is, and its bytes."""
+        self._gathered: list[int] = []
+        self._whole: dict[int, None] = {}
+        """Gradients that were not reduced yet, in their order."""
         if self._gathers:
-            weights = sum(
-                size for number, size in ledger.events[: ledger.built] if ledger.kinds.get(number) == "weights"
-            )
-            self._take(self._new(), max(0, weights - ledger.weights_of_layers))
+            built = (event for event in ledger.events[: ledger.built] if ledger.kinds.get(event[0]) == "weights")
+            self._take(self.computes, sum(size for _, size in built) - ledger.weights_of_layers)
 
     def replay(self, events: Iterable[Event], offset: int = 0) -> None:
         """`offset` is added to the numbers of blocks."""
@@ -178,59 +169,53 @@ class Process:
             return
         passes = False
         for number, size in events:
+            kind = self._kinds.get(number, "temporary")
             if number == 0:
                 passes = True
                 self._next_part(size)
             elif number < 0:
-                self._whole.pop(-number + offset, None)
-                self._give(-number + offset)
+                self._whole.pop(offset - number, None)
+                self._give(offset - number)
+            elif kind == "gradients" and kind in self._shared and passes:
+                self._whole[number + offset] = None
+                self._take(self.computes, size, number + offset)
             else:
-                kind = self._kinds.get(number, "temporary")
-                if kind == "gradients" and kind in self._shared and passes:
-                    self._whole[number + offset] = size, -(-size // self._shards)
-                    self._take(number + offset, size)
-                else:
-                    shared = self._steps or kind in self._shared
-                    self._take(number + offset, -(-size // self._shards) if shared else size)
+                shards = self._shards if self._steps or kind in self._shared else 1
+                self._take(self.computes, -(-size // shards), number + offset)
 
     def _next_part(self, size: int) -> None:
         """The gradients of the part before are reduced, the weights of a layer of `size` bytes gathered."""
         self._steps = size == OPTIMIZER
         before, self._gathered = self._gathered, []
         if self._whole:
-            buffer = self._new()
-            self._take(buffer, sum(size for size, _ in self._whole.values()), communicates=True)
-            for number, (_, share) in self._whole.items():
+            sizes = {number: self._there[number][1] for number in self._whole}
+            self._gathered.append(self._take(self.communicates, sum(sizes.values())))
+            for number, whole in sizes.items():
                 self._give(number)
-                self._take(number, share)
+                self._take(self.computes, -(-whole // self._shards), number)
             self._whole.clear()
-            self._gathered.append((True, buffer))
         if self._gathers and size > 0:
-            for communicates in (True, False):
-                number = self._new()
-                self._take(number, size, communicates=communicates)
-                self._gathered.append((communicates, number))
-        for communicates, number in before:
-            self._give(number, communicates=communicates)
+            self._gathered += [self._take(stream, size) for stream in (self.communicates, self.computes)]
+        for number in before:
+            self._give(number)
 
-    def _new(self) -> int:
-        self._number += 1
-        return self._number
-
-    def _take(self, number: int, size: int, *, communicates: bool = False) -> None:
+    def _take(self, stream: CachingAllocator, size: int, number: int = 0) -> int:
+        """The number of the block: a new one where none is given."""
+        if not number:
+            self._number += 1
+            number = self._number
         size = -(-size // SMALLEST_REST) * SMALLEST_REST
-        if not size:
-            return
-        (self.communicates if communicates else self.computes).replay([(number, size)])
-        self._sizes[communicates, number] = size
-        self.allocated_bytes += size
-        self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
+        if size > 0:
+            stream.replay([(number, size)])
+            self._there[number] = stream, size
+            self.allocated_bytes += size
+            self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
+        return number
 
-    def _give(self, number: int, *, communicates: bool = False) -> None:
-        size = self._sizes.pop((communicates, number), 0)
-        if size:
-            (self.communicates if communicates else self.computes).replay([(-number, size)])
-            self.allocated_bytes -= size
+    def _give(self, number: int) -> None:
+        stream, size = self._there.pop(number, (self.computes, 0))
+        stream.replay([(-number, size)])
+        self.allocated_bytes -= size
 
     @property
     def reserved_bytes(self) -> int:

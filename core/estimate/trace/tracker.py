@@ -9,7 +9,6 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
-from trainwiz.core.estimate.flops import beyond_products
 from trainwiz.core.estimate.trace.ledger import Ledger
 from trainwiz.core.language import tr
 
@@ -43,45 +42,45 @@ def give_shadow(tensor: torch.Tensor, shadow: torch.Tensor) -> None:
 
 def compute_shadows(func: Any, args: Any, kwargs: Any, out: Any) -> None:
     """Keep the numbers of `out` = func(*args, **kwargs), where they can be known."""
-    made = _tensors(out)
-    if torch.Tag.nondeterministic_seeded in func.tags:
-        # Chance would have a trace leave out layers, as models do that drop some; the fullest step drops none.
+    made = [tensor for tensor in _tensors(out) if _is_kept(tensor)]
+    # Chance would have a trace leave out layers, as models do that drop some; the fullest step drops none.
+    if not made or torch.Tag.nondeterministic_seeded in func.tags:
         return
-    if not any(_is_kept(tensor) for tensor in made):
-        return
+    known = all(shadow_of(tensor) is not None for tensor in _tensors((args, kwargs)))
     if func._overloadpacket in BY_SHAPE:
         with unset_fake_temporarily():
-            real = func(
-                torch.empty(args[0].shape, dtype=args[0].dtype, device="meta"), *args[1:], **{**kwargs, "device": "cpu"}
-            )
+            like = torch.empty(args[0].shape, dtype=args[0].dtype, device="meta")
+            real = func(like, *args[1:], **{**kwargs, "device": "cpu"})
         give_shadow(out, real)
-        return
-    if any(shadow_of(tensor) is None for tensor in _tensors((args, kwargs))):
-        if func._overloadpacket in CHOICES:
-            _spread(func, args, kwargs, made)
-            return
+    elif known:
+        for tensor, shadow in zip(_tensors(out), _tensors(_real(func, args, kwargs)), strict=True):
+            if _is_kept(tensor):
+                give_shadow(tensor, shadow)
+    elif func._overloadpacket in CHOICES:
+        for tensor in made:
+            if not tensor.is_floating_point():
+                # 0, 1, 2, ... and again from 0, over the size of the dimension that is chosen from.
+                with unset_fake_temporarily():
+                    numbers = (torch.arange(tensor.numel()) % args[0].shape[-1]).reshape(tensor.shape)
+                give_shadow(tensor, numbers)
+    else:
         for tensor in made:
             # Changed in place by something that is not known.
             vars(tensor).pop(ATTRIBUTE, None)
-        return
-    for tensor, shadow in zip(made, _tensors(_real(func, args, kwargs)), strict=True):
-        if _is_kept(tensor):
-            give_shadow(tensor, shadow)
 
 
 def real_result(func: Any, args: Any, kwargs: Any) -> Any:
-    """The shape of `func`'s result hangs on numbers: fake tensors of the right shape, with their shadows.
-
-    Raises KeyError where the numbers are not known.
-    """
+    """The shape of `func`'s result hangs on numbers: fake tensors of the right shape, with their shadows; None where the
+    numbers are not known."""
     if any(shadow_of(tensor) is None for tensor in _tensors((args, kwargs))):
-        raise KeyError(str(func))
+        return None
     return tree_map_only(torch.Tensor, like_real, _real(func, args, kwargs))
 
 
 def _real(func: Any, args: Any, kwargs: Any) -> Any:
     with unset_fake_temporarily():
-        return func(*tree_map_only(torch.Tensor, shadow_of, args), **tree_map_only(torch.Tensor, shadow_of, kwargs))
+        args, kwargs = tree_map_only(torch.Tensor, shadow_of, (args, kwargs))
+        return func(*args, **kwargs)
 
 
 def like_real(real: torch.Tensor) -> torch.Tensor:
@@ -99,33 +98,6 @@ def _tensors(values: Any) -> list[torch.Tensor]:
     return [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
 
 
-def _spread(func: Any, args: Any, kwargs: Any, made: list[torch.Tensor]) -> None:
-    """0, 1, 2, ... and again from 0, over the size of the dimension that is chosen from."""
-    size = max(1, _choices(func, args, kwargs))
-    for tensor in made:
-        if not tensor.is_floating_point() and tensor.numel() <= LARGEST:
-            with unset_fake_temporarily():
-                numbers = (torch.arange(tensor.numel()) % size).reshape(tensor.shape)
-            give_shadow(tensor, numbers)
-
-
-def _choices(func: Any, args: Any, kwargs: Any) -> int:
-    """How many there are to choose from: the last dimension, unless `dim` says another, or all of them."""
-    names = [argument.name for argument in func._schema.arguments]
-    place = names.index("dim") if "dim" in names else len(args)
-    dim = args[place] if place < len(args) else kwargs.get("dim")
-    if dim is None and func._overloadpacket in (aten.argmax, aten.argmin):
-        return int(args[0].numel())
-    return int(args[0].shape[-1 if dim is None else dim]) if args[0].dim() else 1
-
-
-VIEWS = {
-    aten.view, aten.t, aten.transpose, aten.permute, aten.expand, aten.slice, aten.select, aten.unsqueeze,
-    aten.squeeze, aten.detach, aten._unsafe_view, aten.alias, aten.split, aten.split_with_sizes, aten.empty,
-    aten.as_strided, aten.unbind, aten.empty_like, aten.new_empty, aten.lift_fresh, aten.empty_strided,
-}  # fmt: skip
-PRODUCTS = {aten._grouped_mm: 0, aten.mm: 0, aten.bmm: 0, aten.addmm: 1, aten.baddbmm: 1}
-"""Matrix products, and the place of their left factor."""
 INDEXED = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._unsafe_index}
 ONLY_TENSOR, ONLY_STORAGE = 4, 2
 """Uses of a tensor, and of its storage, that nothing but the autograd engine holds, as counted in a dispatch mode."""
@@ -163,7 +135,7 @@ DEQUANTIZED: dict[str, Callable[..., Any]] = {
 
 
 class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts storages, products, bytes moved and kernels while it is entered."""
+    """Counts storages while it is entered."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -173,20 +145,6 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.in_backward = False
         self.vocabulary = 0
         """Tensors of two and more dimensions whose last is of this size are logits; 0 for none."""
-        self.flops = 0.0
-        self.moved_bytes = 0.0
-        self.kernels = 0
-
-    def forget_work(self) -> None:
-        self.flops, self.moved_bytes, self.kernels = 0.0, 0.0, 0
-
-    def kernel(self, flops: float, moved_bytes: float, working: list[int]) -> None:
-        """One of our own kernels ran; `working` are the bytes of the blocks that it used meanwhile."""
-        self.flops += flops
-        self.moved_bytes += beyond_products(moved_bytes, flops)
-        self.kernels += 1
-        if working:
-            self.ledger.transient(working)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.prim.device.default:
@@ -204,7 +162,6 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in _tensors(out):
             is_logits = tensor.dim() > 1 and tensor.shape[-1] == self.vocabulary and kind != "optimizer"
             self.ledger.add(tensor, "logits" if is_logits else kind)
-        self._count(packet, args, kwargs, out)
         return out
 
     def _run(self, func: Any, packet: Any, args: Any, kwargs: Any) -> Any:
@@ -218,11 +175,8 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             _check_rows(*args[:2])
         if packet in INDEXED:
             args = (args[0], _counted(args[1]), *args[2:])
-        if packet in UNKNOWN_SIZES:
-            try:
-                return real_result(func, args, kwargs)
-            except KeyError:
-                pass
+        if packet in UNKNOWN_SIZES and (real := real_result(func, args, kwargs)) is not None:
+            return real
         out = func(*args, **kwargs)
         compute_shadows(func, args, kwargs, out)
         return out
@@ -249,37 +203,20 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return "activations" if torch.is_grad_enabled() else "temporary"
         return self.kind
 
-    def _count(self, packet: Any, args: Any, kwargs: Any, out: Any) -> None:
-        if packet in VIEWS:
-            return
-        self.kernels += 1
-        flops = 0.0
-        if packet in PRODUCTS or packet.__name__ == "int8_linear_matmul":
-            left = args[PRODUCTS.get(packet, 0)]
-            # Where groups share the summed dimension out (gradients of experts' weights), each sums its own part.
-            groups = out.shape[0] if packet is aten._grouped_mm and left.dim() == args[1].dim() == 2 else 1
-            flops = 2.0 * out.numel() * left.shape[-1] / groups
-            self.flops += flops
-        moved = sum(tensor.numel() * tensor.element_size() for tensor in _tensors((args, kwargs, out)))
-        self.moved_bytes += beyond_products(moved, flops)
-
 
 def _check_rows(table: torch.Tensor, indices: torch.Tensor) -> None:
     """Raises IndexError as the real operation does: fake tensors look nothing up."""
     shadow = shadow_of(indices)
-    if shadow is None or not shadow.numel():
-        return
     with unset_fake_temporarily():
-        largest = int(shadow.max())
+        largest = -1 if shadow is None or not shadow.numel() else int(shadow.max())
     if largest >= table.shape[0]:
-        rows, row = f"{table.shape[0]:,}", f"{largest:,}"
-        raise IndexError(
-            tr(
-                "index {row} is out of range for an embedding table of {rows} rows; use a shorter length",
-                rows=rows,
-                row=row,
-            )
+        row, rows = f"{largest:,}", f"{table.shape[0]:,}"
+        text = tr(
+            "index {row} is out of range for an embedding table of {rows} rows; use a shorter length",
+            rows=rows,
+            row=row,
         )
+        raise IndexError(text)
 
 
 def _grouped_product(first: torch.Tensor, second: torch.Tensor, offs: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
@@ -304,13 +241,10 @@ def _counted(indices: Any) -> Any:
     for index in indices:
         if index is None or index.dtype not in (torch.bool, torch.uint8):
             result.append(index)
-            continue
-        shadow = shadow_of(index)
-        if shadow is None:
-            size = (index.numel(),)
-            result.extend(torch.empty(size, dtype=torch.int64, device=index.device) for _ in range(index.dim()))
+        elif (shadow := shadow_of(index)) is None:
+            result += [torch.empty(index.numel(), dtype=torch.int64, device=index.device) for _ in range(index.dim())]
         else:
             with unset_fake_temporarily():
                 places = shadow.nonzero(as_tuple=True)
-            result.extend(map(like_real, places))
+            result += map(like_real, places)
     return result

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from trainwiz.core.estimate.host import GIB, HostNeeds, disk_needs, host_ram, power_of
+from trainwiz.core.estimate.host import GIB, HostNeeds, disk_needs, energy_kwh, host_ram
 from trainwiz.core.estimate.time import Range
 
 from tests.core.estimate.test_peak import esm650
@@ -71,13 +71,11 @@ def test_on_a_cpu_the_device_memory_is_the_process() -> None:
     assert (found.total_bytes - found.low_bytes, found.high_bytes - found.total_bytes) == (GIB, 2 * GIB)
 
 
-def test_power_and_energy_by_hand() -> None:
-    power, idle = (power_of([320.0, 320.0], 1, idle=idle) for idle in (False, True))
-    three = power_of([320.0, 320.0], 3, idle=False)
-    assert power is not None and idle is not None and three is not None
-    assert power.low_w == pytest.approx((320 + 50) / 0.95)
-    assert power.high_w == pytest.approx((640 + 200) / 0.85)
-    assert power.energy_kwh(Range(3600.0, 7200.0)) == pytest.approx((power.low_w / 1000, 2 * power.high_w / 1000))
-    assert idle.low_w < power.low_w and idle.high_w < power.high_w, "waiting cards draw less"
-    assert (three.low_w, three.high_w) == pytest.approx((3 * power.low_w, 3 * power.high_w))
-    assert [power_of(limits, 1, idle=False) for limits in ([], [None], [300.0, None])] == [None] * 3
+def test_energy_by_hand() -> None:
+    hours = Range(3600.0, 7200.0)
+    busy, idle = (energy_kwh([320.0, 320.0], 1, hours, idle=idle) for idle in (False, True))
+    assert busy is not None and idle is not None
+    assert busy == pytest.approx(((320 + 50) / 0.95 / 1000, 2 * (640 + 200) / 0.85 / 1000))
+    assert idle[0] < busy[0] and idle[1] < busy[1], "waiting cards draw less"
+    assert energy_kwh([320.0, 320.0], 3, hours, idle=False) == pytest.approx((3 * busy[0], 3 * busy[1]))
+    assert [energy_kwh(limits, 1, hours, idle=False) for limits in ([], [None], [300.0, None])] == [None] * 3

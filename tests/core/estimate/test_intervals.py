@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.estimate.memory import FULL_TRACE_SPREAD, estimate_memory, largest_micro_batch, unknown_memory
 from trainwiz.core.estimate.peak import BEYOND_ALONE, BEYOND_SHARDED, BEYOND_VARIED, CACHED, VARIED, beyond, overheads
-from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.estimate.workload import Moment, Workload
 from trainwiz.core.tracing.request import Replay, TraceRequest, TraceResult
 
@@ -24,7 +24,7 @@ def known(work: Workload, reserved: float | None = None, evaluated: int = 0) -> 
     replay = None if reserved is None else Replay(fullest, whole, whole, whole, fullest)
     request = TraceRequest.of(work)
     assert request is not None
-    return Evidence(traces={request: TraceResult((moment,), evaluation, 1, 1, 1.0, 1.0, 1, replay)})
+    return Evidence(traces={request: TraceResult((moment,), evaluation, 1, 1, replay)})
 
 
 def test_a_trace_is_off_by_so_much_at_most() -> None:
@@ -97,14 +97,13 @@ def test_the_longest_row_of_a_micro_batch_is_longer_than_a_row() -> None:
     assert set(cut.step_lengths) == {16} and not cut.varies
 
 
-def test_a_trace_serves_rows_of_other_lengths_without_its_replay() -> None:
+def test_a_trace_serves_rows_of_other_lengths() -> None:
     """Else a glance at other rows, or another number of cards, would throw the figures back to formulas."""
     evidence = known(WORK, reserved=1.5)
     other = replace(WORK, row_lengths=(8, 500, 1024))
-    trace = evidence.trace_of(other)
-    assert trace is not None and trace.replay is None and evidence.trace_of(WORK) != trace
-    assert estimate_memory(other, evidence).allocated_bytes == estimate_memory(WORK, evidence).allocated_bytes
-    assert evidence.trace_of(replace(other, micro_batch=WORK.micro_batch + 1)) is None
+    assert evidence.trace_of(other) is None and evidence.nearest_trace(other) == (other, evidence.trace_of(WORK))
+    assert estimate_memory(other, evidence) != estimate_memory(other)
+    assert evidence.nearest_trace(replace(other, length=256)) is None
 
 
 def test_the_verdict_at_its_edges() -> None:

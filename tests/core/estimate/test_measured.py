@@ -6,15 +6,8 @@ from typing import Any
 
 import pytest
 from trainwiz.core.catalog.gpus import find_gpu
+from trainwiz.core.estimate.evidence import BETWEEN_RUNS, CARRIED, MeasuredStep, measured_start, measured_step
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.measured import (
-    BETWEEN_RUNS,
-    CARRIED,
-    MeasuredStep,
-    carried_step,
-    measured_start,
-    measured_step,
-)
 from trainwiz.core.estimate.time import Rate, cpu_rate, gpu_rate, spread_of, step_time
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.history.measurement import Measurement
@@ -39,19 +32,22 @@ def steady(work: Workload, **changes: Any) -> Measurement:
     return replace(measurement_of(work), **changes)
 
 
+def found_for(work: Workload, *known: Measurement, rate: Rate | None = RATE) -> MeasuredStep | None:
+    return measured_step(work, work, None if rate is None else step_time(work, rate), known, rate)
+
+
 def measured(work: Workload, *known: Measurement, rate: Rate | None = RATE) -> MeasuredStep:
-    found = measured_step(work, work, known, rate)
+    found = found_for(work, *known, rate=rate)
     assert found is not None
     return found
 
 
 def test_the_same_work_gives_what_was_measured(work: Workload) -> None:
     found = measured(work, steady(work, **TWO_S))
-    assert found.exact
     assert found.step.likely == pytest.approx(2.0)
     assert found.step.high / 2.0 == pytest.approx(BETWEEN_RUNS["cpu"])
     assert (found.basis, found.text) == ("probe", "measured on this machine, 2026-11-21 (probe)")
-    assert found.calibration == pytest.approx(2.0 / step_time(work, RATE).step.likely)
+    assert found.factor == pytest.approx(2.0 / step_time(work, RATE).step.likely)
 
 
 @each(
@@ -66,35 +62,25 @@ def test_uneven_steps_and_other_measurements_widen_the_range(
 ) -> None:
     found = measured(work, steady(work, step_s=2.0, **newest), *(steady(work, **values) for values in others))
     assert (found.step.low, found.step.high) == pytest.approx((low, high))
-    assert measured_step(work, work, (steady(work, model="other"),), RATE) is None
+    assert found_for(work, steady(work, model="other")) is None
 
 
-def test_another_batch_is_scaled_by_the_formula_and_wider(work: Workload) -> None:
-    larger = work.with_micro_batch(2 * work.micro_batch)
-    same, found, further = (measured(at, steady(work, **TWO_S)) for at in (work, larger, work.with_micro_batch(32)))
-    ratio = step_time(larger, RATE).step.likely / step_time(work, RATE).step.likely
-    assert found.step.likely == pytest.approx(2.0 * ratio) and not found.exact
-    assert found.text == f"scaled from 4 x {work.length}, measured on this machine, 2026-11-21 (probe)"
-    widths = [one.step.high / one.step.low for one in (same, found, further)]
+def test_another_batch_or_length_puts_the_formula_right_and_is_wider(work: Workload) -> None:
+    known, formula = steady(work, **TWO_S), step_time(work, RATE).step.likely
+    same, larger, further = (measured(work.with_micro_batch(size), known) for size in (4, 8, 32))
+    assert larger.step.likely == pytest.approx(2.0 / formula * step_time(work.with_micro_batch(8), RATE).step.likely)
+    assert larger.text == f"formula × {2.0 / formula:.2g}, from one other measurement on this machine (2026-11-21)"
+    widths = [one.step.high / one.step.low for one in (same, larger, further)]
     assert widths == sorted(set(widths))
-
-
-def test_other_lengths_of_the_same_settings_are_scaled(work: Workload) -> None:
-    one = steady(work, usual_length=work.length // 2, step_s=2.0, step_high_s=2.1)
-    found = measured(work, one)
-    assert found.text == f"scaled from 4 x {work.length // 2}, measured on this machine, 2026-11-21 (probe)"
-    assert found.step.likely > 3.0 and not found.exact
-    assert found.step.high / found.step.likely > BETWEEN_RUNS["cpu"]
-    unknown_card = measured(work, steady(work, **TWO_S), rate=None)
-    assert (unknown_card.calibration, unknown_card.step.likely) == (None, pytest.approx(2.0))
-    for other in (one, steady(work, micro_batch=9)):
-        assert measured_step(work, work, (other,), None) is None
-
-
-def test_rows_of_like_length_speak_before_newer_ones_of_others(work: Workload) -> None:
-    other = steady(work, usual_length=work.length // 4, step_s=0.5, step_low_s=0.5, step_high_s=0.5)
-    found = measured(work, other, steady(work, **TWO_S))
-    assert found == measured(work, steady(work, **TWO_S)) and found.exact
+    shorter = steady(work, usual_length=work.length // 2, step_s=2.0, step_high_s=2.1)
+    other = steady(work, model="other", config=other_model(work, 12).model_config, own_step_s=90.0)
+    assert measured(work, other, shorter).step.likely > 3.0, "its own model speaks before others"
+    unknown_card = measured(work, known, rate=None)
+    assert (unknown_card.factor, unknown_card.step.likely) == (None, pytest.approx(2.0))
+    for one in (shorter, steady(work, micro_batch=9)):
+        assert found_for(work, one, rate=None) is None
+    # Rows of like length speak before newer ones of others.
+    assert measured(work, shorter, known) == same
 
 
 def test_the_start_is_that_of_whole_runs(work: Workload) -> None:
@@ -102,9 +88,7 @@ def test_the_start_is_that_of_whole_runs(work: Workload) -> None:
     runs = (steady(work, source="run", start_s=8.0), steady(work, source="run", start_s=12.0))
     found = measured_start(work, runs)
     assert found is not None
-    start, text = found
-    assert start.low < 8.0 and start.high > 12.0
-    assert text == "measured on this machine, 2026-11-21 (run)"
+    assert found.low < 8.0 and found.high > 12.0
 
 
 def test_what_other_models_took_corrects_the_formula(work: Workload) -> None:
@@ -117,26 +101,24 @@ def test_what_other_models_took_corrects_the_formula(work: Workload) -> None:
         )
         for one in others
     ]
-    found = carried_step(work, planned, known, RATE)
-    assert found is not None
-    assert found.factor == pytest.approx(1.5, rel=1e-3)
+    found = measured(work, *known)
+    assert found.basis == "others" and found.factor == pytest.approx(1.5, rel=1e-3)
     assert found.step.likely == pytest.approx(1.5 * planned.step.likely, rel=1e-3)
     assert CARRIED <= found.step.high / found.step.likely < spread_of(work, RATE)
     assert found.text == "formula × 1.5, from 2 other measurements on this machine (2026-11-21)"
 
 
 def test_other_measurements_that_disagree_widen_what_they_say(work: Workload) -> None:
-    planned, other = step_time(work, RATE), other_model(work, 12)
+    other = other_model(work, 12)
     formula = step_time(other, RATE).step.likely
     slow, quick = (
         steady(work, model="other", config=other.model_config, own_step_s=times * formula) for times in (6.0, 3.0)
     )
-    alone, both = carried_step(work, planned, [slow], RATE), carried_step(work, planned, [slow, quick], RATE)
-    assert alone is not None and both is not None
+    alone, both = measured(work, slow), measured(work, slow, quick)
     assert both.step.high / both.step.low > alone.step.high / alone.step.low
     family = json.dumps({**json.loads(slow.config), "model_type": "bert", "max_position_embeddings": 512})
     for change in ({"precision": "bf16"}, {"config": ""}, {"lora_rank": 8}, {"config": family}):
-        assert carried_step(work, planned, [replace(slow, **change)], RATE) is None
+        assert found_for(work, replace(slow, **change)) is None
 
 
 def test_a_gpu_that_waited_for_launches_says_nothing_of_one_that_computes() -> None:
@@ -155,7 +137,7 @@ def test_a_gpu_that_waited_for_launches_says_nothing_of_one_that_computes() -> N
     for work, carried in ((work_of("esm2-tiny", 4, 64), False), (work_of("esm2-150m", 64, 512), True)):
         step_s = 3 * step_time(work, rate).step.likely
         slow = steady(work, machine="cuda:an H100", model="other", config=work.model_config, step_s=step_s)
-        assert (carried_step(large, step_time(large, rate), [slow], rate) is not None) == carried
+        assert (found_for(large, slow, rate=rate) is not None) == carried
 
 
 def other_model(work: Workload, layers: int) -> Workload:

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.flops import cost_of
 from trainwiz.core.estimate.peak import peak_of
 from trainwiz.core.estimate.states import base_bytes, packed_bytes
-from trainwiz.core.estimate.trace.build import statistics_of
+from trainwiz.core.estimate.trace.step import statistics_of
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.training.model import build_model
 
@@ -60,20 +59,18 @@ def test_formulas_come_near_a_traced_step(config: dict[str, Any], kind: str, che
     trace = traced(request(config, **settings, base_precision=kind, checkpointing=checkpointing))
     peak = peak_of(work).allocated_bytes
     assert peak == pytest.approx(trace.allocated_bytes, rel=0.06)
-    assert cost_of(work).moved_bytes == pytest.approx(trace.moved_bytes, rel=0.4)
     assert trace.parameters == work.architecture.parameters + work.adapter_parameters
     if config is QWEN3:
         return
-    # In 16 bits the same step holds more weights, and moves less.
+    # In 16 bits the same step holds more weights.
     plain = traced(request(config, **settings, checkpointing=checkpointing))
     assert trace.training[0].parts["weights"] < plain.training[0].parts["weights"]
-    assert trace.moved_bytes > plain.moved_bytes and trace.flops == plain.flops
 
 
 def test_a_traced_base_is_packed_as_a_real_one() -> None:
     """The parameters that stand for bitsandbytes' own hold the very tensors that it makes."""
     from bitsandbytes.functional import quantize_4bit
-    from trainwiz.core.estimate.trace.build import pack_without_numbers
+    from trainwiz.core.estimate.trace.step import pack_without_numbers
 
     config = text_config("qwen2-tiny", peft__method="lora", engine__base_precision="nf4")
     weight = torch.randn(96, 64, dtype=torch.bfloat16)

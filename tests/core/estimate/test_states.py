@@ -11,10 +11,10 @@ import pytest
 from trainwiz.core.catalog.models import load_models
 from trainwiz.core.estimate.activations import adapter_bytes
 from trainwiz.core.estimate.architecture import Architecture
+from trainwiz.core.estimate.evidence import traced_peak
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.peak import peak_of
 from trainwiz.core.estimate.states import States, pinned, states_of
-from trainwiz.core.estimate.traced import traced_peak
 from trainwiz.core.estimate.workload import Moment, Workload
 from trainwiz.core.export.deepspeed import BUCKET_ELEMENTS
 from trainwiz.core.tracing.request import TraceResult
@@ -260,7 +260,7 @@ def test_the_frozen_base_is_in_half_precision_and_the_adapters_in_fp32() -> None
 def shared(name: str, gradients: int = 0, **settings: object) -> dict[str, int]:
     """Parts of the moment of this name on one of eight processes, traced with so many bytes of gradients."""
     moment = Moment(name, {"weights": 4 * esm650().architecture.parameters, "gradients": gradients})
-    trace = TraceResult((moment,), (), 1, 1, 1.0, 1.0, 1)
+    trace = TraceResult((moment,), (), 1, 1)
     return traced_peak(esm650(world_size=8, **settings), trace).moment.parts
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import psutil
 import pytest
 from trainwiz.core.errors import CannotRunError
-from trainwiz.core.estimate.traced import Evidence
+from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.hardware.machine import Libraries, Machine, ProductRate, Rates, product_rate
 from trainwiz.core.hardware.read import probe_machine
 from trainwiz.core.history import rates as module

@@ -73,9 +73,9 @@ def traced(gib: float, evaluation_gib: float = 0.5) -> TraceResult:
     held = int(1.05 * moment.bytes)
     fullest = max(moment.bytes, int(evaluation_gib * GIB))
     evaluation = Moment("an evaluation", {"activations": int(evaluation_gib * GIB)})
-    counts: dict[str, Any] = {"parameters": 10**6, "trainable_parameters": 10**6, "kernels": 1000}
+    counts: dict[str, Any] = {"parameters": 10**6, "trainable_parameters": 10**6}
     replay = Replay(fullest, held, held, held, fullest)
-    return TraceResult((moment,), (evaluation,), flops=1e12, moved_bytes=1e9, replay=replay, **counts)
+    return TraceResult((moment,), (evaluation,), replay=replay, **counts)
 
 
 class ScriptedTracer:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from trainwiz.core.estimate.trace import server as children
-from trainwiz.core.estimate.trace.__main__ import private_stdout
 from trainwiz.core.estimate.trace.server import Server
 from trainwiz.core.estimate.workload import Moment
+from trainwiz.core.processes import private_stdout
 from trainwiz.core.supervise.ties import hold_to
 from trainwiz.core.tracing.request import TraceResult
 
@@ -30,7 +30,7 @@ def echo(values: dict[str, Any]) -> dict[str, Any]:
         Path(argument).write_text(f"{os.getppid()} {os.getpid()}")
         time.sleep(600)
     moment = Moment("forward", {"activations": values["micro_batch"]})
-    return {"result": TraceResult((moment,), (), 1, 1, 1.0, 1.0, 1).to_json()}
+    return {"result": TraceResult((moment,), (), 1, 1).to_json()}
 
 
 if __name__ == "__main__":

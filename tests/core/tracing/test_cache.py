@@ -14,7 +14,7 @@ from trainwiz.core.tracing.request import TraceCache, TraceResult, trace_version
 from tests.core.tracing.requests import request
 from tests.each import each
 
-RESULT = TraceResult((Moment("forward", {"weights": 7, "activations": 3}),), (), 5, 4, 1e9, 2e9, 8)
+RESULT = TraceResult((Moment("forward", {"weights": 7, "activations": 3}),), (), 5, 4)
 
 
 def test_what_is_put_is_got_by_another_cache_for_the_same_request_and_versions(tmp_path: Path) -> None:
@@ -34,10 +34,9 @@ def test_what_is_put_is_got_by_another_cache_for_the_same_request_and_versions(t
 
 
 def broken_files() -> list[bytes]:
-    result, own = RESULT.to_json(), request().to_json()
-    wrong: list[Any] = [{"flops": -1.0}, {"training": []}, {"training": 3}, {"parameters": 10**400}]
-    pairs = [(own, None), (request(micro_batch=2).to_json(), result), *((own, {**result, **one}) for one in wrong)]
-    documents = [json.dumps({"request": asked, "result": found}).encode() for asked, found in pairs]
+    result = RESULT.to_json()
+    wrong: list[Any] = [{"trainable_parameters": -1}, {"training": []}, {"training": 3}, {"parameters": 10**400}]
+    documents = [json.dumps(found).encode() for found in (None, [], *({**result, **one} for one in wrong))]
     return [b"{", b"[" * 100_000, *documents]
 
 

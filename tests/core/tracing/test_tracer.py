@@ -30,16 +30,6 @@ def worker() -> Iterator[TraceWorker]:
         yield made
 
 
-def test_where_torch_knows_gpus_nothing_is_traced_before_the_forks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With torch 2.11 for CUDA 13 a first trace in the parent, GPUs hidden, made each full trace fail."""
-    import torch
-    from trainwiz.core.estimate.trace.server import first_traces
-
-    assert first_traces() or torch.accelerator.current_accelerator() is not None
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
-    assert not first_traces()
-
-
 def test_traces_come_from_one_warm_process(worker: TraceWorker) -> None:
     found = worker.ask(replace(SMALL, model_config=json.dumps({**LLAMA, "num_hidden_layers": 2})), WAIT_S)
     assert isinstance(found, TraceResult)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from trainwiz.core.estimate.evidence import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import (
     APPROXIMATE_SPREAD,
@@ -16,7 +17,6 @@ from trainwiz.core.estimate.memory import (
     estimate_memory,
 )
 from trainwiz.core.estimate.peak import overheads
-from trainwiz.core.estimate.traced import NO_EVIDENCE, Evidence
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.tracing.request import TraceProblem, TraceRequest
 from trainwiz.core.tracing.worker import TraceWorker

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from trainwiz.core.estimate.evidence import Evidence
 from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.memory import estimate_memory
-from trainwiz.core.estimate.traced import Evidence
 from trainwiz.core.estimate.workload import Workload
 from trainwiz.core.tracing.request import TraceProblem, TraceRequest
 from trainwiz.core.tracing.worker import TraceWorker
@@ -157,7 +157,7 @@ def _count(request: TraceRequest) -> int:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
-    from trainwiz.core.estimate.trace.build import every_position
+    from trainwiz.core.estimate.trace.step import every_position
     from trainwiz.core.training.evaluation import StepLoss
     from trainwiz.core.training.model import batch_alone, decoder_only, encoder_decoder
     from trainwiz.core.training.weights import MODEL_CLASSES

@@ -152,8 +152,8 @@ def _trace(values: dict[str, Any]) -> TraceResult:
     from torch.nn.functional import cross_entropy
     from trainwiz.core.estimate.trace import emulation, replay
     from trainwiz.core.estimate.trace import step as training_step
-    from trainwiz.core.estimate.trace.build import model_inputs
     from trainwiz.core.estimate.trace.replay import trace_full
+    from trainwiz.core.estimate.trace.step import model_inputs
 
     request, changes = TraceRequest.from_json(values["request"]), values["changes"]
 

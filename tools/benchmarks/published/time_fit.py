@@ -3,24 +3,21 @@
 python -m tools.benchmarks.published.time_fit             # what a fit says, beside what the product has
 python -m tools.benchmarks.published.time_fit --write     # the tables of docs/estimator.md
 
-Costs are those of a trace where today's transformers can trace the model, else of the formulas. A source counts
-as the root of its rows, and rows that lie far off pull by their distance only (Huber). The shares of single families
+A source counts as the root of its rows, and rows that lie far off pull by their distance only (Huber). The shares of single families
 stay near that of their format (a deviation of 15 %).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp, log, sqrt
 from typing import Any
 
 from trainwiz.core.estimate import time
-from trainwiz.core.estimate.families import read_architecture
 from trainwiz.core.estimate.flops import Cost, cost_of
 from trainwiz.core.estimate.time import EFFICIENCIES, Rate, cell_of
 from trainwiz.core.estimate.workload import Workload
@@ -35,7 +32,6 @@ NEAR = {"half": 0.3, "tf32": 0.3, "fp32": 0.3, "launch": 0.3, "optimizer": 0.4, 
 OF_A_FAMILY = 0.15
 NAMES = {"": "others", "Ampere": "Ampere (workstation, A10)"}
 ONE_ROW, FAR = 0.15, 1.5
-QWEN = {"c_attn": "q_proj k_proj v_proj", "c_proj": "o_proj down_proj", "w1": "gate_proj", "w2": "up_proj"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,6 @@ class Known:
     row: TimeRow
     work: Workload
     cost: Cost
-    traced: bool
     cell: tuple[str, str]
     rate: Rate
     optimizer_s: float
@@ -58,51 +53,10 @@ def known_rows() -> list[Known]:
     for row in read_time_rows():
         if row.work is None or row.card is None:
             continue
-        cost = traced_cost(row.work)
         cell, rate, work = cell_of(row.card, row.precision), rate_of(row), row.work
         parts = time._optimizer(work, rate) / time.OPTIMIZER, time._communication(work, rate), loop_s(row.id, work)
-        found.append(Known(row, work, cost or cost_of(work), cost is not None, cell, rate, *parts))
+        found.append(Known(row, work, cost_of(work), cell, rate, *parts))
     return found
-
-
-def traced_cost(work: Workload) -> Cost | None:
-    """None for a model that today's transformers cannot trace; Qwen and MPT by one of the same sizes."""
-    from trainwiz.core.estimate.trace.build import CannotTrace
-    from trainwiz.core.estimate.trace.replay import trace_full
-    from trainwiz.core.tracing.request import TraceRequest
-
-    request = TraceRequest.of(_of_today(work))
-    try:
-        trace = trace_full(request) if request is not None else None
-    except CannotTrace:
-        return None
-    return None if trace is None else Cost(trace.flops, trace.moved_bytes, float(trace.kernels))
-
-
-def _of_today(work: Workload) -> Workload:
-    own = json.loads(work.model_config)
-    sizes: dict[str, Any]
-    if own["model_type"] == "qwen":
-        heads = own["num_attention_heads"]
-        sizes = {
-            "model_type": "qwen2", "hidden_size": own["hidden_size"], "num_attention_heads": heads, "num_key_value_heads": heads,
-            "num_hidden_layers": own["num_hidden_layers"], "intermediate_size": own["intermediate_size"] // 2,
-            "vocab_size": own["vocab_size"], "max_position_embeddings": 8192, "tie_word_embeddings": False,
-        }  # fmt: skip
-    elif own["model_type"] == "mpt":
-        sizes = {
-            "model_type": "gpt_neox", "hidden_size": own["d_model"], "num_attention_heads": own["n_heads"],
-            "num_hidden_layers": own["n_layers"], "intermediate_size": 4 * own["d_model"], "vocab_size": own["vocab_size"],
-            "max_position_embeddings": 2048, "tie_word_embeddings": True,
-        }  # fmt: skip
-    else:
-        return work
-    architecture = read_architecture(sizes)[0]
-    assert architecture is not None
-    targets = tuple(new for old in work.lora_targets for new in QWEN[old].split())
-    return replace(
-        work, architecture=architecture, model_config=json.dumps(sizes, sort_keys=True), lora_targets=targets
-    )
 
 
 Constants = dict[Any, float]
@@ -162,15 +116,15 @@ def judged(rows: Sequence[Known]) -> dict[str, float]:
 
 
 def table(rows: Sequence[Known], others: dict[str, float]) -> Iterator[str]:
-    yield "| row | source | run | measured | by formulas | traced | range | width | in range | without its source | in range |"
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    yield "| row | source | run | measured | by formulas | range | width | in range | without its source | in range |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     for one in rows:
-        row, range_ = one.row, planned(one.row, one.cost)
+        row, range_ = one.row, planned(one.row)
         factor = range_.high / range_.likely
-        other, plain = others[row.id], planned(row).likely
+        other = others[row.id]
         yield (
-            f"| {row.id} | {row.source} | {row.words} | {row.step_s:.3g} s | {plain:.3g} s | "
-            f"{f'{range_.likely:.3g} s' if one.traced else 'no'} | {range_.low:.3g} to {range_.high:.3g} | "
+            f"| {row.id} | {row.source} | {row.words} | {row.step_s:.3g} s | {range_.likely:.3g} s | "
+            f"{range_.low:.3g} to {range_.high:.3g} | "
             f"{range_.high / range_.low:.1f} | {_word(range_.low <= row.step_s <= range_.high)} | {other:.3g} s | "
             f"{_word(1 / factor <= row.step_s / other <= factor)} |"
         )

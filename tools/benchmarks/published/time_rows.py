@@ -10,7 +10,6 @@ from typing import Any
 
 from trainwiz.core.catalog.gpus import GpuSpec, find_gpu
 from trainwiz.core.estimate.families import read_architecture
-from trainwiz.core.estimate.flops import Cost
 from trainwiz.core.estimate.time import LAUNCH_S, NVLINK, Range, Rate, gpu_rate, step_time
 from trainwiz.core.estimate.workload import HALF, Formats, Workload
 
@@ -167,11 +166,10 @@ def _peft_targets(values: dict[str, str]) -> str:
     return {"T095": "q_proj v_proj", "T096": "gate_proj up_proj down_proj"}.get(values["id"], "")
 
 
-def planned(row: TimeRow, cost: Cost | None = None) -> Range:
-    """What a plan says of a step of the row, by formulas or by the `cost` of a traced micro-batch, with the optimizer that
-    was measured."""
+def planned(row: TimeRow) -> Range:
+    """What a plan says of a step of the row, with the optimizer that was measured."""
     assert row.work is not None and row.card is not None
-    step = step_time(row.work, rate_of(row), cost).step
+    step = step_time(row.work, rate_of(row)).step
     return step + Range.around(loop_s(row.id, row.work), step.high / step.likely)
 
 

@@ -11,10 +11,9 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 from trainwiz.core.config import RunConfig
-from trainwiz.core.estimate.trace.build import build_traced_model, run_config
 from trainwiz.core.estimate.trace.emulation import emulated
 from trainwiz.core.estimate.trace.ledger import Ledger
-from trainwiz.core.estimate.trace.step import trace_model
+from trainwiz.core.estimate.trace.step import build_traced_model, run_config, trace_model
 from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.tracing.request import TraceRequest
 from trainwiz.core.training.batches import EpochSampler
@@ -60,7 +59,7 @@ MORE_TRAINED = [
 @pytest.mark.timeout(1200)
 def test_a_trace_without_numbers_is_that_of_a_real_step(asked: TraceRequest) -> None:
     tracker = Tracker(Ledger(ALIGNMENT))
-    with emulated("cpu", tracker):
+    with emulated("cpu", tracker.ledger):
         real = trace_model(build_traced_model(asked), asked, tracker)
     assert traced(asked).training == real.training
 

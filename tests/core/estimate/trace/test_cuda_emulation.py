@@ -5,7 +5,6 @@ import torch
 from torch.nn import functional
 from trainwiz.core.estimate.trace.emulation import emulated
 from trainwiz.core.estimate.trace.ledger import Ledger
-from trainwiz.core.estimate.trace.tracker import Tracker
 from trainwiz.core.tracing.request import TraceRequest, TraceResult
 
 from tests.core.estimate.trace.requests import ESM, GPT2, LLAMA, T5, request, traced
@@ -41,7 +40,7 @@ def test_a_mask_of_dropout_is_one_byte_an_element_on_cuda() -> None:
 @each(("device", "dtype"), [("cuda", torch.float32), ("cpu", torch.bfloat16)])
 def test_norms_and_softmax_are_in_fp32_under_cuda_autocast(device: str, dtype: torch.dtype) -> None:
     half = torch.ones(2, 8, dtype=torch.bfloat16)
-    with emulated(device, Tracker(Ledger(512))), torch.autocast("cpu", dtype=torch.bfloat16):
+    with emulated(device, Ledger(512)), torch.autocast("cpu", dtype=torch.bfloat16):
         assert functional.layer_norm(half, (8,)).dtype == dtype
         assert half.sum(-1).dtype == dtype
         assert (half**2).dtype == dtype

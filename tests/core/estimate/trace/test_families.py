@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from trainwiz.core.estimate.trace.build import CannotTrace
 from trainwiz.core.estimate.trace.replay import trace_full
+from trainwiz.core.estimate.trace.step import CannotTrace
 
 from tests.core.estimate.trace.requests import GPT2, LLAMA, request, traced
 from tests.each import each
@@ -44,7 +44,7 @@ def test_a_step_of_families(task: str, kind: str, config: dict[str, Any]) -> Non
     assert last["gradients"] <= 4 * result.parameters + 512 * 200
     assert result.allocated_bytes > last["weights"] + last["optimizer"]
     assert result.replay is not None and result.replay.likely >= result.allocated_bytes
-    assert result.evaluation[0].name == "an evaluation" and result.flops > 0 and result.kernels > 50
+    assert result.evaluation[0].name == "an evaluation"
 
 
 LLAMA_7B = {
