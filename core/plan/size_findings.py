@@ -300,10 +300,22 @@ def _span(then: Plan | None) -> str:
 def _idle(plan: Plan) -> Iterator[Finding]:
     if plan.time.verdict != "idle" or plan.config.mode.kind != "train":
         return
+    time, network_s = plan.time, plan.time.network_high_s or 0.0
+    if time.step_high_s is not None and network_s > time.step_high_s / 2:
+        # No larger micro-batch changes that.
+        message = tr(
+            "The GPU would mostly wait for the network: each step sends {size} out of each machine, which may take "
+            "{share} of the step time at {speed} Gbit/s (planning.network_gbit_s).",
+            size=gib(time.network_bytes or 0),
+            share=percent(network_s / time.step_high_s),
+            speed=f"{time.network_gbit_s:g}",
+        )
+        yield plan.finding("idle", "note", "time", message)
+        return
     message = tr(
-        "The GPU would mostly be idle: this reaches about {share} of its peak. The micro-batch, the model or the network "
-        "between machines is too small for it.",
-        share=percent(plan.time.fraction_of_peak or 0),
+        "The GPU would mostly be idle: this reaches about {share} of its peak. The micro-batch or the model is "
+        "too small for it.",
+        share=percent(time.fraction_of_peak or 0),
     )
     if not plan.config.engine.compile and can_compile(plan):
         message += after(tr("torch.compile (engine.compile) launches fewer kernels."))

@@ -70,7 +70,7 @@ def test_tools_give_what_the_commands_print(tools: Tools, here: Path, capsys: py
         (lambda: tools.plan(profile="cpu-demo", settings={"x.y": 1}), "is not a setting"),
         (lambda: tools.plan(profile="./mine.yaml"), "by name"),
         (lambda: tools.plan(profile="cpu-demo", settings=nested), "outside the folder"),
-        (lambda: tools.start(model="qwen3-8b", dataset="sample-chat"), "not on this machine"),
+        (lambda: tools.start(model="qwen3-8b", dataset="sample-chat"), "on this machine, and the Hub"),
         (lambda: tools.diagnose(what="../x.log"), "outside the folder"),
         (lambda: tools.diagnose(what="~/x"), "outside the folder"),
         (lambda: tools.diagnose(what="out/passwd"), "outside the folder"),

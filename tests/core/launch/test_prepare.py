@@ -101,7 +101,7 @@ def test_a_folder_for_another_machine_needs_data_that_are_named(tmp_path: Path) 
     """Nobody means the sample there; whoever does says so."""
     plan = small_plan()
     elsewhere = replace(plan, machine=replace(plan.machine, hypothetical=True))
-    with pytest.raises(UsageError, match="No dataset is specified: sample-proteins ships with trainwiz") as refusal:
+    with pytest.raises(UsageError, match="No dataset is specified: sample-proteins is only a stand-in") as refusal:
         prepare_run(elsewhere, tmp_path / "one")
     assert "--dataset" in refusal.value.findings[0].remedies[0].text and not (tmp_path / "one").exists()
     named = elsewhere.config.with_values({"data.sources": [{"name": "sample-proteins"}]}, "you")
