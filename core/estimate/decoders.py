@@ -65,6 +65,7 @@ class Traits:
     """hidden, heads, layers, vocabulary, ffn, positions where the config is silent; a config must name what is not here."""
     table_offset: int | None = None
     """Learned positions: the table has this many rows more than positions."""
+    embedding_norm: bool = False
     rotary: bool = True
     fp32_softmax: bool = True
     residual_dropout: float = 0.0
@@ -137,6 +138,19 @@ FAMILIES: dict[str, Traits] = {
         **_biases("+attention_bias") | {"ffn_bias": True}, activation="gelu", fused_qkv=True,
         attention=("query_key_value", "attention.dense"), feed=("dense_h_to_4h", "dense_4h_to_h"),
     ),
+    "gptj": _older(
+        norms=1, ffn_bias=True, head_bias=True, parallel=True, attention=("q_proj", "k_proj", "v_proj", "out_proj"),
+        feed=("fc_in", "fc_out"),
+    ),
+    "bloom": _older(
+        **_biases(True), activation="gelu", tied=True, embedding_norm=True, rotary=False, fused_qkv=True,
+        attention=("query_key_value", "self_attention.dense"), feed=("dense_h_to_4h", "dense_4h_to_h"),
+    ),
+    "falcon": _older(
+        **_biases("bias"), activation="gelu", tied=True, fp32_softmax=False, fused_qkv=True, parallel=True,
+        attention=("query_key_value", "self_attention.dense"), feed=("dense_h_to_4h", "dense_4h_to_h"),
+        ffn_names=("ffn_hidden_size",), sizes={"hidden": 4544, "heads": 71, "layers": 32, "vocabulary": 65024},
+    ),
     "mpt": _older(
         activation="gelu", norm_vectors=1, tied=True, fused_qkv=True, rotary=False, attention=("Wqkv", "out_proj"),
         feed=("up_proj", "down_proj"),
@@ -185,7 +199,7 @@ def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
     )
     tied = bool(config.get("tie_word_embeddings", family.tied))
     table = 0 if family.table_offset is None else (positions + family.table_offset) * hidden
-    outside = family.norm_vectors * hidden
+    outside = family.norm_vectors * hidden * (1 + family.embedding_norm)
     return Architecture(
         model_type=str(config["model_type"]),
         kind="decoder",
@@ -201,6 +215,15 @@ def read_decoder(config: Config, traits: Traits | None = None) -> Architecture:
         rotary=family.rotary,
         capped_logits=bool(config.get("final_logit_softcapping", 30.0 if config["model_type"] == "gemma2" else None)),
     )
+
+
+def read_falcon(config: Config) -> Architecture:
+    """FalconForCausalLM: one key and value head, or groups of them with two norms side by side (40B)."""
+    grouped = bool(config.get("new_decoder_architecture"))
+    norms = number(config, "num_ln_in_parallel_attn", default=2 if grouped else 1)
+    switch = False if grouped else "+multi_query"
+    traits = replace(FAMILIES["falcon"], norms=norms, rotary=not config.get("alibi"), multi_query=switch)
+    return read_decoder(config if grouped else {**config, "num_kv_heads": None}, traits)
 
 
 def first_of(config: Config, *names: str) -> Any:
