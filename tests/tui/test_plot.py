@@ -152,6 +152,7 @@ def test_values_and_steps_beside_a_plot_are_evenly_apart_and_true() -> None:
             for row, label in value_labels(scale, rows).items():
                 assert abs(scale.row(float(label), rows * 4) // 4 - row) <= (rows > 20)
     assert step_labels(0, 1204, 40).split() == ["0", "401", "803", "1,204"]
+    assert step_labels(1, 4, 40).split() == ["1", "2", "3", "4"]
     assert len(step_labels(0, 1e300, 40)) == 40 and step_labels(0, 1204, 7) == "  1,204"
     values = (2.612, 0.81, 2.4e-4, 1_999_872, 0.0, 512, 12_500, 4952.3, 999.97)
     said = ["2.612", "0.810", "2.40e-4", "2.000M", "0", "512.0", "12.50k", "4,952", "1,000.0"]

@@ -152,6 +152,8 @@ def step_labels(first: float, last: float, columns: int) -> str:
     """Steps below their places: the first, the last, and as many between as have room."""
     longest = max(len(step_words(first)), len(step_words(last)))
     count = (columns + STEP_LABEL_GAP) // (longest + STEP_LABEL_GAP)
+    # No step twice.
+    count = count if last - first >= count else int(last - first) + 1
     if count < 2:
         return step_words(last)[:columns].rjust(columns)
     line = ""

@@ -254,7 +254,10 @@ def batch_parts(snapshot: Snapshot) -> list[Content]:
 
 
 def since_lines(snapshot: Snapshot) -> Iterator[Content]:
-    """When it began and, where that is known, when it is over."""
+    """When it is over, where that is known, and when it began."""
+    running = snapshot.ended_s is None or snapshot.ending is None
+    if running and snapshot.status != "quiet" and snapshot.eta_s is not None and snapshot.eta_s < FAR_S:
+        yield labelled(tr("finishes"), moment_words(snapshot.time_s + snapshot.eta_s))
     if snapshot.started_s is not None:
         yield labelled(tr("started"), moment_words(snapshot.started_s))
     if snapshot.ended_s is not None and snapshot.ending is not None:
@@ -262,8 +265,6 @@ def since_lines(snapshot: Snapshot) -> Iterator[Content]:
     elif snapshot.status == "quiet" and snapshot.written_s is not None:
         ago = span_words(max(0.0, snapshot.time_s - snapshot.written_s))
         yield labelled(tr("updated"), tr("{time} ago", time=ago))
-    elif snapshot.eta_s is not None and snapshot.eta_s < FAR_S:
-        yield labelled(tr("finishes"), moment_words(snapshot.time_s + snapshot.eta_s))
 
 
 class MonitorSummary(SnapshotView):
