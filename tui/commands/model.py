@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwiz.core.errors import EXIT_FINISHED, EXIT_STOPPED, TrainwizError, usage_error
 from trainwiz.core.hardware.install import need
-from trainwiz.core.language import tr
+from trainwiz.core.language import mark, tr
 from trainwiz.core.model.found import FoundModel, find_model
 from trainwiz.core.processes import heavy_imports, wait_briefly
 from trainwiz.core.text import plain_text
@@ -272,14 +272,12 @@ class Conversation:
             self._note(self._ended(result))
         return "".join(pieces), result
 
-    @staticmethod
-    def _ended(result: dict[str, Any]) -> str:
+    def _ended(self, result: dict[str, Any]) -> str:
         """What is to be said where the model did not come to an end of its own."""
-        words = {
-            "stopped": tr("(stopped)"),
-            "length": tr("(truncated after {n} tokens: --max-tokens)", n=result.get("tokens")),
-        }
-        return words.get(str(result.get("ended")), "")
+        if result.get("ended") != "length":
+            return tr("(stopped)") if result.get("ended") == "stopped" else ""
+        asked, limit = mark("(truncated after {n} tokens: --max-tokens)"), mark("(truncated: the model's limit)")
+        return tr(asked if result["tokens"] >= self._options.max_tokens else limit, n=result["tokens"])
 
 
 def _sampling(own: dict[str, Any], temperature: float | None) -> str:
