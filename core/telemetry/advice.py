@@ -203,8 +203,9 @@ def data_wait_advice(pace: Pace, engine: Mapping[str, Any]) -> Iterable[Advice]:
     ratio = loading_ratio(step_s, share * step_s, workers, at_once or 1, prefetch or USUAL_PREFETCH)
     needed, cores = max(workers + 1, workers_for(ratio)), whole_in(engine.get("cpu_cores"))
     if cores is not None:
-        # Each training process keeps a core for itself.
-        needed = min(needed, cores // (whole_in(engine.get("world_size")) or 1) - 1)
+        # Each training process of the machine keeps a core for itself.
+        processes = whole_in(engine.get("local_world_size")) or whole_in(engine.get("world_size")) or 1
+        needed = min(needed, cores // processes - 1)
     saying = "data_wait.workers" if needed > workers else "data_wait.no_more"
     yield _say(saying, share=percent, now=workers, needed=needed)
 

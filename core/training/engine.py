@@ -215,6 +215,8 @@ def read_engine(trainer: Trainer) -> dict[str, Any]:
         "prefetch": args.dataloader_prefetch_factor,
         "pin_memory": args.dataloader_pin_memory and on_gpu,
         "cpu_cores": count_cores(),
+        # Of the machine of the first process, whose cores these are.
+        "local_world_size": int(os.environ.get("LOCAL_WORLD_SIZE", args.world_size)),
         # As the trainer solved a share of the run.
         "save_every_steps": trainer.state.save_steps if args.save_strategy == SaveStrategy.STEPS else None,
         "torch": torch.__version__,

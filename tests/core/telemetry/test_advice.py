@@ -210,6 +210,8 @@ def test_what_the_run_still_saves_is_held_against_the_disk() -> None:
     # Without workers the process loads for 6 s what it computes in 4: two workers.
     ({"workers": 0}, "2 instead of 0 loader workers would help: --set data.workers=2"),
     ({"workers": 2, "cpu_cores": 4}, "3 instead of 2"), ({"workers": 2, "world_size": 2, "cpu_cores": 8}, "3 instead of 2"),
+    # Two machines with one process each: the cores are those of one.
+    ({"workers": 2, "world_size": 2, "local_world_size": 1, "cpu_cores": 8}, "6 instead of 2"),
     # Never fewer than there are. An engine that does not say it is no guess.
     ({"workers": 4, "cpu_cores": 4}, "No CPU core is free for more loader workers"),
     ({"actual": "single"}, "More loader workers may help (data.workers)."),
