@@ -224,7 +224,7 @@ _DICT = rb"\{\s*['\"][^{}\r\n]{1,%d}\}" % LARGEST_DICT_BYTES
 # A bar without a name before the percentage: the Trainer's own are, those of the data's are not.
 _BAR = (
     rb"(?:^|(?<=[\r\n]))(?:\x1b\[[\d;]*[A-Za-z])*[ \t]*\d{1,3}%\|[^|\r\n]*\|"
-    rb"\s*(?P<at>\d{1,18})/(?P<total>\d{1,18})\s*\["
+    rb"\s*(?P<at>\d{1,18})/(?P<total>\d{1,18})\s*\[(?:(?P<clock>(?:\d{1,4}:)?\d{1,2}:\d\d)<)?"
 )
 _DICTS, _BARS = re.compile(_DICT), re.compile(_BAR)
 _EITHER = re.compile(_DICT + b"|" + _BAR)
@@ -256,19 +256,19 @@ class TrainerLog:
         self.step: int | None = None
         self._training_rows = 0
         self._rest = b""
+        self._clock_s = 0.0
+        self._launch = object()
 
     def read(self, deadline: float) -> bool:
         """Read what is new until time.monotonic() is `deadline`; whether metrics were printed."""
         grew = False
         while True:
-            scalars = self.read_new()
-            self.scalars.add_all(scalars)
-            grew = grew or bool(scalars)
+            grew = bool(self.read_new()) or grew
             if not self.tail.behind or time.monotonic() > deadline:
                 return grew
 
     def read_new(self) -> list[Scalar]:
-        """Scalars of the next READ_BYTES at most. Where `tail.began_anew` all before it no longer holds."""
+        """Adds the scalars of the next READ_BYTES at most; their times are those of the bar's clock. Where `tail.began_anew` all before it no longer holds."""
         data = self.tail.read_bytes()
         if self.tail.began_anew:
             self._forget()
@@ -284,7 +284,9 @@ class TrainerLog:
                 continue
             # The bar before a dict may lag behind.
             after = _BARS.search(data[found.end() : found.end() + AFTER_BYTES].split(b"{", 1)[0])
-            scalars += self._read_dict(found.group(), after)
+            new = self._read_dict(found.group(), after)
+            self.scalars.add_all(new, session=self._launch)
+            scalars += new
         self._rest = data[end:]
         if bar := _BARS.match(self._rest):
             self._take_bar(bar)
@@ -305,7 +307,7 @@ class TrainerLog:
         self.step = step
         if step is None:
             self.counted, step = True, max(1, self._training_rows)
-        return [(name, step, values[name], 0.0) for name in names]
+        return [(name, step, values[name], self._clock_s) for name in names]
 
     def _take_bar(self, bar: re.Match[bytes]) -> int | None:
         """Where the bar stands, if it is the training's: the first one with a length; those of evaluations have another."""
@@ -315,6 +317,11 @@ class TrainerLog:
         if total != self.max_steps:
             return None
         self.step = at if self.step is None else max(at, self.step)
+        if bar["clock"]:
+            clock_s = sum(int(part) * 60.0**place for place, part in enumerate(reversed(bar["clock"].split(b":"))))
+            # The bar's own rate takes the jump to a checkpoint's step for speed; two of its rows do not.
+            self._launch = self._launch if clock_s >= self._clock_s else object()
+            self._clock_s = clock_s
         return at
 
 

@@ -292,8 +292,15 @@ class TrainerReader:
         self._log = TrainerLog(found) if found is not None else None
 
 
+CLOCK_TELLS_S = 10.0
+
+
 def _of_file(path: Path, step: int | None, epoch: float | None, at_s: float | None, scalars: Scalars) -> Reading:
-    shown = replace(NOTHING, step=step, epoch=epoch, read_from=(str(path),), written_s=at_s)
+    recent = scalars.series.get("loss", NO_SERIES).recent
+    # The clock of a progress bar has whole seconds.
+    tells = bool(recent) and recent[-1][1] - recent[0][1] >= CLOCK_TELLS_S
+    pace = replace(NO_PACE, wall_step_s=wall_step_s(recent)) if tells else NO_PACE
+    shown = replace(NOTHING, step=step, epoch=epoch, read_from=(str(path),), written_s=at_s, pace=pace)
     return Reading(shown, scalars.series, written_by_file_time=True)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from trainwiz.core.telemetry.metrics import NO_PACE, Series
+from trainwiz.core.telemetry.metrics import NO_PACE, Series, wall_step_s
 from trainwiz.core.telemetry.snapshot import Snapshot
 from trainwiz.core.telemetry.target import NOTHING, FilesSource, Reading, Target, open_files_source, status_of
 from trainwiz.core.telemetry.trainer_files import (
@@ -166,6 +166,17 @@ def test_the_bar_after_a_dict_is_its_step(tmp_path: Path) -> None:
     text = bar(2) + bar(20) + "\r{'loss': '1.0', 'epoch': '0.1'}\n"
     text += bar(90, 99) + "\r{'eval_loss': '0.9', 'epoch': '0.1'}\n"
     assert [found[:2] for found in points(log(tmp_path, text))] == [("loss", 20), ("eval_loss", 20)]
+
+
+def test_the_clock_of_the_bar_is_the_pace_of_its_launch(tmp_path: Path) -> None:
+    def rows(*places: tuple[int, int]) -> str:
+        return "".join(f"\r{{'loss': '1.0', 'epoch': '0.1'}}\n{bar(at, seconds=s)}" for at, s in places)
+
+    first, again = rows((10, 20), (20, 40)), rows((150, 5), (160, 20))
+    for text, pace in ((first, 2.0), (first + again, 1.5)):
+        metrics = log(tmp_path, text)
+        metrics.read_new()
+        assert wall_step_s(metrics.scalars.series["loss"].recent) == pace
 
 
 def test_without_a_bar_the_count_tells_and_numbers_that_are_none_end_nothing(tmp_path: Path) -> None:
