@@ -32,6 +32,10 @@ CAUSE_OF_CODE = {"missing_data": "missing_file", "node_missing": "node_lost", "w
 """Code of a finding of trainwiz's own -> the cause, where it is another word."""
 
 
+LOST_PEER = ("ConnectionResetError", "ConnectionRefusedError", "EOFError", "FileNotFoundError")
+"""What torch says of a loader worker that dies while it hands a tensor over; of a later death it says so itself."""
+
+
 def cause_of_failure(failure: Failure) -> tuple[Cause, Confidence, bool, str]:
     """(cause, confidence, whether it may come of another process, what was said in one line)."""
     said = next((line.strip() for line in failure.message.splitlines() if line.strip()), "")
@@ -46,6 +50,8 @@ def cause_of_failure(failure: Failure) -> tuple[Cause, Confidence, bool, str]:
                     # NCCL names what it ran into in its last lines; of the patterns, those of such causes stand first.
                     pattern = next((one for one in PATTERNS if one.expression.search(failure.message)), pattern)
                 return pattern.cause, pattern.confidence, pattern.consequence, said
+    if failure.type in LOST_PEER and "resource_sharer" in failure.traceback and "_try_get_data" in failure.traceback:
+        return "dataloader_worker_killed", "high", False, said
     return "python_error", "high", False, said
 
 

@@ -175,6 +175,12 @@ def test_without_a_failure_file(evidence: Evidence, cause: str, said: str) -> No
     assert said in found.message
 
 
+def test_a_worker_that_dies_while_it_hands_over_a_tensor_is_named() -> None:
+    said = "[Errno 104] Connection reset by peer"
+    for frames, cause in (("_try_get_data resource_sharer", "dataloader_worker_killed"), ("requests", "python_error")):
+        assert found_in(Failure(0, "ConnectionResetError", said, frames, 1.0, 2)).cause == cause
+
+
 def test_an_evaluation_that_runs_out_of_memory_is_told_apart() -> None:
     trace = 'Traceback (most recent call last):\n  File "trainer.py", line 4000, in evaluation_loop\n    x\n'
     found = found_in(Failure(0, "OutOfMemoryError", "CUDA out of memory. Tried", trace, 1.0, 5))
