@@ -21,12 +21,26 @@ from trainwiz.tui.widgets.chooser import Chooser, matching
 from trainwiz.tui.widgets.field_row import ActionButton, FieldRow, RemedyButton
 from trainwiz.tui.widgets.frame import HelpCard
 
-from tests.tui.wizard_parts import FROZEN, MISSING, WIDE, FrozenReader, frozen, go, settled, shown, to_field, type_into
+from tests.tui.wizard_parts import (
+    FROZEN,
+    MISSING,
+    WIDE,
+    FrozenReader,
+    frozen,
+    go,
+    settled,
+    shown,
+    to_field,
+    type_into,
+    until,
+)
 
 
 async def test_the_five_steps_forth_and_back_with_their_help():
     async with frozen(FrozenReader(findings=()), size=(120, 60)) as (app, pilot):
         assert app.screen.state.step == HARDWARE
+        # The card's load comes with the first look at it.
+        await until(pilot, lambda: " 0%" in shown(app))
         drawn = shown(app)
         # The names of keys and models and the numbers of the steps are not figures.
         figures = re.findall(r"(?<![\w-])\d[\d.,]*", re.sub(r"(?m)^ \d |2080|GPU 0", "", drawn))
