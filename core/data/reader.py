@@ -191,7 +191,7 @@ SAMPLED_GROUPS = 128
 READ_FOR_ONE = 16
 """Rows read for each that is kept: the bytes of a column with a dictionary say little of its rows."""
 SAMPLED_BYTES = 32 << 20
-"""Decoded for a sample at most, which takes about a tenth of a second: within a group there is no jumping ahead."""
+"""Decoded for a sample at most, which takes about a tenth of a second: a reader cannot skip rows within a group."""
 BUFFER = 4 << 20
 """Packed bytes of a column that are held at once."""
 GROUP_ROWS, GROUP_BYTES = 1024, 16 << 20

@@ -256,7 +256,7 @@ class LogScan:
         line = replace(line, text=text)
         if self._see_end(number, text) or self._see_metrics(number, text):
             return
-        if not self._see_traceback(number, line):
+        if not self._see_traceback(line):
             return
         here = _shown(Line(number, text, line.rank))
         self._see_launcher(here, text)
@@ -320,7 +320,7 @@ class LogScan:
             self._root = (None, None)
         self._finished = None
 
-    def _see_traceback(self, number: int, line: LineText) -> bool:
+    def _see_traceback(self, line: LineText) -> bool:
         """False for the lines inside a traceback: the source that it shows may hold any words."""
         text, state = line.text, self._tracebacks.setdefault(line.rank, _Traceback())
         if text.startswith("Exception ignored in"):

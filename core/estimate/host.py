@@ -86,7 +86,7 @@ CUDA_LIBRARIES_BYTES = (CUDA_CONTEXT_BYTES + 531_410_944, CUDA_CONTEXT_BYTES + 8
 """The same in a process that trains. With the growths of resident memory during Trainer.train() that are published, the model
 being on its GPU before (fms-acceleration, scripts/benchmarks/README.md, A100, torch 2, which loads kernels lazily:
 train_mem_cpu_alloc_delta); the last is of a first use of CUDA that loads all kernels at once, and NCCL (pytorch issue 106511,
-torch 2.0, CUDA 11.8). CUDA 12.2 and later, which torch 2.13 is built with, loads lazily by itself. Not measured here."""
+torch 2.0, CUDA 11.8). CUDA 12.2 and later, which torch 2.13 is built with, loads lazily by default. Not measured here."""
 
 SUPERVISOR_BYTES = 270 * MIB
 """The keeper's two processes (23 and 17 MiB) and the launcher, which imports torch: 229 MiB, each resident; measured in a

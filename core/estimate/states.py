@@ -344,7 +344,7 @@ def pinned(size: int) -> int:
 
 
 ONE_BY_ONE = 1.5
-"""Times its size that a parameter takes page-locked by itself: between once and twice."""
+"""A parameter that is page-locked alone takes once to twice its size; this factor is used."""
 
 
 def fsdp_states(work: Workload, alone: States) -> States:

@@ -162,7 +162,7 @@ def accelerate_config(config: RunConfig) -> dict[str, Any]:
     with_deepspeed = {
         "deepspeed_config_file": DEEPSPEED_JSON,
         "zero3_init_flag": zero_stage(config) == 3,
-        # Each node is started by itself; the default starts the others from one by ssh (pdsh).
+        # Nodes are started separately; the default launcher starts the others from one by ssh (pdsh).
         "deepspeed_multinode_launcher": "standard" if nodes > 1 else None,
     }
     document = {

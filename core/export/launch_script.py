@@ -163,7 +163,7 @@ def slurm_script(config: RunConfig, folder: Path, planned: Planned, order: Mappi
         raise usage_error("folder_not_for_slurm", plain_text(str(folder)), message)
     notice = notice_s(planned)
     # srun passes on to its tasks what it is sent; a node that fails may be waited for, so none is killed for another.
-    # Since Slurm 22.05 it does not take over the number of cores by itself.
+    # Since Slurm 22.05 srun no longer inherits --cpus-per-task.
     srun = 'srun --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=0 --export=ALL'
     several = config.engine.nodes > 1
     lines = [

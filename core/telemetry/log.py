@@ -125,9 +125,8 @@ MOST_BARS = 64
 class Folded:
     """A newer version of a progress bar takes the place of the older one, at the end."""
 
-    def __init__(self, kept: int) -> None:
+    def __init__(self) -> None:
         self.lines: dict[int, LogLine] = {}
-        self._kept = kept
         self._number = 0
         self._bars: dict[str, int] = {}
         """Key -> number of the line that shows the bar."""
@@ -141,7 +140,7 @@ class Folded:
                 self.lines.pop(self._bars.pop(bar, 0), None)
                 self._bars[bar] = self._number
             self.lines[self._number] = LogLine(text, "progress" if bar is not None else self._level_of(text))
-            if len(self.lines) > self._kept:
+            if len(self.lines) > KEPT_LINES:
                 del self.lines[next(iter(self.lines))]
             if len(self._bars) > MOST_BARS:
                 del self._bars[next(iter(self._bars))]
@@ -164,15 +163,15 @@ class Folded:
 
 
 class LogLines:
-    """The newest `kept` lines of a log that arrives in pieces, or that `tail` reads."""
+    """The newest KEPT_LINES lines of a log that arrives in pieces, or that `tail` reads."""
 
-    def __init__(self, tail: TextTail | None = None, kept: int = KEPT_LINES) -> None:
-        self.tail, self._kept = tail, kept
+    def __init__(self, tail: TextTail | None = None) -> None:
+        self.tail = tail
         self.clear()
 
     def clear(self) -> None:
         """Begin again, as with another file."""
-        self._folded = Folded(self._kept)
+        self._folded = Folded()
         self._half = ""
         self._shown: tuple[LogLine, ...] | None = None
 
@@ -184,7 +183,7 @@ class LogLines:
         *lines, half = (self._half + text).split("\n")
         # Of a line that is still being rewritten, only the last versions can matter.
         self._half = "\r" + half[-2 * LONGEST_LINE :] if len(half) > 4 * LONGEST_LINE else half
-        for line in lines[-2 * self._kept :]:
+        for line in lines[-2 * KEPT_LINES :]:
             self._folded.add(line)
 
     def read(self) -> tuple[LogLine, ...]:

@@ -41,7 +41,7 @@ def run_import(given: Sequence[str], *, name: str | None, replace: bool, dry_run
         say_json(import_json(merged, saved))
         return EXIT_FINISHED
     say_report(merged)
-    say_profile(merged, saved)
+    say_profile(saved)
     return EXIT_FINISHED
 
 
@@ -72,7 +72,7 @@ def say_report(merged: Imported) -> None:
         say_findings(merged.findings)
 
 
-def say_profile(merged: Imported, saved: SavedProfile | None) -> None:
+def say_profile(saved: SavedProfile | None) -> None:
     say()
     if saved is None:
         say(tr("Nothing was written. Run without --dry-run to save the profile."))

@@ -43,7 +43,7 @@ from transformers.initialization import no_init_weights
 
 
 class CannotTrace(Exception):
-    """There is no trace of this request. `message` is one sentence for the user."""
+    """This request cannot be traced. `message` is one sentence for the user."""
 
     def __init__(self, code: ProblemCode, message: str) -> None:
         super().__init__(message)
@@ -272,7 +272,7 @@ def make_optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer:
     ]
     match name:
         case "adamw_torch":
-            # On CUDA torch chooses foreach by itself.
+            # The default of torch on CUDA.
             return torch.optim.AdamW(groups, lr=1e-3, foreach=True)
         case "adamw_torch_fused":
             return torch.optim.AdamW(groups, lr=1e-3, fused=True)
