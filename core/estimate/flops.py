@@ -58,8 +58,10 @@ class LengthCounts:
     def expected_longest(self, rows: int, limit: int, power: int = 1) -> float:
         """Of so many rows drawn at random and cut at `limit`, or the mean of a `power` of it: each length times the chance
         that it is the longest, which is the difference of F^rows there."""
-        chances = np.diff((np.arange(len(self.ordered) + 1) / len(self.ordered)) ** rows)
-        return float(self._cut(limit, power) @ chances)
+        # Once for each length: most rows share theirs, and a plan asks for this at every keystroke.
+        ends = np.flatnonzero(np.append(self.ordered[1:] != self.ordered[:-1], True)) + 1
+        chances = np.diff((ends / len(self.ordered)) ** rows, prepend=0.0)
+        return float(_cut(self.ordered[ends - 1], limit, power) @ chances)
 
     def expected_ranks(self, ranks: np.ndarray, rows: int, limit: int, power: int = 1) -> np.ndarray:
         """Expected lengths of the so-many shortest (from 1) of so many rows, or the means of a `power` of them.
@@ -70,12 +72,13 @@ class LengthCounts:
         means = ranks[:, None] / (rows + 1)
         shares = means + NORMAL_POINTS * np.sqrt(means * (1 - means) / (rows + 2))
         places = np.ceil(np.clip(shares, 0, 1) * len(self.ordered)).astype(int) - 1
-        expected = self._cut(limit, power)[np.maximum(places, 0)].mean(axis=1)
+        expected = _cut(self.ordered[np.maximum(places, 0)], limit, power).mean(axis=1)
         return np.where(ranks == rows, self.expected_longest(rows, limit, power), expected)
 
-    def _cut(self, limit: int, power: int) -> np.ndarray:
-        cut: np.ndarray = np.minimum(self.ordered, limit).astype(np.float64) ** power
-        return cut
+
+def _cut(lengths: np.ndarray, limit: int, power: int) -> np.ndarray:
+    cut: np.ndarray = np.minimum(lengths, limit).astype(np.float64) ** power
+    return cut
 
 
 @lru_cache(maxsize=32)
