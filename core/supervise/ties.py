@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE
 from trainwiz.core.run.lost import ProcessId, all_pids, identify
-from trainwiz.core.telemetry.processes import tree_of
+from trainwiz.core.telemetry.processes import environment_of, tree_of
 
 # The two process controls of Linux that keep a tree together. Elsewhere they do nothing.
 
@@ -74,28 +74,19 @@ def _end_when(name: str, is_over: Callable[[], bool]) -> None:
 
 def marked_processes(mark: str) -> list[int]:
     """The pids of all living processes (of this user) whose environment holds the mark of the run."""
-    needle = f"{RUN_MARK_VARIABLE}={mark}"
-    if sys.platform == "linux":
-        return [pid for pid in all_pids() if _carries(pid, needle)]
-    import psutil
-
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(RUN_MARK_VARIABLE) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-        except (psutil.Error, OSError):
-            continue
-    return found
+    needle = f"{RUN_MARK_VARIABLE}={mark}".encode()
+    return [pid for pid in all_pids() if needle in _variables(pid) and identify(pid) is not None]
 
 
-def _carries(pid: int, needle: str) -> bool:
+def _variables(pid: int) -> list[bytes]:
+    """`NAME=value`, as the process was started; none where they cannot be read."""
+    if sys.platform != "linux":
+        return [f"{name}={value}".encode() for name, value in environment_of(pid).items()]
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            environment = file.read()
+            return file.read().split(b"\0")
     except OSError:
-        return False
-    return needle.encode() in environment.split(b"\0") and identify(pid) is not None
+        return []
 
 
 def run_processes(mark: str, keeper: int) -> set[int]:
@@ -161,42 +152,31 @@ class Guard:
     """
 
     def __init__(self, mark: str) -> None:
-        self.mark = mark
-        self.pid, self._pipe = _fork(mark)
-
-    def replace(self) -> None:
-        """A new guard in place of one that was killed."""
-        os.close(self._pipe)
-        self.pid, self._pipe = _fork(self.mark)
+        """Raises OSError where no process can be made."""
+        read_end, self._pipe = os.pipe()
+        keeper = os.getpid()
+        self.pid = os.fork()
+        if self.pid:
+            os.close(read_end)
+            return
+        try:
+            os.close(self._pipe)
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+                signal.signal(number, signal.SIG_IGN)
+            if os.read(read_end, 1) != FAREWELL:
+                kill_marked(mark, spare={os.getpid(), keeper}, patience_s=GUARD_PATIENCE_S)
+        finally:
+            os._exit(0)
 
     def dismiss(self) -> None:
-        """The run ended in good order: the guard ends without doing anything."""
+        """The guard ends without doing anything; also for one that was killed."""
         with contextlib.suppress(OSError):
             os.write(self._pipe, FAREWELL)
         os.close(self._pipe)
-        try:
+        with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
-        except ChildProcessError:
-            return
-
-
-def _fork(mark: str) -> tuple[int, int]:
-    read_end, write_end = os.pipe()
-    keeper = os.getpid()
-    pid = os.fork()
-    if pid:
-        os.close(read_end)
-        return pid, write_end
-    try:
-        os.close(write_end)
-        os.setsid()
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-            signal.signal(number, signal.SIG_IGN)
-        if os.read(read_end, 1) != FAREWELL:
-            kill_marked(mark, spare={os.getpid(), keeper}, patience_s=GUARD_PATIENCE_S)
-    finally:
-        os._exit(0)
 
 
 # The keeper's own log (supervisor.log is its stderr): never a reason to fail.
@@ -259,7 +239,6 @@ KEEPER_VARIABLE = "TRAINWIZ_KEEPER"
 
 LOOK_EVERY_S = 1.0
 
-_held = False
 _forked_by: int | None = None
 """The process that forks, where its main thread does."""
 
@@ -277,13 +256,10 @@ def hold_to_parent() -> bool:
     once a second, which covers other systems and a launcher that survives its keeper. Processes that
     this one forks later (data loaders) hold to it in the same way.
     """
-    global _held
     keeper = os.environ.get(KEEPER_VARIABLE, "")
     pid, _, start = keeper.partition(":")
     if not pid.isdigit() or not start or RUN_MARK_VARIABLE not in os.environ:
         return False
-    if _held:
-        return True
     # The launcher stands between keeper and training process: a parent that is the keeper or init
     # means that the launcher has died before this line.
     parent = os.getppid()
@@ -292,7 +268,6 @@ def hold_to_parent() -> bool:
     die_with_parent(parent)
     _end_when("lifeline", lambda: not _is(keeper))
     os.register_at_fork(before=_before_fork, after_in_child=_in_forked_child)
-    _held = True
     return True
 
 
