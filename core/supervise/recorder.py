@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 import os
 import re
 import shutil
@@ -55,21 +53,18 @@ class SampleFile:
         if self.size_bytes < self._thin_at_bytes:
             return False
         self._thin_at_bytes = self.size_bytes + MOST_BYTES // 8
-        older_end = self.size_bytes - NEWEST_BYTES
         fresh = self.path.with_name(self.path.name + PARTIAL)
         try:
             with open_file(self.path) as source, fresh.open("wb") as target:
-                times = [time_s for time_s, _ in _samples(source, older_end)]
-                # Doubled again and again from one, so that what earlier thinnings kept is kept.
-                lasted_s = sum(max(0.0, after - before) for before, after in itertools.pairwise(times))
-                kept = max(1.0, len(times) * OLDER_BYTES / older_end)
-                spacing_s = 2.0 ** math.ceil(math.log2(max(1.0, lasted_s / kept)))
-                source.seek(0)
-                last = None
-                for time_s, line in _samples(source, older_end):
-                    if (place := time_s // spacing_s) != last:
-                        target.write(line)
-                        last = place
+                older, spacing_s = list(_samples(source, self.size_bytes - NEWEST_BYTES)), 1.0
+                while len(older) > 1 and sum(len(line) for _, line in older) > OLDER_BYTES:
+                    # Doubled again and again from one, so that what earlier thinnings kept is kept.
+                    spacing_s *= 2
+                    first_of = dict[float, tuple[float, bytes]]()
+                    for time_s, line in older:
+                        first_of.setdefault(time_s // spacing_s, (time_s, line))
+                    older = list(first_of.values())
+                target.writelines(line for _, line in older)
                 shutil.copyfileobj(source, target)
             shutil.copymode(self.path, fresh)
             fresh.replace(self.path)
@@ -132,24 +127,18 @@ class GpuLedger:
             uuid, used = gpu.get("uuid"), gpu.get("memory_used_bytes")
             if uuid is None or used is None:
                 continue
-            grown = used - self._before.setdefault(uuid, used)
-            ours = {one["pid"]: one.get("memory_used_bytes") or 0 for one in gpu.get("processes") or ()}
-            ours = {pid: held for pid, held in ours.items() if pid in own}
-            # What was held last is remembered: samples go on for a moment after all is given back.
-            if grown >= LEAST_BYTES:
-                self._grown[uuid] = grown
-            if any(ours.values()):
-                self._ours[uuid] = sum(ours.values())
+            ours = _held_by(gpu, own)
             self._pids |= ours.keys()
-
-    @property
-    def held(self) -> dict[str, int]:
-        """uuid -> bytes that the run held; by the growth of a card where the driver does not name our processes."""
-        return dict(self._ours or self._grown)
+            grown = used - self._before.setdefault(uuid, used)
+            # What was held last is remembered: samples go on for a moment after all is given back.
+            for held, size in ((self._ours, sum(ours.values())), (self._grown, grown)):
+                if size >= LEAST_BYTES:
+                    held[uuid] = size
 
     def check(self, sample: Sample, *, patience_s: float = RELEASE_TAKES_AT_MOST_S) -> GpuCheck | None:
         """Look until all is given back, `patience_s` at most; None where the run held nothing on any GPU."""
-        held, pids = self.held, frozenset(self._pids)
+        # By the growth of a card where the driver does not name our processes.
+        held, pids = dict(self._ours or self._grown), set(self._pids)
         if not held and not pids:
             return None
         deadline = time.monotonic() + patience_s
@@ -159,7 +148,7 @@ class GpuLedger:
                 return found
             time.sleep(LEDGER_EVERY_S)
 
-    def _look(self, sample: Sample, held: Mapping[str, int], pids: frozenset[int]) -> GpuCheck:
+    def _look(self, sample: Sample, held: Mapping[str, int], pids: set[int]) -> GpuCheck:
         # Imported here: the keeper has this module loaded all the time, and pynvml only where there is a GPU.
         from trainwiz.core.hardware.nvml import Unreadable, in_time
 
@@ -172,12 +161,7 @@ class GpuLedger:
         if problem is not None:
             reason = tr("The GPUs could not be checked: {reason}.", reason=problem)
             return GpuCheck("not_checked", total, reason=reason)
-        left = {
-            one["pid"]: one.get("memory_used_bytes") or 0
-            for gpu in gpus
-            for one in gpu.get("processes") or ()
-            if one["pid"] in pids
-        }
+        left = {pid: size for gpu in gpus for pid, size in _held_by(gpu, pids).items()}
         if left:
             reason = tr(
                 "Process {pids} is still listed on a GPU, with {amount} GiB: check it with nvidia-smi.",
@@ -185,9 +169,9 @@ class GpuLedger:
                 amount=f"{sum(left.values()) / GIB:.1f}",
             )
             return GpuCheck("held", total, tuple(left), reason)
-        for gpu in gpus if not pids else ():
-            more = (gpu.get("memory_used_bytes") or 0) - self._before.get(str(gpu.get("uuid")), 0)
-            if gpu.get("uuid") in held and more >= LEAST_BYTES:
+        for gpu in [gpu for gpu in gpus if not pids and gpu.get("uuid") in held]:
+            more = (gpu.get("memory_used_bytes") or 0) - self._before[gpu["uuid"]]
+            if more >= LEAST_BYTES:
                 reason = tr(
                     "GPU {index} has {amount} GiB more in use than before the run; the driver does not report which "
                     "process uses it.",
@@ -196,6 +180,12 @@ class GpuLedger:
                 )
                 return GpuCheck("unclear", total, reason=reason)
         return GpuCheck("free", total)
+
+
+def _held_by(gpu: Mapping[str, Any], pids: set[int]) -> dict[int, int]:
+    """pid -> bytes of the card, of those processes that the driver names."""
+    listed = gpu.get("processes") or ()
+    return {one["pid"]: one.get("memory_used_bytes") or 0 for one in listed if one["pid"] in pids}
 
 
 # The recorder: writes system.jsonl, in a thread of its own, so that a hanging driver never delays a stop.
