@@ -39,8 +39,9 @@ from trainwiz.core.run.folder import (
 from trainwiz.core.run.lost import machine_identity, this_process
 from trainwiz.core.run.state import Attempt, RunState
 from trainwiz.core.supervise.ending import Ended
-from trainwiz.core.supervise.recovery import End, Retry, Setup, Situation, StartOrder, decide
+from trainwiz.core.supervise.recovery import End, Retry, Situation, StartOrder, decide
 from trainwiz.core.supervise.ties import KEEPER_VARIABLE, die_with_parent, keeper_value
+from trainwiz.core.text import object_in
 
 # Starting the launcher below the keeper.
 
@@ -98,9 +99,9 @@ def mark_log(run: RunFolder, number: int, checkpoint: Path | None) -> int:
 # Renewing: the child that writes the files of a run's next attempt and says how to start it.
 #
 # It loads the configuration, which the keeper must not; it may take long (a slow disk, a busy machine), so
-# whoever waits for it is asked again and again whether it still shall.
+# whoever waits for it looks after its own affairs again and again.
 
-MAY_TAKE_S = 300.0
+MAY_TAKE_S = 300
 LOOK_EVERY_S = 0.25
 
 
@@ -108,33 +109,32 @@ class CannotStart(Exception):
     """One sentence: why an attempt cannot begin."""
 
 
-class NotWanted(Exception):
-    """Whoever waited does not want the answer any more; the child is gone."""
-
-
 def renew(
-    command: Sequence[str], environment: Mapping[str, str], goes_on: Callable[[], bool] = lambda: True
+    command: Sequence[str], environment: Mapping[str, str], look: Callable[[], object] = lambda: None
 ) -> dict[str, Any]:
-    """What the child says: {"command", "environment", "setup"}. `environment` is added to this process's own.
+    """What the child says: {"command", "environment"}. `environment` is added to this process's own.
 
-    Raises CannotStart, NotWanted once `goes_on` says no, and OSError.
+    `look` is called all the time, and ends the child by what it raises. Raises CannotStart and OSError.
     """
-    pipe = subprocess.PIPE
-    variables = {**os.environ, **environment}
     us = os.getpid()
+
+    def in_child() -> None:
+        # It writes into the run folder: never beside the start that follows when we are killed.
+        die_with_parent(us)
+        signal.alarm(MAY_TAKE_S)
+
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        stdout=pipe,
-        stderr=pipe,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        env=variables,
-        # It writes into the run folder: never beside the start that follows when we are killed.
-        preexec_fn=lambda: die_with_parent(us),
+        env={**os.environ, **environment},
+        preexec_fn=in_child,
     ) as child:
         try:
-            said, complaints = _all_it_says(child, goes_on)
+            said, complaints = _all_it_says(child, look)
         except BaseException:
             child.kill()
             raise
@@ -153,17 +153,12 @@ def not_written(reason: str) -> str:
     return tr("The files of the next attempt could not be written ({reason}); it is not started.", reason=reason)
 
 
-def _all_it_says(child: subprocess.Popen[str], goes_on: Callable[[], bool]) -> tuple[str, str]:
-    deadline = time.monotonic() + MAY_TAKE_S
+def _all_it_says(child: subprocess.Popen[str], look: Callable[[], object]) -> tuple[str, str]:
     while True:
         try:
             return child.communicate(timeout=LOOK_EVERY_S)
         except subprocess.TimeoutExpired:
-            if not goes_on():
-                raise NotWanted from None
-            if time.monotonic() > deadline:
-                message = tr("The files of the next attempt were not written in time; it is not started.")
-                raise CannotStart(message) from None
+            look()
 
 
 # Retrying: what the keeper remembers and does between a failed attempt and the next one that it starts by itself.
@@ -186,46 +181,33 @@ class Retrying:
         step = _newest_step(self.run)
         if step > self._gained_step:
             self._starts, self._gained_step = 0, step
-        situation = Situation(
-            self.order.setup,
-            during=ended.during,
-            killed_by=ended.killed_by,
-            starts=self._starts,
-            changed_keys=frozenset(self._changed),
-        )
+        situation = Situation(self.order.setup, ended.during, ended.killed_by, self._starts, frozenset(self._changed))
         return decide(ended.exit.cause or "unknown", situation)
 
-    def prepare(self, attempt: int, because: str, retry: Retry, goes_on: Callable[[], bool]) -> StartOrder:
+    def prepare(self, attempt: int, because: str, retry: Retry, look: Callable[[], object]) -> StartOrder:
         """Write recovery.json and the exported files; the order of the next attempt.
 
-        Raises CannotStart, OSError, and NotWanted as soon as `goes_on` says no; recovery.json is as before then.
+        Raises CannotStart, OSError, and what `look` raises; recovery.json is as before then.
         """
-        before = read_recoveries(self.run)
+        order, before, step = self.order, read_recoveries(self.run), _newest_step(self.run)
         changes = {**changes_now(self.run), **retry.changes}
-        step = _newest_step(self.run)
         entry = Recovery(attempt, because, step if step >= 0 else None, time.time(), changes)
         write_recoveries(self.run, [*before, entry])
         try:
-            order = self._renewed(retry, goes_on)
-        except (CannotStart, NotWanted, OSError):
+            answer = renew(order.renew, order.environment, look) if order.renew else {}
+        except BaseException:
             write_recoveries(self.run, before)
             raise
         self._starts += int(retry.counts)
         self._changed |= set(retry.changes)
-        self.order = order
-        return order
-
-    def _renewed(self, retry: Retry, goes_on: Callable[[], bool]) -> StartOrder:
-        order = self.order
-        assert order.setup is not None
-        # Read at the start and held until then: a `renew` that says nothing of it changes the same keys.
-        setup: Setup | None = order.setup.changed(retry.changes)
-        command, environment = order.command, order.environment
-        if order.renew:
-            answer = renew(order.renew, order.environment, goes_on)
-            command, environment = answer["command"], {str(k): str(v) for k, v in answer["environment"].items()}
-            setup = Setup.from_json(answer["setup"])
-        return dataclasses.replace(order, command=command, environment=environment, setup=setup, resume="auto")
+        self.order = dataclasses.replace(
+            order,
+            command=answer.get("command", order.command),
+            environment=answer.get("environment", order.environment),
+            setup=order.setup and order.setup.changed(retry.changes),
+            resume="auto",
+        )
+        return self.order
 
 
 def _newest_step(run: RunFolder) -> int:
@@ -287,35 +269,33 @@ def choose_checkpoint(run: RunFolder, resume: str | None) -> tuple[Checkpoint | 
         return None, []
     checkpoints = list_checkpoints(run)
     complete = [found for found in checkpoints if found.problem is None]
-    chosen: Checkpoint | None = complete[-1] if complete else None
+    chosen = complete[-1] if complete else None
     if resume != "auto":
-        chosen = _named(run, resume, complete)
+        path = Path(resume) if Path(resume).is_absolute() else run.path / Path(resume).name
+        names = ", ".join(found.path.name for found in complete) or tr("none")
+        if not path.is_dir():
+            where = {"name": repr(resume), "path": run.path, "names": names}
+            raise CannotStart(tr("There is no checkpoint {name} in {path}; complete checkpoints: {names}.", **where))
+        chosen = inspect_checkpoint(path)
+        if chosen.problem is not None:
+            values = {"name": path.name, "problem": chosen.problem, "names": names}
+            raise CannotStart(tr("{name} is incomplete ({problem}); complete checkpoints: {names}.", **values))
     said = []
     for found in checkpoints:
-        if found.problem is not None:
-            names = {"name": found.path.name, "new": set_aside(found, "broken").name}
+        name, problem = found.path.name, found.problem
+        if problem is not None:
+            new = set_aside(found, "broken").name
             said.append(
-                tr("{name} is incomplete ({problem}); it was renamed to {new}.", problem=found.problem, **names)
+                tr("{name} is incomplete ({problem}); it was renamed to {new}.", name=name, problem=problem, new=new)
             )
         elif chosen is not None and found.step > chosen.step:
-            names = {"name": found.path.name, "new": set_aside(found, "later").name}
-            said.append(tr("{name} is later than the checkpoint to resume from; it was renamed to {new}.", **names))
+            new = set_aside(found, "later").name
+            said.append(
+                tr("{name} is later than the checkpoint to resume from; it was renamed to {new}.", name=name, new=new)
+            )
     if chosen is None:
         said.append(tr("No complete checkpoint: training starts from the beginning."))
     return chosen, said
-
-
-def _named(run: RunFolder, resume: str, complete: list[Checkpoint]) -> Checkpoint:
-    path = Path(resume) if Path(resume).is_absolute() else run.path / Path(resume).name
-    have = ", ".join(found.path.name for found in complete) or tr("none")
-    if not path.is_dir():
-        where = {"name": repr(resume), "path": run.path, "names": have}
-        raise CannotStart(tr("There is no checkpoint {name} in {path}; complete checkpoints: {names}.", **where))
-    found = inspect_checkpoint(path)
-    if found.problem is None:
-        return found
-    values = {"name": path.name, "problem": found.problem, "names": have}
-    raise CannotStart(tr("{name} is incomplete ({problem}); complete checkpoints: {names}.", **values))
 
 
 def put_away_last_attempt(run: RunFolder, number: int) -> None:
@@ -369,33 +349,25 @@ def take_engine(state: RunState, run: RunFolder) -> bool:
 
 def engine_findings(engine: Mapping[str, Any]) -> tuple[Finding, ...]:
     """One warning for each difference between `planned`, `planned_values` and what runs; values not planned are no difference."""
-    values = engine.get("planned_values")
-    planned = {**(values if isinstance(values, Mapping) else {}), "actual": engine.get("planned")}
-    return tuple(
-        Finding(
-            "engine_not_as_planned",
-            "warning",
-            f"engine.{'planned' if key == 'actual' else key}",
-            tr(
-                "{what} is {actual} but was planned as {planned}.",
-                what=tr(name),
-                actual=_said(engine[key]),
-                planned=_said(planned[key]),
-            ),
-        )
-        for key, name in NAMES.items()
-        if key in engine and planned.get(key) is not None and not _agrees(key, planned[key], engine)
-    )
-
-
-def _agrees(key: str, planned: Any, engine: Mapping[str, Any]) -> bool:
-    actual = engine[key]
-    if key == "device":
-        actual = str(actual).split(":")[0]
-    elif key == "precision" and engine.get("zero_stage") is not None:
-        # DeepSpeed holds half-precision weights, which is what bf16-true means, and calls it bf16.
-        actual, planned = str(actual).removesuffix("-true"), str(planned).removesuffix("-true")
-    return bool(actual == planned)
+    planned = {**object_in(engine.get("planned_values")), "actual": engine.get("planned")}
+    findings = []
+    for key, name in NAMES.items():
+        was, now = planned.get(key), engine.get(key)
+        if was is None or key not in engine:
+            continue
+        if key == "precision" and engine.get("zero_stage") is not None:
+            # DeepSpeed holds half-precision weights, which is what bf16-true means, and calls it bf16.
+            was = str(was).removesuffix("-true")
+            now = str(now).removesuffix("-true")
+        if key == "device":
+            now = str(now).partition(":")[0]
+        if now != was:
+            message = tr(
+                "{what} is {actual} but was planned as {planned}.", what=tr(name), actual=_said(now), planned=_said(was)
+            )
+            place = f"engine.{'planned' if key == 'actual' else key}"
+            findings.append(Finding("engine_not_as_planned", "warning", place, message))
+    return tuple(findings)
 
 
 def _said(value: Any) -> str:

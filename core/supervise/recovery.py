@@ -63,8 +63,8 @@ class StartOrder:
     setup: Setup | None = None
     """What a start by itself may change; None: the keeper never starts the training again."""
     renew: list[str] = field(default_factory=list)
-    """The command that writes the exported files again for changed settings and prints the launcher's `command`,
-    `environment` and `setup` as JSON; none: the next attempt is started as this one was."""
+    """The command that writes the exported files again for changed settings and prints the launcher's `command` and
+    `environment` as JSON; none: the next attempt is started as this one was."""
 
     accept: list[str] = field(default_factory=list)
     """Parts of the run's identity that may differ from its record (core.run.identity)."""

@@ -15,6 +15,7 @@ from trainwiz.core.run.state import RunState
 from trainwiz.core.supervise import ending
 from trainwiz.core.supervise import recorder as gpu_ledger
 from trainwiz.core.supervise.ending import Facts, GpuLedger, SaveProgress, how_it_ended, verified_words
+from trainwiz.core.supervise.keeper import remember
 from trainwiz.core.supervise.ties import run_processes
 
 from tests.each import each
@@ -72,7 +73,8 @@ def test_a_save_that_hangs_is_cut_after_a_while(tmp_path: Path) -> None:
 def test_a_history_that_cannot_be_written_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr("trainwiz.core.history.run.record_run", full)
-    ending.write_last_state(RunFolder(tmp_path), RunState(status="finished"), lambda: True, lambda: True)
+    remember(RunFolder(tmp_path), RunState(status="finished"))
+    assert full.called
 
 
 OURS, ANOTHER, DESKTOP = 4_000_001, 4_000_002, 300 * MIB
