@@ -14,6 +14,7 @@ from trainwiz.core.diagnosis.sources import kernel_oom_kills, killed_since
 from trainwiz.core.errors import EXIT_TRAINING_FAILED, os_reason
 from trainwiz.core.language import mark, tr
 from trainwiz.core.launch.actions import StopWindowReader, renew_window
+from trainwiz.core.lines import Seldom
 from trainwiz.core.run.folder import OUTCOME_JSON, FolderPlace, RunFolder, read_json, write_in_place
 from trainwiz.core.run.lost import identify
 from trainwiz.core.run.state import HEARTBEAT_EVERY_S, RunExit, RunState, write_state
@@ -69,8 +70,9 @@ class Keeper:
         self._guard: Guard | None = None
         self._place = FolderPlace(run.path)
         self._retrying = Retrying(run, order)
+        self._watch = Watch(run, state, order.system_every_s, stands=self._place.holds)
         self._wakeup: int = -1
-        self._next_beat = 0.0
+        self._beats = Seldom(HEARTBEAT_EVERY_S, SHARE_OF_A_CORE)
         self._metrics_bytes = 0
         self._oom_kills: int | None = None
         """Both as they were before this attempt."""
@@ -90,17 +92,15 @@ class Keeper:
 
     def keep(self) -> None:
         """Start the training, stay with it to its end, as often as a failure is one that passes, and write the last word."""
-        watch = Watch(self.run, self.state, self.order.system_every_s, stands=self._place.holds)
-        recorder = Recorder(self.run, self.order.system_every_s, watch.take_sample, stands=self._place.holds)
+        recorder = Recorder(self.run, self.order.system_every_s, self._watch.take_sample, stands=self._place.holds)
         try:
             become_subreaper()
             self._guard = Guard(self.order.mark)
             recorder.start()
-            watch.start()
             ended = self._attempt()
             while self._goes_on_after(ended):
                 ended = self._attempt()
-            watch.stop()
+            self._watch.end()
             if self.stopping.reason is not None:
                 self.stopping.verified = verify_gone(self.order.mark, os.getpid(), self._spared(), recorder.ledger)
                 if self.state.attempts[-1].ended_s is not None:
@@ -110,7 +110,6 @@ class Keeper:
         except Exception as error:  # noqa: BLE001 - whatever happens here, nothing may be left running
             self._end_with(error)
         finally:
-            watch.stop()
             recorder.stop()
             if self._guard:
                 self._guard.dismiss()
@@ -138,7 +137,7 @@ class Keeper:
         close_attempt(state, ended, self.launcher_exit_code)
         state.status, state.launcher, self.launcher, self.launcher_exit_code = "starting", None, None, None
         log(f"attempt {attempt.number} failed ({ended.exit.cause}); another follows: {follows.changes}")
-        cause, self._next_beat = ended.exit.cause or "unknown", 0.0
+        cause, self._beats.next_s = ended.exit.cause or "unknown", 0.0
         try:
             deadline = time.monotonic() + follows.wait_s
             while time.monotonic() < deadline:
@@ -173,10 +172,10 @@ class Keeper:
             self._kill()
         if self.stopping.reason is not None and self.state.status != "stopping":
             self.state.status = "stopping"
-            self._next_beat = 0.0
+            self._beats.next_s = 0.0
         self.state.stop = self.stopping.to_json()
-        if time.monotonic() >= self._next_beat:
-            self._beat()
+        self._beats.do(self._beat)
+        self._watch.keep_looking()
 
     def _look_at_place(self) -> None:
         """A folder that was moved or removed ends its run; a new folder at its old path is not touched."""
@@ -197,7 +196,6 @@ class Keeper:
                 self._guard = None
 
     def _beat(self) -> None:
-        started_s = time.thread_time()
         if self.launcher is not None:
             self.state.workers = trainers_below(os.getpid())
             if self.state.engine.get("actual") is None:
@@ -206,8 +204,6 @@ class Keeper:
                 self.state.status = "running"
             renew_window(self.state, self._window)
         self._write()
-        cost_s = time.thread_time() - started_s
-        self._next_beat = time.monotonic() + max(HEARTBEAT_EVERY_S, cost_s / SHARE_OF_A_CORE)
 
     def _begun(self) -> bool:
         return self.state.engine.get("actual") is not None or self._training_speaks()

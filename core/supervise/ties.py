@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 
 from trainwiz.core.run.folder import RUN_MARK_VARIABLE
@@ -189,28 +188,13 @@ def log(text: str) -> None:
         sys.stderr.flush()
 
 
-class SideThread(ABC):
-    """A thread beside a run that must never end it: what goes wrong in it is a line of the log, once."""
+class SideWork:
+    """Work beside a run that must never end it: what goes wrong in it is a line of the log, once."""
 
-    def __init__(self, name: str, failing: str) -> None:
+    def __init__(self, failing: str) -> None:
         self.problem: str | None = None
         """What went wrong at the last try; None while all is well."""
         self._failing = failing
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends the thread; does not wait for a driver or a disk that hangs."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=2.0)
-
-    @abstractmethod
-    def _work(self) -> None:
-        """What the thread does until `_stop` is set."""
 
     def _try(self, step: Callable[[], object]) -> None:
         problem = None

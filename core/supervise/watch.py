@@ -1,4 +1,4 @@
-"""Watching a run: the thread of the keeper that looks as a viewer does, and writes down what ails the run."""
+"""Watching a run: the keeper looks as a viewer does, and writes down what ails the run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 from trainwiz.core.files import append_line
 from trainwiz.core.language import tr
-from trainwiz.core.lines import JsonLinesTail
+from trainwiz.core.lines import JsonLinesTail, Seldom
 from trainwiz.core.run.attempts import ADVICE_JSONL, Advice, AdviceFile, read_phase
 from trainwiz.core.run.folder import RunFolder, name_for_commands, read_json
 from trainwiz.core.run.state import RunState
-from trainwiz.core.supervise.ties import SideThread
+from trainwiz.core.supervise.ties import SideWork
 from trainwiz.core.telemetry.advice import MOMENTARY, live_advice, training_advice
 from trainwiz.core.telemetry.machine import CheckpointSize, MachineHistory, saves_of
 from trainwiz.core.telemetry.metrics import NO_PACE, Metrics
@@ -123,7 +123,7 @@ ASLEEP_S = 60.0
 SAMPLES_MISSING_S = 60.0
 
 
-class Watch(SideThread):
+class Watch(SideWork):
     """Of one run, over all its attempts."""
 
     def __init__(
@@ -137,8 +137,9 @@ class Watch(SideThread):
     ) -> None:
         """`state` is the keeper's own: the newest status and attempt are read from it. `stands`: whether the folder is
         still the run's own."""
-        super().__init__("watch", "The run could not be watched")
+        super().__init__("The run could not be watched")
         self._stands = stands
+        self._turns = Seldom(LOOK_EVERY_S, SHARE_OF_A_CORE)
         self.run = run
         self.state = state
         self._clock = clock
@@ -157,15 +158,15 @@ class Watch(SideThread):
         """A line of system.jsonl; from the recorder's thread."""
         self._samples.append(row)
 
-    def stop(self) -> None:
-        """Ends the thread after a last look, and takes back what is about a moment that is over."""
-        if self._stop.is_set():
-            return
-        super().stop()
-        if not self._thread.is_alive():
-            self._try(self.look)
-            if self._stands():
-                self._try(lambda: self._log.clear(MOMENTARY))
+    def keep_looking(self) -> None:
+        """A look where it is time for one."""
+        self._turns.do(lambda: self._try(self.look))
+
+    def end(self) -> None:
+        """A last look, and what is about a moment that is over is taken back."""
+        self._try(self.look)
+        if self._stands():
+            self._try(lambda: self._log.clear(MOMENTARY))
 
     def look(self) -> None:
         """One look. Raises OSError when the advice cannot be written."""
@@ -240,10 +241,3 @@ class Watch(SideThread):
                 tr("The sensors of this machine have not responded for {time}.", time=span_words(silent_s)),
                 tr("A hanging GPU driver causes this: `nvidia-smi` would hang too, and the machine needs a restart."),
             )
-
-    def _work(self) -> None:
-        wait_s = 0.0
-        while not self._stop.wait(wait_s):
-            started_s = time.thread_time()
-            self._try(self.look)
-            wait_s = max(LOOK_EVERY_S, (time.thread_time() - started_s) / SHARE_OF_A_CORE)

@@ -91,9 +91,9 @@ FREE = "All processes of the run have ended, and its {} GiB of GPU memory is fre
 LEDGER: list[tuple[list[Any], Any, tuple[str, int] | None, str]] = [
     # What was held is remembered when samples go on, and what is given back late is waited for.
     ([FULL, card()], [FULL, card(processes={ANOTHER: 100 * MIB})], ("free", 6 * GIB), FREE.format("6.0")),
-    ([FULL], [FULL], ("held", 6 * GIB), f"Process {OURS} is still listed on a GPU, with 6.0 GiB"),
+    ([FULL], [FULL], ("held", 6 * GIB), "GPU 0 still has 6.0 GiB in use that it did not have before the run"),
     # Where the driver names no process of ours the card is compared with before.
-    ([NOT_NAMED], [NOT_NAMED], ("unclear", 5 * GIB), "GPU 0 has 5.0 GiB more in use than before the run"),
+    ([NOT_NAMED], [NOT_NAMED], ("held", 5 * GIB), "GPU 0 still has 5.0 GiB in use"),
     ([NOT_NAMED], [card()], ("free", 5 * GIB), FREE.format("5.0")),
     # Where nothing was held nothing is looked for.
     ([card(DESKTOP + 100 * MIB, {ANOTHER: 100 * MIB})], [], None, "All processes of the run have ended."),

@@ -18,6 +18,7 @@ from trainwiz.core.supervise.watch import QUIET_S, SAY_AGAIN_S, AdviceLog, Watch
 from trainwiz.core.telemetry.run_source import RunSource
 from trainwiz.core.training.process import write_failure
 
+from tests.core.supervise.conftest import system_lines
 from tests.core.supervise.conftest import until as wait_for
 from tests.each import each
 from tests.fakes.nvml import GIB, FakeGpu, FakeNvml
@@ -34,18 +35,20 @@ def state(run: RunFolder) -> RunState:
 
 
 @pytest.fixture
-def watching(run: RunFolder, state: RunState, driver: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
+def watch(run: RunFolder, state: RunState) -> Watch:
+    return Watch(run, state, 0.2)
+
+
+@pytest.fixture
+def watching(run: RunFolder, watch: Watch, driver: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
     driver.write([FakeGpu(), FakeGpu()])
-    monkeypatch.setattr(watch_module, "LOOK_EVERY_S", 0.1)
     monkeypatch.setitem(watch_module.WATCHED_AFTER_S, "heat", 0.3)  # type: ignore[arg-type]
     monkeypatch.setitem(watch_module.WATCHED_AFTER_S, "gpu_lost", 0.3)  # type: ignore[arg-type]
-    watch = Watch(run, state, 0.2)
     recorder = Recorder(run, 0.2, watch.take_sample)
-    watch.start()
     recorder.start()
     yield driver
-    watch.stop()
     recorder.stop()
+    watch.end()
     assert watch.problem is None
 
 
@@ -54,12 +57,17 @@ def rows(run: RunFolder) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_a_lost_and_a_hot_card_are_shown_once_till_the_end(run: RunFolder, state: RunState, watching: FakeNvml) -> None:
-    time.sleep(0.5)
-    assert rows(run) == []
+def test_a_lost_and_a_hot_card_are_shown_once_till_the_end(
+    run: RunFolder, state: RunState, watch: Watch, watching: FakeNvml
+) -> None:
+    def codes() -> set[str]:
+        watch.look()
+        return {row["code"] for row in rows(run)}
+
+    wait_for(lambda: codes() == set() and len(system_lines(run)) >= 2)
     watching.write([FakeGpu(lost=True), FakeGpu(throttle=HOT)])
-    wait_for(lambda: {row["code"] for row in rows(run)} == {"gpu_lost", "heat"})
-    time.sleep(0.5)
+    wait_for(lambda: codes() == {"gpu_lost", "heat"})
+    watch.look()
     lost, hot = sorted(rows(run), key=lambda row: str(row["code"]))
     assert lost["severity"] == "error" and lost["text"].startswith("GPU 0 cannot be read: the GPU is lost")
     assert hot["severity"] == "warning" and hot["text"].startswith("GPU 1 throttled by heat.")
@@ -86,7 +94,7 @@ def test_the_end_takes_back_what_was_of_a_moment(run: RunFolder, state: RunState
         clock[0] += 5.0
         watch.look()
     assert [row["code"] for row in rows(run)] == ["nan_loss", "stalled"]
-    watch.stop()
+    watch.end()
     assert (rows(run)[-1]["code"], rows(run)[-1]["severity"]) == ("stalled", "cleared")
 
 
